@@ -5,6 +5,7 @@ nothing.
 from __future__ import annotations
 
 import json
+import secrets
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
 from exactum.errors import Fenced
+from exactum.spark.source.record_files import FolderFiles
 from exactum.spark.source.source_options import Stop
 from exactum.spark.source.stop_guard import StopGuard
 from exactum.spark.source.stop_record import StopRecord
@@ -127,19 +129,59 @@ def test_a_record_of_exactum_0_1_0(stream: Any, topics: Any, topic: Callable[...
     assert len(stream.rows()) == 13
 
 
+@pytest.mark.broker
+@pytest.mark.spark
+def test_where_only_hadoop_knows(
+    stream: Any, topics: Any, topic: Callable[..., str], tmp_path: Path
+) -> None:
+    """The record of a checkpoint that lies in no folder is written by the JVM: the same script,
+    run again each night, is refused before it leaves rows out.
+    """
+    mounted = f"stops{secrets.token_hex(4)}"  # Hadoop remembers what it has mounted
+    configuration = stream.spark.sparkContext._jsc.hadoopConfiguration()
+    configuration.set(f"fs.viewfs.mounttable.{mounted}.linkFallback", tmp_path.as_uri())
+    stream.place = f"viewfs://{mounted}/checkpoint"
+    stream.decision_log = tmp_path / "decisions"
+    stream.checkpoint = tmp_path / "checkpoint"
+    name = topic("hadoop", partitions=2)
+
+    def night(more: int) -> str | None:
+        frame = stream.read(name, stop="latest")
+        topics.give(name, more)  # the topic goes on
+        error: str | None = stream.run(frame)
+        return error
+
+    topics.give(name, RECORDS)
+    assert night(5) is None
+    assert len(stream.rows()) == 20
+    assert names(stream) == ["0.json"]
+    for _ in range(2):
+        error = night(5)
+        assert error is not None
+        assert "CheckpointRefused" in error
+        assert f"{name}-0 from 10 to 15" in error
+    again = stream.read(name, stop={name: {0: 10, 1: 10}})
+    assert stream.run(again, processingTime="0 seconds") is None
+    idle = stream.run(stream.read(name, stop={name: {0: 12, 1: 10}}), processingTime="1 hour")
+    assert idle is not None
+    assert "CheckpointRefused" in idle
+    assert len(stream.rows()) == 20
+    assert [path.name for path in tmp_path.rglob("*.tmp*")] == []
+
+
 def test_a_run_that_wakes_up_late(tmp_path: Path) -> None:
     """A run that was fenced before it wrote its stop never comes behind the one that fenced it,
     whichever of them writes first.
     """
     ours, theirs = (Stop("offsets", {("orders", 0): offset}) for offset in (5, 9))
-    record = StopRecord(tmp_path / "late")
+    record = StopRecord(FolderFiles(tmp_path / "late"))
     old = record.next_number()
     new = record.next_number()
     record.add(new, ours, batch_id=3, attempt=3)
     with pytest.raises(Fenced, match="attempt 3"):
         record.add(old, theirs, batch_id=3, attempt=1)
     assert record.stop(3) == ours
-    record = StopRecord(tmp_path / "early")
+    record = StopRecord(FolderFiles(tmp_path / "early"))
     old = record.next_number()
     new = record.next_number()
     record.add(old, theirs, batch_id=3, attempt=1)
@@ -152,7 +194,7 @@ def test_no_stop_any_more(tmp_path: Path) -> None:
     """A query that never had a stop has no file; one that has none any more has one, and more runs
     add none.
     """
-    record = StopRecord(tmp_path)
+    record = StopRecord(FolderFiles(tmp_path))
     record.add(record.next_number(), None, batch_id=0, attempt=1)
     assert list(tmp_path.iterdir()) == []
     stop = Stop("latest", {("orders", 0): 5})

@@ -99,7 +99,8 @@ class Topics:
 
 class Stream:
     """A query with a checkpoint and a folder of its own; what it read stands there as (topic,
-    partition, offset). ``in_workers``: ``read`` reads by ``arrow_kafka``.
+    partition, offset). ``in_workers``: ``read`` reads by ``arrow_kafka``. ``place`` is where the
+    checkpoint lies where Spark is to find it by another name.
     """
 
     in_workers = False
@@ -108,6 +109,8 @@ class Stream:
         self.spark = spark
         self.kafka = kafka
         self.checkpoint = folder / "checkpoint"
+        self.place: str | None = None
+        self.decision_log: Path | None = None
         self.out = folder / "out"
         self.events: list[Any] = []
 
@@ -126,9 +129,11 @@ class Stream:
     def start(self, frame: DataFrame, **trigger: Any) -> StreamingQuery:
         columns = frame.select("topic", "partition", "offset")
         sink = exactum.FileSink(self.out, format="json")
-        batch = exactum.exactly_once(sink, on_event=self.events.append)
+        batch = exactum.exactly_once(
+            sink, on_event=self.events.append, decision_log=self.decision_log
+        )
         writer = columns.writeStream.foreachBatch(batch).option(
-            "checkpointLocation", str(self.checkpoint)
+            "checkpointLocation", self.place or str(self.checkpoint)
         )
         return (writer.trigger(**trigger) if trigger else writer).start()
 

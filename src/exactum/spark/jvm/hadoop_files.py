@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -35,6 +36,36 @@ class HadoopFiles:
             return str(self._texts.toString(stream, "UTF-8"))
         finally:
             stream.close()
+
+    def names(self, relative: str) -> list[str]:
+        """The names in a folder, in no order; none where there is no folder."""
+        path = self._path(relative)
+        files = path.getFileSystem(self._configuration)
+        if not files.exists(path):
+            return []
+        return [str(status.getPath().getName()) for status in files.listStatus(path)]
+
+    def create(self, relative: str, text: str) -> bool:
+        """Create a file, whole, if it is absent, and make it durable; False if it was there.
+        A reader never sees half of it. By one writer at a time: not every file system refuses a
+        rename onto a file.
+        """
+        path = self._path(relative)
+        files = path.getFileSystem(self._configuration)
+        if files.exists(path):
+            return False
+        temporary = self._paths(path.getParent(), f".{path.getName()}.{secrets.token_hex(8)}.tmp")
+        stream = files.create(temporary, True)
+        try:
+            stream.write(bytearray(text.encode()))
+            if stream.hasCapability("hsync"):
+                stream.hsync()
+        finally:
+            stream.close()
+        if files.rename(temporary, path):
+            return True
+        files.delete(temporary, False)
+        return False
 
     def like(self, patterns: Iterable[str]) -> Iterator[tuple[str, int, float]]:
         """Path, bytes and ms since 1970 of those that a pattern fits: one call for each pattern,

@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections.abc import Mapping
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -34,6 +35,8 @@ logger = logging.getLogger("exactum")
 LOOK_EVERY_S = 0.5
 FAILURES_TOLD = 10
 """So many looks in a row that fail are no coincidence."""
+NEVER = -1
+"""The batch before the first one."""
 
 
 class BoundedQueries:
@@ -78,6 +81,7 @@ class _Watcher:
         self._sources: dict[
             str, tuple[RunningSource, ...]
         ] = {}  # by run id, once Spark has planned the query
+        self._kept_to: dict[str, int | None] = {}  # by run id: the batch at which it keeps to stops
         self._failures = 0  # looks in a row at which something failed
 
     def run(self) -> None:
@@ -109,6 +113,7 @@ class _Watcher:
         self._sources = {
             run_id: sources for run_id, sources in self._sources.items() if run_id in runs
         }
+        self._kept_to = {run_id: last for run_id, last in self._kept_to.items() if run_id in runs}
         return failed
 
     def _look_at(self, execution: Execution) -> str:
@@ -126,22 +131,11 @@ class _Watcher:
         read = folder_reader(folder) if folder is not None else HadoopFiles(self._spark, root).read
         last = execution.last_logged_batch()
         positions = self._committed(read, root, last, sources)
-        for source in sources:
-            record = StopRecord.of(folder, source)
-            if record is not None:
-                was = record.stop(-1 if last is None else last)
-                try:
-                    refuse_lost(
-                        f"query {execution.query_id()}",
-                        source,
-                        was,
-                        positions.get(source.index, {}),
-                    )
-                except CheckpointRefused as error:
-                    # Unless a batch was refused meanwhile.
-                    if execution.fail(self._spark, f"{type(error).__name__}: {error}"):
-                        logger.error("%s", error)
-                    return
+        run_id = execution.run_id()
+        if run_id not in self._kept_to or self._kept_to[run_id] != last:
+            if not self._keep_to_stops(execution, sources, last, positions):
+                return
+            self._kept_to[run_id] = last
         for source in sources:
             stop = SourceOptions.of(source.options).stop
             if stop is None or not reached(stop, positions.get(source.index, {})):
@@ -150,6 +144,31 @@ class _Watcher:
             "query %s has read its sources up to their stops and ends", execution.query_id()
         )
         execution.stop()
+
+    def _keep_to_stops(
+        self,
+        execution: Execution,
+        sources: tuple[RunningSource, ...],
+        last: int | None,
+        positions: Mapping[int, Offsets],
+    ) -> bool:
+        """Fail the query where what lies past a stop on record would be lost, or nobody can read
+        that record; False: it failed, or is over.
+        """
+        for source in sources:
+            record = StopRecord.of(self._spark, execution.checkpoint(), source)
+            if record is None:
+                continue
+            its = positions.get(source.index, {})
+            try:
+                was = record.stop(NEVER if last is None else last)
+                refuse_lost(f"query {execution.query_id()}", source, was, its)
+            except CheckpointRefused as error:
+                # Unless a batch was refused meanwhile.
+                if execution.fail(self._spark, f"{type(error).__name__}: {error}"):
+                    logger.error("%s", error)
+                return False
+        return True
 
     @staticmethod
     def _committed(

@@ -10,6 +10,7 @@ from exactum.spark.run_context import RunContext
 from exactum.spark.source.clients import Clients
 from exactum.spark.source.group_offsets import CommittedSource, GroupOffsets
 from exactum.spark.source.kafka_options import ISOLATION, reads_committed
+from exactum.spark.source.partition_guard import PartitionGuard
 from exactum.spark.source.query_sources import sources_of
 from exactum.spark.source.record import SourceRecord
 from exactum.spark.source.source_options import SourceOptions
@@ -65,12 +66,16 @@ def source_listeners(context: RunContext, clients: Clients) -> list[EpochListene
         if chosen.commit_offsets:
             committed.append(CommittedSource(source, chosen, requests))
     stops = [
-        (source, record)
+        (source, its)
         for source in sources
-        if (record := StopRecord.of(running.folder, source)) is not None
+        if (its := StopRecord.of(context.session, running.checkpoint, source)) is not None
+    ]
+    recorded = [
+        (source, record) for source in sources if (record := records[source.index]) is not None
     ]
     listeners: list[EpochListener] = [
         TopicGuard(running, sources),
+        PartitionGuard(running, recorded),
         StopGuard(context, stops),
         StartReport(context, sources),
     ]

@@ -44,6 +44,11 @@ class RunningSource:
         return next((value for key, value in self.options.items() if key.lower() == lower), None)
 
 
+def losses_refused(source: RunningSource) -> bool:
+    """Whether Spark stops the query where records, or partitions, that it was to read are gone."""
+    return (source.option("failOnDataLoss") or "true").lower() != "false"
+
+
 def sources_of(running: RunningQuery) -> tuple[RunningSource, ...]:
     """The sources of a query whose first batch has begun, in the order of the offset log's
     lines.

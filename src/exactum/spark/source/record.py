@@ -4,27 +4,31 @@
         {"version": 1, "topic": "orders", "topic_id": ...}
     <checkpoint>/exactum/source/<n>/left-out/<topic>.json
         {"version": 1, "topic": "orders"}
+    <checkpoint>/exactum/source/<n>/left-out/<topic>+<partition>.json
+        {"version": 1, "topic": "orders", "partition": 1, "offset": 123}
 
 ``n`` is Spark's number of the source (``sources/<n>``). A file is created once, whole and durable,
-and never changed. Its stops are in ``stop_record``. A topic is left out when the query has
-gone on without it: Spark has forgotten by then how far it was read. A topic's files are removed
-when the query has gone on without the topic because it was deleted.
+and never changed. Its stops are in ``stop_record``. A topic, or a partition, is left out when the
+query has gone on without it: Spark has forgotten by then how far it was read. A topic's files are
+removed when the query has gone on without the topic because it was deleted.
 """
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from exactum.checkpoint.layout import SOURCES
-from exactum.durable import OF_THE_SETTING, create_whole, make_folder, sync_folder
-from exactum.errors import CheckpointRefused, Unavailable
+from exactum.checkpoint.partition_offsets import Offsets
+from exactum.durable import sync_folder
+from exactum.errors import Unavailable
 from exactum.kafka.requests.topic_requests import TopicSeen
+from exactum.kafka.transaction import Partition
 from exactum.spark.source.query_sources import RunningSource
+from exactum.spark.source.record_files import VERSION, FolderFiles
 
-VERSION = 1
+OF_TOPIC = "+"
+"""Between a topic and its partition in the name of a file: no topic has it in its own."""
 
 
 @dataclass(frozen=True)
@@ -49,8 +53,9 @@ class SourceRecord:
             CheckpointRefused: a file is damaged or of a newer version.
         """
         found = {}
-        for path in sorted(listed(self.folder / "topics")):
-            value = read_file(path)
+        files = FolderFiles(self.folder / "topics")
+        for name in sorted(files.names()):
+            value = files.read(name)
             found[str(value["topic"])] = TopicSeen(value["topic_id"], int(value["partitions"]))
         return found
 
@@ -67,7 +72,7 @@ class SourceRecord:
             "topic_id": topic.topic_id,
             "partitions": topic.partitions,
         }
-        create_file(self.folder / "topics" / f"{name}.json", value)
+        FolderFiles(self.folder / "topics").create(f"{name}.json", value)
 
     def forget_topic(self, name: str) -> None:
         """Take a topic off the record: the query goes on without it. Idempotent.
@@ -75,12 +80,14 @@ class SourceRecord:
         Raises:
             Unavailable: the file system failed.
         """
+        for mark in self._folder_of_marks.glob(f"{name}{OF_TOPIC}*.json"):
+            _remove(mark)
         _remove(self.left_out_file(name))
         _remove(self.folder / "topics" / f"{name}.json")
 
     def left_out_file(self, name: str) -> Path:
         """What says that the query has gone on without this topic of its record."""
-        return self.folder / "left-out" / f"{name}.json"
+        return self._folder_of_marks / f"{name}.json"
 
     def leave_out(self, name: str) -> None:
         """Put on record that the query goes on without the topic. Idempotent.
@@ -88,36 +95,46 @@ class SourceRecord:
         Raises:
             CheckpointRefused, Unavailable: as ``add_topic``.
         """
-        create_file(self.left_out_file(name), {"version": VERSION, "topic": name})
+        mark = self.left_out_file(name)
+        FolderFiles(mark.parent).create(mark.name, {"version": VERSION, "topic": name})
 
+    def left_out_partitions(self) -> Offsets:
+        """The partitions that the query has gone on without, though it reads others of their
+        topic; and the next offset of each.
 
-def listed(folder: Path) -> list[Path]:
-    """The files of a record below ``folder``, in no order."""
-    return [path for path in folder.glob("*.json") if not path.name.startswith(".")]
+        Raises:
+            CheckpointRefused: as ``topics``.
+        """
+        files = FolderFiles(self._folder_of_marks)
+        marks = [files.read(name) for name in files.names() if OF_TOPIC in name]
+        return {(str(m["topic"]), int(m["partition"])): int(m["offset"]) for m in marks}
 
+    def leave_out_partition(self, partition: Partition, offset: int) -> None:
+        """Put on record that the query goes on without the partition, of which it would have read
+        ``offset`` next. Idempotent.
 
-def create_file(path: Path, value: dict[str, Any]) -> bool:
-    """Create the file, whole, if it is absent, and make it durable. False if it was there.
+        Raises:
+            CheckpointRefused, Unavailable: as ``add_topic``.
+        """
+        value = {"topic": partition[0], "partition": partition[1], "offset": offset}
+        files = FolderFiles(self._folder_of_marks)
+        files.create(self._mark(partition), {"version": VERSION, **value})
 
-    Raises:
-        CheckpointRefused: the folder may not be written.
-        Unavailable: it could not be: a full disk.
-    """
-    try:
-        make_folder(path.parent)
-        created = create_whole(path, json.dumps(value).encode())
-        sync_folder(path.parent)
-    except OSError as error:
-        what = f"exactum could not write {path} ({error}), where it records what this query reads."
-        if error.errno in OF_THE_SETTING:
-            raise CheckpointRefused(
-                f"{what} The checkpoint must be in a folder that this user may write to. Nothing "
-                "of this batch was written."
-            ) from error
-        raise Unavailable(
-            f"{what} Nothing of this batch was written; start the query again."
-        ) from error
-    return created
+    def take_back_partition(self, partition: Partition) -> None:
+        """Take off the record that the query goes on without the partition. Idempotent.
+
+        Raises:
+            Unavailable: the file system failed.
+        """
+        _remove(self._folder_of_marks / self._mark(partition))
+
+    @property
+    def _folder_of_marks(self) -> Path:
+        return self.folder / "left-out"
+
+    @staticmethod
+    def _mark(partition: Partition) -> str:
+        return f"{partition[0]}{OF_TOPIC}{partition[1]}.json"
 
 
 def _remove(path: Path) -> None:
@@ -130,26 +147,3 @@ def _remove(path: Path) -> None:
         raise Unavailable(
             f"exactum could not remove {path} ({error}); start the query again."
         ) from error
-
-
-def read_file(path: Path) -> dict[str, Any]:
-    """What such a file says.
-
-    Raises:
-        CheckpointRefused: it is damaged or of a newer version.
-    """
-    try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-        version = value["version"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise CheckpointRefused(
-            f"{path} cannot be read ({type(error).__name__}: {error}): it says what this query "
-            "reads. Restore it from a backup of the checkpoint. Nothing of this batch was written."
-        ) from error
-    if version != VERSION:
-        raise CheckpointRefused(
-            f"{path} has version {version}; this exactum reads version {VERSION}. The query was "
-            "last run by a newer exactum: install that one again. Nothing of this batch was "
-            "written."
-        )
-    return dict(value)

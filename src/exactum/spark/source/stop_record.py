@@ -13,29 +13,33 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
+
+from pyspark.sql import SparkSession
 
 from exactum.checkpoint.layout import SOURCES
 from exactum.checkpoint.partition_offsets import from_json, to_json
 from exactum.errors import Fenced
 from exactum.spark.source.query_sources import RunningSource
-from exactum.spark.source.record import VERSION, create_file, listed, read_file
+from exactum.spark.source.record_files import VERSION, RecordFiles, record_files
 from exactum.spark.source.source_options import Stop
 
 
 @dataclass(frozen=True)
 class StopRecord:
-    """The stops of one source, below ``folder``. Read and written by the driver alone."""
+    """The stops of one source. Read and written by the driver alone."""
 
-    folder: Path
+    files: RecordFiles
 
     @staticmethod
-    def of(checkpoint: Path | None, source: RunningSource) -> StopRecord | None:
-        """The record in a checkpoint's folder; None where the checkpoint lies in no folder."""
-        if checkpoint is None or source.metadata is None:
+    def of(session: SparkSession, checkpoint: str, source: RunningSource) -> StopRecord | None:
+        """The record in a checkpoint, whose root is as Spark prints it; None where Spark keeps
+        nothing about the source either.
+        """
+        if source.metadata is None:
             return None
-        return StopRecord(checkpoint / SOURCES / source.metadata.rpartition("/")[2] / "stops")
+        below = SOURCES / source.metadata.rpartition("/")[2] / "stops"
+        return StopRecord(record_files(session, checkpoint, below))
 
     def stop(self, batch_id: int) -> Stop | None:
         """The stop that the source had last, up to this batch, which stands; None: it had none.
@@ -76,7 +80,7 @@ class StopRecord:
             "batch_id": batch_id,
             "attempt": attempt,
         }
-        while not create_file(self._path(number), value):
+        while not self.files.create(f"{number}.json", value):
             other = self._read(number)
             if other.get("batch_id") == batch_id and other["attempt"] > attempt:
                 raise Fenced(
@@ -86,13 +90,10 @@ class StopRecord:
             number += 1
 
     def _numbers(self) -> list[int]:
-        return sorted(int(path.stem) for path in listed(self.folder))
+        return sorted(int(name.removesuffix(".json")) for name in self.files.names())
 
     def _read(self, number: int) -> dict[str, Any]:
-        return read_file(self._path(number))
-
-    def _path(self, number: int) -> Path:
-        return self.folder / f"{number}.json"
+        return self.files.read(f"{number}.json")
 
 
 def _stop_in(value: dict[str, Any]) -> Stop | None:

@@ -10,8 +10,8 @@ from exactum.checkpoint.partition_offsets import Offsets, from_json, name_of
 from exactum.errors import CheckpointRefused
 from exactum.kafka.requests.topic_requests import EARLIEST, LATEST, TopicRequests, TopicSeen
 from exactum.spark.query import RunningQuery
-from exactum.spark.source.kafka_options import DATA_LOSS, reads_committed
-from exactum.spark.source.query_sources import RunningSource
+from exactum.spark.source.kafka_options import reads_committed
+from exactum.spark.source.query_sources import RunningSource, losses_refused
 from exactum.spark.source.record import SourceRecord
 from exactum.spark.source.source_options import SourceOptions
 from exactum.spark.source.subscription import Subscription
@@ -59,7 +59,7 @@ class WatchedSource:
         self._record = record
         self._known: dict[str, TopicSeen] = {} if record is None else record.topics()
         self._subscribed = Subscription.of(source.options)
-        self._losses_refused = (source.option(DATA_LOSS) or "true").lower() != "false"
+        self._losses_refused = losses_refused(source)
         self._losses_told: set[str] = set()
         self._gone: set[str] = set()
 
