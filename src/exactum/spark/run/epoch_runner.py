@@ -122,8 +122,7 @@ class EpochRunner:
         prepared: list[PreparedTransaction] = []
 
         def write(order: WriteOrder) -> Sequence[PreparedTransaction]:
-            if not self._has_written:
-                self._standing_epochs.begin_anew()
+            self._standing_epochs.begin(batch_id, first=not self._has_written)
             with epoch_input.named(offsets):
                 written = self._jobs.run(frame, order, lambda whole: self._tasks(whole, sizes))
                 self._standing_epochs.wrote(written.fingerprint)
