@@ -17,7 +17,7 @@ from pyspark.sql import functions as f
 import exactum
 from exactum.spark.jvm.batch_plan import BatchPlan
 from exactum.spark.jvm.error import JvmError
-from exactum.spark.run.standing_epoch import ON_DIFFERENCE
+from exactum.spark.run.earlier_attempts import ON_DIFFERENCE
 from tests.kit.spark import stateful
 from tests.kit.spark.torn_stream import (
     DIES_AT,

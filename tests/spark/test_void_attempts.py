@@ -7,19 +7,27 @@ of it while a sink is waited for.
 
 from __future__ import annotations
 
+import os
 import secrets
+import subprocess
+import sys
+import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyspark
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 import exactum
-from tests.kit.spark import stateful
+from tests.kit.spark import folder_sink, stateful
 from tests.kit.spark.folder_sink import FolderSink, arm
+from tests.kit.spark.state_stores import StateStores
 from tests.kit.spark.torn_stream import (
+    CHANGELOG,
     DIES_AT,
     IN_MEMORY,
     RUN_TIMEOUT_S,
@@ -27,7 +35,7 @@ from tests.kit.spark.torn_stream import (
     Stream,
     configured,
 )
-from tests.kit.waiting import await_true
+from tests.kit.waiting import WAIT_MAX_S, await_true
 
 pytestmark = pytest.mark.spark
 
@@ -37,19 +45,26 @@ RIGHT, WRONG = "0", "1000"
 
 def mistaken(make: Any, said: Path) -> Callable[[DataFrame], DataFrame]:
     """``make`` over numbers to each of which is added what the file ``said`` says, when they are
-    computed.
+    computed. That waits while there is a file ``held`` beside it, and makes one ``waits``.
     """
+    held, waits = said.with_name("held"), said.with_name("waits")
+
+    def say() -> int:
+        while held.exists():
+            waits.touch()
+            time.sleep(0.02)
+        return int(said.read_text())
 
     def of(rows: DataFrame) -> DataFrame:
-        added = f.udf(lambda number: number + int(said.read_text()), "long")
+        added = f.udf(lambda number: number + say(), "long")
         return make(rows.withColumn("number", added.asNondeterministic()("number")))
 
     return of
 
 
-def fails_undecided(stream: Stream, said: Path) -> None:
+def fails_undecided(stream: Stream, said: Path, with_snapshots: bool = True) -> None:
     """A life in which everything of epoch ``DIES_AT`` is computed from wrong numbers, and a sink
-    fails then. It ends when Spark has made snapshots of that state.
+    fails then. It ends when Spark has made snapshots of that state, or at once.
     """
     other = FolderSink(str(stream.folder / "other"))
     exact = exactum.exactly_once(*stream.sinks(stream.folder)["sinks"], other, **stream.settings)
@@ -65,7 +80,8 @@ def fails_undecided(stream: Stream, said: Path) -> None:
         try:
             exact(frame, batch_id)
         except Exception:
-            await_true(snapshots_are_made, "a snapshot of each store")
+            if with_snapshots:
+                await_true(snapshots_are_made, "a snapshot of each store")
             raise
 
     rows = (
@@ -116,3 +132,73 @@ def test_their_snapshots_are_not_loaded(
         stream.live()
         assert stream.kept()
         assert Shown.of(stream) == expected
+
+
+RARELY = {"spark.sql.streaming.stateStore.maintenanceInterval": "600s"}
+
+
+@pytest.mark.parametrize("store", [IN_MEMORY, {CHANGELOG: "true"}], ids=["in_memory", "rocksdb"])
+def test_no_store_of_theirs_makes_a_snapshot_in_a_later_run_of_the_same_process(
+    spark: SparkSession,
+    tmp_path: Path,
+    undisturbed: Callable[[Any, str], Shown],
+    store: dict[str, str],
+) -> None:
+    expected = undisturbed(stateful.update, "update")
+    stores = StateStores(spark)
+    said, held, waits = (tmp_path / name for name in ("said", "held", "waits"))
+    said.write_text(RIGHT)
+    stores.stop_maintenance()
+    with configured(spark, {**store, **RARELY}):
+        other = Stream(spark, tmp_path / "other", stateful.update, "update")
+        other.live()
+        of_another = stores.loaded()
+        stream = Stream(spark, tmp_path / "torn", mistaken(stateful.update, said), "update")
+        fails_undecided(stream, said, with_snapshots=False)
+        assert stores.loaded() > of_another, "nothing is left that could come back"
+        held.touch()
+        left: set[str] = set()
+
+        def maintain_meanwhile() -> None:
+            try:
+                await_true(waits.exists, "the attempt that counts has begun")
+                left.update(stores.loaded())
+                stores.maintain()
+            finally:
+                held.unlink()
+
+        beside = threading.Thread(target=maintain_meanwhile, name="maintain-meanwhile")
+        beside.start()
+        stream.live(DIES_AT)
+        beside.join(WAIT_MAX_S)
+        stores.maintain()
+        stream.live()
+        shown = Shown.of(stream)
+    stores.stop_maintenance()  # the next query has an interval of its own
+    assert stream.kept()
+    assert shown == expected
+    assert left == of_another
+
+
+@pytest.mark.in_turn
+def test_a_cluster_refuses_to_compute_them_again_in_the_same_application(tmp_path: Path) -> None:
+    """Their stores are loaded in executors, where nobody can unload them."""
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.kit.spark.cluster_job", str(tmp_path)],
+        env={
+            **os.environ,
+            "SPARK_HOME": str(Path(pyspark.__file__).parent),
+            "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+        },
+        stdout=subprocess.PIPE,
+        text=True,
+        timeout=4 * WAIT_MAX_S,
+        check=True,
+    )
+    failed, refused, accepted, later = done.stdout.splitlines()
+    assert "injected at prepare" in failed
+    assert "EpochAborted" in refused
+    assert "has computed micro-batch 0, and it was not decided" in refused
+    assert (accepted, later) == ("well", "well")
+    rows = folder_sink.rows(tmp_path / "out")
+    assert sorted(row["total"] for row in rows) == [1, 2]

@@ -123,8 +123,7 @@ class EpochRunner:
         prepared: list[PreparedTransaction] = []
 
         def write(order: WriteOrder) -> Sequence[PreparedTransaction]:
-            if not self._has_written:
-                self._standing_epochs.begin_anew()
+            self._standing_epochs.begin(batch_id, first=not self._has_written)
             for listener in self._listeners:
                 listener.writing(batch, order)
             with epoch_input.named(offsets):

@@ -22,6 +22,7 @@ from exactum.errors import CheckpointRefused
 from exactum.spark.jvm.batch_plan import BatchPlan
 from exactum.spark.jvm.error import JvmError
 from exactum.spark.jvm.state_operator import CheckpointIds, StateOperator, report_commits
+from exactum.spark.run.earlier_attempts import ON_DIFFERENCE, EarlierAttempts
 from exactum.spark.run.operator_state import NotWhole, OperatorState
 from exactum.spark.run.state_version import VersionFile, remove_snapshots, version_files
 from exactum.spark.run_context import RunContext
@@ -32,9 +33,6 @@ logger = logging.getLogger("exactum")
 
 _FORMAT = "spark.sql.streaming.stateStore.checkpointFormatVersion"
 _PLAIN, _WITH_IDS = "1", "2"
-ON_DIFFERENCE = "spark.exactum.standingEpoch.onDifference"
-"""A Spark setting: "stop", or "warn" where an epoch that had to be computed once more may have
-another result than the one that stands."""
 
 
 class StandingEpochs:
@@ -47,6 +45,7 @@ class StandingEpochs:
         self._checkpoint_ids: CheckpointIds | None = None
         self._fingerprint: Fingerprint | None = None
         self._states: list[OperatorState] = []
+        self._earlier_attempts = EarlierAttempts(context)
 
     def has_state(self) -> bool:
         """Whether the query keeps state. True where Spark does not say."""
@@ -55,15 +54,20 @@ class StandingEpochs:
         except JvmError:
             return True
 
-    def begin_anew(self) -> None:
-        """Called before a run's first epoch is computed, which an earlier run may have tried: what
-        that one has left of its state must not be taken for that of this one.
-
-        In checkpoint format 2 every try has ids of its own.
+    def begin(self, batch_id: int, first: bool) -> None:
+        """Called before an epoch is computed. Before a run's ``first``, which an earlier run may
+        have tried: what that one has left of its state must not be taken for that of this one.
 
         Raises:
             CheckpointRefused: it cannot be removed.
+            EpochAborted: it may come back in this Spark application.
         """
+        if first:
+            self._begin_anew(batch_id)
+        self._earlier_attempts.trying(batch_id)
+
+    def _begin_anew(self, batch_id: int) -> None:
+        """In checkpoint format 2 every try has ids of its own."""
         if self._format() == _WITH_IDS:
             return
         try:
@@ -71,6 +75,8 @@ class StandingEpochs:
         except JvmError as error:
             logger.debug("%s: Spark does not tell of its state: %s", self._running, error)
             return
+        if states:
+            self._earlier_attempts.unload(batch_id, {state.location for state in states})
         for state in states:
             try:
                 removed = remove_snapshots(self._session, state.folder, state.version + 1)
@@ -165,7 +171,7 @@ class StandingEpochs:
             "lookup), state and output disagree from here on: its record does not say which rows "
             "were written",
         )
-        self.begin_anew()
+        self._begin_anew(batch_id)
         if written is None:
             write_job.drain(frame)
             return
