@@ -50,6 +50,8 @@ from exactum.protocol.model import Incarnation
 OPEN_FILES_MAX = 64
 RENAME_TRIES = 3
 """How often a partition folder may be removed under our eyes."""
+NEW = "new"
+"""Beside ``scope``, from when the scope's folder is made until its first mark."""
 ABORTED = ".aborted"
 """Suffix of a staging that is being removed: one rename takes it away from a task that still
 writes.
@@ -139,13 +141,21 @@ class FolderPlace:
             with contextlib.suppress(FileExistsError):
                 write_durably(os.path.join(folder, mark_name(batch_id)), text.encode())
             sync_folder(folder)
-            for mark in sorted(self._marks())[:-MARKS_KEPT]:
+            marks = sorted(self._marks())
+            if len(marks) <= 2:  # the second one's, where the first one's driver died here
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(self._path(self.scope.folder, NEW))
+            for mark in marks[:-MARKS_KEPT]:
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(os.path.join(folder, mark_name(mark)))
 
     def highest_mark(self) -> int | None:
         with self._answering("could not be read"):
             return max(self._marks(), default=None)
+
+    def never_marked(self) -> bool:
+        with self._answering("could not be read"):
+            return os.path.exists(self._path(self.scope.folder, NEW)) and not self._marks()
 
     def discard(self, staging: Staging) -> None:
         with self._answering("could not be cleaned up"):
@@ -288,6 +298,9 @@ class FolderPlace:
         """
         folder = self._path(self.scope.folder)
         temporary = os.path.join(folder, Area.STAGED.value, f"{TEMPORARY}{secrets.token_hex(8)}")
+        if not os.path.exists(os.path.join(folder, "scope")):
+            with contextlib.suppress(FileExistsError):
+                write_durably(os.path.join(folder, NEW), b"")
         try:
             write_durably(temporary, self.scope.text().encode())
             os.rename(temporary, os.path.join(folder, "scope"))

@@ -158,6 +158,10 @@ class ObjectPlace:
         with answering(self.where, "could not be read"):
             return max(self._marks(), default=None)
 
+    def never_marked(self) -> bool:
+        """No: a bucket is not mounted, so it cannot be missing."""
+        return False
+
     def discard(self, staging: Staging) -> None:
         with answering(self.where, "could not be cleaned up"):
             folder = staging.folder(self.scope)

@@ -15,7 +15,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TypeVar
 
-from exactum.errors import CheckpointRefused, EpochAborted, HeuristicOutcome
+from exactum.errors import CheckpointRefused, EpochAborted, HeuristicOutcome, InvariantBroken
+from exactum.files.folder_place import NEW
 from exactum.files.place import Area, FileMove, Place, Staging, mark_name
 from exactum.files.transaction import (
     MANIFEST,
@@ -73,6 +74,28 @@ class FileParticipant:
     def last_decided(self) -> int | None:
         """See ``Remembering``: by the marks."""
         return self._place.highest_mark()
+
+    def gone_back(self, batch_id: int, prepared: Sequence[PreparedTransaction]) -> str:
+        """See ``Accountable``: by the marks. A folder without any tells nothing, unless it was just
+        made where there was one.
+        """
+        if not self._were_staged_here(prepared):
+            return ""
+        highest = self._place.highest_mark()
+        if highest is None and not self._place.never_marked():
+            return ""
+        if highest is not None and highest >= batch_id:
+            return ""
+        folder = f"{self._place.where}/{self._place.scope.folder}"
+        marks = "is new" if highest is None else f"ends with the mark of batch {highest}"
+        return (
+            f"Sink {self.name!r} at {self._place.where} has lost what was committed: the decision "
+            f"log and Spark have batch {batch_id} as done, with files there, and {folder} {marks}. "
+            "The folder is not mounted, was restored from an older copy, or was removed. Mount or "
+            "restore it. Or write by hand what is missing, or do without it: then remove "
+            f"{folder}/committed and {folder}/{NEW}, and start again. Nothing was published, and "
+            "nothing was aborted."
+        )
 
     def verify(self, prepared: Sequence[PreparedTransaction]) -> Sequence[PreparedTransaction]:
         """Look at each staged file from here: it is there, with the bytes that the task wrote.
@@ -155,6 +178,13 @@ class FileParticipant:
             "location. Nothing was published. (To publish these batches again on purpose, remove "
             "that folder.)"
         )
+
+    def _were_staged_here(self, prepared: Sequence[PreparedTransaction]) -> bool:
+        """A sink that was moved has its marks elsewhere, and one of this name may have had none."""
+        try:
+            return {FileTransaction.of(p).where for p in prepared} == {self._place.where}
+        except InvariantBroken:
+            return False
 
     def _check_staged(self, prepared: PreparedTransaction) -> None:
         transaction = FileTransaction.of(prepared)

@@ -5,6 +5,8 @@ object store.
         what readers see
     <place>/.exactum/<scope>/scope
         which query and sink this is, for people
+    <place>/.exactum/<scope>/new
+        in folders, until the first batch is there
     <place>/.exactum/<scope>/staged/<incarnation>/<identity>/0.staged
         written, not yet decided
     <place>/.exactum/<scope>/committed/00000000000000000042
@@ -213,6 +215,11 @@ class Place(Protocol):
 
     def highest_mark(self) -> int | None:
         """The highest batch that is marked."""
+
+    def never_marked(self) -> bool:
+        """Whether the place was made new for this scope, and nothing was marked since. A place that
+        cannot tell says no.
+        """
 
     def discard(self, staging: Staging) -> None:
         """Remove a staging with all that is in it. A task that still writes there fails at its next

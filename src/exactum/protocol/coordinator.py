@@ -163,6 +163,7 @@ class Coordinator(EpochProtocol):
         sightings = self._participants.list_open()
         left = self._participants.left_by_former()
         self._finished.redeliver(sightings)
+        self._finished.refuse_gone_back()
         seen: list[DecisionRecord] = []
         for _ in range(STARTS_CONTESTED_MAX):
             records = self._log.read(batch_id)

@@ -16,6 +16,7 @@ from exactum.errors import CheckpointRefused, HeuristicOutcome
 from exactum.protocol import resolve
 from exactum.protocol.decision_log import StandingRecords
 from exactum.protocol.model import Decision, DecisionRecord, Sighting, rows_of
+from exactum.protocol.participant import Accountable, Participant
 from exactum.protocol.participants import Participants
 
 logger = logging.getLogger("exactum")
@@ -75,6 +76,28 @@ class FinishedCommits:
                 name,
             )
         return True
+
+    def refuse_gone_back(self) -> None:
+        """Of the last of these batches that has rows for it, each participant is asked. One that
+        lost it would go on without these rows, and without a word.
+
+        Raises:
+            CheckpointRefused: a target has gone back to before it.
+        """
+        standing = {r.epoch.batch_id: r for r in self._records}  # by attempt: the last is in force
+
+        def of(participant: Participant) -> str:
+            if not isinstance(participant, Accountable):
+                return ""
+            for batch_id in sorted(standing, reverse=True):
+                its = [p for p in standing[batch_id].of(participant.name) if p.rows]
+                if its:
+                    return participant.gone_back(batch_id, its)
+            return ""
+
+        found = [text for text in self._participants.each(of) if text]
+        if found:
+            raise CheckpointRefused(found[0])
 
     def _again(self, record: DecisionRecord, seen: Set[tuple[str, str]]) -> set[tuple[str, str]]:
         """What of ``seen`` the record names, once it is committed."""

@@ -57,6 +57,22 @@ class Remembering(Protocol):
         """
 
 
+@runtime_checkable
+class Accountable(Protocol):
+    """A participant whose target can be seen to have lost what it had committed."""
+
+    def gone_back(self, batch_id: int, prepared: Sequence[PreparedTransaction]) -> str:
+        """Why the target cannot have ``prepared`` any more, all that was committed of a batch that
+        is over, and what to do; empty where it may, or where they were committed elsewhere.
+
+        Asked at a start. Whatever has no trace of the query at all may be new, or was reset on
+        purpose, and is none.
+
+        Raises:
+            Unavailable: the target did not answer.
+        """
+
+
 class Participant(Sweepable, Protocol):
     """Driver side of one sink. Every method may be called again after any crash: all are
     idempotent.

@@ -27,6 +27,7 @@ from exactum.protocol.model import (
 )
 from exactum.sql.dialect import LEDGER, ServerFailure, Session, SqlFailure
 from exactum.sql.failure import TRANSIENT, port_error
+from exactum.sql.gone_back import gone_back, refuse_loss
 from exactum.sql.ledger import WHOLE_EPOCH, Ledger, LedgerRow, digest_of
 from exactum.sql.plan import Mechanism, WritePlan
 from exactum.sql.retrying_session import RetryingSession
@@ -45,13 +46,11 @@ class SqlParticipant:
     def __init__(self, plan: WritePlan) -> None:
         self._plan = plan
         self._dialect = plan.dialect
-        self._session = RetryingSession(
-            plan.dialect, plan.address, "exactum driver", plan.lock_timeout_s
-        )
-        self._commit_session = RetryingSession(
-            plan.dialect, plan.address, "exactum commit", plan.lock_timeout_s
-        )
+        wait_s = plan.lock_timeout_s
+        self._session = RetryingSession(plan.dialect, plan.address, "exactum driver", wait_s)
+        self._commit_session = RetryingSession(plan.dialect, plan.address, "exactum commit", wait_s)
         self._staged_commit = StagedCommit(plan, self._commit_session)
+        self._committed = -1  # the last batch that this object committed
         self._where = f"sink {plan.scope.participant!r} at {plan.address.where}"
 
     @property
@@ -101,6 +100,10 @@ class SqlParticipant:
 
         highest = self._asked(step)
         return None if highest < 0 else highest
+
+    def gone_back(self, batch_id: int, prepared: Sequence[PreparedTransaction]) -> str:
+        """See ``Accountable``: by the ledger."""
+        return gone_back(self._plan, batch_id, prepared, self._asked)
 
     def abort(self, transactions: Sequence[Sighting]) -> None:
         """See the port. What is gone is settled."""
@@ -176,11 +179,8 @@ class SqlParticipant:
         ledger = Ledger(self._dialect, self._plan.scope, self._plan.target)
         highest = ledger.highest(session)
         parts = {part.identity: part.rows for part in ledger.staged(session)} if staged else {}
-        open_gids = (
-            set(self._dialect.list_prepared(session, self._plan.scope.gid_prefix))
-            if gids
-            else set()
-        )
+        prefix = self._plan.scope.gid_prefix
+        open_gids = set(self._dialect.list_prepared(session, prefix)) if gids else set()
         session.rollback()
         for p in (*staged, *gids):
             if p.identity not in open_gids and parts.get(p.identity) != p.rows:
@@ -192,6 +192,9 @@ class SqlParticipant:
         batch_id = SqlTransaction.of(prepared[0]).batch_id if prepared else None
         if batch_id is not None and highest is not None and highest >= batch_id:
             raise self._had_before(batch_id)
+        # Where others wait the coordinator commits them again first, and asks once more.
+        if not {*parts, *open_gids} - {p.identity for p in prepared}:
+            refuse_loss(self._plan, highest, self._committed)
 
     def _had_before(self, batch_id: int) -> CheckpointRefused:
         return CheckpointRefused(
@@ -229,15 +232,13 @@ class SqlParticipant:
         committed: list[PreparedTransaction] = []
         expired: list[PreparedTransaction] = []
         if staged:
-            (committed if self._commit_staged(permit, StagedEpoch.of(staged)) else expired).extend(
-                staged
-            )
+            is_done = self._commit_staged(permit, StagedEpoch.of(staged))
+            (committed if is_done else expired).extend(staged)
         for p in gids:
-            (
-                committed
-                if self._commit_prepared(permit, SqlTransaction.of(p), p.rows)
-                else expired
-            ).append(p)
+            is_done = self._commit_prepared(permit, SqlTransaction.of(p))
+            (committed if is_done else expired).append(p)
+        if not expired:
+            self._committed = max(self._committed, permit.record.epoch.batch_id)
         if gids and not expired:
             last = SqlTransaction.of(gids[0])
             self._carried_out(permit, lambda session: self._prune(session, last))
@@ -286,9 +287,7 @@ class SqlParticipant:
             "since, a missing right, a changed table), then start the query again."
         )
 
-    def _commit_prepared(
-        self, permit: CommitPermit, transaction: SqlTransaction, rows: int
-    ) -> bool:
+    def _commit_prepared(self, permit: CommitPermit, transaction: SqlTransaction) -> bool:
         """False when it was undone: unknown to the server, and without a row in the ledger."""
 
         def step(session: Session) -> bool:

@@ -1,0 +1,137 @@
+"""A database that is older than the decision log: refused at the start, and nothing else that only
+looks like it.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from exactum.errors import CheckpointRefused
+from tests.kit.sql.sql_database import NOTHING, SqlDatabase
+from tests.kit.sql.sql_epochs import Query, expected, tasks_of
+from tests.sql.test_epochs import MECHANISMS, query_on, rows_in
+
+both = pytest.mark.parametrize("mechanism", MECHANISMS)
+
+
+def run(query: Query, *batches: int) -> None:
+    driver = query.start()
+    try:
+        for batch_id in batches:
+            driver.run(batch_id)
+    finally:
+        driver.close()
+
+
+def restored(database: SqlDatabase, table: str, last: int) -> None:
+    """As it was after batch ``last``."""
+    database.run("DELETE FROM exactum_ledger WHERE batch_id > %s", [last])
+    database.run(f"DELETE FROM {table} WHERE id >= %s", [1000 * (last + 1)])
+
+
+@both
+def test_an_older_copy_is_refused_until_somebody_says_otherwise(
+    database: SqlDatabase, mechanism: str
+) -> None:
+    """As often as it is tried; and the error's own words are the way out."""
+    table = database.table()
+    query = query_on(database, table, mechanism)
+    run(query, 0, 1, 2)
+    restored(database, table, 0)
+    for _ in range(2):
+        with pytest.raises(
+            CheckpointRefused, match="have batch 2 as done.* ends with batch 0"
+        ) as e:
+            run(query, 3)
+    assert rows_in(database, table) == expected([0])
+    assert database.leftovers() == NOTHING
+    database.run(str(e.value).partition("then ")[2].partition(";")[0].replace("%", "%%"))
+    run(query, 3)
+    run(query, 4)
+    assert rows_in(database, table) == expected([0, 3, 4])
+
+
+@both
+def test_a_copy_that_lacks_more_than_the_records_tell(
+    database: SqlDatabase, mechanism: str
+) -> None:
+    """Ten batches are gone."""
+    table = database.table()
+    query = query_on(database, table, mechanism)
+    run(query, *range(12))
+    restored(database, table, 1)
+    with pytest.raises(CheckpointRefused, match="have batch 11 as done.* ends with batch 1"):
+        run(query, 12)
+
+
+@both
+def test_a_living_run_stops_before_it_writes_on(database: SqlDatabase, mechanism: str) -> None:
+    """The server fails over under it, and holds nothing that waits."""
+    table = database.table()
+    query = query_on(database, table, mechanism)
+    driver = query.start()
+    for batch_id in range(3):
+        driver.run(batch_id)
+    restored(database, table, 0)
+    with pytest.raises(CheckpointRefused, match="have batch 2 as done.* ends with batch 0"):
+        driver.run(3)
+    driver.close()
+    assert rows_in(database, table) == expected([0])
+    assert database.leftovers() == NOTHING
+
+
+@both
+def test_batches_without_rows_leave_no_trace(database: SqlDatabase, mechanism: str) -> None:
+    """The last batch with rows counts; where it is too far back, nothing is asked."""
+    table = database.table()
+    query = query_on(database, table, mechanism)
+    query.tasks = lambda batch_id: tasks_of(batch_id) if batch_id in (0, 8) else [[]]
+    for batch_id in range(10):
+        run(query, batch_id)
+    assert rows_in(database, table) == expected([0, 8])
+
+
+@both
+def test_a_ledger_that_was_emptied_is_none_that_went_back(
+    database: SqlDatabase, mechanism: str
+) -> None:
+    """To write batches again on purpose, by docs/guarantees.md; or another database of that name."""
+    table = database.table()
+    query = query_on(database, table, mechanism)
+    run(query, 0, 1)
+    database.run("DELETE FROM exactum_ledger")
+    run(query, 2)
+    assert rows_in(database, table) == expected([0, 1, 2])
+
+
+@both
+def test_a_sink_that_was_moved_away_and_back(database: SqlDatabase, mechanism: str) -> None:
+    """Its table here has the ledger of that time: the batches since were written elsewhere."""
+    table = database.table()
+    query = query_on(database, table, mechanism)
+    run(query, 0, 1, 2)
+    restored(database, table, 0)
+    for slot, record in query.storage.records.items():
+        moved = tuple(
+            replace(p, payload=json.dumps({**json.loads(p.payload), "at": "postgres://elsewhere"}))
+            for p in record.prepared
+        )
+        query.storage.records[slot] = replace(record, prepared=moved)
+    run(query, 3)
+    assert rows_in(database, table) == expected([0, 3])
+
+
+def test_a_sink_that_was_another_kind_of_sink(database: SqlDatabase) -> None:
+    """What the records name was never in a database."""
+    table = database.table()
+    query = query_on(database, table, "staged")
+    run(query, 0, 1)
+    restored(database, table, 0)
+    for slot, record in query.storage.records.items():
+        its = tuple(replace(p, payload='{"topic": "orders"}') for p in record.prepared)
+        query.storage.records[slot] = replace(record, prepared=its)
+    run(query, 2)
+    assert rows_in(database, table) == expected([0, 2])
