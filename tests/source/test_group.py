@@ -14,10 +14,12 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 from pyspark.sql import functions as f
 
+import exactum
 from exactum.java import jars
 from exactum.java.program import SMALL_OPTIONS, java_program
 from exactum.local import LocalKafka, broker
 from exactum.spark.source.group_offsets import PAUSE_S
+from tests.kit.source.source_stream import Topics
 from tests.kit.waiting import WAIT_MAX_S, await_true
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
@@ -187,3 +189,34 @@ def test_two_sources_one_group(
     assert len(allowed.rows()) == 9
     await_true(lambda: topics.committed(group, one) == {0: 3}, "the end of the one topic")
     await_true(lambda: topics.committed(group, two) == {0: 3}, "the end of the other topic")
+
+
+@pytest.mark.in_turn
+def test_two_clusters_one_group_id(
+    make_stream: Callable[[], Any], kafka: LocalKafka, topics: Any, topic: Callable[..., str]
+) -> None:
+    """Each cluster's group gets its own offsets, also of topics of one name. Two names of one
+    cluster are one cluster.
+    """
+    name, group = topic("everywhere", partitions=1), "everywhere"
+    topics.give(name, 3, partitions=1)
+    stream = make_stream()
+    here = stream.read(name, group_id=group)
+    port = kafka.bootstrap_servers.rpartition(":")[2]
+    by_name = exactum.read_kafka(
+        stream.spark, name, bootstrap_servers=f"localhost:{port}", group_id=group
+    )
+    assert f"two sources read the topic '{name}'" in (stream.run(here.union(by_name)) or "")
+    with LocalKafka() as other:
+        other.create_topic(name, partitions=1)
+        elsewhere = Topics(other)
+        elsewhere.give(name, 5, partitions=1)
+        there = exactum.read_kafka(
+            stream.spark, name, bootstrap_servers=other.bootstrap_servers, group_id=group
+        )
+        for both in (here.union(there), there.union(here)):  # whichever is the last
+            stream = make_stream()
+            assert stream.run(both) is None
+            assert len(stream.rows()) == 8
+            await_true(lambda: topics.committed(group, name) == {0: 3}, "the group here")
+            await_true(lambda: elsewhere.committed(group, name) == {0: 5}, "the group there")

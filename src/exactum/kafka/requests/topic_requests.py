@@ -108,6 +108,20 @@ class TopicRequests:
         for committer in self._committers.values():
             committer.close()
 
+    @property
+    def servers(self) -> str:
+        """The addresses with which it was made."""
+        return self._servers
+
+    def cluster_id(self) -> str:
+        """The id of the cluster, which is the same whichever of its brokers is asked.
+
+        Raises:
+            Unavailable: no answer in time.
+        """
+        asked = self._client().describe_cluster(request_timeout=self._timeout_s)
+        return str(self._answer("ask for the cluster's id", asked).cluster_id)
+
     def topic_names(self) -> list[str]:
         """All topics that this user may see, internal ones too.
 

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from exactum.checkpoint.partition_offsets import Offsets, from_json
-from exactum.errors import SettingRefused
+from exactum.errors import ExactumError, SettingRefused
 from exactum.kafka.requests.topic_requests import TopicRequests
 from exactum.protocol.epoch_protocol import Completed
 from exactum.spark.epoch_listener import Batch, EpochListener
@@ -35,6 +35,10 @@ CLOSE_TIMEOUT_S = 5.0
 SHOWN_MAX = 3
 
 
+Group = tuple[str, str]
+"""A consumer group: its cluster, and its id there."""
+
+
 @dataclass(frozen=True)
 class CommittedSource:
     """A source whose offsets go to ``chosen.group_id``."""
@@ -50,10 +54,11 @@ class GroupOffsets(EpochListener):
     def __init__(self, running: RunningQuery, sources: Sequence[CommittedSource]) -> None:
         self._running = running
         self._sources = tuple(sources)
-        self._requests = {one.chosen.group_id: one.requests for one in sources}
+        self._requests: dict[Group, TopicRequests] = {}
+        self._groups: dict[int, Group] = {}  # by source index; known from the first batch on
         self._changed = threading.Condition()
-        self._newest: dict[str, Offsets] | None = None
-        self._committed: dict[str, Offsets] | None = None
+        self._newest: dict[Group, Offsets] | None = None
+        self._committed: dict[Group, Offsets] | None = None
         self._committed_s = time.monotonic()
         self._closing = False
         self._told: set[str] = set()
@@ -69,6 +74,7 @@ class GroupOffsets(EpochListener):
             SettingRefused: two sources would commit the same partitions to one group.
         """
         if batch.first:
+            self._find_groups()
             self._refuse_shared(batch)
 
     def done(self, batch: Batch, completed: Completed) -> None:
@@ -88,13 +94,33 @@ class GroupOffsets(EpochListener):
             self._changed.notify()
         self._thread.join(CLOSE_TIMEOUT_S)
 
+    def _find_groups(self) -> None:
+        """One group id on two clusters is two groups. Which cluster it is nobody is asked, unless
+        sources with one group id connect in different ways.
+        """
+        for one in self._sources:
+            group_id = str(one.chosen.group_id)
+            ways = {id(o.requests) for o in self._sources if str(o.chosen.group_id) == group_id}
+            cluster = "" if len(ways) == 1 else self._cluster_of(one.requests)
+            self._groups[one.source.index] = (cluster, group_id)
+            self._requests[cluster, group_id] = one.requests
+
+    def _cluster_of(self, requests: TopicRequests) -> str:
+        try:
+            return requests.cluster_id()
+        except ExactumError as error:  # the group is for onlookers: the query goes on
+            logger.debug("%s: which cluster it reads is not known: %s", self._running, error)
+            return requests.servers
+
     def _refuse_shared(self, batch: Batch) -> None:
-        owners: dict[tuple[str | None, str], str] = {}
+        owners: dict[tuple[Group, str], str] = {}
         for one in self._sources:
             for topic in sorted(
                 {topic for topic, _ in from_json(batch.offsets.end[one.source.index])}
             ):
-                owner = owners.setdefault((one.chosen.group_id, topic), one.chosen.source_id)
+                owner = owners.setdefault(
+                    (self._groups[one.source.index], topic), one.chosen.source_id
+                )
                 if owner != one.chosen.source_id:
                     raise SettingRefused(
                         f"{self._running}: two sources read the topic {topic!r} with group_id="
@@ -104,9 +130,9 @@ class GroupOffsets(EpochListener):
                     )
 
     def _put(self, offsets: Sequence[str | None]) -> None:
-        groups: dict[str, Offsets] = {}
+        groups: dict[Group, Offsets] = {}
         for one in self._sources:
-            group = groups.setdefault(str(one.chosen.group_id), {})
+            group = groups.setdefault(self._groups[one.source.index], {})
             for partition, offset in self._ends(one, offsets).items():
                 # A frame that is joined with itself is read by two streams: the slower one counts.
                 group[partition] = min(offset, group.get(partition, offset))
@@ -134,18 +160,18 @@ class GroupOffsets(EpochListener):
             with self._changed:
                 self._changed.wait_for(lambda: self._closing, PAUSE_S)
 
-    def _commit(self, groups: dict[str, Offsets]) -> None:
+    def _commit(self, groups: dict[Group, Offsets]) -> None:
         for group, offsets in groups.items():
             try:
-                self._requests[group].commit_group(group, offsets)
+                self._requests[group].commit_group(group[1], offsets)
             except Exception as error:  # noqa: BLE001  (a thread has nobody else to tell)
                 self._warn_once(group, error)
             else:
                 self._committed, self._committed_s = groups, time.monotonic()
                 self._told.clear()
 
-    def _warn_once(self, group: str, error: Exception) -> None:
-        kind = f"{group} {type(error).__name__}"
+    def _warn_once(self, group: Group, error: Exception) -> None:
+        kind = f"{' '.join(group)} {type(error).__name__}"
         if kind in self._told:
             return
         self._told.add(kind)
@@ -154,6 +180,6 @@ class GroupOffsets(EpochListener):
             "affected; it is tried again with the next epoch. Does somebody else consume with "
             "this group id, or does the user lack READ on it?",
             self._running,
-            group,
+            group[1],
             error,
         )
