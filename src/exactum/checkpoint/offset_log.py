@@ -37,6 +37,19 @@ def local_folder(checkpoint: str) -> Path | None:
     return None
 
 
+def highest_batch(log: Path) -> int | None:
+    """The highest batch in the folder of a log of Spark's, which removes old ones; None: none.
+
+    Raises:
+        OSError: the folder could not be read.
+    """
+    try:
+        numbers = [int(path.name) for path in log.iterdir() if path.name.isdigit()]
+    except FileNotFoundError:
+        return None
+    return max(numbers, default=None)
+
+
 def folder_reader(folder: Path) -> ReadText:
     """Reads below ``folder`` on a local or shared file system."""
 

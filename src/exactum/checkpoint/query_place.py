@@ -10,7 +10,7 @@ from pathlib import Path
 
 from exactum.checkpoint.decision_place import open_log
 from exactum.checkpoint.known_sinks import IN_CHECKPOINT, KnownSinks, read_known_sinks
-from exactum.checkpoint.offset_log import local_folder
+from exactum.checkpoint.offset_log import highest_batch, local_folder
 from exactum.errors import CheckpointRefused, SettingRefused
 from exactum.protocol.decision_log import DecisionLog
 
@@ -89,16 +89,8 @@ class QueryPlace:
 
     def planned(self) -> int | None:
         """The highest batch that Spark has begun; None: none."""
-        return _highest(self.folder / "offsets")
+        return highest_batch(self.folder / "offsets")
 
     def finished(self) -> int | None:
         """The highest batch that Spark has logged as done; None: none."""
-        return _highest(self.folder / "commits")
-
-
-def _highest(folder: Path) -> int | None:
-    try:
-        numbers = [int(path.name) for path in folder.iterdir() if path.name.isdigit()]
-    except FileNotFoundError:
-        return None
-    return max(numbers, default=None)
+        return highest_batch(self.folder / "commits")

@@ -14,6 +14,7 @@ import logging
 import threading
 import time
 
+from exactum.checkpoint.offset_log import highest_batch
 from exactum.errors import EpochAborted
 from exactum.protocol.epoch_protocol import Completed
 from exactum.spark.epoch_listener import Batch, EpochListener
@@ -64,7 +65,7 @@ class EpochGate(EpochListener):
         if done is None:
             return True
         batch_id, done_s = done
-        if self._read(f"commits/{batch_id}") is not None:
+        if self._is_logged(batch_id):
             return True
         late = time.monotonic() - done_s > log_timeout_s
         if late:
@@ -74,6 +75,19 @@ class EpochGate(EpochListener):
                 batch_id,
             )
         return late
+
+    def _is_logged(self, batch_id: int) -> bool:
+        if self._read(f"commits/{batch_id}") is not None:
+            return True
+        # The function of the user may have returned from many batches since, without a call of
+        # exactum: then Spark has removed it.
+        folder = self._running.folder
+        last = (
+            highest_batch(folder / "commits")
+            if folder is not None
+            else self._running.execution.last_logged_batch()
+        )
+        return last is not None and last > batch_id
 
     def begin(self, batch: Batch) -> None:
         """See the base class. Waits while the gate is shut.
