@@ -131,6 +131,7 @@ def test_a_record_of_exactum_0_1_0(stream: Any, topics: Any, topic: Callable[...
 
 @pytest.mark.broker
 @pytest.mark.spark
+@pytest.mark.in_turn
 def test_where_only_hadoop_knows(
     stream: Any, topics: Any, topic: Callable[..., str], tmp_path: Path
 ) -> None:
