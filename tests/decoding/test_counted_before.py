@@ -47,7 +47,7 @@ def persisted(frame: DataFrame) -> None:
     frame.count()
 
 
-@pytest.mark.parametrize("policy", ["dead_letter", "skip"])
+@pytest.mark.parametrize("policy", ["dead_letter", pytest.param("skip", marks=pytest.mark.in_turn)])
 @pytest.mark.parametrize(
     ("make", "mode", "before"),
     [
