@@ -131,6 +131,21 @@ def test_a_record_of_exactum_0_1_0(stream: Any, topics: Any, topic: Callable[...
 
 @pytest.mark.broker
 @pytest.mark.spark
+def test_a_stop_behind_which_the_query_is_already(
+    stream: Any, topics: Any, topic: Callable[..., str]
+) -> None:
+    """What stands already is none of what it leaves out: the advice does not double it."""
+    name = topic("behind", partitions=2)
+    topics.give(name, RECORDS)
+    assert stream.run(stream.read(name)) is None
+    topics.give(name, 3)
+    assert stream.run(stream.read(name, stop={name: {0: 5, 1: 12}})) is None
+    assert len(stream.rows()) == 22
+    refused = str(stream.run(stream.read(name, stop={name: {0: 12, 1: 12}})))
+    assert f"start={{'{name}': {{0: 10, 1: 12}}}}" in refused
+    assert len(stream.rows()) == 22
+
+
 @pytest.mark.in_turn
 def test_where_only_hadoop_knows(
     stream: Any, topics: Any, topic: Callable[..., str], tmp_path: Path

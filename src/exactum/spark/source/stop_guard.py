@@ -57,8 +57,8 @@ class StopGuard(EpochListener):
         if self._is_on_record:
             return
         for (source, record), number in zip(self._sources, self._numbers, strict=True):
-            given = SourceOptions.of(source.options).stop
-            record.add(number, given, batch_id=batch.batch_id, attempt=order.attempt)
+            stop = _reached_from(SourceOptions.of(source.options).stop, self._begins(source, batch))
+            record.add(number, stop, batch_id=batch.batch_id, attempt=order.attempt)
         self._is_on_record = True
 
     def done(self, batch: Batch, completed: Completed) -> None:
@@ -77,6 +77,14 @@ class StopGuard(EpochListener):
         if source.index < len(batch.offsets.start):
             return from_json(batch.offsets.start[source.index])
         return initial_offsets(self._read, source)
+
+
+def _reached_from(stop: Stop | None, begins: Offsets) -> Stop | None:
+    """What a stop leaves out of a query that begins there: nothing below, which stands already."""
+    if stop is None:
+        return None
+    offsets = {p: max(offset, begins.get(p, offset)) for p, offset in stop.offsets.items()}
+    return Stop(stop.given, offsets)
 
 
 def refuse_lost(query: str, source: RunningSource, was: Stop | None, positions: Offsets) -> None:
