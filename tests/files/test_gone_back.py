@@ -19,15 +19,6 @@ def query_at(folder: Path) -> Query:
     return Query(lambda: FileSink(str(folder)), "mounted", participant="files")
 
 
-def run(query: Query, *batches: int) -> None:
-    driver = query.start()
-    try:
-        for batch_id in batches:
-            driver.run(batch_id)
-    finally:
-        driver.close()
-
-
 def rows_below(folder: Path) -> list[tuple[int, str]]:
     files = folder.glob("part-*")
     return sorted((r["id"], r["name"]) for f in files for r in pq.read_table(f).to_pylist())
@@ -44,31 +35,31 @@ def test_a_mount_that_is_not_there(tmp_path: Path) -> None:
     """
     mount, server, below = tmp_path / "mount", tmp_path / "server", tmp_path / "below"
     query = query_at(mount / "orders")
-    run(query, 0)
+    query.run(0)
     mount.rename(server)
     for _ in range(2):
         with pytest.raises(CheckpointRefused, match="has lost what was committed.*is new.*mounted"):
-            run(query, 1)
+            query.run(1)
     assert rows_below(mount / "orders") == []
     mount.rename(below)
     server.rename(mount)
-    run(query, 1)
-    run(query, 2)
+    query.run(1)
+    query.run(2)
     assert rows_below(mount / "orders") == expected([0, 1, 2])
 
 
 def test_a_folder_that_was_restored_from_an_older_copy(tmp_path: Path) -> None:
     folder = tmp_path / "orders"
     query = query_at(folder)
-    run(query, 0)
+    query.run(0)
     shutil.copytree(folder, tmp_path / "copy")
-    run(query, 1, 2)
+    query.run(1, 2)
     shutil.rmtree(folder)
     (tmp_path / "copy").rename(folder)
     with pytest.raises(CheckpointRefused, match="batch 2 as done.*ends with the mark of batch 0"):
-        run(query, 3)
+        query.run(3)
     shutil.rmtree(scope_of(folder) / "committed")  # as the error says
-    run(query, 3)
+    query.run(3)
     assert rows_below(folder) == expected([0, 3])
 
 
@@ -76,22 +67,22 @@ def test_a_folder_that_was_removed_on_purpose(tmp_path: Path) -> None:
     """It is refused, for it looks like a mount that is missing, until its mark is removed."""
     folder = tmp_path / "orders"
     query = query_at(folder)
-    run(query, 0)
+    query.run(0)
     shutil.rmtree(folder)
     with pytest.raises(CheckpointRefused, match="/new, and start again"):
-        run(query, 1)
+        query.run(1)
     (scope_of(folder) / "new").unlink()
-    run(query, 1)
-    run(query, 2)
+    query.run(1)
+    query.run(2)
     assert rows_below(folder) == expected([1, 2])
 
 
 def test_marks_that_were_removed_are_none_that_went_back(tmp_path: Path) -> None:
     """To write batches again on purpose, by docs/guarantees.md."""
     query = query_at(tmp_path / "orders")
-    run(query, 0, 1)
+    query.run(0, 1)
     shutil.rmtree(scope_of(tmp_path / "orders") / "committed")
-    run(query, 2)
+    query.run(2)
     assert rows_below(tmp_path / "orders") == expected([0, 1, 2])
 
 
@@ -100,12 +91,12 @@ def test_a_sink_that_was_moved_away_and_back(tmp_path: Path) -> None:
     new one is refused.
     """
     query = query_at(tmp_path / "first")
-    run(query, 0)
+    query.run(0)
     query.sink = lambda: FileSink(str(tmp_path / "second"))
-    run(query, 1)
-    run(query, 2)
+    query.run(1)
+    query.run(2)
     query.sink = lambda: FileSink(str(tmp_path / "first"))
-    run(query, 3)
-    run(query, 4)
+    query.run(3)
+    query.run(4)
     assert rows_below(tmp_path / "first") == expected([0, 3, 4])
     assert rows_below(tmp_path / "second") == expected([1, 2])

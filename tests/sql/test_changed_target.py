@@ -13,7 +13,7 @@ from exactum.protocol.model import CommitPermit
 from tests.kit.sql.postgres_server import Database as PostgresDatabase
 from tests.kit.sql.sql_database import SqlDatabase
 from tests.kit.sql.sql_epochs import Query, narrow
-from tests.sql.test_epochs import Crash, permit, rows_in
+from tests.sql.test_epochs import die_before_commit, permit, rows_in
 from tests.sql.test_operator import staging_of
 
 _queries = itertools.count(1)
@@ -44,13 +44,7 @@ def second_is_decided(query: Query) -> CommitPermit:
     """The first batch is in the table, and the second one is decided and not committed."""
     driver = query.start()
     driver.run(0)
-
-    def dies(*_: object) -> object:
-        raise Crash("between decision and commit")
-
-    driver.participant.commit = dies  # type: ignore[method-assign, assignment]
-    with pytest.raises(Crash):
-        driver.run(1)
+    die_before_commit(driver, 1)
     driver.close()
     return permit(query, 1)[0]
 

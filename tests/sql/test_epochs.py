@@ -179,6 +179,12 @@ def decided(
     """A query whose epoch 0 is decided and not committed."""
     query = query_on(database, table, mechanism)
     driver = query.start()
+    die_before_commit(driver, 0)
+    return query, driver, permit(query, 0)[0]
+
+
+def die_before_commit(driver: Incarnation, batch_id: int) -> None:
+    """The batch is decided, and not committed."""
     commit = driver.participant.commit
 
     def dies(*_: object) -> object:
@@ -186,9 +192,8 @@ def decided(
 
     driver.participant.commit = dies  # type: ignore[method-assign, assignment]
     with pytest.raises(Crash):
-        driver.run(0)
+        driver.run(batch_id)
     driver.participant.commit = commit  # type: ignore[method-assign]
-    return query, driver, permit(query, 0)[0]
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)

@@ -11,19 +11,10 @@ import pytest
 
 from exactum.errors import CheckpointRefused
 from tests.kit.sql.sql_database import NOTHING, SqlDatabase
-from tests.kit.sql.sql_epochs import Query, expected, tasks_of
+from tests.kit.sql.sql_epochs import expected, tasks_of
 from tests.sql.test_epochs import MECHANISMS, query_on, rows_in
 
 both = pytest.mark.parametrize("mechanism", MECHANISMS)
-
-
-def run(query: Query, *batches: int) -> None:
-    driver = query.start()
-    try:
-        for batch_id in batches:
-            driver.run(batch_id)
-    finally:
-        driver.close()
 
 
 def restored(database: SqlDatabase, table: str, last: int) -> None:
@@ -39,18 +30,18 @@ def test_an_older_copy_is_refused_until_somebody_says_otherwise(
     """As often as it is tried; and the error's own words are the way out."""
     table = database.table()
     query = query_on(database, table, mechanism)
-    run(query, 0, 1, 2)
+    query.run(0, 1, 2)
     restored(database, table, 0)
     for _ in range(2):
         with pytest.raises(
             CheckpointRefused, match="have batch 2 as done.* ends with batch 0"
         ) as e:
-            run(query, 3)
+            query.run(3)
     assert rows_in(database, table) == expected([0])
     assert database.leftovers() == NOTHING
     database.run(str(e.value).partition("then ")[2].partition(";")[0].replace("%", "%%"))
-    run(query, 3)
-    run(query, 4)
+    query.run(3)
+    query.run(4)
     assert rows_in(database, table) == expected([0, 3, 4])
 
 
@@ -61,10 +52,10 @@ def test_a_copy_that_lacks_more_than_the_records_tell(
     """Ten batches are gone."""
     table = database.table()
     query = query_on(database, table, mechanism)
-    run(query, *range(12))
+    query.run(*range(12))
     restored(database, table, 1)
     with pytest.raises(CheckpointRefused, match="have batch 11 as done.* ends with batch 1"):
-        run(query, 12)
+        query.run(12)
 
 
 @both
@@ -90,7 +81,7 @@ def test_batches_without_rows_leave_no_trace(database: SqlDatabase, mechanism: s
     query = query_on(database, table, mechanism)
     query.tasks = lambda batch_id: tasks_of(batch_id) if batch_id in (0, 8) else [[]]
     for batch_id in range(10):
-        run(query, batch_id)
+        query.run(batch_id)
     assert rows_in(database, table) == expected([0, 8])
 
 
@@ -101,9 +92,9 @@ def test_a_ledger_that_was_emptied_is_none_that_went_back(
     """To write batches again on purpose, by docs/guarantees.md; or another database of that name."""
     table = database.table()
     query = query_on(database, table, mechanism)
-    run(query, 0, 1)
+    query.run(0, 1)
     database.run("DELETE FROM exactum_ledger")
-    run(query, 2)
+    query.run(2)
     assert rows_in(database, table) == expected([0, 1, 2])
 
 
@@ -112,7 +103,7 @@ def test_a_sink_that_was_moved_away_and_back(database: SqlDatabase, mechanism: s
     """Its table here has the ledger of that time: the batches since were written elsewhere."""
     table = database.table()
     query = query_on(database, table, mechanism)
-    run(query, 0, 1, 2)
+    query.run(0, 1, 2)
     restored(database, table, 0)
     for slot, record in query.storage.records.items():
         moved = tuple(
@@ -120,7 +111,7 @@ def test_a_sink_that_was_moved_away_and_back(database: SqlDatabase, mechanism: s
             for p in record.prepared
         )
         query.storage.records[slot] = replace(record, prepared=moved)
-    run(query, 3)
+    query.run(3)
     assert rows_in(database, table) == expected([0, 3])
 
 
@@ -128,10 +119,10 @@ def test_a_sink_that_was_another_kind_of_sink(database: SqlDatabase) -> None:
     """What the records name was never in a database."""
     table = database.table()
     query = query_on(database, table, "staged")
-    run(query, 0, 1)
+    query.run(0, 1)
     restored(database, table, 0)
     for slot, record in query.storage.records.items():
         its = tuple(replace(p, payload='{"topic": "orders"}') for p in record.prepared)
         query.storage.records[slot] = replace(record, prepared=its)
-    run(query, 2)
+    query.run(2)
     assert rows_in(database, table) == expected([0, 2])

@@ -69,9 +69,14 @@ class Query:
 
     def run_once(self) -> list[Rejection]:
         """One driver's life of one batch. Returns what its writers reject."""
+        return self.run(0)
+
+    def run(self, *batches: int) -> list[Rejection]:
+        """One driver's life of these batches. Returns what its writers reject."""
         driver = self.start()
         try:
-            driver.run(0)
+            for batch_id in batches:
+                driver.run(batch_id)
         finally:
             driver.close()
         return driver.write.rejections

@@ -79,8 +79,9 @@ def finish_query(
     refuse_retired(place.folder)
     log = place.open_log()
     try:
-        permits = decided_from(log, first_unfinished(place))
-        over = decided_before(log, first_unfinished(place))
+        unfinished = first_unfinished(place)
+        permits = decided_from(log, unfinished)
+        over = decided_before(log, unfinished)
     finally:
         log.close()
     outcome = FinishOutcome()
@@ -107,7 +108,7 @@ def finish_query(
         _count_open(place, targets, outcome)
     if outcome.open_undecided:
         refuse_strange_log(place)
-    outcome.troubles = list({trouble.place: trouble for trouble in outcome.troubles}.values())
+    outcome.troubles = list(dict.fromkeys(outcome.troubles))  # a target is asked more than once
     return outcome
 
 

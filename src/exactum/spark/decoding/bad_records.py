@@ -104,7 +104,7 @@ class BadRecords(EpochListener):
     def _refuse_fewer(
         self, found: int, count: BadCount, frame: DataFrame, order: WriteOrder
     ) -> None:
-        if found < count.number and not count.allows(found, reads_of_one_batch(frame)):
+        if not count.allows(found, reads_of_one_batch(frame)):
             raise EpochAborted(
                 f"{self._running}: {count.number} records of epoch {order.batch_id} were bad when "
                 f"they were decoded, and {found} when they were decoded again for the dead "
