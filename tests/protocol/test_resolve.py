@@ -15,7 +15,7 @@ from exactum.protocol.model import (
     Sighting,
     SourceOffsets,
 )
-from exactum.protocol.resolve import Fence, FencedBy, Redeliver, Run
+from exactum.protocol.resolve import Close, Fence, FencedBy, Redeliver, Run, Stands
 
 A, B = Incarnation("a"), Incarnation("b")
 
@@ -34,16 +34,16 @@ def commit(attempt: int, who: Incarnation = A, supersedes: int | None = None) ->
 @pytest.mark.parametrize(
     ("records", "step"),
     [
-        ((), Run(0)),
-        ((abort(0),), Run(1)),
-        ((abort(0), abort(1, B)), Run(2)),
+        ((), Close(0)),
+        ((abort(0),), Close(1)),
+        ((abort(0), abort(1, B)), Close(2)),
         ((commit(0),), Redeliver(commit(0))),
         ((abort(0), commit(1)), Redeliver(commit(1))),
         ((commit(0), commit(1, B, 0)), Redeliver(commit(1, B, 0))),
     ],
 )
 def test_a_start_redelivers_a_commit_or_closes_the_next_slot(
-    records: tuple[DecisionRecord, ...], step: Redeliver | Run
+    records: tuple[DecisionRecord, ...], step: Redeliver | Close
 ) -> None:
     """The COMMIT in force, salvaged or not; without one the first free slot."""
     assert resolve.at_start(records) == step
@@ -57,14 +57,14 @@ def test_a_start_redelivers_a_commit_or_closes_the_next_slot(
         (5, (abort(0), commit(1, B)), FencedBy(commit(1, B))),
         (6, (), Run(0)),
         (6, (abort(0, B),), FencedBy(abort(0, B))),
-        (4, (commit(0, B),), Redeliver(commit(0, B))),
-        (4, (commit(0, B), commit(1, B, 0)), Redeliver(commit(1, B, 0))),
+        (4, (commit(0, B),), Stands(commit(0, B))),
+        (4, (commit(0, B), commit(1, B, 0)), Stands(commit(1, B, 0))),
     ],
 )
 def test_a_running_incarnation_owns_one_slot(
-    batch_id: int, records: tuple[DecisionRecord, ...], step: Redeliver | Run | FencedBy
+    batch_id: int, records: tuple[DecisionRecord, ...], step: Stands | Run | FencedBy
 ) -> None:
-    """Behind the fence it redelivers; at the fence and beyond, a record in its slot fences it."""
+    """Behind the fence all stands; at the fence and beyond, a record in its slot fences it."""
     assert resolve.when_asked(batch_id, Fence(5, 0), records) == step
 
 
@@ -125,7 +125,7 @@ def test_other_source_offsets_are_refused(
     """A batch on record with other offsets is another batch; unknown offsets contradict nothing."""
     record = DecisionRecord(Epoch("q", 5), 0, Decision.COMMIT, A, offsets=SourceOffsets((), ours))
     if refused:
-        with pytest.raises(CheckpointRefused, match="Nothing was written"):
+        with pytest.raises(CheckpointRefused, match="What was decided stands; nothing else"):
             resolve.refuse_other_offsets(record, SourceOffsets((), theirs))
     else:
         resolve.refuse_other_offsets(record, SourceOffsets((), theirs))

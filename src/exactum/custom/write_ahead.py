@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from exactum import durable
-from exactum.custom.delivery import RetryPolicy, Send, send_once
+from exactum.custom.sending import RetryPolicy, Send, send_once
 from exactum.custom.transaction_name import TransactionScope
 from exactum.custom.write_ahead_log import WriteAheadLog
 from exactum.custom.write_ahead_participant import WriteAheadParticipant

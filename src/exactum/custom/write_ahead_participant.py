@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
 
-from exactum.custom.delivery import RetryPolicy, Send
+from exactum.custom.sending import RetryPolicy, Send
 from exactum.custom.transaction_name import TransactionName, TransactionScope
 from exactum.custom.write_ahead_log import WriteAheadLog
 from exactum.errors import (

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from exactum import durable
 from exactum.custom.chunks import joined
-from exactum.custom.delivery import RetryPolicy
+from exactum.custom.sending import RetryPolicy
 from exactum.custom.transaction_name import TransactionScope
 from exactum.custom.write_ahead_log import WriteAheadLog
 from exactum.durable import OF_THE_SETTING

@@ -1,7 +1,8 @@
 """The driver half of the Kafka sink: verifies, commits, aborts, settles and salvages transactions.
 
-All requests go out in batches and to all coordinators at once. It holds no state of an epoch,
-except the producers' names it has just verified, which spare a request when it lists what is open.
+All requests go out in batches and to all coordinators at once. It holds no state of an epoch, but
+what it verified last, and when: that spares requests when it lists what is open and when it
+commits. Another process, which has verified nothing, asks the brokers.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import json
 import math
 import time
 from collections.abc import Collection, Mapping, Sequence, Set
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from exactum.errors import (
@@ -44,10 +45,29 @@ NEVER_TIMES_OUT_MS = 2_147_483_647
 KIP-939).
 """
 SETTLE_ROUNDS_MAX = 20
+"""How often a commit is asked for. The requests themselves pause where an answer may pass."""
 FRESH_S = 5.0
 """How long after they were verified a commit need not look again whether all records are there."""
+MARGIN_MAX_MS = 30_000
+"""What a transaction must have left to be decided: a tenth of its timeout, at most this."""
 FENCE_ROUNDS_MAX = 60
 FENCE_PAUSE_S = 0.05
+
+
+@dataclass(frozen=True)
+class _Verified:
+    """Transactions that were found open and whole, by transactional id; ``at_s`` by the monotonic
+    clock.
+    """
+
+    at_s: float = -math.inf
+    sightings: Mapping[str, Sighting] = field(default_factory=dict)
+
+    def has_just_seen(self, transactions: Collection[KafkaTransaction]) -> bool:
+        seen = {s.identity for s in self.sightings.values()}
+        return (
+            time.monotonic() - self.at_s <= FRESH_S and {t.identity for t in transactions} <= seen
+        )
 
 
 class KafkaParticipant:
@@ -57,11 +77,9 @@ class KafkaParticipant:
         self._plan = plan
         self._requests = requests
         self._cluster_id = cluster_id
-        self._verified: dict[str, Sighting] = {}
-        self._verified_s, self._verified_now = -math.inf, set[str]()
-        """When it was that this object verified transactions the last time, by the monotonic
-        clock, and which.
-        """
+        self._verified = _Verified()
+        self._is_listing_due = False
+        """Whether nothing was listed since: a task that is late may have begun anew by the next."""
         self._none_open_s = time.monotonic()
         """When none of the next epoch's transactions had begun, by the monotonic clock."""
 
@@ -82,7 +100,8 @@ class KafkaParticipant:
             for name in self._requests.list_ongoing(scope.broker_pattern())
             if (incarnation := scope.incarnation_of(name)) is not None
         }
-        verified, self._verified = self._verified, {}
+        verified = self._verified.sightings if self._is_listing_due else {}
+        self._is_listing_due = False
         seen = [verified[name] for name in mine if name in verified]
         unknown = sorted(mine.keys() - verified.keys())
         for name, found in self._requests.describe_transactions(unknown).items():
@@ -167,10 +186,14 @@ class KafkaParticipant:
             self._with_partitions(p, t, found[t.transactional_id], leaders)
             for p, t in zip(prepared, transactions, strict=True)
         ]
-        self._verified = {
-            t.transactional_id: self._sighting(t.transactional_id, t.producer) for t in transactions
-        }
-        self._verified_s, self._verified_now = time.monotonic(), {t.identity for t in transactions}
+        self._verified = _Verified(
+            time.monotonic(),
+            {
+                t.transactional_id: self._sighting(t.transactional_id, t.producer)
+                for t in transactions
+            },
+        )
+        self._is_listing_due = True
         return checked
 
     def _check_open(
@@ -193,7 +216,7 @@ class KafkaParticipant:
                 "Nothing was committed."
             )
         left_ms = found.left_ms(time.time() * 1000, (time.monotonic() - self._none_open_s) * 1000)
-        margin_ms = min(30_000, found.timeout_ms // 10)
+        margin_ms = min(MARGIN_MAX_MS, found.timeout_ms // 10)
         if found.timeout_ms != NEVER_TIMES_OUT_MS and left_ms < margin_ms:
             raise EpochAborted(
                 f"The transaction {name!r} of sink {self.name!r} has {max(0, left_ms):.0f} of "
@@ -240,13 +263,13 @@ class KafkaParticipant:
     # ---- commit ------------------------------------------------------------------------------
 
     def commit(self, permit: CommitPermit, prepared: Sequence[PreparedTransaction]) -> CommitReport:
+        """See ``Participant``. By EndTxn; what the coordinator does not commit is looked up: its
+        state there, and where that is forgotten the markers in the log.
+        """
         pending = {p.identity: p for p in prepared}
         transactions = {p.identity: KafkaTransaction.of(p) for p in prepared}
         self._refuse_other_cluster(permit, transactions.values())
-        if (
-            time.monotonic() - self._verified_s > FRESH_S
-            or not pending.keys() <= self._verified_now
-        ):
+        if not self._verified.has_just_seen(transactions.values()):
             self._refuse_short_logs(permit, transactions.values())
         committed: list[PreparedTransaction] = []
         expired: list[PreparedTransaction] = []
@@ -265,7 +288,7 @@ class KafkaParticipant:
                     expired.append(pending.pop(identity))
                 elif outcome is TransactionOutcome.UNKNOWN:
                     self._refuse_short_logs(permit, [transactions[identity]])
-                    raise self._unknown(permit, transactions[identity], answers)
+                    raise self._undecidable(permit, transactions[identity], answers)
             if not pending:
                 return CommitReport(tuple(committed), tuple(expired))
             _check_allowed(
@@ -298,9 +321,9 @@ class KafkaParticipant:
                 "docs/guarantees.md says how to go on."
             )
 
-    def _unknown(
+    def _undecidable(
         self, permit: CommitPermit, transaction: KafkaTransaction, answers: Mapping[str, int]
-    ) -> OutcomeUnknown | HeuristicOutcome:
+    ) -> HeuristicOutcome:
         where = ", ".join(
             f"{t}-{i}: {n} records from offset {o}" for (t, i), (o, n) in transaction.partitions
         )

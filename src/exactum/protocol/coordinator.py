@@ -113,7 +113,7 @@ class Coordinator(EpochProtocol):
         step = resolve.when_asked(batch_id, self._fence, self._log.read(batch_id))
         if isinstance(step, resolve.FencedBy):
             raise self._fenced(step.record)
-        if isinstance(step, resolve.Redeliver):
+        if isinstance(step, resolve.Stands):
             resolve.refuse_other_offsets(step.record, offsets)
             return Completed(
                 written=False, rows=rows_of(step.record.prepared), engine=step.record.engine

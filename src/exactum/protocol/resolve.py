@@ -31,7 +31,23 @@ class Fence:
 
 @dataclass(frozen=True)
 class Redeliver:
-    """The batch is decided: make sure that ``record`` is carried out, write nothing."""
+    """The batch is decided: make sure that ``record`` is carried out."""
+
+    record: DecisionRecord
+
+
+@dataclass(frozen=True)
+class Close:
+    """The batch is undecided: put an ABORT into this free slot, which fences older runs."""
+
+    attempt: int
+
+
+@dataclass(frozen=True)
+class Stands:
+    """The batch is decided, and this incarnation carried ``record`` out when it started: there is
+    nothing to write.
+    """
 
     record: DecisionRecord
 
@@ -69,15 +85,15 @@ def standing_commit(records: Sequence[DecisionRecord]) -> DecisionRecord | None:
     return standing
 
 
-def at_start(records: Sequence[DecisionRecord]) -> Redeliver | Run:
+def at_start(records: Sequence[DecisionRecord]) -> Redeliver | Close:
     """What a starting incarnation finds: a COMMIT to redeliver, or the free slot to close."""
     standing = standing_commit(records)
-    return Redeliver(standing) if standing else Run(attempt=len(records))
+    return Redeliver(standing) if standing else Close(attempt=len(records))
 
 
 def when_asked(
     batch_id: int, fence: Fence, records: Sequence[DecisionRecord]
-) -> Redeliver | Run | FencedBy:
+) -> Stands | Run | FencedBy:
     """What a running incarnation does with a batch that Spark asks it to write.
 
     Below its fence lie only batches that it redelivered itself. At the fence the next slot is its
@@ -90,7 +106,7 @@ def when_asked(
                 f"Batch {batch_id} lies before batch {fence.batch_id}, where this incarnation "
                 "began, yet no COMMIT of it is on record."
             )
-        return Redeliver(standing)
+        return Stands(standing)
     attempt = fence.attempt + 1 if batch_id == fence.batch_id else 0
     return FencedBy(records[attempt]) if len(records) > attempt else Run(attempt)
 
@@ -165,7 +181,8 @@ def refuse_other_offsets(record: DecisionRecord, offsets: SourceOffsets) -> None
             "batch. The checkpoint and its decision log do not belong together (a checkpoint "
             "restored from a backup, offsets edited by hand, or a power cut that took Spark's "
             "file: docs/guarantees.md says how to write it again). Restore both from the same "
-            "moment, or start with a new checkpoint location. Nothing was written."
+            "moment, or start with a new checkpoint location. What was decided stands; nothing "
+            "else was written."
         )
 
 

@@ -9,10 +9,7 @@ from typing import TYPE_CHECKING, Any
 from exactum.errors import SettingRefused
 from exactum.sql.dialect import (
     DIRECTORY,
-    PART,
-    ROW,
     Loader,
-    Mode,
     PreparedOnServer,
     Role,
     RowMove,
@@ -21,11 +18,12 @@ from exactum.sql.dialect import (
     SqlFailure,
 )
 from exactum.sql.postgres import catalog as postgres_catalog
+from exactum.sql.postgres import move as postgres_move
 from exactum.sql.postgres import session as postgres_session
 from exactum.sql.postgres import types as postgres_types
 from exactum.sql.postgres.copy import CopyLoader
 from exactum.sql.postgres.session import PostgresSession
-from exactum.sql.postgres.statements import quote, quote_table, regclass, sql
+from exactum.sql.postgres.statements import regclass, sql
 from exactum.sql.table import Column, Table, TableName
 from exactum.sql.url import Address
 
@@ -136,10 +134,7 @@ class PostgresDialect:
         return CopyLoader(_own(session), name, columns, part, first_row)
 
     def move(self, session: Session, move: RowMove) -> int:
-        statement = _append(move) if move.mode is Mode.APPEND else _upsert(move)
-        used = session.execute(statement, (list(move.parts),))
-        session.execute(sql("check_constraints"))
-        return used
+        return postgres_move.move(session, move)
 
     def count(self, session: Session, staging: TableName, parts: Sequence[int]) -> dict[int, int]:
         rows = session.query(sql("count_parts", staging=staging), (list(parts),))
@@ -217,57 +212,6 @@ def _settle(session: Session, statement: str) -> None:
         ) from None
 
 
-def _append(move: RowMove) -> str:
-    """``INSERT INTO target (column, ...) SELECT column, ... FROM staging WHERE exactum_part = ANY
-    (parts)``.
-    """
-    columns = _list(move.columns)
-    return (
-        f"INSERT INTO {quote_table(move.target)} ({columns}) SELECT {columns} FROM "
-        f"{quote_table(move.staging)} WHERE {PART} = ANY(%s::bigint[])"
-    )
-
-
-def _upsert(move: RowMove) -> str:
-    """The last row of each key, sorted by key, which is the order in which rows are locked:
-
-        INSERT INTO target (column, ...) SELECT DISTINCT ON (key, ...) column, ... FROM staging
-        WHERE exactum_part = ANY (parts) ORDER BY key, ..., order_by DESC NULLS LAST, ...,
-        exactum_row DESC ON CONFLICT (key, ...) DO UPDATE SET column = EXCLUDED.column, ...
-
-    With ``delete_when`` the SELECT comes first, ``WITH last AS (...)``; then ``gone AS (DELETE FROM
-    target USING last WHERE ...)``; and the INSERT takes what is left.
-    """
-    columns, key, target = _list(move.columns), _list(move.key), quote_table(move.target)
-    order = "".join(f"{quote(c)} DESC NULLS LAST, " for c in move.order_by)
-    where = (
-        f"FROM {quote_table(move.staging)} WHERE {PART} = ANY(%s::bigint[]) ORDER BY {key}, "
-        f"{order}{ROW} DESC"
-    )
-    changed = ", ".join(
-        f"{quote(c)} = EXCLUDED.{quote(c)}" for c in move.columns if c not in move.key
-    )
-    conflict = f"ON CONFLICT ({key}) DO {f'UPDATE SET {changed}' if changed else 'NOTHING'}"
-    if move.delete_when is None:
-        return (
-            f"INSERT INTO {target} ({columns}) SELECT DISTINCT ON ({key}) {columns} {where} "
-            f"{conflict}"
-        )
-    # Rows that delete and rows that stay have different keys, so neither part of the statement sees
-    # the other.
-    last = (
-        f"SELECT DISTINCT ON ({key}) {columns}, coalesce({quote(move.delete_when)}, false) AS "
-        f"exactum_gone {where}"
-    )
-    same = " AND ".join(f"t.{quote(c)} = l.{quote(c)}" for c in move.key)
-    gone = f"DELETE FROM {target} t USING last l WHERE l.exactum_gone AND {same}"
-    stay = f"SELECT {columns} FROM last WHERE NOT exactum_gone"
-    return (
-        f"WITH last AS MATERIALIZED ({last}), gone AS ({gone}) INSERT INTO {target} ({columns}) "
-        f"{stay} {conflict}"
-    )
-
-
 def _truncated(session: Session, staging: TableName, is_alone: Callable[[], bool]) -> bool:
     """Whether the table could be had at once and was truncated, in the session's transaction."""
     session.execute(sql("save", savepoint=SAVEPOINT))
@@ -282,7 +226,3 @@ def _truncated(session: Session, staging: TableName, is_alone: Callable[[], bool
             raise
     session.execute(sql("undo", savepoint=SAVEPOINT))
     return False
-
-
-def _list(names: Sequence[str]) -> str:
-    return ", ".join(map(quote, names))

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from exactum.errors import SettingRefused
 from exactum.packages import not_installed
 from exactum.sql.dialect import Role, ServerFailure, SqlFailure
+from exactum.sql.postgres.errors import READ_ONLY, connect_failure, failure_of
 from exactum.sql.postgres.statements import sql
 from exactum.sql.url import Address, merged, refuse_plain_signs
 from exactum.sql.watchdog import watchdog
@@ -37,25 +38,9 @@ LIBPQ_PRIMARY = 140_000
 """The first libpq that can ask for a primary."""
 NAME_MAX = 63
 """Bytes of an application_name."""
-
-BUSY = frozenset({"40001", "40P01", "55P03", "53300", "57014", "57P03"})
-"""Serialization failure, deadlock, lock timeout, too many connections, cancelled, starting up."""
-READ_ONLY = "25006"
-"""The server is a standby, or has become one: another connection may lead to the primary."""
 UNREPLICATED = "SyncRepWaitForLSN"
 """The server's function that warns of a commit whose wait for a synchronous standby was cancelled:
 it is told as done, and a failover may undo it."""
-LOST = frozenset({"57P01", "57P02", "57P05", "25P03", "25P04"})
-DENIED_WORDS = (
-    "authentication failed",
-    "no pg_hba.conf entry",
-    "permission denied",
-    "role ",
-    "certificate",
-    "does not support SSL",
-    "no password supplied",
-)
-BUSY_WORDS = ("too many clients", "connection slots", "too many connections")
 
 
 def driver() -> Any:
@@ -133,7 +118,7 @@ def opened(address: Address, label: str) -> PostgresSession:
     try:
         connection = psycopg.connect(**options, prepare_threshold=None)
     except psycopg.Error as error:
-        raise _connect_failure(address, error) from None
+        raise connect_failure(address, error) from None
     return PostgresSession(connection, address)
 
 
@@ -258,44 +243,6 @@ def psycopg_operational() -> Any:
     import psycopg
 
     return (psycopg.OperationalError, psycopg.InterfaceError)
-
-
-def failure_of(code: str) -> ServerFailure:
-    """What a SQLSTATE means for us."""
-    if code in LOST or code.startswith("08"):
-        return ServerFailure.LOST
-    if code in BUSY:
-        return ServerFailure.BUSY
-    if code in ("42P07", "42710", "42P06"):
-        return ServerFailure.EXISTS
-    if code == "42501" or code.startswith("28"):
-        return ServerFailure.DENIED
-    if code[:2] in ("42", "3D", "3F", "0A"):
-        return ServerFailure.MISSING
-    if code[:2] in (
-        "22",
-        "23",
-        "21",
-        "44",
-        "P0",
-        "54",
-    ):  # 54: a row or a key beyond what a page or an index takes
-        return ServerFailure.ROWS
-    return ServerFailure.OTHER
-
-
-def _connect_failure(address: Address, error: Exception) -> SqlFailure:
-    """libpq gives no SQLSTATE here, so the words must do; an unknown language reads as LOST, which
-    is tried again.
-    """
-    text = address.scrub(str(error))
-    if any(word in text for word in BUSY_WORDS):
-        return SqlFailure(ServerFailure.BUSY, "", text)
-    if 'database "' in text and "does not exist" in text:
-        return SqlFailure(ServerFailure.MISSING, "", text)
-    if any(word in text for word in DENIED_WORDS):
-        return SqlFailure(ServerFailure.DENIED, "", text)
-    return SqlFailure(ServerFailure.LOST, "", text)
 
 
 def _bytes(sql: str) -> bytes:
