@@ -9,7 +9,7 @@ epoch's dead letters, under the epoch's decision.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -88,33 +88,21 @@ class BadRecords(EpochListener):
         """
         counted = self._bad(Policy.DEAD_LETTER)
         prepared: list[PreparedTransaction] = []
-        for metric, decoded in self._to_letter(counted):
+        some = {metric: count for metric, count in counted.items() if count.counted.number}
+        for metric, decoded in self._metrics() if some else ():
+            # Of a frame that is used twice Spark keeps the first stream's count, and this is its
+            # plan.
+            count = some.pop(metric, None)
+            if count is None:
+                continue
             with view.read_once(self._letters(frame, decoded), 2) as kept:
                 job = write_job.WriteJob(WriteTask(((name, LetterWriters(plan)),), order.run))
                 prepared.extend(job.run(kept, order).prepared)
                 with write_job.errors_of_jobs():
                     found = _bad_in(kept)
-            if metric is not None:
-                self._refuse_others(found, counted[metric], order)
+            self._refuse_others(found, count, order)
             self._lettered += found.number
         return prepared
-
-    def _to_letter(self, counted: Mapping[str, BadCount]) -> list[tuple[str | None, Any]]:
-        """The decodings that have, or may have, bad records in this batch: metric and plan.
-
-        A decoded frame that is used twice is read by two streams, which may end at different
-        offsets, and Spark keeps the count of one alone. The first one is read again, always, and
-        there is nothing to compare it with: None.
-        """
-        plans: dict[str, list[Any]] = {}
-        for metric, plan in self._metrics() if counted else ():
-            if metric in counted:
-                plans.setdefault(metric, []).append(plan)
-        return [
-            (metric if len(its) == 1 else None, its[0])
-            for metric, its in plans.items()
-            if len(its) > 1 or counted[metric].counted.number
-        ]
 
     def _refuse_others(self, found: Bad, count: BadCount, order: WriteOrder) -> None:
         if not count.allows(found):
