@@ -191,3 +191,34 @@ def test_no_secret_of_mysql_is_on_file(
         assert address.option("ssl_disabled") == "True"
         transactions("abort", "--all-leftovers", "--checkpoint", its.folder, status=0)
         assert database.leftovers() == NOTHING
+
+
+@pytest.mark.mariadb
+def test_a_host_by_an_option(
+    mariadb: LocalMariaDB, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The place on file is the one where the rows went, and commands go there. A sink of another
+    host is another one.
+    """
+    with mysql_server.Database.made(mariadb) as database:
+        parts = urlsplit(database.url)
+        elsewhere = database.url.replace(f"{parts.hostname}:{parts.port}", "no.such.host.invalid:1")
+        its = query(
+            tmp_path,
+            MySQLSink(
+                elsewhere,
+                table=database.table(),
+                connect={"host": parts.hostname, "port": parts.port},
+            ),
+        )
+        its.run([0], dies_before_decision=True)
+        (on_file,) = json.loads((its.folder / SINKS).read_text())["sinks"]
+        server = f"{parts.hostname}:{parts.port}{parts.path}"
+        assert on_file["where"]["url"] == f"mysql://{parts.username}@{server}"
+        assert on_file["trace"]["mysql"] == server
+        monkeypatch.setenv("MYSQL_PWD", database.server.password)
+        assert len(listed(its.folder, status=1)) == TASKS
+        del on_file["where"]["connect"]  # as versions before had it, with the right place
+        text = json.loads((its.folder / SINKS).read_text()) | {"sinks": [on_file]}
+        (its.folder / SINKS).write_text(json.dumps(text))
+        assert len(listed(its.folder, status=1)) == TASKS

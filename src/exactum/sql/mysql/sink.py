@@ -111,7 +111,10 @@ def address_of(url: str, connect: Mapping[str, object] | None, where: str) -> Ad
         )
     for name, value in pairs:
         _check_option(name, value, where)
-    return Address(parts.where("mysql", DEFAULT_HOST, DEFAULT_PORT), pairs)
+    final = dict(pairs)
+    user = f"{final['user']}@" if final.get("user") else ""
+    server = f"{final['host'] or DEFAULT_HOST}:{final['port']}"
+    return Address(f"mysql://{user}{server}/{final['database']}", pairs)
 
 
 def _check_option(name: str, value: str, where: str) -> None:
