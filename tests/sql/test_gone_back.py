@@ -10,6 +10,7 @@ from dataclasses import replace
 import pytest
 
 from exactum.errors import CheckpointRefused
+from exactum.protocol.sink import TaskName, WriteOrder
 from tests.kit.sql.sql_database import NOTHING, SqlDatabase
 from tests.kit.sql.sql_epochs import expected, tasks_of
 from tests.sql.test_epochs import MECHANISMS, query_on, rows_in
@@ -59,18 +60,25 @@ def test_a_copy_that_lacks_more_than_the_records_tell(
 
 
 @both
-def test_a_living_run_stops_before_it_writes_on(database: SqlDatabase, mechanism: str) -> None:
-    """The server fails over under it, and holds nothing that waits."""
+@pytest.mark.parametrize("waits", ["nothing", "another part"])
+def test_a_living_run_stops_before_it_writes_on(
+    database: SqlDatabase, mechanism: str, waits: str
+) -> None:
+    """The server fails over under it, and holds nothing of the last commit that waits. A part of a
+    speculative task, or of a batch long ago, is no reason to go on.
+    """
     table = database.table()
     query = query_on(database, table, mechanism)
     driver = query.start()
     for batch_id in range(3):
         driver.run(batch_id)
-    restored(database, table, 0)
-    with pytest.raises(CheckpointRefused, match="have batch 2 as done.* ends with batch 0"):
+    restored(database, table, 1)
+    if waits == "another part":
+        driver.write.task(WriteOrder(driver.run_of, 2, 0, 9), TaskName(0, 1, 0), tasks_of(2)[0])
+    with pytest.raises(CheckpointRefused, match="have batch 2 as done.* ends with batch 1"):
         driver.run(3)
     driver.close()
-    assert rows_in(database, table) == expected([0])
+    assert rows_in(database, table) == expected([0, 1])
     assert database.leftovers() == NOTHING
 
 

@@ -37,10 +37,11 @@ def gone_back(
         session.rollback()
         return highest
 
-    return loss(plan, asked(step), batch_id)
+    text = _loss(plan, asked(step), batch_id)
+    return f"{text}, and nothing was aborted." if text else ""
 
 
-def loss(plan: WritePlan, highest: int | None, batch_id: int) -> str:
+def _loss(plan: WritePlan, highest: int | None, batch_id: int) -> str:
     """What to say where ``batch_id`` was committed, and ``highest`` is the ledger's last batch."""
     if highest is None or highest >= batch_id:
         return ""
@@ -52,18 +53,44 @@ def loss(plan: WritePlan, highest: int | None, batch_id: int) -> str:
         "failed over to a server without the newest commits; or its ledger was. Restore the newer "
         f"state. Or load by hand what is missing of the batches after {highest} ('exactum verify' "
         "says which; their records have the source offsets), or do without it: then DELETE FROM "
-        f"{ledger} WHERE scope = '{plan.scope.text}'; and start again. Nothing was written, and "
-        "nothing was aborted."
+        f"{ledger} WHERE scope = '{plan.scope.text}'; and start again. Nothing was written"
     )
 
 
-def refuse_loss(plan: WritePlan, highest: int | None, batch_id: int) -> None:
-    """
-    Raises:
-        CheckpointRefused: see ``loss``.
-    """
-    if text := loss(plan, highest, batch_id):
-        raise CheckpointRefused(text)
+class LastCommit:
+    """The last batch that a run has committed: a database that lives as long has it."""
+
+    def __init__(self, plan: WritePlan) -> None:
+        self._plan = plan
+        self._batch_id = -1
+        self._identities: frozenset[str] = frozenset()
+
+    def add(self, batch_id: int, prepared: Sequence[PreparedTransaction]) -> None:
+        """It is committed, perhaps once more."""
+        if batch_id >= self._batch_id:
+            self._batch_id = batch_id
+            self._identities = frozenset(p.identity for p in prepared)
+
+    def refuse_loss(self, session: Session, highest: int | None) -> None:
+        """``highest`` is the ledger's last batch. Where the lost commit itself waits, nothing is
+        refused: the coordinator commits it again, and asks once more.
+
+        Raises:
+            CheckpointRefused: see ``_loss``.
+        """
+        text = _loss(self._plan, highest, self._batch_id)
+        if text and not self._waits(session):
+            raise CheckpointRefused(f"{text} of the batch at hand.")
+
+    def _waits(self, session: Session) -> bool:
+        """Whatever else waits (a speculative task's, or one of a batch long ago) does not bring it
+        back.
+        """
+        plan = self._plan
+        staged = Ledger(plan.dialect, plan.scope, plan.target).staged(session)
+        gids = plan.dialect.list_prepared(session, plan.scope.gid_prefix)
+        session.rollback()
+        return not self._identities.isdisjoint({*(part.identity for part in staged), *gids})
 
 
 def _were_written_here(plan: WritePlan, prepared: Sequence[PreparedTransaction]) -> bool:

@@ -27,7 +27,7 @@ from exactum.protocol.model import (
 )
 from exactum.sql.dialect import LEDGER, ServerFailure, Session, SqlFailure
 from exactum.sql.failure import TRANSIENT, port_error
-from exactum.sql.gone_back import gone_back, refuse_loss
+from exactum.sql.gone_back import LastCommit, gone_back
 from exactum.sql.ledger import WHOLE_EPOCH, Ledger, LedgerRow, digest_of
 from exactum.sql.plan import Mechanism, WritePlan
 from exactum.sql.retrying_session import RetryingSession
@@ -50,7 +50,7 @@ class SqlParticipant:
         self._session = RetryingSession(plan.dialect, plan.address, "exactum driver", wait_s)
         self._commit_session = RetryingSession(plan.dialect, plan.address, "exactum commit", wait_s)
         self._staged_commit = StagedCommit(plan, self._commit_session)
-        self._committed = -1  # the last batch that this object committed
+        self._last_commit = LastCommit(plan)
         self._where = f"sink {plan.scope.participant!r} at {plan.address.where}"
 
     @property
@@ -192,9 +192,7 @@ class SqlParticipant:
         batch_id = SqlTransaction.of(prepared[0]).batch_id if prepared else None
         if batch_id is not None and highest is not None and highest >= batch_id:
             raise self._had_before(batch_id)
-        # Where others wait the coordinator commits them again first, and asks once more.
-        if not {*parts, *open_gids} - {p.identity for p in prepared}:
-            refuse_loss(self._plan, highest, self._committed)
+        self._last_commit.refuse_loss(session, highest)
 
     def _had_before(self, batch_id: int) -> CheckpointRefused:
         return CheckpointRefused(
@@ -238,7 +236,7 @@ class SqlParticipant:
             is_done = self._commit_prepared(permit, SqlTransaction.of(p))
             (committed if is_done else expired).append(p)
         if not expired:
-            self._committed = max(self._committed, permit.record.epoch.batch_id)
+            self._last_commit.add(permit.record.epoch.batch_id, prepared)
         if gids and not expired:
             last = SqlTransaction.of(gids[0])
             self._carried_out(permit, lambda session: self._prune(session, last))
