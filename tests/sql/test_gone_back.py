@@ -13,7 +13,7 @@ from exactum.errors import CheckpointRefused
 from exactum.protocol.sink import TaskName, WriteOrder
 from tests.kit.sql.sql_database import NOTHING, SqlDatabase
 from tests.kit.sql.sql_epochs import expected, tasks_of
-from tests.sql.test_epochs import MECHANISMS, query_on, rows_in
+from tests.sql.test_epochs import MECHANISMS, die_before_commit, query_on, rows_in
 
 both = pytest.mark.parametrize("mechanism", MECHANISMS)
 
@@ -80,6 +80,55 @@ def test_a_living_run_stops_before_it_writes_on(
     driver.close()
     assert rows_in(database, table) == expected([0, 1])
     assert database.leftovers() == NOTHING
+
+
+@both
+def test_a_living_run_of_which_the_ledger_knows_nothing(
+    database: SqlDatabase, mechanism: str
+) -> None:
+    """A new query's first batches are lost in a failover. The next start takes it for emptied on
+    purpose, as the error says.
+    """
+    table = database.table()
+    query = query_on(database, table, mechanism)
+    driver = query.start()
+    driver.run(0)
+    restored(database, table, -1)
+    with pytest.raises(
+        CheckpointRefused, match="have batch 0 as done.* has none of this query.*then start again"
+    ):
+        driver.run(1)
+    driver.close()
+    assert rows_in(database, table) == []
+    assert database.leftovers() == NOTHING
+    query.run(1)
+    assert rows_in(database, table) == expected([1])
+
+
+@both
+def test_a_batch_that_a_start_commits_elsewhere(database: SqlDatabase, mechanism: str) -> None:
+    """The sink was moved to another schema, where its last batch is decided, and is moved back: the
+    ledger here has an older end, and no loss.
+    """
+    table = database.table()
+    query = query_on(database, table, mechanism)
+    here, query.participant = query.sink, "moved"
+    query.run(0)
+    database.run("CREATE SCHEMA exactum_elsewhere")
+    try:
+        database.run("CREATE TABLE exactum_elsewhere.t (id bigint, name varchar(50))")
+        query.sink = lambda: database.sink("exactum_elsewhere.t", mechanism=mechanism)
+        driver = query.start()
+        driver.run(1)
+        die_before_commit(driver, 2)
+        driver.close()
+        query.sink = here
+        query.run(2, 3)
+        assert rows_in(database, table) == expected([0, 3])
+        assert rows_in(database, "exactum_elsewhere.t") == expected([1, 2])
+    finally:
+        cascade = " CASCADE" if database.dialect.scheme == "postgres" else ""
+        database.run(f"DROP SCHEMA exactum_elsewhere{cascade}")
 
 
 @both

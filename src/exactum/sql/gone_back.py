@@ -25,35 +25,42 @@ def gone_back(
     """
     if not _were_written_here(plan, prepared):
         return ""
+    highest = asked(lambda session: _highest(plan, session, batch_id))
+    if highest is None or highest >= batch_id:
+        return ""
+    return f"{_loss(plan, highest, batch_id)} Nothing was written, and nothing was aborted."
 
-    def step(session: Session) -> int | None:
-        ledger = Ledger(plan.dialect, plan.scope, plan.target)
+
+def _highest(plan: WritePlan, session: Session, batch_id: int) -> int | None:
+    """The ledger's last batch. Something between may send what only reads to a standby that is
+    behind, but not after a write: one below ``batch_id`` is read again behind one, which is undone.
+    """
+    ledger = Ledger(plan.dialect, plan.scope, plan.target)
+    highest = ledger.highest(session)
+    if highest is None or highest < batch_id:
+        ledger.enter(session, LedgerRow(-1, "a look", "", 0, 0))
         highest = ledger.highest(session)
-        if highest is not None and highest < batch_id:
-            # Something between may send what only reads to a standby that is behind: not after a
-            # write. It is undone.
-            ledger.enter(session, LedgerRow(0, "a look", "", 0, 0))
-            highest = ledger.highest(session)
-        session.rollback()
-        return highest
-
-    text = _loss(plan, asked(step), batch_id)
-    return f"{text}, and nothing was aborted." if text else ""
+    session.rollback()
+    return None if highest is None or highest < 0 else highest
 
 
 def _loss(plan: WritePlan, highest: int | None, batch_id: int) -> str:
     """What to say where ``batch_id`` was committed, and ``highest`` is the ledger's last batch."""
-    if highest is None or highest >= batch_id:
-        return ""
     ledger = plan.target.sibling(LEDGER)
+    ends = "has none of this query" if highest is None else f"ends with batch {highest}"
+    after = "" if highest is None else f" of the batches after {highest}"
+    last = (
+        "then start again, for an empty ledger is taken at a start."
+        if highest is None
+        else f"then DELETE FROM {ledger} WHERE scope = '{plan.scope.text}'; and start again."
+    )
     return (
         f"Sink {plan.scope.participant!r} at {plan.address.where} has lost what was committed: the "
         f"decision log and Spark have batch {batch_id} as done, with rows for {plan.target}, and "
-        f"{ledger} ends with batch {highest}. The database was restored from an older copy, or "
-        "failed over to a server without the newest commits; or its ledger was. Restore the newer "
-        f"state. Or load by hand what is missing of the batches after {highest} ('exactum verify' "
-        "says which; their records have the source offsets), or do without it: then DELETE FROM "
-        f"{ledger} WHERE scope = '{plan.scope.text}'; and start again. Nothing was written"
+        f"{ledger} {ends}. The database was restored from an older copy, or failed over to a "
+        "server without the newest commits; or its ledger was. Restore the newer state. Or load by "
+        f"hand what is missing{after} ('exactum verify' says which; their records have the source "
+        f"offsets), or do without it: {last}"
     )
 
 
@@ -66,21 +73,28 @@ class LastCommit:
         self._identities: frozenset[str] = frozenset()
 
     def add(self, batch_id: int, prepared: Sequence[PreparedTransaction]) -> None:
-        """It is committed, perhaps once more."""
-        if batch_id >= self._batch_id:
+        """It is committed, perhaps once more. What a start finds decided may be for another table,
+        which has another ledger.
+        """
+        if batch_id >= self._batch_id and _were_written_here(self._plan, prepared):
             self._batch_id = batch_id
             self._identities = frozenset(p.identity for p in prepared)
 
     def refuse_loss(self, session: Session, highest: int | None) -> None:
-        """``highest`` is the ledger's last batch. Where the lost commit itself waits, nothing is
-        refused: the coordinator commits it again, and asks once more.
+        """``highest`` is the ledger's last batch, as it was just read. None is a loss as well: a
+        ledger is emptied on purpose between two runs. Where the lost commit itself waits, nothing
+        is refused: the coordinator commits it again, and asks once more.
 
         Raises:
-            CheckpointRefused: see ``_loss``.
+            CheckpointRefused: the commit is gone.
         """
+        if (-1 if highest is None else highest) >= self._batch_id:
+            return
+        highest = _highest(self._plan, session, self._batch_id)
+        if (-1 if highest is None else highest) >= self._batch_id or self._waits(session):
+            return
         text = _loss(self._plan, highest, self._batch_id)
-        if text and not self._waits(session):
-            raise CheckpointRefused(f"{text} of the batch at hand.")
+        raise CheckpointRefused(f"{text} Nothing of the batch at hand was written.")
 
     def _waits(self, session: Session) -> bool:
         """Whatever else waits (a speculative task's, or one of a batch long ago) does not bring it
