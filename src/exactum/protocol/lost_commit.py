@@ -13,7 +13,7 @@ import threading
 from collections import deque
 from collections.abc import Iterable, Sequence, Set
 
-from exactum.errors import CheckpointRefused, HeuristicOutcome
+from exactum.errors import CheckpointRefused, EpochAborted, HeuristicOutcome, RowsRefused
 from exactum.protocol import resolve
 from exactum.protocol.decision_log import StandingRecords
 from exactum.protocol.model import (
@@ -83,6 +83,41 @@ class FinishedCommits:
                 name,
             )
         return True
+
+    def verify(
+        self, prepared: Sequence[PreparedTransaction]
+    ) -> tuple[tuple[PreparedTransaction, ...], tuple[Sighting, ...]]:
+        """The last look before the decision, and what is open: once what was lost is committed
+        again. Rows that a target refuses may refer to those (a foreign key), so it is asked twice.
+
+        Raises:
+            ExactumError: as ``redeliver`` and ``Participants.verify``.
+        """
+        try:
+            verified = self._participants.verify(prepared)
+        except RowsRefused:
+            if not self.redeliver(self._participants.list_open()):
+                raise
+            verified = self._participants.verify(prepared)
+        sightings = self._participants.list_open()
+        if self.redeliver(sightings):
+            verified = self._participants.verify(prepared)
+        return verified, sightings
+
+    def cause(self, error: Exception) -> Exception:
+        """``error`` of an attempt; or, where tasks' rows were refused by a target that had lost
+        what they refer to, that the next one will do.
+
+        Raises:
+            ExactumError: as ``redeliver``.
+        """
+        if not isinstance(error, RowsRefused) or not self.redeliver(self._participants.list_open()):
+            return error
+        return EpochAborted(
+            f"Rows were refused while the target lacked a commit that it had lost ({error}). It is "
+            "committed again now, and they may refer to it. The attempt is void; start the query "
+            "again."
+        )
 
     def refuse_gone_back(self) -> None:
         """Of the last of these batches that has rows for it, each participant is asked. One that
