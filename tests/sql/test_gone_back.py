@@ -10,9 +10,10 @@ from dataclasses import replace
 import pytest
 
 from exactum.errors import CheckpointRefused
+from exactum.protocol.sink import TaskName, WriteOrder
 from tests.kit.sql.sql_database import NOTHING, SqlDatabase
-from tests.kit.sql.sql_epochs import expected, tasks_of
-from tests.sql.test_epochs import MECHANISMS, query_on, rows_in
+from tests.kit.sql.sql_epochs import Query, expected, tasks_of
+from tests.sql.test_epochs import MECHANISMS, die_before_commit, query_on, rows_in
 
 both = pytest.mark.parametrize("mechanism", MECHANISMS)
 
@@ -59,19 +60,75 @@ def test_a_copy_that_lacks_more_than_the_records_tell(
 
 
 @both
-def test_a_living_run_stops_before_it_writes_on(database: SqlDatabase, mechanism: str) -> None:
-    """The server fails over under it, and holds nothing that waits."""
+@pytest.mark.parametrize("waits", ["nothing", "another part"])
+def test_a_living_run_stops_before_it_writes_on(
+    database: SqlDatabase, mechanism: str, waits: str
+) -> None:
+    """The server fails over under it, and holds nothing of the last commit that waits. A part of a
+    speculative task, or of a batch long ago, is no reason to go on.
+    """
     table = database.table()
     query = query_on(database, table, mechanism)
     driver = query.start()
     for batch_id in range(3):
         driver.run(batch_id)
-    restored(database, table, 0)
-    with pytest.raises(CheckpointRefused, match="have batch 2 as done.* ends with batch 0"):
+    restored(database, table, 1)
+    if waits == "another part":
+        driver.write.task(WriteOrder(driver.run_of, 2, 0, 9), TaskName(0, 1, 0), tasks_of(2)[0])
+    with pytest.raises(CheckpointRefused, match="have batch 2 as done.* ends with batch 1"):
         driver.run(3)
     driver.close()
-    assert rows_in(database, table) == expected([0])
+    assert rows_in(database, table) == expected([0, 1])
     assert database.leftovers() == NOTHING
+
+
+@both
+def test_a_living_run_of_which_the_ledger_knows_nothing(
+    database: SqlDatabase, mechanism: str
+) -> None:
+    """A new query's first batches are lost in a failover. The next start takes it for emptied on
+    purpose, as the error says.
+    """
+    table = database.table()
+    query = query_on(database, table, mechanism)
+    driver = query.start()
+    driver.run(0)
+    restored(database, table, -1)
+    with pytest.raises(
+        CheckpointRefused, match="have batch 0 as done.* has none of this query.*then start again"
+    ):
+        driver.run(1)
+    driver.close()
+    assert rows_in(database, table) == []
+    assert database.leftovers() == NOTHING
+    query.run(1)
+    assert rows_in(database, table) == expected([1])
+
+
+@both
+def test_a_batch_that_a_start_commits_elsewhere(database: SqlDatabase, mechanism: str) -> None:
+    """The sink was moved to another schema, where its last batch is decided, and is moved back: the
+    ledger here has an older end, and no loss.
+    """
+    table = database.table()
+    query = query_on(database, table, mechanism)
+    here, query.participant = query.sink, "moved"
+    query.run(0)
+    database.run("CREATE SCHEMA exactum_elsewhere")
+    try:
+        database.run("CREATE TABLE exactum_elsewhere.t (id bigint, name varchar(50))")
+        query.sink = lambda: database.sink("exactum_elsewhere.t", mechanism=mechanism)
+        driver = query.start()
+        driver.run(1)
+        die_before_commit(driver, 2)
+        driver.close()
+        query.sink = here
+        query.run(2, 3)
+        assert rows_in(database, table) == expected([0, 3])
+        assert rows_in(database, "exactum_elsewhere.t") == expected([1, 2])
+    finally:
+        cascade = " CASCADE" if database.dialect.scheme == "postgres" else ""
+        database.run(f"DROP SCHEMA exactum_elsewhere{cascade}")
 
 
 @both
@@ -98,6 +155,17 @@ def test_a_ledger_that_was_emptied_is_none_that_went_back(
     assert rows_in(database, table) == expected([0, 1, 2])
 
 
+def as_of(query: Query, elsewhere: str, *batches: int) -> None:
+    """These batches were written to another server, or by another user, as their records say."""
+    for slot, record in query.storage.records.items():
+        if record.epoch.batch_id in batches:
+            its = tuple(
+                replace(p, payload=json.dumps({**json.loads(p.payload), "at": elsewhere}))
+                for p in record.prepared
+            )
+            query.storage.records[slot] = replace(record, prepared=its)
+
+
 @both
 def test_a_sink_that_was_moved_away_and_back(database: SqlDatabase, mechanism: str) -> None:
     """Its table here has the ledger of that time: the batches since were written elsewhere."""
@@ -105,14 +173,66 @@ def test_a_sink_that_was_moved_away_and_back(database: SqlDatabase, mechanism: s
     query = query_on(database, table, mechanism)
     query.run(0, 1, 2)
     restored(database, table, 0)
-    for slot, record in query.storage.records.items():
-        moved = tuple(
-            replace(p, payload=json.dumps({**json.loads(p.payload), "at": "postgres://elsewhere"}))
-            for p in record.prepared
-        )
-        query.storage.records[slot] = replace(record, prepared=moved)
+    as_of(query, "postgresql://elsewhere:5432/shop", 1, 2)
     query.run(3)
     assert rows_in(database, table) == expected([0, 3])
+
+
+@both
+def test_a_standby_by_another_name(database: SqlDatabase, mechanism: str) -> None:
+    """The URL was changed in the failover. What its ledger ends with was committed at the primary,
+    so it is a copy; one that lacks nothing is taken.
+    """
+    table = database.table()
+    query = query_on(database, table, mechanism)
+    query.run(0, 1, 2)
+    as_of(query, "postgresql://shop@primary:5432/shop", 0, 1, 2)
+    query.run(3)
+    restored(database, table, 1)
+    as_of(query, "postgresql://shop@primary:5432/shop", 3)
+    said = "batch 3 as done.* written at postgresql://primary:5432/shop, ends with batch 1"
+    for _ in range(2):
+        with pytest.raises(CheckpointRefused, match=said) as e:
+            query.run(4)
+    assert rows_in(database, table) == expected([0, 1])
+    assert database.leftovers() == NOTHING
+    database.run(str(e.value).partition("then ")[2].partition(";")[0].replace("%", "%%"))
+    query.run(4)
+    assert rows_in(database, table) == expected([0, 1, 4])
+
+
+@both
+def test_another_ledger_of_that_name(database: SqlDatabase, mechanism: str) -> None:
+    """Two queries on copies of one checkpoint, or a test's database: not a copy of the one that the
+    records name.
+    """
+    table = database.table()
+    query = query_on(database, table, mechanism)
+    query.run(0, 1, 2)
+    restored(database, table, 0)
+    database.run("UPDATE exactum_ledger SET identity = replace(identity, '_', '-'), digest = 'x'")
+    as_of(query, "postgresql://shop@primary:5432/shop", 0, 1, 2)
+    query.run(3)
+    assert rows_in(database, table) == expected([0, 3])
+
+
+@both
+@pytest.mark.parametrize("change", ["user", "table"])
+def test_the_same_ledger_by_another_way(database: SqlDatabase, mechanism: str, change: str) -> None:
+    """Another user name, as where credentials rotate, or another table of the same schema."""
+    table = database.table()
+    query = query_on(database, table, mechanism)
+    query.participant = "kept"
+    query.run(0, 1, 2)
+    restored(database, table, 1)
+    if change == "user":
+        as_of(query, database.address.where.replace("://exactum@", "://shop-7@"), 0, 1, 2)
+    else:
+        other = database.table()
+        query.sink = lambda: database.sink(other, mechanism=mechanism)
+    with pytest.raises(CheckpointRefused, match=f"2 as done.*{table}, .*ends with batch 1"):
+        query.run(3)
+    assert rows_in(database, table) == expected([0, 1])
 
 
 def test_a_sink_that_was_another_kind_of_sink(database: SqlDatabase) -> None:

@@ -7,15 +7,18 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from exactum import PostgresSink
-from exactum.errors import HeuristicOutcome, Unavailable
+from exactum.errors import EpochAborted, HeuristicOutcome, RowsRefused, Unavailable
+from exactum.local.postgres import LocalPostgres
 from exactum.protocol.model import CommitReport
 from exactum.sql.plan import SqlScope
+from tests.kit.sql.postgres_server import Database
 from tests.kit.sql.replicated import pair, until
 from tests.kit.sql.sql_database import NOTHING, SqlDatabase
-from tests.kit.sql.sql_epochs import Incarnation, Query, expected
+from tests.kit.sql.sql_epochs import ID_AND_NAME, Incarnation, Query, expected
 from tests.sql.test_epochs import MECHANISMS, decided, query_on, rows_in
 
 both = pytest.mark.parametrize("mechanism", MECHANISMS)
@@ -66,6 +69,64 @@ def test_a_living_run_commits_again_before_it_decides(
     assert rows_in(database, table) == expected([0, 1, 2, 3])
     assert database.leftovers() == NOTHING
     assert caplog.text.count(WARNING) == 1
+
+
+def children(batch_id: int) -> list[list[pa.RecordBatch]]:
+    """A row that names the one of the batch before."""
+    row = {"id": batch_id, "name": "a row", "parent": batch_id - 1 if batch_id else None}
+    fields = [("id", pa.int64()), ("name", pa.string()), ("parent", pa.int64())]
+    return [[pa.RecordBatch.from_pylist([row], schema=pa.schema(fields))]]
+
+
+def family(database: SqlDatabase, mechanism: str) -> tuple[str, Query]:
+    table = database.table("id bigint PRIMARY KEY, name varchar(50), parent bigint")
+    database.run(f"ALTER TABLE {table} ADD FOREIGN KEY (parent) REFERENCES {table} (id)")
+    query = query_on(database, table, mechanism)
+    query.columns, query.tasks = (*ID_AND_NAME, ("parent", "bigint")), children
+    return table, query
+
+
+def test_rows_that_refer_to_a_lost_commit(
+    database: SqlDatabase, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The target refuses them as long as it lacks what they refer to. The rows are correct."""
+    table, query = family(database, "staged")
+    driver = query.start()
+    driver.run(0)
+    loses_commit_of(driver, 1)
+    for batch_id in (1, 2, 3):
+        driver.run(batch_id)
+    driver.close()
+    assert database.value(f"SELECT count(*) FROM {table}") == 4
+    assert database.leftovers() == NOTHING
+    assert caplog.text.count(WARNING) == 1
+
+
+@pytest.mark.postgres
+def test_a_task_whose_rows_refer_to_a_lost_commit(postgres: LocalPostgres) -> None:
+    """Where tasks write into the table itself, the attempt is void, and the next one will do:
+    nobody has to correct rows.
+    """
+    with Database.cleaned(postgres) as database:
+        table, query = family(database, "prepared")
+        driver = query.start()
+        loses_commit_of(driver, 0)
+        driver.run(0)
+        with pytest.raises(EpochAborted, match="committed again now.* start the query again"):
+            driver.run(1)
+        driver.close()
+        query.run(1)
+        assert database.value(f"SELECT count(*) FROM {table}") == 2
+        assert database.leftovers() == NOTHING
+
+
+def test_rows_that_refer_to_nothing(database: SqlDatabase) -> None:
+    """Nothing was lost: they are refused as ever."""
+    _, query = family(database, "staged")
+    query.tasks = lambda batch_id: children(batch_id + 1)
+    with pytest.raises(RowsRefused, match="Correct the rows"):
+        query.run(0)
+    assert database.leftovers() == NOTHING
 
 
 @both

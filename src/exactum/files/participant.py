@@ -33,6 +33,7 @@ from exactum.protocol.model import (
     PreparedTransaction,
     Sighting,
 )
+from exactum.protocol.participant import Committed, none_on_record
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -75,7 +76,12 @@ class FileParticipant:
         """See ``Remembering``: by the marks."""
         return self._place.highest_mark()
 
-    def gone_back(self, batch_id: int, prepared: Sequence[PreparedTransaction]) -> str:
+    def gone_back(
+        self,
+        batch_id: int,
+        prepared: Sequence[PreparedTransaction],
+        committed: Committed = none_on_record,
+    ) -> str:
         """See ``Accountable``: by the marks. A folder without any tells nothing, unless it was just
         made where there was one.
         """

@@ -259,10 +259,7 @@ class Coordinator(EpochProtocol):
         """
         try:
             with PhaseTimer(self._phase_ms, "verify"):
-                verified = self._participants.verify(prepared)
-                sightings = self._participants.list_open()
-                if self._finished.redeliver(sightings):
-                    verified = self._participants.verify(prepared)
+                verified, sightings = self._finished.verify(prepared)
                 engine = self._engine()
         except Exception as error:  # noqa: BLE001  (it is raised there)
             self._give_up(epoch, attempt, error)
@@ -289,7 +286,8 @@ class Coordinator(EpochProtocol):
         """
         try:
             records = self._log.read(epoch.batch_id)
-            reason = self._fenced(records[attempt]) if len(records) > attempt else error
+            is_over = len(records) > attempt
+            reason = self._fenced(records[attempt]) if is_over else self._finished.cause(error)
         except CheckpointRefused as refused:
             reason = Fenced(str(refused))
         except Exception:  # noqa: BLE001  (only the reason is unknown then, and ``error`` is raised)

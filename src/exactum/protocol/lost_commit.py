@@ -9,13 +9,20 @@ before anything later is decided. It is never a leftover.
 from __future__ import annotations
 
 import logging
+import threading
 from collections import deque
 from collections.abc import Iterable, Sequence, Set
 
-from exactum.errors import CheckpointRefused, HeuristicOutcome
+from exactum.errors import CheckpointRefused, EpochAborted, HeuristicOutcome, RowsRefused
 from exactum.protocol import resolve
 from exactum.protocol.decision_log import StandingRecords
-from exactum.protocol.model import Decision, DecisionRecord, Sighting, rows_of
+from exactum.protocol.model import (
+    Decision,
+    DecisionRecord,
+    PreparedTransaction,
+    Sighting,
+    rows_of,
+)
 from exactum.protocol.participant import Accountable, Participant
 from exactum.protocol.participants import Participants
 
@@ -77,6 +84,41 @@ class FinishedCommits:
             )
         return True
 
+    def verify(
+        self, prepared: Sequence[PreparedTransaction]
+    ) -> tuple[tuple[PreparedTransaction, ...], tuple[Sighting, ...]]:
+        """The last look before the decision, and what is open: once what was lost is committed
+        again. Rows that a target refuses may refer to those (a foreign key), so it is asked twice.
+
+        Raises:
+            ExactumError: as ``redeliver`` and ``Participants.verify``.
+        """
+        try:
+            verified = self._participants.verify(prepared)
+        except RowsRefused:
+            if not self.redeliver(self._participants.list_open()):
+                raise
+            verified = self._participants.verify(prepared)
+        sightings = self._participants.list_open()
+        if self.redeliver(sightings):
+            verified = self._participants.verify(prepared)
+        return verified, sightings
+
+    def cause(self, error: Exception) -> Exception:
+        """``error`` of an attempt; or, where tasks' rows were refused by a target that had lost
+        what they refer to, that the next one will do.
+
+        Raises:
+            ExactumError: as ``redeliver``.
+        """
+        if not isinstance(error, RowsRefused) or not self.redeliver(self._participants.list_open()):
+            return error
+        return EpochAborted(
+            f"Rows were refused while the target lacked a commit that it had lost ({error}). It is "
+            "committed again now, and they may refer to it. The attempt is void; start the query "
+            "again."
+        )
+
     def refuse_gone_back(self) -> None:
         """Of the last of these batches that has rows for it, each participant is asked. One that
         lost it would go on without these rows, and without a word.
@@ -85,14 +127,21 @@ class FinishedCommits:
             CheckpointRefused: a target has gone back to before it.
         """
         standing = {r.epoch.batch_id: r for r in self._records}  # by attempt: the last is in force
+        asking = threading.Lock()  # participants are asked all at once, and the log is one
 
         def of(participant: Participant) -> str:
             if not isinstance(participant, Accountable):
                 return ""
+
+            def committed(batch_id: int) -> Sequence[PreparedTransaction]:
+                with asking:
+                    record = self._on_record(batch_id)
+                return () if record is None else record.of(participant.name)
+
             for batch_id in sorted(standing, reverse=True):
                 its = [p for p in standing[batch_id].of(participant.name) if p.rows]
                 if its:
-                    return participant.gone_back(batch_id, its)
+                    return participant.gone_back(batch_id, its, committed)
             return ""
 
         found = [text for text in self._participants.each(of) if text]
@@ -120,7 +169,12 @@ class FinishedCommits:
         return lost
 
     def _stands(self, record: DecisionRecord) -> bool:
+        # pruned: somebody is far ahead, and his fence stops this run
+        return self._on_record(record.epoch.batch_id) == record
+
+    def _on_record(self, batch_id: int) -> DecisionRecord | None:
+        """The COMMIT in force; None where there is none, or where it is pruned."""
         try:
-            return resolve.standing_commit(self._log.read(record.epoch.batch_id)) == record
-        except CheckpointRefused:  # pruned: somebody is far ahead, and his fence stops this run
-            return False
+            return resolve.standing_commit(self._log.read(batch_id))
+        except CheckpointRefused:
+            return None

@@ -6,7 +6,7 @@ it holds no state of an epoch, so that any process can finish what another one p
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Set
+from collections.abc import Callable, Sequence, Set
 from typing import Protocol, runtime_checkable
 
 from exactum.protocol.model import (
@@ -57,13 +57,28 @@ class Remembering(Protocol):
         """
 
 
+Committed = Callable[[int], Sequence[PreparedTransaction]]
+"""From a batch to what the decision log has as committed of it; empty where it has no record."""
+
+
+def none_on_record(batch_id: int) -> Sequence[PreparedTransaction]:
+    """A ``Committed`` where nobody can tell."""
+    return ()
+
+
 @runtime_checkable
 class Accountable(Protocol):
     """A participant whose target can be seen to have lost what it had committed."""
 
-    def gone_back(self, batch_id: int, prepared: Sequence[PreparedTransaction]) -> str:
+    def gone_back(
+        self,
+        batch_id: int,
+        prepared: Sequence[PreparedTransaction],
+        committed: Committed = none_on_record,
+    ) -> str:
         """Why the target cannot have ``prepared`` any more, all that was committed of a batch that
         is over, and what to do; empty where it may, or where they were committed elsewhere.
+        ``committed`` tells of its other batches.
 
         Asked at a start. Whatever has no trace of the query at all may be new, or was reset on
         purpose, and is none.

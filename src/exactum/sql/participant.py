@@ -10,14 +10,7 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence, Set
 from typing import TypeVar
 
-from exactum.errors import (
-    CheckpointRefused,
-    EpochAborted,
-    ExactumError,
-    HeuristicOutcome,
-    OutcomeUnknown,
-    RowsRefused,
-)
+from exactum.errors import EpochAborted, ExactumError, HeuristicOutcome, OutcomeUnknown
 from exactum.protocol.model import (
     CommitPermit,
     CommitReport,
@@ -25,11 +18,13 @@ from exactum.protocol.model import (
     PreparedTransaction,
     Sighting,
 )
+from exactum.protocol.participant import Committed, none_on_record
 from exactum.sql.dialect import LEDGER, ServerFailure, Session, SqlFailure
 from exactum.sql.failure import TRANSIENT, port_error
-from exactum.sql.gone_back import gone_back, refuse_loss
+from exactum.sql.gone_back import LastCommit, gone_back
 from exactum.sql.ledger import Ledger, LedgerRow
 from exactum.sql.plan import Mechanism, WritePlan
+from exactum.sql.refusal import had_before, rows_refused
 from exactum.sql.retrying_session import RetryingSession
 from exactum.sql.staged_commit import CommitState, StagedCommit, StagedEpoch
 from exactum.sql.table import TableName
@@ -51,8 +46,8 @@ class SqlParticipant:
         self._session = RetryingSession(plan.dialect, plan.address, "exactum driver", wait_s)
         self._commit_session = RetryingSession(plan.dialect, plan.address, "exactum commit", wait_s)
         self._staged_commit = StagedCommit(plan, self._commit_session)
-        self._committed = -1  # the last batch that this object committed
-        self._where = f"sink {plan.scope.participant!r} at {plan.address.where}"
+        self._last_commit = LastCommit(plan)
+        self._where = plan.shown
 
     @property
     def name(self) -> str:
@@ -102,9 +97,14 @@ class SqlParticipant:
         highest = self._asked(step)
         return None if highest < 0 else highest
 
-    def gone_back(self, batch_id: int, prepared: Sequence[PreparedTransaction]) -> str:
+    def gone_back(
+        self,
+        batch_id: int,
+        prepared: Sequence[PreparedTransaction],
+        committed: Committed = none_on_record,
+    ) -> str:
         """See ``Accountable``: by the ledger."""
-        return gone_back(self._plan, batch_id, prepared, self._asked)
+        return self._asked(lambda s: gone_back(self._plan, s, batch_id, prepared, committed))
 
     def abort(self, transactions: Sequence[Sighting]) -> None:
         """See the port. What is gone is settled."""
@@ -159,7 +159,7 @@ class SqlParticipant:
             try:
                 state = self._staged_commit.hold(epoch)
             except SqlFailure as failure:
-                raise self._refused(failure, epoch.first.batch_id) from failure
+                raise rows_refused(self._plan, epoch.first.batch_id, failure) from failure
             if state is CommitState.MISSING:
                 raise EpochAborted(
                     f"{self._where}: staged rows of batch {epoch.first.batch_id} are gone: "
@@ -167,7 +167,7 @@ class SqlParticipant:
                     "committed; start the query again."
                 )
             if state is not CommitState.MOVED:
-                raise self._had_before(epoch.first.batch_id)
+                raise had_before(self._plan, epoch.first.batch_id)
         return prepared
 
     def _look(
@@ -192,33 +192,8 @@ class SqlParticipant:
                 )
         batch_id = SqlTransaction.of(prepared[0]).batch_id if prepared else None
         if batch_id is not None and highest is not None and highest >= batch_id:
-            raise self._had_before(batch_id)
-        # Where others wait the coordinator commits them again first, and asks once more.
-        if not {*parts, *open_gids} - {p.identity for p in prepared}:
-            refuse_loss(self._plan, highest, self._committed)
-
-    def _had_before(self, batch_id: int) -> CheckpointRefused:
-        return CheckpointRefused(
-            f"{self._where}: the table {self._plan.target} has batch {batch_id} of query "
-            f"{self._plan.scope.query_id} already (its {LEDGER} says so), and the decision log "
-            "does not know of it. The checkpoint or its decision log was restored from an older "
-            "copy, or two queries run on copies of one checkpoint. Restore both and the table "
-            "from the same moment, or start with a new checkpoint location. Nothing was written."
-        )
-
-    def _refused(self, failure: SqlFailure, batch_id: int) -> ExactumError:
-        if failure.failure is ServerFailure.ROWS:
-            return RowsRefused(
-                f"{self._where}: the table {self._plan.target} refused the rows of batch "
-                f"{batch_id}: {failure}. Nothing of the epoch is visible. Correct the rows in the "
-                "query, or the table."
-            )
-        if failure.failure is ServerFailure.CHANGED:
-            return EpochAborted(
-                f"{self._where}: {failure} Nothing of batch {batch_id} is visible; start the query "
-                "again."
-            )
-        return port_error(failure, self._where)
+            raise had_before(self._plan, batch_id)
+        self._last_commit.refuse_loss(session, highest)
 
     # ---- after the decision ------------------------------------------------------------------
 
@@ -239,7 +214,7 @@ class SqlParticipant:
             is_done = self._commit_prepared(permit, SqlTransaction.of(p))
             (committed if is_done else expired).append(p)
         if not expired:
-            self._committed = max(self._committed, permit.record.epoch.batch_id)
+            self._last_commit.add(permit.record.epoch.batch_id, prepared)
         if gids and not expired:
             last = SqlTransaction.of(gids[0])
             self._carried_out(permit, lambda session: self._prune(session, last))

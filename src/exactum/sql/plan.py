@@ -101,6 +101,11 @@ class WritePlan:
     lock_timeout_s: float
 
     @property
+    def shown(self) -> str:
+        """The sink and its database, for the driver's messages."""
+        return f"sink {self.scope.participant!r} at {self.address.where}"
+
+    @property
     def staged_columns(self) -> tuple[Column, ...]:
         return self.columns if self.flag is None else (*self.columns, self.flag)
 

@@ -1,0 +1,35 @@
+"""What a target refuses before the decision, as errors that say what to do. Pure."""
+
+from __future__ import annotations
+
+from exactum.errors import CheckpointRefused, EpochAborted, ExactumError, RowsRefused
+from exactum.sql.dialect import LEDGER, ServerFailure, SqlFailure
+from exactum.sql.failure import port_error
+from exactum.sql.plan import WritePlan
+
+
+def had_before(plan: WritePlan, batch_id: int) -> CheckpointRefused:
+    """The ledger has the batch, or a later one."""
+    return CheckpointRefused(
+        f"{plan.shown}: the table {plan.target} has batch {batch_id} of query "
+        f"{plan.scope.query_id} already (its {LEDGER} says so), and the decision log "
+        "does not know of it. The checkpoint or its decision log was restored from an older "
+        "copy, or two queries run on copies of one checkpoint. Restore both and the table "
+        "from the same moment, or start with a new checkpoint location. Nothing was written."
+    )
+
+
+def rows_refused(plan: WritePlan, batch_id: int, failure: SqlFailure) -> ExactumError:
+    """Staged rows do not go into the target."""
+    if failure.failure is ServerFailure.ROWS:
+        return RowsRefused(
+            f"{plan.shown}: the table {plan.target} refused the rows of batch "
+            f"{batch_id}: {failure}. Nothing of the epoch is visible. Correct the rows in the "
+            "query, or the table."
+        )
+    if failure.failure is ServerFailure.CHANGED:
+        return EpochAborted(
+            f"{plan.shown}: {failure} Nothing of batch {batch_id} is visible; start the query "
+            "again."
+        )
+    return port_error(failure, plan.shown)
