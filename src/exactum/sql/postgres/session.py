@@ -95,11 +95,18 @@ def connect(address: Address, role: Role, label: str, lock_timeout_s: float) -> 
     idle_ms = DRIVER_IDLE_MAX_S * 1000 if role is Role.DRIVER else 0
     try:
         timeouts = (f"{round(lock_timeout_s * 1000)}ms", f"{idle_ms}ms")
-        session.query(sql("set_up_session"), timeouts)
+        forgets = session.query(sql("set_up_session"), timeouts)[0][0]
         session.commit()
     except SqlFailure:
         session.close()
         raise
+    if forgets:
+        session.close()
+        raise SettingRefused(
+            f"{address.where}: the server forgets what it has committed, or loses the whole "
+            "database, when its machine crashes (fsync=off). ALTER SYSTEM SET fsync = on, and "
+            "SELECT pg_reload_conf(). Nothing was written."
+        )
     return session
 
 
