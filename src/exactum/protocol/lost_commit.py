@@ -4,19 +4,23 @@ A database that failed over to an asynchronous standby, was restored, or lost it
 a power cut has gone back in time: what an earlier COMMIT names is open in it once more, staged or
 prepared. The record has all that is needed, and a commit may be repeated, so it is delivered again
 before anything later is decided. It is never a leftover.
+
+Unless something else has written it since: ``at_least_once``, which began with this batch. To
+commit it then would double rows, or put old ones over newer. Its COMMIT is *void*: it counts for
+nothing once a later batch is under way.
 """
 
 from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Collection, Iterable, Sequence, Set
 
 from exactum.errors import CheckpointRefused, HeuristicOutcome
 from exactum.protocol import resolve
 from exactum.protocol.decision_log import StandingRecords
 from exactum.protocol.model import Decision, DecisionRecord, Sighting, rows_of
-from exactum.protocol.participant import Accountable, Participant
+from exactum.protocol.participant import Accountable, Participant, Remembering
 from exactum.protocol.participants import Participants
 
 logger = logging.getLogger("exactum")
@@ -29,16 +33,26 @@ one's tasks begin when it stands."""
 class FinishedCommits:
     """The last COMMITs that were carried out, as far as this run knows."""
 
-    def __init__(self, participants: Participants, log: StandingRecords) -> None:
+    def __init__(
+        self, participants: Participants, log: StandingRecords, void: Collection[int]
+    ) -> None:
+        """``void``: the batches of void COMMITs."""
         self._participants = participants
         self._log = log
+        self._void = void
         self._records: deque[DecisionRecord] = deque(maxlen=RECORDS_KEPT)
         self._list_settled: set[str] = set()
         """Participants that list what is committed as well, as a user's sink may."""
 
     def add(self, records: Iterable[DecisionRecord]) -> None:
-        """Those that are COMMITs, in the order of their batches."""
-        commits = [r for r in records if r.decision is Decision.COMMIT and r not in self._records]
+        """Those that are COMMITs and not void, in the order of their batches."""
+        commits = [
+            r
+            for r in records
+            if r.decision is Decision.COMMIT
+            and r not in self._records
+            and r.epoch.batch_id not in self._void
+        ]
         self._records.extend(sorted(commits, key=lambda r: (r.epoch.batch_id, r.attempt)))
 
     def leftovers(
@@ -47,13 +61,15 @@ class FinishedCommits:
         """See ``resolve.leftovers``: neither these nor ``records`` name them."""
         return resolve.leftovers(sightings, (*self._records, *records))
 
-    def redeliver(self, sightings: Sequence[Sighting]) -> bool:
+    def redeliver(self, sightings: Sequence[Sighting], begins: int | None = None) -> bool:
         """Commit again, batch by batch, what was seen open although it was committed; False where
-        there is none. Only the participants that lost it are asked. Idempotent.
+        there is none. Only the participants that lost it are asked. Idempotent. ``begins``: at a
+        start, the batch it begins with.
 
         Nothing is salvaged: a record in a slot of a batch that is over would be beyond the fences.
 
         Raises:
+            CheckpointRefused: something else may have written since.
             HeuristicOutcome: a part of it is gone.
             ExactumError: as ``DecisionLog.read`` and ``Participant.commit``.
         """
@@ -62,6 +78,8 @@ class FinishedCommits:
             for s in sightings
             if s.participant not in self._list_settled
         }
+        if begins is not None and begins - 1 not in {r.epoch.batch_id for r in self._records}:
+            self._refuse_written_since(begins - 1, seen)
         done = [lost for r in list(self._records) if (lost := self._again(r, seen))]
         if not done:
             return False
@@ -98,6 +116,35 @@ class FinishedCommits:
         found = [text for text in self._participants.each(of) if text]
         if found:
             raise CheckpointRefused(found[0])
+
+    def _refuse_written_since(self, last: int, seen: Set[tuple[str, str]]) -> None:
+        """Batch ``last`` is done and has no COMMIT. Only targets that keep which batches they have
+        count: a user's sink may list what is committed.
+        """
+
+        def of(participant: Participant) -> str:
+            return participant.name if isinstance(participant, Remembering) else ""
+
+        kept = set(self._participants.each(of))
+        for record in list(self._records):
+            its = [
+                p
+                for p in record.prepared
+                if p.participant in kept and (p.participant, p.identity) in seen
+            ]
+            if its and self._stands(record):
+                raise CheckpointRefused(
+                    f"{record.epoch} is decided and not committed: sink {its[0].participant!r} "
+                    f"still holds {len(its)} of its transactions. And batch {last}, which Spark "
+                    "has finished, has no COMMIT that counts. Something else has written it, such "
+                    "as Spark's own sink, or the decision log has lost it. To commit the older "
+                    "batch behind newer rows could double its rows, or put old ones over newer. If "
+                    f"nothing else has written batches {record.epoch.batch_id} to {last}, run "
+                    "'exactum transactions finish', see by 'exactum verify' what is missing, and "
+                    "start again. If something has, move all records of batch "
+                    f"{record.epoch.batch_id} out of the decision log: the next start aborts what "
+                    "they name. Nothing was written."
+                )
 
     def _again(self, record: DecisionRecord, seen: Set[tuple[str, str]]) -> set[tuple[str, str]]:
         """What of ``seen`` the record names, once it is committed."""

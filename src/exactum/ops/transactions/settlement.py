@@ -26,7 +26,6 @@ from exactum.protocol.finish import (
     finished,
 )
 from exactum.protocol.inspection import Inspector, TransactionState
-from exactum.protocol.lost_decision import refuse_strange
 from exactum.protocol.model import CommitPermit, PreparedTransaction
 from exactum.protocol.takeover import TakenOver, abort_undecided
 
@@ -81,7 +80,7 @@ def finish_query(
     try:
         unfinished = first_unfinished(place)
         permits = decided_from(log, unfinished)
-        over = decided_before(log, unfinished)
+        over = decided_before(log, unfinished, place.void(unfinished))
     finally:
         log.close()
     outcome = FinishOutcome()
@@ -134,7 +133,7 @@ def abort_of_query(
         with _inspectors(place, targets) as inspectors:
             opened = {v.identity for i in inspectors for v in i.list_open()}
             if opened:
-                refuse_strange(log, first_unfinished(place), str(place))
+                refuse_strange_log(place)
             unknown = sorted(set(identities or ()) - opened)
             if unknown:
                 raise SettingRefused(
@@ -149,12 +148,14 @@ def abort_of_query(
                 _refuse_if_living(
                     place, take_over, "To abort what it may be about to decide stops it"
                 )
+            begins = first_unfinished(place)
             return abort_undecided(
                 place.query_id,
-                first_unfinished(place),
+                begins,
                 [inspector.participant() for inspector in inspectors],
                 log,
                 lambda sighting: sighting.identity in wanted,
+                void=place.void(begins),
             )
     finally:
         log.close()
