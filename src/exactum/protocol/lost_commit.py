@@ -103,17 +103,8 @@ class FinishedCommits:
             CheckpointRefused: a target has gone back to before it.
         """
         standing = {r.epoch.batch_id: r for r in self._records}  # by attempt: the last is in force
-
-        def of(participant: Participant) -> str:
-            if not isinstance(participant, Accountable):
-                return ""
-            for batch_id in sorted(standing, reverse=True):
-                its = [p for p in standing[batch_id].of(participant.name) if p.rows]
-                if its:
-                    return participant.gone_back(batch_id, its)
-            return ""
-
-        found = [text for text in self._participants.each(of) if text]
+        records = list(standing.values())
+        found = [text for text in self._participants.each(lambda p: loss_of(p, records)) if text]
         if found:
             raise CheckpointRefused(found[0])
 
@@ -171,3 +162,19 @@ class FinishedCommits:
             return resolve.standing_commit(self._log.read(record.epoch.batch_id)) == record
         except CheckpointRefused:  # pruned: somebody is far ahead, and his fence stops this run
             return False
+
+
+def loss_of(participant: Participant, records: Iterable[DecisionRecord]) -> str:
+    """Why the target cannot have any more what the last of ``records`` with rows for it committed,
+    and what to do; empty where it may. They are COMMITs in force of batches that are over.
+
+    Raises:
+        Unavailable: the target did not answer.
+    """
+    if not isinstance(participant, Accountable):
+        return ""
+    for record in sorted(records, key=lambda r: r.epoch.batch_id, reverse=True):
+        its = [p for p in record.of(participant.name) if p.rows]
+        if its:
+            return participant.gone_back(record.epoch.batch_id, its)
+    return ""

@@ -26,6 +26,7 @@ from exactum.protocol.finish import (
     finished,
 )
 from exactum.protocol.inspection import Inspector, TransactionState
+from exactum.protocol.lost_commit import loss_of
 from exactum.protocol.model import CommitPermit, PreparedTransaction
 from exactum.protocol.takeover import TakenOver, abort_undecided
 
@@ -97,6 +98,7 @@ def finish_query(
                 _refuse_if_living(place, take_over, "Its sender would be taken over")
             inspector = inspector_of(target, place.query_id)
             try:
+                _refuse_loss(inspector, over)
                 committed += _finish_one(inspector, permits, outcome)
             finally:
                 inspector.close()
@@ -211,6 +213,17 @@ def _commit_again(
             inspector.close()
     except ExactumError as error:
         outcome.troubles.append(Trouble(f"sink {target.name!r}", str(error)))
+
+
+def _refuse_loss(inspector: Inspector, over: Sequence[CommitPermit]) -> None:
+    """A target that has lost batches before does not get the next one: a start would then see no
+    loss any more.
+
+    Raises:
+        CheckpointRefused: it has gone back.
+    """
+    if text := loss_of(inspector.participant(), [permit.record for permit in over]):
+        raise CheckpointRefused(text)
 
 
 def _finish_one(
