@@ -152,8 +152,10 @@ class FinishedCommits:
                 "that: it failed over to a server without the newest commits, was restored from an "
                 f"older copy, or lost them in a power cut. {len(undone)} of the transactions that "
                 f"the record names, with {rows_of(undone)} rows, are gone from it. The others are "
-                "kept. Restore the newer state, or load the missing rows by hand: the decision "
-                "record has the source offsets. docs/guarantees.md says how to go on."
+                "kept. Spark has finished the batch and never repeats it, so leave its record "
+                "where it is: without it the next start would drop the others, too, and go on. "
+                "Restore the newer state, or keep the batch as decided and load what is missing by "
+                "hand: the record has the source offsets. docs/guarantees.md says how to go on."
             )
         return lost
 
