@@ -14,8 +14,8 @@ import pytest
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
+from exactum.checkpoint.record_folder import FolderFiles
 from exactum.errors import Fenced
-from exactum.spark.source.record_files import FolderFiles
 from exactum.spark.source.source_options import Stop
 from exactum.spark.source.stop_guard import StopGuard
 from exactum.spark.source.stop_record import KeptStop, StopRecord

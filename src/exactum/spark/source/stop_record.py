@@ -23,9 +23,10 @@ from pyspark.sql import SparkSession
 
 from exactum.checkpoint.layout import SOURCES
 from exactum.checkpoint.partition_offsets import Offsets, from_json, to_json
+from exactum.checkpoint.record_folder import VERSION, RecordFiles
 from exactum.errors import Fenced
 from exactum.spark.source.query_sources import RunningSource
-from exactum.spark.source.record_files import VERSION, RecordFiles, record_files
+from exactum.spark.source.record_files import record_files
 from exactum.spark.source.source_options import Stop
 
 FIRST_ATTEMPT = 1
