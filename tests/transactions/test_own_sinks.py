@@ -114,6 +114,18 @@ def test_decided_and_not_committed(world: World) -> None:
     assert listed(world.checkpoint, *SINKS, status=0) == []
 
 
+def test_a_target_that_lists_what_is_settled(world: World) -> None:
+    """It had lost nothing, and ``finish`` does not say so."""
+    query = {"folders": (own_sinks.everything, ID_AND_NAME, tasks_of)}
+    checkpoint = world.folder / "of folders alone"
+    RecordedQuery(checkpoint, query).run([0, 1, 2])
+    arguments = ("--checkpoint", checkpoint)
+    sinks = ("--sinks", "tests.kit.transactions.own_sinks:everything")
+    told = transactions("finish", *arguments, *sinks, "--json", status=0).json
+    assert (told["committed_again"], told["open_undecided"], told["troubles"]) == (0, 0, [])
+    assert world.seen()["folders"] == names([0, 1, 2])["folders"]
+
+
 def test_undecided(world: World) -> None:
     """Aborted in all three, with ages where files tell them; never without all of them."""
     world.query.run([0, 1], dies_before_decision=True)

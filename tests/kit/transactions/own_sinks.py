@@ -45,6 +45,15 @@ class Folders(TwoPhaseCommitSink[str]):
             yield path.name, path.name
 
 
+class Everything(Folders):
+    """It lists what is settled, too, as it may."""
+
+    def list_transactions(self, scope: Any) -> Iterable[tuple[str, str]]:
+        yield from super().list_transactions(scope)
+        for path in (folder() / "done").iterdir():
+            yield path.name, path.name
+
+
 def send(batch: Any, key: str) -> None:
     with (folder() / "sent").open("a") as file:
         file.writelines(f"{key} {value}\n" for value in batch.column("name").to_pylist())
@@ -56,6 +65,10 @@ def files() -> FileSink:
 
 def folders() -> Folders:
     return Folders(name="folders")
+
+
+def everything() -> Everything:
+    return Everything(name="folders")
 
 
 def write_ahead() -> WriteAheadSink:

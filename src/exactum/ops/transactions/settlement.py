@@ -106,7 +106,7 @@ def finish_query(
             outcome.troubles.append(Trouble(f"sink {name!r}", str(error)))
     outcome.batches = finished(permits, committed)
     if not permits:
-        _count_open(place, targets, outcome)
+        _count_open(place, targets, over, outcome)
     if outcome.open_undecided:
         refuse_strange_log(place)
     outcome.troubles = list(dict.fromkeys(outcome.troubles))  # a target is asked more than once
@@ -198,17 +198,21 @@ def _commit_again(
         inspector = inspector_of(target, place.query_id)
         try:
             opened = {view.identity for view in inspector.list_open()}
+            again: set[str] = set()
             for permit in named:
                 lost = {p.identity for p in permit.record.of(target.name)} & opened
                 if not lost:
                     continue
                 done = {p.identity for p in commit_decided(inspector.participant(), [permit])}
-                outcome.again += len(lost & done)
+                again |= lost & done
                 if gone := len(permit.record.of(target.name)) - len(done):
                     why = f"{gone} transactions of {permit.record.epoch}, which was committed, "
                     outcome.troubles.append(
                         Trouble(f"sink {target.name!r}", f"{why}are gone from it")
                     )
+            if again:  # a sink of the user's may list what is settled as well, and had lost nothing
+                again -= {view.identity for view in inspector.list_open()}
+            outcome.again += len(again)
         finally:
             inspector.close()
     except ExactumError as error:
@@ -236,20 +240,24 @@ def _finish_one(
     return commit_decided(inspector.participant(), permits)
 
 
-def _count_open(place: QueryPlace, targets: QueryTargets, outcome: FinishOutcome) -> None:
-    """What is open although nothing is decided."""
+def _count_open(
+    place: QueryPlace, targets: QueryTargets, over: Sequence[CommitPermit], outcome: FinishOutcome
+) -> None:
+    """What is open although nothing is decided, nor was it in the batches before."""
+    decided = {(p.participant, p.identity) for permit in over for p in permit.record.prepared}
     for target in targets.each:
         try:
-            outcome.open_undecided += _open_in(target, place.query_id)
+            opened = _open_in(target, place.query_id)
+            outcome.open_undecided += len({(target.name, i) for i in opened} - decided)
         except ExactumError as error:
             if target.present:
                 outcome.troubles.append(Trouble(f"sink {target.name!r}", str(error)))
 
 
-def _open_in(target: Target, query_id: str) -> int:
+def _open_in(target: Target, query_id: str) -> set[str]:
     inspector = inspector_of(target, query_id)
     try:
-        return len(inspector.list_open())
+        return {view.identity for view in inspector.list_open()}
     finally:
         inspector.close()
 
