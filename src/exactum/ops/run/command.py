@@ -197,6 +197,7 @@ def run(
     script is done or was stopped, 1 when it is not started again because it failed too often (or
     did not stop in time), 3 when it must not be.
     """
+    from exactum.ops.run.output import OutputPasser
     from exactum.ops.run.plan import Plan
     from exactum.ops.run.run_display import RunDisplay
     from exactum.ops.run.script_facts import ScriptFacts
@@ -217,7 +218,12 @@ def run(
             start_attempts=start_attempts,
         )
         supervisor = Supervisor(
-            plan, chosen, facts, say=view.say, pass_on=view.pass_on, tick=view.tick
+            plan,
+            chosen,
+            facts,
+            say=view.say,
+            passer=OutputPasser(view.pass_on, lambda: view.has_room),
+            tick=view.tick,
         )
         status = supervisor.run()
     sys.exit(status.value)
