@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import secrets
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -34,24 +36,32 @@ def test_at_least_once_tries_a_failing_task_again(query: Any) -> None:
     assert query.values() == [1, 1]
 
 
-@pytest.mark.parametrize("since", [1, 2])
+@pytest.mark.parametrize(
+    ("since", "scheme"), [(1, ""), (2, ""), pytest.param(1, "viewfs", marks=pytest.mark.in_turn)]
+)
 def test_what_was_decided_before_at_least_once_is_not_committed_behind_it(
-    query: Any, since: int
+    query: Any, tmp_path: Path, since: int, scheme: str
 ) -> None:
     """Batch 1 is decided and its driver dies; at_least_once writes it, and perhaps one more. Then
-    exactly_once goes on.
+    exactly_once goes on. Wherever the checkpoint lies.
     """
+    log = tmp_path / "log" if scheme else None
+    if scheme:
+        mounted = f"weaker{secrets.token_hex(4)}"  # Hadoop remembers what it has mounted
+        configuration = query.spark.sparkContext._jsc.hadoopConfiguration()
+        configuration.set(f"fs.viewfs.mounttable.{mounted}.linkFallback", tmp_path.as_uri())
+        query.checkpoint = f"viewfs://{mounted}/checkpoint"
     query.give(1)
-    assert query.run(query.exactly_once()) is None
+    assert query.run(query.exactly_once(decision_log=log)) is None
     arm(query.out, "commit", kind="unavailable")
     query.give(2)
-    assert query.run(query.exactly_once()) is not None
+    assert query.run(query.exactly_once(decision_log=log)) is not None
     assert (query.values(), query.values("staged")) == ([1], [2])
     for value in range(3, 2 + since):
         query.give(value)
     assert query.run(exactum.at_least_once(query.sink)) is None
     query.give(9)
-    assert query.run(query.exactly_once()) is None
+    assert query.run(query.exactly_once(decision_log=log)) is None
     assert query.values() == [*range(1, 2 + since), 9]
     assert query.values("staged") == []
 

@@ -85,7 +85,8 @@ def at_least_once(
 ) -> ForeachBatch:
     """Every row is acknowledged by every sink before Spark goes on; a crash writes the batch again.
 
-    Nothing is recorded, so there is no decision log.
+    No decisions are recorded, so there is no decision log. The checkpoint notes the batch that it
+    began with: what ``exactly_once`` had decided of it is not committed later.
 
     Args:
         sinks: as for ``exactly_once``.
