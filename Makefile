@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 LOCK := requirements/dev.lock
 SOURCES := $(shell find src -name '*.py' -o -name '*.sql' -o -name '*.jar') pyproject.toml hatch_build.py README.md LICENSE
 
-.PHONY: help setup lint format types contract dead duplicates check archive compiled checkpoint-jar columnar-jar class-list servers test test-fast deep model chaos soak demo demo-picture bench bench-peers smoke smoke-oldest smoke-newest first-hour from-duplicates matrix docs clean
+.PHONY: help setup lint format types contract dead duplicates check archive compiled checkpoint-jar columnar-jar class-list servers test test-fast deep deep-deaths deep-variants deep-turns model chaos soak demo demo-picture bench bench-peers smoke smoke-oldest smoke-newest first-hour from-duplicates matrix docs clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
@@ -109,15 +109,24 @@ archive: setup
 test-fast: setup ## the quick tests: no servers, under a minute
 	$(PYTEST) -q -m "not (broker or spark or postgres or mariadb or slow or deep)"
 
-# 20 deaths in each crash loop, 10 random ones in each job with state, and the variants that make test leaves out. A test process that crashes fails its
-# test, and the others are played: with --dist load a replaced one is no danger.
-deep: PYTEST += --max-worker-restart 3
-deep: servers archive ## the crash tests at length, under an hour
-	EXACTUM_RUN_DEATHS=20 EXACTUM_CRASH_DEATHS=10 $(PYTEST) --dist load \
-	  tests/run/test_lives.py tests/crash/test_random_deaths.py tests/state/test_two_topics.py
-	$(PYTEST) --dist load -m deep --deselect tests/run/test_lives.py \
-	  --deselect tests/crash/test_random_deaths.py --deselect tests/state/test_two_topics.py
-	$(PYTEST) --dist load -m "(sweep or in_turn) and not deep" --deselect tests/run/test_lives.py
+# What make test leaves out, in three parts, which may be played by themselves. 20 deaths in each crash loop, 10 random ones in each job with state. A test
+# process that crashes fails its test, and the others are played: with --dist load a replaced one is no danger.
+DEATHS = tests/run/test_lives.py tests/crash/test_random_deaths.py tests/state/test_two_topics.py
+WITHOUT_DEATHS = $(addprefix --deselect ,$(DEATHS))
+
+deep: ## the crash tests at length, and all that takes turns: two hours
+	@$(MAKE) --no-print-directory deep-deaths deep-variants deep-turns
+
+deep-deaths deep-variants deep-turns: PYTEST += --max-worker-restart 3 --dist load
+
+deep-deaths: servers archive
+	EXACTUM_RUN_DEATHS=20 EXACTUM_CRASH_DEATHS=10 $(PYTEST) $(DEATHS)
+
+deep-variants: servers archive
+	$(PYTEST) -m deep $(WITHOUT_DEATHS)
+
+deep-turns: servers archive
+	$(PYTEST) -m "(sweep or in_turn) and not deep" --deselect tests/run/test_lives.py
 
 model: setup ## the decision protocol, checked by machine: TLA+, and the real coordinator in random schedules
 	$(BIN)/python -m model tla

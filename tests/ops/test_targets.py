@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,9 @@ from exactum.ops.targets.access import Access, with_password
 from exactum.ops.targets.options import QueryOptions, query_options
 from exactum.ops.targets.properties_file import client_settings_of, read_properties
 from exactum.ops.targets.target import targets_of
+from exactum.sql.postgres.recorded_options import without_own_settings
+from exactum.sql.table import TableName
+from exactum.sql.target import SqlTarget
 
 SECRET = "s3cret-word"
 TABLE = {"mechanism": "staged", "mode": "upsert", "key": '["id"]', "order_by": '["at"]'}
@@ -64,6 +68,63 @@ def test_sinks_are_made_of_what_is_on_file(monkeypatch: pytest.MonkeyPatch) -> N
     assert mysql._address.option("password") == SECRET
     assert isinstance(files, FileSink) and (files.name, files._partition_by) == ("files", ("day",))
     assert SECRET not in repr(found)
+
+
+def test_options_on_file_are_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The environment and --url are stronger. With --url another place does not change the manner."""
+    options = {
+        "host": "one",
+        "user": "shop",
+        "dbname": "db",
+        "passfile": "/etc/pgpass",
+        "sslmode": "verify-full",
+        "sslrootcert": "/etc/ca.pem",
+    }
+    sinks = known(out=POSTGRES | {"connect": json.dumps(options)})
+
+    def made(access: Access) -> PostgresSink:
+        sink = targets_of(sinks, access).each[0].required()
+        assert isinstance(sink, PostgresSink)
+        return sink
+
+    assert dict(made(Access()).address.options) == options
+    monkeypatch.setenv("PGPASSFILE", "/home/me/.pgpass")
+    assert "passfile" not in dict(made(Access()).address.options)
+    typed = made(Access(urls={"out": "postgresql://me@two/db?sslrootcert="})).address
+    manner = {"sslmode": "verify-full", "sslrootcert": ""}
+    assert dict(typed.options) == {"user": "me", "host": "two", "dbname": "db", **manner}
+
+
+@pytest.mark.parametrize(
+    ("schema", "table", "spelled"),
+    [
+        ("app", "t", TableName("app", "t")),
+        ("a.b", 'c"d', TableName("a.b", 'c"d')),
+        ('"a', "t", TableName('"a', "t")),
+        ("", "t", TableName(None, "t")),
+    ],
+)
+def test_the_table_is_the_one_that_was_found(schema: str, table: str, spelled: TableName) -> None:
+    """With the schema in which the start has found it; so it is on file since 0.1.0."""
+    trace = {"postgres": "one:5432/db", "schema": schema, "table": table}
+    sinks = KnownSinks("q", (KnownSink("out", trace, POSTGRES),), frozenset({"out"}))
+    sink = targets_of(sinks, Access()).each[0].required()
+    assert isinstance(sink, PostgresSink) and SqlTarget.of(sink).table == spelled
+
+
+@pytest.mark.parametrize(
+    ("options", "kept"),
+    [
+        ("-c search_path=app --role=writer", "-csearch_path=app --role=writer"),
+        (r"-csearch_path=app,\ b -S 100 -e", r"-csearch_path=app,\ b"),
+        ("-c app.token=x --app.password=x -capp.x=y", ""),
+        ("-c", ""),
+        ("search_path=x", ""),
+    ],
+)
+def test_own_settings_of_a_server(options: str, kept: str) -> None:
+    """Its parameters are put on file; a user's own may be a secret."""
+    assert without_own_settings(options) == kept
 
 
 def test_what_needs_code_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -185,9 +185,9 @@ def test_who_has_said_why_nobody_may_go_on_is_not_frozen(tmp_path: Path, wakes_u
     """A fenced script that is slow to end, or never does: its standby does not take the query
     back.
     """
-    with command(tmp_path, SLOW_END, "--standby", "--standby-timeout", "1 s") as run:
+    with command(tmp_path, SLOW_END, "--standby", "--standby-timeout", "2 s") as run:
         run.until(lambda: "another one runs it" in run.log, "it has said why")
-        time.sleep(3)
+        time.sleep(4)
         if wakes_up:
             run.signal_session(run.pids()[0], signal.SIGCONT)
         assert run.ends(60) == 3
@@ -430,6 +430,8 @@ def test_wrong_options_are_refused_before_anything_runs(tmp_path: Path) -> None:
         ["--stop-timeout", "60"],
         ["--restart-strategy.exponential-delay.max-backoff", "1 ms"],
         ["--restart", "sometimes"],
+        ["--standby", "--standby-timeout", "0 s"],
+        ["--standby", "--standby-timeout", "1900 ms"],
     ):
         with command(tmp_path, COUNTED, *options) as run:
             assert run.ends() in (1, 2)

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from exactum.checkpoint import request_file, retirement
+from exactum.checkpoint.known_sinks import KnownSinks, write_known_sinks
 from exactum.checkpoint.run_file import living
 from exactum.checkpoint.savepoint import restore as restore_module
 from exactum.checkpoint.savepoint.create import create
@@ -332,6 +333,41 @@ def test_decisions_that_lie_elsewhere(checkpoint: Path, tmp_path: Path) -> None:
     (checkpoint / "offsets" / "2").write_text((checkpoint / "offsets" / "1").read_text())
     with pytest.raises(CheckpointRefused, match="decision log lies elsewhere"):
         create(str(checkpoint), tmp_path / "second")
+
+
+@pytest.mark.parametrize("place", ["postgresql://db/decisions", "/data/decisions", "damaged"])
+def test_a_folder_of_decisions_that_is_not_used_any_more(
+    checkpoint: Path, tmp_path: Path, place: str
+) -> None:
+    """It stays where the query was given another decision_log= since, and knows nothing of what is
+    decided there: no savepoint of what may be, and none that says it holds the decisions.
+    """
+    write_known_sinks(checkpoint, KnownSinks(QUERY, (), frozenset(), place))
+    if place == "damaged":
+        (checkpoint / "exactum" / "sinks.json").write_text("{")
+    assert create(str(checkpoint), tmp_path / "savepoint").decision_log == "elsewhere"
+    (checkpoint / "offsets" / "2").write_text((checkpoint / "offsets" / "1").read_text())
+    with pytest.raises(CheckpointRefused, match="decision log lies elsewhere"):
+        create(str(checkpoint), tmp_path / "second")
+    # The way out: the query has finished it.
+    (checkpoint / "commits" / "2").write_text((checkpoint / "commits" / "1").read_text())
+    assert create(str(checkpoint), tmp_path / "second").batch_id == 2
+
+
+@pytest.mark.parametrize(
+    ("query_id", "place"), [(QUERY, ""), (QUERY, None), ("a parent", "postgresql://db/decisions")]
+)
+def test_a_folder_of_decisions_that_is_used(
+    checkpoint: Path, tmp_path: Path, query_id: str, place: str | None
+) -> None:
+    """What was begun and is not decided in it is left out of the savepoint. Also where an older
+    exactum did not say the place, or where the file came along from the query that this one is a
+    fork of.
+    """
+    write_known_sinks(checkpoint, KnownSinks(query_id, (), frozenset(), place))
+    (checkpoint / "offsets" / "2").write_text((checkpoint / "offsets" / "1").read_text())
+    made = create(str(checkpoint), tmp_path / "savepoint")
+    assert (made.batch_id, made.decision_log) == (1, "checkpoint")
 
 
 def test_records_of_later_epochs_stay_behind(checkpoint: Path, tmp_path: Path) -> None:

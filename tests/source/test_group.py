@@ -114,6 +114,21 @@ def test_a_refused_start_moves_nothing(stream: Any, topics: Any, topic: Callable
     assert topics.committed(group, name) == {0: 10}
 
 
+@pytest.mark.in_turn
+def test_a_stop_behind_which_the_query_is_already(
+    stream: Any, topics: Any, topic: Callable[..., str]
+) -> None:
+    """The group does not go back to it: those rows stand."""
+    name, group = topic("behind", partitions=2), "behind"
+    topics.give(name, 10)
+    assert stream.run(stream.read(name, group_id=group)) is None
+    await_true(lambda: topics.committed(group, name) == {0: 10, 1: 10}, "the first run's end")
+    topics.give(name, 10)
+    stop = {name: {0: 5, 1: 15}}
+    assert stream.run(stream.read(name, group_id=group, stop=stop)) is None
+    await_true(lambda: topics.committed(group, name) == {0: 10, 1: 15}, "what was written")
+
+
 def test_not_committed(
     make_stream: Callable[[], Any], topics: Any, topic: Callable[..., str]
 ) -> None:

@@ -39,7 +39,7 @@ def test_left_out_and_taken_back(
         error = stream.run(stream.read(back, **options)) or ""
         assert "CheckpointRefused" in error
         assert f"it has read {name}-1 up to 3, then went on without" in error
-        assert f"start={{'{name}': {{1: 3}}}}" in error
+        assert f"read_kafka(spark, {{'{name}': [1]}}, start={{'{name}': {{1: 3}}}})" in error
     assert stream.rows() == before
     planned_is_removed(stream, 2)
     assert stream.run(stream.read({name: [0, 2]}, **LOSSES)) is None, "others may come"

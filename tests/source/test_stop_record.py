@@ -14,11 +14,11 @@ import pytest
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
+from exactum.checkpoint.record_folder import FolderFiles
 from exactum.errors import Fenced
-from exactum.spark.source.record_files import FolderFiles
 from exactum.spark.source.source_options import Stop
 from exactum.spark.source.stop_guard import StopGuard
-from exactum.spark.source.stop_record import StopRecord
+from exactum.spark.source.stop_record import KeptStop, StopRecord
 
 RECORDS = 10
 
@@ -41,6 +41,11 @@ def dies(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any, DataFrame], None]:
 def broken(frame: DataFrame) -> DataFrame:
     """The frame with a row that cannot be computed: the attempt at its batch is void."""
     return frame.withColumn("offset", f.raise_error(f.lit("broken")).cast("long"))
+
+
+def kept(given: str, offset: int) -> KeptStop:
+    offsets = {("orders", 0): offset}
+    return KeptStop(Stop(given, offsets), offsets)
 
 
 def names(stream: Any) -> list[str]:
@@ -131,6 +136,48 @@ def test_a_record_of_exactum_0_1_0(stream: Any, topics: Any, topic: Callable[...
 
 @pytest.mark.broker
 @pytest.mark.spark
+def test_the_same_stop_in_the_middle(
+    stream: Any, topics: Any, topic: Callable[..., str], dies: Callable[..., None]
+) -> None:
+    """A partition that is past the stop when the same stop is given again has left rows out all the
+    same: no other stop may go on behind them, and the advice reads each row once.
+    """
+    name = topic("middle", partitions=2)
+    topics.give(name, 20, partitions=1)
+    stop = {name: {0: 10, 1: 20}}
+    assert stream.run(stream.read(name, stop=stop)) is None
+    topics.give(name, 20)
+    dies(stream, stream.read(name, stop=stop, maxOffsetsPerTrigger=4))
+    assert len(stream.rows()) == 12, "partition 0 is at 22, partition 1 at 2"
+    error = str(stream.run(stream.read(name)))
+    assert f"{name}-0 from 10 to 22" in error
+    assert f"start={{'{name}': {{0: 10, 1: 2}}}}" in error
+    assert stream.run(stream.read(name, stop=stop), processingTime="0 seconds") is None
+    assert len(stream.rows()) == 30
+    topics.give(name, 1)  # a query that finds nothing is over before anybody looks
+    assert f"{name}-0 from 10 to 40" in str(stream.run(stream.read(name)))
+
+
+@pytest.mark.broker
+@pytest.mark.spark
+def test_batches_that_exactum_does_not_write(
+    stream: Any, topics: Any, topic: Callable[..., str], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nothing is on record of a query that goes elsewhere: it says what it left out, and how to
+    read on.
+    """
+    name = topic("elsewhere", partitions=2)
+    topics.give(name, RECORDS)
+    frame = stream.read(name, stop="latest")
+    topics.give(name, 5)
+    writer = frame.writeStream.format("noop").option("checkpointLocation", str(stream.checkpoint))
+    assert stream.end(writer.start()) is None
+    assert f"read past its stop ({name}-0, {name}-1)" in caplog.text
+    assert f"start={{'{name}': {{0: 10, 1: 10}}}}" in caplog.text
+
+
+@pytest.mark.broker
+@pytest.mark.spark
 def test_a_stop_behind_which_the_query_is_already(
     stream: Any, topics: Any, topic: Callable[..., str]
 ) -> None:
@@ -139,7 +186,8 @@ def test_a_stop_behind_which_the_query_is_already(
     topics.give(name, RECORDS)
     assert stream.run(stream.read(name)) is None
     topics.give(name, 3)
-    assert stream.run(stream.read(name, stop={name: {0: 5, 1: 12}})) is None
+    behind = stream.read(name, stop={name: {0: 5, 1: 12}})
+    assert stream.run(behind, processingTime="0 seconds") is None
     assert len(stream.rows()) == 22
     topics.give(name, 1)  # a query that finds nothing is over before anybody looks
     refused = str(stream.run(stream.read(name, stop={name: {0: 12, 1: 12}})))
@@ -191,7 +239,7 @@ def test_a_run_that_wakes_up_late(tmp_path: Path) -> None:
     """A run that was fenced before it wrote its stop never comes behind the one that fenced it,
     whichever of them writes first.
     """
-    ours, theirs = (Stop("offsets", {("orders", 0): offset}) for offset in (5, 9))
+    ours, theirs = (kept("offsets", offset) for offset in (5, 9))
     record = StopRecord(FolderFiles(tmp_path / "late"))
     old = record.next_number()
     new = record.next_number()
@@ -208,6 +256,22 @@ def test_a_run_that_wakes_up_late(tmp_path: Path) -> None:
     assert record.stop(2) is None
 
 
+def test_a_run_that_wakes_up_behind_one_without_a_stop(tmp_path: Path) -> None:
+    """Likewise: the later attempt reads on, so nothing was left out."""
+    theirs = kept("latest", 9)
+    record = StopRecord(FolderFiles(tmp_path / "late"))
+    old = record.next_number()
+    record.add(record.next_number(), None, batch_id=7, attempt=2)
+    with pytest.raises(Fenced, match="attempt 2"):
+        record.add(old, theirs, batch_id=7, attempt=1)
+    assert record.stop(7) is None
+    record = StopRecord(FolderFiles(tmp_path / "early"))
+    old = new = record.next_number()
+    record.add(old, theirs, batch_id=7, attempt=1)
+    record.add(new, None, batch_id=7, attempt=2)
+    assert record.stop(7) is None
+
+
 def test_no_stop_any_more(tmp_path: Path) -> None:
     """A query that never had a stop has no file; one that has none any more has one, and more runs
     add none.
@@ -215,7 +279,7 @@ def test_no_stop_any_more(tmp_path: Path) -> None:
     record = StopRecord(FolderFiles(tmp_path))
     record.add(record.next_number(), None, batch_id=0, attempt=1)
     assert list(tmp_path.iterdir()) == []
-    stop = Stop("latest", {("orders", 0): 5})
+    stop = kept("latest", 5)
     record.add(record.next_number(), stop, batch_id=1, attempt=1)
     for batch_id in (2, 3, 4):
         record.add(record.next_number(), None, batch_id=batch_id, attempt=1)

@@ -1,5 +1,5 @@
-"""A start with another ``decision_log=``: what the last run has decided is on record in the other
-one, and is not written again.
+"""A start with another ``decision_log=``, or with one that is empty now: what the last run has
+decided is on record elsewhere, or was, and is not written again.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from exactum.checkpoint.layout import DECISIONS
+from exactum.checkpoint.layout import DECISIONS, SINKS
 
 pytestmark = pytest.mark.spark
 
@@ -71,3 +71,43 @@ def test_records_that_were_moved_along_are_used(query: Any, tmp_path: Path) -> N
     assert run(query, new) == ""
     assert query.values() == [1, 2]
     shutil.rmtree(new)
+
+
+def test_a_log_that_is_not_mounted(query: Any, tmp_path: Path) -> None:
+    """The folder is made anew where it should be mounted. Refused, there or for another log, until
+    it is back.
+    """
+    mount, away = tmp_path / "mount", tmp_path / "away"
+    query.give(1, 2)
+    assert run(query, mount) == ""
+    query.forget_last_commit()
+    (query_folder,) = mount.iterdir()
+    mount.rename(away)
+    mount.joinpath(query_folder.name).mkdir(parents=True)
+    for log in (mount, mount, tmp_path / "other"):
+        text = run(query, log)
+        assert f"its decision log {query_folder} has no record at all" in text
+        assert query.values() == [1, 2]
+    shutil.rmtree(mount)
+    away.rename(mount)
+    query.give(3)
+    assert run(query, mount) == ""
+    assert query.values() == [1, 2, 3]
+
+
+@pytest.mark.in_turn
+def test_a_log_that_is_lost_for_good(query: Any) -> None:
+    """The way out holds: who has seen to it that the batch is nowhere takes a line out, and the
+    query goes on with a new log.
+    """
+    query.give(1)
+    assert run(query, None) == ""
+    shutil.rmtree(query.checkpoint / DECISIONS)
+    query.give(2)
+    assert 'take the line with "decided" out of' in run(query, None)
+    file = query.checkpoint / SINKS
+    lines = file.read_text().splitlines(keepends=True)
+    file.write_text("".join(line for line in lines if '"decided"' not in line))
+    assert run(query, None) == ""
+    assert query.values() == [1, 2]
+    assert '"decided": 1' in file.read_text()

@@ -17,6 +17,7 @@ from pyspark.sql import functions as f
 import exactum
 from exactum.spark.jvm.batch_plan import BatchPlan
 from exactum.spark.jvm.error import JvmError
+from exactum.spark.run import earlier_attempts
 from exactum.spark.run.earlier_attempts import ON_DIFFERENCE
 from tests.kit.spark import stateful
 from tests.kit.spark.torn_stream import (
@@ -221,6 +222,25 @@ def test_another_result_is_refused(
             assert f"{ON_DIFFERENCE}=warn" in text
         stream.live(before=same)
         assert Shown.of(stream) == Shown.of(whole)
+
+
+@pytest.mark.in_turn
+def test_where_nobody_can_unload_the_state_of_another_result(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a cluster the refused run's stores stay in the executors, and Spark would make their last
+    snapshot beside the state of the next run: that needs a new application.
+    """
+    same = weights(spark, 1, 1, 1)
+    stream = Stream(spark, tmp_path, heavy, "update")
+    stream.live(DIES_AT, before=same)
+    lose_state(stream)
+    monkeypatch.setattr(earlier_attempts, "is_one_process", lambda master: False)
+    monkeypatch.setattr(earlier_attempts, "_tried", {})  # as in a new application
+    assert "as many rows (3)" in refused(stream, before=weights(spark, 2, 1, 1))
+    with pytest.raises(Exception, match="EpochAborted") as raised:
+        stream.live(before=same)
+    assert f"has computed micro-batch {DIES_AT} already" in str(raised.value)
 
 
 @pytest.mark.deep

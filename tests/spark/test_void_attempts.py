@@ -198,7 +198,7 @@ def test_a_cluster_refuses_to_compute_them_again_in_the_same_application(tmp_pat
     failed, refused, accepted, later = done.stdout.splitlines()
     assert "injected at prepare" in failed
     assert "EpochAborted" in refused
-    assert "has computed micro-batch 0, and it was not decided" in refused
+    assert "has computed micro-batch 0 already" in refused
     assert (accepted, later) == ("well", "well")
     rows = folder_sink.rows(tmp_path / "out")
     assert sorted(row["total"] for row in rows) == [1, 2]

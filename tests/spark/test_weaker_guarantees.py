@@ -34,6 +34,28 @@ def test_at_least_once_tries_a_failing_task_again(query: Any) -> None:
     assert query.values() == [1, 1]
 
 
+@pytest.mark.parametrize("since", [1, 2])
+def test_what_was_decided_before_at_least_once_is_not_committed_behind_it(
+    query: Any, since: int
+) -> None:
+    """Batch 1 is decided and its driver dies; at_least_once writes it, and perhaps one more. Then
+    exactly_once goes on.
+    """
+    query.give(1)
+    assert query.run(query.exactly_once()) is None
+    arm(query.out, "commit", kind="unavailable")
+    query.give(2)
+    assert query.run(query.exactly_once()) is not None
+    assert (query.values(), query.values("staged")) == ([1], [2])
+    for value in range(3, 2 + since):
+        query.give(value)
+    assert query.run(exactum.at_least_once(query.sink)) is None
+    query.give(9)
+    assert query.run(query.exactly_once()) is None
+    assert query.values() == [*range(1, 2 + since), 9]
+    assert query.values("staged") == []
+
+
 def test_at_most_once_never_writes_a_begun_batch_again(query: Any) -> None:
     """A batch that was begun is skipped by the next start, and the event says so."""
     query.give(1)

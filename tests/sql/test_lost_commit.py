@@ -5,6 +5,7 @@ failover to an asynchronous standby: the decided rows are committed again, and n
 from __future__ import annotations
 
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -180,6 +181,32 @@ def test_what_is_gone_in_part_is_said(database: SqlDatabase, mechanism: str) -> 
     rows = rows_in(database, table)
     assert len(rows) == (8 if mechanism == "prepared" else 0) and set(rows) < set(expected([0]))
     assert mechanism == "prepared" or database.leftovers() == before
+
+
+@both
+def test_what_is_gone_in_part_is_kept_as_decided(database: SqlDatabase, mechanism: str) -> None:
+    """The way of docs/guarantees.md, "Keep the batch as decided": Spark never repeats the batch. What
+    is left of it is not written and not undone by the start: the operator loads what is missing.
+    """
+    table = database.table()
+    query, driver, _ = decided(database, table, mechanism)
+    one = sorted(s.identity for s in driver.participant.list_open())[0]
+    driver.close()
+    if mechanism == "prepared":
+        database.roll_back(one)
+    else:
+        database.run(f"DELETE FROM {database.staging()[0]} WHERE id = 0")
+    following = query.start()
+    with pytest.raises(HeuristicOutcome, match="never repeats it, so leave its record"):
+        following.run(1)
+    following.close()
+    before = rows_in(database, table)
+    slot, record = max(query.storage.records.items(), key=lambda item: item[0])
+    kept = replace(record, attempt=record.attempt + 1, supersedes=record.attempt, prepared=())
+    query.storage.records[(*slot[:2], kept.attempt)] = kept
+    query.run(1)
+    query.run(2)
+    assert rows_in(database, table) == sorted([*before, *expected([1, 2])])
 
 
 def test_a_later_batch_is_there_already(database: SqlDatabase) -> None:

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from exactum.errors import CheckpointRefused, EpochAborted, HeuristicOutcome
+from exactum.errors import CheckpointRefused, EpochAborted, ExactumError, HeuristicOutcome
 from exactum.protocol.model import Decision, DecisionRecord, Epoch, SourceOffsets
 from exactum.protocol.sink import WriteOrder
 from exactum.testing import MemoryStorage
@@ -20,7 +20,7 @@ def staging_of(database: SqlDatabase) -> str:
     return str(database.value("SELECT staging FROM exactum_prepared LIMIT 1"))
 
 
-def statement_in(error: HeuristicOutcome) -> str:
+def statement_in(error: ExactumError) -> str:
     found = re.search(r"INSERT INTO .*?(?=; and start)", str(error))
     assert found is not None
     return found[0]

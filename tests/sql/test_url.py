@@ -47,3 +47,12 @@ def test_the_form_of_keywords_needs_no_such_writing() -> None:
 def test_an_at_sign_in_the_password_is_said() -> None:
     with pytest.raises(SettingRefused, match="an @ in its host or its database.*@ as %40"):
         PostgresSink("postgresql://shop:p@secret@localhost/shop", table="orders")
+
+
+@pytest.mark.parametrize(("sink", "scheme"), SINKS)
+def test_options_say_where_it_is(sink: type, scheme: str) -> None:
+    """``connect=`` is stronger than the URL, in messages and names as well."""
+    database = "dbname" if sink is PostgresSink else "database"
+    elsewhere = {"host": "two", "port": 7, "user": "me", database: "stock", "password": "p@secret"}
+    made = sink(f"{scheme}://shop@one:5/shop", table="orders", connect=elsewhere)
+    assert f"at='{scheme}://me@two:7/stock'" in repr(made)

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from exactum import MySQLSink, PostgresSink
+from exactum.errors import CheckpointRefused
 from exactum.local import LocalPostgres
 from exactum.sql.sink import SqlSink
 from tests.kit.sql.postgres_server import Database
@@ -189,3 +190,21 @@ def test_a_commit_that_the_target_has_lost(
     assert world.rows() == expected([0, 1])
     assert database.leftovers() == NOTHING
     assert transactions("finish", *arguments, "--json", status=0).json["committed_again"] == 0
+
+
+def test_a_target_that_has_lost_batches_gets_no_later_one(
+    database: SqlDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Table and ledger are an older copy, and a decided batch waits: were it committed, the ledger
+    would end with it, and no start would miss those before.
+    """
+    world = World(database, tmp_path, "staged", monkeypatch)
+    world.query.run([0, 1, 2], dies_after_decision=True)
+    database.run("DELETE FROM exactum_ledger WHERE batch_id > 0")
+    database.run(f"DELETE FROM {world.table} WHERE id >= 1000")
+    arguments = ("--checkpoint", world.checkpoint, "--url", f"{SINK}={database.url}")
+    told = transactions("finish", *arguments, status=2).output
+    assert "have batch 1 as done" in told and "ends with batch 0" in told
+    assert world.rows() == expected([0])
+    with pytest.raises(CheckpointRefused, match="have batch 1 as done"):
+        world.query.run([2])

@@ -12,7 +12,7 @@ from exactum import FileSink
 from exactum.checkpoint.query_place import QueryPlace
 from exactum.ops.verify.evidence import Evidence
 from exactum.ops.verify.file_evidence import FileEvidence, folder_store
-from exactum.ops.verify.promise import promises
+from exactum.ops.verify.promise import SparkProgress, promises
 from tests.kit.verify.recorded_query import RecordedQuery
 
 ROWS = 7
@@ -50,7 +50,7 @@ class World:
     def look(self) -> list[Evidence]:
         place = QueryPlace.of(self.query.folder)
         log = place.open_log()
-        found = promises(log, place.planned() or 0, None, None).each
+        found = promises(log, SparkProgress(place.planned() or 0), None, None).each
         log.close()
         looked = FileEvidence("files", place.query_id, folder_store(self.out), self.options)
         read: list[int] = []

@@ -19,7 +19,7 @@ from exactum.local import LocalKafka
 from exactum.ops.verify.against_input import InputReader, OutputReader, against_input, offsets_of
 from exactum.ops.verify.evidence import Evidence, Finding
 from exactum.ops.verify.kafka_evidence import KafkaEvidence, promised
-from exactum.ops.verify.promise import Promise, promises
+from exactum.ops.verify.promise import Promise, SparkProgress, promises
 from exactum.protocol.model import SourceOffsets
 from tests.kit.verify.recorded_query import RecordedQuery
 from tests.kit.waiting import WAIT_MAX_S
@@ -70,7 +70,7 @@ class World:
             readings: list[Sequence[Promise]] = []
 
             def read() -> Sequence[Promise]:
-                readings.append(promises(log, newest, None, None).each)
+                readings.append(promises(log, SparkProgress(newest), None, None).each)
                 return readings[-1]
 
             looked = KafkaEvidence("kafka:out", requests, read, first, last)
@@ -186,7 +186,7 @@ def test_a_copy_is_compared_with_its_input(
     world = World(kafka, topic("out"), tmp_path / "checkpoint")
     world.query.run([0], lambda batch_id: SourceOffsets(end=(f'{{"{source}":{{"0":{end}}}}}',)))
     log = world.place.open_log()
-    (promise,) = promises(log, 0, None, None).each
+    (promise,) = promises(log, SparkProgress(0), None, None).each
     log.close()
     reader, requests = InputReader(servers), BrokerRequests(kafka.bootstrap_servers, (), "a test")
     output = OutputReader(requests).tally

@@ -7,27 +7,40 @@ from pathlib import Path
 
 import pytest
 
+from exactum.checkpoint.guarantee_record import Stretch, Stretches
 from exactum.errors import InvariantBroken
 from exactum.files.decision_log import FileDecisionLog
-from exactum.ops.verify.promise import promises
+from exactum.ops.verify.promise import SparkProgress, promises
+from exactum.protocol.decision_log import DecisionLog
 from exactum.protocol.model import Decision, DecisionRecord, Epoch
+from tests.kit.sql.sql_database import SqlDatabase
+from tests.sql.conftest import database
 
+__all__ = ["database"]
 QUERY = "query"
 ABORT, COMMIT = Decision.ABORT, Decision.COMMIT
 
 
+PASSED_OVER = [(0, 0, ABORT), (0, 1, COMMIT), (1, 0, COMMIT), (4, 0, ABORT), (4, 1, COMMIT)]
+"""Batches 2 and 3 have no records, and a start went on behind them."""
+
+
 def log_of(folder: Path, *records: tuple[int, int, Decision]) -> FileDecisionLog:
     log = FileDecisionLog(folder, QUERY)
-    for batch_id, attempt, decision in records:
-        log.decide(DecisionRecord(Epoch(QUERY, batch_id), attempt, decision, "i"))
+    filled(log, records)
     log.close()
     return FileDecisionLog(folder, QUERY)
+
+
+def filled(log: DecisionLog, records: Sequence[tuple[int, int, Decision]]) -> None:
+    for batch_id, attempt, decision in records:
+        log.decide(DecisionRecord(Epoch(QUERY, batch_id), attempt, decision, "i"))
 
 
 def test_a_checkpoint_that_spark_began(tmp_path: Path) -> None:
     """Batches of before have no records: exactum begins with the ABORT of its first start."""
     log = log_of(tmp_path, (5, 0, ABORT), (5, 1, COMMIT), (6, 0, ABORT))
-    found = promises(log, 5, None, None, finished=5)
+    found = promises(log, SparkProgress(5, 5), None, None)
     assert [promise.batch_id for promise in found.each] == [5]
     assert found.forgotten_below == 5
     assert found.unrecorded == ()
@@ -38,7 +51,7 @@ def test_a_checkpoint_that_spark_began(tmp_path: Path) -> None:
     [
         [(5, 0, COMMIT), (6, 0, COMMIT)],
         [(3, 0, ABORT), (3, 1, COMMIT), (5, 0, COMMIT)],
-        [(0, 0, ABORT), (0, 1, COMMIT), (2, 0, ABORT), (2, 1, COMMIT)],
+        [(0, 0, ABORT), (0, 1, COMMIT), (1, 1, COMMIT), (2, 0, ABORT), (2, 1, COMMIT)],
     ],
 )
 def test_records_that_are_missing(
@@ -48,4 +61,37 @@ def test_records_that_are_missing(
     log = log_of(tmp_path, *records)
     newest = max(batch_id for batch_id, *_ in records)
     with pytest.raises(InvariantBroken, match="it is missing"):
-        promises(log, newest, None, None, finished=newest)
+        promises(log, SparkProgress(newest, newest), None, None)
+
+
+def test_batches_that_a_start_passed_over(tmp_path: Path) -> None:
+    """Spark's own sink wrote them, say. The look goes on below them, wherever it begins."""
+    log = log_of(tmp_path, *PASSED_OVER)
+    for last, promised in ((None, [0, 1, 4]), (3, [0, 1]), (2, [0, 1])):
+        found = promises(log, SparkProgress(4, 4), None, last)
+        assert [promise.batch_id for promise in found.each] == promised
+        assert found.unrecorded == ((2, 3) if last != 2 else (2,))
+        assert (found.undecided, found.forgotten_below) == ((), None)
+
+
+def test_what_at_least_once_wrote_again_is_not_promised(tmp_path: Path) -> None:
+    """Batch 1 was decided before, and nobody carries that out any more."""
+    log = log_of(tmp_path, *PASSED_OVER)
+    weaker = Stretches((Stretch(1, 4),))
+    found = promises(log, SparkProgress(4, 4), None, None, weaker)
+    assert [promise.batch_id for promise in found.each] == [0, 4]
+    assert found.unrecorded == (1, 2, 3)
+
+
+def test_a_log_in_a_database(database: SqlDatabase) -> None:
+    """Behind such a stretch, and in a checkpoint that Spark began: it looks no further than Spark's
+    own logs go.
+    """
+    log = database.log(QUERY)
+    filled(log, [(1_000_000, 0, ABORT), (1_000_000, 1, COMMIT), (1_000_001, 0, COMMIT)])
+    filled(log, [(1_000_004, 0, ABORT), (1_000_004, 1, COMMIT)])
+    found = promises(log, SparkProgress(1_000_004, 1_000_004, 999_990), None, None)
+    assert [p.batch_id for p in found.each] == [1_000_000, 1_000_001, 1_000_004]
+    assert found.unrecorded == (1_000_002, 1_000_003)
+    assert found.forgotten_below == 1_000_000
+    log.close()

@@ -17,6 +17,7 @@ from exactum import FileSink
 from exactum.checkpoint.layout import DECISIONS
 from exactum.files.decision_log import FileDecisionLog
 from exactum.ops.cli import main
+from exactum.protocol.sink import Guarantee
 from tests.kit.verify.recorded_query import RecordedQuery
 
 
@@ -71,3 +72,20 @@ def test_batches_that_somebody_names(query: RecordedQuery) -> None:
     assert verified(query.folder)[0] == 0, "nothing is promised of it yet"
     status, told = verified(query.folder, "--to", "30")
     assert (status, told["undecided"]) == (2, [30])
+
+
+def test_a_stretch_of_at_least_once(query: RecordedQuery) -> None:
+    """Nothing is promised of it, nor of what was decided of its first batch; the others are
+    looked at.
+    """
+    query.run([0, 1], dies_after_decision=True)
+    query.run([1, 2], guarantee=Guarantee.AT_LEAST_ONCE)
+    query.run([3, 4])
+    status, told = verified(query.folder)
+    assert (status, told["unrecorded"]) == (2, [1, 2])
+    assert [(e["batch_id"], e["finding"]) for e in told["epochs"]] == [
+        (0, "exact"),
+        (3, "exact"),
+        (4, "exact"),
+    ]
+    assert verified(query.folder, "--from", "3")[0] == 0

@@ -10,7 +10,7 @@ import pytest
 
 from exactum.checkpoint.query_place import QueryPlace
 from exactum.ops.verify.evidence import Evidence
-from exactum.ops.verify.promise import promises
+from exactum.ops.verify.promise import SparkProgress, promises
 from exactum.ops.verify.sql_evidence import SqlEvidence, access_by
 from exactum.sql.dialect import Role
 from exactum.sql.sink import SqlSink
@@ -41,7 +41,7 @@ class World:
     def look(self, first: int | None = None) -> list[Evidence]:
         place = QueryPlace.of(self.query.folder)
         log = place.open_log()
-        found = promises(log, place.planned() or 0, first, None).each
+        found = promises(log, SparkProgress(place.planned() or 0), first, None).each
         log.close()
         dialect = self.database.dialect
         session = dialect.connect(self.database.address, Role.DRIVER, "a test", 5.0)

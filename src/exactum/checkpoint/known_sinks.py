@@ -2,8 +2,8 @@
 
     <checkpoint>/exactum/sinks.json
 
-Written by each start of an exactly-once query. It informs operators' commands and the next start;
-no guarantee rests on it. It holds no secret: no password, no key.
+Written by each start of an exactly-once query. It informs operators' commands and the next start,
+which by it sees more of what does not fit together. It holds no secret: no password, no key.
 """
 
 from __future__ import annotations
@@ -51,6 +51,8 @@ class KnownSinks:
     """What is on file. ``decision_log`` says where the query's decisions are, without secrets;
     ``IN_CHECKPOINT`` for the default, None where an older exactum wrote the file.
 
+    ``decided`` is a batch whose COMMIT stands there; None where that is not known.
+
     ``present`` are the names of the last run's sinks; the others are former ones, the newest
     first.
     """
@@ -59,12 +61,14 @@ class KnownSinks:
     sinks: tuple[KnownSink, ...]
     present: frozenset[str] = frozenset()
     decision_log: str | None = None
+    decided: int | None = None
 
     def to_text(self) -> str:
         return json.dumps(
             {
                 "query_id": self.query_id,
                 "decision_log": self.decision_log,
+                **({} if self.decided is None else {"decided": self.decided}),
                 "sinks": [
                     {
                         "name": sink.name,
@@ -97,7 +101,14 @@ def read_known_sinks(checkpoint: Path) -> KnownSinks | None:
         present = frozenset(
             str(value["name"]) for value in content["sinks"] if value.get("present", True)
         )
-        return KnownSinks(str(content["query_id"]), sinks, present, content.get("decision_log"))
+        decided = content.get("decided")
+        return KnownSinks(
+            str(content["query_id"]),
+            sinks,
+            present,
+            content.get("decision_log"),
+            None if decided is None else int(decided),
+        )
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"{type(error).__name__}: {error}") from error
 

@@ -43,11 +43,19 @@ def highest_batch(log: Path) -> int | None:
     Raises:
         OSError: the folder could not be read.
     """
+    return max(_batches(log), default=None)
+
+
+def lowest_batch(log: Path) -> int | None:
+    """The lowest one likewise. Raises as ``highest_batch``."""
+    return min(_batches(log), default=None)
+
+
+def _batches(log: Path) -> list[int]:
     try:
-        numbers = [int(path.name) for path in log.iterdir() if path.name.isdigit()]
+        return [int(path.name) for path in log.iterdir() if path.name.isdigit()]
     except FileNotFoundError:
-        return None
-    return max(numbers, default=None)
+        return []
 
 
 def folder_reader(folder: Path) -> ReadText:

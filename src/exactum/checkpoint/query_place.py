@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from exactum.checkpoint.decision_place import open_log
+from exactum.checkpoint.guarantee_record import GuaranteeRecord, Stretches
 from exactum.checkpoint.known_sinks import IN_CHECKPOINT, KnownSinks, read_known_sinks
-from exactum.checkpoint.offset_log import highest_batch, local_folder
+from exactum.checkpoint.offset_log import highest_batch, local_folder, lowest_batch
 from exactum.errors import CheckpointRefused, SettingRefused
 from exactum.protocol.decision_log import DecisionLog
 
@@ -87,9 +88,25 @@ class QueryPlace:
             )
         return open_log(self, self.decision_log)
 
+    def stretches(self) -> Stretches:
+        """Which batches ran under ``at_least_once``.
+
+        Raises:
+            CheckpointRefused: the record of that is damaged.
+        """
+        return GuaranteeRecord.of(self.folder, self.query_id).stretches()
+
+    def void(self, batch_id: int) -> frozenset[int]:
+        """See ``Stretches.void``. Raises as ``stretches``."""
+        return self.stretches().void(batch_id)
+
     def planned(self) -> int | None:
         """The highest batch that Spark has begun; None: none."""
         return highest_batch(self.folder / "offsets")
+
+    def kept(self) -> int:
+        """The lowest batch of which Spark still has the offsets; 0 where it has none."""
+        return lowest_batch(self.folder / "offsets") or 0
 
     def finished(self) -> int | None:
         """The highest batch that Spark has logged as done; None: none."""

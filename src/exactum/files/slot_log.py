@@ -136,6 +136,14 @@ class SlotLog(ABC):
         """
         return min((batch for batch, _ in slots(self._list())), default=None)
 
+    def has_records(self, batch_id: int) -> bool:
+        """Whether any record of the batch is there, whole or not.
+
+        Raises:
+            Unavailable: the storage failed.
+        """
+        return any(batch == batch_id for batch, _ in slots(self._list()))
+
     def decide(self, record: DecisionRecord) -> DecisionRecord:
         """See the port.
 

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import NoReturn
 
 from exactum import events
@@ -64,18 +64,20 @@ class Coordinator(EpochProtocol):
         log: DecisionLog,
         *,
         former: Sequence[Sweepable] = (),
+        void: Collection[int] = (),
         engine: Callable[[], str] = lambda: "",
         on_event: events.Listener = lambda event: None,
         parallel: Parallel[Participant, object] = one_after_another,
     ) -> None:
         """``former``: of sinks that the query had before; what they left open is swept at the
-        start. ``engine``: asked after the write job of each batch, and recorded with its decision.
+        start. ``void``: batches of which a COMMIT counts no more (``lost_commit``). ``engine``:
+        asked after the write job of each batch, and recorded with its decision.
         """
         self._run = run
         self._participants = Participants(participants, former, parallel, self._tell_swept)
         self._engine = engine
         self._log = StandingRecords(log)
-        self._finished = FinishedCommits(self._participants, self._log)
+        self._finished = FinishedCommits(self._participants, self._log, void)
         self._emit = on_event
         self._fence: resolve.Fence | None = None
         self._sequence = 0
@@ -162,7 +164,7 @@ class Coordinator(EpochProtocol):
         self._finished.add(refuse_lost(self._run.query_id, batch_id, self._log, each))
         sightings = self._participants.list_open()
         left = self._participants.left_by_former()
-        self._finished.redeliver(sightings)
+        self._finished.redeliver(sightings, batch_id)
         self._finished.refuse_gone_back()
         seen: list[DecisionRecord] = []
         for _ in range(STARTS_CONTESTED_MAX):

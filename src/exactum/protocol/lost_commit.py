@@ -4,6 +4,10 @@ A database that failed over to an asynchronous standby, was restored, or lost it
 a power cut has gone back in time: what an earlier COMMIT names is open in it once more, staged or
 prepared. The record has all that is needed, and a commit may be repeated, so it is delivered again
 before anything later is decided. It is never a leftover.
+
+Unless something else has written it since: ``at_least_once``, which began with this batch. To
+commit it then would double rows, or put old ones over newer. Its COMMIT is *void*: it counts for
+nothing once a later batch is under way.
 """
 
 from __future__ import annotations
@@ -11,7 +15,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Collection, Iterable, Sequence, Set
 
 from exactum.errors import CheckpointRefused, EpochAborted, HeuristicOutcome, RowsRefused
 from exactum.protocol import resolve
@@ -23,7 +27,13 @@ from exactum.protocol.model import (
     Sighting,
     rows_of,
 )
-from exactum.protocol.participant import Accountable, Participant
+from exactum.protocol.participant import (
+    Accountable,
+    Committed,
+    Participant,
+    Remembering,
+    none_on_record,
+)
 from exactum.protocol.participants import Participants
 
 logger = logging.getLogger("exactum")
@@ -36,16 +46,26 @@ one's tasks begin when it stands."""
 class FinishedCommits:
     """The last COMMITs that were carried out, as far as this run knows."""
 
-    def __init__(self, participants: Participants, log: StandingRecords) -> None:
+    def __init__(
+        self, participants: Participants, log: StandingRecords, void: Collection[int]
+    ) -> None:
+        """``void``: the batches of void COMMITs."""
         self._participants = participants
         self._log = log
+        self._void = void
         self._records: deque[DecisionRecord] = deque(maxlen=RECORDS_KEPT)
         self._list_settled: set[str] = set()
         """Participants that list what is committed as well, as a user's sink may."""
 
     def add(self, records: Iterable[DecisionRecord]) -> None:
-        """Those that are COMMITs, in the order of their batches."""
-        commits = [r for r in records if r.decision is Decision.COMMIT and r not in self._records]
+        """Those that are COMMITs and not void, in the order of their batches."""
+        commits = [
+            r
+            for r in records
+            if r.decision is Decision.COMMIT
+            and r not in self._records
+            and r.epoch.batch_id not in self._void
+        ]
         self._records.extend(sorted(commits, key=lambda r: (r.epoch.batch_id, r.attempt)))
 
     def leftovers(
@@ -54,13 +74,15 @@ class FinishedCommits:
         """See ``resolve.leftovers``: neither these nor ``records`` name them."""
         return resolve.leftovers(sightings, (*self._records, *records))
 
-    def redeliver(self, sightings: Sequence[Sighting]) -> bool:
+    def redeliver(self, sightings: Sequence[Sighting], begins: int | None = None) -> bool:
         """Commit again, batch by batch, what was seen open although it was committed; False where
-        there is none. Only the participants that lost it are asked. Idempotent.
+        there is none. Only the participants that lost it are asked. Idempotent. ``begins``: at a
+        start, the batch it begins with.
 
         Nothing is salvaged: a record in a slot of a batch that is over would be beyond the fences.
 
         Raises:
+            CheckpointRefused: something else may have written since.
             HeuristicOutcome: a part of it is gone.
             ExactumError: as ``DecisionLog.read`` and ``Participant.commit``.
         """
@@ -69,6 +91,8 @@ class FinishedCommits:
             for s in sightings
             if s.participant not in self._list_settled
         }
+        if begins is not None and begins - 1 not in {r.epoch.batch_id for r in self._records}:
+            self._refuse_written_since(begins - 1, seen)
         done = [lost for r in list(self._records) if (lost := self._again(r, seen))]
         if not done:
             return False
@@ -127,26 +151,49 @@ class FinishedCommits:
             CheckpointRefused: a target has gone back to before it.
         """
         standing = {r.epoch.batch_id: r for r in self._records}  # by attempt: the last is in force
+        records = list(standing.values())
         asking = threading.Lock()  # participants are asked all at once, and the log is one
 
         def of(participant: Participant) -> str:
-            if not isinstance(participant, Accountable):
-                return ""
-
             def committed(batch_id: int) -> Sequence[PreparedTransaction]:
                 with asking:
                     record = self._on_record(batch_id)
                 return () if record is None else record.of(participant.name)
 
-            for batch_id in sorted(standing, reverse=True):
-                its = [p for p in standing[batch_id].of(participant.name) if p.rows]
-                if its:
-                    return participant.gone_back(batch_id, its, committed)
-            return ""
+            return loss_of(participant, records, committed)
 
         found = [text for text in self._participants.each(of) if text]
         if found:
             raise CheckpointRefused(found[0])
+
+    def _refuse_written_since(self, last: int, seen: Set[tuple[str, str]]) -> None:
+        """Batch ``last`` is done and has no COMMIT. Only targets that keep which batches they have
+        count: a user's sink may list what is committed.
+        """
+
+        def of(participant: Participant) -> str:
+            return participant.name if isinstance(participant, Remembering) else ""
+
+        kept = set(self._participants.each(of))
+        for record in list(self._records):
+            its = [
+                p
+                for p in record.prepared
+                if p.participant in kept and (p.participant, p.identity) in seen
+            ]
+            if its and self._stands(record):
+                raise CheckpointRefused(
+                    f"{record.epoch} is decided and not committed: sink {its[0].participant!r} "
+                    f"still holds {len(its)} of its transactions. And batch {last}, which Spark "
+                    "has finished, has no COMMIT that counts. Something else has written it, such "
+                    "as Spark's own sink, or the decision log has lost it. To commit the older "
+                    "batch behind newer rows could double its rows, or put old ones over newer. If "
+                    f"nothing else has written batches {record.epoch.batch_id} to {last}, run "
+                    "'exactum transactions finish', see by 'exactum verify' what is missing, and "
+                    "start again. If something has, move all records of batch "
+                    f"{record.epoch.batch_id} out of the decision log: the next start aborts what "
+                    "they name. Nothing was written."
+                )
 
     def _again(self, record: DecisionRecord, seen: Set[tuple[str, str]]) -> set[tuple[str, str]]:
         """What of ``seen`` the record names, once it is committed."""
@@ -163,8 +210,10 @@ class FinishedCommits:
                 "that: it failed over to a server without the newest commits, was restored from an "
                 f"older copy, or lost them in a power cut. {len(undone)} of the transactions that "
                 f"the record names, with {rows_of(undone)} rows, are gone from it. The others are "
-                "kept. Restore the newer state, or load the missing rows by hand: the decision "
-                "record has the source offsets. docs/guarantees.md says how to go on."
+                "kept. Spark has finished the batch and never repeats it, so leave its record "
+                "where it is: without it the next start would drop the others, too, and go on. "
+                "Restore the newer state, or keep the batch as decided and load what is missing by "
+                "hand: the record has the source offsets. docs/guarantees.md says how to go on."
             )
         return lost
 
@@ -178,3 +227,24 @@ class FinishedCommits:
             return resolve.standing_commit(self._log.read(batch_id))
         except CheckpointRefused:
             return None
+
+
+def loss_of(
+    participant: Participant,
+    records: Iterable[DecisionRecord],
+    committed: Committed = none_on_record,
+) -> str:
+    """Why the target cannot have any more what the last of ``records`` with rows for it committed,
+    and what to do; empty where it may. They are COMMITs in force of batches that are over;
+    ``committed`` tells of others.
+
+    Raises:
+        Unavailable: the target did not answer.
+    """
+    if not isinstance(participant, Accountable):
+        return ""
+    for record in sorted(records, key=lambda r: r.epoch.batch_id, reverse=True):
+        its = [p for p in record.of(participant.name) if p.rows]
+        if its:
+            return participant.gone_back(record.epoch.batch_id, its, committed)
+    return ""

@@ -22,13 +22,14 @@ from exactum.protocol.participant import Committed, none_on_record
 from exactum.sql.dialect import LEDGER, ServerFailure, Session, SqlFailure
 from exactum.sql.failure import TRANSIENT, port_error
 from exactum.sql.gone_back import LastCommit, gone_back
-from exactum.sql.ledger import WHOLE_EPOCH, Ledger, LedgerRow, digest_of
+from exactum.sql.ledger import Ledger, LedgerRow
 from exactum.sql.plan import Mechanism, WritePlan
 from exactum.sql.refusal import had_before, rows_refused
 from exactum.sql.retrying_session import RetryingSession
 from exactum.sql.staged_commit import CommitState, StagedCommit, StagedEpoch
 from exactum.sql.table import TableName
 from exactum.sql.transaction import SqlTransaction, prepared_sighting, staged_part, staged_sighting
+from exactum.sql.undone import undone
 
 T = TypeVar("T")
 
@@ -310,38 +311,12 @@ class SqlParticipant:
         missing.
 
         Raises:
-            HeuristicOutcome: always.
+            SettingRefused: it was prepared at another address than the sink's.
+            HeuristicOutcome: else.
         """
-        staged, gids = self._split(expired)
-        parts: list[str] = []
-        entries: list[tuple[str, str, int]] = []
-        if staged:
-            epoch = StagedEpoch.of(staged)
-            parts.append(
-                f"staged rows are gone ({self._gone(epoch)}), and nothing of this epoch is in the "
-                "table"
-            )
-            entries.append((WHOLE_EPOCH, digest_of(staged), epoch.rows))
-        for p in gids:
-            parts.append(
-                f"the prepared transaction {p.identity} with {p.rows} rows was rolled back"
-            )
-            entries.append((p.identity, "", p.rows))
-        transaction = SqlTransaction.of(expired[0])
-        ledger = transaction.target.sibling(LEDGER)
-        values = ", ".join(
-            f"('{self._plan.scope.text}', {transaction.batch_id}, '{i}', '{digest}', "
-            f"{transaction.attempt}, {rows})"
-            for i, digest, rows in entries
-        )
-        raise HeuristicOutcome(
-            f"{permit.record.epoch} is decided, but somebody undid a part of it at {self._where} "
-            f"(it was written at {transaction.at}): {'; '.join(parts)}. Other sinks may have their "
-            "part. The decision record has the source offsets: load the missing rows into "
-            f"{transaction.target} by hand, then tell exactum that they are there: INSERT INTO "
-            f"{ledger} (scope, batch_id, identity, digest, attempt, row_count) VALUES {values}; "
-            "and start the query again."
-        )
+        staged, _ = self._split(expired)
+        gone = self._gone(StagedEpoch.of(staged)) if staged else ""
+        raise undone(self._plan, permit.record.epoch, expired, gone)
 
     def _gone(self, epoch: StagedEpoch) -> str:
         def text(p: PreparedTransaction, found: int) -> str:

@@ -20,6 +20,7 @@ from exactum.protocol.sink import (
     OpenSink,
     QueryRun,
 )
+from exactum.sql.arguments import column_names, one_of
 from exactum.sql.columns import matched, named_by
 from exactum.sql.dialect import Dialect, Mode, Role, ServerFailure, Session, SqlFailure
 from exactum.sql.failure import port_error
@@ -60,10 +61,10 @@ class SqlSink(NotAFunction, ABC):
         self._dialect, self._address = self._server(url, connect)
         self._table = table
         self._target = TableName.of(table, self._where)
-        self._mechanism = _one_of(Mechanism, "mechanism", mechanism, self._where)
-        self._mode = _one_of(Mode, "mode", mode, self._where)
-        self._key = _names("key", key, self._where)
-        self._order_by = _names("order_by", order_by, self._where)
+        self._mechanism = one_of(Mechanism, "mechanism", mechanism, self._where)
+        self._mode = one_of(Mode, "mode", mode, self._where)
+        self._key = column_names("key", key, self._where)
+        self._order_by = column_names("order_by", order_by, self._where)
         self._delete_when = delete_when
         self._create_table = create_table
         self._rows = rows
@@ -134,6 +135,7 @@ class SqlSink(NotAFunction, ABC):
                 self._dialect.check_prepared(session, self._where)
             self._make_tables(session, plan)
             self._rehearse(session, plan)
+            recorded = self._recorded_options(session)
         except SqlFailure as failure:
             raise port_error(failure, f"{self._where} at {self._address.where}") from failure
         finally:
@@ -165,6 +167,7 @@ class SqlSink(NotAFunction, ABC):
             where={
                 "kind": self._dialect.scheme,
                 "url": self._address.where,
+                "connect": json.dumps(recorded),
                 "table": self._table,
                 "mechanism": self._mechanism.value,
                 "mode": self._mode.value,
@@ -180,6 +183,14 @@ class SqlSink(NotAFunction, ABC):
 
         Raises:
             SettingRefused: it cannot be read, or what a dialect needs is not installed.
+        """
+
+    @abstractmethod
+    def _recorded_options(self, session: Session) -> Mapping[str, str]:
+        """What of the connection goes on file for operators' commands. No secret is among it.
+
+        Raises:
+            SqlFailure: the session is broken.
         """
 
     def inspector(self, query_id: str, participant: str) -> Inspector:
@@ -364,25 +375,6 @@ def _racing(session: Session, create: Callable[[], None]) -> None:
                 or attempt == CREATE_TRIES_MAX - 1
             ):
                 raise
-
-
-def _one_of(kind: type[Any], setting: str, value: str, where: str) -> Any:
-    try:
-        return kind(value)
-    except ValueError:
-        choices = " or ".join(repr(k.value) for k in kind)
-        raise SettingRefused(f"{where}: {setting}={value!r} must be {choices}.") from None
-
-
-def _names(setting: str, value: Sequence[str] | str | None, where: str) -> tuple[str, ...]:
-    if value is not None and not isinstance(value, str | list | tuple):
-        raise SettingRefused(
-            f"{where}: {setting}={value!r} must be the name of a column, or a list of names."
-        )
-    names = (value,) if isinstance(value, str) else tuple(value or ())
-    if not all(isinstance(n, str) and n for n in names) or len(set(names)) != len(names):
-        raise SettingRefused(f"{where}: {setting} must be a list of different column names.")
-    return names
 
 
 def _lacking(table: Table) -> set[str]:

@@ -62,11 +62,6 @@ class SplitUrl:
     database: str | None
     options: tuple[tuple[str, str], ...] = field(repr=False)
 
-    def where(self, scheme: str, host: str, port: int) -> str:
-        """The same as text, without the password and the options."""
-        user = f"{self.user}@" if self.user else ""
-        return f"{scheme}://{user}{self.host or host}:{self.port or port}/{self.database or ''}"
-
 
 def split_url(url: str, schemes: Sequence[str], where: str) -> SplitUrl:
     """Split a URL with one host.

@@ -10,10 +10,13 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from exactum.checkpoint.guarantee_record import GuaranteeRecord
 from exactum.checkpoint.known_sinks import IN_CHECKPOINT, KnownSink, KnownSinks, write_known_sinks
 from exactum.checkpoint.layout import DECISIONS
 from exactum.files.decision_log import FileDecisionLog
+from exactum.protocol.at_least_once import AtLeastOnce
 from exactum.protocol.coordinator import Coordinator
+from exactum.protocol.epoch_protocol import EpochProtocol
 from exactum.protocol.model import (
     PreparedTransaction,
     SourceOffsets,
@@ -53,11 +56,15 @@ class RecordedQuery:
         *,
         dies_after_decision: bool = False,
         dies_before_decision: bool = False,
+        guarantee: Guarantee = Guarantee.EXACTLY_ONCE,
     ) -> None:
         """One driver's life. It dies in its last batch, where it is told to; what its tasks left
-        open stays so.
+        open stays so. It notes its guarantee as a run in Spark does.
         """
-        run = QueryRun(self.query_id, new_incarnation(), Guarantee.EXACTLY_ONCE)
+        run = QueryRun(self.query_id, new_incarnation(), guarantee)
+        record = GuaranteeRecord.of(self.folder, self.query_id)
+        void = record.stretches().void(batches[0])
+        record.begin(guarantee, batches[0])
         opened = {n: make().open(run, n, columns) for n, (make, columns, _) in self._sinks.items()}
         write_known_sinks(
             self.folder,
@@ -82,8 +89,11 @@ class RecordedQuery:
             ):
                 raise DriverDied
 
-        coordinator = Coordinator(
-            run, [sink.participant for sink in opened.values()], log, on_event=decided
+        participants = [sink.participant for sink in opened.values()]
+        protocol: EpochProtocol = (
+            AtLeastOnce(run, participants=participants)
+            if guarantee is Guarantee.AT_LEAST_ONCE
+            else Coordinator(run, participants, log, void=void, on_event=decided)
         )
         try:
             for batch_id in batches:
@@ -91,7 +101,7 @@ class RecordedQuery:
                 write = self._write(
                     opened, batch_id, dies=dies_before_decision and batch_id == last
                 )
-                coordinator.run(batch_id, offsets(batch_id), write)
+                protocol.run(batch_id, offsets(batch_id), write)
                 (self.folder / "commits" / str(batch_id)).write_text("v1\n{}\n")
         except DriverDied:
             pass

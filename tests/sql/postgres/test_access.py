@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import itertools
 import logging
-import os
 import pickle
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -25,6 +23,7 @@ from exactum.local.postgres import LocalPostgres
 from exactum.protocol.model import new_incarnation
 from exactum.protocol.sink import Guarantee, QueryRun
 from exactum.sql.postgres.sink import PostgresSink
+from tests.kit.sql.certificates import make_certificate, serve_tls
 from tests.kit.sql.postgres_server import Database
 from tests.kit.sql.postgres_start import start
 from tests.kit.sql.sql_database import NOTHING
@@ -201,28 +200,11 @@ def test_tls_verifies_the_server(strict: LocalPostgres, tmp_path: Path) -> None:
     one is refused.
     """
     strict.start()
-    owner = strict.folder.stat()
-    for folder in (strict.folder, tmp_path):
-        command = (
-            "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=exactum -addext "
-            "subjectAltName=IP:127.0.0.1"
-        )
-        subprocess.run(
-            [*command.split(), "-keyout", folder / "server.key", "-out", folder / "server.crt"],
-            check=True,
-            capture_output=True,
-        )
-        (folder / "server.key").chmod(0o600)
-    os.chown(strict.folder / "server.key", owner.st_uid, owner.st_gid)
-    files = {
-        "ssl_cert_file": str(strict.folder / "server.crt"),
-        "ssl_key_file": str(strict.folder / "server.key"),
-    }
-    strict.configure({"ssl": "on", **files})
-    strict.restart()
+    certificate = serve_tls(strict)
+    other, _ = make_certificate(tmp_path)
     database = Database(strict)
     table = database.table()
-    right = {"sslmode": "verify-full", "sslrootcert": str(strict.folder / "server.crt")}
+    right = {"sslmode": "verify-full", "sslrootcert": str(certificate)}
     query = Query(lambda: PostgresSink(database.url, table=table, connect=right), "tls")
     driver = query.start()
     driver.run(0)
@@ -234,7 +216,7 @@ def test_tls_verifies_the_server(strict: LocalPostgres, tmp_path: Path) -> None:
     assert set(encrypted) == {(True,)}
     assert sorted(database.rows(f"SELECT * FROM {table}")) == expected([0])
     with pytest.raises(SettingRefused, match="certificate verify failed"):
-        start(database, table, connect={**right, "sslrootcert": str(tmp_path / "server.crt")})
+        start(database, table, connect={**right, "sslrootcert": str(other)})
     database.close()
 
 

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import pytest
 
-from exactum.errors import EpochAborted, Unavailable
-from exactum.protocol.model import Decision, DecisionRecord, Epoch
-from exactum.protocol.sink import TaskName, WriteOrder
+from exactum import PostgresSink
+from exactum.errors import EpochAborted, SettingRefused, Unavailable
+from exactum.local import LocalPostgres
+from exactum.protocol.model import Decision, DecisionRecord, Epoch, Incarnation
+from exactum.protocol.sink import Guarantee, QueryRun, TaskName, WriteOrder
+from exactum.sql.dialect import Role
 from exactum.sql.postgres import dialect as postgres
 from exactum.sql.postgres import session as postgres_session
 from exactum.testing.memory import permit_of
 from tests.kit.sql.postgres_server import Database
 from tests.kit.sql.sql_database import NOTHING
 from tests.kit.sql.sql_epochs import expected, narrow
+from tests.kit.waiting import await_true
 from tests.sql.test_epochs import MECHANISMS, query_on, rows_in
 
 pytestmark = pytest.mark.postgres
@@ -64,6 +68,29 @@ def test_a_server_that_stops_answering(database: Database, monkeypatch: pytest.M
     following.close()
     assert rows_in(database, table) == expected([0, 1])
     assert database.leftovers() == NOTHING
+
+
+def test_a_server_that_forgets_commits() -> None:
+    """Refused at the start; unless each COMMIT waits for a standby, which has it then."""
+    with LocalPostgres(settings={"fsync": "off"}) as server:
+        with pytest.raises(SettingRefused, match="fsync=off"):
+            PostgresSink(server.url, table="t", create_table=True).open(
+                QueryRun("q", Incarnation("a"), Guarantee.EXACTLY_ONCE), "t", [("id", "bigint")]
+            )
+        address = postgres_session.address_of(server.url, None, "test")
+        opened = postgres_session.opened(address, "test")
+        opened.execute_alone("ALTER SYSTEM SET synchronous_standby_names = 'storage'")
+        opened.query("SELECT pg_reload_conf()")
+        opened.close()
+
+        def is_taken() -> bool:
+            try:
+                postgres_session.connect(address, Role.DRIVER, "test", 1).close()
+            except SettingRefused:
+                return False
+            return True
+
+        await_true(is_taken, "the server has read its configuration again")
 
 
 @pytest.mark.parametrize("commits", [True, False])

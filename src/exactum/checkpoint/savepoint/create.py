@@ -14,7 +14,6 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 from exactum._version import __version__
-from exactum.checkpoint.layout import DECISIONS
 from exactum.checkpoint.run_file import living, runs
 from exactum.checkpoint.savepoint import cut
 from exactum.checkpoint.savepoint.copies import copy_files, move_into_place, writing
@@ -115,7 +114,7 @@ def refuse_doubt(folder: Path, batch_id: int, stopped: Stopped | None) -> None:
         )
     planned = cut.last_planned(folder)
     told = stopped is not None and stopped.batch_id == batch_id
-    if not (folder / DECISIONS).is_dir() and planned > batch_id and not told:
+    if planned > batch_id and not told and not cut.has_decisions(folder):
         raise CheckpointRefused(
             f"Epoch {planned} of the query of checkpoint {folder} was begun and is not complete, "
             "and its decision log lies elsewhere, so nobody can tell from here whether it is "
@@ -141,7 +140,7 @@ def _copy(folder: Path, to: Path, batch_id: int) -> Manifest:
             batch_id=batch_id,
             checkpoint=str(folder),
             host=socket.gethostname(),
-            decision_log="checkpoint" if (folder / DECISIONS).is_dir() else "elsewhere",
+            decision_log="checkpoint" if cut.has_decisions(folder) else "elsewhere",
             sources=whole.sources,
             operators=whole.operators,
             files=copied,

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from exactum.checkpoint import offset_log
+from exactum.checkpoint.known_sinks import IN_CHECKPOINT, read_known_sinks
 from exactum.checkpoint.layout import (
     DECISIONS,
     MOVED,
@@ -131,6 +132,18 @@ def last_decided(folder: Path) -> int:
                 f"The decision record {log / name} is damaged ({error}). Nothing was written."
             ) from error
     return -1
+
+
+def has_decisions(folder: Path) -> bool:
+    """Whether the query records its decisions in its checkpoint. A folder of them stays there when
+    ``decision_log=`` is given later: where the last run has said its place, that counts.
+    """
+    try:
+        known = read_known_sinks(folder)
+    except (OSError, ValueError):  # nobody can tell
+        return False
+    said = None if known is None or known.query_id != query_id_of(folder) else known.decision_log
+    return said in (None, IN_CHECKPOINT) and (folder / DECISIONS).is_dir()
 
 
 def replays_of(names: Iterable[str]) -> frozenset[str]:

@@ -127,7 +127,7 @@ class RunCommand(click.Command):
     type=duration,
     default="5 s",
     show_default=True,
-    help="How long the first one may be silent before the standby takes over.",
+    help="How long the first one may be silent before the standby takes over; at least 2 s.",
 )
 @click.option(
     "--stop-timeout",
@@ -197,13 +197,16 @@ def run(
     script is done or was stopped, 1 when it is not started again because it failed too often (or
     did not stop in time), 3 when it must not be.
     """
-    from exactum.ops.run.plan import Plan
+    from exactum.ops.run.output import OutputPasser
+    from exactum.ops.run.plan import Plan, refuse_short_timeout
     from exactum.ops.run.run_display import RunDisplay
     from exactum.ops.run.script_facts import ScriptFacts
     from exactum.ops.run.supervisor import Supervisor
     from exactum.ops.run.web import serving
 
     chosen = strategy_of(restart, strategy)
+    if standby:
+        refuse_short_timeout(standby_timeout)
     facts = ScriptFacts(standby=standby, script=str(script))
     with RunDisplay(facts.stats, watch=watch) as view, serving(listen, facts, view.say):
         _restore(from_savepoint, checkpoint, identity, view.say)
@@ -217,7 +220,12 @@ def run(
             start_attempts=start_attempts,
         )
         supervisor = Supervisor(
-            plan, chosen, facts, say=view.say, pass_on=view.pass_on, tick=view.tick
+            plan,
+            chosen,
+            facts,
+            say=view.say,
+            passer=OutputPasser(view.pass_on, lambda: view.has_room),
+            tick=view.tick,
         )
         status = supervisor.run()
     sys.exit(status.value)

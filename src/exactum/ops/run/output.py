@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+from collections.abc import Callable, Iterable, Sequence
 from typing import IO
 
 STDOUT, STDERR = "stdout", "stderr"
@@ -66,3 +67,33 @@ class Output:
             return b""
         self.ended = not data
         return data
+
+
+class OutputPasser:
+    """Passes on what processes print, as long as there is room for it. Where there is none, it
+    stays in their pipes, and who prints more waits.
+    """
+
+    def __init__(
+        self, pass_on: Callable[[Sequence[str]], None], has_room: Callable[[], bool]
+    ) -> None:
+        self._pass_on = pass_on
+        self._has_room = has_room
+
+    def wanted(self, outputs: Iterable[Output]) -> list[int]:
+        """File descriptors that something may come from, and would be passed on now."""
+        if not self._has_room():
+            return []
+        return [output.fileno() for output in outputs if not output.ended]
+
+    def some(self, outputs: Iterable[Output]) -> None:
+        """What is there by now."""
+        for output in outputs:
+            if self._has_room() and (lines := output.lines()):
+                self._pass_on(lines)
+
+    def rest(self, outputs: Iterable[Output]) -> None:
+        """All that is there, once nobody writes any more."""
+        for output in outputs:
+            if lines := output.rest():
+                self._pass_on(lines)

@@ -6,6 +6,8 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from enum import Enum
 
+from exactum.errors import SettingRefused
+
 LOOK_EVERY_S = 0.1
 STANDBY_AFTER_S = 20.0
 """A standby is started when the active one has completed an epoch, at the latest so long after its
@@ -13,6 +15,8 @@ query has begun: a starting JVM takes all the processors it gets, and the active
 STANDBY_LAST_S = 60.0
 """Where no query has begun so long after its turn, one is started all the same."""
 STANDBY_AGAIN_S = 10.0
+STANDBY_TIMEOUT_MIN_S = 2.0
+"""Four beats. A script that is well has been silent for one, and for more on a busy machine."""
 KILL_AFTER_S = 10.0
 """How long after SIGTERM follows SIGKILL."""
 
@@ -41,6 +45,19 @@ class Plan:
     kills: bool = True
     captured: Collection[str] = ()
     start_attempts: int = 3
+
+
+def refuse_short_timeout(standby_timeout_s: float) -> None:
+    """
+    Raises:
+        SettingRefused: a script that is well would be taken for silent, again and again.
+    """
+    if standby_timeout_s < STANDBY_TIMEOUT_MIN_S:
+        raise SettingRefused(
+            f"--standby-timeout of {standby_timeout_s:g} s is too short: a script that is well is "
+            "heard of every half second, and would be replaced again and again. Give at least "
+            f"{STANDBY_TIMEOUT_MIN_S:g} s. Nothing was started."
+        )
 
 
 def standby_due_s(turn_s: float, began_s: float | None) -> float:

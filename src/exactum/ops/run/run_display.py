@@ -7,6 +7,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Collection, Sequence
+from typing import IO, cast
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -17,6 +18,7 @@ from rich.text import Text
 from exactum.monitor.query_stats import QueryStats
 from exactum.monitor.script_stats import ScriptStats
 from exactum.ops.run.output import STDERR, STDOUT
+from exactum.ops.run.printer import ErrorStream, Printer
 
 PLAIN_EVERY_S = 5.0
 REFRESH_EVERY_S = 0.25
@@ -29,38 +31,55 @@ class RunDisplay:
     in a pipe.
 
     ``captures``: the streams of the script that would draw over the table, and whose lines
-    ``pass_on`` takes instead.
+    ``pass_on`` takes instead. Nothing here waits for whoever reads.
     """
 
     def __init__(self, stats: ScriptStats, *, watch: bool, console: Console | None = None) -> None:
         self._stats = stats
-        self._console = console or Console(stderr=True, highlight=False)
+        stream = ErrorStream()
+        self._printer = Printer(lambda: stream.written_bytes, self._print_missed)
+        self._console = console or Console(file=cast("IO[str]", stream), highlight=False)
         self._watch = watch
         self.is_live = watch and self._console.is_terminal and not self._console.is_dumb_terminal
         self.captures: Collection[str] = ()
         if self.is_live:
             self.captures = (STDOUT, STDERR) if sys.stdout.isatty() else (STDERR,)
         self._live: Live | None = None
+        self._picture: RenderableType = ""
         self._printed_s = time.monotonic()
 
     def __enter__(self) -> RunDisplay:
         if self.is_live:
-            # Drawn by the thread that fills the stats, so that it is never drawn while it changes.
-            self._live = Live(console=self._console, get_renderable=self._drawn, auto_refresh=False)
-            self._live.start()
+            self._draw()
+            live = Live(
+                console=self._console, get_renderable=lambda: self._picture, auto_refresh=False
+            )
+            self._live = live
+            self._printer.add(live.start)
         return self
 
     def __exit__(self, *_: object) -> None:
         if self._live is not None:
-            self._live.stop()
+            self._draw()
+            self._printer.add(self._live.stop)
+        self._printer.close()
 
     def say(self, text: str) -> None:
         """One line of the supervisor's own."""
-        self._print(Text(f"{time.strftime('%H:%M:%S')} exactum run: {text}"))
+        line = _own_line(text)
+        self._printer.add_or_miss(lambda: self._print(line))
+
+    def _print_missed(self, count: int) -> None:
+        self._print(_own_line(f"{count} lines are missing here: nobody read them"))
+
+    @property
+    def has_room(self) -> bool:
+        """Whether lines may be passed on. Where not, a script waits, as it does on a terminal."""
+        return self._printer.has_room
 
     def pass_on(self, lines: Sequence[str]) -> None:
         """Lines that the script printed, where it does not print itself."""
-        self._print(Text("\n").join(map(Text.from_ansi, lines)))
+        self._printer.add(lambda: self._print(Text("\n").join(map(Text.from_ansi, lines))))
 
     def tick(self) -> None:
         """Called several times a second."""
@@ -71,14 +90,19 @@ class RunDisplay:
             return
         self._printed_s = now_s
         if self._live is not None:
-            self._live.refresh()
+            if self._printer.has_room:
+                self._draw()
+                self._printer.add(self._live.refresh)
             return
         for query in self._stats.queries.values():
             self.say(line(query, self._stats.restarts, _now_ms()))
 
     def _print(self, text: Text) -> None:
         self._console.print(text, soft_wrap=True)
-        self._console.file.flush()
+
+    def _draw(self) -> None:
+        """By the thread that fills the stats, so that they are never drawn while they change."""
+        self._picture = self._drawn()
 
     def _drawn(self) -> RenderableType:
         """The table, or where it is wider than the terminal the same as text."""
@@ -96,6 +120,10 @@ class RunDisplay:
             return Group(title, table)
         texts = [line(query, stats.restarts, now_ms) for query in stats.queries.values()]
         return Group(title, *(Text(text, overflow="fold", no_wrap=False) for text in texts))
+
+
+def _own_line(text: str) -> Text:
+    return Text(f"{time.strftime('%H:%M:%S')} exactum run: {text}")
 
 
 def _table(stats: ScriptStats, now_ms: int) -> Table:

@@ -16,13 +16,13 @@ from __future__ import annotations
 import select
 import signal
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 
 from exactum.errors import Disposition
 from exactum.ops.run.child import GRACE_S, Child
 from exactum.ops.run.commit_worker_client import CommitWorkerClient
 from exactum.ops.run.ending import Ending, LastError, Meaning, Report, ending, judged
-from exactum.ops.run.output import Output
+from exactum.ops.run.output import OutputPasser
 from exactum.ops.run.plan import (
     KILL_AFTER_S,
     LOOK_EVERY_S,
@@ -38,8 +38,8 @@ from exactum.spark.supervised.supervisor_channel import ChannelMessage
 
 
 class Supervisor:
-    """Runs one script. ``say`` shows a line to a person, ``pass_on`` the lines that a captured
-    script prints.
+    """Runs one script. ``say`` shows a line to a person, ``passer`` the lines that a captured
+    script prints. None of them waits for anybody.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class Supervisor:
         facts: ScriptFacts,
         *,
         say: Callable[[str], None],
-        pass_on: Callable[[Sequence[str]], None] = lambda lines: None,
+        passer: OutputPasser,
         tick: Callable[[], None] = lambda: None,
     ) -> None:
         self._plan = plan
@@ -58,7 +58,7 @@ class Supervisor:
         self._facts = facts
         self._stats = facts.stats
         self._say = say
-        self._pass_on = pass_on
+        self._passer = passer
         self._tick = tick
         self._commit_worker = CommitWorkerClient(say, plan.captured, facts.finished)
         self._active: Child | None = None
@@ -88,7 +88,7 @@ class Supervisor:
         """
         with Signals() as signals:
             try:
-                self._active = self._start(has_turn=True)
+                self._start(has_turn=True)
                 while not self._over:
                     self._wait(signals)
                     self._look(signals, time.monotonic())
@@ -110,7 +110,7 @@ class Supervisor:
             *self._commit_worker.outputs,
             *(output for child in self._children() for output in child.outputs),
         ]
-        fds += [output.fileno() for output in outputs if not output.ended]
+        fds += self._passer.wanted(outputs)
         select.select(fds, [], [], LOOK_EVERY_S)
 
     def _look(self, signals: Signals, now_s: float) -> None:
@@ -127,7 +127,7 @@ class Supervisor:
             status = child.status()
             for message in child.received():
                 self._hear(child, message, now_s)
-            self._pass_on_from(child.outputs)
+            self._passer.some(child.outputs)
             if status is not None:
                 ended.append((child, status))
         # How a script is stopped depends on what it has said before the signal.
@@ -137,7 +137,7 @@ class Supervisor:
         for child, status in ended:
             if child in self._children():
                 self._ended(child, status, now_s)
-        self._pass_on_from(self._commit_worker.outputs)
+        self._passer.some(self._commit_worker.outputs)
         self._look_at_the_frozen(now_s)
         self._kill_overdue(now_s)
         self._go_on(now_s)
@@ -196,34 +196,31 @@ class Supervisor:
         elif message.kind == "stopped" and self._stops and not fields["queries"]:
             self._terminate(child, "it has no query to stop", now_s)
 
-    def _pass_on_from(self, outputs: Sequence[Output]) -> None:
-        for output in outputs:
-            if lines := output.lines():
-                self._pass_on(lines)
-
     def _kill(self, child: Child, grace_s: float = 0.0) -> None:
         """Nothing of it lives when this returns, and all that it has printed is passed on."""
 
         def meanwhile() -> None:
-            self._pass_on_from(child.outputs)
+            self._passer.some(child.outputs)
             self._tick()
 
         child.kill_tree(grace_s, meanwhile)
-        for output in child.outputs:
-            if lines := output.rest():
-                self._pass_on(lines)
+        self._passer.rest(child.outputs)
         child.close()
 
     # ---- starts ------------------------------------------------------------------------------
 
-    def _start(self, *, has_turn: bool) -> Child:
+    def _start(self, *, has_turn: bool) -> None:
         child = Child(self._plan.command, captured=self._plan.captured)
         if has_turn:
+            self._active = child
             child.give_turn()
+        else:
+            self._standby = child
+            if self._source is not None:
+                child.tell_source(self._source)
         as_what = "" if has_turn else ", a standby"
         self._say(f"started {self._plan.command[1]} as process {child.pid}{as_what}")
         self._facts.saw("ProcessStarted", pid=child.pid, standby=not has_turn)
-        return child
 
     def _start_standby(self, now_s: float) -> None:
         active = self._active
@@ -238,9 +235,7 @@ class Supervisor:
         if self._standby_due_s is None or now_s < self._standby_due_s:
             return
         if active.works or now_s > standby_due_s(active.turn_s, active.began_s):
-            self._standby = self._start(has_turn=False)
-            if self._source is not None:
-                self._standby.tell_source(self._source)
+            self._start(has_turn=False)
 
     def _go_on(self, now_s: float) -> None:
         """What comes after a death, once everything decided is finished: the next life, or the
@@ -252,7 +247,7 @@ class Supervisor:
             self._over = True
         elif self._start_due_s is not None and now_s >= self._start_due_s:
             self._start_due_s = None
-            self._active = self._start(has_turn=True)
+            self._start(has_turn=True)
 
     # ---- ends --------------------------------------------------------------------------------
 
@@ -396,5 +391,5 @@ class Supervisor:
             self._kill(child)
         self._active = self._standby = None
         self._retired.clear()
-        self._pass_on_from(self._commit_worker.outputs)
+        self._passer.some(self._commit_worker.outputs)
         self._commit_worker.close()

@@ -14,7 +14,9 @@ from exactum.errors import SettingRefused
 from exactum.ops.targets.properties_file import SERVERS, client_settings_of
 
 MYSQL_PASSWORD = "MYSQL_PWD"
-"""Environment variable of MySQL's own tools. PGPASSWORD and PGPASSFILE are read by libpq itself."""
+"""Environment variable of MySQL's own tools."""
+PGPASSFILE = "PGPASSFILE"
+"""Read by libpq itself, as PGPASSWORD and others are."""
 _NAMED_URL = re.compile(
     rf"(?P<name>.+?)=(?P<url>(?:{'|'.join(POSTGRES_SCHEMES + MYSQL_SCHEMES)})://.*)", re.DOTALL
 )

@@ -9,18 +9,36 @@ import os
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from exactum.checkpoint.known_sinks import KnownSink, KnownSinks
 from exactum.errors import SettingRefused
-from exactum.ops.targets.access import MYSQL_PASSWORD, Access
+from exactum.ops.targets.access import MYSQL_PASSWORD, PGPASSFILE, Access
 from exactum.ops.targets.given_sinks import given_sinks
 from exactum.protocol.sink import Sink
+
+if TYPE_CHECKING:
+    from exactum.sql.sink import SqlSink
 
 _ADDRESS = re.compile(
     r"\w+://(?:(?P<user>.*)@)?(?P<host>[^@]*?):(?P<port>[0-9,]*)/(?P<database>[^/]*)"
 )
 """As ``sql.url.Address.where`` has it: not escaped, and with several hosts perhaps."""
+_PLACE_AND_LOGIN = frozenset(
+    {
+        "database",
+        "dbname",
+        "host",
+        "hostaddr",
+        "passfile",
+        "password",
+        "port",
+        "unix_socket",
+        "user",
+    }
+)
+"""The options for which --url stands instead, whatever it says."""
 _WITH_CODE = {
     "custom": "it is of a class of your own",
     "write-ahead": "what sends its rows is a function of your own",
@@ -133,25 +151,69 @@ def _kafka(known: KnownSink, access: Access) -> Sink:
 def _postgres(known: KnownSink, access: Access) -> Sink:
     from exactum.sql.postgres.sink import PostgresSink
 
+    make = partial(PostgresSink, **(_of_table(known.where) | _found_table(known)))
     url = access.urls.get(known.name)
-    connect = None
-    if url is None:
-        found = _address(known)
-        url, connect = "postgresql://", _renamed(found, {"database": "dbname"})
-    return PostgresSink(url, connect=connect, **_of_table(known.where))
+    recorded = _recorded(known, url)
+    if os.environ.get(PGPASSFILE):  # an option would be stronger
+        recorded.pop("passfile", None)
+    return _connected(make, "postgresql://", recorded, url)
 
 
 def _mysql(known: KnownSink, access: Access) -> Sink:
     from exactum.sql.mysql.sink import MySQLSink
 
     url = access.urls.get(known.name)
-    connect = None
+    recorded = _recorded(known, url)
+    if os.environ.get(MYSQL_PASSWORD):
+        recorded["password"] = os.environ[MYSQL_PASSWORD]
+    return _connected(partial(MySQLSink, **_of_table(known.where)), "mysql://", recorded, url)
+
+
+def _connected(
+    make: Callable[..., SqlSink], scheme: str, recorded: Mapping[str, str], url: str | None
+) -> SqlSink:
+    """As the query connects. What --url says is stronger; what it does not say of TLS and the like
+    still holds, so that nobody is less careful without knowing.
+    """
     if url is None:
-        connect = _address(known)
-        url = "mysql://"
-        if os.environ.get(MYSQL_PASSWORD):
-            connect["password"] = os.environ[MYSQL_PASSWORD]
-    return MySQLSink(url, connect=connect, **_of_table(known.where))
+        return make(scheme, connect=recorded)
+    given = {name for name, _ in make(url).address.options}
+    left_out = given | _PLACE_AND_LOGIN
+    return make(url, connect={n: v for n, v in recorded.items() if n not in left_out})
+
+
+def _recorded(known: KnownSink, url: str | None) -> dict[str, str]:
+    """The options on file, without secrets.
+
+    Raises:
+        SettingRefused: an older exactum wrote only a URL, which cannot be read, and there is no
+            ``url``.
+    """
+    if "connect" in known.where:
+        return dict(json.loads(known.where["connect"]))
+    if url is not None:
+        return {}
+    found = _address(known)
+    if known.where["kind"] == "postgres" and "database" in found:
+        found["dbname"] = found.pop("database")
+    return found
+
+
+def _found_table(known: KnownSink) -> dict[str, str]:
+    """The table with the schema in which the query's start has found it. It may come from the
+    query's ``search_path``, or its user's.
+    """
+    names = [known.trace.get(part, "") for part in ("schema", "table")]
+    if not all(names):
+        return {}
+    return {"table": ".".join(map(_spelled, names))}
+
+
+def _spelled(name: str) -> str:
+    """As ``table=`` takes it."""
+    if "." not in name and not name.startswith('"'):
+        return name
+    return '"' + name.replace('"', '""') + '"'
 
 
 def _files(known: KnownSink, access: Access) -> Sink:
@@ -200,7 +262,3 @@ def _address(known: KnownSink) -> dict[str, str]:
             f"Give it by --url '{known.name}=postgresql://...' or mysql://..."
         )
     return {name: value for name, value in match.groupdict().items() if value}
-
-
-def _renamed(values: Mapping[str, str], names: Mapping[str, str]) -> dict[str, str]:
-    return {names.get(name, name): value for name, value in values.items()}

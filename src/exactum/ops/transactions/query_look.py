@@ -160,11 +160,14 @@ def look_at(place: QueryPlace, targets: QueryTargets) -> QueryLook:
 
 
 def _records(place: QueryPlace, first: int) -> list[DecisionRecord]:
-    """From a few batches before ``first`` up to the first one without any."""
+    """From a few batches before ``first`` up to the first one without any; no void ones."""
     log = place.open_log()
     try:
         found: list[DecisionRecord] = []
+        void = place.void(first)
         for batch_id in range(max(0, first - RECENT_BATCHES), first):
+            if batch_id in void:
+                continue
             # Pruned, or damaged and long done: nobody needs it.
             with contextlib.suppress(CheckpointRefused, InvariantBroken):
                 found += log.read(batch_id)
@@ -179,10 +182,15 @@ def _records(place: QueryPlace, first: int) -> list[DecisionRecord]:
 
 
 def refuse_strange_log(place: QueryPlace) -> None:
-    """See ``refuse_strange``: by a log that is not the query's nothing is known to be undecided."""
+    """See ``refuse_strange``: by a log that is not the query's nothing is known to be undecided.
+    Where ``at_least_once`` ran last, nothing is decided.
+    """
+    first = first_unfinished(place)
+    if first in place.stretches():
+        return
     log = place.open_log()
     try:
-        refuse_strange(log, first_unfinished(place), str(place))
+        refuse_strange(log, first, str(place))
     finally:
         log.close()
 

@@ -26,7 +26,7 @@ from exactum.protocol.finish import (
     finished,
 )
 from exactum.protocol.inspection import Inspector, TransactionState
-from exactum.protocol.lost_decision import refuse_strange
+from exactum.protocol.lost_commit import loss_of
 from exactum.protocol.model import CommitPermit, PreparedTransaction
 from exactum.protocol.takeover import TakenOver, abort_undecided
 
@@ -81,7 +81,7 @@ def finish_query(
     try:
         unfinished = first_unfinished(place)
         permits = decided_from(log, unfinished)
-        over = decided_before(log, unfinished)
+        over = decided_before(log, unfinished, place.void(unfinished))
     finally:
         log.close()
     outcome = FinishOutcome()
@@ -98,6 +98,7 @@ def finish_query(
                 _refuse_if_living(place, take_over, "Its sender would be taken over")
             inspector = inspector_of(target, place.query_id)
             try:
+                _refuse_loss(inspector, over)
                 committed += _finish_one(inspector, permits, outcome)
             finally:
                 inspector.close()
@@ -134,7 +135,7 @@ def abort_of_query(
         with _inspectors(place, targets) as inspectors:
             opened = {v.identity for i in inspectors for v in i.list_open()}
             if opened:
-                refuse_strange(log, first_unfinished(place), str(place))
+                refuse_strange_log(place)
             unknown = sorted(set(identities or ()) - opened)
             if unknown:
                 raise SettingRefused(
@@ -149,12 +150,14 @@ def abort_of_query(
                 _refuse_if_living(
                     place, take_over, "To abort what it may be about to decide stops it"
                 )
+            begins = first_unfinished(place)
             return abort_undecided(
                 place.query_id,
-                first_unfinished(place),
+                begins,
                 [inspector.participant() for inspector in inspectors],
                 log,
                 lambda sighting: sighting.identity in wanted,
+                void=place.void(begins),
             )
     finally:
         log.close()
@@ -214,6 +217,17 @@ def _commit_again(
             inspector.close()
     except ExactumError as error:
         outcome.troubles.append(Trouble(f"sink {target.name!r}", str(error)))
+
+
+def _refuse_loss(inspector: Inspector, over: Sequence[CommitPermit]) -> None:
+    """A target that has lost batches before does not get the next one: a start would then see no
+    loss any more.
+
+    Raises:
+        CheckpointRefused: it has gone back.
+    """
+    if text := loss_of(inspector.participant(), [permit.record for permit in over]):
+        raise CheckpointRefused(text)
 
 
 def _finish_one(

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from exactum.checkpoint.guarantee_record import Stretches
 from exactum.errors import CheckpointRefused, InvariantBroken, SettingRefused
 from exactum.files.slot_log import SlotLog
 from exactum.protocol.decision_log import DecisionLog
@@ -32,9 +34,10 @@ class Promise:
 @dataclass(frozen=True)
 class Promises:
     """Those of a range, oldest first. ``undecided`` are batches of the range without a COMMIT;
-    ``unrecorded`` are such that Spark has finished all the same, so their records are gone;
-    ``forgotten_below`` is the batch below which the log has forgotten its records, where the range
-    goes further back; ``not_begun`` the first batch of the range that Spark has not begun.
+    ``unrecorded`` are such that Spark has finished all the same: their records are gone, or they
+    ran without a decision; ``forgotten_below`` is the batch below which the log has forgotten its
+    records, where the range goes further back; ``not_begun`` the first batch of the range that
+    Spark has not begun.
     """
 
     each: tuple[Promise, ...]
@@ -49,24 +52,37 @@ class Promises:
         return list(dict.fromkeys(names))
 
 
+NO_STRETCHES = Stretches()
+
+
+@dataclass(frozen=True)
+class SparkProgress:
+    """How far Spark is, by its own logs. ``newest`` is the last batch that it has begun,
+    ``finished`` the last that it has logged as done; of those below ``kept`` it keeps nothing.
+    """
+
+    newest: int
+    finished: int = -1
+    kept: int = 0
+
+
 def promises(
     log: DecisionLog,
-    newest: int,
+    progress: SparkProgress,
     first: int | None,
     last: int | None,
-    *,
-    finished: int | None = None,
+    weaker: Stretches = NO_STRETCHES,
 ) -> Promises:
     """What is promised from batch ``first`` to ``last``; by default of all records there are.
 
-    ``newest`` is the last batch that Spark has begun, ``finished`` the last that it has logged as
-    done.
+    ``weaker``: batches that ran under ``at_least_once``, which promises nothing of a single one.
 
     Raises:
         SettingRefused: the range is empty.
         Unavailable: the log did not answer.
-        InvariantBroken: a record is damaged.
+        InvariantBroken: a record is damaged, or missing where there must be one.
     """
+    newest = progress.newest
     end = newest if last is None else min(last, newest)
     begin = 0 if first is None else first
     if begin > end:
@@ -75,47 +91,76 @@ def promises(
         )
     found: list[Promise] = []
     undecided: list[int] = []
+    without: list[int] = []
     forgotten: int | None = None
-    adopted = _adopted_at(log)
+    void = weaker.void(progress.finished + 1)
+    lowest = _lowest(log)
+    above = _next_records(log, end, newest)
     for batch_id in range(end, begin - 1, -1):
         try:
-            records = log.read(batch_id)
+            records = _read(log, batch_id, above, may_lack=batch_id in weaker)
         except CheckpointRefused:  # pruned
             forgotten = batch_id + 1
             break
-        except InvariantBroken:
-            if batch_id >= adopted:
-                raise
+        if not records and batch_id < max(lowest, progress.kept):
             forgotten = batch_id + 1
             break
-        standing = standing_commit(records)
-        if standing is None:
-            undecided.append(batch_id)
-        else:
+        standing = None if batch_id in void else standing_commit(records)
+        if standing is not None:
             found.append(Promise(standing, _superseded(records, standing)))
-    done = -1 if finished is None else finished
+        else:
+            (without if batch_id <= progress.finished else undecided).append(batch_id)
+        above = records or above
+    if _is_begin(above) and min(without, default=end) < above[0].epoch.batch_id <= end:
+        forgotten = above[0].epoch.batch_id  # exactum took over there
     return Promises(
         tuple(reversed(found)),
-        tuple(b for b in reversed(undecided) if b > done),
-        tuple(b for b in reversed(undecided) if b <= done),
+        tuple(reversed(undecided)),
+        tuple(b for b in reversed(without) if forgotten is None or b >= forgotten),
         forgotten,
         newest + 1 if last is not None and last > newest else None,
     )
 
 
-def _adopted_at(log: DecisionLog) -> int:
-    """The batch at which exactum took over a checkpoint of Spark's, whose batches before it have no
-    records; 0: it has written all.
+def _read(
+    log: DecisionLog, batch_id: int, above: Sequence[DecisionRecord], *, may_lack: bool
+) -> Sequence[DecisionRecord]:
+    """The records of a batch; none where a start passed it over: something else had written it, as
+    ``at_least_once`` does, or Spark's own sink. Then those of the next batch that has some, which
+    are ``above``, begin with the ABORT of that start.
 
-    Every start begins with an ABORT. Where the first record that there is is none, older ones are
-    missing.
+    Raises:
+        ExactumError: as ``DecisionLog.read``.
+    """
+    try:
+        return log.read(batch_id)
+    except InvariantBroken:
+        is_whole = isinstance(log, SlotLog) and log.has_records(batch_id)
+        if is_whole or not (may_lack or _is_begin(above)):
+            raise
+        return ()
+
+
+def _next_records(log: DecisionLog, end: int, newest: int) -> Sequence[DecisionRecord]:
+    """Those of the first batch behind ``end`` that has some; none where there is none."""
+    for batch_id in range(end + 1, newest + 1):
+        with contextlib.suppress(CheckpointRefused, InvariantBroken):
+            if records := log.read(batch_id):
+                return records
+    return ()
+
+
+def _is_begin(records: Sequence[DecisionRecord]) -> bool:
+    """Whether they begin as every run does."""
+    return bool(records) and records[0].decision is Decision.ABORT
+
+
+def _lowest(log: DecisionLog) -> int:
+    """The batch below which there can be no record, as far as the log can tell cheaply: where
+    exactum took over a checkpoint of Spark's, for one.
     """
     first = log.first_batch() if isinstance(log, SlotLog) else None
-    try:
-        begun = first is not None and log.read(first)[0].decision is Decision.ABORT
-    except CheckpointRefused:  # pruned
-        return 0
-    return first if first is not None and begun else 0
+    return -1 if first is None else first
 
 
 def _superseded(

@@ -74,9 +74,9 @@ def _lines(evidence: Sequence[Evidence], promises: Promises) -> list[str]:
         )
     if promises.unrecorded:
         lines.append(
-            f"No record, although Spark has finished them: {_listed(promises.unrecorded)}. Records "
-            "of the decision log are gone, or it lies elsewhere (--decision-log): nothing is known "
-            "of what they promised."
+            f"No record, although Spark has finished them: {_listed(promises.unrecorded)}. They "
+            "ran under at_least_once or with a sink of Spark's, or records of the decision log are "
+            "gone, or it lies elsewhere (--decision-log): nothing is known of what they promised."
         )
     if promises.forgotten_below is not None and promises.forgotten_below > 0:
         lines.append(

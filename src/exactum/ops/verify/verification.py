@@ -13,7 +13,7 @@ from exactum.ops.targets.target import QueryTargets, Target
 from exactum.ops.verify.evidence import Evidence, Finding
 from exactum.ops.verify.file_evidence import FileEvidence, folder_store
 from exactum.ops.verify.kafka_evidence import KafkaEvidence
-from exactum.ops.verify.promise import Promise, Promises, promises
+from exactum.ops.verify.promise import Promise, Promises, SparkProgress, promises
 from exactum.protocol.resolve import standing_commit
 
 Progress = Callable[[int], None]
@@ -70,7 +70,10 @@ class Verification:
         log = self._place.open_log()
         try:
             newest = max(self._newest, self._place.planned() or 0)
-            return promises(log, newest, first, last, finished=self._place.finished())
+            finished = self._place.finished()
+            done = -1 if finished is None else finished
+            progress = SparkProgress(newest, done, self._place.kept())
+            return promises(log, progress, first, last, self._place.stretches())
         finally:
             log.close()
 

@@ -4,33 +4,59 @@ It counts whenever Spark executes the decoding, and that is not always once, in 
 4.1 on Spark plans a query without state adaptively, and runs the stages before a shuffle ahead of
 calling ``foreachBatch``. A function of the user's may look at the batch first. The write job then
 reads what was shuffled or persisted, and counts nothing. A frame that reads the batch twice counts
-twice.
+twice. So a number alone does not say whether the same records were bad each time: for dead letters
+their places are summed up beside it.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from pyspark.sql import Column
+from pyspark.sql import functions as f
+
+_PLACES = 2**32
+"""Few enough that their sum stays within 63 bits, over more bad records than an epoch can have."""
+
+
+def place() -> Column:
+    """A record's place as a number (bigint): a hash of topic, partition and offset."""
+    return f.pmod(f.xxhash64("topic", "partition", "offset"), f.lit(_PLACES))
+
+
+@dataclass(frozen=True)
+class Bad:
+    """So many bad records, and the sum of their places; 0 where places are not summed up."""
+
+    number: int = 0
+    places: int = 0
+
+    def __sub__(self, other: Bad) -> Bad:
+        return Bad(self.number - other.number, self.places - other.places)
+
+    def is_several_times(self, other: Bad) -> bool:
+        """Whether this is ``other`` once, or several times over."""
+        if not other.number:
+            return not self.number
+        times, rest = divmod(self.number, other.number)
+        return times > 0 and not rest and self.places == times * other.places
+
 
 @dataclass(frozen=True)
 class BadCount:
     """``before``: when the micro-batch came to exactum; ``after``: when it was written."""
 
-    before: int
-    after: int
+    before: Bad
+    after: Bad
 
     @property
-    def number(self) -> int:
+    def counted(self) -> Bad:
         """What the write job counted; where that was nothing, what was counted ahead of it."""
-        return self.after - self.before or self.after
+        job = self.after - self.before
+        return job if job.number else self.after
 
-    def allows(self, found: int, reads: int) -> bool:
-        """Whether ``found`` bad records may be all there are, of a frame that reads the batch
-        ``reads`` times. More may be found than were counted: a frame with a limit does not execute
-        all of the decoding.
+    def allows(self, found: Bad) -> bool:
+        """Whether ``found`` may be all there are. More may be found than were counted: a frame with
+        a limit does not execute all of the decoding.
         """
-        if found >= self.number:
-            return True
-        if found == 0 or self.number % found:
-            return False
-        return self.after == self.before or self.number // found <= reads
+        return found.number >= self.counted.number or self.counted.is_several_times(found)

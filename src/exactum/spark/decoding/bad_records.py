@@ -14,18 +14,18 @@ from dataclasses import dataclass
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.functions import col
+from pyspark.sql import functions as f
 
 from exactum import events
 from exactum.errors import EpochAborted, SettingRefused
 from exactum.protocol.epoch_protocol import Completed
 from exactum.protocol.model import PreparedTransaction
 from exactum.protocol.sink import Guarantee, Rejection, TaskName, WriteOrder, Writer
-from exactum.spark.decoding.bad_count import BadCount
+from exactum.spark.decoding.bad_count import Bad, BadCount, place
 from exactum.spark.decoding.decode import METRIC_PREFIX, Policy
 from exactum.spark.decoding.decode_task import BAD
 from exactum.spark.epoch_listener import Batch, EpochListener
-from exactum.spark.jvm.frame import frame_of, reads_of_one_batch, unchecked_session
+from exactum.spark.jvm.frame import frame_of, unchecked_session
 from exactum.spark.run_context import RunContext
 from exactum.spark.write import view, write_job
 from exactum.spark.write.dead_letter import dead_letters
@@ -46,7 +46,7 @@ class BadRecords(EpochListener):
         self._context = context
         self._running = context.query
         self._names = {name for name, _ in self._metrics()}
-        self._before: dict[str, int] = {}
+        self._before: dict[str, Bad] = {}
         self._lettered = 0
         self._session: SparkSession | None = None
         if not dead_letters and self._of(Policy.DEAD_LETTER):
@@ -67,7 +67,7 @@ class BadRecords(EpochListener):
 
     def done(self, batch: Batch, completed: Completed) -> None:
         bad = self._bad(Policy.SKIP).values() if completed.written else ()
-        skipped = sum(count.number for count in bad)
+        skipped = sum(count.counted.number for count in bad)
         if skipped:
             self._context.emit(events.RowsSkipped(*self._context.about(batch.batch_id), skipped))
         # Where nothing is prepared, nobody else knows of them.
@@ -83,12 +83,15 @@ class BadRecords(EpochListener):
         rows were written.
 
         Raises:
-            EpochAborted: fewer records are bad than were before; and as ``write_job.WriteJob.run``.
+            EpochAborted: fewer, or other, records are bad than were before; and as
+                ``write_job.WriteJob.run``.
         """
         counted = self._bad(Policy.DEAD_LETTER)
         prepared: list[PreparedTransaction] = []
-        some = {metric: count for metric, count in counted.items() if count.number}
+        some = {metric: count for metric, count in counted.items() if count.counted.number}
         for metric, decoded in self._metrics() if some else ():
+            # Of a frame that is used twice Spark keeps the first stream's count, and this is its
+            # plan.
             count = some.pop(metric, None)
             if count is None:
                 continue
@@ -96,23 +99,21 @@ class BadRecords(EpochListener):
                 job = write_job.WriteJob(WriteTask(((name, LetterWriters(plan)),), order.run))
                 prepared.extend(job.run(kept, order).prepared)
                 with write_job.errors_of_jobs():
-                    found = kept.count()
-            self._refuse_fewer(found, count, frame, order)
-            self._lettered += found
+                    found = _bad_in(kept)
+            self._refuse_others(found, count, order)
+            self._lettered += found.number
         return prepared
 
-    def _refuse_fewer(
-        self, found: int, count: BadCount, frame: DataFrame, order: WriteOrder
-    ) -> None:
-        if not count.allows(found, reads_of_one_batch(frame)):
+    def _refuse_others(self, found: Bad, count: BadCount, order: WriteOrder) -> None:
+        if not count.allows(found):
             raise EpochAborted(
-                f"{self._running}: {count.number} records of epoch {order.batch_id} were bad when "
-                f"they were decoded, and {found} when they were decoded again for the dead "
-                "letters, so some would be lost. A schema was registered in between, a function "
-                "that decodes is not deterministic, or Spark repeated a stage. Start the query "
-                "again: the epoch is read anew. If it ends here each time, the function of "
-                "foreachBatch has Spark compute the batch several times: call batch.persist() "
-                "before it looks."
+                f"{self._running}: {count.counted.number} records of epoch {order.batch_id} were "
+                f"bad when they were decoded, and {found.number} when they were decoded again for "
+                "the dead letters, and not the same ones, so some would be lost. A schema was "
+                "registered in between, a function that decodes is not deterministic, or Spark "
+                "repeated a stage. Start the query again: the epoch is read anew. If it ends here "
+                "each time, the function of foreachBatch has Spark compute the batch several "
+                "times: call batch.persist() before it looks."
             )
 
     def _letters(self, frame: DataFrame, decoded: Any) -> DataFrame:
@@ -125,7 +126,7 @@ class BadRecords(EpochListener):
         """
         if self._session is None:
             self._session = unchecked_session(frame.sparkSession)
-        found = frame_of(self._session, decoded).filter(col(BAD).isNotNull())
+        found = frame_of(self._session, decoded).filter(f.col(BAD).isNotNull())
         return found.select(
             "topic",
             "partition",
@@ -145,16 +146,23 @@ class BadRecords(EpochListener):
         """What each metric of this policy has counted in this batch."""
         names = self._of(policy)
         counts = self._counts() if names else {}
-        return {name: BadCount(self._before.get(name, 0), counts.get(name, 0)) for name in names}
+        none = Bad()
+        return {n: BadCount(self._before.get(n, none), counts.get(n, none)) for n in names}
 
-    def _counts(self) -> dict[str, int]:
-        return self._running.execution.observed(self._names) if self._names else {}
+    def _counts(self) -> dict[str, Bad]:
+        found = self._running.execution.observed(self._names) if self._names else {}
+        return {name: Bad(*counts) for name, counts in found.items()}
 
     def _metrics(self) -> Iterator[tuple[str, Any]]:
         """Name and plan of each decoding in the batch at hand; one that is used twice comes
         twice.
         """
         return self._running.execution.metrics_named(METRIC_PREFIX)
+
+
+def _bad_in(letters: DataFrame) -> Bad:
+    found = letters.agg(f.count(f.lit(1)), f.coalesce(f.sum(place()), f.lit(0))).collect()
+    return Bad(*found[0])
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,7 @@ from exactum.formats import record_type
 from exactum.formats.format import Bound, Format
 from exactum.formats.function_format import Function
 from exactum.formats.text_format import TextCodec
+from exactum.spark.decoding.bad_count import place
 from exactum.spark.decoding.decode_task import BAD, NULL_REASON, DecodeTask, Decoding, refusal_of
 from exactum.spark.jvm import arrow_job
 from exactum.spark.jvm.frame import node_names
@@ -129,10 +130,20 @@ def decode(
     else:
         marked, result = _marked(frame, bound, fail, null_is_bad), dict[str, Column]()
     name = f"{METRIC_PREFIX}{policy}.{uuid.uuid4().hex[:8]}"
-    good = (
-        marked.observe(name, f.count(f.col(BAD)).alias("bad")).filter(f.col(BAD).isNull()).drop(BAD)
-    )
+    observed = marked.observe(name, *_counted(Policy(policy)))
+    good = observed.filter(f.col(BAD).isNull()).drop(BAD)
     return good.withColumns(result) if result else good
+
+
+def _counted(policy: Policy) -> list[Column]:
+    """See ``bad_count``. Places cost columns that are not read otherwise, so only where they are
+    compared.
+    """
+    number = f.count(f.col(BAD)).alias("number")
+    if policy is not Policy.DEAD_LETTER:
+        return [number]
+    places = f.sum(f.when(f.col(BAD).isNotNull(), place()))
+    return [number, f.coalesce(places, f.lit(0)).alias("places")]
 
 
 def _marked(frame: DataFrame, bound: dict[str, Bound], fail: bool, null_is_bad: bool) -> DataFrame:

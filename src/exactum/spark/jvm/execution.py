@@ -139,7 +139,12 @@ class Execution:
             if class_name(node) == "CollectMetrics" and node.name().startswith(prefix):
                 yield str(node.name()), node.child()
 
-    def observed(self, names: Iterable[str]) -> dict[str, int]:
-        """What these metrics have counted in the batch at hand, of those that ran."""
+    def observed(self, names: Iterable[str]) -> dict[str, tuple[int, ...]]:
+        """What these metrics, of bigint columns, have counted in the batch at hand, of those that
+        ran.
+        """
         found = self.last_execution().observedMetrics()
-        return {name: int(found.apply(name).getLong(0)) for name in names if found.contains(name)}
+        rows = {name: found.apply(name) for name in names if found.contains(name)}
+        return {
+            n: tuple(int(row.getLong(i)) for i in range(row.length())) for n, row in rows.items()
+        }

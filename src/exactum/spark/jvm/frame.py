@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -34,19 +33,6 @@ def node_names(frame: DataFrame) -> list[str]:
     """The classes of the nodes of the frame's analyzed plan, parents first."""
     plain: Any = frame
     return [class_name(node) for node in nodes_of(plain._jdf.queryExecution().analyzed())]
-
-
-def reads_of_one_batch(frame: DataFrame) -> int:
-    """How often the frame's plan reads the batch of ``foreachBatch``, or another RDD that it reads
-    more often: Spark gives such a batch as an RDD (ForeachBatchSink.scala).
-    """
-    plain: Any = frame
-    leaves = (
-        node
-        for node in nodes_of(plain._jdf.queryExecution().analyzed())
-        if class_name(node) == "LogicalRDD"
-    )
-    return max(Counter(node.rdd().id() for node in leaves).values(), default=1)
 
 
 def classes_in(plan: Any) -> Iterator[str]:

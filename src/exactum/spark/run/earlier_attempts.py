@@ -79,8 +79,8 @@ class EarlierAttempts:
             return
         found = (
             f"{self._context.query}: run {run_id} of this query, in this Spark application, has "
-            f"computed micro-batch {batch_id}, and it was not decided. The state that it left can "
-            f"come back if the batch gives another result now: {why}."
+            f"computed micro-batch {batch_id} already. The state that it left can come back if the "
+            f"batch gives another result now: {why}."
         )
         exact = self._context.run.guarantee is Guarantee.EXACTLY_ONCE
         if not exact or self._context.session.conf.get(ON_DIFFERENCE, "stop") == "warn":

@@ -4,8 +4,8 @@
                                         empty since, and the last one for dead letters
 
 A transaction is listed by the name of its sink. A start without that sink, or with a new name for
-it, would never look, and a prepared transaction would keep its locks for ever. The file informs; no
-guarantee rests on it.
+it, would never look, and a prepared transaction would keep its locks for ever. The file also says
+where decisions stand: see ``moved_log``.
 """
 
 from __future__ import annotations
@@ -52,7 +52,11 @@ class FormerSinks(EpochListener):
         self._log_place = log_place
         folder = context.query.folder if context.run.guarantee is Guarantee.EXACTLY_ONCE else None
         self._folder = folder
-        self._former = self._kept(sink for sink in self._known() if sink not in self._present)
+        known = self._known()
+        before = () if known is None else known.sinks
+        self._former = self._kept(sink for sink in before if sink not in self._present)
+        is_there = known is not None and known.decision_log == log_place
+        self._decided = known.decided if known is not None and is_there else None
         self._reached: list[tuple[KnownSink, _Reached]] = []
 
     def reached(self) -> Sequence[Sweepable]:
@@ -92,15 +96,18 @@ class FormerSinks(EpochListener):
             self._remember([*self._present, *self._former])
 
     def done(self, batch: Batch, completed: Completed) -> None:
-        """See the base class. A former sink that the start found empty is forgotten, unless it has
-        dead letters, which an operator may ask for.
+        """See the base class. The batch is decided: not before it is, so that a start which dies
+        before its first record leaves no promise. A former sink that the start found empty is
+        forgotten, unless it has dead letters, which an operator may ask for.
         """
-        if batch.first and self._former:
-            empty = [former for former, reached in self._reached if reached.was_empty]
-            self._former = self._kept(
-                replace(sink, is_settled=sink.is_settled or sink in empty) for sink in self._former
-            )
-            self._remember([*self._present, *self._former])
+        if not batch.first:
+            return
+        self._decided = batch.batch_id
+        empty = [former for former, reached in self._reached if reached.was_empty]
+        self._former = self._kept(
+            replace(sink, is_settled=sink.is_settled or sink in empty) for sink in self._former
+        )
+        self._remember([*self._present, *self._former])
 
     def close(self) -> None:
         """See the base class."""
@@ -109,12 +116,12 @@ class FormerSinks(EpochListener):
 
     # ---- the file ----------------------------------------------------------------------------
 
-    def _known(self) -> list[KnownSink]:
+    def _known(self) -> KnownSinks | None:
         """What is on file of this query; a fork has another id, and its origin's sinks are not its
         own.
         """
         if self._folder is None:
-            return []
+            return None
         try:
             known = read_known_sinks(self._folder)
         except (OSError, ValueError) as error:
@@ -124,10 +131,9 @@ class FormerSinks(EpochListener):
                 self._folder / SINKS,
                 error,
             )
-            return []
-        if known is None or known.query_id != self._context.run.query_id:
-            return []
-        return list(known.sinks)
+            return None
+        is_ours = known is not None and known.query_id == self._context.run.query_id
+        return known if is_ours else None
 
     def _kept(self, former: Iterable[KnownSink]) -> list[KnownSink]:
         """Those that may have something open; of others the one that took dead letters last, where
@@ -147,6 +153,7 @@ class FormerSinks(EpochListener):
             tuple(sinks),
             frozenset(sink.name for sink in self._present),
             self._log_place,
+            self._decided,
         )
         if self._folder is None or known.to_text() == self._text():
             return

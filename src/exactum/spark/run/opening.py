@@ -23,6 +23,7 @@ from exactum.spark.run.delivery import Delivery
 from exactum.spark.run.epoch_listeners import close_listeners, listeners
 from exactum.spark.run.epoch_runner import EpochRunner
 from exactum.spark.run.former_sinks import FormerSinks
+from exactum.spark.run.guarantee_change import GuaranteeChange
 from exactum.spark.run.history import keep_history
 from exactum.spark.run.moved_log import refuse_moved_log
 from exactum.spark.run.opened_sinks import OpenedSinks, check_columns
@@ -74,8 +75,9 @@ def open_run(
         if running.folder is not None:
             refuse_checkpoint_within(sinks.each, os.path.realpath(running.folder))
         run_start.opened(sinks)
+        change = GuaranteeChange(context)
         former = FormerSinks(context, sinks, place)
-        attending.append(former)
+        attending += [change, former]
         standing_epochs = StandingEpochs(context)
         protocol: EpochProtocol
         if log is None:
@@ -88,6 +90,7 @@ def open_run(
                 sinks.participants,
                 log,
                 former=former.reached(),
+                void=change.void,
                 engine=standing_epochs.record,
                 on_event=run_start.listen,
                 parallel=sinks.parallel,

@@ -172,6 +172,7 @@ class StandingEpochs:
             "were written",
         )
         self._begin_anew(batch_id)
+        self._earlier_attempts.trying(batch_id)
         if written is None:
             write_job.drain(frame)
             return

@@ -4,7 +4,8 @@ checkpoint says.
 Spark's streams have no end, and a query that finds nothing to read runs no batch in which anybody
 could look. So a thread looks now and then, for any sink and any trigger. It ends with the session.
 For the same reason it refuses what the stop guard refuses in a batch: a query whose checkpoint left
-out rows before this stop has not read them.
+out rows before this stop has not read them. It warns where such a stop is on no record, as of a
+query whose batches went into another sink than exactum's.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from exactum.checkpoint.offset_log import ReadText, folder_reader, local_folder, source_offsets
-from exactum.checkpoint.partition_offsets import Offsets, from_json
+from exactum.checkpoint.partition_offsets import Offsets, as_argument, from_json, name_of
 from exactum.errors import CheckpointRefused
 from exactum.spark.jvm import virtual_machine
 from exactum.spark.jvm.execution import Execution
@@ -140,6 +141,7 @@ class _Watcher:
             stop = SourceOptions.of(source.options).stop
             if stop is None or not reached(stop, positions.get(source.index, {})):
                 return
+        self._warn_of_unrecorded(execution, sources, last, positions)
         logger.info(
             "query %s has read its sources up to their stops and ends", execution.query_id()
         )
@@ -169,6 +171,33 @@ class _Watcher:
                     logger.error("%s", error)
                 return False
         return True
+
+    def _warn_of_unrecorded(
+        self,
+        execution: Execution,
+        sources: tuple[RunningSource, ...],
+        last: int | None,
+        positions: Mapping[int, Offsets],
+    ) -> None:
+        for source in sources:
+            stop = SourceOptions.of(source.options).stop
+            record = StopRecord.of(self._spark, execution.checkpoint(), source)
+            if stop is None or record is None:
+                continue
+            was = record.stop(NEVER if last is None else last)
+            its = positions.get(source.index, {})
+            past = [name_of(p) for p in sorted(its) if its[p] > stop.offsets.get(p, 0)]
+            if past and (was is None or was.stop.offsets != stop.offsets):
+                logger.warning(
+                    "query %s: source %d was read past its stop (%s), those rows were left out, "
+                    "and no later start can know: exactum wrote none of its batches, so the stop "
+                    "is on no record. To read on, start a new query with a checkpointLocation of "
+                    "its own and start=%s",
+                    execution.query_id(),
+                    source.index,
+                    ", ".join(past),
+                    as_argument(stop.offsets),
+                )
 
     @staticmethod
     def _committed(

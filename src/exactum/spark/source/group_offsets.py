@@ -22,6 +22,7 @@ from exactum.spark.epoch_listener import Batch, EpochListener
 from exactum.spark.query import RunningQuery
 from exactum.spark.source.query_sources import RunningSource
 from exactum.spark.source.source_options import SourceOptions
+from exactum.spark.source.stop_record import StopRecord
 
 logger = logging.getLogger("exactum")
 
@@ -41,11 +42,12 @@ Group = tuple[str, str]
 
 @dataclass(frozen=True)
 class CommittedSource:
-    """A source whose offsets go to ``chosen.group_id``."""
+    """A source whose offsets go to ``chosen.group_id``, and the record of its stops, if any."""
 
     source: RunningSource
     chosen: SourceOptions
     requests: TopicRequests
+    stops: StopRecord | None = None
 
 
 class GroupOffsets(EpochListener):
@@ -56,6 +58,8 @@ class GroupOffsets(EpochListener):
         self._sources = tuple(sources)
         self._requests: dict[Group, TopicRequests] = {}
         self._groups: dict[int, Group] = {}  # by source index; known from the first batch on
+        # By source index, once this run's own stop is on record.
+        self._left_out_from: dict[int, Offsets] = {}
         self._changed = threading.Condition()
         self._newest: dict[Group, Offsets] | None = None
         self._committed: dict[Group, Offsets] | None = None
@@ -78,7 +82,7 @@ class GroupOffsets(EpochListener):
             self._refuse_shared(batch)
 
     def done(self, batch: Batch, completed: Completed) -> None:
-        self._put(batch.offsets.end)
+        self._put(batch)
 
     def idle(self) -> None:
         """Commit again what has not changed for long, so that the brokers do not forget it."""
@@ -129,11 +133,11 @@ class GroupOffsets(EpochListener):
                         "commit_offsets=False. Nothing of this batch was written."
                     )
 
-    def _put(self, offsets: Sequence[str | None]) -> None:
+    def _put(self, batch: Batch) -> None:
         groups: dict[Group, Offsets] = {}
         for one in self._sources:
             group = groups.setdefault(self._groups[one.source.index], {})
-            for partition, offset in self._ends(one, offsets).items():
+            for partition, offset in self._ends(one, batch).items():
                 # A frame that is joined with itself is read by two streams: the slower one counts.
                 group[partition] = min(offset, group.get(partition, offset))
         if any(groups.values()):
@@ -141,13 +145,27 @@ class GroupOffsets(EpochListener):
                 self._newest = {group: found for group, found in groups.items() if found}
                 self._changed.notify()
 
-    @staticmethod
-    def _ends(one: CommittedSource, offsets: Sequence[str | None]) -> Offsets:
-        ends = from_json(offsets[one.source.index]) if one.source.index < len(offsets) else {}
-        stop = one.chosen.stop
-        if stop is None:
-            return ends
-        return {p: min(offset, stop.offsets[p]) for p, offset in ends.items() if p in stop.offsets}
+    def _ends(self, one: CommittedSource, batch: Batch) -> Offsets:
+        """How far the rows of the source stand: not beyond what was left out because of a stop."""
+        ends = batch.offsets.end
+        found = from_json(ends[one.source.index]) if one.source.index < len(ends) else {}
+        left_out = self._left_out(one, batch.batch_id)
+        if left_out is None:
+            return found
+        return {p: min(offset, left_out[p]) for p, offset in found.items() if p in left_out}
+
+    def _left_out(self, one: CommittedSource, batch_id: int) -> Offsets | None:
+        """From where on each partition was left out up to this batch; None: nothing was."""
+        stop, index = one.chosen.stop, one.source.index
+        if stop is None or one.stops is None:
+            return None if stop is None else stop.offsets
+        if index not in self._left_out_from:
+            kept = one.stops.stop(batch_id)
+            if kept is None or kept.stop.offsets != stop.offsets:
+                # The batch stood already, of a run that had another stop, or none.
+                return None if kept is None else kept.left_out_from
+            self._left_out_from[index] = kept.left_out_from
+        return self._left_out_from[index]
 
     def _run(self) -> None:
         while True:

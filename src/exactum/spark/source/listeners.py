@@ -54,6 +54,11 @@ def source_listeners(context: RunContext, clients: Clients) -> list[EpochListene
                 ISOLATION,
             )
     records = {s.index: SourceRecord.of(running.folder, s) for s in sources}
+    stops = {
+        source.index: its
+        for source in sources
+        if (its := StopRecord.of(context.session, running.checkpoint, source)) is not None
+    }
     watched: list[tuple[WatchedSource, Mapping[str, str]]] = []
     committed: list[CommittedSource] = []
     for source in sources:
@@ -64,19 +69,14 @@ def source_listeners(context: RunContext, clients: Clients) -> list[EpochListene
         watched.append((WatchedSource(running, source, requests, records[source.index]), settings))
         chosen = SourceOptions.of(source.options)
         if chosen.commit_offsets:
-            committed.append(CommittedSource(source, chosen, requests))
-    stops = [
-        (source, its)
-        for source in sources
-        if (its := StopRecord.of(context.session, running.checkpoint, source)) is not None
-    ]
+            committed.append(CommittedSource(source, chosen, requests, stops.get(source.index)))
     recorded = [
         (source, record) for source in sources if (record := records[source.index]) is not None
     ]
     listeners: list[EpochListener] = [
         TopicGuard(running, sources),
         PartitionGuard(running, recorded),
-        StopGuard(context, stops),
+        StopGuard(context, [(s, stops[s.index]) for s in sources if s.index in stops]),
         StartReport(context, sources),
     ]
     if watched:

@@ -2,7 +2,8 @@
 
 With failOnDataLoss=False Spark goes on without a partition that is not named any more, or that it
 does not see, and forgets how far it was. When it is back Spark reads it as a new one, from its
-first record, and every row of it is written once more.
+first record, and every row of it is written once more. So does a whole topic of a pattern that the
+brokers leave out of their list for one batch, as one does that has just started.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ from exactum.spark.source.record import SourceRecord
 class PartitionGuard(EpochListener):
     """Looks at the first batch of a run, and at each where partitions may come and go.
 
-    Of a topic that is left out as a whole, ``WatchedSource`` knows.
+    It goes by the batch's offsets alone. ``WatchedSource``, which asks the cluster now and then,
+    takes a topic's marks off the record when the topic was deleted.
     """
 
     def __init__(
@@ -58,10 +60,8 @@ class PartitionGuard(EpochListener):
             raise CheckpointRefused(self._refusal(again))
         for partition in sorted(known.keys() & begins.keys() & ends.keys()):
             record.take_back_partition(partition)  # the batch without it was never written
-        stays = {topic for topic, _ in ends}
         for partition in sorted(begins.keys() - ends.keys()):
-            if partition[0] in stays:
-                self._leave_out(record, partition, begins[partition])
+            self._leave_out(record, partition, begins[partition])
 
     @staticmethod
     def _leave_out(record: SourceRecord, partition: Partition, offset: int) -> None:
@@ -70,11 +70,14 @@ class PartitionGuard(EpochListener):
 
     def _refusal(self, again: Offsets) -> str:
         read = ", ".join(f"{name_of(p)} up to {offset}" for p, offset in again.items())
+        topics: dict[str, list[int]] = {}
+        for topic, index in again:
+            topics.setdefault(topic, []).append(index)
         return (
             f"{self._running}: it has read {read}, then went on without, and is to read that "
             "again. Spark has forgotten how far it was: it would begin at the first record, and "
             "write each once more. Read what is named here with a query and a checkpointLocation "
-            f"of its own, and start={as_argument(again)}. To go on without it, name the partitions "
-            "without it and remove the planned batch (docs/misuse.md: another topic). Nothing of "
-            "this batch was written."
+            f"of its own: read_kafka(spark, {topics}, start={as_argument(again)}). To go on "
+            "without it, name the partitions without it and remove the planned batch "
+            "(docs/misuse.md: another topic). Nothing of this batch was written."
         )

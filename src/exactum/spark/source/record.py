@@ -20,12 +20,12 @@ from pathlib import Path
 
 from exactum.checkpoint.layout import SOURCES
 from exactum.checkpoint.partition_offsets import Offsets
+from exactum.checkpoint.record_folder import VERSION, FolderFiles
 from exactum.durable import sync_folder
 from exactum.errors import Unavailable
 from exactum.kafka.requests.topic_requests import TopicSeen
 from exactum.kafka.transaction import Partition
 from exactum.spark.source.query_sources import RunningSource
-from exactum.spark.source.record_files import VERSION, FolderFiles
 
 OF_TOPIC = "+"
 """Between a topic and its partition in the name of a file: no topic has it in its own."""

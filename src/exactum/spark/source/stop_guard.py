@@ -19,7 +19,7 @@ from exactum.spark.run_context import RunContext
 from exactum.spark.source.initial_offsets import initial_offsets
 from exactum.spark.source.query_sources import RunningSource
 from exactum.spark.source.source_options import SourceOptions, Stop
-from exactum.spark.source.stop_record import StopRecord
+from exactum.spark.source.stop_record import KeptStop, StopRecord
 
 
 class StopGuard(EpochListener):
@@ -39,26 +39,29 @@ class StopGuard(EpochListener):
     def begin(self, batch: Batch) -> None:
         """
         Raises:
-            CheckpointRefused: rows between the stop on record and the checkpoint would be lost.
+            CheckpointRefused: a record is in a folder that cannot be read.
         """
-        if not batch.first:
-            return
-        for source, record in self._sources:
-            was = record.stop(batch.batch_id - 1)
-            refuse_lost(str(self._running), source, was, self._begins(source, batch))
-        self._numbers = [record.next_number() for _, record in self._sources]
+        if batch.first:
+            self._numbers = [record.next_number() for _, record in self._sources]
 
     def writing(self, batch: Batch, order: WriteOrder) -> None:
         """Put the stop of this run on record, with the first batch that it cuts.
 
         Raises:
-            Fenced, CheckpointRefused, Unavailable: see ``StopRecord.add``.
+            CheckpointRefused: rows between the stop on record and the checkpoint would be lost; or
+                as ``StopRecord.add``.
+            Fenced, Unavailable: see ``StopRecord.add``.
         """
         if self._is_on_record:
             return
-        for (source, record), number in zip(self._sources, self._numbers, strict=True):
-            stop = _reached_from(SourceOptions.of(source.options).stop, self._begins(source, batch))
-            record.add(number, stop, batch_id=batch.batch_id, attempt=order.attempt)
+        was = [record.stop(batch.batch_id - 1) for _, record in self._sources]
+        begins = [self._begins(source, batch) for source, _ in self._sources]
+        for (source, _), its, at in zip(self._sources, was, begins, strict=True):
+            refuse_lost(str(self._running), source, its, at)
+        for n, (source, record) in enumerate(self._sources):
+            stop = SourceOptions.of(source.options).stop
+            kept = None if stop is None else kept_from(stop, was[n], begins[n])
+            record.add(self._numbers[n], kept, batch_id=batch.batch_id, attempt=order.attempt)
         self._is_on_record = True
 
     def done(self, batch: Batch, completed: Completed) -> None:
@@ -79,15 +82,21 @@ class StopGuard(EpochListener):
         return initial_offsets(self._read, source)
 
 
-def _reached_from(stop: Stop | None, begins: Offsets) -> Stop | None:
-    """What a stop leaves out of a query that begins there: nothing below, which stands already."""
-    if stop is None:
-        return None
-    offsets = {p: max(offset, begins.get(p, offset)) for p, offset in stop.offsets.items()}
-    return Stop(stop.given, offsets)
+def kept_from(stop: Stop, was: KeptStop | None, begins: Offsets) -> KeptStop:
+    """What a stop leaves out of a query that is given it at ``begins``: nothing below, which stands
+    already. ``was`` is the stop on record: where it is the same one, it was given before.
+    """
+    if was is not None and was.stop.offsets == stop.offsets:
+        return KeptStop(stop, was.left_out_from)
+    partitions = stop.offsets.keys() | begins.keys()
+    return KeptStop(
+        stop, {p: max(stop.offsets.get(p, 0), begins.get(p, 0)) for p in sorted(partitions)}
+    )
 
 
-def refuse_lost(query: str, source: RunningSource, was: Stop | None, positions: Offsets) -> None:
+def refuse_lost(
+    query: str, source: RunningSource, was: KeptStop | None, positions: Offsets
+) -> None:
     """Refuse a stop, or none, that is not the one on record, where rows between were left out
     already.
 
@@ -98,9 +107,9 @@ def refuse_lost(query: str, source: RunningSource, was: Stop | None, positions: 
         CheckpointRefused: rows between the stop on record and ``positions`` would be lost.
     """
     given = SourceOptions.of(source.options).stop
-    if was is None or (given is not None and given.offsets == was.offsets):
+    if was is None or (given is not None and given.offsets == was.stop.offsets):
         return
-    past = {p: offset for p, offset in positions.items() if offset > was.offsets.get(p, 0)}
+    past = {p: offset for p, offset in positions.items() if offset > was.left_out_from.get(p, 0)}
     if past:
         raise CheckpointRefused(_refusal(query, source, was, given, past=past, positions=positions))
 
@@ -108,15 +117,15 @@ def refuse_lost(query: str, source: RunningSource, was: Stop | None, positions: 
 def _refusal(
     query: str,
     source: RunningSource,
-    was: Stop,
+    was: KeptStop,
     given: Stop | None,
     *,
     past: Offsets,
     positions: Offsets,
 ) -> str:
-    rest = {p: was.offsets.get(p, 0) for p in positions}
+    rest = {p: min(was.left_out_from.get(p, 0), offset) for p, offset in positions.items()}
     lost = ", ".join(
-        f"{name_of(p)} from {was.offsets.get(p, 0)} to {offset}"
+        f"{name_of(p)} from {was.left_out_from.get(p, 0)} to {offset}"
         for p, offset in sorted(past.items())
     )
     now = (
@@ -124,9 +133,9 @@ def _refusal(
         if given is None
         else f"another stop ({given.given}: {as_argument(given.offsets)})"
     )
-    begun = as_argument(was.offsets)
+    begun = as_argument(was.stop.offsets)
     return (
-        f"{query}: source {source.index} was bounded by stop={was.given} at {begun}, and its "
+        f"{query}: source {source.index} was bounded by stop={was.stop.given} at {begun}, and its "
         f"checkpoint lies past that: {lost} were left out on purpose. This start has {now} and "
         f"would never read them. To finish what was begun, give stop={begun}. To read on, start a "
         f"new query with a checkpoint location of its own and start={as_argument(rest)}. Nothing "

@@ -194,8 +194,8 @@ class WatchedSource:
                     "at the first record, and write each once more. Read "
                     f"{name!r} with a query and a checkpointLocation of its own, from where this "
                     "one was. To go on without it, remove the planned batch (docs/misuse.md: "
-                    f"another topic). If nothing of it was ever written, remove {mark}. Nothing of "
-                    "this batch was written."
+                    f"another topic). If nothing of it was ever written, remove {mark} and the "
+                    f"files {name}+*.json beside it. Nothing of this batch was written."
                 )
 
     def _forget_gone(self, named: set[str]) -> None:

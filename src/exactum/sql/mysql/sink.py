@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from exactum.errors import SettingRefused
-from exactum.sql.dialect import Dialect
+from exactum.sql.dialect import Dialect, Session
 from exactum.sql.mysql.dialect import MySQLDialect
 from exactum.sql.mysql.session import OPTIONS
 from exactum.sql.sink import SqlSink
@@ -14,6 +14,25 @@ from exactum.sql.url import Address, merged, split_url
 SCHEMES = ("mysql", "mariadb")
 DEFAULT_HOST = "localhost"
 DEFAULT_PORT = 3306
+RECORDED = frozenset(
+    {
+        "host",
+        "port",
+        "user",
+        "database",
+        "unix_socket",
+        "server_public_key",
+        "ssl_ca",
+        "ssl_cert",
+        "ssl_disabled",
+        "ssl_key",
+        "ssl_verify_cert",
+        "ssl_verify_identity",
+    }
+)
+"""Where the server is, and how carefully it is met. Listed one by one, for a later option may hold
+a secret; ``ssl_key`` is a path.
+"""
 
 
 class MySQLSink(SqlSink):
@@ -60,6 +79,9 @@ class MySQLSink(SqlSink):
     def _server(self, url: str, connect: Mapping[str, object] | None) -> tuple[Dialect, Address]:
         return MySQLDialect(), address_of(url, connect, self._where)
 
+    def _recorded_options(self, session: Session) -> Mapping[str, str]:
+        return {name: value for name, value in self._address.options if name in RECORDED}
+
 
 def address_of(url: str, connect: Mapping[str, object] | None, where: str) -> Address:
     """The server that a URL and further options name.
@@ -89,7 +111,10 @@ def address_of(url: str, connect: Mapping[str, object] | None, where: str) -> Ad
         )
     for name, value in pairs:
         _check_option(name, value, where)
-    return Address(parts.where("mysql", DEFAULT_HOST, DEFAULT_PORT), pairs)
+    final = dict(pairs)
+    user = f"{final['user']}@" if final.get("user") else ""
+    server = f"{final['host'] or DEFAULT_HOST}:{final['port']}"
+    return Address(f"mysql://{user}{server}/{final['database']}", pairs)
 
 
 def _check_option(name: str, value: str, where: str) -> None:

@@ -22,7 +22,7 @@ from exactum.sql.postgres import move as postgres_move
 from exactum.sql.postgres import session as postgres_session
 from exactum.sql.postgres import types as postgres_types
 from exactum.sql.postgres.copy import CopyLoader
-from exactum.sql.postgres.session import PostgresSession
+from exactum.sql.postgres.session import own
 from exactum.sql.postgres.statements import regclass, sql
 from exactum.sql.table import Column, Table, TableName
 from exactum.sql.url import Address
@@ -131,7 +131,7 @@ class PostgresDialect:
         part: int | None,
         first_row: int | None,
     ) -> Loader:
-        return CopyLoader(_own(session), name, columns, part, first_row)
+        return CopyLoader(own(session), name, columns, part, first_row)
 
     def move(self, session: Session, move: RowMove) -> int:
         return postgres_move.move(session, move)
@@ -196,15 +196,9 @@ class PostgresDialect:
         return [str(row[0]) for row in rows]
 
 
-def _own(session: Session) -> PostgresSession:
-    if not isinstance(session, PostgresSession):
-        raise TypeError(f"{type(session).__name__} is not a session of PostgreSQL.")
-    return session
-
-
 def _settle(session: Session, statement: str) -> None:
     try:
-        _own(session).execute_alone(statement)
+        own(session).execute_alone(statement)
     except SqlFailure as failure:
         known = {"42704": ServerFailure.NO_SUCH_PREPARED, "55000": ServerFailure.PREPARED_BUSY}
         raise SqlFailure(

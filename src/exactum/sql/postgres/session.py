@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from exactum.errors import SettingRefused
 from exactum.packages import not_installed
-from exactum.sql.dialect import Role, ServerFailure, SqlFailure
+from exactum.sql.dialect import Role, ServerFailure, Session, SqlFailure
 from exactum.sql.postgres.errors import READ_ONLY, connect_failure, failure_of
 from exactum.sql.postgres.statements import sql
 from exactum.sql.url import Address, merged, refuse_plain_signs
@@ -82,10 +82,11 @@ def address_of(url: str, further: Any, where: str) -> Address:
     refuse_plain_signs(url, read.get("host"), where)
     final = dict(options)
     user = f"{final['user']}@" if "user" in final else ""
-    host = final.get("host") or final.get("hostaddr") or "localhost"
-    return Address(
-        f"postgresql://{user}{host}:{final.get('port', '5432')}/{final.get('dbname', '')}", options
-    )
+    host = final.get("host") or final.get("hostaddr")
+    server = f"{host or 'localhost'}:{final.get('port', '5432')}"
+    if host is None and "service" in final:  # a file of libpq's says where that is
+        server = f"service={final['service']}"
+    return Address(f"postgresql://{user}{server}/{final.get('dbname', '')}", options)
 
 
 def connect(address: Address, role: Role, label: str, lock_timeout_s: float) -> PostgresSession:
@@ -94,11 +95,18 @@ def connect(address: Address, role: Role, label: str, lock_timeout_s: float) -> 
     idle_ms = DRIVER_IDLE_MAX_S * 1000 if role is Role.DRIVER else 0
     try:
         timeouts = (f"{round(lock_timeout_s * 1000)}ms", f"{idle_ms}ms")
-        session.query(sql("set_up_session"), timeouts)
+        forgets = session.query(sql("set_up_session"), timeouts)[0][0]
         session.commit()
     except SqlFailure:
         session.close()
         raise
+    if forgets:
+        session.close()
+        raise SettingRefused(
+            f"{address.where}: the server forgets what it has committed, or loses the whole "
+            "database, when its machine crashes (fsync=off). ALTER SYSTEM SET fsync = on, and "
+            "SELECT pg_reload_conf(). Nothing was written."
+        )
     return session
 
 
@@ -237,6 +245,17 @@ class PostgresSession:
         return SqlFailure(
             ServerFailure.EXISTS if in_catalog and code == "23505" else failure_of(code), code, text
         )
+
+
+def own(session: Session) -> PostgresSession:
+    """The same session, with all that PostgreSQL's have.
+
+    Raises:
+        TypeError: it is none of PostgreSQL.
+    """
+    if not isinstance(session, PostgresSession):
+        raise TypeError(f"{type(session).__name__} is not a session of PostgreSQL.")
+    return session
 
 
 def psycopg_operational() -> Any:

@@ -9,9 +9,12 @@
 -- name: set_up_session
 -- What the guarantee rests on, whatever the role's or the database's own settings are. In
 -- synchronous_commit, "local" would not wait for a synchronous standby. A COMMIT that a standby may
--- lack is told by a warning. Without array_nulls a null in an array would be the text NULL.
+-- lack is told by a warning. Without array_nulls a null in an array would be the text NULL. True
+-- comes first where the server forgets commits in a power cut, and no standby has to have them.
 -- needs: nothing
-SELECT set_config('lock_timeout', %s, false),
+SELECT current_setting('fsync', true) = 'off'
+        AND current_setting('synchronous_standby_names', true) = '',
+    set_config('lock_timeout', %s, false),
     set_config('idle_in_transaction_session_timeout', %s, false),
     set_config('statement_timeout', '0', false), set_config('TimeZone', 'UTC', false),
     set_config('DateStyle', 'ISO, YMD', false), set_config('client_encoding', 'UTF8', false),

@@ -1,0 +1,160 @@
+"""A batch was decided and its driver died; ``at_least_once`` has written it and later ones since.
+What was decided is not committed behind them, by nobody.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from exactum import FileSink, MySQLSink, PostgresSink
+from exactum.checkpoint.guarantee_record import GuaranteeRecord, Stretch
+from exactum.checkpoint.layout import DECISIONS, GUARANTEES
+from exactum.errors import CheckpointRefused
+from exactum.files.decision_log import FileDecisionLog
+from exactum.protocol.model import SourceOffsets
+from exactum.protocol.sink import Guarantee, Sink
+from exactum.sql.sink import SqlSink
+from tests.kit.sql.sql_database import NOTHING, SqlDatabase
+from tests.kit.transactions.operator import listed, transactions
+from tests.kit.verify.recorded_query import RecordedQuery
+from tests.sql.conftest import database
+
+__all__ = ["database"]
+COLUMNS = (("id", "bigint"), ("name", "string"))
+WEAK = Guarantee.AT_LEAST_ONCE
+
+
+def tasks_of(batch_id: int) -> list[list[pa.RecordBatch]]:
+    """One row, of the same key in each batch."""
+    name = pa.array([f"of batch {batch_id}"])
+    return [[pa.record_batch({"id": pa.array([1], pa.int64()), "name": name})]]
+
+
+def query_of(folder: Path, sink: Callable[[], Sink]) -> RecordedQuery:
+    return RecordedQuery(folder / "checkpoint", {"out": (sink, COLUMNS, tasks_of)})
+
+
+def files(folder: Path) -> RecordedQuery:
+    return query_of(folder, lambda: FileSink(folder / "out", format="json"))
+
+
+def batches_in(folder: Path) -> list[int]:
+    """Which batches are visible, each as often as it is."""
+    lines = [line for f in (folder / "out").glob("part-*") for line in f.read_text().splitlines()]
+    return sorted(int(line.rpartition(" ")[2].rstrip('"}')) for line in lines)
+
+
+@pytest.mark.parametrize("since", [[1], [1, 2], [1, 2, 3], [1, 2, 3, 4, 5]])
+def test_it_is_not_committed_behind_them(tmp_path: Path, since: Sequence[int]) -> None:
+    """However many there were; and what comes later is committed as ever."""
+    query = files(tmp_path)
+    query.run([0, 1], dies_after_decision=True)
+    query.run(since, guarantee=WEAK)
+    following = since[-1] + 1
+    query.run([following, following + 1], dies_after_decision=True)
+    query.run([following + 1, following + 2])
+    assert batches_in(tmp_path) == list(range(following + 3))
+
+
+def test_newer_rows_are_not_replaced(database: SqlDatabase, tmp_path: Path) -> None:
+    """Of an upsert the old rows would stand for good."""
+    table = database.table("id bigint PRIMARY KEY, name varchar(80)")
+    kind = PostgresSink if database.dialect.name == "PostgreSQL" else MySQLSink
+
+    def sink() -> SqlSink:
+        return kind(database.url, table=table, mode="upsert", key="id")
+
+    query = query_of(tmp_path, sink)
+    query.run([0, 1], dies_after_decision=True)
+    query.run([1, 2], guarantee=WEAK)
+    query._sinks["out"] = (sink, COLUMNS, lambda batch_id: [])  # type: ignore[index]
+    query.run([3])
+    assert database.rows(f"SELECT name FROM {table}") == [("of batch 2",)]
+    assert database.leftovers() == NOTHING
+
+
+def test_where_it_died_the_decision_stands(tmp_path: Path) -> None:
+    """Nothing later was begun: the batch is in the target, once or twice, and stays decided."""
+    query = files(tmp_path)
+    query.run([0, 1], dies_after_decision=True)
+    GuaranteeRecord.of(query.folder, query.query_id).begin(WEAK, 1)
+    query.run([1, 2])
+    assert batches_in(tmp_path) == [0, 1, 2]
+    record = GuaranteeRecord.of(query.folder, query.query_id)
+    assert record.stretches().each == (Stretch(1, 1),)
+    assert record.stretches().void(3) == frozenset()
+
+
+def test_what_operators_see(tmp_path: Path) -> None:
+    """It is a leftover: 'finish' leaves it, and 'abort' takes it."""
+    query = files(tmp_path)
+    query.run([0, 1], dies_after_decision=True)
+    query.run([1, 2], guarantee=WEAK)
+    found = listed(query.folder, status=1)
+    assert [t["on_record"] for t in found] == ["nothing on record"]
+    arguments = ("--checkpoint", query.folder)
+    assert "committed again" not in transactions("finish", *arguments, status=1).output
+    assert batches_in(tmp_path) == [0, 1, 2]
+    transactions("abort", "--all-leftovers", *arguments, status=0)
+    assert listed(query.folder, status=0) == []
+    query.run([3])
+    assert batches_in(tmp_path) == [0, 1, 2, 3]
+
+
+def test_something_that_leaves_no_record(tmp_path: Path) -> None:
+    """Spark's own sink wrote batches 1 and 2, or the log has lost batch 2: nobody can tell, so both
+    ways out are said. They hold.
+    """
+    for way in ("finish", "move"):
+        folder = tmp_path / way
+        folder.mkdir()
+        query = files(folder)
+        query.run([0, 1], dies_after_decision=True)
+        for batch_id in (1, 2):
+            (query.folder / "offsets" / str(batch_id)).write_text("v1\n{}\n-\n")
+            (query.folder / "commits" / str(batch_id)).write_text("v1\n{}\n")
+        for _ in range(2):
+            with pytest.raises(CheckpointRefused, match=r"batch 2, which Spark has finished") as e:
+                query.run([3])
+            assert "move all records of batch 1 out of the decision log" in str(e.value)
+        assert batches_in(folder) == [0]
+        if way == "finish":
+            transactions("finish", "--checkpoint", query.folder, status=0)
+            assert batches_in(folder) == [0, 1]
+        else:
+            for path in (query.folder / DECISIONS).glob("*1-?.json"):
+                path.unlink()
+        query.run([3])
+        assert batches_in(folder) == ([0, 1, 3] if way == "finish" else [0, 3])
+
+
+def test_the_record(tmp_path: Path) -> None:
+    """A file for each change and no other; a fork has no part in its origin's."""
+    begun = [
+        (Guarantee.EXACTLY_ONCE, 0),
+        (WEAK, 5),
+        (WEAK, 7),
+        (Guarantee.AT_MOST_ONCE, 9),
+        (Guarantee.EXACTLY_ONCE, 11),
+        (WEAK, 20),
+    ]
+    for guarantee, batch_id in begun:
+        GuaranteeRecord.of(tmp_path, "q").begin(guarantee, batch_id)
+    assert len(list((tmp_path / GUARANTEES).iterdir())) == 3
+    found = GuaranteeRecord.of(tmp_path, "q").stretches()
+    assert found.each == (Stretch(5, 9), Stretch(20))
+    assert [b for b in range(25) if b in found] == [5, 6, 7, 8, 20, 21, 22, 23, 24]
+    assert (found.void(20), found.void(21)) == ({5}, {5, 20})
+    assert GuaranteeRecord.of(tmp_path, "fork").stretches().each == ()
+
+
+def test_without_a_change_nothing_is_written(tmp_path: Path) -> None:
+    query = files(tmp_path)
+    query.run([0, 1], lambda batch_id: SourceOffsets())
+    assert not (query.folder / GUARANTEES).exists()
+    log = FileDecisionLog(query.folder / DECISIONS, query.query_id)
+    assert [r.attempt for r in log.read(1)] == [0]
