@@ -38,10 +38,10 @@ class World:
 
         self.query = RecordedQuery(folder, {"out": (sink, ID_AND_NAME, tasks_of)})
 
-    def look(self) -> list[Evidence]:
+    def look(self, first: int | None = None) -> list[Evidence]:
         place = QueryPlace.of(self.query.folder)
         log = place.open_log()
-        found = promises(log, SparkProgress(place.planned() or 0), None, None).each
+        found = promises(log, SparkProgress(place.planned() or 0), first, None).each
         log.close()
         dialect = self.database.dialect
         session = dialect.connect(self.database.address, Role.DRIVER, "a test", 5.0)
@@ -61,12 +61,17 @@ class World:
 def test_a_row_that_is_gone_from_within_the_ledger(
     database: SqlDatabase, tmp_path: Path, mechanism: str
 ) -> None:
-    """Rows are pruned from the lowest batch on: where an earlier one is left, it was not pruned."""
+    """Rows are pruned from the lowest batch on: where an earlier one is left, it was not pruned,
+    be it in the range or before it.
+    """
     world = World(database, tmp_path, mechanism=mechanism)
     world.query.run([0, 1, 2])
     database.run("DELETE FROM out_rows WHERE id BETWEEN 1000 AND 1999")
     database.run("DELETE FROM exactum_ledger WHERE batch_id = 1")
     assert [e.text for e in world.look()] == ["exact", f"missing {ROWS}", "exact"]
+    assert [e.text for e in world.look(first=1)] == [f"missing {ROWS}", "exact"]
+    database.run("DELETE FROM exactum_ledger WHERE batch_id = 0")
+    assert [e.text for e in world.look(first=1)] == ["unknowable", "exact"]
 
 
 @pytest.mark.in_turn

@@ -29,6 +29,7 @@ WHERE scope = %s AND batch_id >= %s ORDER BY batch_id"""
 LEDGER_ROWS_AND_XIDS = """
 SELECT batch_id, identity, digest, row_count, xmin::text FROM {ledger}
 WHERE scope = %s AND batch_id >= %s ORDER BY batch_id"""
+LOWEST = "SELECT min(batch_id) FROM {ledger} WHERE scope = %s"
 STAGED = "SELECT identity FROM {directory} WHERE scope = %s"
 ROWS_BY_XID = """
 SELECT xmin::text, count(*) FROM {target} WHERE xmin::text = ANY(%s) GROUP BY 1"""
@@ -110,13 +111,13 @@ class SqlEvidence:
                 for p in promises
             ]
         ledger = self._ledger(named, promises[0].batch_id)
-        highest = max((row.batch_id for row in ledger), default=-1)
-        self.last_batch = highest if ledger else None
+        lowest = self._lowest(named)
+        self.last_batch = max((row.batch_id for row in ledger), default=None)
         gone = {target for target in map(_target, named) if not self._access.there(target)}
         self._access.session.rollback()
         counts = self._counts([p for p in named if _target(p) not in gone], ledger)
         waiting = self._waiting(named)
-        found = [self._evidence(promise, ledger, highest, counts, waiting) for promise in promises]
+        found = [self._evidence(promise, ledger, lowest, counts, waiting) for promise in promises]
         found = [
             _without_its_table(each, promise.record.of(self._participant), gone)
             for each, promise in zip(found, promises, strict=True)
@@ -145,6 +146,19 @@ class SqlEvidence:
                 )
                 for row in rows
             ]
+        self._access.session.rollback()
+        return found
+
+    def _lowest(self, named: Sequence[PreparedTransaction]) -> Mapping[TableName, int]:
+        """The first batch of each ledger that has one, whatever the range is: rows go from the
+        lowest batch on, and the newest stay.
+        """
+        found: dict[TableName, int] = {}
+        for ledger in {_target(p).sibling(LEDGER) for p in named}:
+            text = LOWEST.format(ledger=self._access.quote_table(ledger))
+            lowest = self._access.session.query(text, (self._scope.text,))[0][0]
+            if lowest is not None:
+                found[ledger] = int(lowest)
         self._access.session.rollback()
         return found
 
@@ -205,7 +219,7 @@ class SqlEvidence:
         self,
         promise: Promise,
         ledger: Sequence[LedgerFact],
-        highest: int,
+        lowest: Mapping[TableName, int],
         counts: Mapping[str, int],
         waiting: set[str],
     ) -> Evidence:
@@ -228,10 +242,8 @@ class SqlEvidence:
                 batch_id, name, rows, max(found, rows + 1), Finding.EXTRA, BY_LEDGER, why
             )
         if len(there) < len(wanted):
-            has_earlier = any(row.batch_id < batch_id for row in ledger)
-            return self._not_there(
-                promise, its, there, waiting, is_pruned=highest > batch_id and not has_earlier
-            )
+            first = lowest.get(_target(its[0]).sibling(LEDGER), batch_id)
+            return self._not_there(promise, its, there, waiting, is_pruned=batch_id < first)
         return self._standing(promise, its, there, counts, is_staged=is_staged)
 
     def _not_there(
@@ -243,7 +255,7 @@ class SqlEvidence:
         *,
         is_pruned: bool,
     ) -> Evidence:
-        """``is_pruned``: rows of a ledger go from the lowest batch on, and this one's may have."""
+        """``is_pruned``: the ledger begins with a later batch."""
         batch_id, rows, name = promise.batch_id, promise.rows(self._participant), self._participant
         known = {row.identity for row in there}
         left = [p for p in its if p.identity not in known]
