@@ -23,6 +23,7 @@ from tests.kit.waiting import WAIT_MAX_S
 HERE = Path(__file__).parent
 TIMEOUT_S = WAIT_MAX_S
 LOG_TAIL_CHARACTERS = 6_000
+EXACTUM = ("-m", "exactum.ops.cli")
 
 
 C = TypeVar("C", bound="Command")
@@ -32,14 +33,20 @@ class Command:
     """One ``exactum run``. Everything it prints, and its scripts print, goes to one file."""
 
     def __init__(
-        self, folder: Path, script: Path, options: Sequence[str], arguments: Sequence[str] = ()
+        self,
+        folder: Path,
+        script: Path,
+        options: Sequence[str],
+        arguments: Sequence[str] = (),
+        *,
+        program: Sequence[str] = EXACTUM,
     ) -> None:
+        """``program``: Python's arguments that make it the command ``exactum``."""
         folder.mkdir(parents=True, exist_ok=True)
         self._log = folder / "run.log"
         command = [
             sys.executable,
-            "-m",
-            "exactum.ops.cli",
+            *program,
             "run",
             str(script),
             *options,

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
+from exactum.errors import Disposition
 from exactum.ops import process_session
 from exactum.ops.run.ending import LastError, Report
 from exactum.ops.run.output import STDERR, STDOUT, outputs_of, pipe_if
@@ -101,10 +102,30 @@ class Child:
             if not data:
                 self._silent = True
             messages += self._decoder.feed(data)
-        for message in messages:
-            if message.kind == "beat":
-                self.dropped = int(message.fields.get("dropped", 0))
         return messages
+
+    def hear(self, message: ChannelMessage, now_s: float) -> None:
+        """What a message says of the process itself."""
+        self.heard_s = now_s
+        fields = message.fields
+        if message.kind == "beat":
+            self.dropped = int(fields.get("dropped", 0))
+        elif message.kind == "hello":
+            self.joined = True
+        elif message.kind == "ready":
+            self.ready = True
+        elif message.kind == "error":
+            disposition = Disposition(fields["disposition"])
+            report = Report(str(fields["name"]), disposition, str(fields["message"]), now_s)
+            self.reports[str(fields["query_id"])] = report
+        elif message.kind == "last":
+            known = None if fields["disposition"] is None else Disposition(fields["disposition"])
+            queries = frozenset(map(str, fields["queries"]))
+            self.last = LastError(str(fields["name"]), str(fields["message"]), known, queries)
+
+    def silent_s(self, now_s: float) -> float:
+        """For how long it has said nothing. Before it has joined it has nothing to say."""
+        return now_s - self.heard_s if self.joined else 0.0
 
     def give_turn(self) -> None:
         """Its queries may run."""

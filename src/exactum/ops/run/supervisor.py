@@ -18,10 +18,9 @@ import signal
 import time
 from collections.abc import Callable, Mapping
 
-from exactum.errors import Disposition
 from exactum.ops.run.child import GRACE_S, Child
 from exactum.ops.run.commit_worker_client import CommitWorkerClient
-from exactum.ops.run.ending import Ending, LastError, Meaning, Report, ending, judged
+from exactum.ops.run.ending import Ending, Meaning, ending, judged
 from exactum.ops.run.output import OutputPasser
 from exactum.ops.run.plan import (
     KILL_AFTER_S,
@@ -34,6 +33,8 @@ from exactum.ops.run.plan import (
 from exactum.ops.run.restart import FirstStarts, GiveUp, RestartStrategy
 from exactum.ops.run.script_facts import ScriptFacts
 from exactum.ops.run.signals import Signals
+from exactum.ops.run.silence import STANDBY_SILENT_S, Patience
+from exactum.ops.run.stopping import Stopping
 from exactum.spark.supervised.supervisor_channel import ChannelMessage
 
 
@@ -60,6 +61,8 @@ class Supervisor:
         self._say = say
         self._passer = passer
         self._tick = tick
+        self._patience = Patience(plan.standby_timeout_s)
+        self._standby_patience = Patience(max(STANDBY_SILENT_S, plan.standby_timeout_s))
         self._commit_worker = CommitWorkerClient(say, plan.captured, facts.finished)
         self._active: Child | None = None
         self._standby: Child | None = None
@@ -71,10 +74,7 @@ class Supervisor:
         self._source: Mapping[str, str] | None = None
         self._standby_due_s: float | None = 0.0
         self._start_due_s: float | None = None
-        self._stops = 0
-        self._stop_by_s = 0.0
-        self._signalled = False  # SIGTERM was sent
-        self._late = False  # because it did not stop in time
+        self._stopping = Stopping(plan.stop_timeout_s, say)
         self._last_look_s = 0.0
         self._outcome: Status | None = None
         self._over = False
@@ -138,8 +138,11 @@ class Supervisor:
             if child in self._children():
                 self._ended(child, status, now_s)
         self._passer.some(self._commit_worker.outputs)
+        if self._standby is not None:
+            well = self._standby.ready
+            self._let_go_of_standby(now_s, self._standby_patience.lasts_s(got_somewhere=well))
         self._look_at_the_frozen(now_s)
-        self._kill_overdue(now_s)
+        self._stopping.look(self._active, now_s)
         self._go_on(now_s)
         self._start_standby(now_s)
         self._facts.looked(self._active, self._standby)
@@ -151,23 +154,10 @@ class Supervisor:
         ]
 
     def _hear(self, child: Child, message: ChannelMessage, now_s: float) -> None:
-        child.heard_s = now_s
-        fields = message.fields
-        if message.kind == "hello":
-            child.joined = True
-        elif message.kind == "ready":
-            child.ready = True
-        elif message.kind == "warm":
-            read = "".join(f", warmed with records of {what}" for what in fields["read"])
+        child.hear(message, now_s)
+        if message.kind == "warm":
+            read = "".join(f", warmed with records of {what}" for what in message.fields["read"])
             self._say(f"process {child.pid} stands by{read}")
-        elif message.kind == "error":
-            disposition = Disposition(fields["disposition"])
-            report = Report(str(fields["name"]), disposition, str(fields["message"]), now_s)
-            child.reports[str(fields["query_id"])] = report
-        elif message.kind == "last":
-            known = None if fields["disposition"] is None else Disposition(fields["disposition"])
-            queries = frozenset(map(str, fields["queries"]))
-            child.last = LastError(str(fields["name"]), str(fields["message"]), known, queries)
         elif child is self._active:
             self._hear_the_active(child, message, now_s)
 
@@ -193,8 +183,8 @@ class Supervisor:
             ):
                 del self._open[query_id]
             self._facts.heard(str(fields["name"]), fields["event"])
-        elif message.kind == "stopped" and self._stops and not fields["queries"]:
-            self._terminate(child, "it has no query to stop", now_s)
+        elif message.kind == "stopped" and self._stopping.asked and not fields["queries"]:
+            self._stopping.terminate(child, "it has no query to stop", now_s)
 
     def _kill(self, child: Child, grace_s: float = 0.0) -> None:
         """Nothing of it lives when this returns, and all that it has printed is passed on."""
@@ -227,7 +217,7 @@ class Supervisor:
         if (
             not self._plan.standby
             or self._standby is not None
-            or self._stops
+            or self._stopping.asked
             or active is None
             or not active.joined
         ):
@@ -283,8 +273,8 @@ class Supervisor:
         self._facts.ended(child.pid, how)
         if how.meaning is Meaning.DONE:
             self._outcome = Status.DONE
-        elif self._stops:
-            self._outcome = Status.FAILED if self._late else Status.DONE
+        elif self._stopping.asked:
+            self._outcome = Status.FAILED if self._stopping.is_late else Status.DONE
         elif how.meaning is Meaning.HALT:
             self._outcome = Status.HALTED
             self._say("it is not started again: see the reason above")
@@ -305,6 +295,7 @@ class Supervisor:
             self._outcome = Status.FAILED
             return
         self._facts.failed()
+        self._let_go_of_standby(now_s, self._plan.standby_timeout_s)
         if self._standby is None:
             self._start_due_s = now_s + verdict.delay_s
             self._facts.restarts(verdict.delay_s)
@@ -316,16 +307,30 @@ class Supervisor:
         self._say(f"process {self._active.pid} takes over")
         self._facts.takes_over(self._active.pid)
 
+    def _let_go_of_standby(self, now_s: float, timeout_s: float) -> None:
+        """Who stands by and has been silent for so long is frozen itself: it is killed."""
+        standby = self._standby
+        if standby is None or standby.silent_s(now_s) < timeout_s:
+            return
+        self._say(
+            f"process {standby.pid}, a standby, has not been heard of for "
+            f"{standby.silent_s(now_s):.1f} s: it is killed"
+        )
+        self._standby = None
+        self._standby_due_s = now_s + STANDBY_AGAIN_S
+        self._standby_patience.ran_out(got_somewhere=standby.ready)
+        self._kill(standby)
+
     def _look_at_the_frozen(self, now_s: float) -> None:
         """A frozen one is replaced where somebody stands by. If it lives, it is fenced as soon as
         it goes on.
         """
         active, standby = self._active, self._standby
-        if active is None or standby is None or self._stops:
+        if active is None or standby is None or self._stopping.asked:
             return
         if not active.joined or not standby.ready:
             return
-        silent_s = now_s - active.heard_s
+        silent_s = active.silent_s(now_s)
         if silent_s < self._plan.standby_timeout_s:
             return
         if ending(-signal.SIGKILL, active.reports, active.last, now_s).meaning is Meaning.HALT:
@@ -334,6 +339,11 @@ class Supervisor:
             if silent_s > self._plan.standby_timeout_s + KILL_AFTER_S:
                 active.signal(signal.SIGKILL)
             return
+        if silent_s < self._patience.lasts_s(got_somewhere=active.works):
+            return
+        if standby.silent_s(now_s) > self._plan.standby_timeout_s / 2:  # it may be frozen as well
+            return
+        self._patience.ran_out(got_somewhere=active.works)
         self._say(f"process {active.pid} has not been heard of for {silent_s:.1f} s")
         self._facts.saw("ProcessFrozen", pid=active.pid, silent_s=round(silent_s, 1))
         self._active = None
@@ -347,44 +357,17 @@ class Supervisor:
     # ---- stopping ----------------------------------------------------------------------------
 
     def _asked_to_stop(self, now_s: float) -> None:
-        self._stops += 1
-        if self._stops > 1:
-            self._stop_by_s = now_s
+        if not self._stopping.begin(now_s):
             return
         self._stats.state = "stopping"
-        self._stop_by_s = now_s + self._plan.stop_timeout_s
         if self._standby is not None:
             self._kill(self._standby)
             self._standby = None
-        active = self._active
-        if active is None:
+        if self._active is None:
             self._outcome = self._outcome or Status.DONE
             self._say("stopped while nothing ran")
-        elif active.joined:
-            self._say(
-                f"the queries stop after their epochs, within {self._plan.stop_timeout_s:g} s"
-            )
-            active.ask_to_stop()
         else:
-            self._terminate(active, "it has not begun", now_s)
-
-    def _kill_overdue(self, now_s: float) -> None:
-        active = self._active
-        if not self._stops or active is None or now_s < self._stop_by_s:
-            return
-        self._late = True
-        if self._signalled:
-            self._say(f"process {active.pid} is killed with everything it has started")
-            active.signal(signal.SIGKILL)
-            self._stop_by_s = now_s + KILL_AFTER_S
-        else:
-            self._terminate(active, "it has not stopped in time", now_s)
-
-    def _terminate(self, child: Child, why: str, now_s: float) -> None:
-        self._say(f"process {child.pid}: {why}; SIGTERM, and SIGKILL after {KILL_AFTER_S:g} s")
-        child.signal(signal.SIGTERM)
-        self._signalled = True
-        self._stop_by_s = now_s + KILL_AFTER_S
+            self._stopping.ask(self._active, now_s)
 
     def _end_all(self) -> None:
         for child in self._children():

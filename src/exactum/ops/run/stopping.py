@@ -1,0 +1,61 @@
+"""From a signal to the end of the script: its queries are asked to stop, then it gets SIGTERM, then
+it is killed.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+
+from exactum.ops.run.child import Child
+from exactum.ops.run.plan import KILL_AFTER_S
+
+
+class Stopping:
+    """``asked``: a signal has come. ``is_late``: the script did not stop in time."""
+
+    def __init__(self, timeout_s: float, say: Callable[[str], None]) -> None:
+        self._timeout_s = timeout_s
+        self._say = say
+        self._by_s = 0.0
+        self._signalled = False  # SIGTERM was sent
+        self.asked = False
+        self.is_late = False
+
+    def begin(self, now_s: float) -> bool:
+        """A signal has come. False: it was not the first one, and nothing is waited for any
+        more.
+        """
+        if self.asked:
+            self._by_s = now_s
+            return False
+        self.asked = True
+        self._by_s = now_s + self._timeout_s
+        return True
+
+    def ask(self, active: Child, now_s: float) -> None:
+        """The queries of the one that runs are to stop after their epochs."""
+        if active.joined:
+            self._say(f"the queries stop after their epochs, within {self._timeout_s:g} s")
+            active.ask_to_stop()
+        else:
+            self.terminate(active, "it has not begun", now_s)
+
+    def look(self, active: Child | None, now_s: float) -> None:
+        """What takes too long is ended."""
+        if not self.asked or active is None or now_s < self._by_s:
+            return
+        self.is_late = True
+        if self._signalled:
+            self._say(f"process {active.pid} is killed with everything it has started")
+            active.signal(signal.SIGKILL)
+            self._by_s = now_s + KILL_AFTER_S
+        else:
+            self.terminate(active, "it has not stopped in time", now_s)
+
+    def terminate(self, child: Child, why: str, now_s: float) -> None:
+        """There is nothing to wait for: SIGTERM at once."""
+        self._say(f"process {child.pid}: {why}; SIGTERM, and SIGKILL after {KILL_AFTER_S:g} s")
+        child.signal(signal.SIGTERM)
+        self._signalled = True
+        self._by_s = now_s + KILL_AFTER_S
