@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from exactum.checkpoint.layout import GUARANTEES
-from exactum.checkpoint.record_folder import VERSION, FolderFiles, RecordFiles
+from exactum.checkpoint.record_folder import VERSION, FolderFiles, RecordFiles, numbers
 from exactum.protocol.sink import Guarantee
 
 
@@ -66,7 +66,7 @@ class GuaranteeRecord:
         Raises:
             CheckpointRefused: a file is damaged or of a newer version.
         """
-        values = [self.files.read(f"{number}.json") for number in self._numbers()]
+        values = [self.files.read(f"{number}.json") for number in numbers(self.files)]
         return _stretches(
             (int(value["batch_id"]), value["guarantee"] == Guarantee.AT_LEAST_ONCE.value)
             for value in values
@@ -87,16 +87,13 @@ class GuaranteeRecord:
             "batch_id": batch_id,
         }
         while self._is_at_least_once() != (guarantee is Guarantee.AT_LEAST_ONCE):
-            number = max(self._numbers(), default=-1) + 1
+            number = max(numbers(self.files), default=-1) + 1
             self.files.create(f"{number}.json", value)
 
     def _is_at_least_once(self) -> bool:
         """Whether the last run was."""
         each = self.stretches().each
         return bool(each) and each[-1].end is None
-
-    def _numbers(self) -> list[int]:
-        return sorted(int(name.removesuffix(".json")) for name in self.files.names())
 
 
 def _stretches(begun: Iterable[tuple[int, bool]]) -> Stretches:

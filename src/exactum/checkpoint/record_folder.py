@@ -68,6 +68,11 @@ class FolderFiles:
         return created
 
 
+def numbers(files: RecordFiles) -> list[int]:
+    """Of a record whose files are numbered (``7.json``), in order."""
+    return sorted(int(name.removesuffix(".json")) for name in files.names())
+
+
 def parsed(where: str, text: str) -> dict[str, Any]:
     """
     Raises:

@@ -15,6 +15,7 @@ from exactum.sql.ledger import WHOLE_EPOCH, Ledger, LedgerRow, digest_of
 from exactum.sql.plan import WritePlan
 from exactum.sql.table import TableName
 from exactum.sql.transaction import SqlTransaction
+from exactum.sql.url import server_of
 
 
 @dataclass(frozen=True)
@@ -28,8 +29,7 @@ class LedgerPlace:
 
     @staticmethod
     def of(target: TableName, at: str) -> LedgerPlace:
-        scheme, _, rest = at.partition("://")
-        return LedgerPlace(target.sibling(LEDGER), f"{scheme}://{rest.rpartition('@')[2]}")
+        return LedgerPlace(target.sibling(LEDGER), server_of(at))
 
     @staticmethod
     def where_all_were(prepared: Sequence[PreparedTransaction]) -> LedgerPlace | None:

@@ -10,6 +10,7 @@ from exactum.sql.dialect import LEDGER
 from exactum.sql.ledger import WHOLE_EPOCH, digest_of
 from exactum.sql.plan import Mechanism, WritePlan
 from exactum.sql.transaction import SqlTransaction
+from exactum.sql.url import server_of
 
 
 def undone(
@@ -39,27 +40,21 @@ def undone(
         f"('{plan.scope.text}', {first.batch_id}, '{i}', '{digest}', {first.attempt}, {rows})"
         for i, digest, rows in entries
     )
-    where = f"sink {plan.scope.participant!r} at {plan.address.where}"
     by_hand = (
         f"{'; '.join(parts)}. Other sinks may have their part. The decision record has the source "
         f"offsets: load the missing rows into {first.target} by hand, then tell exactum that they "
         f"are there: INSERT INTO {ledger} (scope, batch_id, identity, digest, attempt, row_count) "
         f"VALUES {values}; and start the query again."
     )
-    elsewhere = [t.at for _, t in each if _database(t.at) != _database(plan.address.where)]
+    elsewhere = [t.at for _, t in each if server_of(t.at) != server_of(plan.address.where)]
     if elsewhere:
         return SettingRefused(
-            f"{epoch} is decided but not finished at {elsewhere[0]}; {where} does not have it. If "
-            "the sink was pointed to another database, point it back and start until this batch "
-            "is done, then change it. Only if both are one database by two names, or if the former "
-            f"one is lost, somebody undid a part of it: {by_hand}"
+            f"{epoch} is decided but not finished at {elsewhere[0]}; {plan.shown} does not have "
+            "it. If the sink was pointed to another database, point it back and start until this "
+            "batch is done, then change it. Only if both are one database by two names, or if the "
+            f"former one is lost, somebody undid a part of it: {by_hand}"
         )
     return HeuristicOutcome(
-        f"{epoch} is decided, but somebody undid a part of it at {where} (it was written at "
+        f"{epoch} is decided, but somebody undid a part of it at {plan.shown} (it was written at "
         f"{first.at}): {by_hand}"
     )
-
-
-def _database(at: str) -> str:
-    """host:port/database: whoever the user is."""
-    return at.partition("://")[2].rpartition("@")[2]

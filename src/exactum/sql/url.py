@@ -63,6 +63,12 @@ class SplitUrl:
     options: tuple[tuple[str, str], ...] = field(repr=False)
 
 
+def server_of(where: str) -> str:
+    """Of an ``Address.where`` the server and the database, whoever the user is."""
+    scheme, _, rest = where.partition("://")
+    return f"{scheme}://{rest.rpartition('@')[2]}"
+
+
 def split_url(url: str, schemes: Sequence[str], where: str) -> SplitUrl:
     """Split a URL with one host.
 

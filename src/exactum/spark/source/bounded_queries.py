@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -157,10 +157,7 @@ class _Watcher:
         """Fail the query where what lies past a stop on record would be lost, or nobody can read
         that record; False: it failed, or is over.
         """
-        for source in sources:
-            record = StopRecord.of(self._spark, execution.checkpoint(), source)
-            if record is None:
-                continue
+        for source, record in self._records(execution, sources):
             its = positions.get(source.index, {})
             try:
                 was = record.stop(NEVER if last is None else last)
@@ -179,10 +176,9 @@ class _Watcher:
         last: int | None,
         positions: Mapping[int, Offsets],
     ) -> None:
-        for source in sources:
+        for source, record in self._records(execution, sources):
             stop = SourceOptions.of(source.options).stop
-            record = StopRecord.of(self._spark, execution.checkpoint(), source)
-            if stop is None or record is None:
+            if stop is None:
                 continue
             was = record.stop(NEVER if last is None else last)
             its = positions.get(source.index, {})
@@ -198,6 +194,15 @@ class _Watcher:
                     ", ".join(past),
                     as_argument(stop.offsets),
                 )
+
+    def _records(
+        self, execution: Execution, sources: tuple[RunningSource, ...]
+    ) -> Iterator[tuple[RunningSource, StopRecord]]:
+        """Of the sources of which Spark keeps something in the checkpoint."""
+        for source in sources:
+            record = StopRecord.of(self._spark, execution.checkpoint(), source)
+            if record is not None:
+                yield source, record
 
     @staticmethod
     def _committed(

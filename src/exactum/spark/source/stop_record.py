@@ -23,7 +23,7 @@ from pyspark.sql import SparkSession
 
 from exactum.checkpoint.layout import SOURCES
 from exactum.checkpoint.partition_offsets import Offsets, from_json, to_json
-from exactum.checkpoint.record_folder import VERSION, RecordFiles
+from exactum.checkpoint.record_folder import VERSION, RecordFiles, numbers
 from exactum.errors import Fenced
 from exactum.spark.source.query_sources import RunningSource
 from exactum.spark.source.record_files import record_files
@@ -63,7 +63,7 @@ class StopRecord:
         Raises:
             CheckpointRefused: a file is damaged or of a newer version.
         """
-        for number in reversed(self._numbers()):
+        for number in reversed(numbers(self.files)):
             value = self._read(number)
             if value.get("batch_id", -1) <= batch_id:
                 return _stop_in(value)
@@ -73,7 +73,7 @@ class StopRecord:
         """The number that the next file has. To be asked before older runs are fenced: what such a
         run writes late is then not the newest.
         """
-        return max(self._numbers(), default=-1) + 1
+        return max(numbers(self.files), default=-1) + 1
 
     def add(self, number: int, kept: KeptStop | None, *, batch_id: int, attempt: int) -> None:
         """From this batch on the source has this stop, or none. ``number`` is as ``next_number``
@@ -87,7 +87,7 @@ class StopRecord:
             CheckpointRefused: the folder may not be written, or a file in it is damaged.
             Unavailable: the file could not be written: a full disk.
         """
-        newest = max(self._numbers(), default=None)
+        newest = max(numbers(self.files), default=None)
         if kept is None and attempt <= FIRST_ATTEMPT:
             value = None if newest is None else self._read(newest)
             if value is None or (value["given"] is None and value.get("batch_id", -1) <= batch_id):
@@ -101,9 +101,6 @@ class StopRecord:
                     f"attempt {other['attempt']}. This run stops; nothing of its own was written."
                 )
             number += 1
-
-    def _numbers(self) -> list[int]:
-        return sorted(int(name.removesuffix(".json")) for name in self.files.names())
 
     def _read(self, number: int) -> dict[str, Any]:
         return self.files.read(f"{number}.json")
