@@ -135,8 +135,8 @@ def _read(
     try:
         return log.read(batch_id)
     except InvariantBroken:
-        is_whole = isinstance(log, SlotLog) and log.has_records(batch_id)
-        if is_whole or not (may_lack or _is_begin(above)):
+        is_damaged = isinstance(log, SlotLog) and log.has_records(batch_id)
+        if is_damaged or not (may_lack or _is_begin(above)):
             raise
         return ()
 
