@@ -126,6 +126,33 @@ def test_a_service(
 
 
 @pytest.mark.postgres
+@pytest.mark.parametrize("by", ["the URL", "the environment"])
+def test_a_server_that_may_move(
+    postgres: LocalPostgres, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by: str
+) -> None:
+    """By name, and with all its hosts: after a failover the primary is another of them, or has
+    another address. The one that answered at the start was put on file.
+    """
+    monkeypatch.setenv("PGPASSWORD", postgres.password)
+    hosts, ports = "127.0.0.1,localhost", f"1,{postgres.port}"
+    url = f"postgresql://exactum@127.0.0.1:1,localhost:{postgres.port}/exactum"
+    if by == "the environment":
+        url = "postgresql://exactum@/exactum"
+        monkeypatch.setenv("PGHOST", hosts)
+        monkeypatch.setenv("PGPORT", ports)
+    with Database.cleaned(postgres) as database:
+        its = query(tmp_path, PostgresSink(url, table=database.table()))
+        its.run([0], dies_before_decision=True)
+        monkeypatch.delenv("PGHOST", raising=False)
+        monkeypatch.delenv("PGPORT", raising=False)
+        (on_file,) = json.loads((its.folder / SINKS).read_text())["sinks"]
+        connect = json.loads(on_file["where"]["connect"])
+        assert (connect["host"], connect["port"]) == (hosts, ports)
+        assert "hostaddr" not in connect
+        assert len(listed(its.folder, status=1)) == TASKS
+
+
+@pytest.mark.postgres
 def test_no_secret_of_postgres_is_on_file(
     postgres: LocalPostgres, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

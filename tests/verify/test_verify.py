@@ -100,14 +100,16 @@ def test_every_sink_of_a_query(query: RecordedQuery) -> None:
 @pytest.mark.in_turn
 @pytest.mark.broker
 @pytest.mark.postgres
-def test_what_cannot_be_reached_is_unknowable(query: RecordedQuery) -> None:
+def test_what_cannot_be_reached_is_unknowable(
+    query: RecordedQuery, postgres: LocalPostgres
+) -> None:
     """The other sinks are verified all the same, and the status says that not all is known; a
     decision log that lies elsewhere is asked for, never taken for empty.
     """
     query.run([0])
     known = query.folder / "exactum" / "sinks.json"
     text = known.read_text()
-    known.write_text(text.replace("@127.0.0.1:", "@nobody.invalid:"))
+    known.write_text(text.replace(str(postgres.port), "1"))
     result = verified(query)
     assert result.exit_code == 2, result.output
     assert "2 exact, 1 unknowable" in result.output

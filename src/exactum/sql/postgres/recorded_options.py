@@ -4,15 +4,19 @@ query does, and is as careful: by libpq's names, and without secrets.
 
 from __future__ import annotations
 
+import os
 import re
+from collections.abc import Mapping
 
 from exactum.sql.postgres.session import PostgresSession
 from exactum.sql.url import Address, is_secret
 
-PLACE = frozenset({"host", "hostaddr", "port", "dbname"})
+SERVER = {"host": "PGHOST", "hostaddr": "PGHOSTADDR", "port": "PGPORT"}
+"""The options that say where a server is, and the variables that do where the options do not."""
 MANNER = frozenset(
     {
         "channel_binding",
+        "dbname",
         "gssdelegation",
         "gssencmode",
         "gsslib",
@@ -52,14 +56,24 @@ def recorded_options(session: PostgresSession, address: Address) -> dict[str, st
     used = session.call(session.connection.info.get_parameters)
     given = dict(address.options)
     is_service = "service" in used  # its user may be the query's, too
-    recorded = {
+    recorded = _server(given, used) | {
         name: value
         for name, value in used.items()
-        if name in PLACE | MANNER or (name in LOGIN and (name in given or is_service))
+        if name in MANNER or (name in LOGIN and (name in given or is_service))
     }
     if "options" in recorded:
         recorded["options"] = without_own_settings(recorded["options"])
     return {name: value for name, value in recorded.items() if value}
+
+
+def _server(given: Mapping[str, str], used: Mapping[str, str]) -> dict[str, str]:
+    """All hosts, and their names. psycopg tells libpq of one host at a time, and of the address
+    that its name has now (``psycopg/_conninfo_attempts.py``); a failover changes both.
+    """
+    asked = {n: given.get(n) or os.environ.get(variable, "") for n, variable in SERVER.items()}
+    if asked["host"] or asked["hostaddr"]:
+        return asked
+    return {name: used[name] for name in SERVER if name in used}  # a service's, or libpq's own
 
 
 def without_own_settings(options: str) -> str:
