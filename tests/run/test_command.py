@@ -360,6 +360,55 @@ time.sleep(60)
     assert "no query to stop" in run.log
 
 
+@pytest.mark.in_turn
+@pytest.mark.parametrize(
+    "begin",
+    [
+        "threading.Thread(target=time.sleep, args=(300,)).start()",
+        "ThreadPoolExecutor().submit(time.sleep, 300)",
+    ],
+)
+def test_a_failed_script_whose_threads_go_on(tmp_path: Path, begin: str) -> None:
+    """Its main thread has ended with an error; a thread of its own would keep it for ever, and
+    nobody would start it again.
+    """
+    program = f"""{COUNTED}
+import threading, time
+from concurrent.futures import ThreadPoolExecutor
+from exactum.errors import Unavailable
+from exactum.spark.supervised import process
+process.current()
+if life == 1:
+    sys.exit(0)
+{begin}
+raise Unavailable("no server")
+"""
+    with command(tmp_path, program, *AT_ONCE) as run:
+        assert run.ends() == 0
+    assert lives(tmp_path) == 2
+    assert "its main thread ended with Unavailable: no server" in run.log
+    assert "was ended by SIGTERM with Unavailable: no server" in run.log
+
+
+@pytest.mark.in_turn
+def test_a_script_that_prints_an_error_by_itself_goes_on(tmp_path: Path) -> None:
+    """It calls the hook with something that it has dealt with; its queries are in other threads."""
+    program = """
+import sys, threading, time
+from exactum.spark.supervised import process
+process.current()
+try:
+    1 / 0
+except ZeroDivisionError:
+    sys.excepthook(*sys.exc_info())
+threading.Thread(target=time.sleep, args=(20,)).start()
+"""
+    with command(tmp_path, program) as run:
+        assert run.ends() == 0
+    assert "ZeroDivisionError" in run.log
+    assert "its main thread ended" not in run.log
+
+
 def test_a_second_signal(tmp_path: Path) -> None:
     """A script that does not end is told again by the next signal, and killed by the one after;
     the status says it.

@@ -24,10 +24,14 @@ def report(kind: type[errors.ExactumError], ago_s: float = 1.0) -> Report:
 
 def test_status_0_is_done() -> None:
     """A script that ends well is done, also when a query of it has failed before: it has dealt
-    with that.
+    with that. Where it did so just now it may have forgotten it: that is told.
     """
-    assert ending(0, {}, None, NOW_S).meaning is Meaning.DONE
-    assert ending(0, {"q": report(errors.Fenced)}, None, NOW_S).meaning is Meaning.DONE
+    assert ending(0, {}, None, NOW_S).text == "it ended by itself"
+    failed = ending(0, {"q": report(errors.Fenced)}, None, NOW_S)
+    assert failed.meaning is Meaning.DONE
+    assert "query q had just failed with Fenced: because" in failed.text
+    long_ago = {"q": report(errors.Fenced, RELATED_S + 1)}
+    assert ending(0, long_ago, None, NOW_S) == ending(0, {}, None, NOW_S)
 
 
 @pytest.mark.parametrize("status", [1, 137, -signal.SIGKILL, -signal.SIGSEGV, -250])

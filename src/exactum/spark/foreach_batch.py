@@ -267,6 +267,9 @@ class ForeachBatch:
         """A new run, when the query was started, or started again."""
         self._close()
         self.error = None
+        supervised = process.current()
+        if supervised is not None:
+            supervised.await_stop(running_query.still_runs)
         run = self._run = open_run(frame, batch_id, running_query, self._delivery)
         self._closer = weakref.finalize(self, run.close)  # at the latest when Python ends
         self._hand_over(run)

@@ -40,7 +40,8 @@ class Child:
     ``exactly_once``. ``works``: it has completed an epoch. ``heard_s`` is when it last said
     something, ``turn_s`` when it got its turn. ``began_s``: when a query of it began. ``dropped``:
     events that it could not tell, until its last beat. ``reports`` are the errors that ended its
-    queries, by query id, ``last`` that of the script.
+    queries, by query id, ``last`` that of the script, ``over_s`` when its main thread ended with
+    that: other threads may go on.
     """
 
     def __init__(self, command: Sequence[str], *, captured: Collection[str] = ()) -> None:
@@ -74,6 +75,7 @@ class Child:
         self.dropped = 0
         self.reports: dict[str, Report] = {}
         self.last: LastError | None = None
+        self.over_s: float | None = None
 
     @property
     def pid(self) -> int:
@@ -122,6 +124,7 @@ class Child:
             known = None if fields["disposition"] is None else Disposition(fields["disposition"])
             queries = frozenset(map(str, fields["queries"]))
             self.last = LastError(str(fields["name"]), str(fields["message"]), known, queries)
+            self.over_s = now_s if fields.get("over") else self.over_s
 
     def silent_s(self, now_s: float) -> float:
         """For how long it has said nothing. Before it has joined it has nothing to say."""

@@ -88,9 +88,9 @@ def ending(
     ``reports`` are by query id. A script that exits with 0 is done, whatever it has reported: it
     has dealt with that.
     """
-    if status == 0:
-        return Ending(Meaning.DONE, "it ended by itself")
     recent = {query: each for query, each in reports.items() if now_s - each.heard_s <= RELATED_S}
+    if status == 0:
+        return Ending(Meaning.DONE, "it ended by itself" + _dealt_with(recent))
     cause = _cause(status, recent, reports, last)
     if cause is not None and cause.disposition in HALTING:
         return Ending(
@@ -115,6 +115,14 @@ def ending(
             (query, each.name) for query, each in recent.items() if each.disposition in HALTING
         ),
     )
+
+
+def _dealt_with(recent: Mapping[str, Report]) -> str:
+    """A script that forgets ``awaitTermination()`` ends like one that is done."""
+    if not recent:
+        return ""
+    query_id, each = max(recent.items(), key=lambda one: one[1].heard_s)
+    return f" with status 0, so it is done, although query {query_id} had just failed with {each}"
 
 
 def judged(how: Ending, suspects: Set[tuple[str, str]]) -> Ending:

@@ -25,6 +25,7 @@ from exactum.ops.run.output import OutputPasser
 from exactum.ops.run.plan import (
     KILL_AFTER_S,
     LOOK_EVERY_S,
+    OVER_S,
     STANDBY_AGAIN_S,
     Plan,
     Status,
@@ -75,6 +76,7 @@ class Supervisor:
         self._standby_due_s: float | None = 0.0
         self._start_due_s: float | None = None
         self._stopping = Stopping(plan.stop_timeout_s, say)
+        self._removing = Stopping(plan.stop_timeout_s, say)  # of a life that does not end by itself
         self._last_look_s = 0.0
         self._outcome: Status | None = None
         self._over = False
@@ -143,10 +145,27 @@ class Supervisor:
             self._let_go_of_standby(now_s, self._standby_patience.lasts_s(got_somewhere=well))
         self._look_at_the_frozen(now_s)
         self._stopping.look(self._active, now_s)
+        self._look_at_the_failed(now_s)
         self._go_on(now_s)
         self._start_standby(now_s)
         self._facts.looked(self._active, self._standby)
         self._tick()
+
+    def _look_at_the_failed(self, now_s: float) -> None:
+        """A script whose main thread has ended with an error, and that does not end: one of its
+        other threads goes on, and nobody starts again what has failed.
+        """
+        active = self._active
+        if active is None or active.last is None or active.over_s is None or self._stopping.asked:
+            return
+        if not self._removing.asked and now_s - active.over_s > OVER_S:
+            self._say(
+                f"process {active.pid}: its main thread ended with {active.last}, and others of "
+                "its threads go on. They are ended, so that it can be started again"
+            )
+            self._removing.begin(now_s)
+            self._removing.ask(active, now_s)
+        self._removing.look(active, now_s)
 
     def _children(self) -> list[Child]:
         return [
@@ -183,8 +202,10 @@ class Supervisor:
             ):
                 del self._open[query_id]
             self._facts.heard(str(fields["name"]), fields["event"])
-        elif message.kind == "stopped" and self._stopping.asked and not fields["queries"]:
-            self._stopping.terminate(child, "it has no query to stop", now_s)
+        elif message.kind == "stopped" and not fields["queries"]:
+            stopping = self._stopping if self._stopping.asked else self._removing
+            if stopping.asked:
+                stopping.terminate(child, "it has no query to stop", now_s)
 
     def _kill(self, child: Child, grace_s: float = 0.0) -> None:
         """Nothing of it lives when this returns, and all that it has printed is passed on."""
@@ -286,6 +307,7 @@ class Supervisor:
             self._failed(now_s, verdict, how.error)
 
     def _failed(self, now_s: float, given_up: GiveUp | None = None, error: str = "") -> None:
+        self._removing = Stopping(self._plan.stop_timeout_s, self._say)
         verdict = self._strategy.failed(now_s)
         if given_up is not None and not isinstance(verdict, GiveUp):
             verdict = given_up

@@ -24,7 +24,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from exactum import events
-from exactum.errors import ExactumError, Fenced, InvariantBroken, Unavailable
+from exactum.errors import EpochAborted, ExactumError, Fenced, Unavailable
 from exactum.spark.last_words import plainly
 from exactum.spark.supervised.supervisor_channel import (
     BODY_BYTES_MAX,
@@ -51,6 +51,8 @@ FENCED_BY_SPARK = (
     "the query in one place only."
 )
 SEND_TIMEOUT_S = 2.0
+STOP_AGAIN_S = 1.0
+"""A script may start queries after it was told to stop."""
 TURN_POLL_S = 0.2
 READ_BYTES = 1 << 16
 
@@ -125,6 +127,7 @@ class SupervisedProcess:
             "message": plainly(text) or text,
             "disposition": disposition,
             "queries": queries,
+            "over": _main_thread_ends(),
         }
         self.tell_now(ChannelMessage("last", fields))
 
@@ -177,23 +180,14 @@ class SupervisedProcess:
             if gone:
                 sent.set()
                 continue
-            event = message.fields.get("event")
-            if event is not None:
-                message = ChannelMessage(
-                    message.kind, {**message.fields, "event": dataclasses.asdict(event)}
-                )
             try:
-                self._link.sendall(message.encoded())
-            except (
-                InvariantBroken,
-                TypeError,
-                ValueError,
-            ) as error:  # what comes next is to be told all the same
-                self._dropped += message.kind == "event"
-                logger.warning("not told to exactum run: %s", error)
+                self._link.sendall(_encoded(message))
             except OSError as error:
                 logger.debug("the supervisor is gone: %s", error)
                 gone = True
+            except Exception as error:  # noqa: BLE001  (what comes next is to be told all the same)
+                self._dropped += message.kind == "event"
+                logger.warning("not told to exactum run: %s", error)
             sent.set()
 
     # ---- the pulse ---------------------------------------------------------------------------
@@ -224,9 +218,11 @@ class SupervisedProcess:
         not block.
 
         Raises:
-            Unavailable: the supervisor is gone, so nobody will ever give the turn.
+            Unavailable: the supervisor is gone, so nobody will ever give the turn, or restart what
+                would be started now.
         """
         if self.turn.is_set():
+            self._refuse_orphan()
             return
         self.tell("ready")
         if not self.turn.wait(TURN_POLL_S):
@@ -241,6 +237,28 @@ class SupervisedProcess:
                         "ending) before it gave the turn. Nothing was run. Start exactum run "
                         "again."
                     )
+
+    def await_stop(self, still_runs: Callable[[], bool]) -> None:
+        """Before a run begins, which fences the others of its query. One that begins after the
+        supervisor's end might fence what a new one has started; when all queries are to stop it
+        waits for that.
+
+        Raises:
+            EpochAborted: the query was stopped.
+            Unavailable: the supervisor is gone.
+        """
+        while self.stopping.is_set():
+            self._refuse_orphan()
+            if not still_runs():
+                raise EpochAborted("The query was stopped before its run began.")
+            time.sleep(TURN_POLL_S)
+
+    def _refuse_orphan(self) -> None:
+        if self.orphaned.is_set():
+            raise Unavailable(
+                "exactum run has ended, so no run of a query begins any more in this script. "
+                "Nothing was written. Start exactum run again."
+            )
 
     def _receive(self) -> None:
         decoder = MessageDecoder()
@@ -272,14 +290,29 @@ class SupervisedProcess:
         self.stopping.set()
         if not self.turn.is_set():
             return
-        from exactum.spark.supervised import stopping
+        self.tell("stopped", queries=_stopped(logging.WARNING))
+        while True:
+            time.sleep(STOP_AGAIN_S)
+            _stopped(logging.DEBUG)
 
-        try:
-            stopped = stopping.stop_queries()
-        except Exception as error:  # noqa: BLE001  (the supervisor goes on to signals)
-            logger.warning("the queries could not be stopped: %s", error)
-            stopped = 0
-        self.tell("stopped", queries=stopped)
+
+def _encoded(message: ChannelMessage) -> bytes:
+    event = message.fields.get("event")
+    if event is not None:
+        fields = {**message.fields, "event": dataclasses.asdict(event)}
+        message = ChannelMessage(message.kind, fields)
+    return message.encoded()
+
+
+def _stopped(level: int) -> int:
+    """How many queries were stopped. Why not is logged at ``level``."""
+    from exactum.spark.supervised import stopping
+
+    try:
+        return stopping.stop_queries()
+    except Exception as error:  # noqa: BLE001  (the supervisor goes on to signals)
+        logger.log(level, "the queries could not be stopped: %s", error)
+        return 0
 
 
 class _Supervision:
@@ -326,6 +359,18 @@ def _tell_what_ends_the_script(supervised: SupervisedProcess) -> None:
         before(kind, error, trace)
 
     sys.excepthook = hook
+
+
+def _main_thread_ends() -> bool:
+    """Whether Python calls the hook, and has nothing left to run in the main thread; False: the
+    script calls it itself and goes on.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        return False
+    frame = sys._getframe()
+    while frame.f_back is not None:
+        frame = frame.f_back
+    return frame.f_code.co_name != "<module>"
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:

@@ -12,11 +12,13 @@ import threading
 import time
 from typing import Protocol
 
+from exactum.spark.jvm.execution import Execution
+
 logger = logging.getLogger("exactum")
 
 POLL_S = 0.02
 EPOCH_TIMEOUT_S = 600.0
-"""How long the epoch at hand may take; ``exactum run`` kills long before."""
+"""How long the epochs at hand may take; ``exactum run`` kills long before."""
 COMMIT_LOG_TIMEOUT_S = 10.0
 """How long Spark may take to log an epoch that is done, before the query is stopped all the
 same.
@@ -58,28 +60,37 @@ stoppable_runs = StoppableRuns()
 
 
 def stop_queries() -> int:
-    """Stop every streaming query of the active session; returns how many there were.
+    """Stop every streaming query of this Spark application, of whichever session; returns how many
+    there were.
 
-    Those of exactum are stopped between two epochs, however long the one at hand takes; others by
-    Spark's own ``stop``. Whoever calls has seen to it that no run begins another epoch.
+    Those of exactum are stopped between two epochs, however long the ones at hand take, and others
+    by Spark's own ``stop``. None is stopped before all of exactum's are there: a script may end
+    with the first of its queries that does. Whoever calls has seen to it that no run begins another
+    epoch.
+
+    Raises:
+        JvmError: Spark does not answer.
     """
     from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
 
     try:
-        queries = SparkSession.active().streams.active
+        session = SparkSession.active()
     except PySparkException:  # there is no session
         return 0
-    for query in queries:
-        run = stoppable_runs.run(str(query.runId))
-        deadline_s = time.monotonic() + EPOCH_TIMEOUT_S
+    executions = Execution.active(session)
+    deadline_s = time.monotonic() + EPOCH_TIMEOUT_S
+    for execution in executions:
+        run = stoppable_runs.run(execution.run_id())
         while (
             run is not None
-            and query.isActive
+            and execution.is_active()
             and not run.between_epochs(COMMIT_LOG_TIMEOUT_S)
             and time.monotonic() < deadline_s
         ):
             time.sleep(POLL_S)
-        logger.info("query %s (%s): stopped after its epoch", query.name or query.id, query.runId)
-        query.stop()
-    return len(queries)
+    for execution in executions:
+        what = execution.name() or execution.query_id()
+        logger.info("query %s (%s): stopped after its epoch", what, execution.run_id())
+        execution.stop()
+    return len(executions)

@@ -1,0 +1,94 @@
+"""The queries of a script that is to stop: all of them, and none begins any more."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming import StreamingQuery
+
+from exactum.spark.supervised.stopping import Stoppable, stop_queries, stoppable_runs
+from tests.kit.run.run_command import Command
+from tests.kit.waiting import await_true
+
+
+def a_query(session: SparkSession, checkpoint: Path) -> StreamingQuery:
+    rows = session.readStream.format("rate-micro-batch").option("rowsPerBatch", 1).load()
+    return rows.writeStream.format("noop").option("checkpointLocation", str(checkpoint)).start()
+
+
+class Slow(Stoppable):
+    """In the middle of an epoch, until somebody has asked three times."""
+
+    def __init__(self, query: StreamingQuery, other: StreamingQuery) -> None:
+        self._query, self._other = query, other
+        self.others_ran: list[bool] = []
+
+    @property
+    def run_id(self) -> str:
+        return str(self._query.runId)
+
+    def between_epochs(self, log_timeout_s: float) -> bool:
+        self.others_ran.append(self._other.isActive)
+        return len(self.others_ran) > 3
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("slow", [0, 1])
+def test_queries_of_every_session_are_stopped(
+    spark: SparkSession, tmp_path: Path, slow: int
+) -> None:
+    """``newSession()`` has queries of its own. None is stopped while another is in the middle of
+    its epoch: the script may end with the first one that stops.
+    """
+    queries = [
+        a_query(session, tmp_path / str(place))
+        for place, session in enumerate((spark, spark.newSession()))
+    ]
+    run = Slow(queries[slow], queries[1 - slow])
+    stoppable_runs.enter(run)
+    try:
+        assert stop_queries() == 2
+    finally:
+        stoppable_runs.leave(run)
+        left = [query for query in queries if query.isActive]
+        for query in left:
+            query.stop()
+    assert not left
+    assert run.others_ran and all(run.others_ran)
+
+
+@pytest.mark.slow
+def test_no_run_begins_behind_a_dead_supervisor(tmp_path: Path) -> None:
+    """It would fence what the next supervisor has started."""
+    script = tmp_path / "app.py"
+    script.write_text("""
+from pathlib import Path
+import exactum
+from exactum.errors import Unavailable
+from exactum.spark.supervised import process
+
+supervised = process.current()
+print("ready", flush=True)
+supervised.orphaned.wait()
+said = []
+for begin in (
+    lambda: exactum.exactly_once(exactum.FileSink("out")),
+    lambda: supervised.await_stop(lambda: True),
+):
+    try:
+        begin()
+    except Unavailable as error:
+        said.append(str(error))
+Path("said.tmp").write_text("|".join(said))
+Path("said.tmp").rename("said")
+""")
+    with Command(tmp_path, script, ()) as run:
+        run.says("ready")
+        run.signal(signal.SIGKILL)
+        await_true((tmp_path / "said").exists, "the script has tried")
+    said = (tmp_path / "said").read_text().split("|")
+    assert len(said) == 2
+    assert all("exactum run has ended" in text for text in said)
