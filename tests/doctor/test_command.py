@@ -131,6 +131,25 @@ def test_an_area_that_hangs_is_given_up_and_what_it_found_counts() -> None:
     assert "slow" in waiting
 
 
+@pytest.mark.parametrize("ends", [True, False])
+def test_what_an_area_has_made_is_removed_or_told(
+    monkeypatch: pytest.MonkeyPatch, ends: bool
+) -> None:
+    """It did not answer in its time: it still has some to clean up, and what stays is named."""
+    monkeypatch.setattr("exactum.ops.doctor.examination.STOP_TIMEOUT_S", WAIT_S if ends else 0.1)
+    waits, made = threading.Event(), ["a folder"]
+
+    def hangs() -> Iterator[DoctorFinding]:
+        waits.wait(1.0 if ends else WAIT_S)
+        made.clear()
+        yield from ()
+
+    found = list(examine([Examined("slow", hangs, timeout_s=0.2, makes=True)]))
+    told = [finding.what for finding in found if "may be left" in finding.what]
+    assert (not made, not told) == (ends, ends)
+    waits.set()
+
+
 @pytest.mark.slow
 def test_a_killed_doctor_leaves_nothing(tmp_path: Path) -> None:
     """SIGTERM while it has folders of its own, and a host that does not answer holds nobody up."""

@@ -118,6 +118,13 @@ def test_an_output_that_keeps_less_than_an_outage(
     assert found.status == 0
 
 
+def test_an_input_that_may_be_cut(topic: TopicFactory, look: Callable[..., Diagnosis]) -> None:
+    """Records that come in the place of lost ones have their offsets: the query would skip them."""
+    source = topic("in", config={"unclean.leader.election.enable": "true"})
+    found = look("--topic", source, output=topic("out"))
+    assert found.has("warning", f"{source} (input)", "unclean.leader.election.enable is on")
+
+
 def test_replicas_that_cannot_be_in_sync(
     topic: TopicFactory, look: Callable[..., Diagnosis]
 ) -> None:

@@ -4,6 +4,8 @@ Spark.
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import json
 import shutil
 import subprocess
@@ -18,7 +20,7 @@ import pytest
 
 from exactum.checkpoint import request_file, retirement
 from exactum.checkpoint.known_sinks import KnownSinks, write_known_sinks
-from exactum.checkpoint.run_file import living
+from exactum.checkpoint.run_file import RUNS_ENDING, WAITS_ENDING, RunFile, living
 from exactum.checkpoint.savepoint import restore as restore_module
 from exactum.checkpoint.savepoint.create import create
 from exactum.checkpoint.savepoint.manifest import verify
@@ -34,12 +36,12 @@ HOLD = """
 import sys, time
 from pathlib import Path
 from exactum.checkpoint.run_file import RunFile
-run = RunFile(Path(sys.argv[1]), sys.argv[2], sys.argv[3], "0", "4.2.0")
+run = RunFile(Path(sys.argv[1]), sys.argv[2], sys.argv[3], "0", "4.2.0", ending=sys.argv[4])
 run.hold()
 print("held", flush=True)
 time.sleep(300)
 """
-Driver = Callable[[str], "subprocess.Popen[str]"]
+Driver = Callable[..., "subprocess.Popen[str]"]
 
 
 @pytest.fixture
@@ -63,8 +65,8 @@ def driver(checkpoint: Path) -> Iterator[Driver]:
     """Start a process that holds a run's file as a driver does, and knows nothing of requests."""
     started: list[subprocess.Popen[str]] = []
 
-    def start(incarnation: str) -> subprocess.Popen[str]:
-        command = [sys.executable, "-c", HOLD, str(checkpoint), incarnation, QUERY]
+    def start(incarnation: str, ending: str = RUNS_ENDING) -> subprocess.Popen[str]:
+        command = [sys.executable, "-c", HOLD, str(checkpoint), incarnation, QUERY, ending]
         started.append(subprocess.Popen(command, stdout=subprocess.PIPE, text=True))
         stdout = started[-1].stdout
         assert stdout is not None and stdout.readline() == "held\n"
@@ -289,6 +291,35 @@ def test_a_move_replaces_no_later_epochs(
     decide(moved, 3)
 
 
+@pytest.mark.parametrize("ending", [RUNS_ENDING, WAITS_ENDING])
+def test_no_checkpoint_is_replaced_under_a_query(
+    checkpoint: Path, tmp_path: Path, driver: Driver, ending: str
+) -> None:
+    """One that was started again and has nothing to read yet runs as well."""
+    create(str(checkpoint), tmp_path / "savepoint")
+    driver("1" * 16, ending)
+    for place in (checkpoint, tmp_path / "moved"):
+        with pytest.raises(CheckpointRefused, match="runs: run 1111111111111111"):
+            restore(tmp_path / "savepoint", str(place), Identity.SAME, replace=True)
+    assert (checkpoint / "commits" / "1").exists()
+
+
+def test_a_file_system_without_locks_is_told_once(
+    checkpoint: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """``hold`` is called with every micro-batch."""
+
+    def refuse(*of: object) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    run = RunFile(checkpoint, "1" * 16, QUERY, "0", "4.2.0")
+    for _ in range(3):
+        run.hold()
+    warnings = [record for record in caplog.records if record.levelname == "WARNING"]
+    assert len(warnings) == 1 and "cannot be locked" in warnings[0].message
+
+
 def test_a_move_is_not_made_anew(checkpoint: Path, tmp_path: Path) -> None:
     """A supervisor repeats the call at each start. Where the checkpoint that the query had moved to
     is gone, that would go back behind what it has written there.
@@ -405,7 +436,7 @@ import logging, resource, sys
 from pathlib import Path
 from exactum.checkpoint.run_file import RunFile
 logging.basicConfig(level=logging.WARNING, stream=sys.stdout)
-run = RunFile(Path(sys.argv[1]), sys.argv[2], sys.argv[3], "0", "4.2.0")
+run = RunFile(Path(sys.argv[1]), sys.argv[2], sys.argv[3], "0", "4.2.0", ending=sys.argv[4])
 resource.setrlimit(resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))
 run.hold()
 run.release()
@@ -416,7 +447,7 @@ def test_a_disk_that_takes_no_run_file(checkpoint: Path) -> None:
     """The run goes on unseen and says so; no half file is left. Closing such a file fails as
     writing it did.
     """
-    command = [sys.executable, "-c", FULL, str(checkpoint), "0" * 16, QUERY]
+    command = [sys.executable, "-c", FULL, str(checkpoint), "0" * 16, QUERY, RUNS_ENDING]
     done = subprocess.run(command, capture_output=True, text=True, timeout=WAIT_MAX_S, check=False)
     assert done.returncode == 0, done.stderr
     assert "will not see that this query runs" in done.stdout

@@ -75,11 +75,12 @@ class RunFile:
             int(time.time() * 1000),
         )
         self._file: IO[bytes] | None = None
+        self._warned = False
 
     def hold(self) -> None:
         """Write the file, lock it, and remove those of runs that are over. Idempotent.
 
-        Where the file system has no locks the run goes on unseen, which is logged.
+        Where the file system has no locks the run goes on unseen, which is logged once.
         """
         if self._file is not None:
             return
@@ -98,7 +99,9 @@ class RunFile:
         except OSError as error:
             self.release()
             temporary.unlink(missing_ok=True)
-            logger.warning(
+            level, self._warned = logging.DEBUG if self._warned else logging.WARNING, True
+            logger.log(
+                level,
                 "%s cannot be locked (%s): 'exactum savepoint' will not see that this query runs",
                 path,
                 error,
@@ -152,13 +155,17 @@ def living(checkpoint: Path) -> list[RecordedRun]:
 
 
 def outliving(checkpoint: Path, timeout_s: float) -> list[RecordedRun]:
-    """The runs that still live after up to ``timeout_s``: one whose query has just ended is seen
-    for seconds.
+    """The runs that still live after up to ``timeout_s``, those that wait for their first batch
+    among them: one whose query has just ended is seen for seconds.
     """
     deadline_s = time.monotonic() + timeout_s
-    while (alive := living(checkpoint)) and time.monotonic() < deadline_s:
+    while (alive := _living_or_waiting(checkpoint)) and time.monotonic() < deadline_s:
         time.sleep(POLL_S)
     return alive
+
+
+def _living_or_waiting(checkpoint: Path) -> list[RecordedRun]:
+    return [*living(checkpoint), *(run for run, alive in runs(checkpoint, WAITS_ENDING) if alive)]
 
 
 def _locked(path: Path) -> bool:

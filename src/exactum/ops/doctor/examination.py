@@ -16,14 +16,14 @@ TIMEOUT_S = 60.0
 """How long one area may take: every request in it is bounded by less."""
 POLL_S = 0.1
 STOP_TIMEOUT_S = 15.0
-"""How long the areas may take to clean up after Ctrl-C."""
+"""How long the areas may take to clean up after Ctrl-C, or once their time is over."""
 
 
 @dataclass(frozen=True)
 class Examined:
     """One area to look at. ``look`` may raise: what it found before counts.
 
-    ``makes``: it makes files or objects for the while, and Ctrl-C waits for their removal.
+    ``makes``: it makes files or objects for the while. The end waits for their removal.
     """
 
     area: str
@@ -39,7 +39,7 @@ def examine(
 
     ``tick`` is called a few times a second with the areas that are still looked at. An area that
     does not end in its time is given up (a network file system that hangs holds its caller for
-    ever); its thread is left.
+    ever); its thread is left, and what it may have made is told.
     """
     began_s = time.monotonic()
     stopping = threading.Event()
@@ -53,12 +53,22 @@ def examine(
             while not look.done.wait(POLL_S) and time.monotonic() < deadline_s:
                 tick([other.area.area for other in looks if not other.done.is_set()])
             yield from look.outcome()
-    except BaseException:  # Ctrl-C: what was made is removed first
+    finally:  # at the end, and at Ctrl-C: what was made is removed first
         stopping.set()
         end_s = time.monotonic() + STOP_TIMEOUT_S
-        for look in (look for look in looks if look.area.makes and look.started):
+        makers = [look for look in looks if look.area.makes and look.started]
+        for look in makers:
             look.done.wait(max(0.0, end_s - time.monotonic()))
-        raise
+    yield from (_left_by(look.area) for look in makers if not look.done.is_set())
+
+
+def _left_by(area: Examined) -> DoctorFinding:
+    return unknown(
+        area.area,
+        "It has not answered since, so what was made there for the while may be left.",
+        "It is an empty folder or a small file or object, and no query looks at it.",
+        "Remove what has exactum-doctor in its name.",
+    )
 
 
 class _Look:

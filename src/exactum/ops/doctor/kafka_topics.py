@@ -73,6 +73,12 @@ class TopicLook:
         else:
             yield ok(area, f"{len(topic.partitions)} partitions; READ is granted.")
         yield from self._input_retention(area, name)
+        yield from self._unclean(
+            area,
+            name,
+            "A replica that lags may become leader, and new records get the offsets of those that "
+            "it lacks. Where the query had read so far it skips them without a word.",
+        )
 
     def _input_retention(self, area: str, name: str) -> Iterator[DoctorFinding]:
         text = self._config(name, RETENTION, "")
@@ -176,13 +182,15 @@ class TopicLook:
             )
         else:
             yield ok(area, f"Replication factor {factor}, {MIN_ISR} {least}.")
+        yield from self._unclean(
+            area,
+            name,
+            "A replica that lags may become leader; what it lacks is lost, decided or not.",
+        )
+
+    def _unclean(self, area: str, name: str, why: str) -> Iterator[DoctorFinding]:
         if self._config(name, UNCLEAN, "false") == "true":
-            yield warning(
-                area,
-                f"{UNCLEAN} is on.",
-                "A replica that lags may become leader; what it lacks is lost, decided or not.",
-                f"Set {UNCLEAN}=false.",
-            )
+            yield warning(area, f"{UNCLEAN} is on.", why, f"Set {UNCLEAN}=false.")
 
     def _output_cleanup(self, area: str, name: str) -> Iterator[DoctorFinding]:
         if self.compacted(name):
