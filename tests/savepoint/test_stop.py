@@ -21,11 +21,12 @@ import pytest
 from exactum.checkpoint import request_file, retirement
 from exactum.checkpoint.known_sinks import KnownSinks, write_known_sinks
 from exactum.checkpoint.run_file import RUNS_ENDING, WAITS_ENDING, RunFile, living
+from exactum.checkpoint.savepoint import create as create_module
 from exactum.checkpoint.savepoint import restore as restore_module
 from exactum.checkpoint.savepoint.create import create
 from exactum.checkpoint.savepoint.manifest import verify
 from exactum.checkpoint.savepoint.restore import Identity, restore
-from exactum.checkpoint.savepoint.stop import stop
+from exactum.checkpoint.savepoint.stop import Stopped, stop
 from exactum.errors import CheckpointRefused, Fenced, Unavailable
 from exactum.files.decision_log import FileDecisionLog
 from exactum.protocol.model import Decision, DecisionRecord, Epoch, Incarnation
@@ -383,6 +384,43 @@ def test_a_folder_of_decisions_that_is_not_used_any_more(
     # The way out: the query has finished it.
     (checkpoint / "commits" / "2").write_text((checkpoint / "commits" / "1").read_text())
     assert create(str(checkpoint), tmp_path / "second").batch_id == 2
+
+
+@pytest.mark.parametrize("went_on", ["a plan", "a run", "nothing"])
+def test_an_original_that_may_have_decided_more_elsewhere(
+    checkpoint: Path,
+    tmp_path: Path,
+    driver: Driver,
+    went_on: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """An epoch after the savepoint's was begun: if it is decided in a log that is not seen from
+    here, the moved query would plan another one of its number. One that was planned by then, and
+    never begun, does not matter.
+    """
+    write_known_sinks(checkpoint, KnownSinks(QUERY, (), frozenset(), "postgresql://db/decisions"))
+    plan = (checkpoint / "offsets" / "1").read_text()
+    if went_on != "a plan":
+        (checkpoint / "offsets" / "2").write_text(plan)
+    monkeypatch.setattr(create_module, "stop", lambda *_: Stopped(1))  # as a driver answers
+    create(str(checkpoint), tmp_path / "savepoint", stop_query=True)
+    verify(tmp_path / "savepoint")
+    if went_on == "a plan":
+        (checkpoint / "offsets" / "2").write_text(plan)
+    if went_on == "a run":
+        process = driver("1" * 16)
+        process.kill()
+        process.wait()
+    to = (tmp_path / "savepoint", str(tmp_path / "moved"), Identity.SAME)
+    if went_on == "nothing":
+        assert restore(*to).batch_id == 1
+        return
+    with pytest.raises(CheckpointRefused, match="has begun epoch 2 since this savepoint"):
+        restore(*to)
+    assert not retirement.is_moved(checkpoint) and not (tmp_path / "moved").exists()
+    shutil.copy(checkpoint / "commits" / "1", checkpoint / "commits" / "2")
+    create(str(checkpoint), tmp_path / "newer")
+    assert restore(tmp_path / "newer", *to[1:]).batch_id == 2
 
 
 @pytest.mark.parametrize(

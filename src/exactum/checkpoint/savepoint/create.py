@@ -68,7 +68,7 @@ def create(
             refuse_doubt(folder, batch_id, stopped)
         try:
             with writing(to):
-                return _copy(folder, to, batch_id)
+                return _copy(folder, to, batch_id, _undecided(folder, batch_id, stopped))
         except Vanished as error:
             why = str(error)
             if not running and cut.last_complete(folder) == batch_id:
@@ -122,7 +122,14 @@ def refuse_doubt(folder: Path, batch_id: int, stopped: Stopped | None) -> None:
         )
 
 
-def _copy(folder: Path, to: Path, batch_id: int) -> Manifest:
+def _undecided(folder: Path, batch_id: int, stopped: Stopped | None) -> int:
+    """See ``Manifest.undecided``."""
+    planned = cut.last_planned(folder)
+    told = stopped is not None and stopped.batch_id == batch_id
+    return planned if told and planned > batch_id else -1
+
+
+def _copy(folder: Path, to: Path, batch_id: int, undecided: int) -> Manifest:
     chosen = cut.cut_at(folder, batch_id)
     make_folder(to.parent)
     partial = to.with_name(f".{to.name}.partial-{secrets.token_hex(4)}")
@@ -144,6 +151,7 @@ def _copy(folder: Path, to: Path, batch_id: int) -> Manifest:
             sources=whole.sources,
             operators=whole.operators,
             files=copied,
+            undecided=undecided,
         )
         write_durably(partial / MANIFEST, manifest.to_bytes())
         sync_folder(partial)

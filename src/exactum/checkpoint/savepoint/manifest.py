@@ -29,7 +29,9 @@ SHOWN_MAX = 5
 class Manifest:
     """A savepoint, in words. ``checkpoint`` and ``host`` are where it was made; ``decision_log`` is
     "checkpoint" where the decisions are in the savepoint, else "elsewhere"; ``spark`` is empty
-    where no run has left its version."""
+    where no run has left its version. ``undecided`` is a later batch that was planned by then and
+    for certain never decided, as the stopped query has said; -1: there was none, or nobody knew.
+    """
 
     id: str
     created_at: str
@@ -43,6 +45,7 @@ class Manifest:
     sources: tuple[str | None, ...]
     operators: tuple[Operator, ...]
     files: tuple[Copied, ...]
+    undecided: int = -1
 
     @property
     def size_bytes(self) -> int:
@@ -50,6 +53,8 @@ class Manifest:
 
     def to_bytes(self) -> bytes:
         value = {"format": FORMAT, **asdict(self)}
+        if self.undecided < 0:  # unknown to older versions
+            del value["undecided"]
         return (json.dumps({**value, "digest": _digest(value)}, indent=1) + "\n").encode()
 
 

@@ -7,11 +7,12 @@ with other rows. Only the very last epoch may be moved, and the original is reti
 from __future__ import annotations
 
 import contextlib
+from datetime import datetime
 from pathlib import Path
 
 from exactum.checkpoint import retirement
 from exactum.checkpoint.layout import REPLAYS
-from exactum.checkpoint.run_file import RecordedRun, outliving
+from exactum.checkpoint.run_file import RecordedRun, outliving, runs
 from exactum.checkpoint.savepoint import cut
 from exactum.checkpoint.savepoint.manifest import Manifest
 from exactum.errors import CheckpointRefused
@@ -44,6 +45,7 @@ def original_at_rest(manifest: Manifest, folder: Path) -> Path:
         )
     _refuse_other_place(original, manifest, folder)
     refuse_rollback(original, manifest)
+    _refuse_doubt(original, manifest)
     if retirement.is_moved(original) and not is_of(folder, manifest):
         raise CheckpointRefused(
             f"The query was moved to {folder} before, from this savepoint, and may have gone on "
@@ -123,6 +125,29 @@ def refuse_rollback(original: Path, manifest: Manifest) -> None:
             "know which, and the next replay would send them again: make a new savepoint, or start "
             "a fork (--as fork). Nothing was changed."
         )
+
+
+def _refuse_doubt(original: Path, manifest: Manifest) -> None:
+    """
+    Raises:
+        CheckpointRefused: the original has begun an epoch after the savepoint's, and its decisions
+            lie elsewhere. If it is decided the moved query would finish it, plan another one of its
+            number, and be refused for ever.
+    """
+    planned = cut.last_planned(original)
+    if planned <= manifest.batch_id or cut.has_decisions(original):
+        return
+    made_ms = datetime.fromisoformat(manifest.created_at).timestamp() * 1000
+    ran_since = any(run.started_ms >= made_ms for run, _ in runs(original))
+    if planned == manifest.undecided and not ran_since:
+        return
+    raise CheckpointRefused(
+        f"The original query has begun epoch {planned} since this savepoint of epoch "
+        f"{manifest.batch_id}, its decision log lies elsewhere, and nobody can tell from here "
+        "whether that epoch is decided. Start the query once more where it is, so that it finishes "
+        "the epoch, and stop it with a new savepoint (exactum savepoint create --stop); or start "
+        "a fork (--as fork). Nothing was changed."
+    )
 
 
 def still_living(checkpoint: Path) -> list[RecordedRun]:
