@@ -12,7 +12,12 @@ import pyarrow as pa
 import pytest
 
 from exactum import PostgresSink
-from exactum.errors import EpochAborted, HeuristicOutcome, RowsRefused, Unavailable
+from exactum.errors import (
+    EpochAborted,
+    HeuristicOutcome,
+    RowsRefused,
+    Unavailable,
+)
 from exactum.local.postgres import LocalPostgres
 from exactum.protocol.model import CommitReport
 from exactum.sql.plan import SqlScope
@@ -119,6 +124,27 @@ def test_a_task_whose_rows_refer_to_a_lost_commit(postgres: LocalPostgres) -> No
         query.run(1)
         assert database.value(f"SELECT count(*) FROM {table}") == 2
         assert database.leftovers() == NOTHING
+
+
+@pytest.mark.postgres
+def test_a_task_whose_rows_refer_to_what_is_gone(postgres: LocalPostgres) -> None:
+    """A part of the lost commit cannot be had any more: that is told, not that rows are wrong."""
+    with Database.cleaned(postgres) as database:
+        _, query = family(database, "prepared")
+        row = {"id": 100, "name": "of another task", "parent": None}
+        query.tasks = lambda batch_id: (
+            [*children(0), [pa.RecordBatch.from_pylist([row], schema=children(0)[0][0].schema)]]
+            if batch_id == 0
+            else children(batch_id)
+        )
+        driver = query.start()
+        loses_commit_of(driver, 0)
+        driver.run(0)
+        gone = database.value("SELECT min(gid) FROM pg_prepared_xacts")
+        database.run(f"ROLLBACK PREPARED '{gone}'")
+        with pytest.raises(HeuristicOutcome, match="has gone back to a moment before"):
+            driver.run(1)
+        driver.close()
 
 
 def test_rows_that_refer_to_nothing(database: SqlDatabase) -> None:

@@ -158,3 +158,13 @@ def test_without_a_change_nothing_is_written(tmp_path: Path) -> None:
     assert not (query.folder / GUARANTEES).exists()
     log = FileDecisionLog(query.folder / DECISIONS, query.query_id)
     assert [r.attempt for r in log.read(1)] == [0]
+
+
+def test_a_copy_among_the_records_is_named(tmp_path: Path) -> None:
+    """Somebody's copy of a file, as file managers make it, is no record and no traceback."""
+    record = GuaranteeRecord.of(tmp_path, "q")
+    record.begin(Guarantee.AT_LEAST_ONCE, 3)
+    (file,) = (tmp_path / "exactum" / "guarantees").iterdir()
+    file.with_name("0 (copy).json").write_text(file.read_text())
+    with pytest.raises(CheckpointRefused, match=r"'0 \(copy\).json' in .*guarantees is no file of"):
+        record.stretches()

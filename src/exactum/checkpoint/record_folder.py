@@ -43,6 +43,9 @@ class FolderFiles:
 
     folder: Path
 
+    def __str__(self) -> str:
+        return str(self.folder)
+
     def names(self) -> list[str]:
         """See the port."""
         return [p.name for p in self.folder.glob("*.json") if not p.name.startswith(".")]
@@ -69,8 +72,19 @@ class FolderFiles:
 
 
 def numbers(files: RecordFiles) -> list[int]:
-    """Of a record whose files are numbered (``7.json``), in order."""
-    return sorted(int(name.removesuffix(".json")) for name in files.names())
+    """Of a record whose files are numbered (``7.json``), in order.
+
+    Raises:
+        CheckpointRefused: there is another file, as a copy that somebody has made.
+    """
+    names = files.names()
+    for name in names:
+        if not name.removesuffix(".json").isdecimal():
+            raise CheckpointRefused(
+                f"{name!r} in {files} is no file of exactum's record there, whose files have a "
+                "number for a name. Move it away. Nothing of this batch was written."
+            )
+    return sorted(int(name.removesuffix(".json")) for name in names)
 
 
 def parsed(where: str, text: str) -> dict[str, Any]:

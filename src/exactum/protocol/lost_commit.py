@@ -130,13 +130,18 @@ class FinishedCommits:
 
     def cause(self, error: Exception) -> Exception:
         """``error`` of an attempt; or, where tasks' rows were refused by a target that had lost
-        what they refer to, that the next one will do.
+        what they refer to, that the next one will do, or why a person has to look at it first.
 
         Raises:
-            ExactumError: as ``redeliver``.
+            Unavailable: a target did not answer.
         """
-        if not isinstance(error, RowsRefused) or not self.redeliver(self._participants.list_open()):
+        if not isinstance(error, RowsRefused):
             return error
+        try:
+            if not self.redeliver(self._participants.list_open()):
+                return error
+        except (CheckpointRefused, HeuristicOutcome) as refused:
+            return refused
         return EpochAborted(
             f"Rows were refused while the target lacked a commit that it had lost ({error}). It is "
             "committed again now, and they may refer to it. The attempt is void; start the query "

@@ -37,6 +37,9 @@ class HadoopRecord:
     place: str
     below: str
 
+    def __str__(self) -> str:
+        return self.place
+
     def names(self) -> list[str]:
         """See the port."""
         found = self.files.names(self.below)

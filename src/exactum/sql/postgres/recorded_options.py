@@ -55,7 +55,8 @@ def recorded_options(session: PostgresSession, address: Address) -> dict[str, st
     """
     used = session.call(session.connection.info.get_parameters)
     given = dict(address.options)
-    is_service = "service" in used  # its user may be the query's, too
+    # Its user may be the query's, too. libpq before 18 does not say that there was one.
+    is_service = "service" in given or "PGSERVICE" in os.environ
     recorded = _server(given, used) | {
         name: value
         for name, value in used.items()

@@ -104,7 +104,8 @@ def connect(address: Address, role: Role, label: str, lock_timeout_s: float) -> 
         session.close()
         raise SettingRefused(
             f"{address.where}: the server forgets what it has committed, or loses the whole "
-            "database, when its machine crashes (fsync=off). ALTER SYSTEM SET fsync = on, and "
+            "database, when its machine crashes (fsync=off). Where that is on its command "
+            "line, as in test containers, start it without; else ALTER SYSTEM SET fsync = on, and "
             "SELECT pg_reload_conf(). Nothing was written."
         )
     return session
