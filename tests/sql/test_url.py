@@ -49,6 +49,24 @@ def test_an_at_sign_in_the_password_is_said() -> None:
         PostgresSink("postgresql://shop:p@secret@localhost/shop", table="orders")
 
 
+def test_libpqs_variables_say_where_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As containers are often told. Messages, and what is on file, said localhost."""
+    monkeypatch.setenv("PGHOST", "db-1,db-2")
+    monkeypatch.setenv("PGPORT", "6432")
+    monkeypatch.setenv("PGDATABASE", "shop")
+    assert "at='postgresql://me@db-1,db-2:6432/shop'" in repr(
+        PostgresSink("postgresql://me@", table="orders")
+    )
+    assert "at='postgresql://me@one:5/stock'" in repr(
+        PostgresSink("postgresql://me@one:5/stock", table="orders")
+    )
+
+
+def test_a_socket_says_where_it_is() -> None:
+    made = MySQLSink("mysql://me@/shop", table="orders", connect={"unix_socket": "/run/two.sock"})
+    assert "at='mysql://me@unix:/run/two.sock/shop'" in repr(made)
+
+
 @pytest.mark.parametrize(("sink", "scheme"), SINKS)
 def test_options_say_where_it_is(sink: type, scheme: str) -> None:
     """``connect=`` is stronger than the URL, in messages and names as well."""

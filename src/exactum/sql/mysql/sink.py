@@ -114,6 +114,8 @@ def address_of(url: str, connect: Mapping[str, object] | None, where: str) -> Ad
     final = dict(pairs)
     user = f"{final['user']}@" if final.get("user") else ""
     server = f"{final['host'] or DEFAULT_HOST}:{final['port']}"
+    if final.get("unix_socket"):  # PyMySQL goes there, whatever the host is
+        server = f"unix:{final['unix_socket']}"
     return Address(f"mysql://{user}{server}/{final['database']}", pairs)
 
 

@@ -8,15 +8,12 @@ import os
 import re
 from collections.abc import Mapping
 
-from exactum.sql.postgres.session import PostgresSession
+from exactum.sql.postgres.session import PLACE, PostgresSession, place_of
 from exactum.sql.url import Address, is_secret
 
-SERVER = {"host": "PGHOST", "hostaddr": "PGHOSTADDR", "port": "PGPORT"}
-"""The options that say where a server is, and the variables that do where the options do not."""
 MANNER = frozenset(
     {
         "channel_binding",
-        "dbname",
         "gssdelegation",
         "gssencmode",
         "gsslib",
@@ -57,7 +54,7 @@ def recorded_options(session: PostgresSession, address: Address) -> dict[str, st
     given = dict(address.options)
     # Its user may be the query's, too. libpq before 18 does not say that there was one.
     is_service = "service" in given or "PGSERVICE" in os.environ
-    recorded = _server(given, used) | {
+    recorded = _place(given, used) | {
         name: value
         for name, value in used.items()
         if name in MANNER or (name in LOGIN and (name in given or is_service))
@@ -67,14 +64,14 @@ def recorded_options(session: PostgresSession, address: Address) -> dict[str, st
     return {name: value for name, value in recorded.items() if value}
 
 
-def _server(given: Mapping[str, str], used: Mapping[str, str]) -> dict[str, str]:
+def _place(given: Mapping[str, str], used: Mapping[str, str]) -> dict[str, str]:
     """All hosts, and their names. psycopg tells libpq of one host at a time, and of the address
     that its name has now (``psycopg/_conninfo_attempts.py``); a failover changes both.
     """
-    asked = {n: given.get(n) or os.environ.get(variable, "") for n, variable in SERVER.items()}
+    asked, libpqs = place_of(given), {name: used[name] for name in PLACE if name in used}
     if asked["host"] or asked["hostaddr"]:
-        return asked
-    return {name: used[name] for name in SERVER if name in used}  # a service's, or libpq's own
+        return asked | {"dbname": libpqs.get("dbname", "")}
+    return libpqs  # a service's, or libpq's own
 
 
 def without_own_settings(options: str) -> str:

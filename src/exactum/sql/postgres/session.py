@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -34,6 +34,8 @@ DEFAULTS = {
     "keepalives_interval": "10",
     "keepalives_count": "3",
 }
+PLACE = {"host": "PGHOST", "hostaddr": "PGHOSTADDR", "port": "PGPORT", "dbname": "PGDATABASE"}
+"""The options that say where a database is, and the variables that do where the options do not."""
 LIBPQ_PRIMARY = 140_000
 """The first libpq that can ask for a primary."""
 NAME_MAX = 63
@@ -82,11 +84,19 @@ def address_of(url: str, further: Any, where: str) -> Address:
     refuse_plain_signs(url, read.get("host"), where)
     final = dict(options)
     user = f"{final['user']}@" if "user" in final else ""
-    host = final.get("host") or final.get("hostaddr")
-    server = f"{host or 'localhost'}:{final.get('port', '5432')}"
-    if host is None and "service" in final:  # a file of libpq's says where that is
+    asked = place_of(final)
+    host = asked["host"] or asked["hostaddr"]
+    server = f"{host or 'localhost'}:{asked['port'] or '5432'}"
+    if "service" in final and not {"host", "hostaddr"} & final.keys():  # a file of libpq's says it
         server = f"service={final['service']}"
-    return Address(f"postgresql://{user}{server}/{final.get('dbname', '')}", options)
+    return Address(f"postgresql://{user}{server}/{asked['dbname']}", options)
+
+
+def place_of(given: Mapping[str, str]) -> dict[str, str]:
+    """host, hostaddr, port and dbname, by ``given`` options or libpq's variables; empty where
+    neither says.
+    """
+    return {n: given.get(n) or os.environ.get(variable, "") for n, variable in PLACE.items()}
 
 
 def connect(address: Address, role: Role, label: str, lock_timeout_s: float) -> PostgresSession:
@@ -135,8 +145,8 @@ def _primary_of_many(address: Address) -> dict[str, str]:
     """Of several hosts the one that takes writes, wherever it is by now; libpq would take the first
     that answers.
     """
-    given = dict(address.options)
-    if "," not in str(given.get("host", "")) + str(given.get("hostaddr", "")):
+    asked = place_of(dict(address.options))
+    if "," not in asked["host"] + asked["hostaddr"]:
         return {}
     from psycopg import pq
 
