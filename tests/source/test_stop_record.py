@@ -16,6 +16,8 @@ from pyspark.sql import functions as f
 
 from exactum.checkpoint.record_folder import FolderFiles
 from exactum.errors import Fenced
+from exactum.spark.run import earlier_attempts
+from exactum.spark.source import bounded_queries
 from exactum.spark.source.source_options import Stop
 from exactum.spark.source.stop_guard import StopGuard
 from exactum.spark.source.stop_record import KeptStop, StopRecord
@@ -41,6 +43,12 @@ def dies(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any, DataFrame], None]:
 def broken(frame: DataFrame) -> DataFrame:
     """The frame with a row that cannot be computed: the attempt at its batch is void."""
     return frame.withColumn("offset", f.raise_error(f.lit("broken")).cast("long"))
+
+
+def not_by_the_watcher(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is refused is refused in a batch."""
+    watcher = bounded_queries._Watcher
+    monkeypatch.setattr(watcher, "_keep_to_stops", lambda *given: True)
 
 
 def kept(given: str, offset: int) -> KeptStop:
@@ -156,6 +164,32 @@ def test_the_same_stop_in_the_middle(
     assert len(stream.rows()) == 30
     topics.give(name, 1)  # a query that finds nothing is over before anybody looks
     assert f"{name}-0 from 10 to 40" in str(stream.run(stream.read(name)))
+
+
+@pytest.mark.in_turn
+@pytest.mark.broker
+@pytest.mark.spark
+def test_a_refused_start_has_computed_nothing(
+    stream: Any, topics: Any, topic: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a cluster the state of a batch that an earlier run has computed may come back, and a start
+    in the same application is refused. One that was refused itself has left no state.
+    """
+    monkeypatch.setattr(earlier_attempts, "is_one_process", lambda master: False)
+    not_by_the_watcher(monkeypatch)
+    name = topic("state", partitions=2)
+    topics.give(name, RECORDS)
+
+    def run(offset: int) -> str | None:
+        frame = stream.read(name, stop={name: {0: offset, 1: 8}})
+        error: str | None = stream.run(frame.dropDuplicates(["topic", "partition", "offset"]))
+        return error
+
+    assert run(5) is None
+    topics.give(name, 1)
+    assert "CheckpointRefused" in str(run(9))
+    assert run(5) is None
+    assert len(stream.rows()) == 13
 
 
 @pytest.mark.broker

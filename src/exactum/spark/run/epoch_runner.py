@@ -123,9 +123,10 @@ class EpochRunner:
         prepared: list[PreparedTransaction] = []
 
         def write(order: WriteOrder) -> Sequence[PreparedTransaction]:
-            self._standing_epochs.begin(batch_id, first=not self._has_written)
             for listener in self._listeners:
                 listener.writing(batch, order)
+            # Last: this one remembers that the batch was computed.
+            self._standing_epochs.begin(batch_id, first=not self._has_written)
             with epoch_input.named(offsets):
                 written = self._jobs.run(frame, order, lambda whole: self._tasks(whole, sizes))
                 self._standing_epochs.wrote(written.fingerprint)
