@@ -14,8 +14,10 @@ import pytest
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
+import exactum
 from exactum.checkpoint.record_folder import FolderFiles
 from exactum.errors import Fenced
+from exactum.spark.epoch_listener import Batch
 from exactum.spark.run import earlier_attempts
 from exactum.spark.source import bounded_queries
 from exactum.spark.source.source_options import Stop
@@ -164,6 +166,39 @@ def test_the_same_stop_in_the_middle(
     assert len(stream.rows()) == 30
     topics.give(name, 1)  # a query that finds nothing is over before anybody looks
     assert f"{name}-0 from 10 to 40" in str(stream.run(stream.read(name)))
+
+
+@pytest.mark.broker
+@pytest.mark.spark
+def test_a_refused_start_under_at_most_once_loses_nothing(
+    stream: Any, topics: Any, topic: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A batch that is on record as begun is never written again, so a start that may not go on is
+    refused before it is: with the stop that the refusal names all is written.
+    """
+    not_by_the_watcher(monkeypatch)
+    stream.guarantee = exactum.at_most_once
+    name = topic("begun", partitions=2)
+    topics.give(name, 20, partitions=1)
+    stop = {name: {0: 10, 1: 20}}
+    assert stream.run(stream.read(name, stop=stop)) is None
+    topics.give(name, 20)
+    begin = StopGuard.begin
+
+    def dies_behind_one(guard: StopGuard, batch: Batch) -> None:
+        if not batch.first:
+            raise RuntimeError("died behind the first batch")
+        begin(guard, batch)
+
+    with monkeypatch.context() as dying:
+        dying.setattr(StopGuard, "begin", dies_behind_one)
+        error = stream.run(stream.read(name, stop=stop, maxOffsetsPerTrigger=4))
+    assert "died behind" in str(error)
+    assert len(stream.rows()) == 12, "partition 0 is at 22, partition 1 at 2"
+    for _ in range(2):
+        assert f"give stop={{'{name}': {{0: 10, 1: 20}}}}" in str(stream.run(stream.read(name)))
+    assert stream.run(stream.read(name, stop=stop)) is None
+    assert len(stream.rows()) == 30
 
 
 @pytest.mark.in_turn

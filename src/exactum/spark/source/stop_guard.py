@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from exactum.checkpoint.partition_offsets import Offsets, as_argument, from_json, name_of
 from exactum.errors import CheckpointRefused
 from exactum.protocol.epoch_protocol import Completed
-from exactum.protocol.sink import WriteOrder
+from exactum.protocol.sink import Guarantee, WriteOrder
 from exactum.spark.epoch_listener import Batch, EpochListener
 from exactum.spark.run_context import RunContext
 from exactum.spark.source.initial_offsets import initial_offsets
@@ -32,6 +32,7 @@ class StopGuard(EpochListener):
     ) -> None:
         self._running = context.query
         self._read = context.read
+        self._guarantee = context.run.guarantee
         self._sources = tuple(sources)
         self._numbers: list[int] = []
         self._is_on_record = False
@@ -39,10 +40,16 @@ class StopGuard(EpochListener):
     def begin(self, batch: Batch) -> None:
         """
         Raises:
-            CheckpointRefused: a record is in a folder that cannot be read.
+            CheckpointRefused: a record is in a folder that cannot be read; or, under at most once,
+                rows between the stop on record and the checkpoint would be lost.
         """
-        if batch.first:
-            self._numbers = [record.next_number() for _, record in self._sources]
+        if not batch.first:
+            return
+        self._numbers = [record.next_number() for _, record in self._sources]
+        if self._guarantee is Guarantee.AT_MOST_ONCE:
+            # When it comes to ``writing``, the batch is on record as begun: if it were refused
+            # there, no later start would write it.
+            self._refuse_lost(batch)
 
     def writing(self, batch: Batch, order: WriteOrder) -> None:
         """Put the stop of this run on record, with the first batch that it cuts.
@@ -54,13 +61,10 @@ class StopGuard(EpochListener):
         """
         if self._is_on_record:
             return
-        was = [record.stop(batch.batch_id - 1) for _, record in self._sources]
-        begins = [self._begins(source, batch) for source, _ in self._sources]
-        for (source, _), its, at in zip(self._sources, was, begins, strict=True):
-            refuse_lost(str(self._running), source, its, at)
+        before = self._refuse_lost(batch)
         for n, (source, record) in enumerate(self._sources):
             stop = SourceOptions.of(source.options).stop
-            kept = None if stop is None else kept_from(stop, was[n], begins[n])
+            kept = None if stop is None else kept_from(stop, *before[n])
             record.add(self._numbers[n], kept, batch_id=batch.batch_id, attempt=order.attempt)
         self._is_on_record = True
 
@@ -75,6 +79,16 @@ class StopGuard(EpochListener):
         for source, record in self._sources:
             ends = from_json(batch.offsets.end[source.index])
             refuse_lost(str(self._running), source, record.stop(batch.batch_id), ends)
+
+    def _refuse_lost(self, batch: Batch) -> list[tuple[KeptStop | None, Offsets]]:
+        """The stop on record before the batch, and where the batch begins, of each source."""
+        found = [
+            (record.stop(batch.batch_id - 1), self._begins(source, batch))
+            for source, record in self._sources
+        ]
+        for (source, _), (was, begins) in zip(self._sources, found, strict=True):
+            refuse_lost(str(self._running), source, was, begins)
+        return found
 
     def _begins(self, source: RunningSource, batch: Batch) -> Offsets:
         if source.index < len(batch.offsets.start):
