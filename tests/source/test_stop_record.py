@@ -8,6 +8,7 @@ import json
 import secrets
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,12 +16,16 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
 import exactum
+from exactum.checkpoint.offset_log import folder_reader
 from exactum.checkpoint.record_folder import FolderFiles
-from exactum.errors import Fenced
+from exactum.errors import EpochAborted, Fenced
+from exactum.protocol.model import SourceOffsets, new_incarnation
+from exactum.protocol.sink import Guarantee, QueryRun, WriteOrder
 from exactum.spark.epoch_listener import Batch
 from exactum.spark.run import earlier_attempts
 from exactum.spark.source import bounded_queries
-from exactum.spark.source.source_options import Stop
+from exactum.spark.source.query_sources import RunningSource
+from exactum.spark.source.source_options import SourceOptions, Stop
 from exactum.spark.source.stop_guard import StopGuard
 from exactum.spark.source.stop_record import KeptStop, StopRecord
 
@@ -323,6 +328,41 @@ def test_a_run_that_wakes_up_late(tmp_path: Path) -> None:
     record.add(new, ours, batch_id=3, attempt=3)
     assert record.stop(3) == ours
     assert record.stop(2) is None
+
+
+def test_a_run_that_wakes_up_late_where_nothing_fences(tmp_path: Path) -> None:
+    """Under at_least_once: its stop would say that rows were left out which a later run has written;
+    or that of the later run would be forgotten.
+    """
+    record = StopRecord(FolderFiles(tmp_path / "stops"))
+
+    def guard(stop: Stop | None) -> StopGuard:
+        options = SourceOptions(stop=stop).options()
+        run = QueryRun("q", new_incarnation(), Guarantee.AT_LEAST_ONCE)
+        context: Any = SimpleNamespace(query="query q", run=run, read=folder_reader(tmp_path))
+        return StopGuard(context, [(RunningSource(0, 0, "kafkatable", options, None), record)])
+
+    def begun(given: StopGuard, batch_id: int) -> Callable[[], None]:
+        ends = json.dumps({"orders": {"0": 20}})
+        batch = Batch(batch_id, SourceOffsets((ends,), (ends,)), first=True)
+        order = WriteOrder(
+            QueryRun("q", new_incarnation(), Guarantee.AT_LEAST_ONCE), batch_id, 0, 1
+        )
+        given.begin(batch)
+        return lambda: given.writing(batch, order)
+
+    late, later = begun(guard(kept("latest", 30).stop), 7), begun(guard(None), 7)
+    later()
+    (tmp_path / "commits").mkdir()
+    (tmp_path / "commits" / "7").touch()
+    with pytest.raises(Fenced, match="beyond batch 7"):
+        late()
+    assert record.stop(9) is None
+    late, later = begun(guard(None), 8), begun(guard(kept("latest", 30).stop), 8)
+    later()
+    with pytest.raises(EpochAborted, match="with a stop of its own"):
+        late()
+    assert record.stop(9) == kept("latest", 30)
 
 
 def test_a_run_that_wakes_up_behind_one_without_a_stop(tmp_path: Path) -> None:

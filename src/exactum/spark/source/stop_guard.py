@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from exactum.checkpoint.partition_offsets import Offsets, as_argument, from_json, name_of
-from exactum.errors import CheckpointRefused
+from exactum.errors import CheckpointRefused, EpochAborted, Fenced
 from exactum.protocol.epoch_protocol import Completed
 from exactum.protocol.sink import Guarantee, WriteOrder
 from exactum.spark.epoch_listener import Batch, EpochListener
@@ -57,10 +57,15 @@ class StopGuard(EpochListener):
         Raises:
             CheckpointRefused: rows between the stop on record and the checkpoint would be lost; or
                 as ``StopRecord.add``.
-            Fenced, Unavailable: see ``StopRecord.add``.
+            EpochAborted: another run has put its stop on record meanwhile, and nobody can tell
+                which is the newer one.
+            Fenced: see ``StopRecord.add``; or another run has brought the batch to its end.
+            Unavailable: see ``StopRecord.add``.
         """
         if self._is_on_record:
             return
+        if self._guarantee is not Guarantee.EXACTLY_ONCE:
+            self._refuse_overtaken(batch)
         before = self._refuse_lost(batch)
         for n, (source, record) in enumerate(self._sources):
             stop = SourceOptions.of(source.options).stop
@@ -79,6 +84,22 @@ class StopGuard(EpochListener):
         for source, record in self._sources:
             ends = from_json(batch.offsets.end[source.index])
             refuse_lost(str(self._running), source, record.stop(batch.batch_id), ends)
+
+    def _refuse_overtaken(self, batch: Batch) -> None:
+        """Where nothing fences a run that wakes up late, and attempts have no order, its stop must
+        not come behind that of a later run.
+        """
+        if self._read(f"commits/{batch.batch_id}") is not None:
+            raise Fenced(
+                f"{self._running}: another run of this query has taken over, and is beyond batch "
+                f"{batch.batch_id}. This run stops; nothing of the batch was written."
+            )
+        if self._numbers != [record.next_number() for _, record in self._sources]:
+            raise EpochAborted(
+                f"{self._running}: another run of this query has begun batch {batch.batch_id} "
+                "meanwhile, with a stop of its own. Let one of them run. Nothing of the batch was "
+                "written."
+            )
 
     def _refuse_lost(self, batch: Batch) -> list[tuple[KeptStop | None, Offsets]]:
         """The stop on record before the batch, and where the batch begins, of each source."""
