@@ -28,6 +28,7 @@ from exactum.spark.source.query_sources import RunningSource
 from exactum.spark.source.source_options import SourceOptions, Stop
 from exactum.spark.source.stop_guard import StopGuard
 from exactum.spark.source.stop_record import KeptStop, StopRecord
+from tests.kit.waiting import await_true
 
 RECORDS = 10
 
@@ -246,8 +247,31 @@ def test_batches_that_exactum_does_not_write(
     topics.give(name, 5)
     writer = frame.writeStream.format("noop").option("checkpointLocation", str(stream.checkpoint))
     assert stream.end(writer.start()) is None
-    assert f"read past its stop ({name}-0, {name}-1)" in caplog.text
+    told = f"read past its stop ({name}-0, {name}-1)"
+    await_true(lambda: told in caplog.text, "what was left out is told")
     assert f"start={{'{name}': {{0: 10, 1: 10}}}}" in caplog.text
+
+
+@pytest.mark.broker
+@pytest.mark.spark
+def test_what_stands_is_not_said_to_be_left_out(
+    stream: Any, topics: Any, topic: Callable[..., str], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Who followed that would write it twice: a query that is given a stop where it is beyond it
+    already, and one that goes elsewhere from there on.
+    """
+    name = topic("stands", partitions=2)
+    topics.give(name, RECORDS)
+    assert stream.run(stream.read(name)) is None
+    behind = stream.read(name, stop={name: {0: 5, 1: 10}})
+    assert stream.run(behind, processingTime="0 seconds") is None
+    topics.give(name, 3)
+    frame = stream.read(name, stop={name: {0: 5, 1: 12}})
+    writer = frame.writeStream.format("noop").option("checkpointLocation", str(stream.checkpoint))
+    assert stream.end(writer.start()) is None
+    await_true(lambda: "left out" in caplog.text, "what was left out is told")
+    assert caplog.text.count("left out") == 1
+    assert f"start={{'{name}': {{0: 10, 1: 12}}}}" in caplog.text
 
 
 @pytest.mark.broker
