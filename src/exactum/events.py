@@ -270,8 +270,9 @@ class UpstreamMoved(Event):
 
 @dataclass(frozen=True)
 class TopicForgotten(Event):
-    """A topic that matched the source's pattern and was read does not exist any more; the user has
-    said that losses are accepted (``failOnDataLoss=False``), so the query goes on without it.
+    """A topic that matched the source's pattern and was read does not exist any more, or is hidden
+    from this user, who has said that losses are accepted (``failOnDataLoss=False``): the query goes
+    on without it.
     """
 
     topic: str

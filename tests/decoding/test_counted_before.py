@@ -4,7 +4,9 @@ count again, or that it counts twice: each of them is told of once all the same.
 
 from __future__ import annotations
 
+import functools
 import json
+import operator
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -135,12 +137,47 @@ def test_a_frame_that_reads_the_batch_twice_wedges(
     assert sorted(one.value() for one in read(kafka, dead)) == [b"x", b"y"]
 
 
-A, B = Bad(1, 10), Bad(1, 7)
-"""Two records: one, and the sum of its places."""
+def test_a_function_that_finds_another_record_bad(
+    job: Job, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
+) -> None:
+    """As many the second time, and not the same: the one of the first time is in no sink, and would
+    not be among the dead letters.
+    """
+    source, out, dead = topic("in", partitions=1), topic("out"), topic("dead")
+    produce(kafka, source, b"x", b"y", b"the end")
+    once = tmp_path / "once"
+
+    def flips(value: bytes) -> str:
+        if value == b"the end":
+            once.touch()
+        if value == (b"y" if once.exists() else b"x"):
+            raise ValueError("not today")
+        return value.decode()
+
+    frame = exactum.decode(
+        kafka_frame(job, kafka, source), flips, returns="string", on_error="dead_letter"
+    )
+    exact = job.exactly_once(
+        KafkaSink(out, bootstrap_servers=kafka.bootstrap_servers),
+        dead_letters=KafkaSink(dead, bootstrap_servers=kafka.bootstrap_servers),
+    )
+    error = str(job.run(chosen(frame), exact))
+    assert "EpochAborted" in error
+    assert "and not the same ones, so some would be lost" in error
+    assert read(kafka, out) == read(kafka, dead) == []
+    assert job.run(chosen(frame), exact) is None
+    assert sorted(one.value() for one in read(kafka, out)) == [b"the end", b"x"]
+    assert [one.value() for one in read(kafka, dead)] == [b"y"]
+
+
+A, B, C, D = Bad(1, 10, 1), Bad(1, 7, 2), Bad(1, 5, 4), Bad(1, 3, 8)
+"""Records: one each, its place, and its mark."""
 
 
 def several(times: int, *records: Bad) -> Bad:
-    return Bad(times * len(records), times * sum(record.places for record in records))
+    marks = functools.reduce(operator.or_, (record.marks for record in records))
+    places = sum(record.places for record in records)
+    return Bad(times * len(records), times * places, marks)
 
 
 @pytest.mark.parametrize(
@@ -159,6 +196,10 @@ def several(times: int, *records: Bad) -> Bad:
         pytest.param(several(1, A, B), several(1, A, B), A, False, id="ahead, and fewer"),
         pytest.param(several(1, A, B), several(1, A, B), Bad(), False, id="ahead, and none"),
         pytest.param(several(3, A), several(3, A), A, True, id="ahead, one three times"),
+        pytest.param(Bad(), A, B, False, id="another one"),
+        pytest.param(Bad(), Bad(1, 10), Bad(1, 7), False, id="another one with the same mark"),
+        pytest.param(Bad(), A, several(1, B, C), False, id="more, and others"),
+        pytest.param(several(1, A, B), several(1, A, B), several(1, C, D), False, id="ahead, two"),
     ],
 )
 def test_how_many_may_be_found(before: Bad, after: Bad, found: Bad, allowed: bool) -> None:

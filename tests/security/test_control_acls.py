@@ -10,20 +10,13 @@ from contextlib import closing, contextmanager
 
 import pytest
 from confluent_kafka import Producer
-from confluent_kafka.admin import (
-    AclBindingFilter,
-    AclOperation,
-    AclPermissionType,
-    ResourcePatternType,
-    ResourceType,
-)
 
 from exactum.errors import SettingRefused, Unavailable
 from exactum.java.program import SMALL_OPTIONS
 from exactum.kafka.topics import topic_reader
 from exactum.kafka.topics.topic_reader import TopicReader
 from exactum.local import LocalKafka
-from tests.kit.security.rights import documented
+from tests.kit.security.rights import documented, revoke
 from tests.kit.waiting import WAIT_MAX_S
 
 pytestmark = pytest.mark.broker
@@ -137,13 +130,3 @@ def test_a_broker_that_is_away_is_unavailable(
     ) as reader:
         with pytest.raises(Unavailable, match="did not answer"):
             reader.end_offsets()
-
-
-def revoke(cluster: LocalKafka, user: str, topic: str) -> None:
-    whose = AclBindingFilter(
-        *(ResourceType.TOPIC, topic, ResourcePatternType.LITERAL, f"User:{user}", None),
-        *(AclOperation.ANY, AclPermissionType.ANY),
-    )
-    admin = cluster.admin()  # what it is asked is dropped with it
-    for future in admin.delete_acls([whose]).values():
-        assert len(future.result(WAIT_S)) >= 1

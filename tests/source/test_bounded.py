@@ -4,13 +4,18 @@ them.
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from exactum.errors import Unavailable
+from exactum.local import LocalKafka
 from exactum.spark.source import start_position
 from tests.kit.source.source_stream import EPOCH_MS
 from tests.kit.waiting import WAIT_MAX_S, await_true
@@ -125,6 +130,61 @@ def test_stop_at_latest_behind_an_open_transaction(
     rows = [(name, 0, o) for o in range(11)] + [(name, 1, o) for o in range(10)]
     assert stream.rows() == rows
     assert dirty.rows() == rows
+
+
+def test_a_trigger_that_ends_before_the_stop(
+    stream: Any, topics: Any, topic: Callable[..., str], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Spark ends the query where readers came to when it began. A backfill that is not complete says
+    so, and the same stop reads on.
+    """
+    name = topic("short", partitions=2)
+    stop = {name: {0: 11, 1: 10}}
+    topics.give(name, 5)
+    with topics.open_transaction(name) as transaction:
+        topics.give(name, 5)  # committed; in partition 0 the offsets 6 to 10
+        assert stream.run(stream.read(name, stop=stop)) is None
+        assert len(stream.rows()) == 15
+        await_true(lambda: "has ended before its stop" in caplog.text, "it is told")
+        assert f"source 0 is with {name}-0 at 5, before 11." in caplog.text
+        assert f"start it again with stop={stop}" in caplog.text
+        transaction.commit_transaction(WAIT_MAX_S)
+    assert stream.run(stream.read(name, stop=stop)) is None
+    assert len(stream.rows()) == 21
+    assert caplog.text.count("has ended before its stop") == 1
+
+
+ENDS = """
+import sys
+import exactum
+spark = exactum.local_session("ends", master="local[2]")
+frame = exactum.read_kafka(spark, sys.argv[1], bootstrap_servers=sys.argv[2], stop={sys.argv[1]: {0: 9}})
+writer = frame.writeStream.foreachBatch(exactum.at_least_once(exactum.FileSink(sys.argv[3], format="json")))
+query = writer.option("checkpointLocation", sys.argv[4]).trigger(availableNow=True).start()
+query.awaitTermination()
+if sys.argv[5] == "stops":
+    spark.stop()
+"""
+
+
+@pytest.mark.in_turn
+@pytest.mark.parametrize("way", ["stops", "leaves"])
+def test_a_script_that_ends_with_its_query(
+    kafka: LocalKafka, topics: Any, topic: Callable[..., str], tmp_path: Path, way: str
+) -> None:
+    """There is a moment to say that the stop was not reached, with or without Spark."""
+    name = topic("ends", partitions=1)
+    topics.give(name, 5, partitions=1)
+    places = (str(tmp_path / "out"), str(tmp_path / "checkpoint"))
+    done = subprocess.run(
+        [sys.executable, "-c", ENDS, name, kafka.bootstrap_servers, *places, way],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        capture_output=True,
+        text=True,
+        timeout=WAIT_MAX_S,
+        check=True,
+    )
+    assert f"source 0 is with {name}-0 at 5, before 9." in done.stderr
 
 
 def test_start_at_latest_behind_an_open_transaction(

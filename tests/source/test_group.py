@@ -18,6 +18,7 @@ import exactum
 from exactum.java import jars
 from exactum.java.program import SMALL_OPTIONS, java_program
 from exactum.local import LocalKafka, broker
+from exactum.spark.source import group_offsets
 from exactum.spark.source.group_offsets import PAUSE_S
 from tests.kit.source.source_stream import Topics
 from tests.kit.waiting import WAIT_MAX_S, await_true
@@ -150,11 +151,15 @@ def test_group_in_use(
     kafka: LocalKafka,
     topics: Any,
     topic: Callable[..., str],
+    monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """A consumer of the same group keeps its offsets: a warning, once, and the query goes on."""
-    name, group = topic("busy", partitions=1), "busy"
-    topics.give(name, 5, partitions=1)
+    """A consumer of the same group keeps its offsets: a warning, once, and the query goes on, and
+    commits to another group as often as ever.
+    """
+    name, other, group = topic("busy", partitions=1), topic("free", partitions=1), "busy"
+    for its in (name, other):
+        topics.give(its, 5, partitions=1)
     consumer = Consumer(
         {
             "bootstrap.servers": kafka.bootstrap_servers,
@@ -167,13 +172,16 @@ def test_group_in_use(
         lambda: consumer.poll(0.1) is not None or bool(consumer.assignment()),
         "the consumer is in the group",
     )
+    monkeypatch.setattr(group_offsets, "PAUSE_S", 0.05)
+    one, two = (
+        stream.read(its, group_id=group_id, start="earliest", maxOffsetsPerTrigger=1)
+        for its, group_id in ((name, group), (other, "free"))
+    )
     with caplog.at_level(logging.WARNING, "exactum"):
-        assert (
-            stream.run(stream.read(name, group_id=group, start="earliest", maxOffsetsPerTrigger=1))
-            is None
-        )
-    assert stream.rows() == [(name, 0, o) for o in range(5)]
+        assert stream.run(one.union(two)) is None
+    assert stream.rows() == sorted((its, 0, o) for its in (name, other) for o in range(5))
     assert topics.committed(group, name) == {}
+    await_true(lambda: topics.committed("free", other) == {0: 5}, "the other one is committed")
     trouble = "could not be committed to the group 'busy'"
     await_true(lambda: any(trouble in r.getMessage() for r in caplog.records), "the warning")
     # from here on the run, which closes in the background, may commit its last offsets

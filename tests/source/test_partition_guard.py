@@ -1,4 +1,6 @@
-"""What the guard of partitions concludes from the offsets of a batch alone, without a cluster."""
+"""What is concluded from the offsets of batches about topics and partitions that were away, without
+a cluster.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +11,17 @@ from typing import Any
 import pytest
 
 from exactum.errors import CheckpointRefused
+from exactum.kafka.requests.topic_requests import TopicSeen
 from exactum.protocol.model import SourceOffsets
 from exactum.spark.epoch_listener import Batch
 from exactum.spark.source.partition_guard import PartitionGuard
 from exactum.spark.source.query_sources import RunningSource
 from exactum.spark.source.record import SourceRecord
+from exactum.spark.source.watched_source import Look, WatchedSource
+
+OPTIONS = {"subscribePattern": "t.*", "failOnDataLoss": "false"}
+SOURCE = RunningSource(0, 0, "kafkatable", OPTIONS, "sources/0")
+QUERY: Any = "query q"
 
 
 def batch(batch_id: int, begins: dict[str, Any], ends: dict[str, Any]) -> Batch:
@@ -21,15 +29,104 @@ def batch(batch_id: int, begins: dict[str, Any], ends: dict[str, Any]) -> Batch:
     return Batch(batch_id, offsets, first=batch_id == 0)
 
 
+FIRST = batch(0, {"t1": {"0": 1}, "t2": {"0": 4}}, {"t1": {"0": 3}, "t2": {"0": 7}})
+WITHOUT = batch(1, {"t1": {"0": 3}, "t2": {"0": 7}}, {"t1": {"0": 5}})
+AND_ON = batch(2, {"t1": {"0": 5}}, {"t1": {"0": 6}})
+BACK = batch(3, {"t1": {"0": 6}}, {"t1": {"0": 8}, "t2": {"0": 9}})
+
+
+class Query:
+    """Both that look after one source, each batch by a run of its own. ``seen`` is what the cluster
+    says of t2 to this user.
+    """
+
+    def __init__(self, folder: Path, seen: TopicSeen | None) -> None:
+        self.record = SourceRecord(folder / "0")
+        self.seen = seen
+        self.gone: list[str] = []
+
+    def describe(self, names: list[str]) -> dict[str, TopicSeen]:
+        there = {"t1": TopicSeen("one", 1), "t2": self.seen}
+        return {name: its for name in names if (its := there[name]) is not None}
+
+    def topic_names(self) -> list[str]:
+        return ["t1", "t2"]
+
+    def run(self, planned: Batch) -> None:
+        requests: Any = self
+        watched = WatchedSource(QUERY, SOURCE, requests, self.record)
+        topics = watched.topics()
+        assert watched.changed(topics) is None
+        self.gone += watched.newly_gone(topics)
+        (start,), (end,) = planned.offsets.start, planned.offsets.end
+        watched.take_up(start, end)
+        watched.check(Look(topics, {}, {}, {}), start, end)
+        PartitionGuard(QUERY, [(SOURCE, self.record)]).begin(
+            Batch(planned.batch_id, planned.offsets, first=True)
+        )
+
+
 def test_a_topic_that_is_away_for_one_batch(tmp_path: Path) -> None:
     """A broker leaves a topic of a pattern out of its list once: Spark forgets how far it was, and
     would read it from its first record in the next batch. Nobody asked the cluster in between.
     """
-    options = {"subscribePattern": "t.*", "failOnDataLoss": "false"}
-    source = RunningSource(0, 0, "kafkatable", options, "sources/0")
-    query: Any = "query q"
-    guard = PartitionGuard(query, [(source, SourceRecord(tmp_path / "0"))])
-    guard.begin(batch(0, {"t1": {"0": 1}, "t2": {"0": 4}}, {"t1": {"0": 3}, "t2": {"0": 7}}))
-    guard.begin(batch(1, {"t1": {"0": 3}, "t2": {"0": 7}}, {"t1": {"0": 5}}))
+    guard = PartitionGuard(QUERY, [(SOURCE, SourceRecord(tmp_path / "0"))])
+    guard.begin(FIRST)
+    guard.begin(WITHOUT)
     with pytest.raises(CheckpointRefused, match="it has read t2-0 up to 7, then went on without"):
         guard.begin(batch(2, {"t1": {"0": 5}}, {"t1": {"0": 6}, "t2": {"0": 9}}))
+
+
+@pytest.mark.parametrize(
+    ("was", "now"), [("two", "two"), (None, "two"), ("two", None), ("two", "away")]
+)
+def test_a_topic_that_was_hidden_is_not_a_new_one(
+    tmp_path: Path, was: str | None, now: str | None
+) -> None:
+    """Its user lost DESCRIBE for a night, and has it again. Kafka hides such a topic as if it were
+    deleted.
+    """
+    query = Query(tmp_path, TopicSeen(was, 1))
+    query.run(FIRST)
+    query.seen = None
+    query.run(WITHOUT)
+    query.run(AND_ON)
+    assert query.gone == ["t2", "t2"]
+    query.run(batch(3, {"t1": {"0": 6}}, {"t1": {"0": 6}}))
+    assert query.gone == ["t2", "t2"], "told until the query is beyond it"
+    query.seen = None if now == "away" else TopicSeen(now, 1)
+    for _ in range(2):
+        with pytest.raises(CheckpointRefused, match=r"it has read t2-0 up to 7, .*\{'t2': \{0: 7"):
+            query.run(BACK)
+
+
+def test_a_topic_of_the_name_of_a_deleted_one(tmp_path: Path) -> None:
+    """Another id: it is read from its first record, and is the known one from there on."""
+    query = Query(tmp_path, TopicSeen("two", 1))
+    query.run(FIRST)
+    query.seen = None
+    query.run(WITHOUT)
+    query.run(AND_ON)
+    query.seen = TopicSeen("another", 1)
+    query.run(BACK)
+    assert query.record.topics()["t2"] == TopicSeen("another", 1)
+    assert (query.record.left_out_topics(), query.record.left_out_partitions()) == (set(), {})
+    query.seen = None
+    query.run(batch(4, {"t1": {"0": 8}, "t2": {"0": 9}}, {"t1": {"0": 9}}))
+    query.seen = TopicSeen("another", 1)
+    with pytest.raises(CheckpointRefused, match="it has read t2-0 up to 9, then went on without"):
+        query.run(batch(5, {"t1": {"0": 9}}, {"t1": {"0": 9}, "t2": {"0": 9}}))
+
+
+def test_a_batch_without_a_topic_that_was_never_written(tmp_path: Path) -> None:
+    """Its planned batch was removed, and the next one goes on with the topic: it is watched as
+    before.
+    """
+    query = Query(tmp_path, TopicSeen("two", 1))
+    query.run(FIRST)
+    query.run(WITHOUT)
+    assert query.record.left_out_topics() == {"t2"}
+    query.run(batch(1, {"t1": {"0": 3}, "t2": {"0": 7}}, {"t1": {"0": 5}, "t2": {"0": 8}}))
+    assert (query.record.left_out_topics(), query.record.left_out_partitions()) == (set(), {})
+    again = WatchedSource(QUERY, SOURCE, query, query.record)  # type: ignore[arg-type]
+    assert "made anew" in str(again.changed({"t2": TopicSeen("another", 1)}))

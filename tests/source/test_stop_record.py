@@ -8,17 +8,27 @@ import json
 import secrets
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
+import exactum
+from exactum.checkpoint.offset_log import folder_reader
 from exactum.checkpoint.record_folder import FolderFiles
-from exactum.errors import Fenced
-from exactum.spark.source.source_options import Stop
+from exactum.errors import EpochAborted, Fenced
+from exactum.protocol.model import SourceOffsets, new_incarnation
+from exactum.protocol.sink import Guarantee, QueryRun, WriteOrder
+from exactum.spark.epoch_listener import Batch
+from exactum.spark.run import earlier_attempts
+from exactum.spark.source import bounded_queries
+from exactum.spark.source.query_sources import RunningSource
+from exactum.spark.source.source_options import SourceOptions, Stop
 from exactum.spark.source.stop_guard import StopGuard
 from exactum.spark.source.stop_record import KeptStop, StopRecord
+from tests.kit.waiting import await_true
 
 RECORDS = 10
 
@@ -41,6 +51,12 @@ def dies(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any, DataFrame], None]:
 def broken(frame: DataFrame) -> DataFrame:
     """The frame with a row that cannot be computed: the attempt at its batch is void."""
     return frame.withColumn("offset", f.raise_error(f.lit("broken")).cast("long"))
+
+
+def not_by_the_watcher(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is refused is refused in a batch."""
+    watcher = bounded_queries._Watcher
+    monkeypatch.setattr(watcher, "_keep_to_stops", lambda *given: True)
 
 
 def kept(given: str, offset: int) -> KeptStop:
@@ -160,6 +176,65 @@ def test_the_same_stop_in_the_middle(
 
 @pytest.mark.broker
 @pytest.mark.spark
+def test_a_refused_start_under_at_most_once_loses_nothing(
+    stream: Any, topics: Any, topic: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A batch that is on record as begun is never written again, so a start that may not go on is
+    refused before it is: with the stop that the refusal names all is written.
+    """
+    not_by_the_watcher(monkeypatch)
+    stream.guarantee = exactum.at_most_once
+    name = topic("begun", partitions=2)
+    topics.give(name, 20, partitions=1)
+    stop = {name: {0: 10, 1: 20}}
+    assert stream.run(stream.read(name, stop=stop)) is None
+    topics.give(name, 20)
+    begin = StopGuard.begin
+
+    def dies_behind_one(guard: StopGuard, batch: Batch) -> None:
+        if not batch.first:
+            raise RuntimeError("died behind the first batch")
+        begin(guard, batch)
+
+    with monkeypatch.context() as dying:
+        dying.setattr(StopGuard, "begin", dies_behind_one)
+        error = stream.run(stream.read(name, stop=stop, maxOffsetsPerTrigger=4))
+    assert "died behind" in str(error)
+    assert len(stream.rows()) == 12, "partition 0 is at 22, partition 1 at 2"
+    for _ in range(2):
+        assert f"give stop={{'{name}': {{0: 10, 1: 20}}}}" in str(stream.run(stream.read(name)))
+    assert stream.run(stream.read(name, stop=stop)) is None
+    assert len(stream.rows()) == 30
+
+
+@pytest.mark.in_turn
+@pytest.mark.broker
+@pytest.mark.spark
+def test_a_refused_start_has_computed_nothing(
+    stream: Any, topics: Any, topic: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a cluster the state of a batch that an earlier run has computed may come back, and a start
+    in the same application is refused. One that was refused itself has left no state.
+    """
+    monkeypatch.setattr(earlier_attempts, "is_one_process", lambda master: False)
+    not_by_the_watcher(monkeypatch)
+    name = topic("state", partitions=2)
+    topics.give(name, RECORDS)
+
+    def run(offset: int) -> str | None:
+        frame = stream.read(name, stop={name: {0: offset, 1: 8}})
+        error: str | None = stream.run(frame.dropDuplicates(["topic", "partition", "offset"]))
+        return error
+
+    assert run(5) is None
+    topics.give(name, 1)
+    assert "CheckpointRefused" in str(run(9))
+    assert run(5) is None
+    assert len(stream.rows()) == 13
+
+
+@pytest.mark.broker
+@pytest.mark.spark
 def test_batches_that_exactum_does_not_write(
     stream: Any, topics: Any, topic: Callable[..., str], caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -172,8 +247,31 @@ def test_batches_that_exactum_does_not_write(
     topics.give(name, 5)
     writer = frame.writeStream.format("noop").option("checkpointLocation", str(stream.checkpoint))
     assert stream.end(writer.start()) is None
-    assert f"read past its stop ({name}-0, {name}-1)" in caplog.text
+    told = f"read past its stop ({name}-0, {name}-1)"
+    await_true(lambda: told in caplog.text, "what was left out is told")
     assert f"start={{'{name}': {{0: 10, 1: 10}}}}" in caplog.text
+
+
+@pytest.mark.broker
+@pytest.mark.spark
+def test_what_stands_is_not_said_to_be_left_out(
+    stream: Any, topics: Any, topic: Callable[..., str], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Who followed that would write it twice: a query that is given a stop where it is beyond it
+    already, and one that goes elsewhere from there on.
+    """
+    name = topic("stands", partitions=2)
+    topics.give(name, RECORDS)
+    assert stream.run(stream.read(name)) is None
+    behind = stream.read(name, stop={name: {0: 5, 1: 10}})
+    assert stream.run(behind, processingTime="0 seconds") is None
+    topics.give(name, 3)
+    frame = stream.read(name, stop={name: {0: 5, 1: 12}})
+    writer = frame.writeStream.format("noop").option("checkpointLocation", str(stream.checkpoint))
+    assert stream.end(writer.start()) is None
+    await_true(lambda: "left out" in caplog.text, "what was left out is told")
+    assert caplog.text.count("left out") == 1
+    assert f"start={{'{name}': {{0: 10, 1: 12}}}}" in caplog.text
 
 
 @pytest.mark.broker
@@ -254,6 +352,41 @@ def test_a_run_that_wakes_up_late(tmp_path: Path) -> None:
     record.add(new, ours, batch_id=3, attempt=3)
     assert record.stop(3) == ours
     assert record.stop(2) is None
+
+
+def test_a_run_that_wakes_up_late_where_nothing_fences(tmp_path: Path) -> None:
+    """Under at_least_once: its stop would say that rows were left out which a later run has written;
+    or that of the later run would be forgotten.
+    """
+    record = StopRecord(FolderFiles(tmp_path / "stops"))
+
+    def guard(stop: Stop | None) -> StopGuard:
+        options = SourceOptions(stop=stop).options()
+        run = QueryRun("q", new_incarnation(), Guarantee.AT_LEAST_ONCE)
+        context: Any = SimpleNamespace(query="query q", run=run, read=folder_reader(tmp_path))
+        return StopGuard(context, [(RunningSource(0, 0, "kafkatable", options, None), record)])
+
+    def begun(given: StopGuard, batch_id: int) -> Callable[[], None]:
+        ends = json.dumps({"orders": {"0": 20}})
+        batch = Batch(batch_id, SourceOffsets((ends,), (ends,)), first=True)
+        order = WriteOrder(
+            QueryRun("q", new_incarnation(), Guarantee.AT_LEAST_ONCE), batch_id, 0, 1
+        )
+        given.begin(batch)
+        return lambda: given.writing(batch, order)
+
+    late, later = begun(guard(kept("latest", 30).stop), 7), begun(guard(None), 7)
+    later()
+    (tmp_path / "commits").mkdir()
+    (tmp_path / "commits" / "7").touch()
+    with pytest.raises(Fenced, match="beyond batch 7"):
+        late()
+    assert record.stop(9) is None
+    late, later = begun(guard(None), 8), begun(guard(kept("latest", 30).stop), 8)
+    later()
+    with pytest.raises(EpochAborted, match="with a stop of its own"):
+        late()
+    assert record.stop(9) == kept("latest", 30)
 
 
 def test_a_run_that_wakes_up_behind_one_without_a_stop(tmp_path: Path) -> None:

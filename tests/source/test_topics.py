@@ -20,6 +20,7 @@ from exactum.checkpoint.savepoint.restore import restore
 from exactum.local import LocalKafka
 from exactum.spark.last_words import LastWords
 from exactum.spark.source import topic_watch
+from exactum.spark.source.record import SourceRecord
 from exactum.spark.source.subscription import Subscription
 from tests.kit.waiting import WAIT_MAX_S, await_true
 
@@ -182,11 +183,11 @@ def test_a_topic_is_left_out_and_read_again(
     for options in ({}, {"failOnDataLoss": False}):
         error = stream.run(stream.read(both, **options)) or ""
         assert "CheckpointRefused" in error
-        assert f"it has read the topic '{left}', then went on without it" in error
+        assert f"it has read {left}-0 up to 3, then went on without" in error
     create(str(stream.checkpoint), tmp_path / "saved")
     restore(tmp_path / "saved", str(tmp_path / "fork"))
     own, stream.checkpoint = stream.checkpoint, tmp_path / "fork"
-    assert "then went on without it" in (stream.run(stream.read(both)) or "")
+    assert "then went on without" in (stream.run(stream.read(both)) or "")
     stream.checkpoint = own
     assert stream.rows() == before
     for planned in ("2", ".2.crc"):  # as the message says
@@ -289,7 +290,7 @@ def test_one_topic_of_a_pattern_is_deleted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Where losses are accepted the query goes on without it, with an event; its name may be
-    used again later.
+    used again later, for another topic.
     """
     monkeypatch.setattr(topic_watch, "SURE_AFTER_S", 0.5)
     kept, gone = topic("family-kept", partitions=1), topic("family-gone", partitions=1)
@@ -314,13 +315,15 @@ def test_one_topic_of_a_pattern_is_deleted(
         assert [e.topic for e in stream.events if isinstance(e, events.TopicForgotten)] == [
             gone
         ] * told
-    assert [path.stem for path in stream.checkpoint.glob("exactum/source/0/topics/*.json")] == [
-        kept
-    ]
+    record = SourceRecord(stream.checkpoint / "exactum/source/0")
+    assert record.left_out_topics() == {gone}
+    assert record.left_out_partitions() == {(gone, 0): 5}
     kafka.create_topic(gone, partitions=1)
     topics.start_over(gone)
     topics.give(gone, 3, partitions=1)
     assert run() is None, "losses need not be accepted any more"
+    assert (record.left_out_topics(), record.left_out_partitions()) == (set(), {})
+    assert record.topics()[gone].topic_id == topic_id(topics, gone)
     assert stream.rows() == sorted(
         [(kept, 0, o) for o in range(13)] + [(gone, 0, o) for o in [*range(5), *range(3)]]
     )

@@ -19,13 +19,19 @@ class RecordFiles(Protocol):
     """The JSON files in one folder."""
 
     def names(self) -> list[str]:
-        """The files that are there, in no order."""
+        """The files that are there, in no order.
+
+        Raises:
+            CheckpointRefused: the folder may not be read.
+            Unavailable: its file system does not answer.
+        """
 
     def read(self, name: str) -> dict[str, Any]:
         """What a file says.
 
         Raises:
-            CheckpointRefused: it is damaged or of a newer version.
+            CheckpointRefused: it is damaged, of a newer version, or may not be read.
+            Unavailable: its file system does not answer.
         """
 
     def create(self, name: str, value: dict[str, Any]) -> bool:
@@ -113,7 +119,21 @@ def damaged(where: str, error: Exception) -> CheckpointRefused:
     )
 
 
-def unwritten(where: str, error: Exception, denied: bool) -> CheckpointRefused | Unavailable:
+def unread(where: str, error: object, denied: bool) -> CheckpointRefused | Unavailable:
+    """``denied``: this user may not read there."""
+    what = f"exactum could not read {where} ({error}), a record that this query needs."
+    if denied:
+        return CheckpointRefused(
+            f"{what} The checkpoint must be in a folder that this user may read. Nothing of this "
+            "batch was written."
+        )
+    return Unavailable(
+        f"{what} Its file system does not answer. Nothing of this batch was written; start the "
+        "query again."
+    )
+
+
+def unwritten(where: str, error: object, denied: bool) -> CheckpointRefused | Unavailable:
     """``denied``: this user may not write there."""
     what = f"exactum could not write {where} ({error}), a record that this query needs."
     if denied:

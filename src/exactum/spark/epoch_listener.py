@@ -39,7 +39,8 @@ class EpochListener:
         drained.
 
         Raises:
-            Refused: the batch must not be run; nothing of it was written.
+            Refused: the batch must not be run; nothing of it was written. Under at most once only
+                what is refused here can be run by a later start.
         """
 
     def writing(self, batch: Batch, order: WriteOrder) -> None:

@@ -107,8 +107,8 @@ def text_of(event: events.Event) -> str:
             return f"{event.topic}-{event.partition} is no longer held back upstream"
         case events.TopicForgotten():
             return (
-                f"the topic {event.topic!r} does not exist any more; the query goes on without "
-                "what was left of it"
+                f"the topic {event.topic!r} does not exist any more, or is hidden from this user; "
+                "the query goes on without what was left of it"
             )
         case events.IncarnationFenced():
             return f"fenced: incarnation {event.by} has taken over"

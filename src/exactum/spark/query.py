@@ -29,6 +29,8 @@ _RANDOM = re.compile(_UUID)
 _SESSION_WIDE = "spark.sql.streaming.checkpointLocation"
 _RETAINED = "spark.sql.streaming.minBatchesToRetain"
 _RETAINED_DEFAULT = "100"
+ENDING_TRIGGERS = ("AvailableNow", "OneTime")
+"""How Spark's names of triggers begin with which a query ends when it has read what is there."""
 STOP_TIMEOUT_S = 10.0
 STOP_POLL_S = 0.02
 _HOW = (

@@ -1,5 +1,5 @@
 """The rights that a page of docs/ grants: read from its table, so that it cannot differ from
-what is tested.
+what is tested. And how one is taken again.
 """
 
 from __future__ import annotations
@@ -8,7 +8,17 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from confluent_kafka.admin import (
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    ResourcePatternType,
+    ResourceType,
+)
+
+from exactum.local import LocalKafka
 from tests.kit.environment import ROOT
+from tests.kit.waiting import WAIT_MAX_S
 
 DOCS = ROOT / "docs"
 HEAD = "| resource | pattern | operations | for |"
@@ -44,3 +54,14 @@ def documented(page: str, named: Mapping[str, tuple[str, str]]) -> list[Right]:
             for o in operations.split(", ")
         ]
     return rights
+
+
+def revoke(cluster: LocalKafka, user: str, topic: str) -> None:
+    """Take all rights on the topic from the user, who must have one."""
+    whose = AclBindingFilter(
+        *(ResourceType.TOPIC, topic, ResourcePatternType.LITERAL, f"User:{user}", None),
+        *(AclOperation.ANY, AclPermissionType.ANY),
+    )
+    admin = cluster.admin()  # what it is asked is dropped with it
+    for future in admin.delete_acls([whose]).values():
+        assert len(future.result(WAIT_MAX_S)) >= 1

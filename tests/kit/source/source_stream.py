@@ -100,10 +100,11 @@ class Topics:
 class Stream:
     """A query with a checkpoint and a folder of its own; what it read stands there as (topic,
     partition, offset). ``in_workers``: ``read`` reads by ``arrow_kafka``. ``place`` is where the
-    checkpoint lies where Spark is to find it by another name.
+    checkpoint lies where Spark is to find it by another name. ``guarantee`` is its call.
     """
 
     in_workers = False
+    guarantee: Any = staticmethod(exactum.exactly_once)
 
     def __init__(self, spark: SparkSession, kafka: LocalKafka, folder: Path) -> None:
         self.spark = spark
@@ -129,9 +130,7 @@ class Stream:
     def start(self, frame: DataFrame, **trigger: Any) -> StreamingQuery:
         columns = frame.select("topic", "partition", "offset")
         sink = exactum.FileSink(self.out, format="json")
-        batch = exactum.exactly_once(
-            sink, on_event=self.events.append, decision_log=self.decision_log
-        )
+        batch = self.guarantee(sink, on_event=self.events.append, decision_log=self.decision_log)
         writer = columns.writeStream.foreachBatch(batch).option(
             "checkpointLocation", self.place or str(self.checkpoint)
         )

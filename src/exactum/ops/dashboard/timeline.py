@@ -154,7 +154,7 @@ def _control(of: Mapping[str, Any]) -> tuple[str, str, str]:
 
 
 def _forgotten(of: Mapping[str, Any]) -> tuple[str, str, str]:
-    return f"The topic {of['topic']} does not exist any more", WARN, ""
+    return f"The topic {of['topic']} is gone, or hidden from this user", WARN, ""
 
 
 def _supervisor_ends(of: Mapping[str, Any]) -> tuple[str, str, str]:

@@ -21,7 +21,7 @@ from exactum.errors import EpochAborted, SettingRefused
 from exactum.protocol.epoch_protocol import Completed
 from exactum.protocol.model import PreparedTransaction
 from exactum.protocol.sink import Guarantee, Rejection, TaskName, WriteOrder, Writer
-from exactum.spark.decoding.bad_count import Bad, BadCount, place
+from exactum.spark.decoding.bad_count import Bad, BadCount, mark, place
 from exactum.spark.decoding.decode import METRIC_PREFIX, Policy
 from exactum.spark.decoding.decode_task import BAD
 from exactum.spark.epoch_listener import Batch, EpochListener
@@ -161,7 +161,8 @@ class BadRecords(EpochListener):
 
 
 def _bad_in(letters: DataFrame) -> Bad:
-    found = letters.agg(f.count(f.lit(1)), f.coalesce(f.sum(place()), f.lit(0))).collect()
+    sums = (f.coalesce(its, f.lit(0)) for its in (f.sum(place()), f.bit_or(mark())))
+    found = letters.agg(f.count(f.lit(1)), *sums).collect()
     return Bad(*found[0])
 
 

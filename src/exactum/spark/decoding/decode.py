@@ -26,7 +26,7 @@ from exactum.formats import record_type
 from exactum.formats.format import Bound, Format
 from exactum.formats.function_format import Function
 from exactum.formats.text_format import TextCodec
-from exactum.spark.decoding.bad_count import place
+from exactum.spark.decoding.bad_count import mark, place
 from exactum.spark.decoding.decode_task import BAD, NULL_REASON, DecodeTask, Decoding, refusal_of
 from exactum.spark.jvm import arrow_job
 from exactum.spark.jvm.frame import node_names
@@ -142,8 +142,10 @@ def _counted(policy: Policy) -> list[Column]:
     number = f.count(f.col(BAD)).alias("number")
     if policy is not Policy.DEAD_LETTER:
         return [number]
-    places = f.sum(f.when(f.col(BAD).isNotNull(), place()))
-    return [number, f.coalesce(places, f.lit(0)).alias("places")]
+    is_bad = f.col(BAD).isNotNull()
+    places, marks = f.sum(f.when(is_bad, place())), f.bit_or(f.when(is_bad, mark()))
+    sums = {"places": places, "marks": marks}
+    return [number, *(f.coalesce(its, f.lit(0)).alias(name) for name, its in sums.items())]
 
 
 def _marked(frame: DataFrame, bound: dict[str, Bound], fail: bool, null_is_bad: bool) -> DataFrame:

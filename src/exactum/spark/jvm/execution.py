@@ -98,6 +98,11 @@ class Execution:
         report = self._execution.lastProgress()
         return None if report is None else str(report.json())
 
+    def first_reported_batch(self) -> int | None:
+        """The batch of the first of the last reports that Spark keeps, of which there are 100."""
+        reports = self._execution.recentProgress()
+        return int(reports[0].batchId()) if len(reports) else None
+
     def latest_context(self) -> Any:
         """What Spark keeps of the trigger at hand."""
         return self._execution.getLatestExecutionContext()

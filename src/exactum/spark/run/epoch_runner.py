@@ -123,9 +123,11 @@ class EpochRunner:
         prepared: list[PreparedTransaction] = []
 
         def write(order: WriteOrder) -> Sequence[PreparedTransaction]:
-            self._standing_epochs.begin(batch_id, first=not self._has_written)
             for listener in self._listeners:
                 listener.writing(batch, order)
+            if not begun_before:
+                # Last: this one remembers that the batch was computed.
+                self._standing_epochs.begin(batch_id, first=not self._has_written)
             with epoch_input.named(offsets):
                 written = self._jobs.run(frame, order, lambda whole: self._tasks(whole, sizes))
                 self._standing_epochs.wrote(written.fingerprint)
@@ -144,6 +146,11 @@ class EpochRunner:
         batch = Batch(batch_id, offsets, first=self._last_batch_id is None)
         for listener in self._listeners:
             listener.begin(batch)
+        begun_before = self._context.run.guarantee is Guarantee.AT_MOST_ONCE
+        if begun_before:
+            # The protocol puts the batch on record as begun before it calls ``write``. What is
+            # refused from there on is never written.
+            self._standing_epochs.begin(batch_id, first=not self._has_written)
         completed = self._protocol.run(batch_id, offsets, write)
         self._has_written |= completed.written
         if not completed.written:

@@ -8,7 +8,7 @@ import re
 from exactum import events
 from exactum.protocol.sink import Guarantee
 from exactum.spark.epoch_listener import Batch, EpochListener
-from exactum.spark.query import RunningQuery
+from exactum.spark.query import ENDING_TRIGGERS, RunningQuery
 from exactum.spark.run.opened_sinks import OpenedSinks
 from exactum.spark.run_context import RunContext
 from exactum.spark.source.query_sources import sources_of
@@ -16,7 +16,6 @@ from exactum.spark.source.source_options import SourceOptions
 
 INTERVAL = re.compile(r"ProcessingTimeTrigger\((\d+)\)")
 """How Spark prints the trigger of a query that begins its micro-batches so many ms apart."""
-ENDING_TRIGGERS = ("AvailableNow", "OneTime")
 
 
 class RunStart(EpochListener):

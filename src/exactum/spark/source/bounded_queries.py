@@ -6,14 +6,18 @@ could look. So a thread looks now and then, for any sink and any trigger. It end
 For the same reason it refuses what the stop guard refuses in a batch: a query whose checkpoint left
 out rows before this stop has not read them. It warns where such a stop is on no record, as of a
 query whose batches went into another sink than exactum's.
+
+A trigger may end a query as well, before its stop: what was there when it began is all that such a
+query reads. That is told.
 """
 
 from __future__ import annotations
 
+import atexit
 import logging
 import threading
-import time
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -24,10 +28,11 @@ from exactum.errors import CheckpointRefused
 from exactum.spark.jvm import virtual_machine
 from exactum.spark.jvm.execution import Execution
 from exactum.spark.jvm.hadoop_files import HadoopFiles
+from exactum.spark.query import ENDING_TRIGGERS
 from exactum.spark.source.initial_offsets import initial_offsets
 from exactum.spark.source.query_sources import RunningSource, sources_of_execution
 from exactum.spark.source.source_options import SourceOptions
-from exactum.spark.source.stop_guard import refuse_lost
+from exactum.spark.source.stop_guard import kept_from, refuse_lost
 from exactum.spark.source.stop_position import reached
 from exactum.spark.source.stop_record import StopRecord
 
@@ -38,6 +43,8 @@ FAILURES_TOLD = 10
 """So many looks in a row that fail are no coincidence."""
 NEVER = -1
 """The batch before the first one."""
+LAST_LOOK_S = 5.0
+"""For how long the end of the process waits for what is to be told."""
 
 
 class BoundedQueries:
@@ -49,6 +56,21 @@ class BoundedQueries:
         self._lock = threading.Lock()
         # A frame may be started at any time while its session lasts, so a watcher lasts as long.
         self._watchers: dict[Any, _Watcher] = {}  # by Spark context
+        self._guarded: set[str] = set()
+        self._ends_with_process = False
+
+    def guarded(
+        self, spark: SparkSession, execution: Execution, sources: tuple[RunningSource, ...]
+    ) -> None:
+        """This run of a query puts its stops on record with what it writes (``StopGuard``). It may
+        be over before anybody looks.
+        """
+        run_id = execution.run_id()
+        self._guarded.add(run_id)
+        with self._lock:
+            watcher = self._watchers.get(spark.sparkContext)
+            if watcher is not None:
+                watcher.bounded[run_id] = execution, sources
 
     def watch(self, spark: SparkSession, source_id: str) -> None:
         """Look after every query that reads the source of this ``read_kafka``. Returns at once."""
@@ -56,17 +78,30 @@ class BoundedQueries:
         with self._lock:
             watcher = self._watchers.get(context)
             if watcher is None:
-                watcher = self._watchers[context] = _Watcher(spark)
+                watcher = self._watchers[context] = _Watcher(spark, self._guarded)
                 work = (watcher, context)
-                threading.Thread(
+                watcher.thread = threading.Thread(
                     target=self._run, args=work, name="exactum-bounded", daemon=True
-                ).start()
+                )
+                watcher.thread.start()
             watcher.source_ids.add(source_id)
+            if not self._ends_with_process:
+                self._ends_with_process = True
+                atexit.register(self._last_looks)
 
     def _run(self, watcher: _Watcher, context: Any) -> None:
         watcher.run()
         with self._lock:
             self._watchers.pop(context, None)
+
+    def _last_looks(self) -> None:
+        """A script may end as soon as its query does, and Spark with it."""
+        with self._lock:
+            watchers = list(self._watchers.values())
+        for watcher in watchers:
+            watcher.over.set()
+        for watcher in watchers:
+            watcher.thread.join(LAST_LOOK_S)
 
 
 bounded_queries = BoundedQueries()
@@ -74,11 +109,19 @@ bounded_queries = BoundedQueries()
 
 
 class _Watcher:
-    """Looks at the active queries of one Spark context for its bounded sources."""
+    """Looks at the active queries of one Spark context for its bounded sources. ``guarded`` are ids
+    of runs.
+    """
 
-    def __init__(self, spark: SparkSession) -> None:
+    thread: threading.Thread
+
+    def __init__(self, spark: SparkSession, guarded: set[str]) -> None:
         self.source_ids: set[str] = set()
+        self.bounded: dict[str, tuple[Execution, tuple[RunningSource, ...]]] = {}  # by run id
+        self.over = threading.Event()
         self._spark = spark
+        self._guarded = guarded
+        self._first_batch: dict[str, int] = {}  # by run id: no later than this one was its first
         self._sources: dict[
             str, tuple[RunningSource, ...]
         ] = {}  # by run id, once Spark has planned the query
@@ -86,7 +129,7 @@ class _Watcher:
         self._failures = 0  # looks in a row at which something failed
 
     def run(self) -> None:
-        while virtual_machine.is_running(self._spark):
+        while virtual_machine.is_running(self._spark) and not self.over.is_set():
             error = self._look()
             self._failures = 0 if error is None else self._failures + 1
             if error is not None:
@@ -94,13 +137,18 @@ class _Watcher:
                 logger.log(
                     level, "bounded queries cannot be looked at, so they do not end: %r", error
                 )
-            time.sleep(LOOK_EVERY_S)
+            self.over.wait(LOOK_EVERY_S)
+        if virtual_machine.is_running(self._spark):
+            self._look()
+        else:
+            self._tell_of_ended(set(self.bounded))
 
     def _look(self) -> Exception | None:
         """Look at every query, whatever becomes of the others. A query may end while it is looked
         at.
         """
         failed: Exception | None = None
+        known = set(self.bounded)
         try:
             active = Execution.active(self._spark)
         except Exception as error:  # noqa: BLE001  (the next look tells)
@@ -108,31 +156,31 @@ class _Watcher:
         runs: set[str] = set()
         for execution in active:
             try:
-                runs.add(self._look_at(execution))
+                run_id = execution.run_id()
+                runs.add(run_id)
+                self._look_at(execution, run_id)
             except Exception as error:  # noqa: BLE001  (likewise)
                 failed = error
+        self._tell_of_ended(known - runs)
         self._sources = {
             run_id: sources for run_id, sources in self._sources.items() if run_id in runs
         }
         self._kept_to = {run_id: last for run_id, last in self._kept_to.items() if run_id in runs}
         return failed
 
-    def _look_at(self, execution: Execution) -> str:
-        """Look at one query; returns its run id."""
-        run_id = execution.run_id()
+    def _look_at(self, execution: Execution, run_id: str) -> None:
         sources = self._sources.get(run_id) or sources_of_execution(execution)
         self._sources[run_id] = sources
         if any(SourceOptions.of(s.options).source_id in self.source_ids for s in sources):
-            self._end_if_read(execution, sources)
-        return run_id
+            self.bounded[run_id] = execution, sources
+            self._end_if_read(execution, run_id, sources)
 
-    def _end_if_read(self, execution: Execution, sources: tuple[RunningSource, ...]) -> None:
-        root = execution.checkpoint()
-        folder = local_folder(root)
-        read = folder_reader(folder) if folder is not None else HadoopFiles(self._spark, root).read
+    def _end_if_read(
+        self, execution: Execution, run_id: str, sources: tuple[RunningSource, ...]
+    ) -> None:
         last = execution.last_logged_batch()
-        positions = self._committed(read, root, last, sources)
-        run_id = execution.run_id()
+        self._first_batch.setdefault(run_id, (NEVER if last is None else last) + 1)
+        positions = self._committed(execution, last, sources)
         if run_id not in self._kept_to or self._kept_to[run_id] != last:
             if not self._keep_to_stops(execution, sources, last, positions):
                 return
@@ -141,11 +189,12 @@ class _Watcher:
             stop = SourceOptions.of(source.options).stop
             if stop is None or not reached(stop, positions.get(source.index, {})):
                 return
-        self._warn_of_unrecorded(execution, sources, last, positions)
         logger.info(
             "query %s has read its sources up to their stops and ends", execution.query_id()
         )
         execution.stop()
+        if run_id not in self._guarded and last is not None:
+            self._warn_of_unrecorded(execution, sources, last, positions)
 
     def _keep_to_stops(
         self,
@@ -173,27 +222,74 @@ class _Watcher:
         self,
         execution: Execution,
         sources: tuple[RunningSource, ...],
-        last: int | None,
+        last: int,
         positions: Mapping[int, Offsets],
     ) -> None:
+        """Warn of what this run has read past its stops. Its query is over: nothing comes after."""
+        first = self._first_batch[execution.run_id()]
+        reported = execution.first_reported_batch()
+        first = first if reported is None else min(first, reported)
+        if first > last:
+            return
+        begins: dict[int, Offsets] = {}
+        with suppress(CheckpointRefused):  # of a long run, in whose time Spark has removed it
+            begins = self._committed(execution, first - 1 if first else None, sources)
         for source, record in self._records(execution, sources):
             stop = SourceOptions.of(source.options).stop
             if stop is None:
                 continue
-            was = record.stop(NEVER if last is None else last)
             its = positions.get(source.index, {})
-            past = [name_of(p) for p in sorted(its) if its[p] > stop.offsets.get(p, 0)]
-            if past and (was is None or was.stop.offsets != stop.offsets):
+            kept = kept_from(stop, record.stop(last), begins.get(source.index, {}))
+            rest = {p: min(kept.left_out_from.get(p, 0), offset) for p, offset in its.items()}
+            past = [name_of(p) for p in sorted(its) if its[p] > rest[p]]
+            if past:
                 logger.warning(
                     "query %s: source %d was read past its stop (%s), those rows were left out, "
-                    "and no later start can know: exactum wrote none of its batches, so the stop "
+                    "and no later start can know: exactum did not write its batches, so the stop "
                     "is on no record. To read on, start a new query with a checkpointLocation of "
                     "its own and start=%s",
                     execution.query_id(),
                     source.index,
                     ", ".join(past),
-                    as_argument(stop.offsets),
+                    as_argument(rest),
                 )
+
+    def _tell_of_ended(self, ended: set[str]) -> None:
+        for run_id in ended:
+            execution, sources = self.bounded.pop(run_id)
+            self._first_batch.pop(run_id, None)
+            self._guarded.discard(run_id)
+            try:
+                self._tell_if_short(execution, sources)
+            except Exception as error:  # noqa: BLE001  (the JVM may be gone)
+                logger.debug("how far a bounded query came is not known: %r", error)
+
+    def _tell_if_short(self, execution: Execution, sources: tuple[RunningSource, ...]) -> None:
+        trigger = execution.trigger()
+        if execution.failure() is not None or not trigger.startswith(ENDING_TRIGGERS):
+            return
+        positions = self._committed(execution, execution.last_logged_batch(), sources)
+        for source in sources:
+            stop = SourceOptions.of(source.options).stop
+            its = positions.get(source.index, {})
+            if stop is None or reached(stop, its):
+                continue
+            missing = (
+                f"{name_of(p)} at {its.get(p, 0)}, before {offset}"
+                for p, offset in sorted(stop.offsets.items())
+                if its.get(p, 0) < offset
+            )
+            logger.error(
+                "query %s has ended before its stop: source %d is with %s. It was stopped, or "
+                "found no more: with %s a query reads what is there when it begins, and nothing "
+                "behind an open transaction upstream. To read the rest, start it again with "
+                "stop=%s, or with a trigger that waits.",
+                execution.query_id(),
+                source.index,
+                "; ".join(missing),
+                trigger,
+                as_argument(stop.offsets),
+            )
 
     def _records(
         self, execution: Execution, sources: tuple[RunningSource, ...]
@@ -204,13 +300,15 @@ class _Watcher:
             if record is not None:
                 yield source, record
 
-    @staticmethod
     def _committed(
-        read: ReadText, root: str, last: int | None, sources: tuple[RunningSource, ...]
+        self, execution: Execution, last: int | None, sources: tuple[RunningSource, ...]
     ) -> dict[int, Offsets]:
-        """The next offsets of each source that are committed: the ends of ``last``, the last epoch,
-        or where the query begins.
-        """
+        """The next offsets of each source behind the batch ``last``, or where the query begins."""
+        root = execution.checkpoint()
+        folder = local_folder(root)
+        read: ReadText = (
+            folder_reader(folder) if folder is not None else HadoopFiles(self._spark, root).read
+        )
         if last is not None:
             ends = source_offsets(read, last, root).end
             return {index: from_json(text) for index, text in enumerate(ends)}

@@ -65,7 +65,7 @@ class GroupOffsets(EpochListener):
         self._committed: dict[Group, Offsets] | None = None
         self._committed_s = time.monotonic()
         self._closing = False
-        self._told: set[str] = set()
+        self._told: set[tuple[Group, str]] = set()
         self._thread = threading.Thread(target=self._run, name="exactum-groups", daemon=True)
         self._thread.start()
 
@@ -186,10 +186,10 @@ class GroupOffsets(EpochListener):
                 self._warn_once(group, error)
             else:
                 self._committed, self._committed_s = groups, time.monotonic()
-                self._told.clear()
+                self._told = {(its, kind) for its, kind in self._told if its != group}
 
     def _warn_once(self, group: Group, error: Exception) -> None:
-        kind = f"{' '.join(group)} {type(error).__name__}"
+        kind = (group, type(error).__name__)
         if kind in self._told:
             return
         self._told.add(kind)

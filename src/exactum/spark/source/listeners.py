@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from exactum.spark.epoch_listener import EpochListener
 from exactum.spark.run_context import RunContext
+from exactum.spark.source.bounded_queries import bounded_queries
 from exactum.spark.source.clients import Clients
 from exactum.spark.source.group_offsets import CommittedSource, GroupOffsets
 from exactum.spark.source.kafka_options import ISOLATION, reads_committed
@@ -73,6 +74,8 @@ def source_listeners(context: RunContext, clients: Clients) -> list[EpochListene
     recorded = [
         (source, record) for source in sources if (record := records[source.index]) is not None
     ]
+    if any(SourceOptions.of(source.options).stop for source in sources):
+        bounded_queries.guarded(context.session, running.execution, sources_of(running))
     listeners: list[EpochListener] = [
         TopicGuard(running, sources),
         PartitionGuard(running, recorded),

@@ -22,8 +22,8 @@ from exactum.spark.source.record import SourceRecord
 class PartitionGuard(EpochListener):
     """Looks at the first batch of a run, and at each where partitions may come and go.
 
-    It goes by the batch's offsets alone. ``WatchedSource``, which asks the cluster now and then,
-    takes a topic's marks off the record when the topic was deleted.
+    It goes by the batch's offsets alone. ``WatchedSource``, which asks the cluster, takes a topic's
+    marks off the record before, when another topic has come in its name.
     """
 
     def __init__(
@@ -78,6 +78,6 @@ class PartitionGuard(EpochListener):
             "again. Spark has forgotten how far it was: it would begin at the first record, and "
             "write each once more. Read what is named here with a query and a checkpointLocation "
             f"of its own: read_kafka(spark, {topics}, start={as_argument(again)}). To go on "
-            "without it, name the partitions without it and remove the planned batch "
-            "(docs/misuse.md: another topic). Nothing of this batch was written."
+            "without it, give read_kafka topics, partitions or a pattern without it, and remove "
+            "the planned batch (docs/misuse.md: another topic). Nothing of this batch was written."
         )

@@ -9,8 +9,9 @@
 
 ``n`` is Spark's number of the source (``sources/<n>``). A file is created once, whole and durable,
 and never changed. Its stops are in ``stop_record``. A topic, or a partition, is left out when the
-query has gone on without it: Spark has forgotten by then how far it was read. A topic's files are
-removed when the query has gone on without the topic because it was deleted.
+query has gone on without it: Spark has forgotten by then how far it was read. All stays when a
+topic seems to be deleted. So does one that this user may not see any more: the id tells, when it is
+there again. A topic's files are removed when another one has come in its name.
 """
 
 from __future__ import annotations
@@ -75,15 +76,24 @@ class SourceRecord:
         FolderFiles(self.folder / "topics").create(f"{name}.json", value)
 
     def forget_topic(self, name: str) -> None:
-        """Take a topic off the record: the query goes on without it. Idempotent.
+        """Take a topic off the record: another one has its name now. Idempotent.
 
         Raises:
             Unavailable: the file system failed.
         """
         for mark in self._folder_of_marks.glob(f"{name}{OF_TOPIC}*.json"):
             _remove(mark)
-        _remove(self.left_out_file(name))
         _remove(self.folder / "topics" / f"{name}.json")
+        _remove(self.left_out_file(name))  # last: with it alone, the next start does the rest
+
+    def left_out_topics(self) -> set[str]:
+        """The topics that the query has gone on without.
+
+        Raises:
+            CheckpointRefused: as ``topics``.
+        """
+        files = FolderFiles(self._folder_of_marks)
+        return {str(files.read(n)["topic"]) for n in files.names() if OF_TOPIC not in n}
 
     def left_out_file(self, name: str) -> Path:
         """What says that the query has gone on without this topic of its record."""
@@ -97,6 +107,14 @@ class SourceRecord:
         """
         mark = self.left_out_file(name)
         FolderFiles(mark.parent).create(mark.name, {"version": VERSION, "topic": name})
+
+    def take_back(self, name: str) -> None:
+        """Take off the record that the query goes on without the topic. Idempotent.
+
+        Raises:
+            Unavailable: the file system failed.
+        """
+        _remove(self.left_out_file(name))
 
     def left_out_partitions(self) -> Offsets:
         """The partitions that the query has gone on without, though it reads others of their

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from exactum.checkpoint.offset_log import local_folder
-from exactum.checkpoint.record_folder import FolderFiles, RecordFiles, parsed, unwritten
-from exactum.spark.jvm.error import JvmError
+from exactum.checkpoint.record_folder import FolderFiles, RecordFiles, parsed, unread, unwritten
+from exactum.spark.jvm.error import JvmError, reason_of
 from exactum.spark.jvm.hadoop_files import HadoopFiles
 
 if TYPE_CHECKING:
@@ -42,12 +44,14 @@ class HadoopRecord:
 
     def names(self) -> list[str]:
         """See the port."""
-        found = self.files.names(self.below)
+        with self._answering(self.place):
+            found = self.files.names(self.below)
         return [name for name in found if name.endswith(".json") and not name.startswith(".")]
 
     def read(self, name: str) -> dict[str, Any]:
         """See the port."""
-        text = self.files.read(f"{self.below}/{name}")
+        with self._answering(f"{self.place}/{name}"):
+            text = self.files.read(f"{self.below}/{name}")
         return parsed(f"{self.place}/{name}", text or "")
 
     def create(self, name: str, value: dict[str, Any]) -> bool:
@@ -55,5 +59,20 @@ class HadoopRecord:
         try:
             return self.files.create(f"{self.below}/{name}", json.dumps(value))
         except JvmError as error:
-            denied = any(word in str(error) for word in DENIED)
-            raise unwritten(f"{self.place}/{name}", error, denied) from error
+            raise unwritten(f"{self.place}/{name}", reason_of(error), _denied(error)) from error
+
+    @contextmanager
+    def _answering(self, where: str) -> Iterator[None]:
+        """
+        Raises:
+            CheckpointRefused: this user may not read there.
+            Unavailable: the file system does not answer.
+        """
+        try:
+            yield
+        except JvmError as error:
+            raise unread(where, reason_of(error), _denied(error)) from error
+
+
+def _denied(error: Exception) -> bool:
+    return any(word in str(error) for word in DENIED)

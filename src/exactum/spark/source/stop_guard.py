@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from exactum.checkpoint.partition_offsets import Offsets, as_argument, from_json, name_of
-from exactum.errors import CheckpointRefused
+from exactum.errors import CheckpointRefused, EpochAborted, Fenced
 from exactum.protocol.epoch_protocol import Completed
-from exactum.protocol.sink import WriteOrder
+from exactum.protocol.sink import Guarantee, WriteOrder
 from exactum.spark.epoch_listener import Batch, EpochListener
 from exactum.spark.run_context import RunContext
 from exactum.spark.source.initial_offsets import initial_offsets
@@ -32,6 +32,7 @@ class StopGuard(EpochListener):
     ) -> None:
         self._running = context.query
         self._read = context.read
+        self._guarantee = context.run.guarantee
         self._sources = tuple(sources)
         self._numbers: list[int] = []
         self._is_on_record = False
@@ -39,10 +40,16 @@ class StopGuard(EpochListener):
     def begin(self, batch: Batch) -> None:
         """
         Raises:
-            CheckpointRefused: a record is in a folder that cannot be read.
+            CheckpointRefused: a record is in a folder that cannot be read; or, under at most once,
+                rows between the stop on record and the checkpoint would be lost.
         """
-        if batch.first:
-            self._numbers = [record.next_number() for _, record in self._sources]
+        if not batch.first:
+            return
+        self._numbers = [record.next_number() for _, record in self._sources]
+        if self._guarantee is Guarantee.AT_MOST_ONCE:
+            # When it comes to ``writing``, the batch is on record as begun: if it were refused
+            # there, no later start would write it.
+            self._refuse_lost(batch)
 
     def writing(self, batch: Batch, order: WriteOrder) -> None:
         """Put the stop of this run on record, with the first batch that it cuts.
@@ -50,17 +57,19 @@ class StopGuard(EpochListener):
         Raises:
             CheckpointRefused: rows between the stop on record and the checkpoint would be lost; or
                 as ``StopRecord.add``.
-            Fenced, Unavailable: see ``StopRecord.add``.
+            EpochAborted: another run has put its stop on record meanwhile, and nobody can tell
+                which is the newer one.
+            Fenced: see ``StopRecord.add``; or another run has brought the batch to its end.
+            Unavailable: see ``StopRecord.add``.
         """
         if self._is_on_record:
             return
-        was = [record.stop(batch.batch_id - 1) for _, record in self._sources]
-        begins = [self._begins(source, batch) for source, _ in self._sources]
-        for (source, _), its, at in zip(self._sources, was, begins, strict=True):
-            refuse_lost(str(self._running), source, its, at)
+        if self._guarantee is not Guarantee.EXACTLY_ONCE:
+            self._refuse_overtaken(batch)
+        before = self._refuse_lost(batch)
         for n, (source, record) in enumerate(self._sources):
             stop = SourceOptions.of(source.options).stop
-            kept = None if stop is None else kept_from(stop, was[n], begins[n])
+            kept = None if stop is None else kept_from(stop, *before[n])
             record.add(self._numbers[n], kept, batch_id=batch.batch_id, attempt=order.attempt)
         self._is_on_record = True
 
@@ -75,6 +84,32 @@ class StopGuard(EpochListener):
         for source, record in self._sources:
             ends = from_json(batch.offsets.end[source.index])
             refuse_lost(str(self._running), source, record.stop(batch.batch_id), ends)
+
+    def _refuse_overtaken(self, batch: Batch) -> None:
+        """Where nothing fences a run that wakes up late, and attempts have no order, its stop must
+        not come behind that of a later run.
+        """
+        if self._read(f"commits/{batch.batch_id}") is not None:
+            raise Fenced(
+                f"{self._running}: another run of this query has taken over, and is beyond batch "
+                f"{batch.batch_id}. This run stops; nothing of the batch was written."
+            )
+        if self._numbers != [record.next_number() for _, record in self._sources]:
+            raise EpochAborted(
+                f"{self._running}: another run of this query has begun batch {batch.batch_id} "
+                "meanwhile, with a stop of its own. Let one of them run. Nothing of the batch was "
+                "written."
+            )
+
+    def _refuse_lost(self, batch: Batch) -> list[tuple[KeptStop | None, Offsets]]:
+        """The stop on record before the batch, and where the batch begins, of each source."""
+        found = [
+            (record.stop(batch.batch_id - 1), self._begins(source, batch))
+            for source, record in self._sources
+        ]
+        for (source, _), (was, begins) in zip(self._sources, found, strict=True):
+            refuse_lost(str(self._running), source, was, begins)
+        return found
 
     def _begins(self, source: RunningSource, batch: Batch) -> Offsets:
         if source.index < len(batch.offsets.start):

@@ -89,8 +89,8 @@ def _refuse_held_back(wanted: Offsets, stop: object, positions: Positions) -> No
     raise Unavailable(
         f"read_kafka(stop={stop!r}): open transactions upstream hold readers back ({named}), so "
         "not all that lies before the stop can be read yet. Start again when they have ended; "
-        "Kafka's own kafka-transactions tool shows and aborts them. A stop that does not wait for "
-        "them: offsets of all partitions."
+        "Kafka's own kafka-transactions tool shows and aborts them. With offsets of all partitions "
+        "as the stop nobody waits here: the query does, unless its trigger is availableNow."
     )
 
 

@@ -59,6 +59,11 @@ class TopicWatch(EpochListener):
         self._look_thread = self._begin_look()
 
     def begin(self, batch: Batch) -> None:
+        """
+        Raises:
+            CheckpointRefused: see ``WatchedSource.changed``, ``take_up`` and ``check``.
+            Unavailable, SettingRefused: see ``WatchedSource.take_up``.
+        """
         if batch.first:
             self._look_thread.join(FIRST_LOOK_TIMEOUT_S)
             self._lags.begin(batch)
@@ -66,12 +71,12 @@ class TopicWatch(EpochListener):
         if self._changed is not None:
             raise CheckpointRefused(self._changed)
         for place, (source, _) in enumerate(self._watched):
-            look, self._looks[place] = self._looks[place], None
-            if look is None:
-                continue
             index = source.source.index
             start = batch.offsets.start[index] if index < len(batch.offsets.start) else None
-            source.check(look, start, batch.offsets.end[index])
+            source.take_up(start, batch.offsets.end[index])
+            look, self._looks[place] = self._looks[place], None
+            if look is not None:
+                source.check(look, start, batch.offsets.end[index])
 
     def done(self, batch: Batch, completed: Completed) -> None:
         """See the base class."""

@@ -58,6 +58,8 @@ class WatchedSource:
         self._running = running
         self._record = record
         self._known: dict[str, TopicSeen] = {} if record is None else record.topics()
+        # Of those known, the ones that the query has gone on without.
+        self._left_out = set() if record is None else record.left_out_topics() & self._known.keys()
         self._subscribed = Subscription.of(source.options)
         self._losses_refused = losses_refused(source)
         self._losses_told: set[str] = set()
@@ -94,17 +96,15 @@ class WatchedSource:
         """Why these topics are not those that the query has read; None: they are."""
         for name, known in sorted(self._known.items()):
             now = topics.get(name)
+            if name in self._left_out:
+                continue
             if now is None and self._subscribed.reads(name) and not self._may_go(name):
                 return (
                     f"{self._running}: the topic {name!r}, which it has read, does not exist any "
                     "more (or the user lacks DESCRIBE on it). Restore the topic or the right. Or: "
                     f"{_NEW}"
                 )
-            if (
-                now is not None
-                and None not in (known.topic_id, now.topic_id)
-                and known.topic_id != now.topic_id
-            ):
+            if now is not None and _is_another(known, now):
                 return (
                     f"{self._running}: the topic {name!r} was deleted and made anew since the "
                     "checkpoint began to read it, or this is another cluster (topic id "
@@ -116,18 +116,19 @@ class WatchedSource:
 
     def misses_any(self, topics: Mapping[str, TopicSeen]) -> bool:
         """Whether a topic that was read is not among these, or is another one."""
+        done_with = self._gone | self._left_out
         return self.changed(topics) is not None or any(
-            n not in topics and n not in self._gone and self._subscribed.reads(n)
+            n not in topics and n not in done_with and self._subscribed.reads(n)
             for n in self._known
         )
 
     def newly_gone(self, topics: Mapping[str, TopicSeen]) -> list[str]:
-        """Topics that were read and do not exist any more, with which the user can do; each is told
-        once a run.
+        """Topics that were read and are not seen any more, without which the user can do; each is
+        told once a run, until the query has gone on without it.
         """
         gone = {
             n
-            for n in self._known
+            for n in self._known.keys() - self._left_out
             if n not in topics and self._subscribed.reads(n) and self._may_go(n)
         }
         new = sorted(gone - self._gone)
@@ -140,18 +141,64 @@ class WatchedSource:
         """
         return self._subscribed.pattern is not None and not self._losses_refused
 
+    def take_up(self, start: str | None, end: str | None) -> None:
+        """Find topics in a batch (its offsets in Spark's JSON) that the query has gone on without.
+        Spark reads each as a new one, from its first record. Right so if it is a new one, which has
+        come in the name of one that was deleted.
+
+        Raises:
+            CheckpointRefused: it is the one that was read, or nobody can tell, and no partition
+                of it is on record, with which ``PartitionGuard`` refuses it.
+            Unavailable, SettingRefused: which topic it is could not be asked.
+        """
+        if not self._left_out:
+            return
+        begins, ends = from_json(start), from_json(end)
+        before, now = {topic for topic, _ in begins}, {topic for topic, _ in ends}
+        for name in sorted(self._left_out & before & now):
+            self._left_out.discard(name)  # the batch without it was never written
+            if self._record is not None:
+                self._record.take_back(name)
+        again = sorted((self._left_out & now) - before)
+        topics = self.topics() if again else {}
+        marks = self._record.left_out_partitions() if again and self._record is not None else {}
+        for name in again:
+            its = topics.get(name)
+            if its is not None and _is_another(self._known[name], its):
+                self._begin_with(name, its)
+            elif not any(partition in ends for partition in marks if partition[0] == name):
+                raise CheckpointRefused(self._read_again(name))
+
+    def _read_again(self, name: str) -> str:
+        never = (
+            ""
+            if self._record is None
+            else "If nothing of it was ever written, remove "
+            f"{self._record.left_out_file(name)} and the files {name}+*.json beside it. "
+        )
+        return (
+            f"{self._running}: it has read the topic {name!r}, then went on without it, and is to "
+            "read it again. Spark has forgotten how far it was: it would begin at the first "
+            f"record, and write each once more. Read {name!r} with a query and a "
+            "checkpointLocation of its own, from where this one was. To go on without it, remove "
+            f"the planned batch (docs/misuse.md: another topic). {never}Nothing of this batch was "
+            "written."
+        )
+
     def check(self, look: Look, start: str | None, end: str | None) -> None:
         """Refuse a batch (its offsets in Spark's JSON) that the topics do not have any more.
 
         Topics that are read for the first time are put on record, and those that are read no more.
 
         Raises:
-            CheckpointRefused: a topic has fewer partitions, was read before and left out since, or
-                records that come next are gone and ``failOnDataLoss`` is not false.
+            CheckpointRefused: a topic is another one, has fewer partitions, or records that come
+                next are gone and ``failOnDataLoss`` is not false.
         """
         begins, ends = from_json(start), from_json(end)
-        self._forget_gone({topic for topic, _ in (*begins, *ends)})
-        self._refuse_left_out({topic for topic, _ in begins}, {topic for topic, _ in ends})
+        changed = self.changed(look.topics)  # of one that was taken up only now
+        if changed is not None:
+            raise CheckpointRefused(changed)
+        self._note_left_out({topic for topic, _ in begins}, {topic for topic, _ in ends})
         for topic in sorted({topic for topic, _ in ends} & look.topics.keys()):
             highest, now = (
                 max(index for name, index in ends if name == topic),
@@ -176,38 +223,25 @@ class WatchedSource:
                     "retention or by an operator, before they were read"
                 )
 
-    def _refuse_left_out(self, begins: set[str], ends: set[str]) -> None:
-        """Of a topic that it does not know from the batch before, Spark reads all, as of a new one.
-        Without failOnDataLoss=False it refuses by itself to go on without a topic.
+    def _note_left_out(self, begins: set[str], ends: set[str]) -> None:
+        """Put on record which topics the query goes on without. One that seems to be deleted only
+        when Spark's offsets do not name it any more: until then a topic that comes back in its name
+        would be read from the old one's offsets.
         """
-        if self._record is None or not ends:
-            return
-        for name in sorted(self._known.keys() - self._gone):
-            mark = self._record.left_out_file(name)
-            if name not in ends:
-                if not mark.exists():
-                    self._record.leave_out(name)
-            elif name not in begins and mark.exists():
-                raise CheckpointRefused(
-                    f"{self._running}: it has read the topic {name!r}, then went on without it, "
-                    "and is to read it again. Spark has forgotten how far it was: it would begin "
-                    "at the first record, and write each once more. Read "
-                    f"{name!r} with a query and a checkpointLocation of its own, from where this "
-                    "one was. To go on without it, remove the planned batch (docs/misuse.md: "
-                    f"another topic). If nothing of it was ever written, remove {mark} and the "
-                    f"files {name}+*.json beside it. Nothing of this batch was written."
-                )
-
-    def _forget_gone(self, named: set[str]) -> None:
-        """Take gone topics off the record once Spark's offsets do not name them any more. Until
-        then a topic that comes back under the name of one would be read from the old one's offsets,
-        and is refused.
-        """
-        for name in sorted(self._gone - named):
-            self._gone.discard(name)
-            self._known.pop(name, None)
+        gone = self._gone - begins - ends
+        others = set() if not ends else self._known.keys() - self._gone - ends
+        for name in sorted((gone | others) - self._left_out):
+            self._left_out.add(name)
             if self._record is not None:
-                self._record.forget_topic(name)
+                self._record.leave_out(name)
+        self._gone -= gone
+
+    def _begin_with(self, name: str, topic: TopicSeen) -> None:
+        self._left_out.discard(name)
+        self._known[name] = topic
+        if self._record is not None:
+            self._record.forget_topic(name)
+            self._record.add_topic(name, topic)
 
     def _lost(self, what: str) -> None:
         if self._losses_refused:
@@ -223,3 +257,8 @@ class WatchedSource:
                 self._running,
                 what,
             )
+
+
+def _is_another(known: TopicSeen, now: TopicSeen) -> bool:
+    """Whether it is for sure another topic of the same name."""
+    return None not in (known.topic_id, now.topic_id) and known.topic_id != now.topic_id

@@ -1,0 +1,37 @@
+"""Records of a checkpoint that only Hadoop reaches, where it does not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from exactum.errors import Unavailable
+from exactum.spark.source.record_files import record_files
+from exactum.spark.source.source_options import Stop
+from exactum.spark.source.stop_record import KeptStop, StopRecord
+
+pytestmark = pytest.mark.spark
+
+NOBODY = "hdfs://127.0.0.1:1/checkpoint"
+
+
+def test_a_store_that_does_not_answer_is_unavailable(spark: SparkSession) -> None:
+    """A supervisor starts such a query again; nobody has to read a page of Java for it."""
+    java = spark.sparkContext._jsc.hadoopConfiguration()
+    java.set("ipc.client.connect.max.retries", "0")
+    record = StopRecord(record_files(spark, NOBODY, Path("exactum/source/0/stops")))
+    asked = (
+        record.next_number,
+        lambda: record.stop(3),
+        lambda: record.files.read("0.json"),
+        lambda: record.files.create("0.json", {}),
+        lambda: record.add(0, KeptStop(Stop("latest", {}), {}), batch_id=3, attempt=1),
+    )
+    for ask in asked:
+        with pytest.raises(Unavailable, match="start the query again") as caught:
+            ask()
+        assert f"{NOBODY}/exactum/source/0/stops" in str(caught.value)
+        assert "ConnectException" in str(caught.value)
+        assert "\tat " not in str(caught.value), "not a trace"
