@@ -6,10 +6,14 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from exactum.errors import CheckpointRefused
+from exactum.files.decision_log import FileDecisionLog
+from exactum.protocol.coordinator import Coordinator
+from exactum.protocol.model import SourceOffsets
 from exactum.protocol.sink import TaskName, WriteOrder
 from tests.kit.sql.sql_database import NOTHING, SqlDatabase
 from tests.kit.sql.sql_epochs import Query, expected, tasks_of
@@ -233,6 +237,35 @@ def test_the_same_ledger_by_another_way(database: SqlDatabase, mechanism: str, c
     with pytest.raises(CheckpointRefused, match=f"2 as done.*{table}, .*ends with batch 1"):
         query.run(3)
     assert rows_in(database, table) == expected([0, 1])
+
+
+@both
+def test_a_log_that_begins_behind_the_ledgers_end(
+    database: SqlDatabase, mechanism: str, tmp_path: Path
+) -> None:
+    """The decision log was changed while the sink was elsewhere. The sink is moved back: of its
+    ledger's last batch the log has no record, and that is no damage.
+    """
+    table = database.table()
+    query = query_on(database, table, mechanism)
+    query.run(0, 1, 2)
+    restored(database, table, 0)
+    as_of(query, "postgresql://elsewhere:5432/shop", 1, 2)
+    log = log_of(query, tmp_path, 1, 2)
+    driver = query.start()
+    coordinator = Coordinator(driver.run_of, [driver.participant], log)
+    coordinator.run(3, SourceOffsets(), driver.write)
+    driver.close()
+    assert rows_in(database, table) == expected([0, 3])
+
+
+def log_of(query: Query, folder: Path, *batches: int) -> FileDecisionLog:
+    """A real log with the query's records of these batches alone."""
+    log = FileDecisionLog(folder / "log", query.query_id)
+    for _, record in sorted(query.storage.records.items()):
+        if record.epoch.batch_id in batches:
+            assert log.decide(record) == record
+    return log
 
 
 def test_a_sink_that_was_another_kind_of_sink(database: SqlDatabase) -> None:
