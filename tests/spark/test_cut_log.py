@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import logging
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -72,6 +73,44 @@ def logs(tmp_path: Path) -> Logs:
     decide(found["a"], *range(10))
     found.note("a", 9)
     return found
+
+
+def test_back_to_the_log_of_before_after_one_batch(logs: Logs) -> None:
+    """A deployment gives another log and is rolled back. The former one has an ABORT of the batch
+    from the move itself, and the COMMIT of the batch before: the batch is decided elsewhere.
+    """
+    logs.start("b", 10)
+    decide(logs["b"], 10)
+    logs.note("b", 10)
+    for _ in range(2):
+        with pytest.raises(CheckpointRefused, match=f"batch 10 is decided in {logs.place['b']}"):
+            logs.start("a", 10)
+    logs.start("b", 10)
+    logs.start("b", 11)
+    logs.start("a", 11)  # between two batches
+
+
+def test_records_that_came_along_count_once(logs: Logs, tmp_path: Path) -> None:
+    """Moved or copied. A copy that was made too early lacks what was decided since."""
+    shutil.copytree(logs.place["a"], logs.place["b"])
+    logs.start("b", 10)
+    decide(logs["a"], 10)
+    with pytest.raises(CheckpointRefused, match="batch 10 is decided in"):
+        logs.start("b", 10)
+    shutil.rmtree(logs.place["b"])
+    Path(logs.place["a"]).rename(logs.place["b"])
+    logs.start("b", 10)
+    logs.start("b", 11)
+
+
+def test_a_log_that_cannot_be_looked_at(logs: Logs) -> None:
+    """Lost with its machine: refused as often as it is tried, and the way out holds."""
+    shutil.rmtree(logs.place["a"])
+    for _ in range(2):
+        with pytest.raises(CheckpointRefused, match="cannot be looked at from here. If it is lost"):
+            logs.start("b", 10)
+    without("decision_log", logs.checkpoint / SINKS)
+    logs.start("b", 10)
 
 
 @pytest.mark.parametrize("last", [8, 0])

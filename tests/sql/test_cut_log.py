@@ -140,3 +140,16 @@ def test_batches_that_nothing_on_file_calls_decided(
         shop.start(12)
     assert "Spark has finished batch 11, and the decision log" in caplog.text
     assert f"{PLACE} ends with batch 9" in caplog.text
+
+
+def test_a_log_that_was_given_another_name_and_went_back(shop: Shop) -> None:
+    """It cannot be told from one that was used before. The error says what it ends with, and the
+    way out for both.
+    """
+    shop.note(9, "postgresql://former/shop")
+    shop.start(10)
+    shop.goes_back(4)
+    with pytest.raises(CheckpointRefused, match="given now ends with batch 4. If it is lost for"):
+        shop.start(10)
+    without("decision_log", shop.checkpoint / SINKS)
+    shop.start(10)

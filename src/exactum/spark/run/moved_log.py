@@ -10,7 +10,8 @@ from __future__ import annotations
 import logging
 
 from exactum.checkpoint.decision_place import folder_at
-from exactum.errors import CheckpointRefused
+from exactum.checkpoint.layout import SINKS
+from exactum.errors import CheckpointRefused, InvariantBroken
 from exactum.files.decision_log import FileDecisionLog
 from exactum.protocol import resolve
 from exactum.protocol.decision_log import DecisionLog
@@ -25,9 +26,9 @@ logger = logging.getLogger("exactum")
 def refuse_moved_log(context: RunContext, log: DecisionLog, place: str) -> None:
     """``log``, at ``place``, is what the user gives now.
 
-    Goes on where the log has this batch, or the one before, so the records came along; and where
-    the other log is a folder that is there, has records, and does not have the batch decided. There
-    an ABORT keeps out a run that lives.
+    Goes on where the log has this batch as decided; where the records came along; and where the
+    other log is a folder that is there, has records, and does not have the batch decided. There an
+    ABORT keeps out a run that lives.
 
     Raises:
         CheckpointRefused: the batch is decided in the other log, or may be; or the log has lost
@@ -43,14 +44,21 @@ def refuse_moved_log(context: RunContext, log: DecisionLog, place: str) -> None:
         if known.decided is not None and end_of(log, batch_id) is None:
             raise refused_end(context, shown_log(context, place), known.decided, None)
         return
-    if log.read(batch_id) or (batch_id > 0 and log.read(batch_id - 1)):
+    if resolve.standing_commit(log.read(batch_id)) is not None:
         return
+    came_along = _came_along(log, batch_id, known.decided)
     folder = folder_at(context.query, before)
     shown = shown_log(context, before)
     if folder is None or not folder.is_dir():
-        raise _refused(context, "may be decided", shown, "That one cannot be looked at from here. ")
+        if came_along:
+            return
+        raise _refused(context, "may be decided", shown, _out_of_sight(context, log))
     other = FileDecisionLog(folder, context.run.query_id)
     try:
+        if came_along:
+            if _stands(other, batch_id):
+                raise _refused(context, "is decided", shown)
+            return
         if known.decided is not None and end_of(other, batch_id) is None:
             raise refused_end(context, shown, known.decided, None)
         if _is_decided(context, other):
@@ -65,6 +73,29 @@ def refuse_moved_log(context: RunContext, log: DecisionLog, place: str) -> None:
     )
 
 
+def _came_along(log: DecisionLog, batch_id: int, decided: int | None) -> bool:
+    """Whether the log has the other one's records: the COMMIT of the batch that was decided there
+    last. That of the batch before is no sign of it: a log that was used before that one has it, and
+    an ABORT of this batch from when it was left.
+    """
+    if decided is None or decided > batch_id:  # an older exactum, or a copy of the checkpoint
+        return bool(log.read(batch_id) or (batch_id > 0 and log.read(batch_id - 1)))
+    try:
+        return resolve.standing_commit(log.read(decided)) is not None
+    except CheckpointRefused:  # pruned, so it was there
+        return True
+    except InvariantBroken:
+        return False
+
+
+def _stands(other: DecisionLog, batch_id: int) -> bool:
+    """By what is left in a log that was copied or moved."""
+    try:
+        return resolve.standing_commit(other.read(batch_id)) is not None
+    except (CheckpointRefused, InvariantBroken):
+        return False
+
+
 def _is_decided(context: RunContext, other: DecisionLog) -> bool:
     step = resolve.at_start(other.read(context.first_batch_id))
     if isinstance(step, resolve.Redeliver):
@@ -76,6 +107,19 @@ def _is_decided(context: RunContext, other: DecisionLog) -> bool:
         context.run.incarnation,
     )
     return other.decide(mine) != mine
+
+
+def _out_of_sight(context: RunContext, log: DecisionLog) -> str:
+    """What to say, and to do, where the other log is in no folder that can be looked at."""
+    batch_id, folder = context.first_batch_id, context.query.folder
+    end = end_of(log, batch_id)
+    has = "" if end is None else f", and the one that is given now ends with batch {end}"
+    return (
+        f"That one cannot be looked at from here{has}. If it is lost for good, or this is an older "
+        f"copy of it, look up to which batch each sink has its rows, load by hand what is missing, "
+        f"and if no row of batch {batch_id} is in a sink, take the line with "
+        f'"decision_log" out of {SINKS if folder is None else folder / SINKS}, and start again. '
+    )
 
 
 def _refused(context: RunContext, what: str, before: str, why: str = "") -> CheckpointRefused:
