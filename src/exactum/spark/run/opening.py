@@ -19,6 +19,7 @@ from exactum.spark import query
 from exactum.spark.decoding.bad_records import BadRecords
 from exactum.spark.master import is_one_process
 from exactum.spark.query import RunningQuery
+from exactum.spark.run.copied_target import refuse_copied_target
 from exactum.spark.run.cut_log import refuse_cut_log
 from exactum.spark.run.delivery import Delivery
 from exactum.spark.run.epoch_listeners import close_listeners, listeners
@@ -87,6 +88,7 @@ def open_run(
             protocol = AtMostOnce(run, log, participants=sinks.participants, on_event=context.emit)
         else:
             refuse_cut_log(context, log, place, sinks.participants, change.stretches)
+            refuse_copied_target(context, log, sinks.each)
             protocol = Coordinator(
                 run,
                 sinks.participants,
