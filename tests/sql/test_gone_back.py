@@ -6,11 +6,18 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from exactum.checkpoint.known_sinks import IN_CHECKPOINT, KnownSink
 from exactum.errors import CheckpointRefused
+from exactum.files.decision_log import FileDecisionLog
+from exactum.protocol.coordinator import Coordinator
+from exactum.protocol.model import SourceOffsets
 from exactum.protocol.sink import TaskName, WriteOrder
+from exactum.spark.run.copied_target import refuse_copied_target
+from tests.kit.spark.run_begin import note, run_at
 from tests.kit.sql.sql_database import NOTHING, SqlDatabase
 from tests.kit.sql.sql_epochs import Query, expected, tasks_of
 from tests.sql.test_epochs import MECHANISMS, die_before_commit, query_on, rows_in
@@ -233,6 +240,106 @@ def test_the_same_ledger_by_another_way(database: SqlDatabase, mechanism: str, c
     with pytest.raises(CheckpointRefused, match=f"2 as done.*{table}, .*ends with batch 1"):
         query.run(3)
     assert rows_in(database, table) == expected([0, 1])
+
+
+@both
+def test_a_log_that_begins_behind_the_ledgers_end(
+    database: SqlDatabase, mechanism: str, tmp_path: Path
+) -> None:
+    """The decision log was changed while the sink was elsewhere. The sink is moved back: of its
+    ledger's last batch the log has no record, and that is no damage.
+    """
+    table = database.table()
+    query = query_on(database, table, mechanism)
+    query.run(0, 1, 2)
+    restored(database, table, 0)
+    as_of(query, "postgresql://elsewhere:5432/shop", 1, 2)
+    log = log_of(query, tmp_path, 1, 2)
+    driver = query.start()
+    coordinator = Coordinator(driver.run_of, [driver.participant], log)
+    coordinator.run(3, SourceOffsets(), driver.write)
+    driver.close()
+    assert rows_in(database, table) == expected([0, 3])
+
+
+def log_of(query: Query, folder: Path, *batches: int) -> FileDecisionLog:
+    """A real log with the query's records of these batches alone."""
+    log = FileDecisionLog(folder / "log", query.query_id)
+    for _, record in sorted(query.storage.records.items()):
+        if record.epoch.batch_id in batches:
+            assert log.decide(record) == record
+    return log
+
+
+@both
+@pytest.mark.parametrize("kept", [(3, 4), (2, 3, 4), (1, 2, 3, 4)])
+def test_a_snapshot_by_another_name(
+    database: SqlDatabase, mechanism: str, tmp_path: Path, kept: tuple[int, ...]
+) -> None:
+    """A managed database is always restored under a new name. It is older than the records that
+    are kept. Refused at each start until somebody says otherwise, as the error says; where the log
+    has what the ledger ends with, that tells.
+    """
+    table = database.table()
+    query = query_on(database, table, mechanism)
+    query.run(*range(5))
+    restored(database, table, 1)
+    as_of(query, "postgresql://shop@primary:5432/shop", *range(5))
+    log = log_of(query, tmp_path, *kept)
+    if 1 in kept:
+        start_by_another_name(query, tmp_path, log)
+        return
+    for _ in range(2):
+        with pytest.raises(
+            CheckpointRefused, match="batch 4 was written at .*ends with batch 1,"
+        ) as e:
+            start_by_another_name(query, tmp_path, log)
+    database.run(str(e.value).partition("purpose: ")[2].partition(";")[0].replace("%", "%%"))
+    start_by_another_name(query, tmp_path, log)
+
+
+@both
+def test_a_place_that_is_on_file(database: SqlDatabase, mechanism: str, tmp_path: Path) -> None:
+    """A sink that the query had here before, and that is given again: its ledger is old."""
+    table = database.table()
+    query = query_on(database, table, mechanism)
+    query.run(*range(5))
+    restored(database, table, 1)
+    as_of(query, "postgresql://shop@primary:5432/shop", *range(2, 5))
+    log = log_of(query, tmp_path, 3, 4)
+    driver = query.start()
+    here = KnownSink(driver.participant.name, dict(driver.opened.trace))
+    driver.close()
+    note(tmp_path, query.query_id, IN_CHECKPOINT, 4, here)
+    start_by_another_name(query, tmp_path, log)
+
+
+@both
+def test_places_that_tell_nothing(database: SqlDatabase, mechanism: str, tmp_path: Path) -> None:
+    """By another name, and up to date; by the name that the records have; a new ledger; a log
+    without records.
+    """
+    table = database.table()
+    query = query_on(database, table, mechanism)
+    query.run(*range(5))
+    empty = FileDecisionLog(tmp_path / "empty", query.query_id)
+    start_by_another_name(query, tmp_path, log_of(query, tmp_path / "same", 3, 4))
+    start_by_another_name(query, tmp_path, empty)
+    as_of(query, "postgresql://shop@primary:5432/shop", *range(5))
+    log = log_of(query, tmp_path, 3, 4)
+    start_by_another_name(query, tmp_path, log)
+    restored(database, table, -1)
+    start_by_another_name(query, tmp_path, log)
+
+
+def start_by_another_name(query: Query, checkpoint: Path, log: FileDecisionLog) -> None:
+    """As ``opening`` asks, with batch 5 at hand."""
+    driver = query.start()
+    try:
+        sinks = [(driver.participant.name, driver.opened)]
+        refuse_copied_target(run_at(checkpoint, query.query_id, 5), log, sinks)
+    finally:
+        driver.close()
 
 
 def test_a_sink_that_was_another_kind_of_sink(database: SqlDatabase) -> None:

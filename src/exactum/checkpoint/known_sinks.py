@@ -4,22 +4,33 @@
 
 Written by each start of an exactly-once query. It informs operators' commands and the next start,
 which by it sees more of what does not fit together. It holds no secret: no password, no key.
+
+Which batch was decided last is noted with each batch, in place: a process that dies leaves it, a
+power cut may leave an older one, and an fsync for each batch is not worth more.
 """
 
 from __future__ import annotations
 
 import json
+import os
+import re
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from exactum.checkpoint.layout import SINKS
-from exactum.durable import make_folder, sync_folder, write_durably
+from exactum.durable import make_folder, sync_folder, sync_open, write_durably
 
 Columns = tuple[tuple[str, str], ...]
 """(name, Spark's simple type string) of what a sink writes."""
+DECIDED = '"decided": '
+_NOTE = re.compile(rb'"decided": \d+ *,')
+DIGITS_MAX = 19
+"""Of a batch's number, which Spark keeps in 64 bits. A shorter one is filled up with blanks, so
+that a later one fits in its place.
+"""
 IN_CHECKPOINT = ""
 """The decision log in the checkpoint's own folder."""
 
@@ -51,7 +62,8 @@ class KnownSinks:
     """What is on file. ``decision_log`` says where the query's decisions are, without secrets;
     ``IN_CHECKPOINT`` for the default, None where an older exactum wrote the file.
 
-    ``decided`` is a batch whose COMMIT stands there; None where that is not known.
+    ``decided`` is a batch whose COMMIT stands there, the last one as far as is known; None where
+    that is not known.
 
     ``present`` are the names of the last run's sinks; the others are former ones, the newest
     first.
@@ -64,7 +76,7 @@ class KnownSinks:
     decided: int | None = None
 
     def to_text(self) -> str:
-        return json.dumps(
+        text = json.dumps(
             {
                 "query_id": self.query_id,
                 "decision_log": self.decision_log,
@@ -83,6 +95,7 @@ class KnownSinks:
             },
             indent=1,
         )
+        return text.replace(f"{DECIDED}{self.decided},", f"{DECIDED}{_filled(self.decided)},", 1)
 
 
 def read_known_sinks(checkpoint: Path) -> KnownSinks | None:
@@ -129,6 +142,51 @@ def write_known_sinks(checkpoint: Path, known: KnownSinks) -> None:
     except OSError:
         temporary.unlink(missing_ok=True)
         raise
+
+
+class DecidedNote:
+    """Keeps ``decided`` of the file up to date, once ``write_known_sinks`` has written one. The
+    file of a run that came later is another file, which this one does not touch.
+    """
+
+    def __init__(self, checkpoint: Path) -> None:
+        """
+        Raises:
+            OSError: the file cannot be opened.
+            ValueError: it has no such number.
+        """
+        self._file: IO[bytes] = (checkpoint / SINKS).open("r+b", buffering=0)
+        try:
+            self._at = self._file.read().index(DECIDED.encode())
+        except BaseException:
+            self._file.close()
+            raise
+
+    def put(self, batch_id: int) -> None:
+        """
+        Raises:
+            OSError: it could not be written; the old number stays.
+            ValueError: somebody has edited the file.
+        """
+        text = f"{DECIDED}{_filled(batch_id)},".encode()
+        there = os.pread(self._file.fileno(), len(text), self._at)
+        if not _NOTE.fullmatch(there):
+            raise ValueError("it was edited while the query runs")
+        os.pwrite(self._file.fileno(), text, self._at)
+
+    def close(self) -> None:
+        """Make it durable. Idempotent.
+
+        Raises:
+            OSError: it could not be.
+        """
+        if not self._file.closed:
+            with self._file:
+                sync_open(self._file.fileno())
+
+
+def _filled(batch_id: int | None) -> str:
+    return f"{batch_id!s:<{DIGITS_MAX}}"
 
 
 def _sink(value: Mapping[str, Any]) -> KnownSink:

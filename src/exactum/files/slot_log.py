@@ -136,6 +136,10 @@ class SlotLog(ABC):
         """
         return min((batch for batch, _ in slots(self._list())), default=None)
 
+    def last_batch(self) -> int | None:
+        """The highest one. Raises as ``first_batch``."""
+        return max((batch for batch, _ in slots(self._list())), default=None)
+
     def has_records(self, batch_id: int) -> bool:
         """Whether any record of the batch is there, whole or not.
 

@@ -17,9 +17,15 @@ import threading
 from collections import deque
 from collections.abc import Collection, Iterable, Sequence, Set
 
-from exactum.errors import CheckpointRefused, EpochAborted, HeuristicOutcome, RowsRefused
+from exactum.errors import (
+    CheckpointRefused,
+    EpochAborted,
+    HeuristicOutcome,
+    InvariantBroken,
+    RowsRefused,
+)
 from exactum.protocol import resolve
-from exactum.protocol.decision_log import StandingRecords
+from exactum.protocol.decision_log import DecisionLog, StandingRecords
 from exactum.protocol.model import (
     Decision,
     DecisionRecord,
@@ -162,8 +168,7 @@ class FinishedCommits:
         def of(participant: Participant) -> str:
             def committed(batch_id: int) -> Sequence[PreparedTransaction]:
                 with asking:
-                    record = self._on_record(batch_id)
-                return () if record is None else record.of(participant.name)
+                    return committed_of(self._log, batch_id, participant.name) or ()
 
             return loss_of(participant, records, committed)
 
@@ -223,15 +228,26 @@ class FinishedCommits:
         return lost
 
     def _stands(self, record: DecisionRecord) -> bool:
-        # pruned: somebody is far ahead, and his fence stops this run
-        return self._on_record(record.epoch.batch_id) == record
-
-    def _on_record(self, batch_id: int) -> DecisionRecord | None:
-        """The COMMIT in force; None where there is none, or where it is pruned."""
         try:
-            return resolve.standing_commit(self._log.read(batch_id))
-        except CheckpointRefused:
-            return None
+            return resolve.standing_commit(self._log.read(record.epoch.batch_id)) == record
+        except CheckpointRefused:  # pruned: somebody is far ahead, and his fence stops this run
+            return False
+
+
+def committed_of(
+    log: DecisionLog | StandingRecords, batch_id: int, participant: str
+) -> Sequence[PreparedTransaction] | None:
+    """What the log has as committed of a batch long ago; None where it has no record of it. One
+    that the query was given later begins above it: to that, the batch is missing.
+
+    Raises:
+        Unavailable: the log did not answer.
+    """
+    try:
+        record = resolve.standing_commit(log.read(batch_id))
+    except (CheckpointRefused, InvariantBroken):
+        return None
+    return None if record is None else record.of(participant)
 
 
 def loss_of(

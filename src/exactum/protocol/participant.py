@@ -88,6 +88,29 @@ class Accountable(Protocol):
         """
 
 
+@runtime_checkable
+class Renamable(Protocol):
+    """A participant whose target is told by a name, as a server is, and may be an older copy of
+    what was written by another name.
+    """
+
+    def older_copy(
+        self,
+        batch_id: int,
+        prepared: Sequence[PreparedTransaction],
+        is_on_record: Callable[[int], bool],
+    ) -> str:
+        """Why the target may be a copy from before ``prepared``, all that was committed of a batch
+        that is over, and what to do; empty where they were written by this name, or where the
+        target's last batch is on record (see ``Accountable``).
+
+        Asked at a start, where nothing on file says that the query has had this target before.
+
+        Raises:
+            Unavailable: the target did not answer.
+        """
+
+
 class Participant(Sweepable, Protocol):
     """Driver side of one sink. Every method may be called again after any crash: all are
     idempotent.

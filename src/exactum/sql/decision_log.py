@@ -125,6 +125,20 @@ class SqlDecisionLog:
             self._stands(batch_id, found[-1][0])
         return tuple(self._record(batch_id, attempt, text) for attempt, text in found)
 
+    def last_batch(self) -> int | None:
+        """The highest batch that has a record; None: there is none.
+
+        Raises:
+            Unavailable: the server failed.
+        """
+
+        def step(session: Session) -> int | None:
+            found = session.query(self._sql("find_last_batch"), (self._query_id,))
+            session.commit()
+            return None if found[0][0] is None else int(found[0][0])
+
+        return self._asked(step)
+
     def decide(self, record: DecisionRecord) -> DecisionRecord:
         """See the port. One local transaction; asked again after a lost reply.
 

@@ -4,7 +4,7 @@ decision log has as committed there.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from exactum.errors import CheckpointRefused, InvariantBroken
@@ -63,6 +63,35 @@ def gone_back(
     table = SqlTransaction.of(prepared[0]).target
     loss = _loss(plan, highest, batch_id, table, "" if place == here else place.server)
     return f"{loss} Nothing was written, and nothing was aborted."
+
+
+def older_copy(
+    plan: WritePlan,
+    session: Session,
+    batch_id: int,
+    prepared: Sequence[PreparedTransaction],
+    is_on_record: Callable[[int], bool],
+) -> str:
+    """See ``Renamable``: by the server's name, and by the highest batch of the ledger."""
+    here = LedgerPlace.of(plan.target, plan.address.where)
+    place = LedgerPlace.where_all_were(prepared)
+    if place is None or place.server == here.server:
+        return ""
+    highest = _highest(plan, session, batch_id)
+    if highest is None or highest >= batch_id or is_on_record(highest):
+        return ""
+    ledger = plan.target.sibling(LEDGER)
+    return (
+        f"Sink {plan.scope.participant!r} was given {plan.address.where}, and batch {batch_id} was "
+        f"written at {place.server}. {ledger} here has batches of this query, too, and ends with "
+        f"batch {highest}, of which the decision log has no record any more. Nothing on file says "
+        "that the query has written here before: this is an older copy of that database (a "
+        "snapshot that was restored by another name), or one that the query has left long ago. If "
+        "it is a copy, use a newer one; or load by hand the rows of the batches after "
+        f"{highest}. Then, or if the sink was moved here on purpose: DELETE FROM {ledger} WHERE "
+        f"scope = '{plan.scope.text}'; and start again. Nothing was written, and nothing was "
+        "aborted."
+    )
 
 
 def _is_copy(

@@ -21,7 +21,7 @@ from exactum.protocol.model import (
 from exactum.protocol.participant import Committed, none_on_record
 from exactum.sql.dialect import LEDGER, ServerFailure, Session, SqlFailure
 from exactum.sql.failure import TRANSIENT, port_error
-from exactum.sql.gone_back import LastCommit, gone_back
+from exactum.sql.gone_back import LastCommit, gone_back, older_copy
 from exactum.sql.ledger import Ledger, LedgerRow
 from exactum.sql.plan import Mechanism, WritePlan
 from exactum.sql.refusal import had_before, rows_refused
@@ -105,6 +105,15 @@ class SqlParticipant:
     ) -> str:
         """See ``Accountable``: by the ledger."""
         return self._asked(lambda s: gone_back(self._plan, s, batch_id, prepared, committed))
+
+    def older_copy(
+        self,
+        batch_id: int,
+        prepared: Sequence[PreparedTransaction],
+        is_on_record: Callable[[int], bool],
+    ) -> str:
+        """See ``Renamable``: by the ledger."""
+        return self._asked(lambda s: older_copy(self._plan, s, batch_id, prepared, is_on_record))
 
     def abort(self, transactions: Sequence[Sighting]) -> None:
         """See the port. What is gone is settled."""

@@ -58,6 +58,11 @@ SELECT attempt, record FROM {decisions} WHERE query_id = %s AND batch_id = %s OR
 -- needs: SELECT on the decisions
 SELECT 1 FROM {decisions} WHERE query_id = %s AND batch_id > %s LIMIT 1
 
+-- name: find_last_batch
+-- Where the log ends, when it does not have what was decided last.
+-- needs: SELECT on the decisions
+SELECT max(batch_id) FROM {decisions} WHERE query_id = %s
+
 -- name: read_record
 -- The record that stands in a slot, after somebody has tried to write his own.
 -- needs: SELECT on the decisions

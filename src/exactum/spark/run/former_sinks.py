@@ -5,17 +5,19 @@
 
 A transaction is listed by the name of its sink. A start without that sink, or with a new name for
 it, would never look, and a prepared transaction would keep its locks for ever. The file also says
-where decisions stand: see ``moved_log``.
+where decisions stand, and which was the last: see ``moved_log`` and ``cut_log``.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 
 from exactum import events
 from exactum.checkpoint.known_sinks import (
+    DecidedNote,
     KnownSink,
     KnownSinks,
     read_known_sinks,
@@ -57,6 +59,7 @@ class FormerSinks(EpochListener):
         self._former = self._kept(sink for sink in before if sink not in self._present)
         is_there = known is not None and known.decision_log == log_place
         self._decided = known.decided if known is not None and is_there else None
+        self._note: DecidedNote | None = None
         self._reached: list[tuple[KnownSink, _Reached]] = []
 
     def reached(self) -> Sequence[Sweepable]:
@@ -101,6 +104,7 @@ class FormerSinks(EpochListener):
         forgotten, unless it has dead letters, which an operator may ask for.
         """
         if not batch.first:
+            self._noting(lambda note: note.put(batch.batch_id))
             return
         self._decided = batch.batch_id
         empty = [former for former, reached in self._reached if reached.was_empty]
@@ -108,13 +112,39 @@ class FormerSinks(EpochListener):
             replace(sink, is_settled=sink.is_settled or sink in empty) for sink in self._former
         )
         self._remember([*self._present, *self._former])
+        if self._folder is not None:
+            with self._telling():
+                self._note = DecidedNote(self._folder)
 
     def close(self) -> None:
         """See the base class."""
+        self._noting(lambda note: note.close())
         for _, reached in self._reached:
             reached.close()
 
     # ---- the file ----------------------------------------------------------------------------
+
+    def _noting(self, step: Callable[[DecidedNote], None]) -> None:
+        if self._note is not None:
+            with self._telling():
+                step(self._note)
+
+    @contextmanager
+    def _telling(self) -> Iterator[None]:
+        """A run that cannot keep the number up to date goes on, with the one that is there."""
+        try:
+            yield
+        except (OSError, ValueError) as error:
+            note, self._note = self._note, None
+            if note is not None:
+                with suppress(OSError):
+                    note.close()
+            logger.warning(
+                "%s: which batch was decided last cannot be noted (%s): a later start will not see "
+                "that the decision log has lost its newest records",
+                self._context.query,
+                error,
+            )
 
     def _known(self) -> KnownSinks | None:
         """What is on file of this query; a fork has another id, and its origin's sinks are not its

@@ -17,8 +17,8 @@ logger = logging.getLogger("exactum")
 
 
 class GuaranteeChange(EpochListener):
-    """Of one run. ``void`` are batches before its first one whose decisions must not be carried out
-    any more.
+    """Of one run. ``stretches`` ran under ``at_least_once``; ``void`` are batches before its first
+    one whose decisions must not be carried out any more.
     """
 
     def __init__(self, context: RunContext) -> None:
@@ -29,7 +29,8 @@ class GuaranteeChange(EpochListener):
         files = record_files(context.session, context.query.checkpoint, GUARANTEES)
         self._record = GuaranteeRecord(files, context.run.query_id)
         self._guarantee = context.run.guarantee
-        self.void = self._record.stretches().void(context.first_batch_id)
+        self.stretches = self._record.stretches()
+        self.void = self.stretches.void(context.first_batch_id)
         last = max(self.void, default=None)
         if last is not None and self._guarantee is Guarantee.EXACTLY_ONCE:
             logger.debug(

@@ -2,7 +2,7 @@
 is empty now (a mount that is not there, records that were removed).
 
 Whether the batch at hand is decided is on record in the other log. The one at hand says of it that
-it is not, and its rows would be written again.
+it is not, and its rows would be written again. One that has lost its newest records: ``cut_log``.
 """
 
 from __future__ import annotations
@@ -10,15 +10,14 @@ from __future__ import annotations
 import logging
 
 from exactum.checkpoint.decision_place import folder_at
-from exactum.checkpoint.known_sinks import KnownSinks, read_known_sinks
 from exactum.checkpoint.layout import SINKS
 from exactum.errors import CheckpointRefused, InvariantBroken
 from exactum.files.decision_log import FileDecisionLog
-from exactum.files.slot_log import SlotLog
 from exactum.protocol import resolve
 from exactum.protocol.decision_log import DecisionLog
-from exactum.protocol.lost_decision import RECENT_BATCHES
 from exactum.protocol.model import Decision, DecisionRecord, Epoch
+from exactum.spark.run.cut_log import end_of, refused_end
+from exactum.spark.run.last_run import known_before, shown_log
 from exactum.spark.run_context import RunContext
 
 logger = logging.getLogger("exactum")
@@ -27,9 +26,9 @@ logger = logging.getLogger("exactum")
 def refuse_moved_log(context: RunContext, log: DecisionLog, place: str) -> None:
     """``log``, at ``place``, is what the user gives now.
 
-    Goes on where the log has this batch, or the one before, so the records came along; and where
-    the other log is a folder that is there, has records, and does not have the batch decided. There
-    an ABORT keeps out a run that lives.
+    Goes on where the log has this batch as decided; where the records came along; and where the
+    other log is a folder that is there, has records, and does not have the batch decided. There an
+    ABORT keeps out a run that lives.
 
     Raises:
         CheckpointRefused: the batch is decided in the other log, or may be; or the log has lost
@@ -37,24 +36,31 @@ def refuse_moved_log(context: RunContext, log: DecisionLog, place: str) -> None:
         Unavailable: a log did not answer.
     """
     batch_id = context.first_batch_id
-    known = _known_before(context)
+    known = known_before(context)
     before = None if known is None else known.decision_log
     if known is None or before is None:
         return
     if before == place:
-        if known.decided is not None and _is_empty(log, batch_id, known.decided):
-            raise _refused_empty(context, known.decided, _shown(context, place))
+        if known.decided is not None and end_of(log, batch_id) is None:
+            raise refused_end(context, shown_log(context, place), known.decided, None)
         return
-    if log.read(batch_id) or (batch_id > 0 and log.read(batch_id - 1)):
+    if resolve.standing_commit(log.read(batch_id)) is not None:
         return
+    came_along = _came_along(log, batch_id, known.decided)
     folder = folder_at(context.query, before)
-    shown = _shown(context, before)
+    shown = shown_log(context, before)
     if folder is None or not folder.is_dir():
-        raise _refused(context, "may be decided", shown, "That one cannot be looked at from here. ")
+        if came_along:
+            return
+        raise _refused(context, "may be decided", shown, _out_of_sight(context, log))
     other = FileDecisionLog(folder, context.run.query_id)
     try:
-        if known.decided is not None and _is_empty(other, batch_id, known.decided):
-            raise _refused_empty(context, known.decided, shown)
+        if came_along:
+            if _stands(other, batch_id):
+                raise _refused(context, "is decided", shown)
+            return
+        if known.decided is not None and end_of(other, batch_id) is None:
+            raise refused_end(context, shown, known.decided, None)
         if _is_decided(context, other):
             raise _refused(context, "is decided", shown)
     finally:
@@ -67,31 +73,25 @@ def refuse_moved_log(context: RunContext, log: DecisionLog, place: str) -> None:
     )
 
 
-def _known_before(context: RunContext) -> KnownSinks | None:
-    """What the last run has left on file; None where nobody knows."""
-    if context.query.folder is None:
-        return None
-    try:
-        known = read_known_sinks(context.query.folder)
-    except (OSError, ValueError):  # FormerSinks warns
-        return None
-    return known if known is not None and known.query_id == context.run.query_id else None
-
-
-def _shown(context: RunContext, place: str) -> str:
-    folder = folder_at(context.query, place)
-    return place if folder is None else str(folder)
-
-
-def _is_empty(log: DecisionLog, batch_id: int, decided: int) -> bool:
-    """Whether it has no record at all, as far as it can be asked: not of the batch at hand, of the
-    last ones before it, nor of one that was decided there. One that says more has records.
+def _came_along(log: DecisionLog, batch_id: int, decided: int | None) -> bool:
+    """Whether the log has the other one's records: the COMMIT of the batch that was decided there
+    last. That of the batch before is no sign of it: a log that was used before that one has it, and
+    an ABORT of this batch from when it was left.
     """
-    if isinstance(log, SlotLog):
-        return log.first_batch() is None
-    asked = [*range(batch_id, max(-1, batch_id - RECENT_BATCHES - 1), -1), decided]
+    if decided is None or decided > batch_id:  # an older exactum, or a copy of the checkpoint
+        return bool(log.read(batch_id) or (batch_id > 0 and log.read(batch_id - 1)))
     try:
-        return not any(log.read(each) for each in asked)
+        return resolve.standing_commit(log.read(decided)) is not None
+    except CheckpointRefused:  # pruned, so it was there
+        return True
+    except InvariantBroken:
+        return False
+
+
+def _stands(other: DecisionLog, batch_id: int) -> bool:
+    """By what is left in a log that was copied or moved."""
+    try:
+        return resolve.standing_commit(other.read(batch_id)) is not None
     except (CheckpointRefused, InvariantBroken):
         return False
 
@@ -109,25 +109,25 @@ def _is_decided(context: RunContext, other: DecisionLog) -> bool:
     return other.decide(mine) != mine
 
 
-def _refused(context: RunContext, what: str, before: str, why: str = "") -> CheckpointRefused:
-    return CheckpointRefused(
-        f"{context.query}: batch {context.first_batch_id} {what} in {before}, where the query had "
-        f"its decisions before. {why}By the log of the decision_log= that is given now it would be "
-        "written again. Give the one of before, the same way (a relative path leads from where the "
-        "program is started). To change it, stop the query between two batches; move a log that is "
-        "in no folder with its records, or restore a savepoint as a fork. Nothing was written."
+def _out_of_sight(context: RunContext, log: DecisionLog) -> str:
+    """What to say, and to do, where the other log is in no folder that can be looked at."""
+    batch_id, folder = context.first_batch_id, context.query.folder
+    end = end_of(log, batch_id)
+    has = "" if end is None else f", and the one that is given now ends with batch {end}"
+    return (
+        f"That one cannot be looked at from here{has}. If it is lost for good, or this is an older "
+        f"copy of it, look up to which batch each sink has its rows, load by hand what is missing, "
+        f"and if no row of batch {batch_id} is in a sink, take the line with "
+        f'"decision_log" out of {SINKS if folder is None else folder / SINKS}, and start again. '
     )
 
 
-def _refused_empty(context: RunContext, decided: int, where: str) -> CheckpointRefused:
-    folder = context.query.folder
-    file = SINKS if folder is None else folder / SINKS
+def _refused(context: RunContext, what: str, before: str, why: str = "") -> CheckpointRefused:
     return CheckpointRefused(
-        f"{context.query}: its decision log {where} has no record at all, and it had that of batch "
-        f"{decided}. It is not mounted, was emptied, or is another one. Batch "
-        f"{context.first_batch_id} may have been decided there and be in the targets: by an empty "
-        "log it would be written again. Mount or restore the log, then start again. If it is lost, "
-        f"look whether rows of batch {context.first_batch_id} are in a target. If there are none, "
-        f'take the line with "decided" out of {file}, and start again; else start with a new '
-        "checkpoint location behind it. Nothing was written."
+        f"{context.query}: batch {context.first_batch_id} {what} in {before}, where the query had "
+        "its decisions before. By the log of the decision_log= that is given now it would be "
+        f"written again. {why}Give the one of before, the same way (a relative path leads from "
+        "where the program is started). To change it, stop the query between two batches; move a "
+        "log that is in no folder with its records, or restore a savepoint as a fork. Nothing was "
+        "written."
     )

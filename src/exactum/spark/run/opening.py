@@ -19,6 +19,8 @@ from exactum.spark import query
 from exactum.spark.decoding.bad_records import BadRecords
 from exactum.spark.master import is_one_process
 from exactum.spark.query import RunningQuery
+from exactum.spark.run.copied_target import refuse_copied_target
+from exactum.spark.run.cut_log import refuse_cut_log
 from exactum.spark.run.delivery import Delivery
 from exactum.spark.run.epoch_listeners import close_listeners, listeners
 from exactum.spark.run.epoch_runner import EpochRunner
@@ -85,6 +87,8 @@ def open_run(
         elif delivery.guarantee is Guarantee.AT_MOST_ONCE:
             protocol = AtMostOnce(run, log, participants=sinks.participants, on_event=context.emit)
         else:
+            refuse_cut_log(context, log, place, sinks.participants, change.stretches)
+            refuse_copied_target(context, log, sinks.each)
             protocol = Coordinator(
                 run,
                 sinks.participants,
