@@ -113,8 +113,7 @@ def refuse_doubt(folder: Path, batch_id: int, stopped: Stopped | None) -> None:
             "written."
         )
     planned = cut.last_planned(folder)
-    told = stopped is not None and stopped.batch_id == batch_id
-    if planned > batch_id and not told and not cut.has_decisions(folder):
+    if planned > batch_id and not _told(batch_id, stopped) and not cut.has_decisions(folder):
         raise CheckpointRefused(
             f"Epoch {planned} of the query of checkpoint {folder} was begun and is not complete, "
             "and its decision log lies elsewhere, so nobody can tell from here whether it is "
@@ -125,8 +124,12 @@ def refuse_doubt(folder: Path, batch_id: int, stopped: Stopped | None) -> None:
 def _undecided(folder: Path, batch_id: int, stopped: Stopped | None) -> int:
     """See ``Manifest.undecided``."""
     planned = cut.last_planned(folder)
-    told = stopped is not None and stopped.batch_id == batch_id
-    return planned if told and planned > batch_id else -1
+    return planned if planned > batch_id and _told(batch_id, stopped) else -1
+
+
+def _told(batch_id: int, stopped: Stopped | None) -> bool:
+    """Whether the query has said that it stopped behind this batch: nothing later was begun."""
+    return stopped is not None and stopped.batch_id == batch_id
 
 
 def _copy(folder: Path, to: Path, batch_id: int, undecided: int) -> Manifest:

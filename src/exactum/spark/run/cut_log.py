@@ -14,11 +14,10 @@ from typing import Protocol, runtime_checkable
 from exactum.checkpoint.guarantee_record import Stretches
 from exactum.checkpoint.layout import SINKS
 from exactum.errors import CheckpointRefused, InvariantBroken
-from exactum.protocol import resolve
 from exactum.protocol.decision_log import DecisionLog
 from exactum.protocol.lost_decision import RECENT_BATCHES
 from exactum.protocol.participant import Participant, Remembering
-from exactum.spark.run.last_run import known_before, shown_log
+from exactum.spark.run.last_run import has_commit, known_before, shown_log
 from exactum.spark.run_context import RunContext
 
 logger = logging.getLogger("exactum")
@@ -53,11 +52,8 @@ def refuse_cut_log(
         Unavailable: the log or a target did not answer.
     """
     begins = context.first_batch_id
-    try:
-        # Of this batch first: a log that was asked for a later one sees that this one is missing.
-        if resolve.standing_commit(log.read(begins)) is not None:
-            return
-    except (CheckpointRefused, InvariantBroken):  # the coordinator says so
+    # Of this batch first: a log that was asked for a later one sees that this one is missing.
+    if has_commit(log, begins) is not False:  # where it cannot be read, the coordinator says so
         return
     known = known_before(context)
     is_on_file = known is not None and known.decision_log is not None
@@ -119,10 +115,7 @@ def _has_lost(log: DecisionLog, begins: int, decided: int) -> bool:
     """
     if decided > begins or begins == 0:
         return False
-    try:
-        return resolve.standing_commit(log.read(min(decided, begins - 1))) is None
-    except (CheckpointRefused, InvariantBroken):  # pruned, or damaged: it proves nothing
-        return False
+    return has_commit(log, min(decided, begins - 1)) is False
 
 
 def _refuse(
@@ -165,10 +158,7 @@ def _warn_of_undecided(context: RunContext, log: DecisionLog, where: str) -> Non
     decided; but that may be lost, in a power cut, or there is no such file.
     """
     begins = context.first_batch_id
-    try:
-        if resolve.standing_commit(log.read(begins - 1)) is not None:
-            return
-    except (CheckpointRefused, InvariantBroken):  # pruned, or damaged: it proves nothing
+    if has_commit(log, begins - 1) is not False:
         return
     end = _last_commit(log, begins)
     if end is not None and end < begins - 1:
@@ -190,11 +180,11 @@ def _last_commit(log: DecisionLog, begins: int) -> int | None:
     if end is None:
         return None
     for batch_id in range(end, max(-1, end - RECENT_BATCHES), -1):
-        try:
-            if resolve.standing_commit(log.read(batch_id)) is not None:
-                return batch_id
-        except (CheckpointRefused, InvariantBroken):
+        stands = has_commit(log, batch_id)
+        if stands is None:
             break
+        if stands:
+            return batch_id
     return end
 
 

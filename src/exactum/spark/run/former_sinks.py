@@ -20,7 +20,6 @@ from exactum.checkpoint.known_sinks import (
     DecidedNote,
     KnownSink,
     KnownSinks,
-    read_known_sinks,
     write_known_sinks,
 )
 from exactum.checkpoint.layout import SINKS
@@ -30,6 +29,7 @@ from exactum.protocol.model import Sighting
 from exactum.protocol.participant import Participant, Sweepable
 from exactum.protocol.sink import DEAD_LETTERS, Guarantee
 from exactum.spark.epoch_listener import Batch, EpochListener
+from exactum.spark.run.last_run import read_before
 from exactum.spark.run.opened_sinks import OpenedSinks
 from exactum.spark.run_context import RunContext
 
@@ -153,7 +153,7 @@ class FormerSinks(EpochListener):
         if self._folder is None:
             return None
         try:
-            known = read_known_sinks(self._folder)
+            return read_before(self._context)
         except (OSError, ValueError) as error:
             logger.warning(
                 "%s cannot be read (%s): what sinks left open that this query has no longer is "
@@ -162,8 +162,6 @@ class FormerSinks(EpochListener):
                 error,
             )
             return None
-        is_ours = known is not None and known.query_id == self._context.run.query_id
-        return known if is_ours else None
 
     def _kept(self, former: Iterable[KnownSink]) -> list[KnownSink]:
         """Those that may have something open; of others the one that took dead letters last, where

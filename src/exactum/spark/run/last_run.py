@@ -6,20 +6,43 @@ from __future__ import annotations
 
 from exactum.checkpoint.decision_place import folder_at
 from exactum.checkpoint.known_sinks import KnownSinks, read_known_sinks
+from exactum.errors import CheckpointRefused, InvariantBroken
+from exactum.protocol import resolve
+from exactum.protocol.decision_log import DecisionLog
 from exactum.spark.run_context import RunContext
 
 
-def known_before(context: RunContext) -> KnownSinks | None:
-    """None where nobody knows: no file, or another query's, as in a fork; a checkpoint that lies in
-    no folder of ours.
+def read_before(context: RunContext) -> KnownSinks | None:
+    """None where there is nothing: no file, or another query's, as in a fork; a checkpoint that
+    lies in no folder of ours.
+
+    Raises:
+        OSError, ValueError: as ``read_known_sinks``.
     """
     if context.query.folder is None:
         return None
+    known = read_known_sinks(context.query.folder)
+    return known if known is not None and known.query_id == context.run.query_id else None
+
+
+def known_before(context: RunContext) -> KnownSinks | None:
+    """As ``read_before``; None, too, where it cannot be read."""
     try:
-        known = read_known_sinks(context.query.folder)
+        return read_before(context)
     except (OSError, ValueError):  # FormerSinks warns
         return None
-    return known if known is not None and known.query_id == context.run.query_id else None
+
+
+def has_commit(log: DecisionLog, batch_id: int) -> bool | None:
+    """Whether a COMMIT of the batch stands; None: it is pruned, or damaged, which proves nothing.
+
+    Raises:
+        Unavailable: the log did not answer.
+    """
+    try:
+        return resolve.standing_commit(log.read(batch_id)) is not None
+    except (CheckpointRefused, InvariantBroken):
+        return None
 
 
 def shown_log(context: RunContext, place: str) -> str:

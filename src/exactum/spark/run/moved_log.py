@@ -17,7 +17,7 @@ from exactum.protocol import resolve
 from exactum.protocol.decision_log import DecisionLog
 from exactum.protocol.model import Decision, DecisionRecord, Epoch
 from exactum.spark.run.cut_log import end_of, refused_end
-from exactum.spark.run.last_run import known_before, shown_log
+from exactum.spark.run.last_run import has_commit, known_before, shown_log
 from exactum.spark.run_context import RunContext
 
 logger = logging.getLogger("exactum")
@@ -56,7 +56,7 @@ def refuse_moved_log(context: RunContext, log: DecisionLog, place: str) -> None:
     other = FileDecisionLog(folder, context.run.query_id)
     try:
         if came_along:
-            if _stands(other, batch_id):
+            if has_commit(other, batch_id):
                 raise _refused(context, "is decided", shown)
             return
         if known.decided is not None and end_of(other, batch_id) is None:
@@ -85,14 +85,6 @@ def _came_along(log: DecisionLog, batch_id: int, decided: int | None) -> bool:
     except CheckpointRefused:  # pruned, so it was there
         return True
     except InvariantBroken:
-        return False
-
-
-def _stands(other: DecisionLog, batch_id: int) -> bool:
-    """By what is left in a log that was copied or moved."""
-    try:
-        return resolve.standing_commit(other.read(batch_id)) is not None
-    except (CheckpointRefused, InvariantBroken):
         return False
 
 

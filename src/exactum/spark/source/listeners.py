@@ -34,7 +34,8 @@ def source_listeners(context: RunContext, clients: Clients) -> list[EpochListene
         CheckpointRefused: what the checkpoint has on record about its sources cannot be read.
     """
     running = context.query
-    sources = [s for s in sources_of(running) if s.is_kafka and s.same_as == s.index]
+    all_sources = sources_of(running)
+    sources = [s for s in all_sources if s.is_kafka and s.same_as == s.index]
     if not sources:
         return []
     if running.folder is None:
@@ -75,7 +76,7 @@ def source_listeners(context: RunContext, clients: Clients) -> list[EpochListene
         (source, record) for source in sources if (record := records[source.index]) is not None
     ]
     if any(SourceOptions.of(source.options).stop for source in sources):
-        bounded_queries.guarded(context.session, running.execution, sources_of(running))
+        bounded_queries.guarded(context.session, running.execution, all_sources)
     listeners: list[EpochListener] = [
         TopicGuard(running, sources),
         PartitionGuard(running, recorded),
