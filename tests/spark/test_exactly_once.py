@@ -232,6 +232,40 @@ def test_a_query_stopped_in_the_middle_of_an_epoch(query: Any) -> None:
     assert query.values("staged") == []
 
 
+@pytest.mark.parametrize("last", [0, 1], ids=["the first", "a later one"])
+def test_a_query_stopped_while_spark_begins_a_batch(query: Any, last: int) -> None:
+    """Spark gives the batch to a query that is being stopped. No run begins for it, and Spark
+    takes it for the stop that it is.
+    """
+    once = query.exactly_once()
+    started, stopping = threading.Event(), threading.Event()
+
+    def stop() -> None:
+        stopping.set()
+        running.stop()
+
+    thread = threading.Thread(target=stop, daemon=True)
+
+    def batch(frame: DataFrame, batch_id: int) -> None:
+        if batch_id == last:
+            started.wait(WAIT_MAX_S)
+            thread.start()
+            await_true(lambda: not running.isActive, "Spark stops it")
+        once(frame, batch_id)
+
+    for number in range(last + 1):
+        query.give(number)
+    running = query.start(batch, processingTime="0 seconds")
+    started.set()
+    await_true(stopping.is_set, "the batch begins")
+    thread.join(WAIT_MAX_S)
+    assert not thread.is_alive()
+    assert running.exception() is None
+    assert len(query.seen(events.RunStarted)) == last
+    assert query.run(once) is None
+    assert query.values() == [*range(last + 1)]
+
+
 @pytest.mark.parametrize("wait_s", [3.0, pytest.param(40.0, marks=pytest.mark.deep)])
 def test_a_query_stopped_in_the_middle_of_a_commit(query: Any, wait_s: float) -> None:
     """query.stop() while a sink commits, however long that takes: its connections stay open, and

@@ -12,7 +12,7 @@ from typing import Any
 from pyspark.sql import DataFrame
 
 from exactum import events
-from exactum.errors import ExactumError, SettingRefused
+from exactum.errors import EpochAborted, ExactumError, SettingRefused
 from exactum.protocol.decision_log import DecisionLog
 from exactum.protocol.sink import Guarantee, Sink
 from exactum.spark import arguments, query
@@ -27,6 +27,7 @@ from exactum.spark.run.opening import open_run
 from exactum.spark.run.waiting_queries import WAITING
 from exactum.spark.supervised import process, standby
 from exactum.spark.supervised.handover import Handover
+from exactum.spark.write.write_job import CANCELLED
 
 logger = logging.getLogger("exactum")
 
@@ -264,12 +265,19 @@ class ForeachBatch:
     def _started(
         self, frame: DataFrame, batch_id: int, running_query: query.RunningQuery
     ) -> EpochRunner:
-        """A new run, when the query was started, or started again."""
+        """A new run, when the query was started, or started again.
+
+        Raises:
+            EpochAborted: the query was stopped meanwhile, in words that Spark knows as its stop.
+        """
         self._close()
         self.error = None
         supervised = process.current()
         if supervised is not None:
             supervised.await_stop(running_query.still_runs)
+        if not running_query.still_runs():
+            # Spark gives a batch yet to a query that is being stopped: a run would fence others.
+            raise EpochAborted(CANCELLED)
         run = self._run = open_run(frame, batch_id, running_query, self._delivery)
         self._closer = weakref.finalize(self, run.close)  # at the latest when Python ends
         self._hand_over(run)

@@ -24,7 +24,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from exactum import events
-from exactum.errors import EpochAborted, ExactumError, Fenced, Unavailable
+from exactum.errors import ExactumError, Fenced, Unavailable
 from exactum.spark.last_words import plainly
 from exactum.spark.supervised.supervisor_channel import (
     BODY_BYTES_MAX,
@@ -240,17 +240,16 @@ class SupervisedProcess:
 
     def await_stop(self, still_runs: Callable[[], bool]) -> None:
         """Before a run begins, which fences the others of its query. One that begins after the
-        supervisor's end might fence what a new one has started; when all queries are to stop it
-        waits for that.
+        supervisor's end might fence what a new one has started; when all queries are to stop,
+        this returns once that one ``still_runs`` no more.
 
         Raises:
-            EpochAborted: the query was stopped.
             Unavailable: the supervisor is gone.
         """
         while self.stopping.is_set():
             self._refuse_orphan()
             if not still_runs():
-                raise EpochAborted("The query was stopped before its run began.")
+                return
             time.sleep(TURN_POLL_S)
 
     def _refuse_orphan(self) -> None:
