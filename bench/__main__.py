@@ -31,6 +31,12 @@ def main() -> None:
         "--tuning", action="append", default=[], metavar="NAME", help="of the tunings, this one"
     )
     parser.add_argument("--picture", type=Path, help="of a micro-batch's time: into this file")
+    parser.add_argument(
+        "--against",
+        type=Path,
+        metavar="CHECKOUT",
+        help="drain: the exactum of another checkout as well, built with make setup",
+    )
     chosen = parser.parse_args()
     report.console.print(report.machine())
     if chosen.only in (None, "targets"):
@@ -51,7 +57,7 @@ def main() -> None:
         if chosen.only in (None, "epochs"):
             epochs.bench(kafka, chosen.epochs)
         if chosen.only in (None, "drain"):
-            drain.bench(kafka, chosen.rounds, chosen.scale)
+            drain.bench(kafka, chosen.rounds, chosen.scale, chosen.against)
 
 
 if __name__ == "__main__":

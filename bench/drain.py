@@ -6,7 +6,9 @@ from __future__ import annotations
 
 import tempfile
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from bench import report
 from bench.contender import CONTENDERS
@@ -36,7 +38,22 @@ class Cell:
         )
 
 
-def bench(kafka: LocalKafka, rounds: int, scale: float = 1.0) -> None:
+@dataclass(frozen=True)
+class Contender:
+    """One of ``bench.contender``, of this checkout or of another one."""
+
+    name: str
+    checkout: Path | None = None
+
+    def __str__(self) -> str:
+        return self.name if self.checkout is None else f"{self.name}, {self.checkout.name}"
+
+
+def bench(kafka: LocalKafka, rounds: int, scale: float = 1.0, against: Path | None = None) -> None:
+    """``against``: another checkout, built with ``make setup``, whose exactum takes part."""
+    contenders = [Contender(name) for name in CONTENDERS]
+    if against is not None:
+        contenders += [Contender(name, against) for name in CONTENDERS[:2]]
     for name, (small, large) in PAIRS.items():
         pair = (
             Load(int(small.records * scale), small.bytes),
@@ -45,52 +62,66 @@ def bench(kafka: LocalKafka, rounds: int, scale: float = 1.0) -> None:
         for load in pair:
             report.console.print(f"writing {load.records:,} records of {load.bytes} bytes ...")
             fill(kafka, load)
-        cells: dict[str, list[Cell]] = defaultdict(list)
+        cells: dict[Contender, list[Cell]] = defaultdict(list)
         for number in range(rounds):
             # Rotating the order keeps any advantage of going first or last out of the medians.
-            order = CONTENDERS[number % 3 :] + CONTENDERS[: number % 3]
-            for contender in order:
-                cell = Cell(*(once(kafka, contender, load, number) for load in pair))
+            first = number % len(contenders)
+            for contender in contenders[first:] + contenders[:first]:
+                target = f"{number}-{contenders.index(contender)}"
+                cell = Cell(*(once(kafka, contender, load, target) for load in pair))
                 cells[contender].append(cell)
                 rate, cpu_us = cell.steady(pair)
                 report.console.print(
-                    f"{name} round {number + 1}/{rounds} {contender:22} {cell.small.wall_s:6.2f} s "
-                    f"{cell.large.wall_s:6.2f} s   steady {rate / 1000:7.0f} k/s {cpu_us:5.2f} us "
-                    "CPU a record"
+                    f"{name} round {number + 1}/{rounds} {contender!s:22} "
+                    f"{cell.small.wall_s:6.2f} s {cell.large.wall_s:6.2f} s   steady "
+                    f"{rate / 1000:7.0f} k/s {cpu_us:5.2f} us CPU a record"
                 )
-        show(name, pair, cells)
+        theirs = Contender(CONTENDERS[2])
+        show(name, pair, contenders, cells, theirs)
+        if against is not None:
+            for ours in contenders[:2]:
+                other = Contender(ours.name, against)
+                show(f"{name}, against {against.name}", pair, (ours, other), cells, other)
 
 
-def once(kafka: LocalKafka, contender: str, load: Load, number: int) -> Run:
-    target = f"out-{load.topic}-{CONTENDERS.index(contender)}-{number}"
+def once(kafka: LocalKafka, contender: Contender, load: Load, target: str) -> Run:
+    target = f"out-{load.topic}-{target}"
     kafka.create_topic(target, partitions=PARTITIONS)
     with tempfile.TemporaryDirectory() as checkpoint:
-        result = run([contender, kafka.bootstrap_servers, load.topic, target, checkpoint])
+        arguments = [contender.name, kafka.bootstrap_servers, load.topic, target, checkpoint]
+        result = run(arguments, checkout=contender.checkout)
     kafka.delete_topic(target)
     return result
 
 
-def show(name: str, pair: tuple[Load, Load], cells: dict[str, list[Cell]]) -> None:
-    base = [c.steady(pair) for c in cells[CONTENDERS[2]]]
+def show(
+    name: str,
+    pair: tuple[Load, Load],
+    contenders: Sequence[Contender],
+    cells: dict[Contender, list[Cell]],
+    base: Contender,
+) -> None:
+    """The table of these contenders, with ratios to ``base``."""
+    bases = [c.steady(pair) for c in cells[base]]
     rows = []
-    for contender in CONTENDERS:
+    for contender in contenders:
         mine = cells[contender]
         steady = [c.steady(pair) for c in mine]
         rows.append(
             [
-                contender,
+                str(contender),
                 report.spread([c.small.wall_s for c in mine]),
                 report.spread([c.large.wall_s for c in mine]),
                 report.spread([c.small.cpu_s for c in mine]),
                 report.spread([c.large.cpu_s for c in mine]),
                 report.spread([rate / 1000 for rate, _ in steady], 0),
-                report.ratios([rate for rate, _ in steady], [rate for rate, _ in base]),
+                report.ratios([rate for rate, _ in steady], [rate for rate, _ in bases]),
                 report.spread([cpu for _, cpu in steady]),
-                report.ratios([cpu for _, cpu in steady], [cpu for _, cpu in base]),
+                report.ratios([cpu for _, cpu in steady], [cpu for _, cpu in bases]),
             ]
         )
     report.table(
-        f"{name} values, {pair[0].records:,} and {pair[1].records:,} records, 4 partitions, "
+        f"{name}: {pair[0].records:,} and {pair[1].records:,} records, 4 partitions, "
         "local[2]: median (min to max)",
         [
             "contender",
@@ -99,9 +130,9 @@ def show(name: str, pair: tuple[Load, Load], cells: dict[str, list[Cell]]) -> No
             "CPU s, small",
             "CPU s, large",
             "steady k/s",
-            "ratio to Spark's",
+            f"ratio to {base}",
             "CPU us a record",
-            "ratio to Spark's",
+            f"ratio to {base}",
         ],
         rows,
     )
