@@ -3,10 +3,12 @@ PYTHON ?= python3.11
 VENV := .venv
 PROCESSES ?= 4
 BIN := $(VENV)/bin
+# Of what takes turns, which is played: the commit says it.
+TURN = $(shell echo $$((0x$$(git rev-parse --short=4 HEAD 2>/dev/null || echo 0) % 8)))
 LOCK := requirements/dev.lock
 SOURCES := $(shell find src -name '*.py' -o -name '*.sql' -o -name '*.jar') pyproject.toml hatch_build.py README.md LICENSE
 
-.PHONY: help setup lint format types contract dead duplicates check archive compiled checkpoint-jar columnar-jar class-list servers test test-fast deep deep-deaths deep-variants deep-turns model chaos soak demo demo-picture bench bench-peers smoke smoke-oldest smoke-newest first-hour from-duplicates matrix docs clean
+.PHONY: help setup lint format types contract dead duplicates check archive compiled checkpoint-jar columnar-jar class-list servers test test-fast deep deep-deaths deep-variants deep-turns model chaos soak demo demo-picture bench bench-peers smoke smoke-turn smoke-oldest smoke-newest smoke-oldest-hour smoke-newest-hour smoke-oldest-run smoke-newest-run first-hour from-duplicates matrix docs clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
@@ -89,8 +91,8 @@ PYTEST = $(BIN)/python -m pytest -n $(PROCESSES) --max-worker-restart 0
 test: export JAVA_TOOL_OPTIONS = -XX:TieredStopAtLevel=1
 # Tests marked sweep play a fault at every fifth call, another fifth in each run; make deep plays every call.
 test: export EXACTUM_SWEEP_EVERY = 5
-# Tests marked in_turn are long: a quarter of them with each commit, always the same ones with the same commit; make deep plays all.
-test: export EXACTUM_TURN ?= $(shell echo $$((0x$$(git rev-parse --short=4 HEAD 2>/dev/null || echo 0) % 4)))
+# Tests marked in_turn are long: an eighth of them with each commit, always the same ones with the same commit; make deep plays all.
+test: export EXACTUM_TURN ?= $(TURN)
 # Where bytecode may not be kept, each test process and each Spark worker compiles the tests anew.
 test: export PYTHONDONTWRITEBYTECODE =
 test: setup ## everything that CI runs: check, then the tests on real servers
@@ -154,12 +156,20 @@ bench-peers: setup ## exactum beside Flink, Kafka Streams, Spark, Quix Streams a
 
 # Two environments of their own, in which the wheel is installed by its name. The newest is what pip takes for a user who installs it today.
 smoke: export JAVA_TOOL_OPTIONS = -XX:TieredStopAtLevel=1
+smoke-turn: export JAVA_TOOL_OPTIONS = -XX:TieredStopAtLevel=1
 smoke: setup ## the quick start and a run on the oldest and on the newest PySpark that is allowed
 	@$(MAKE) --no-print-directory -j2 --output-sync=target smoke-oldest smoke-newest
 
-smoke-oldest smoke-newest: smoke-%: .venv-%/.made
+smoke-oldest smoke-newest: smoke-%: smoke-%-hour smoke-%-run
+
+smoke-oldest-hour smoke-newest-hour: smoke-%-hour: .venv-%/.made
 	PYTHONPATH=. $(BIN)/python tests/smoke/first_hour.py --environment .venv-$* --cache "$${EXACTUM_CACHE:-$$HOME/.cache/exactum}"
+
+smoke-oldest-run smoke-newest-run: smoke-%-run: .venv-%/.made
 	.venv-$*/bin/python tests/smoke/exact.py
+
+smoke-turn: setup ## the runs of smoke, and the quick start on one of the two, in turn: what CI plays
+	@$(MAKE) --no-print-directory -j2 --output-sync=target smoke-$(if $(filter 0 2 4 6,$(TURN)),oldest,newest)-hour smoke-oldest-run smoke-newest-run
 
 first-hour: setup ## what a newcomer does: docs/quickstart.md from an empty folder, with a virtual environment and jars of its own
 	PYTHONPATH=. $(BIN)/python tests/smoke/first_hour.py

@@ -61,6 +61,8 @@ def pytest_report_header() -> str:
 
 
 LONG = (
+    "ops",
+    "standalone",
     "run",
     "targets",
     "savepoint",

@@ -230,6 +230,7 @@ def test_any_value_as_a_partition(kind: Kind, memory: Path) -> None:
     assert len(target.refused) == 300 - len(found)
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("format_", ["parquet", "json", "csv"])
 def test_a_text_of_any_letter_stands_beside_others(format_: str, memory: Path) -> None:
     """Each letter below U+3000 in a text of its own, and all others in long ones."""

@@ -107,6 +107,7 @@ def odd_values(pairs: list[tuple[Kind, str]], count: int, edge_share: float) -> 
     return [draw(pairs[n % len(pairs)][0], rng, edge_share) for n in range(count)]
 
 
+@pytest.mark.in_turn
 def test_rows_of_every_type(database: Database) -> None:
     """Half of them odd: every row is in its column to the bit, or comes back with its key and
     column.

@@ -161,6 +161,7 @@ def neighbours(driver: Driver, query: Query, prefix: str) -> list[str]:
     ]
 
 
+@pytest.mark.in_turn
 def test_transactions_that_only_look_like_ours_are_left_alone(
     kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
 ) -> None:

@@ -128,6 +128,7 @@ AS_STORED = sorted((f"k{n}", f"as refused {n}") for n in [*range(LETTERS - 1), L
 ORIGINALS = [(f"k{n}", f"original {n}") for n in range(LETTERS)]
 
 
+@pytest.mark.in_turn
 def test_in_kafka(world: World) -> None:
     """Listed by reason without what is of one row; one is shown whole; a replay sends all, and a
     second one none; the records themselves go back once, whoever refused them; circles and wrong
@@ -278,6 +279,7 @@ def test_letters_of_a_query_that_puts_none_aside_any_more(world: World) -> None:
     assert "start the query once with the same one" in told.output
 
 
+@pytest.mark.in_turn
 def test_what_was_sent_is_known_where_the_query_goes_on(world: World, tmp_path: Path) -> None:
     """A savepoint that does not know of a replay moves no query; the place that a query has left
     sends nothing any more; where it is now, and in a fork of a fork, nothing is sent again.

@@ -50,6 +50,7 @@ def persisted(frame: DataFrame) -> None:
     frame.count()
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("policy", ["dead_letter", pytest.param("skip", marks=pytest.mark.in_turn)])
 @pytest.mark.parametrize(
     ("make", "mode", "before"),
@@ -92,6 +93,7 @@ def test_each_is_told_of_once(
         assert sum(job.seen(events.RowsSkipped).values()) == 2
 
 
+@pytest.mark.in_turn
 def test_views_that_compute_the_batch_wedge(
     job: Job, kafka: LocalKafka, topic: Callable[..., str]
 ) -> None:
@@ -137,6 +139,7 @@ def test_a_frame_that_reads_the_batch_twice_wedges(
     assert sorted(one.value() for one in read(kafka, dead)) == [b"x", b"y"]
 
 
+@pytest.mark.in_turn
 def test_a_function_that_finds_another_record_bad(
     job: Job, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
 ) -> None:

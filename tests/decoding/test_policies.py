@@ -130,6 +130,7 @@ STATELESS_AND_AGGREGATED = pytest.mark.parametrize(
 )
 
 
+@pytest.mark.in_turn
 @STATELESS_AND_AGGREGATED
 def test_dead_letters_are_complete_and_in_the_epoch_of_their_neighbours(
     job: Job, kafka: LocalKafka, topic: TopicFactory, stream: Poisoned, aggregated: bool
@@ -363,6 +364,7 @@ def test_a_registry_that_goes_away_stops_the_query_and_loses_nothing(
     registry.close()
 
 
+@pytest.mark.in_turn
 def test_dead_letters_without_a_sink_for_them_are_refused(
     job: Job, kafka: LocalKafka, topic: TopicFactory
 ) -> None:
@@ -452,6 +454,7 @@ def produce(kafka: LocalKafka, topic: str, *values: bytes | None) -> None:
     assert producer.flush(WAIT_MAX_S) == 0
 
 
+@pytest.mark.in_turn
 def test_the_document_runs_as_it_stands(job: Job, kafka: LocalKafka) -> None:
     """The blocks of docs/decoding.md, given a session, a broker and a checkpoint: totals and
     letters are right.

@@ -162,6 +162,7 @@ def test_documented_rights_are_enough(look: Callable[..., Diagnosis]) -> None:
     assert found.has("ok", "clock was not compared")
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("user", sorted(TOLD))
 def test_a_right_that_is_missing_is_named(look: Callable[..., Diagnosis], user: str) -> None:
     found = look(user)

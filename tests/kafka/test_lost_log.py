@@ -103,6 +103,7 @@ def test_a_topic_made_anew_after_the_transaction_was_settled(
             sink.participant.commit(sink.permit(verified), verified)
 
 
+@pytest.mark.in_turn
 def test_a_topic_deleted_after_the_decision(kafka: LocalKafka, topic: Callable[..., str]) -> None:
     """A sink that takes its topics from a column starts without it; the epoch is not called
     done.

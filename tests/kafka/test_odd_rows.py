@@ -136,6 +136,7 @@ def test_an_unknown_topic_is_asked_for_once(
     assert len(read_all(kafka.bootstrap_servers, good)) == 5
 
 
+@pytest.mark.in_turn
 def test_a_topic_made_a_moment_ago_is_found(
     kafka: LocalKafka, topic: TopicFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -285,6 +286,7 @@ def read_by_another_client(kafka: LocalKafka, name: str, count: int = 1) -> list
         consumer.close()
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("own_topic", [True, False])
 @pytest.mark.parametrize("policy", ["compact", "compact,delete"])
 def test_a_record_without_a_key_for_a_compacted_topic(

@@ -1,4 +1,4 @@
-"""Long tests take turns in ``make test``: a quarter of them with each commit."""
+"""Long tests take turns in ``make test``: an eighth of them with each commit."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import zlib
 import pytest
 
 TURN_VARIABLE = "EXACTUM_TURN"
-TURNS = 4
+TURNS = 8
 
 
 def turn_now() -> int | None:
-    """The quarter that is played, 0 to 3; None, where all are."""
+    """The eighth that is played, 0 to 7; None, where all are."""
     text = os.environ.get(TURN_VARIABLE)
     if text is None:
         return None

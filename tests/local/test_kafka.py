@@ -230,6 +230,7 @@ def test_wrong_password_is_rejected(secure: LocalKafka) -> None:
     assert right.list_topics(timeout=WAIT_S).brokers
 
 
+@pytest.mark.in_turn
 def test_only_granted_users_write(secure: LocalKafka) -> None:
     """What no ACL allows is denied; the very ACLs that are granted are enough; admin needs none."""
     secure.add_user("late", "late-secret")

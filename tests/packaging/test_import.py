@@ -55,6 +55,7 @@ def test_without_pyspark_the_import_says_what_to_install() -> None:
     assert "During handling" not in done.stderr
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("name", ["kafka.py", "kafka/__init__.py", "pyspark.py", "queue.py"])
 def test_a_file_in_the_way_of_a_package_is_named(name: str, tmp_path: Path) -> None:
     """The script itself, or one beside it."""

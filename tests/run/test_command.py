@@ -63,6 +63,7 @@ def test_a_script_that_ends_is_done(tmp_path: Path) -> None:
     assert "s3cret" not in run.log
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize(
     "end",
     [
@@ -96,6 +97,7 @@ def test_it_gives_up_when_the_strategy_does(tmp_path: Path) -> None:
     assert "it failed 3 times within 60 s" in run.log
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize(
     "kind", ["SettingRefused", "Fenced", *at_length("CodeFailed", "InvariantBroken")]
 )
@@ -130,6 +132,7 @@ def test_where_spark_finds_another_run_it_is_fenced(tmp_path: Path, text: str) -
     assert "Fenced: Spark found the next batch" in run.log
 
 
+@pytest.mark.in_turn
 def test_what_spark_says_of_topics_is_told_with_its_reason(tmp_path: Path) -> None:
     """And it is tried again: a broker that has just started may not know its topics yet."""
     said = (
@@ -343,6 +346,7 @@ def test_a_script_without_exactum_is_ended_by_sigterm(tmp_path: Path) -> None:
         assert run.ends(40) == 0
 
 
+@pytest.mark.in_turn
 def test_a_script_without_queries_is_ended_by_sigterm(tmp_path: Path) -> None:
     """The same where exactum is there, and no query runs yet."""
     program = """
@@ -422,6 +426,7 @@ def test_a_second_signal(tmp_path: Path) -> None:
     assert "is killed" in run.log
 
 
+@pytest.mark.in_turn
 def test_a_stop_while_nothing_runs(tmp_path: Path) -> None:
     """Between two lives a signal ends it at once."""
     options = ["--restart", "fixed-delay", "--restart-strategy.fixed-delay.delay", "1 h"]
@@ -471,6 +476,7 @@ def test_a_plain_start_is_unaffected(tmp_path: Path) -> None:
     assert done.stdout.split() == ["1", "True"]
 
 
+@pytest.mark.in_turn
 def test_wrong_options_are_refused_before_anything_runs(tmp_path: Path) -> None:
     """A duration without a unit and a strategy that makes no sense: one message, and the script
     is not started.

@@ -98,6 +98,7 @@ main()
 """
 
 
+@pytest.mark.in_turn
 def test_a_first_epoch_with_a_long_pause_is_completed_in_the_end(tmp_path: Path) -> None:
     """Each life takes the same pause, longer than the timeout, before its first epoch stands. Its
     standby takes over; from the next one a longer silence is borne, so somebody gets through.

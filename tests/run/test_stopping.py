@@ -35,6 +35,7 @@ class Slow(Stoppable):
         return len(self.others_ran) > 3
 
 
+@pytest.mark.in_turn
 @pytest.mark.spark
 @pytest.mark.parametrize("slow", [0, 1])
 def test_queries_of_every_session_are_stopped(

@@ -79,6 +79,7 @@ def test_a_running_query_is_thrown_away_and_started_again(
     fork.check_exact(first=made[0].batch_id + 1)
 
 
+@pytest.mark.in_turn
 def test_stopped_under_load_and_moved(
     spark: SparkSession, totals: Totals, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:

@@ -241,6 +241,7 @@ def test_every_documented_right_is_tested() -> None:
 # ---- the documented rights are enough ----------------------------------------------------------
 
 
+@pytest.mark.in_turn
 def test_documented_rights_are_enough(secure: LocalKafka) -> None:
     """From open to a repeated commit, and the sweep of a crashed run's leftover, with one set of
     settings.
@@ -303,6 +304,7 @@ def test_documented_rights_are_enough_to_salvage(secure: LocalKafka) -> None:
     assert sorted(v for v in committed(secure) if v.startswith(b"salvaged")) == sorted(rows)
 
 
+@pytest.mark.in_turn
 def test_documented_rights_are_enough_for_a_topic_column_and_for_at_least_once(
     secure: LocalKafka,
 ) -> None:
@@ -318,6 +320,7 @@ def test_documented_rights_are_enough_for_a_topic_column_and_for_at_least_once(
 # ---- one right taken away ----------------------------------------------------------------------
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("missing", of_kinds(REFUSED), ids=str)
 def test_a_missing_right_is_named_at_once(secure: LocalKafka, missing: Right) -> None:
     """A person must change something: SettingRefused within seconds, with the right and the

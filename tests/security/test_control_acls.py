@@ -73,6 +73,7 @@ def test_documented_rights_are_enough(secure: LocalKafka) -> None:
     assert {(right.kind, right.operation) for right in RIGHTS} == {("topic", "READ")}
 
 
+@pytest.mark.in_turn
 def test_a_topic_that_may_not_be_seen_is_named(secure: LocalKafka) -> None:
     """No right at all: to this user it does not exist, and the words say that a right may be
     missing.

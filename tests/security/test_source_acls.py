@@ -242,6 +242,7 @@ def test_a_group_that_may_not_be_read(source: Source, caplog: pytest.LogCaptureF
     assert source.committed() == 1
 
 
+@pytest.mark.in_turn
 def test_a_pattern_finds_what_may_be_seen(source: Source) -> None:
     """As the docs say: a topic that matches and that the user may not see is not there for it,
     as Kafka has it.

@@ -68,6 +68,7 @@ def schemas(stream: Any) -> set[str]:
     return {note.read_text().partition("\n")[2] for note in notes_of(stream.out).iterdir()}
 
 
+@pytest.mark.in_turn
 def test_every_record(
     make_stream: Any,
     topic: Callable[..., str],
@@ -109,6 +110,7 @@ def doubled(batches: Iterator[Any]) -> Iterator[Any]:
         yield pa.RecordBatch.from_arrays(columns, names=[str(place) for place in range(6)])
 
 
+@pytest.mark.in_turn
 def test_a_function(
     make_stream: Any, topic: Callable[..., str], lane_jobs: list[int], caplog: Any
 ) -> None:
@@ -267,6 +269,7 @@ def waiting(batches: Iterator[Any]) -> Iterator[Any]:
         yield batch
 
 
+@pytest.mark.in_turn
 def test_a_topic_made_anew_below_a_function_that_stops(
     stream: Any,
     topics: Any,
@@ -345,6 +348,7 @@ def deleting(batches: Iterator[Any]) -> Iterator[Any]:
         future.result(WAIT_MAX_S)
 
 
+@pytest.mark.in_turn
 def test_a_gap_that_is_not_proven(
     stream: Any,
     topic: Callable[..., str],
@@ -372,6 +376,7 @@ def test_a_gap_that_is_not_proven(
     assert lane_jobs
 
 
+@pytest.mark.in_turn
 def test_large_records(stream: Any, topic: Callable[..., str], lane_jobs: list[int]) -> None:
     name = topic("large", partitions=1, config={"max.message.bytes": 2_000_000})
     values = give_large(stream.kafka, name)
@@ -380,6 +385,7 @@ def test_large_records(stream: Any, topic: Callable[..., str], lane_jobs: list[i
     assert lane_jobs
 
 
+@pytest.mark.in_turn
 def test_one_checkpoint(stream: Any, topic: Callable[..., str], lane_jobs: list[int]) -> None:
     """What one of them has begun the other goes on with, and no record comes twice."""
     name = topic("both", partitions=2)
@@ -451,6 +457,7 @@ FALLBACKS: dict[str, tuple[dict[str, Any], dict[str, str], Callable[[Any], Any],
 }
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("case", FALLBACKS.values(), ids=FALLBACKS)
 def test_what_spark_reads(
     stream: Any,
@@ -473,6 +480,7 @@ def test_what_spark_reads(
     assert lane_jobs == []
 
 
+@pytest.mark.in_turn
 def test_state_and_other_sinks(
     stream: Any, topic: Callable[..., str], lane_jobs: list[int], caplog: Any
 ) -> None:

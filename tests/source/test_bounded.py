@@ -132,6 +132,7 @@ def test_stop_at_latest_behind_an_open_transaction(
     assert dirty.rows() == rows
 
 
+@pytest.mark.in_turn
 def test_a_trigger_that_ends_before_the_stop(
     stream: Any, topics: Any, topic: Callable[..., str], caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -253,6 +254,7 @@ def test_two_sources(stream: Any, topics: Any, topic: Callable[..., str]) -> Non
     assert stream.rows() == [*expected, (two, 0, 4)]
 
 
+@pytest.mark.in_turn
 def test_one_thread_looks(
     make_stream: Callable[[], Any], topics: Any, topic: Callable[..., str]
 ) -> None:

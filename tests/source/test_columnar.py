@@ -75,6 +75,7 @@ def give(kafka: Any, topic: str, count: int, partitions: int, first: int = 0) ->
     return sorted(given, key=lambda row: (row["topic"], row["partition"], row["offset"]))
 
 
+@pytest.mark.in_turn
 def test_every_column(
     stream: Any, topic: Callable[..., str], way: str, packed_jobs: list[Any]
 ) -> None:
@@ -183,6 +184,7 @@ def test_what_needs_rows(
     assert packed_jobs == []
 
 
+@pytest.mark.in_turn
 def test_one_checkpoint(stream: Any, topic: Callable[..., str]) -> None:
     """What one way has begun another one goes on with, and no record comes twice."""
     name = topic("checkpoint", partitions=2)

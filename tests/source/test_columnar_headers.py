@@ -49,6 +49,7 @@ def shown(headers: Headers) -> list[dict[str, Any]] | None:
 
 
 # Records that all have headers are among the mixed ones, of which the last epoch has some.
+@pytest.mark.in_turn
 @pytest.mark.parametrize(
     "given",
     [

@@ -95,6 +95,7 @@ def test_never_ahead_and_repaired(stream: Any, topics: Any, topic: Callable[...,
     assert stream.rows() == [(name, 0, o) for o in range(8)]
 
 
+@pytest.mark.in_turn
 def test_a_refused_start_moves_nothing(stream: Any, topics: Any, topic: Callable[..., str]) -> None:
     """Spark's own files of the checkpoint come from an old copy, and the start is refused: the
     group stays at the end of what was written since, and does not go back.

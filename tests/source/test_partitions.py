@@ -18,6 +18,7 @@ def planned_is_removed(stream: Any, batch_id: int) -> None:
         (stream.checkpoint / "offsets" / name).unlink(missing_ok=True)
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("again", ["partitions", "topic"])
 def test_left_out_and_taken_back(
     stream: Any,

@@ -46,6 +46,7 @@ def filled(topics: Any, topic: Callable[..., str]) -> Callable[[int], str]:
 
 
 # The numbers between them are in test_no_more_tasks_than_run_at_once, which starts no query.
+@pytest.mark.in_turn
 @pytest.mark.parametrize(
     ("partitions", "tasks"),
     [
@@ -107,6 +108,7 @@ def test_rows_that_may_cost(
     assert len(stream.rows()) == 24
 
 
+@pytest.mark.in_turn
 def test_another_source(stream: Any, filled: Callable[[int], str], tmp_path: Path) -> None:
     """Of a file source nobody knows how many rows it gives."""
     (tmp_path / "in").mkdir()
@@ -119,6 +121,7 @@ def test_another_source(stream: Any, filled: Callable[[int], str], tmp_path: Pat
     assert transactions(stream) == [5, 4, 4]
 
 
+@pytest.mark.in_turn
 def test_state(stream: Any, filled: Callable[[int], str]) -> None:
     """A query with state has the tasks of its state stores."""
     frame = stream.read(filled(4), maxOffsetsPerTrigger=8).dropDuplicates(["partition", "offset"])
@@ -216,6 +219,7 @@ def test_larger_epochs(
     assert stream.rows() == [(name, partition, row) for partition in range(4) for row in range(6)]
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize(("first", "tasks"), [(12, 4), (6, 2)])
 def test_uneven_epochs(
     stream: Any,

@@ -130,6 +130,7 @@ def named(offsets: dict[Any, Any], topic: str) -> dict[Any, Any]:
     }
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("case", POSITIONS)
 def test_start_position(case: str, started: dict[str, Started]) -> None:
     """A new query begins exactly there in each partition, the log says where and why, and the
@@ -147,6 +148,7 @@ def test_start_position(case: str, started: dict[str, Started]) -> None:
     assert [line.partition("begins with ")[2] for line in seen.lines] == [begun, went_on]
 
 
+@pytest.mark.in_turn
 def test_checkpoint_takes_precedence(
     stream: Any, topics: Any, topic: Callable[..., str], begins: Callable[[], list[str]]
 ) -> None:

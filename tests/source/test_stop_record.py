@@ -68,6 +68,7 @@ def names(stream: Any) -> list[str]:
     return sorted(path.name for path in stream.checkpoint.glob("exactum/source/0/stops/*.json"))
 
 
+@pytest.mark.in_turn
 @pytest.mark.broker
 @pytest.mark.spark
 @pytest.mark.parametrize("again", ["latest", None])
@@ -107,6 +108,7 @@ def test_a_stop_that_is_raised_by_a_run_that_dies(
     assert len(stream.rows()) == 30
 
 
+@pytest.mark.in_turn
 @pytest.mark.broker
 @pytest.mark.spark
 def test_a_stop_of_a_void_attempt(stream: Any, topics: Any, topic: Callable[..., str]) -> None:
@@ -150,6 +152,7 @@ def test_a_record_of_exactum_0_1_0(stream: Any, topics: Any, topic: Callable[...
     assert len(stream.rows()) == 13
 
 
+@pytest.mark.in_turn
 @pytest.mark.broker
 @pytest.mark.spark
 def test_the_same_stop_in_the_middle(
@@ -174,6 +177,7 @@ def test_the_same_stop_in_the_middle(
     assert f"{name}-0 from 10 to 40" in str(stream.run(stream.read(name)))
 
 
+@pytest.mark.in_turn
 @pytest.mark.broker
 @pytest.mark.spark
 def test_a_refused_start_under_at_most_once_loses_nothing(
@@ -274,6 +278,7 @@ def test_what_stands_is_not_said_to_be_left_out(
     assert f"start={{'{name}': {{0: 10, 1: 12}}}}" in caplog.text
 
 
+@pytest.mark.in_turn
 @pytest.mark.broker
 @pytest.mark.spark
 def test_a_stop_behind_which_the_query_is_already(

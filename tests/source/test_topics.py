@@ -262,6 +262,7 @@ def test_open_transaction_upstream(
     assert len([e for e in stream.events if isinstance(e, events.UpstreamStalled)]) == 1
 
 
+@pytest.mark.in_turn
 def test_a_moment_without_an_answer(
     stream: Any, topics: Any, topic: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

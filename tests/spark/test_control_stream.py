@@ -102,6 +102,7 @@ def summed(stream: Any) -> Any:
     return transform
 
 
+@pytest.mark.in_turn
 def test_an_epoch_sees_what_stood_in_the_topic_when_it_began(query: Any, rules: Rules) -> None:
     """Weights written between two epochs hold from the second one on, in every task; a null
     removes a key.

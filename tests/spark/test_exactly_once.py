@@ -62,6 +62,7 @@ def test_processing_time_and_one_object_for_several_starts(query: Any) -> None:
     assert len({e.incarnation for e in query.seen(events.EpochCompleted)}) == 2
 
 
+@pytest.mark.in_turn
 def test_update_mode_with_state_goes_on_after_redelivery(query: Any) -> None:
     """An epoch that stands is not written again; its frame is drained, so the state that it
     carries advances.
@@ -77,6 +78,7 @@ def test_update_mode_with_state_goes_on_after_redelivery(query: Any) -> None:
     assert [e.batch_id for e in query.seen(events.EpochRedelivered)] == [1]
 
 
+@pytest.mark.in_turn
 def test_append_mode_with_watermark(query: Any) -> None:
     """A stateful query in append mode: a window stands once, when the watermark has passed it."""
 

@@ -132,6 +132,7 @@ def open_transactions(kafka: LocalKafka, prefix: str) -> int:
     return sum(t.transactional_id.startswith(prefix) and t.state.value == "Ongoing" for t in each)
 
 
+@pytest.mark.in_turn
 @pytest.mark.postgres
 def test_a_sink_that_nobody_reaches(query: Any, tables: Any, postgres: LocalPostgres) -> None:
     """A start whose sinks are all elsewhere says which former one may have left something, and

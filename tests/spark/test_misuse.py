@@ -45,6 +45,7 @@ def test_the_call_forgotten(query: Any, guarantee: Any) -> None:
     assert query.values() == [1]
 
 
+@pytest.mark.in_turn
 @pytest.mark.spark
 @pytest.mark.parametrize(
     "sink",
@@ -183,6 +184,7 @@ def a_caller_of_a_caller(first: Any, second: Any) -> Callable[..., None]:
     return write
 
 
+@pytest.mark.in_turn
 @pytest.mark.spark
 @pytest.mark.parametrize(
     "function",
@@ -423,6 +425,7 @@ def test_two_sinks_on_one_target(query: Any, tmp_path: Path, kind: str) -> None:
     assert list(folder.glob("part-*")) == []
 
 
+@pytest.mark.in_turn
 @pytest.mark.spark
 @pytest.mark.parametrize("kind", ["files", "dead letters", "checkpoint"])
 def test_a_folder_within_a_sink_s(query: Any, tmp_path: Path, kind: str) -> None:

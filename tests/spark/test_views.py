@@ -211,6 +211,7 @@ def test_sinks_that_share_a_function_share_a_job(query: Any, tmp_path: Path) -> 
     assert rows(tmp_path / "one") == rows(tmp_path / "two") == [{"k": "o", "v": 1}]
 
 
+@pytest.mark.in_turn
 def test_a_failure_in_the_second_view_undoes_the_first(query: Any, tmp_path: Path) -> None:
     """The first job's transactions are swept, and the next run writes all, once."""
     other = FolderSink(str(tmp_path / "other"), rows=lambda batch: batch.where("v > 1").distinct())

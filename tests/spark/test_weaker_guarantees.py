@@ -36,6 +36,7 @@ def test_at_least_once_tries_a_failing_task_again(query: Any) -> None:
     assert query.values() == [1, 1]
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize(
     ("since", "scheme"), [(1, ""), (2, ""), pytest.param(1, "viewfs", marks=pytest.mark.in_turn)]
 )

@@ -76,6 +76,7 @@ def test_nothing_is_visible_before_the_decision(database: SqlDatabase, mechanism
     assert database.leftovers() == NOTHING
 
 
+@pytest.mark.in_turn
 @pytest.mark.sweep
 @pytest.mark.parametrize("mechanism", ["staged", pytest.param("prepared", marks=pytest.mark.deep)])
 def test_every_fault_at_every_call(database: SqlDatabase, mechanism: str) -> None:
@@ -365,6 +366,7 @@ def test_the_mechanism_is_changed_over_a_decided_epoch(database: SqlDatabase, be
     assert database.leftovers() == NOTHING
 
 
+@pytest.mark.in_turn
 @pytest.mark.sweep
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 @pytest.mark.parametrize("lost", ["request", "reply"])

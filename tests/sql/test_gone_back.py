@@ -271,6 +271,7 @@ def log_of(query: Query, folder: Path, *batches: int) -> FileDecisionLog:
     return log
 
 
+@pytest.mark.in_turn
 @both
 @pytest.mark.parametrize("kept", [(3, 4), (2, 3, 4), (1, 2, 3, 4)])
 def test_a_snapshot_by_another_name(

@@ -51,6 +51,7 @@ def alias_of(database: SqlDatabase) -> str:
     return database.url.replace("@127.0.0.1:", "@localhost:")
 
 
+@pytest.mark.in_turn
 @both
 def test_another_database_sends_back_to_the_former(database: SqlDatabase, mechanism: str) -> None:
     """It knows nothing of what is decided: who would write it there by hand would double it, for

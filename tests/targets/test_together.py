@@ -56,6 +56,7 @@ ROWS: list[dict[str, object]] = [
 ]
 
 
+@pytest.mark.in_turn
 def test_rows_that_a_table_cannot_take_go_to_the_dead_letters(
     spark, postgres, schema, tmp_path: Path
 ) -> None:

@@ -133,6 +133,7 @@ def test_a_job_that_fails_by_itself_is_no_verdict(tested: Tested) -> None:
         tested("fails")
 
 
+@pytest.mark.in_turn
 def test_a_job_that_ends_before_it_is_killed_is_no_verdict(tested: Tested) -> None:
     with pytest.raises(ExactumError, match="before kill 1 of 1.*kills nothing shows nothing"):
         tested("ends", kills=1)

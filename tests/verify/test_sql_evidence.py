@@ -106,6 +106,7 @@ def test_rows_and_ledger(database: SqlDatabase, tmp_path: Path, mechanism: str) 
     assert [e.text for e in world.look()][2:] == [f"missing {ROWS}"] * 2
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("settings", [{}, {"mode": "upsert", "key": "id"}])
 def test_a_table_that_is_gone_or_another_one(
     database: SqlDatabase, tmp_path: Path, settings: dict[str, str]

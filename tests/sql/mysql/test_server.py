@@ -442,6 +442,7 @@ def limited(database: Database, rights: str) -> str:
     return f"mysql://{database.name}:secret%2Fpass@{database.server.host}:{database.server.port}/{database.name}"
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
@@ -458,6 +459,7 @@ def test_servers_that_cannot_keep_the_promise(settings: dict[str, str | int], me
             Query(lambda: MySQLSink(database.url, table="t")).started()
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize(
     "kept_by", [{"sync_binlog": 1}, {"innodb_flush_log_at_trx_commit": 3}], ids=str
 )
@@ -567,6 +569,7 @@ def test_rows_by_way_of_a_file(database: Database, monkeypatch: pytest.MonkeyPat
     one.die()
 
 
+@pytest.mark.in_turn
 def test_tls(tmp_path: Path) -> None:
     """The user's TLS options reach PyMySQL: a certificate that is not trusted is refused, a
     trusted one works.

@@ -250,6 +250,7 @@ def test_an_upsert_with_awkward_names(database: Database) -> None:
 # -------------------------------------------------------------------------------
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize(
     ("declared", "spark_type", "kind", "good", "bad"),
     [
