@@ -32,6 +32,20 @@ def stays_below(path: str) -> bool:
     return "\0" not in path and all(part not in ("", ".", "..") for part in path.split("/"))
 
 
+def names_in(folder: Path) -> list[str]:
+    """What is in a folder, in no order; nothing where there is none.
+
+    ``Path.glob`` says that, too, of a folder that may not be read or does not answer.
+
+    Raises:
+        OSError: the folder could not be read.
+    """
+    try:
+        return os.listdir(folder)
+    except FileNotFoundError:
+        return []
+
+
 def write_durably(path: str | Path, content: bytes) -> None:
     """Create ``path`` with ``content`` and fsync it; its folder is the caller's to fsync.
 

@@ -357,6 +357,10 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
             file.write_bytes(damage)
         told = typed(query, "list")
         assert (told.exit_code, said in told.output) == (2, True), told.output
+    out.rename(tmp_path / "moved")
+    out.symlink_to(out)  # its file system answers with an error
+    told = typed(query, "list")
+    assert (told.exit_code, "cannot be read" in told.output) == (2, True), told.output
 
 
 DYING = """

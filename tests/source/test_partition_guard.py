@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from exactum.errors import CheckpointRefused
+from exactum.errors import CheckpointRefused, Unavailable
 from exactum.kafka.requests.topic_requests import TopicSeen
 from exactum.protocol.model import SourceOffsets
 from exactum.spark.epoch_listener import Batch
@@ -52,15 +52,17 @@ class Query:
     def topic_names(self) -> list[str]:
         return ["t1", "t2"]
 
-    def run(self, planned: Batch) -> None:
+    def run(self, planned: Batch, look: bool = True) -> None:
         requests: Any = self
         watched = WatchedSource(QUERY, SOURCE, requests, self.record)
         topics = watched.topics()
-        assert watched.changed(topics) is None
-        self.gone += watched.newly_gone(topics)
+        if look:
+            assert watched.changed(topics) is None
+            self.gone += watched.newly_gone(topics)
         (start,), (end,) = planned.offsets.start, planned.offsets.end
         watched.take_up(start, end)
-        watched.check(Look(topics, {}, {}, {}), start, end)
+        if look:
+            watched.check(Look(topics, {}, {}, {}), start, end)
         PartitionGuard(QUERY, [(SOURCE, self.record)]).begin(
             Batch(planned.batch_id, planned.offsets, first=True)
         )
@@ -77,9 +79,7 @@ def test_a_topic_that_is_away_for_one_batch(tmp_path: Path) -> None:
         guard.begin(batch(2, {"t1": {"0": 5}}, {"t1": {"0": 6}, "t2": {"0": 9}}))
 
 
-@pytest.mark.parametrize(
-    ("was", "now"), [("two", "two"), (None, "two"), ("two", None), ("two", "away")]
-)
+@pytest.mark.parametrize(("was", "now"), [("two", "two"), (None, "two"), ("two", None)])
 def test_a_topic_that_was_hidden_is_not_a_new_one(
     tmp_path: Path, was: str | None, now: str | None
 ) -> None:
@@ -91,13 +91,45 @@ def test_a_topic_that_was_hidden_is_not_a_new_one(
     query.seen = None
     query.run(WITHOUT)
     query.run(AND_ON)
-    assert query.gone == ["t2", "t2"]
+    assert query.gone == ["t2"]
     query.run(batch(3, {"t1": {"0": 6}}, {"t1": {"0": 6}}))
-    assert query.gone == ["t2", "t2"], "told until the query is beyond it"
-    query.seen = None if now == "away" else TopicSeen(now, 1)
+    assert query.gone == ["t2"], "told once"
+    query.seen = TopicSeen(now, 1)
     for _ in range(2):
         with pytest.raises(CheckpointRefused, match=r"it has read t2-0 up to 7, .*\{'t2': \{0: 7"):
             query.run(BACK)
+
+
+def test_a_topic_that_is_read_again_and_is_not_seen(tmp_path: Path) -> None:
+    """Nobody can tell which topic it is, and so not which offsets are to be named."""
+    query = Query(tmp_path, TopicSeen("two", 1))
+    query.run(FIRST)
+    query.seen = None
+    query.run(WITHOUT)
+    query.run(AND_ON)
+    with pytest.raises(Unavailable, match="whether it is the one that was read"):
+        query.run(BACK)
+    query.seen = TopicSeen("another", 1)
+    query.run(BACK)
+    assert query.record.topics()["t2"] == TopicSeen("another", 1)
+
+
+@pytest.mark.parametrize("looked", [True, False], ids=["looked", "nobody looked"])
+def test_a_topic_made_anew_after_one_batch_without_it(tmp_path: Path, looked: bool) -> None:
+    """It is read from its first record, whether or not somebody asked the cluster in that batch."""
+    query = Query(tmp_path, TopicSeen("two", 1))
+    query.run(FIRST)
+    if looked:
+        query.seen = None
+        query.run(WITHOUT)
+    else:
+        query.run(WITHOUT, look=False)
+    assert query.record.left_out_topics() == {"t2"}
+    assert query.record.left_out_partitions() == {("t2", 0): 7}
+    query.seen = TopicSeen("another", 1)
+    query.run(batch(2, {"t1": {"0": 5}}, {"t1": {"0": 6}, "t2": {"0": 9}}))
+    assert query.record.topics()["t2"] == TopicSeen("another", 1)
+    assert (query.record.left_out_topics(), query.record.left_out_partitions()) == (set(), {})
 
 
 def test_a_topic_of_the_name_of_a_deleted_one(tmp_path: Path) -> None:

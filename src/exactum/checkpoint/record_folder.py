@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from exactum.durable import OF_THE_SETTING, create_whole, make_folder, sync_folder
+from exactum.durable import OF_THE_SETTING, create_whole, make_folder, names_in, sync_folder
 from exactum.errors import CheckpointRefused, Unavailable
 
 VERSION = 1
@@ -54,15 +54,21 @@ class FolderFiles:
 
     def names(self) -> list[str]:
         """See the port."""
-        return [p.name for p in self.folder.glob("*.json") if not p.name.startswith(".")]
+        try:
+            names = names_in(self.folder)
+        except OSError as error:
+            raise self._unread(error) from error
+        return [name for name in names if name.endswith(".json") and not name.startswith(".")]
 
     def read(self, name: str) -> dict[str, Any]:
         """See the port."""
         path = self.folder / name
         try:
             text = path.read_text(encoding="utf-8")
-        except OSError as error:
+        except (FileNotFoundError, UnicodeDecodeError) as error:
             raise damaged(str(path), error) from error
+        except OSError as error:
+            raise self._unread(error) from error
         return parsed(str(path), text)
 
     def create(self, name: str, value: dict[str, Any]) -> bool:
@@ -75,6 +81,9 @@ class FolderFiles:
         except OSError as error:
             raise unwritten(str(path), error, error.errno in OF_THE_SETTING) from error
         return created
+
+    def _unread(self, error: OSError) -> CheckpointRefused | Unavailable:
+        return unread(error.filename or str(self.folder), error, error.errno in OF_THE_SETTING)
 
 
 def numbers(files: RecordFiles) -> list[int]:

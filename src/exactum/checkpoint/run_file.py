@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import IO
 
 from exactum.checkpoint.layout import RUNS
-from exactum.durable import make_folder
+from exactum.durable import make_folder, names_in
 from exactum.errors import CheckpointRefused
 
 logger = logging.getLogger("exactum")
@@ -120,9 +120,20 @@ class RunFile:
 def runs(checkpoint: Path, ending: str = RUNS_ENDING) -> list[tuple[RecordedRun, bool]]:
     """The runs that left a file below this checkpoint, oldest first, each with whether it is
     alive. With ``WAITS_ENDING`` those that have begun no batch yet.
+
+    Raises:
+        CheckpointRefused: the folder could not be read.
     """
     found: list[tuple[RecordedRun, bool]] = []
-    for path in (checkpoint / RUNS).glob(f"*{ending}"):
+    try:
+        names = names_in(checkpoint / RUNS)
+    except OSError as error:
+        raise CheckpointRefused(
+            f"{checkpoint / RUNS}, which says who runs this query, could not be read ({error}). "
+            "Run this as a user who may read the checkpoint, while its file system answers. "
+            "Nothing was changed."
+        ) from error
+    for path in (checkpoint / RUNS / name for name in names if name.endswith(ending)):
         with contextlib.suppress(
             FileNotFoundError, ValueError, TypeError
         ):  # half a file, after a power failure

@@ -15,6 +15,7 @@ from exactum.checkpoint.layout import REPLAYS
 from exactum.checkpoint.run_file import RecordedRun, outliving, runs
 from exactum.checkpoint.savepoint import cut
 from exactum.checkpoint.savepoint.manifest import Manifest
+from exactum.durable import names_in
 from exactum.errors import CheckpointRefused
 
 ENDING_S = 4.0
@@ -107,7 +108,7 @@ def refuse_rollback(original: Path, manifest: Manifest) -> None:
     """
     Raises:
         CheckpointRefused: the original has completed or decided an epoch after the savepoint's, or
-            sent dead letters again.
+            sent dead letters again; or its record of these could not be read.
     """
     last = max(cut.last_complete(original), cut.last_decided(original))
     if last > manifest.batch_id:
@@ -118,7 +119,14 @@ def refuse_rollback(original: Path, manifest: Manifest) -> None:
             "a fork (--as fork); to move the query, make a new savepoint of its last epoch. "
             "Nothing was changed."
         )
-    there = cut.replays_of(f"{REPLAYS}/{p.name}" for p in (original / REPLAYS).glob("*"))
+    try:
+        names = names_in(original / REPLAYS)
+    except OSError as error:
+        raise CheckpointRefused(
+            f"{original / REPLAYS}, which says what dead letters were replayed, could not be read "
+            f"({error}). Nothing was changed."
+        ) from error
+    there = cut.replays_of(f"{REPLAYS}/{name}" for name in names)
     if there - cut.replays_of(file.path for file in manifest.files):
         raise CheckpointRefused(
             "Dead letters of the query were replayed since this savepoint was made. It does not "

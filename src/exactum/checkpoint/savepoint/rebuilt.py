@@ -12,7 +12,7 @@ from pathlib import Path
 from exactum.checkpoint.layout import DECISIONS, OF_PARENT, REPLAYS, RESTORED
 from exactum.checkpoint.savepoint.copies import copy_files
 from exactum.checkpoint.savepoint.manifest import CONTENT, Manifest
-from exactum.durable import make_folder, stays_below, sync_folder, write_durably
+from exactum.durable import make_folder, names_in, stays_below, sync_folder, write_durably
 from exactum.errors import CheckpointRefused
 
 _SCHEMA_FILE = re.compile(r".*/(state/\d+/_stateSchema/.+)")
@@ -70,7 +70,7 @@ def _hand_down_replays(built: Path, parent: str) -> None:
     """What the parent has sent again of its dead letters is not the fork's to send: it knows that
     of the records, which stay the parent's.
     """
-    records = [p for p in (built / REPLAYS).glob("*") if p.is_file()]
+    records = [p for name in names_in(built / REPLAYS) if (p := built / REPLAYS / name).is_file()]
     if not records:
         return
     place = built / REPLAYS / f"{OF_PARENT}{parent}"

@@ -19,8 +19,8 @@ from pathlib import Path
 import pyarrow as pa
 
 from exactum.checkpoint.layout import OF_PARENT, REPLAYS
-from exactum.durable import write_whole
-from exactum.errors import SettingRefused, Unavailable
+from exactum.durable import names_in, write_whole
+from exactum.errors import CheckpointRefused, SettingRefused, Unavailable
 from exactum.files.decision_log import FileDecisionLog
 from exactum.kafka.sink import KafkaSink
 from exactum.protocol.coordinator import Coordinator
@@ -138,10 +138,17 @@ def inherited(folder: Path) -> dict[str, str]:
     had of its own.
 
     Raises:
-        ExactumError: as ``DecisionLog.read``.
+        ExactumError: as ``DecisionLog.read``; CheckpointRefused: the folder could not be read.
     """
     found: dict[str, str] = {}
-    for place in folder.glob(f"{OF_PARENT}*"):
+    try:
+        names = names_in(folder)
+    except OSError as error:
+        raise CheckpointRefused(
+            f"{folder}, which says what was replayed before, could not be read ({error}). Nothing "
+            "was sent."
+        ) from error
+    for place in (folder / name for name in names if name.startswith(OF_PARENT)):
         log = FileDecisionLog(place, replays_of(place.name.removeprefix(OF_PARENT)))
         try:
             found |= merged(_marks_in(log))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 from collections.abc import Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
@@ -132,7 +133,7 @@ def _in_files(sink: FileSink) -> Iterator[DeadLetter]:
         raise SettingRefused(
             "Dead letters in an object store cannot be read from here: copy them to a folder."
         )
-    for file in sorted(Path(path).rglob("part-*")):
+    for file in sorted(_below(path)):
         if file.is_file() and NAME.fullmatch(file.name) and ".exactum" not in file.parts:
             try:
                 with file.open("rb") as opened:
@@ -140,6 +141,23 @@ def _in_files(sink: FileSink) -> Iterator[DeadLetter]:
                         yield _of_columns(row)
             except (OSError, EOFError, ValueError) as error:
                 raise Unavailable(f"The dead letters in {file} cannot be read: {error}") from error
+
+
+def _below(path: str) -> Iterator[Path]:
+    """The files in a folder and below; none where there is no folder.
+
+    Raises:
+        Unavailable: a folder cannot be read.
+    """
+
+    def refuse(error: OSError) -> None:
+        if not isinstance(error, FileNotFoundError):
+            raise Unavailable(
+                f"The dead letters in {error.filename} cannot be read: {error}"
+            ) from error
+
+    for folder, _, names in os.walk(path, onerror=refuse):
+        yield from (Path(folder, name) for name in names)
 
 
 def _rows_of(name: str, file: IO[bytes]) -> Iterator[Mapping[str, Any]]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from exactum.checkpoint.partition_offsets import Offsets, from_json, name_of
-from exactum.errors import CheckpointRefused
+from exactum.errors import CheckpointRefused, Unavailable
 from exactum.kafka.requests.topic_requests import EARLIEST, LATEST, TopicRequests, TopicSeen
 from exactum.spark.query import RunningQuery
 from exactum.spark.source.kafka_options import reads_committed
@@ -142,29 +142,43 @@ class WatchedSource:
         return self._subscribed.pattern is not None and not self._losses_refused
 
     def take_up(self, start: str | None, end: str | None) -> None:
-        """Find topics in a batch (its offsets in Spark's JSON) that the query has gone on without.
-        Spark reads each as a new one, from its first record. Right so if it is a new one, which has
-        come in the name of one that was deleted.
+        """Find topics in a batch (its offsets in Spark's JSON) that the query has gone on without,
+        or a batch of it: nobody may have looked in that one. Spark reads each as a new one, from
+        its first record. Right so if it is a new one, which has come in the name of one that was
+        deleted.
 
         Raises:
             CheckpointRefused: it is the one that was read, or nobody can tell, and no partition
                 of it is on record, with which ``PartitionGuard`` refuses it.
-            Unavailable, SettingRefused: which topic it is could not be asked.
+            Unavailable: the brokers do not answer, or do not name it at this moment.
+            SettingRefused: which topic it is could not be asked.
         """
-        if not self._left_out:
-            return
         begins, ends = from_json(start), from_json(end)
         before, now = {topic for topic, _ in begins}, {topic for topic, _ in ends}
         for name in sorted(self._left_out & before & now):
             self._left_out.discard(name)  # the batch without it was never written
             if self._record is not None:
                 self._record.take_back(name)
-        again = sorted((self._left_out & now) - before)
+        came = (self._known.keys() & now) - before
+        if came:
+            self._read_from_the_first(came, ends)
+        self._note_left_out(now)
+
+    def _read_from_the_first(self, came: set[str], ends: Offsets) -> None:
+        marks = self._record.left_out_partitions() if self._record is not None else {}
+        again = sorted(came & (self._left_out | {topic for topic, _ in marks}))
         topics = self.topics() if again else {}
-        marks = self._record.left_out_partitions() if again and self._record is not None else {}
         for name in again:
             its = topics.get(name)
-            if its is not None and _is_another(self._known[name], its):
+            if its is None:
+                raise Unavailable(
+                    f"{self._running}: this batch reads the topic {name!r}, which the query had "
+                    "gone on without, and the brokers do not name it now, so nobody can tell "
+                    "whether it is the one that was read. Nothing of this batch was written; start "
+                    "the query again. If the topic was deleted for good, remove the planned batch "
+                    "(docs/misuse.md: another topic)."
+                )
+            if _is_another(self._known[name], its):
                 self._begin_with(name, its)
             elif not any(partition in ends for partition in marks if partition[0] == name):
                 raise CheckpointRefused(self._read_again(name))
@@ -198,7 +212,7 @@ class WatchedSource:
         changed = self.changed(look.topics)  # of one that was taken up only now
         if changed is not None:
             raise CheckpointRefused(changed)
-        self._note_left_out({topic for topic, _ in begins}, {topic for topic, _ in ends})
+        self._note_left_out({topic for topic, _ in ends})
         for topic in sorted({topic for topic, _ in ends} & look.topics.keys()):
             highest, now = (
                 max(index for name, index in ends if name == topic),
@@ -223,12 +237,13 @@ class WatchedSource:
                     "retention or by an operator, before they were read"
                 )
 
-    def _note_left_out(self, begins: set[str], ends: set[str]) -> None:
+    def _note_left_out(self, ends: set[str]) -> None:
         """Put on record which topics the query goes on without. One that seems to be deleted only
-        when Spark's offsets do not name it any more: until then a topic that comes back in its name
-        would be read from the old one's offsets.
+        when Spark's offsets end without it: until then a topic that comes back in its name would be
+        read from the old one's offsets. The next batch begins without it, and reads it as a new
+        one.
         """
-        gone = self._gone - begins - ends
+        gone = self._gone - ends
         others = set() if not ends else self._known.keys() - self._gone - ends
         for name in sorted((gone | others) - self._left_out):
             self._left_out.add(name)

@@ -1,0 +1,65 @@
+"""Records that cannot be read are not taken for none."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from exactum.checkpoint.layout import REPLAYS, RUNS
+from exactum.checkpoint.record_folder import FolderFiles, numbers
+from exactum.checkpoint.run_file import runs
+from exactum.errors import CheckpointRefused, ExactumError, Unavailable
+from exactum.ops.dead_letters.replay import inherited
+
+
+def a_file(place: Path) -> None:
+    place.write_text("in the way")
+
+
+def a_loop(place: Path) -> None:
+    """The file system answers with an error, whoever asks."""
+    place.symlink_to(place)
+
+
+@pytest.mark.parametrize(
+    ("make", "error"), [(a_file, CheckpointRefused), (a_loop, Unavailable)], ids=["file", "loop"]
+)
+def test_a_folder_that_cannot_be_listed(
+    tmp_path: Path, make: Callable[[Path], None], error: type[ExactumError]
+) -> None:
+    folder = tmp_path / "stops"
+    assert numbers(FolderFiles(folder)) == []
+    make(folder)
+    with pytest.raises(error, match=f"could not read {folder}"):
+        numbers(FolderFiles(folder))
+
+
+def test_a_record_that_cannot_be_read(tmp_path: Path) -> None:
+    """One that is damaged is to be restored; where the file system does not answer it is whole."""
+    files = FolderFiles(tmp_path)
+    a_loop(tmp_path / "1.json")
+    (tmp_path / "2.json").write_bytes(b"\xff")
+    (tmp_path / "3.json").write_text(json.dumps({"version": 1}))
+    assert numbers(files) == [1, 2, 3]
+    with pytest.raises(Unavailable, match="does not answer"):
+        files.read("1.json")
+    with pytest.raises(CheckpointRefused, match="Restore it"):
+        files.read("2.json")
+    assert files.read("3.json") == {"version": 1}
+
+
+@pytest.mark.parametrize("make", [a_file, a_loop], ids=["file", "loop"])
+def test_who_runs_and_what_was_sent_is_not_known(
+    tmp_path: Path, make: Callable[[Path], None]
+) -> None:
+    (tmp_path / RUNS).parent.mkdir(parents=True)
+    assert runs(tmp_path) == [] and inherited(tmp_path / REPLAYS) == {}
+    make(tmp_path / RUNS)
+    make(tmp_path / REPLAYS)
+    with pytest.raises(CheckpointRefused, match="who runs this query"):
+        runs(tmp_path)
+    with pytest.raises(CheckpointRefused, match="what was replayed before"):
+        inherited(tmp_path / REPLAYS)
