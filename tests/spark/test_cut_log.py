@@ -90,6 +90,37 @@ def test_back_to_the_log_of_before_after_one_batch(logs: Logs) -> None:
     logs.start("a", 11)  # between two batches
 
 
+DATABASES = ("postgresql://one/decisions", "postgresql://two/decisions")
+
+
+@pytest.mark.parametrize("copied", [False, True])
+def test_back_to_the_log_of_before_within_the_first_batch(logs: Logs, copied: bool) -> None:
+    """The new log cannot be looked at from here, and the driver died between the decision and the
+    note of it: also where the former records were copied to it before. Until a batch is written
+    there, the former log goes on.
+    """
+    former, new = (MemoryDecisionLog(MemoryStorage(), QUERY) for _ in DATABASES)
+    decide(former, *range(10))
+    note(logs.checkpoint, QUERY, DATABASES[0], 9)
+    if copied:
+        decide(new, *range(10))
+        start(logs.checkpoint, new, DATABASES[1], 10)
+    note(logs.checkpoint, QUERY, DATABASES[1], None)
+    start(logs.checkpoint, former, DATABASES[0], 10)
+    note(logs.checkpoint, QUERY, DATABASES[1], None, since=10)
+    decide(new, 10)
+    for _ in range(2):
+        with pytest.raises(CheckpointRefused, match=f"batch 10 may be decided in {DATABASES[1]}"):
+            start(logs.checkpoint, former, DATABASES[0], 10)
+    start(logs.checkpoint, new, DATABASES[1], 10)
+    without("decision_log", logs.checkpoint / SINKS)
+    start(logs.checkpoint, former, DATABASES[0], 10)
+    note(logs.checkpoint, QUERY, DATABASES[1], None, since=10)
+    decide(former, 10)  # the records of the new one were moved back
+    start(logs.checkpoint, former, DATABASES[0], 10)
+    start(logs.checkpoint, former, DATABASES[0], 11)
+
+
 def test_records_that_came_along_count_once(logs: Logs, tmp_path: Path) -> None:
     """Moved or copied. A copy that was made too early lacks what was decided since."""
     shutil.copytree(logs.place["a"], logs.place["b"])
