@@ -159,6 +159,42 @@ def test_a_folder_that_was_restored_from_an_older_copy(logs: Logs, last: int) ->
     logs.start("a", 10)
 
 
+@pytest.mark.parametrize("begins", [0, 10])
+def test_the_newest_decision_alone_is_gone(logs: Logs, begins: int) -> None:
+    """Of a batch that was finished and that Spark had not logged: a standby took over without it.
+    The sink cannot tell, and would take it once more.
+    """
+    logs.note("a", begins)
+    decide(logs["a"], 10)
+    logs.start("a", 10)
+    for slot in sorted((b, a) for b in range(begins, 11) for a in (0, 1))[1:]:  # the fence stays
+        (Path(logs.place["a"]) / QUERY / slot_name(*slot)).unlink()
+    for _ in range(2):
+        with pytest.raises(CheckpointRefused, match=f"batch {begins} was decided and fin.*'own'"):
+            logs.start("a", begins)
+    without("decided", logs.checkpoint / SINKS)
+    logs.start("a", begins)
+
+
+def test_a_run_that_lives_decides_the_batch_while_another_one_starts(logs: Logs) -> None:
+    """Its note is there, and the decision that was not when the start looked first."""
+
+    class Decided(FileDecisionLog):
+        looks = 0
+
+        def read(self, batch_id: int) -> Sequence[DecisionRecord]:
+            found = super().read(batch_id)
+            self.looks += batch_id == 10
+            if self.looks == 1:
+                decide(logs["a"], 10)
+            return found
+
+    logs.note("a", 10)
+    log = Decided(Path(logs.place["a"]) / QUERY, QUERY)
+    start(logs.checkpoint, log, logs.place["a"], 10)
+    assert log.looks == 2
+
+
 def test_a_file_of_an_older_exactum(logs: Logs, caplog: pytest.LogCaptureFixture) -> None:
     """It notes no batch, or the first one of the run; or it does not say where the log is."""
     with caplog.at_level(logging.WARNING):
