@@ -90,6 +90,37 @@ def test_back_to_the_log_of_before_after_one_batch(logs: Logs) -> None:
     logs.start("a", 11)  # between two batches
 
 
+DATABASES = ("postgresql://one/decisions", "postgresql://two/decisions")
+
+
+@pytest.mark.parametrize("copied", [False, True])
+def test_back_to_the_log_of_before_within_the_first_batch(logs: Logs, copied: bool) -> None:
+    """The new log cannot be looked at from here, and the driver died between the decision and the
+    note of it: also where the former records were copied to it before. Until a batch is written
+    there, the former log goes on.
+    """
+    former, new = (MemoryDecisionLog(MemoryStorage(), QUERY) for _ in DATABASES)
+    decide(former, *range(10))
+    note(logs.checkpoint, QUERY, DATABASES[0], 9)
+    if copied:
+        decide(new, *range(10))
+        start(logs.checkpoint, new, DATABASES[1], 10)
+    note(logs.checkpoint, QUERY, DATABASES[1], None)
+    start(logs.checkpoint, former, DATABASES[0], 10)
+    note(logs.checkpoint, QUERY, DATABASES[1], None, since=10)
+    decide(new, 10)
+    for _ in range(2):
+        with pytest.raises(CheckpointRefused, match=f"batch 10 may be decided in {DATABASES[1]}"):
+            start(logs.checkpoint, former, DATABASES[0], 10)
+    start(logs.checkpoint, new, DATABASES[1], 10)
+    without("decision_log", logs.checkpoint / SINKS)
+    start(logs.checkpoint, former, DATABASES[0], 10)
+    note(logs.checkpoint, QUERY, DATABASES[1], None, since=10)
+    decide(former, 10)  # the records of the new one were moved back
+    start(logs.checkpoint, former, DATABASES[0], 10)
+    start(logs.checkpoint, former, DATABASES[0], 11)
+
+
 def test_records_that_came_along_count_once(logs: Logs, tmp_path: Path) -> None:
     """Moved or copied. A copy that was made too early lacks what was decided since."""
     shutil.copytree(logs.place["a"], logs.place["b"])
@@ -126,6 +157,42 @@ def test_a_folder_that_was_restored_from_an_older_copy(logs: Logs, last: int) ->
     assert gone in str(e.value)
     without("decided", logs.checkpoint / SINKS)
     logs.start("a", 10)
+
+
+@pytest.mark.parametrize("begins", [0, 10])
+def test_the_newest_decision_alone_is_gone(logs: Logs, begins: int) -> None:
+    """Of a batch that was finished and that Spark had not logged: a standby took over without it.
+    The sink cannot tell, and would take it once more.
+    """
+    logs.note("a", begins)
+    decide(logs["a"], 10)
+    logs.start("a", 10)
+    for slot in sorted((b, a) for b in range(begins, 11) for a in (0, 1))[1:]:  # the fence stays
+        (Path(logs.place["a"]) / QUERY / slot_name(*slot)).unlink()
+    for _ in range(2):
+        with pytest.raises(CheckpointRefused, match=f"batch {begins} was decided and fin.*'own'"):
+            logs.start("a", begins)
+    without("decided", logs.checkpoint / SINKS)
+    logs.start("a", begins)
+
+
+def test_a_run_that_lives_decides_the_batch_while_another_one_starts(logs: Logs) -> None:
+    """Its note is there, and the decision that was not when the start looked first."""
+
+    class Decided(FileDecisionLog):
+        looks = 0
+
+        def read(self, batch_id: int) -> Sequence[DecisionRecord]:
+            found = super().read(batch_id)
+            self.looks += batch_id == 10
+            if self.looks == 1:
+                decide(logs["a"], 10)
+            return found
+
+    logs.note("a", 10)
+    log = Decided(Path(logs.place["a"]) / QUERY, QUERY)
+    start(logs.checkpoint, log, logs.place["a"], 10)
+    assert log.looks == 2
 
 
 def test_a_file_of_an_older_exactum(logs: Logs, caplog: pytest.LogCaptureFixture) -> None:

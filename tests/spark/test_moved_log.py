@@ -10,12 +10,35 @@ from typing import Any
 
 import pytest
 
+from exactum.checkpoint.known_sinks import KnownSinks, read_known_sinks
 from exactum.checkpoint.layout import DECISIONS, SINKS
+from exactum.errors import Unavailable
+from exactum.protocol.model import Decision, DecisionRecord
+from exactum.testing import MemoryDecisionLog, MemoryStorage
 
 pytestmark = pytest.mark.spark
 
 
-def run(query: Any, log: Path | str | None) -> str:
+class DiesBehindTheDecision(MemoryDecisionLog):
+    """In no folder. Its first COMMIT stands, and the run hears nothing of it."""
+
+    has_died = False
+
+    def decide(self, record: DecisionRecord) -> DecisionRecord:
+        stands = super().decide(record)
+        if record.decision is Decision.COMMIT and not self.has_died:
+            self.has_died = True
+            raise Unavailable("the driver is gone")
+        return stands
+
+
+def on_file(query: Any) -> KnownSinks:
+    known = read_known_sinks(query.checkpoint)
+    assert known is not None
+    return known
+
+
+def run(query: Any, log: Any) -> str:
     return query.run(query.exactly_once(decision_log=log)) or ""
 
 
@@ -111,3 +134,21 @@ def test_a_log_that_is_lost_for_good(query: Any) -> None:
     assert run(query, None) == ""
     assert query.values() == [1, 2]
     assert '"decided": 1' in file.read_text()
+
+
+def test_a_new_log_whose_first_batch_was_decided_and_not_noted(query: Any) -> None:
+    """The deployment is rolled back then. The former log has an ABORT of that batch, from the move,
+    which is no sign that it has what was decided since.
+    """
+    query.give(1)
+    assert run(query, None) == ""
+    new = DiesBehindTheDecision(MemoryStorage(), on_file(query).query_id)
+    query.give(2)
+    assert "the driver is gone" in run(query, new)
+    assert (on_file(query).decided, on_file(query).since) == (None, 1)
+    for _ in range(2):
+        assert "batch 1 may be decided in an object of" in run(query, None)
+    query.give(3)
+    assert run(query, new) == ""
+    assert query.values() == [1, 2, 3]
+    assert (on_file(query).decided, on_file(query).since) == (2, None)

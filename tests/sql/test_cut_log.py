@@ -114,13 +114,16 @@ def test_one_that_ends_far_before_is_not_called_empty(shop: Shop) -> None:
 
 def test_what_is_sound_goes_on(shop: Shop, caplog: pytest.LogCaptureFixture) -> None:
     """Nothing is said of a log that has all that was decided: pruned, older than the note, behind a
-    stretch without decisions, or of a checkpoint that was put back.
+    stretch without decisions, or of a checkpoint that was put back. Nor where it lacks the batch at
+    hand alone: the ledger refuses that batch if it has it.
     """
     with caplog.at_level(logging.WARNING):
         shop.start(10)
         shop.start(9)
         shop.start(40, Stretches((Stretch(10, 40),)))
         shop.note(25)
+        shop.start(10)
+        shop.note(10)
         shop.start(10)
         shop.note(2)
         shop.start(10)

@@ -63,7 +63,8 @@ class KnownSinks:
     ``IN_CHECKPOINT`` for the default, None where an older exactum wrote the file.
 
     ``decided`` is a batch whose COMMIT stands there, the last one as far as is known; None where
-    that is not known.
+    that is not known. ``since`` is there in its stead until a run has noted its first batch: the
+    one that it began to write, which may be decided there.
 
     ``present`` are the names of the last run's sinks; the others are former ones, the newest
     first.
@@ -74,6 +75,7 @@ class KnownSinks:
     present: frozenset[str] = frozenset()
     decision_log: str | None = None
     decided: int | None = None
+    since: int | None = None
 
     def to_text(self) -> str:
         text = json.dumps(
@@ -81,6 +83,7 @@ class KnownSinks:
                 "query_id": self.query_id,
                 "decision_log": self.decision_log,
                 **({} if self.decided is None else {"decided": self.decided}),
+                **({} if self.since is None else {"since": self.since}),
                 "sinks": [
                     {
                         "name": sink.name,
@@ -114,13 +117,14 @@ def read_known_sinks(checkpoint: Path) -> KnownSinks | None:
         present = frozenset(
             str(value["name"]) for value in content["sinks"] if value.get("present", True)
         )
-        decided = content.get("decided")
+        decided, since = content.get("decided"), content.get("since")
         return KnownSinks(
             str(content["query_id"]),
             sinks,
             present,
             content.get("decision_log"),
             None if decided is None else int(decided),
+            None if since is None else int(since),
         )
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"{type(error).__name__}: {error}") from error

@@ -36,10 +36,17 @@ def run_at(
     return RunContext(no_spark, running, run, begins, emit, folder_reader(checkpoint))
 
 
-def note(checkpoint: Path, query_id: str, log: str, decided: int | None, *sinks: KnownSink) -> None:
+def note(
+    checkpoint: Path,
+    query_id: str,
+    log: str,
+    decided: int | None,
+    *sinks: KnownSink,
+    since: int | None = None,
+) -> None:
     """What the last run has left on file."""
     present = frozenset(sink.name for sink in sinks)
-    write_known_sinks(checkpoint, KnownSinks(query_id, sinks, present, log, decided))
+    write_known_sinks(checkpoint, KnownSinks(query_id, sinks, present, log, decided, since))
 
 
 def without(line: str, file: Path) -> None:

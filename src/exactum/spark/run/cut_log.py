@@ -44,8 +44,9 @@ def refuse_cut_log(
 ) -> None:
     """``log``, at ``place``, is what the run gets; ``participants`` are all that it has.
 
-    Goes on, with a warning, where every target has the batch that was decided last; and where
-    nothing on file says that the batches which the log lacks were decided.
+    Goes on, with a warning, where every target has the batch that was decided last; where that is
+    the batch at hand, and every target keeps which batches it has; and where nothing on file says
+    that the batches which the log lacks were decided.
 
     Raises:
         CheckpointRefused: the log has lost its end, and rows may be gone with it.
@@ -62,6 +63,8 @@ def refuse_cut_log(
     decided = known.decided if known is not None and is_on_file else None
     if decided is not None and _has_lost(log, begins, decided):
         _refuse(context, log, shown_log(context, place), participants, decided)
+    elif decided == begins:
+        _refuse_again(context, log, shown_log(context, place), participants)
     elif begins > 0 and begins - 1 not in stretches:
         _warn_of_undecided(context, log, shown_log(context, place))
 
@@ -109,9 +112,9 @@ def refused_end(
 
 
 def _has_lost(log: DecisionLog, begins: int, decided: int) -> bool:
-    """Whether it lacks ``decided``, with which it ended; ``begins`` has no COMMIT. Where that was
-    decided and is no longer on record, sinks can tell as long as the batch before it is there. A
-    later one is that of a copy of the checkpoint.
+    """Whether it lacks ``decided``, with which it ended; ``begins`` has no COMMIT. Where that alone
+    was decided and is no longer on record, see ``_refuse_again``. A later one is that of a copy of
+    the checkpoint.
     """
     if decided > begins or begins == 0:
         return False
@@ -140,6 +143,30 @@ def _refuse(
         decided,
         end + 1,
         begins - 1,
+    )
+
+
+def _refuse_again(
+    context: RunContext, log: DecisionLog, where: str, participants: Sequence[Participant]
+) -> None:
+    """The batch at hand was finished by an earlier run, and the log does not have it as decided.
+    Its rows are in every sink, or are gone with the log from one in the same database. A sink that
+    keeps which batches it has refuses the batch where it has it. Others would write it again; what
+    Kafka still knows of its transactions may be too little.
+    """
+    begins, folder = context.first_batch_id, context.query.folder
+    silent = [repr(each.name) for each in participants if not isinstance(each, Remembering)]
+    if not silent or has_commit(log, begins) is not False:  # decided since, by a run that lives
+        return
+    raise CheckpointRefused(
+        f"{context.query}: batch {begins} was decided and finished, and its decision log {where} "
+        "does not have it as decided. It was restored from an older copy, failed over to a server "
+        f"without the newest decisions, or is another one. From {', '.join(silent)} nobody can "
+        f"tell for certain whether the batch is there: it would be written again. Mount or restore "
+        f"the newer log, then start again. If it is lost, look whether rows of batch {begins} are "
+        f'in these sinks. If none is, take the line with "decided" out of '
+        f"{SINKS if folder is None else folder / SINKS}, and start again; else start with a new "
+        "checkpoint location behind it. Nothing was written."
     )
 
 

@@ -27,7 +27,7 @@ from exactum.errors import ExactumError
 from exactum.protocol.epoch_protocol import Completed
 from exactum.protocol.model import Sighting
 from exactum.protocol.participant import Participant, Sweepable
-from exactum.protocol.sink import DEAD_LETTERS, Guarantee
+from exactum.protocol.sink import DEAD_LETTERS, Guarantee, WriteOrder
 from exactum.spark.epoch_listener import Batch, EpochListener
 from exactum.spark.run.last_run import read_before
 from exactum.spark.run.opened_sinks import OpenedSinks
@@ -59,6 +59,7 @@ class FormerSinks(EpochListener):
         self._former = self._kept(sink for sink in before if sink not in self._present)
         is_there = known is not None and known.decision_log == log_place
         self._decided = known.decided if known is not None and is_there else None
+        self._since = known.since if known is not None and is_there else None
         self._note: DecidedNote | None = None
         self._reached: list[tuple[KnownSink, _Reached]] = []
 
@@ -98,6 +99,14 @@ class FormerSinks(EpochListener):
         if batch.first:
             self._remember([*self._present, *self._former])
 
+    def writing(self, batch: Batch, order: WriteOrder) -> None:
+        """See the base class. From here on the batch may be decided, where no other start would
+        look for it: the log of an earlier run, given again, has an ABORT of it at most.
+        """
+        if batch.first and self._decided is None:
+            self._since = batch.batch_id
+            self._remember([*self._present, *self._former])
+
     def done(self, batch: Batch, completed: Completed) -> None:
         """See the base class. The batch is decided: not before it is, so that a start which dies
         before its first record leaves no promise. A former sink that the start found empty is
@@ -106,7 +115,7 @@ class FormerSinks(EpochListener):
         if not batch.first:
             self._noting(lambda note: note.put(batch.batch_id))
             return
-        self._decided = batch.batch_id
+        self._decided, self._since = batch.batch_id, None
         empty = [former for former, reached in self._reached if reached.was_empty]
         self._former = self._kept(
             replace(sink, is_settled=sink.is_settled or sink in empty) for sink in self._former
@@ -182,6 +191,7 @@ class FormerSinks(EpochListener):
             frozenset(sink.name for sink in self._present),
             self._log_place,
             self._decided,
+            self._since,
         )
         if self._folder is None or known.to_text() == self._text():
             return

@@ -46,7 +46,8 @@ def refuse_moved_log(context: RunContext, log: DecisionLog, place: str) -> None:
         return
     if resolve.standing_commit(log.read(batch_id)) is not None:
         return
-    came_along = _came_along(log, batch_id, known.decided)
+    last = known.since if known.decided is None else known.decided
+    came_along = _came_along(log, batch_id, last)
     folder = folder_at(context.query, before)
     shown = shown_log(context, before)
     if folder is None or not folder.is_dir():
@@ -73,15 +74,15 @@ def refuse_moved_log(context: RunContext, log: DecisionLog, place: str) -> None:
     )
 
 
-def _came_along(log: DecisionLog, batch_id: int, decided: int | None) -> bool:
+def _came_along(log: DecisionLog, batch_id: int, last: int | None) -> bool:
     """Whether the log has the other one's records: the COMMIT of the batch that was decided there
-    last. That of the batch before is no sign of it: a log that was used before that one has it, and
-    an ABORT of this batch from when it was left.
+    last, or may have been. That of the batch before is no sign of it: a log that was used before
+    that one has it, and an ABORT of this batch from when it was left.
     """
-    if decided is None or decided > batch_id:  # an older exactum, or a copy of the checkpoint
+    if last is None or last > batch_id:  # an older exactum, or a copy of the checkpoint
         return bool(log.read(batch_id) or (batch_id > 0 and log.read(batch_id - 1)))
     try:
-        return resolve.standing_commit(log.read(decided)) is not None
+        return resolve.standing_commit(log.read(last)) is not None
     except CheckpointRefused:  # pruned, so it was there
         return True
     except InvariantBroken:
