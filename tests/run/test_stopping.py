@@ -61,6 +61,51 @@ def test_queries_of_every_session_are_stopped(
     assert run.others_ran and all(run.others_ran)
 
 
+STOPS = """
+import sys, time
+from pathlib import Path
+import exactum
+from pyspark.sql.functions import udf
+
+begun = Path("begun").absolute()
+
+def slow(value):
+    begun.touch()
+    time.sleep(30)
+    return str(value)
+
+spark = exactum.local_session("stops", master="local[2]")
+rows = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 1).load()
+query = (
+    rows.select(udf(slow)("value").alias("value"))
+    .writeStream.foreachBatch(exactum.exactly_once(exactum.FileSink("out", format="json")))
+    .option("checkpointLocation", "checkpoint")
+    .start()
+)
+while not begun.exists() and query.isActive:
+    time.sleep(0.05)
+query.stop()
+print("stopped:", query.exception(), flush=True)
+sys.exit(int(sys.argv[1]))
+"""
+
+
+@pytest.mark.in_turn
+@pytest.mark.spark
+@pytest.mark.parametrize("status", [0, pytest.param(3, marks=pytest.mark.deep)])
+def test_a_query_that_the_script_stops_has_not_failed(tmp_path: Path, status: int) -> None:
+    """In the middle of a micro-batch. The line that names how the script ended blamed the query."""
+    script = tmp_path / "app.py"
+    script.write_text(STOPS)
+    with Command(tmp_path, script, ("--restart", "none"), (str(status),)) as run:
+        assert run.ends() == min(status, 1)
+    assert "stopped: None" in run.log and (tmp_path / "begun").exists()
+    (end,) = [
+        line for line in run.log.splitlines() if "ended by itself" in line or "status" in line
+    ]
+    assert "failed with" not in end and "EpochAborted" not in end
+
+
 @pytest.mark.slow
 def test_no_run_begins_behind_a_dead_supervisor(tmp_path: Path) -> None:
     """It would fence what the next supervisor has started."""

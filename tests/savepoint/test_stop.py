@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -387,31 +388,65 @@ def test_a_folder_of_decisions_that_is_not_used_any_more(
     assert create(str(checkpoint), tmp_path / "second").batch_id == 2
 
 
-@pytest.mark.parametrize("went_on", ["a plan", "a run", "nothing"])
+@pytest.mark.parametrize(
+    "case",
+    [
+        ("a plan", "today's"),
+        ("a run", "today's"),
+        ("a run while it is copied", "today's"),
+        ("nothing", "today's"),
+        ("a run", "an older exactum's"),
+        ("nothing", "an older exactum's"),
+    ],
+    ids=", ".join,
+)
 def test_an_original_that_may_have_decided_more_elsewhere(
     checkpoint: Path,
     tmp_path: Path,
     driver: Driver,
-    went_on: str,
+    case: tuple[str, str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """An epoch after the savepoint's was begun: if it is decided in a log that is not seen from
     here, the moved query would plan another one of its number. One that was planned by then, and
-    never begun, does not matter.
+    never begun, does not matter. No clock tells it: a run may have begun while files were copied,
+    or on a machine whose clock is behind. (A savepoint of an older exactum has only the clock.)
     """
+    went_on, older = case[0], case[1] != "today's"
+
+    def began_long_ago() -> None:
+        (file,) = (checkpoint / "exactum" / "runs").iterdir()
+        file.write_text(json.dumps(json.loads(file.read_text()) | {"started_ms": 1}))
+
+    def runs_and_dies() -> None:
+        process = driver("1" * 16)
+        process.kill()
+        process.wait()
+        if not older:
+            began_long_ago()
+
+    def stop_as_a_driver_answers(folder: Path, timeout_s: float) -> Stopped:
+        threading.Timer(0.2, driver("0" * 16).kill).start()
+        told = stop(folder, timeout_s)
+        began_long_ago()
+        if went_on == "a run while it is copied":
+            runs_and_dies()
+        return replace(told, batch_id=1)
+
     write_known_sinks(checkpoint, KnownSinks(QUERY, (), frozenset(), "postgresql://db/decisions"))
     plan = (checkpoint / "offsets" / "1").read_text()
     if went_on != "a plan":
         (checkpoint / "offsets" / "2").write_text(plan)
-    monkeypatch.setattr(create_module, "stop", lambda *_: Stopped(1))  # as a driver answers
+    monkeypatch.setattr(create_module, "stop", stop_as_a_driver_answers)
     create(str(checkpoint), tmp_path / "savepoint", stop_query=True)
-    verify(tmp_path / "savepoint")
+    made = verify(tmp_path / "savepoint")
+    if older:
+        manifest = tmp_path / "savepoint" / "manifest.json"
+        manifest.write_bytes(replace(made, incarnations=None).to_bytes())
     if went_on == "a plan":
         (checkpoint / "offsets" / "2").write_text(plan)
     if went_on == "a run":
-        process = driver("1" * 16)
-        process.kill()
-        process.wait()
+        runs_and_dies()
     to = (tmp_path / "savepoint", str(tmp_path / "moved"), Identity.SAME)
     if went_on == "nothing":
         assert restore(*to).batch_id == 1

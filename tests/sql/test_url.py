@@ -62,6 +62,27 @@ def test_libpqs_variables_say_where_it_is(monkeypatch: pytest.MonkeyPatch) -> No
     )
 
 
+@pytest.mark.parametrize(
+    ("url", "where"),
+    [
+        ("postgresql:///shop", "service=orders/shop"),
+        ("postgresql://me@/", "me@service=orders/"),
+        ("postgresql:///shop?service=stock", "service=stock/shop"),
+        ("postgresql://me@db-1/", "me@db-1:service=orders/"),
+        ("postgresql://me@db-1:6432", "me@db-1:6432:service=orders/"),
+        ("postgresql://me@db-1:6432/shop", "me@db-1:6432/shop"),
+    ],
+)
+def test_libpqs_service_says_where_it_is(
+    monkeypatch: pytest.MonkeyPatch, url: str, where: str
+) -> None:
+    """What the URL leaves out. Two services passed for one place, localhost's, and a decided batch
+    of the other one for undone.
+    """
+    monkeypatch.setenv("PGSERVICE", "orders")
+    assert f"at='postgresql://{where}'" in repr(PostgresSink(url, table="orders"))
+
+
 def test_a_socket_says_where_it_is() -> None:
     made = MySQLSink("mysql://me@/shop", table="orders", connect={"unix_socket": "/run/two.sock"})
     assert "at='mysql://me@unix:/run/two.sock/shop'" in repr(made)

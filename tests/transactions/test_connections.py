@@ -104,10 +104,13 @@ def test_a_server_that_is_verified(
 
 
 @pytest.mark.postgres
+@pytest.mark.parametrize("by", ["the URL", "the environment", "the URL, which has the host"])
 def test_a_service(
-    postgres: LocalPostgres, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    postgres: LocalPostgres, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by: str
 ) -> None:
-    """Its file is on the query's machine. Messages do not say localhost."""
+    """Its file is on the query's machine. Messages do not say localhost. Where the host is in the
+    URL, and the port is not, commands went to port 5432.
+    """
     with Database.cleaned(postgres) as database:
         parts = urlsplit(database.url)
         file = tmp_path / "services"
@@ -116,12 +119,18 @@ def test_a_service(
             f"user={parts.username}\npassword={parts.password}\n"
         )
         monkeypatch.setenv("PGSERVICEFILE", str(file))
-        sink = PostgresSink("postgresql://?service=shop", table=database.table())
-        assert "postgresql://service=shop/" in repr(sink) and "localhost" not in repr(sink)
+        url = "postgresql://" if by == "the environment" else "postgresql://?service=shop"
+        its_host = parts.hostname if by == "the URL, which has the host" else ""
+        if by == "the environment":
+            monkeypatch.setenv("PGSERVICE", "shop")
+        sink = PostgresSink(url.replace("//", f"//{its_host}"), table=database.table())
+        where = f"{its_host}:service=shop/".lstrip(":")
+        assert f"postgresql://{where}" in repr(sink) and "localhost" not in repr(sink)
         its = query(tmp_path, sink)
         its.run([0], dies_before_decision=True)
         assert database.server.password not in (its.folder / SINKS).read_text()
         monkeypatch.delenv("PGSERVICEFILE")
+        monkeypatch.delenv("PGSERVICE", raising=False)
         monkeypatch.setenv("PGPASSWORD", database.server.password)
         assert len(listed(its.folder, status=1)) == TASKS
 

@@ -303,7 +303,10 @@ class ForeachBatch:
 
     def _tell(self, error: ExactumError, frame: DataFrame) -> None:
         supervised = process.current()
-        if supervised is not None and not supervised.stopping.is_set():
+        if supervised is None or supervised.stopping.is_set():
+            return
+        # The script's own stop() cuts a micro-batch off, which is no failure.
+        if not (isinstance(error, EpochAborted) and query.was_stopped(frame)):
             supervised.tell_error(error, query.query_id_of(frame))
 
     def _close(self) -> None:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from exactum.checkpoint import offset_log
 from exactum.errors import CheckpointRefused, SettingRefused
+from exactum.spark.jvm.error import JvmError
 from exactum.spark.jvm.execution import Execution
 from exactum.spark.jvm.hadoop_files import HadoopFiles
 
@@ -139,6 +140,19 @@ def find(frame: DataFrame, query_id: str) -> RunningQuery:
         session_checkpoint=session.conf.get(_SESSION_WIDE, None),
         execution=execution,
     )
+
+
+def was_stopped(frame: DataFrame) -> bool:
+    """Whether the query was stopped in the middle of this micro-batch, and has not failed. False
+    where nobody can tell.
+    """
+    try:
+        execution = Execution.find(frame.sparkSession, query_id_of(frame))
+        if execution is None or execution.is_active():
+            return False
+        return execution.failure() is None
+    except (JvmError, OSError):
+        return False
 
 
 def reader_of(frame: DataFrame, running: RunningQuery) -> offset_log.ReadText:

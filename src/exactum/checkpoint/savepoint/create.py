@@ -68,7 +68,7 @@ def create(
             refuse_doubt(folder, batch_id, stopped)
         try:
             with writing(to):
-                return _copy(folder, to, batch_id, _undecided(folder, batch_id, stopped))
+                return _copy(folder, to, batch_id, stopped)
         except Vanished as error:
             why = str(error)
             if not running and cut.last_complete(folder) == batch_id:
@@ -132,7 +132,8 @@ def _told(batch_id: int, stopped: Stopped | None) -> bool:
     return stopped is not None and stopped.batch_id == batch_id
 
 
-def _copy(folder: Path, to: Path, batch_id: int, undecided: int) -> Manifest:
+def _copy(folder: Path, to: Path, batch_id: int, stopped: Stopped | None) -> Manifest:
+    undecided = _undecided(folder, batch_id, stopped)
     chosen = cut.cut_at(folder, batch_id)
     make_folder(to.parent)
     partial = to.with_name(f".{to.name}.partial-{secrets.token_hex(4)}")
@@ -155,6 +156,7 @@ def _copy(folder: Path, to: Path, batch_id: int, undecided: int) -> Manifest:
             operators=whole.operators,
             files=copied,
             undecided=undecided,
+            incarnations=None if stopped is None else stopped.incarnations,
         )
         write_durably(partial / MANIFEST, manifest.to_bytes())
         sync_folder(partial)

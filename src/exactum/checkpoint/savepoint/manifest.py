@@ -31,6 +31,7 @@ class Manifest:
     "checkpoint" where the decisions are in the savepoint, else "elsewhere"; ``spark`` is empty
     where no run has left its version. ``undecided`` is a later batch that was planned by then and
     for certain never decided, as the stopped query has said; -1: there was none, or nobody knew.
+    ``incarnations`` are the runs that were on file when it said so; None: an older exactum made it.
     """
 
     id: str
@@ -46,6 +47,7 @@ class Manifest:
     operators: tuple[Operator, ...]
     files: tuple[Copied, ...]
     undecided: int = -1
+    incarnations: tuple[str, ...] | None = None
 
     @property
     def size_bytes(self) -> int:
@@ -53,8 +55,10 @@ class Manifest:
 
     def to_bytes(self) -> bytes:
         value = {"format": FORMAT, **asdict(self)}
-        if self.undecided < 0:  # unknown to older versions
+        if self.undecided < 0:  # unknown to older versions, both of them
             del value["undecided"]
+        if self.undecided < 0 or self.incarnations is None:
+            del value["incarnations"]
         return (json.dumps({**value, "digest": _digest(value)}, indent=1) + "\n").encode()
 
 
@@ -91,9 +95,11 @@ def read_manifest(savepoint: Path) -> Manifest:
             savepoint,
             f"its {MANIFEST} names a file outside of it, {outside[0]!r}: somebody changed it",
         )
+    ran = value.get("incarnations")
     return Manifest(
         **{
             **value,
+            "incarnations": None if ran is None else tuple(ran),
             "sources": tuple(value["sources"]),
             "operators": tuple(Operator(**each) for each in value["operators"]),
             "files": tuple(Copied(**each) for each in value["files"]),

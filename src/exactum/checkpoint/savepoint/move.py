@@ -145,9 +145,7 @@ def _refuse_doubt(original: Path, manifest: Manifest) -> None:
     planned = cut.last_planned(original)
     if planned <= manifest.batch_id or cut.has_decisions(original):
         return
-    made_ms = datetime.fromisoformat(manifest.created_at).timestamp() * 1000
-    ran_since = any(run.started_ms >= made_ms for run, _ in runs(original))
-    if planned == manifest.undecided and not ran_since:
+    if planned == manifest.undecided and not _ran_since(original, manifest):
         return
     raise CheckpointRefused(
         f"The original query has begun epoch {planned} since this savepoint of epoch "
@@ -156,6 +154,17 @@ def _refuse_doubt(original: Path, manifest: Manifest) -> None:
         "the epoch, and stop it with a new savepoint (exactum savepoint create --stop); or start "
         "a fork (--as fork). Nothing was changed."
     )
+
+
+def _ran_since(original: Path, manifest: Manifest) -> bool:
+    """Whether a run was begun after the query had stopped for the savepoint, perhaps while files
+    were copied. Of an older exactum's only one that came after the copy is known.
+    """
+    ran = [run for run, _ in runs(original)]
+    if manifest.incarnations is not None:
+        return any(run.incarnation not in manifest.incarnations for run in ran)
+    made_ms = datetime.fromisoformat(manifest.created_at).timestamp() * 1000
+    return any(run.started_ms >= made_ms for run in ran)
 
 
 def still_living(checkpoint: Path) -> list[RecordedRun]:

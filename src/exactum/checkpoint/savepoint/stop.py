@@ -8,7 +8,7 @@ from pathlib import Path
 
 from exactum.checkpoint import request_file
 from exactum.checkpoint.request_file import Answer
-from exactum.checkpoint.run_file import RecordedRun, living
+from exactum.checkpoint.run_file import RecordedRun, living, runs
 from exactum.errors import CheckpointRefused, Unavailable
 
 POLL_S = 0.1
@@ -17,10 +17,11 @@ POLL_S = 0.1
 @dataclass(frozen=True)
 class Stopped:
     """How the query came to rest: the last epoch that the run said it had completed; None where it
-    said nothing.
+    said nothing. ``incarnations`` are the runs that were on file when it was asked.
     """
 
     batch_id: int | None
+    incarnations: tuple[str, ...] = ()
 
 
 def stop(checkpoint: Path, timeout_s: float) -> Stopped:
@@ -31,7 +32,8 @@ def stop(checkpoint: Path, timeout_s: float) -> Stopped:
         CheckpointRefused: nothing runs here.
         Unavailable: it did not stop in time. The request is taken back: it goes on.
     """
-    alive = living(checkpoint)
+    on_file = runs(checkpoint)
+    alive = [run for run, lives in on_file if lives]
     if not alive:
         raise CheckpointRefused(
             f"Nothing runs on the checkpoint {checkpoint} (a query is seen from its first batch "
@@ -54,7 +56,7 @@ def stop(checkpoint: Path, timeout_s: float) -> Stopped:
     finally:
         for _, request in requests:
             request.take_back(checkpoint)
-    return Stopped(last)
+    return Stopped(last, tuple(run.incarnation for run, _ in on_file))
 
 
 def _too_slow(

@@ -4,11 +4,10 @@ query does, and is as careful: by libpq's names, and without secrets.
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Mapping
 
-from exactum.sql.postgres.session import PLACE, PostgresSession, place_of
+from exactum.sql.postgres.session import PLACE, PostgresSession, place_of, service_of
 from exactum.sql.url import Address, is_secret
 
 MANNER = frozenset(
@@ -53,7 +52,7 @@ def recorded_options(session: PostgresSession, address: Address) -> dict[str, st
     used = session.call(session.connection.info.get_parameters)
     given = dict(address.options)
     # Its user may be the query's, too. libpq before 18 does not say that there was one.
-    is_service = "service" in given or "PGSERVICE" in os.environ
+    is_service = bool(service_of(given))
     recorded = _place(given, used) | {
         name: value
         for name, value in used.items()
@@ -69,9 +68,11 @@ def _place(given: Mapping[str, str], used: Mapping[str, str]) -> dict[str, str]:
     that its name has now (``psycopg/_conninfo_attempts.py``); a failover changes both.
     """
     asked, libpqs = place_of(given), {name: used[name] for name in PLACE if name in used}
-    if asked["host"] or asked["hostaddr"]:
-        return asked | {"dbname": libpqs.get("dbname", "")}
-    return libpqs  # a service's, or libpq's own
+    if not (asked["host"] or asked["hostaddr"]):
+        return libpqs  # a service's, or libpq's own
+    if "," not in asked["port"]:  # one for all, which a service may have said
+        asked["port"] = libpqs.get("port") or asked["port"]
+    return asked | {"dbname": libpqs.get("dbname", "")}
 
 
 def without_own_settings(options: str) -> str:

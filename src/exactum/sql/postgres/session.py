@@ -84,12 +84,22 @@ def address_of(url: str, further: Any, where: str) -> Address:
     refuse_plain_signs(url, read.get("host"), where)
     final = dict(options)
     user = f"{final['user']}@" if "user" in final else ""
-    asked = place_of(final)
-    host = asked["host"] or asked["hostaddr"]
-    server = f"{host or 'localhost'}:{asked['port'] or '5432'}"
-    if "service" in final and not {"host", "hostaddr"} & final.keys():  # a file of libpq's says it
-        server = f"service={final['service']}"
-    return Address(f"postgresql://{user}{server}/{asked['dbname']}", options)
+    return Address(f"postgresql://{user}{_server(final)}/{place_of(final)['dbname']}", options)
+
+
+def _server(given: Mapping[str, str]) -> str:
+    asked, service = place_of(given), service_of(given)
+    its = [given.get("host") or given.get("hostaddr"), given.get("port"), given.get("dbname")]
+    if service and not its[0]:  # a file of libpq's says it, and is stronger than the variables
+        return f"service={service}"
+    if service and not all(its):  # it may say what is left out
+        return ":".join([*filter(None, its[:2]), f"service={service}"])
+    return f"{asked['host'] or asked['hostaddr'] or 'localhost'}:{asked['port'] or '5432'}"
+
+
+def service_of(given: Mapping[str, str]) -> str:
+    """The service that libpq looks up, by ``given`` options or its variable; empty without one."""
+    return given.get("service") or os.environ.get("PGSERVICE", "")
 
 
 def place_of(given: Mapping[str, str]) -> dict[str, str]:
