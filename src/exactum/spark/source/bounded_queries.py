@@ -288,7 +288,8 @@ class _Watcher:
                 source.index,
                 "; ".join(missing),
                 trigger,
-                as_argument(stop.offsets),
+                # As read_kafka takes it: with the partitions that have come since.
+                as_argument({p: stop.offsets.get(p, 0) for p in stop.offsets.keys() | its.keys()}),
             )
 
     def _records(
