@@ -57,9 +57,8 @@ def broken(frame: DataFrame) -> DataFrame:
 
 
 def not_by_the_watcher(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is refused is refused in a batch."""
-    watcher = bounded_queries._Watcher
-    monkeypatch.setattr(watcher, "_keep_to_stops", lambda *given: True)
+    """What is refused is refused in a batch, and not ended before, as read up to the new stop."""
+    monkeypatch.setattr(bounded_queries._Watcher, "_end_if_read", lambda *given: None)
 
 
 def kept(given: str, offset: int) -> KeptStop:
