@@ -5,6 +5,7 @@ them.
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -16,7 +17,7 @@ import pytest
 
 from exactum.errors import Unavailable
 from exactum.local import LocalKafka
-from exactum.spark.source import start_position
+from exactum.spark.source import start_position, topic_watch
 from tests.kit.source.source_stream import EPOCH_MS
 from tests.kit.waiting import WAIT_MAX_S, await_true
 
@@ -153,6 +154,74 @@ def test_a_trigger_that_ends_before_the_stop(
     assert stream.run(stream.read(name, stop=stop)) is None
     assert len(stream.rows()) == 21
     assert caplog.text.count("has ended before its stop") == 1
+
+
+@pytest.mark.in_turn
+@pytest.mark.parametrize("read", [5, 3])
+def test_a_topic_that_is_deleted(
+    stream: Any,
+    topics: Any,
+    topic: Callable[..., str],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    read: int,
+) -> None:
+    """Spark forgets how far it was. The query ends when all that is there was read, and says so
+    where the rest of it is gone.
+    """
+    monkeypatch.setattr(topic_watch, "SURE_AFTER_S", 0.5)
+    here, gone = topic("ends-here", partitions=1), topic("ends-gone", partitions=1)
+    topics.give(here, 3, partitions=1)
+    topics.give(gone, read, partitions=1)
+    pattern = re.compile(f"{re.escape(here)}|{re.escape(gone)}")
+    frame = stream.read(pattern, stop={here: {0: 8}, gone: {0: 5}}, failOnDataLoss=False)
+    query = stream.start(frame, processingTime="0 seconds")
+    await_true(lambda: len(stream.rows()) == 3 + read, "what is there is read")
+    topics.kafka.delete_topic(gone)
+    topics.give(here, 5, partitions=1)
+    assert stream.end(query) is None
+    rows = [(here, 0, o) for o in range(8)] + [(gone, 0, o) for o in range(read)]
+    assert stream.rows() == sorted(rows)
+    if read < 5:
+        await_true(lambda: "has gone on without" in caplog.text, "it is told")
+        assert f"before their stop: {gone}-0 at 3, before 5." in caplog.text
+        assert f"start={{'{gone}': {{0: 3}}}}" in caplog.text
+    else:
+        assert "has gone on without" not in caplog.text
+
+
+@pytest.mark.in_turn
+def test_what_is_short_where_a_topic_was_deleted(
+    stream: Any,
+    topics: Any,
+    topic: Callable[..., str],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A trigger that ends before the stop: what was read is not called missing, and the stop that
+    is named reads on.
+    """
+    monkeypatch.setattr(topic_watch, "SURE_AFTER_S", 0.5)
+    here, gone = topic("short-here", partitions=1), topic("short-gone", partitions=1)
+    topics.give(here, 3, partitions=1)
+    topics.give(gone, 5, partitions=1)
+    pattern = re.compile(f"{re.escape(here)}|{re.escape(gone)}")
+    frame = stream.read(pattern, stop={here: {0: 8}, gone: {0: 5}}, failOnDataLoss=False)
+    query = stream.start(frame, processingTime="0 seconds")
+    await_true((stream.checkpoint / "commits/0").exists, "what is there is read")
+    query.stop()
+    topics.kafka.delete_topic(gone)
+    topics.give(here, 1, partitions=1)
+    assert stream.run(frame) is None
+    await_true(lambda: "has ended before its stop" in caplog.text, "it is told")
+    assert f"source 0 is with {here}-0 at 4, before 8. It" in caplog.text
+    rest = {here: {0: 8}}
+    assert f"start it again with stop={rest}" in caplog.text
+    topics.give(here, 4, partitions=1)
+    assert stream.run(stream.read(pattern, stop=rest, failOnDataLoss=False)) is None
+    rows = [(here, 0, o) for o in range(8)] + [(gone, 0, o) for o in range(5)]
+    assert stream.rows() == sorted(rows)
+    assert "has gone on without" not in caplog.text
 
 
 ENDS = """

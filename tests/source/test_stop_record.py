@@ -4,7 +4,9 @@ nothing.
 
 from __future__ import annotations
 
+import ast
 import json
+import re
 import secrets
 from collections.abc import Callable
 from pathlib import Path
@@ -12,23 +14,24 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from confluent_kafka.admin import NewPartitions
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
 import exactum
 from exactum.checkpoint.offset_log import folder_reader
 from exactum.checkpoint.record_folder import FolderFiles
-from exactum.errors import EpochAborted, Fenced
+from exactum.errors import CheckpointRefused, EpochAborted, Fenced, SettingRefused
 from exactum.protocol.model import SourceOffsets, new_incarnation
 from exactum.protocol.sink import Guarantee, QueryRun, WriteOrder
 from exactum.spark.epoch_listener import Batch
 from exactum.spark.run import earlier_attempts
-from exactum.spark.source import bounded_queries
+from exactum.spark.source import bounded_queries, topic_watch
 from exactum.spark.source.query_sources import RunningSource
 from exactum.spark.source.source_options import SourceOptions, Stop
-from exactum.spark.source.stop_guard import StopGuard
+from exactum.spark.source.stop_guard import StopGuard, kept_from, refuse_lost
 from exactum.spark.source.stop_record import KeptStop, StopRecord
-from tests.kit.waiting import await_true
+from tests.kit.waiting import WAIT_MAX_S, await_true
 
 RECORDS = 10
 
@@ -54,9 +57,8 @@ def broken(frame: DataFrame) -> DataFrame:
 
 
 def not_by_the_watcher(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is refused is refused in a batch."""
-    watcher = bounded_queries._Watcher
-    monkeypatch.setattr(watcher, "_keep_to_stops", lambda *given: True)
+    """What is refused is refused in a batch, and not ended before, as read up to the new stop."""
+    monkeypatch.setattr(bounded_queries._Watcher, "_end_if_read", lambda *given: None)
 
 
 def kept(given: str, offset: int) -> KeptStop:
@@ -175,6 +177,103 @@ def test_the_same_stop_in_the_middle(
     assert len(stream.rows()) == 30
     topics.give(name, 1)  # a query that finds nothing is over before anybody looks
     assert f"{name}-0 from 10 to 40" in str(stream.run(stream.read(name)))
+
+
+def advised(told: str, argument: str) -> Any:
+    """What a message says to give, read as Python."""
+    found = re.search(rf"{argument}=({{.*?}}}})", told)
+    assert found is not None, told
+    return ast.literal_eval(found[1])
+
+
+@pytest.mark.in_turn
+@pytest.mark.broker
+@pytest.mark.spark
+def test_the_advice_where_a_partition_was_added(
+    stream: Any, topics: Any, topic: Callable[..., str]
+) -> None:
+    """read_kafka takes the stop that the refusal names, and the query ends where it was to end."""
+    name = topic("added", partitions=2)
+    topics.give(name, 20, partitions=1)
+    stop = {name: {0: 10, 1: 20}}
+    assert stream.run(stream.read(name, stop=stop)) is None
+    (added,) = topics.admin.create_partitions([NewPartitions(name, 3)]).values()
+    added.result(WAIT_MAX_S)
+    topics.give(name, 25, partitions=3)
+    assert advised(str(stream.run(stream.read(name))), "give stop") == stop
+    with pytest.raises(SettingRefused) as asked:
+        stream.read(name, stop=stop)
+    assert f"with the stop 0 nothing is read: {{'{name}': {{2: 0}}}}." in str(asked.value)
+    told = str(stream.run(stream.read(name, stop="latest")))
+    assert advised(told, "give stop") == {name: {0: 10, 1: 20, 2: 0}}
+    assert stream.run(stream.read(name, stop=advised(told, "give stop"))) is None
+    rows = [(name, p, o) for p, end in ((0, 10), (1, 20)) for o in range(end)]
+    assert stream.rows() == rows
+    topics.give(name, 1, partitions=3)
+    told = str(stream.run(stream.read(name, stop="latest")))
+    assert advised(told, "start") == {name: {0: 10, 1: 20, 2: 0}}
+    assert stream.rows() == rows
+
+
+@pytest.mark.in_turn
+@pytest.mark.broker
+@pytest.mark.spark
+def test_the_advice_where_a_topic_is_gone(
+    stream: Any, topics: Any, topic: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Likewise: it does not name what is not read any more."""
+    monkeypatch.setattr(topic_watch, "SURE_AFTER_S", 0.5)
+    here, gone = topic("stop-here", partitions=2), topic("stop-gone", partitions=1)
+    pattern = re.compile(f"{re.escape(here)}|{re.escape(gone)}")
+    topics.give(here, 5, partitions=1)
+    topics.give(gone, 5, partitions=1)
+
+    def run(stop: Any) -> str | None:
+        error: str | None = stream.run(stream.read(pattern, stop=stop, failOnDataLoss=False))
+        return error
+
+    assert run({here: {0: 3, 1: 4}, gone: {0: 4}}) is None
+    topics.kafka.delete_topic(gone)
+    topics.give(here, 6)
+    told = str(run("latest"))
+    assert f"{here}-0 from 3 to 5" in told
+    assert advised(told, "give stop") == {here: {0: 3, 1: 4}}
+    assert run(advised(told, "give stop")) is None
+    of_gone = [(gone, 0, o) for o in range(4)]
+    of_here = [(here, 0, o) for o in range(3)] + [(here, 1, o) for o in range(4)]
+    assert stream.rows() == sorted(of_gone + of_here)
+
+
+def test_stops_are_compared_by_partition() -> None:
+    """One that a stop does not name is not read: that is 0. What was left out is not forgotten,
+    though the partition is away.
+    """
+    a, b, c = ("a", 0), ("a", 1), ("b", 0)
+    was = KeptStop(Stop("latest", {a: 10, b: 20, c: 5}), {a: 10, b: 20, c: 5})
+    positions = {a: 15, b: 4, c: 8}
+
+    def refused(offsets: dict[tuple[str, int], int] | None) -> bool:
+        stop = None if offsets is None else Stop("latest", offsets)
+        source = RunningSource(0, 0, "kafkatable", SourceOptions(stop=stop).options(), None)
+        try:
+            refuse_lost("query q", source, was, positions)
+        except CheckpointRefused:
+            return True
+        return False
+
+    new = ("a", 2)
+    assert refused(None)
+    assert refused({a: 11, b: 20, c: 5})
+    assert refused({a: 10, b: 20, c: 8})
+    assert refused({a: 0, b: 20, c: 5})
+    assert not refused({a: 10, b: 20, c: 5, new: 0})
+    assert not refused({a: 10, b: 30, c: 5, new: 7}), "nothing of these was left out yet"
+    assert not refused({a: 10, b: 20}), "c is gone"
+    less = kept_from(Stop("latest", {a: 10, b: 30}), was, positions)
+    assert less.left_out_from == {a: 10, b: 30, c: 5}
+    lower = kept_from(Stop("latest", {a: 10}), was, positions)
+    assert lower.left_out_from == {a: 10, b: 4, c: 5}
+    assert kept_from(Stop("latest", {a: 10, new: 7}), was, positions).left_out_from[new] == 7
 
 
 @pytest.mark.in_turn

@@ -31,7 +31,8 @@ from exactum.spark.jvm.hadoop_files import HadoopFiles
 from exactum.spark.query import ENDING_TRIGGERS
 from exactum.spark.source.initial_offsets import initial_offsets
 from exactum.spark.source.query_sources import RunningSource, sources_of_execution
-from exactum.spark.source.source_options import SourceOptions
+from exactum.spark.source.record import SourceRecord
+from exactum.spark.source.source_options import SourceOptions, Stop
 from exactum.spark.source.stop_guard import kept_from, refuse_lost
 from exactum.spark.source.stop_position import reached
 from exactum.spark.source.stop_record import StopRecord
@@ -126,6 +127,7 @@ class _Watcher:
             str, tuple[RunningSource, ...]
         ] = {}  # by run id, once Spark has planned the query
         self._kept_to: dict[str, int | None] = {}  # by run id: the batch at which it keeps to stops
+        self._came: dict[str, dict[int, Offsets]] = {}  # by run id and index of the source
         self._failures = 0  # looks in a row at which something failed
 
     def run(self) -> None:
@@ -185,10 +187,16 @@ class _Watcher:
             if not self._keep_to_stops(execution, sources, last, positions):
                 return
             self._kept_to[run_id] = last
+        came = self._came_to(execution, run_id, last, sources, positions=positions)
         for source in sources:
             stop = SourceOptions.of(source.options).stop
-            if stop is None or not reached(stop, positions.get(source.index, {})):
+            if stop is None:
                 return
+            its = came[source.index]
+            if not reached(stop, its):
+                gone = self._gone(execution, source, positions.get(source.index, {}), its)
+                if not reached(stop, its | {p: stop.offsets.get(p, 0) for p in gone}):
+                    return
         logger.info(
             "query %s has read its sources up to their stops and ends", execution.query_id()
         )
@@ -226,14 +234,10 @@ class _Watcher:
         positions: Mapping[int, Offsets],
     ) -> None:
         """Warn of what this run has read past its stops. Its query is over: nothing comes after."""
-        first = self._first_batch[execution.run_id()]
-        reported = execution.first_reported_batch()
-        first = first if reported is None else min(first, reported)
+        first = self._first(execution, execution.run_id())
         if first > last:
             return
-        begins: dict[int, Offsets] = {}
-        with suppress(CheckpointRefused):  # of a long run, in whose time Spark has removed it
-            begins = self._committed(execution, first - 1 if first else None, sources)
+        begins = self._begins(execution, first, sources)
         for source, record in self._records(execution, sources):
             stop = SourceOptions.of(source.options).stop
             if stop is None:
@@ -257,28 +261,39 @@ class _Watcher:
     def _tell_of_ended(self, ended: set[str]) -> None:
         for run_id in ended:
             execution, sources = self.bounded.pop(run_id)
-            self._first_batch.pop(run_id, None)
             self._guarded.discard(run_id)
             try:
-                self._tell_if_short(execution, sources)
+                self._tell_if_short(execution, run_id, sources)
             except Exception as error:  # noqa: BLE001  (the JVM may be gone)
                 logger.debug("how far a bounded query came is not known: %r", error)
+            self._first_batch.pop(run_id, None)
+            self._came.pop(run_id, None)
 
-    def _tell_if_short(self, execution: Execution, sources: tuple[RunningSource, ...]) -> None:
-        trigger = execution.trigger()
-        if execution.failure() is not None or not trigger.startswith(ENDING_TRIGGERS):
+    def _tell_if_short(
+        self, execution: Execution, run_id: str, sources: tuple[RunningSource, ...]
+    ) -> None:
+        if execution.failure() is not None:
             return
-        positions = self._committed(execution, execution.last_logged_batch(), sources)
+        trigger, last = execution.trigger(), execution.last_logged_batch()
+        self._first_batch.setdefault(run_id, (NEVER if last is None else last) + 1)
+        positions = self._committed(execution, last, sources)
+        came = self._came_to(execution, run_id, last, sources, positions=positions)
         for source in sources:
             stop = SourceOptions.of(source.options).stop
-            its = positions.get(source.index, {})
+            its, now = came[source.index], positions.get(source.index, {})
             if stop is None or reached(stop, its):
                 continue
-            missing = (
+            gone = self._gone(execution, source, now, its)
+            self._tell_of_gone(execution, source, stop, gone)
+            missing = [
                 f"{name_of(p)} at {its.get(p, 0)}, before {offset}"
                 for p, offset in sorted(stop.offsets.items())
-                if its.get(p, 0) < offset
-            )
+                if its.get(p, 0) < offset and p not in gone
+            ]
+            if not missing or not trigger.startswith(ENDING_TRIGGERS):
+                continue
+            # As read_kafka takes it: with partitions that have come since, without those gone.
+            there = (stop.offsets.keys() | its.keys()) - (its.keys() - now.keys())
             logger.error(
                 "query %s has ended before its stop: source %d is with %s. It was stopped, or "
                 "found no more: with %s a query reads what is there when it begins, and nothing "
@@ -288,8 +303,74 @@ class _Watcher:
                 source.index,
                 "; ".join(missing),
                 trigger,
-                as_argument(stop.offsets),
+                as_argument({p: stop.offsets.get(p, 0) for p in there}),
             )
+
+    @staticmethod
+    def _tell_of_gone(
+        execution: Execution, source: RunningSource, stop: Stop, gone: Offsets
+    ) -> None:
+        short = {p: at for p, at in sorted(gone.items()) if at < stop.offsets.get(p, 0)}
+        if short:
+            logger.error(
+                "query %s has gone on without partitions of source %d before their stop: %s. They "
+                "are gone, or were not seen for a moment, and failOnDataLoss=False accepts that. "
+                "What is there of them can be read by a new query with a checkpointLocation of its "
+                "own and start=%s.",
+                execution.query_id(),
+                source.index,
+                "; ".join(
+                    f"{name_of(p)} at {at}, before {stop.offsets[p]}" for p, at in short.items()
+                ),
+                as_argument(short),
+            )
+
+    def _came_to(
+        self,
+        execution: Execution,
+        run_id: str,
+        last: int | None,
+        sources: tuple[RunningSource, ...],
+        *,
+        positions: Mapping[int, Offsets],
+    ) -> dict[int, Offsets]:
+        """How far each source was read: ``positions``, those behind the batch ``last``, and of the
+        partitions that this run goes on without, where they were. Spark forgets these.
+        """
+        came = self._came.get(run_id)
+        if came is None:
+            first = self._first(execution, run_id)
+            begins = {} if last is None or first > last else self._begins(execution, first, sources)
+            came = self._came[run_id] = {s.index: dict(begins.get(s.index, {})) for s in sources}
+        for index, its in came.items():
+            its.update(positions.get(index, {}))
+        return came
+
+    @staticmethod
+    def _gone(
+        execution: Execution, source: RunningSource, positions: Offsets, came: Offsets
+    ) -> Offsets:
+        """The partitions that are on record as those without which the query has gone on, with how
+        far they were. Only of this run: another topic may have come in the name of an older one.
+        """
+        forgotten = came.keys() - positions.keys()
+        record = SourceRecord.of(local_folder(execution.checkpoint()), source)
+        if not forgotten or record is None:
+            return {}
+        return {p: at for p, at in record.left_out_partitions().items() if p in forgotten}
+
+    def _first(self, execution: Execution, run_id: str) -> int:
+        """The first batch of this run."""
+        first, reported = self._first_batch[run_id], execution.first_reported_batch()
+        return first if reported is None else min(first, reported)
+
+    def _begins(
+        self, execution: Execution, first: int, sources: tuple[RunningSource, ...]
+    ) -> dict[int, Offsets]:
+        """Where the batch ``first`` begins, if Spark has kept that."""
+        with suppress(CheckpointRefused):  # of a long run, in whose time Spark has removed it
+            return self._committed(execution, first - 1 if first else None, sources)
+        return {}
 
     def _records(
         self, execution: Execution, sources: tuple[RunningSource, ...]

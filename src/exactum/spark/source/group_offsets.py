@@ -40,6 +40,10 @@ Group = tuple[str, str]
 """A consumer group: its cluster, and its id there."""
 
 
+class _UnknownStop(Exception):
+    """How far the rows of a source stand is not known."""
+
+
 @dataclass(frozen=True)
 class CommittedSource:
     """A source whose offsets go to ``chosen.group_id``, and the record of its stops, if any."""
@@ -135,11 +139,22 @@ class GroupOffsets(EpochListener):
 
     def _put(self, batch: Batch) -> None:
         groups: dict[Group, Offsets] = {}
+        unknown: set[Group] = set()
         for one in self._sources:
-            group = groups.setdefault(self._groups[one.source.index], {})
-            for partition, offset in self._ends(one, batch).items():
+            its = self._groups[one.source.index]
+            group = groups.setdefault(its, {})
+            try:
+                ends = self._ends(one, batch)
+            except ExactumError as error:  # the batch stands, and the group is for onlookers
+                logger.debug("%s: its stop on record cannot be read: %s", self._running, error)
+                self._warn_once(its, _UnknownStop("its stop on record cannot be read"))
+                unknown.add(its)
+                continue
+            for partition, offset in ends.items():
                 # A frame that is joined with itself is read by two streams: the slower one counts.
                 group[partition] = min(offset, group.get(partition, offset))
+        for its in unknown:
+            del groups[its]
         if any(groups.values()):
             with self._changed:
                 self._newest = {group: found for group, found in groups.items() if found}

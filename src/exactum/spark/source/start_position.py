@@ -265,7 +265,8 @@ def refuse_unread(given: Offsets, partitions: list[Partition], argument: str) ->
     if unread:
         raise SettingRefused(
             f"read_kafka({argument}=...) names {', '.join(map(name_of, unread))}, which is not "
-            f"read: the topics have {', '.join(map(name_of, partitions)) or 'no partitions'}."
+            f"read: the topics have {', '.join(map(name_of, partitions)) or 'no partitions'}. "
+            "Leave out what is not read."
         )
 
 

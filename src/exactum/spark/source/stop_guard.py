@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 from exactum.checkpoint.partition_offsets import Offsets, as_argument, from_json, name_of
 from exactum.errors import CheckpointRefused, EpochAborted, Fenced
+from exactum.kafka.transaction import Partition
 from exactum.protocol.epoch_protocol import Completed
 from exactum.protocol.sink import Guarantee, WriteOrder
 from exactum.spark.epoch_listener import Batch, EpochListener
@@ -121,12 +122,21 @@ def kept_from(stop: Stop, was: KeptStop | None, begins: Offsets) -> KeptStop:
     """What a stop leaves out of a query that is given it at ``begins``: nothing below, which stands
     already. ``was`` is the stop on record: where it is the same one, it was given before.
     """
-    if was is not None and was.stop.offsets == stop.offsets:
-        return KeptStop(stop, was.left_out_from)
     partitions = stop.offsets.keys() | begins.keys()
     return KeptStop(
-        stop, {p: max(stop.offsets.get(p, 0), begins.get(p, 0)) for p in sorted(partitions)}
+        stop, {p: _left_out_from(p, stop, was, begins.get(p, 0)) for p in sorted(partitions)}
     )
+
+
+def _left_out_from(partition: Partition, stop: Stop, was: KeptStop | None, begins: int) -> int:
+    given = stop.offsets.get(partition, 0)
+    if was is None:
+        return max(given, begins)
+    before = was.left_out_from.get(partition, 0)
+    if given == was.stop.offsets.get(partition, 0):
+        return before
+    # One that is not there, or not seen, has no stop now. What it left out is not forgotten.
+    return max(given, begins) if partition in stop.offsets else min(before, begins)
 
 
 def refuse_lost(
@@ -135,6 +145,9 @@ def refuse_lost(
     """Refuse a stop, or none, that is not the one on record, where rows between were left out
     already.
 
+    Of a partition that a stop does not name nothing is read: that is a stop at 0. A stop names
+    every partition that is there, so one that it does not name is gone, and has nothing to lose.
+
     ``query`` names the query in the error, ``was`` is the stop on record up to ``positions``, the
     next offsets that its checkpoint would read.
 
@@ -142,9 +155,16 @@ def refuse_lost(
         CheckpointRefused: rows between the stop on record and ``positions`` would be lost.
     """
     given = SourceOptions.of(source.options).stop
-    if was is None or (given is not None and given.offsets == was.stop.offsets):
+    if was is None:
         return
-    past = {p: offset for p, offset in positions.items() if offset > was.left_out_from.get(p, 0)}
+    past = {
+        p: offset
+        for p, offset in positions.items()
+        if offset > was.left_out_from.get(p, 0)
+        and (
+            given is None or (p in given.offsets and given.offsets[p] != was.stop.offsets.get(p, 0))
+        )
+    }
     if past:
         raise CheckpointRefused(_refusal(query, source, was, given, past=past, positions=positions))
 
@@ -158,7 +178,11 @@ def _refusal(
     past: Offsets,
     positions: Offsets,
 ) -> str:
-    rest = {p: min(was.left_out_from.get(p, 0), offset) for p, offset in positions.items()}
+    # As read_kafka takes it: with all partitions that are there, and no others.
+    there = (positions.keys() | was.stop.offsets.keys()) if given is None else given.offsets.keys()
+    rest = {
+        p: min(was.left_out_from.get(p, 0), offset) for p, offset in positions.items() if p in there
+    }
     lost = ", ".join(
         f"{name_of(p)} from {was.left_out_from.get(p, 0)} to {offset}"
         for p, offset in sorted(past.items())
@@ -168,9 +192,10 @@ def _refusal(
         if given is None
         else f"another stop ({given.given}: {as_argument(given.offsets)})"
     )
-    begun = as_argument(was.stop.offsets)
+    begun = as_argument({p: was.stop.offsets.get(p, 0) for p in there})
     return (
-        f"{query}: source {source.index} was bounded by stop={was.stop.given} at {begun}, and its "
+        f"{query}: source {source.index} was bounded by stop={was.stop.given} at "
+        f"{as_argument(was.stop.offsets)}, and its "
         f"checkpoint lies past that: {lost} were left out on purpose. This start has {now} and "
         f"would never read them. To finish what was begun, give stop={begun}. To read on, start a "
         f"new query with a checkpoint location of its own and start={as_argument(rest)}. Nothing "

@@ -8,7 +8,7 @@ from datetime import datetime
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
-from exactum.checkpoint.partition_offsets import Offsets, name_of
+from exactum.checkpoint.partition_offsets import Offsets, as_argument, name_of
 from exactum.errors import SettingRefused, Unavailable
 from exactum.kafka.requests.topic_requests import LATEST
 from exactum.spark.source.source_options import Stop
@@ -100,6 +100,7 @@ def _given(given: Offsets, positions: Positions) -> Offsets:
     if missing:
         raise SettingRefused(
             f"read_kafka(stop=...) says nothing about {', '.join(map(name_of, missing))}. Name "
-            "every partition: one without a stop would never end."
+            "every partition: one without a stop would never end. Of one with the stop 0 nothing "
+            f"is read: {as_argument(dict.fromkeys(missing, 0))}."
         )
     return given
