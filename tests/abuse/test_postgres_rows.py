@@ -149,6 +149,7 @@ def test_a_hundred_thousand_rows(database: Database, way: str) -> None:
 REFUSALS = (FrameRefused, SettingRefused)
 
 
+@pytest.mark.in_turn
 @settings(max_examples=25)
 @given(frame=frames(rows_max=6), wanted=st.sampled_from(["staged", "prepared"]))
 def test_frames_of_any_shape(postgres: LocalPostgres, frame: Frame, wanted: str) -> None:

@@ -286,6 +286,7 @@ def stopped(it: Expired) -> None:
         driver.epoch(0, *it.frames())
 
 
+@pytest.mark.in_turn
 def test_a_batch_of_which_nothing_was_visible_is_run_again(expired: dict[str, Expired]) -> None:
     """One way on of docs/guarantees.md. Each record is there once, without a hand's help."""
     it = expired["gone"]
@@ -296,6 +297,7 @@ def test_a_batch_of_which_nothing_was_visible_is_run_again(expired: dict[str, Ex
     it.check_exact()
 
 
+@pytest.mark.in_turn
 def test_a_batch_that_was_visible_in_part_is_kept_as_decided(expired: dict[str, Expired]) -> None:
     """The other way, by the program that the page has. To run the batch again is refused."""
     it = expired["half gone"]

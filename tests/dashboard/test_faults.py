@@ -120,6 +120,7 @@ def test_damaged_files(made: MadeCheckpoint, server: HttpServer) -> None:
     assert "cannot be read" in page(server, f"/query/{made.query_id}")
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize(
     ("records", "finished", "word"),
     [

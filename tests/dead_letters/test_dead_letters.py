@@ -194,6 +194,7 @@ def test_records_go_back_to_their_topic(world: World) -> None:
     assert Counter(world.read(world.source)) == twice
 
 
+@pytest.mark.in_turn
 def test_a_record_goes_back_with_its_headers(world: World) -> None:
     """All of them, in their order, a null and a repeated name among them; and with one of the
     letter, which a second replay of the same record replaces.
@@ -313,6 +314,7 @@ def test_what_was_sent_is_known_where_the_query_goes_on(world: World, tmp_path: 
     assert Counter(world.read(world.target)) == Counter([*AS_STORED, *[("k0", "as refused 0")] * 2])
 
 
+@pytest.mark.in_turn
 @pytest.mark.postgres
 def test_in_a_table_and_in_files(world: World, postgres: LocalPostgres, monkeypatch: Any) -> None:
     """Letters without a place are named by what they hold; two that are equal are two."""

@@ -230,6 +230,7 @@ def test_skipped_records_are_counted_in_each_epoch(
     assert job.seen(events.RowsSkipped) == job.poison_of_epochs(stream)
 
 
+@pytest.mark.in_turn
 @STATELESS_AND_AGGREGATED
 def test_fail_names_the_record_and_leaves_nothing(
     job: Job, kafka: LocalKafka, topic: TopicFactory, stream: Poisoned, aggregated: bool

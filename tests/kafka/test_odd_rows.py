@@ -77,6 +77,7 @@ def refused(rejection: Rejection | None) -> dict[bytes | None, str]:
     return dict(zip(keys, rejection.reasons, strict=True))
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("guarantee", [Guarantee.EXACTLY_ONCE, Guarantee.AT_LEAST_ONCE])
 def test_a_topic_that_no_record_can_go_to(
     kafka: LocalKafka, topic: TopicFactory, guarantee: Guarantee

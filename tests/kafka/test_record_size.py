@@ -184,6 +184,7 @@ def test_a_topic_whose_broker_compresses_anew(
     assert [r.value for r in read_all(kafka.bootstrap_servers, name)] == [value, *many]
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("codec", CODECS[1:])
 def test_a_record_that_fits_once_it_is_compressed(
     kafka: LocalKafka, topic: TopicFactory, codec: str

@@ -114,6 +114,7 @@ def test_serves(kafka: LocalKafka, topic: Callable[..., str]) -> None:
     assert read(kafka, name, 2) == [b"a", b"b"]
 
 
+@pytest.mark.in_turn
 def test_topics_are_made_and_deleted_but_never_by_themselves(
     kafka: LocalKafka, topic: Callable[..., str]
 ) -> None:

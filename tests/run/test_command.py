@@ -80,6 +80,7 @@ def test_a_script_that_dies_is_started_again(tmp_path: Path, end: str) -> None:
     assert lives(tmp_path) == 3
 
 
+@pytest.mark.in_turn
 def test_it_gives_up_when_the_strategy_does(tmp_path: Path) -> None:
     """The third death within the interval is one too many for a rate of two; the status is 1 and
     the reason is said.
@@ -309,6 +310,7 @@ print("goes on", flush=True)
     assert "finished by the next start only" in run.log and "67108864 are allowed" in run.log
 
 
+@pytest.mark.in_turn
 def test_nothing_of_a_dead_life_is_left_when_the_next_begins(tmp_path: Path) -> None:
     """What the script has started dies with it before the next life, even in a process group of
     its own and deaf.
@@ -338,6 +340,7 @@ os.kill(os.getpid(), 9)
     assert not (tmp_path / "left").exists()
 
 
+@pytest.mark.in_turn
 def test_a_script_without_exactum_is_ended_by_sigterm(tmp_path: Path) -> None:
     """There is nothing to wait for: the script gets SIGTERM at once, and that is an orderly end."""
     with command(tmp_path, "import time; print('ready', flush=True); time.sleep(60)") as run:
@@ -413,6 +416,7 @@ threading.Thread(target=time.sleep, args=(20,)).start()
     assert "its main thread ended" not in run.log
 
 
+@pytest.mark.in_turn
 def test_a_second_signal(tmp_path: Path) -> None:
     """A script that does not end is told again by the next signal, and killed by the one after;
     the status says it.
@@ -510,6 +514,7 @@ def test_restart_delays_are_kept(tmp_path: Path) -> None:
     assert re.search(r"again in 0\.3 s.*again in 0\.[45]", run.log, re.DOTALL)
 
 
+@pytest.mark.in_turn
 def test_watch_in_a_pipe(tmp_path: Path) -> None:
     """``--watch`` without a terminal changes nothing for the script, whose output stays where it
     was.

@@ -553,6 +553,7 @@ def catching() -> Iterator[list[BaseException]]:
         raise
 
 
+@pytest.mark.in_turn
 def test_an_operator_who_may_not_see_all(secure: LocalKafka, tmp_path: Path) -> None:
     """Brokers leave transactional ids that a user may not see out of their lists: a transaction that
     lives looks as if it were nobody's. Nothing is called hanging then, and nothing aborted.

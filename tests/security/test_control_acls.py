@@ -121,6 +121,7 @@ def test_an_untrusted_certificate_is_refused(
         read(secure, "full", ssl_ca_location="/etc/ssl/certs/ca-certificates.crt")
 
 
+@pytest.mark.in_turn
 def test_a_broker_that_is_away_is_unavailable(
     secure: LocalKafka, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -341,6 +341,7 @@ def test_who_holds_readers_back(source: Source, user: str, monkeypatch: pytest.M
     assert event.transactional_id == (UPSTREAM if user == "full" else None)
 
 
+@pytest.mark.in_turn
 def test_a_password_that_does_not_hold_in_a_worker(secure: LocalKafka) -> None:
     """It may have been changed since the query's start: the error of the worker that reads Kafka by
     itself says so, and not only that nothing came.

@@ -138,6 +138,7 @@ def shortened(batches: Iterator[Any]) -> Iterator[Any]:
         return
 
 
+@pytest.mark.in_turn
 def test_a_function_that_stops(
     stream: Any, topic: Callable[..., str], lane_jobs: list[int]
 ) -> None:

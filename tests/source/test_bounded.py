@@ -77,6 +77,7 @@ def test_another_stop_and_nothing_new(
     assert len(stream.rows()) == 13
 
 
+@pytest.mark.in_turn
 def test_stop_at_latest(
     make_stream: Callable[[], Any], topics: Any, topic: Callable[..., str]
 ) -> None:

@@ -272,6 +272,7 @@ def test_records_that_are_gone(
         assert written(stream.out) == []
 
 
+@pytest.mark.in_turn
 def test_large_records(stream: Any, topic: Callable[..., str], packed_jobs: list[Any]) -> None:
     """A batch has two mebibytes, and one record more than fits: memory is bounded by that."""
     name = topic("large", partitions=1, config={"max.message.bytes": 2_000_000})

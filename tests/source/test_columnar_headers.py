@@ -119,6 +119,7 @@ def test_headers_count_for_the_size_of_a_batch(
     assert 2_000_000 < max(sizes(stream)) < 3_000_000
 
 
+@pytest.mark.in_turn
 def test_headers_without_a_byte_count_as_well(
     stream: Any, topic: Callable[..., str], packed_jobs: list[Any]
 ) -> None:

@@ -165,6 +165,7 @@ class InBatchOne:
         return self.writers.open(order, task)
 
 
+@pytest.mark.in_turn
 def test_an_error_of_a_task(stream: Any, filled: Callable[[int], str], tmp_path: Path) -> None:
     """It arrives as what it is, as in an epoch of any size."""
     once = with_writers(stream, lambda writers: InBatchOne(writers, "refuse", tmp_path))
@@ -188,6 +189,7 @@ def test_an_error_of_spark(stream: Any, filled: Callable[[int], str]) -> None:
     ] == [1]
 
 
+@pytest.mark.in_turn
 def test_a_stop(stream: Any, filled: Callable[[int], str], tmp_path: Path) -> None:
     """A query that is stopped within a small epoch has not failed, and nothing of the epoch is
     visible.
@@ -319,6 +321,7 @@ def test_a_heavy_view(
     assert len(stream.rows()) == 24
 
 
+@pytest.mark.in_turn
 def test_views_side_by_side(stream: Any, filled: Callable[[int], str], tmp_path: Path) -> None:
     """One task for both, with a transaction in each target."""
     other = exactum.FileSink(

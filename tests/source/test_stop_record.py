@@ -93,6 +93,7 @@ def test_a_run_that_dies_in_its_first_batch(
     assert len(stream.rows()) == 20
 
 
+@pytest.mark.in_turn
 @pytest.mark.broker
 @pytest.mark.spark
 def test_a_stop_that_is_raised_by_a_run_that_dies(
@@ -135,6 +136,7 @@ def test_a_stop_of_a_void_attempt(stream: Any, topics: Any, topic: Callable[...,
     assert error is None, "nothing lies past the stop on record"
 
 
+@pytest.mark.in_turn
 @pytest.mark.broker
 @pytest.mark.spark
 def test_a_record_of_exactum_0_1_0(stream: Any, topics: Any, topic: Callable[..., str]) -> None:

@@ -129,6 +129,7 @@ def test_no_connector_of_the_minor_line(
     )
 
 
+@pytest.mark.in_turn
 def test_silence_is_not_absence(published: Published, monkeypatch: pytest.MonkeyPatch) -> None:
     """While a repository does not answer, nobody settles for another version than PySpark's own."""
     published.write("4.2.7", further=DEAD)

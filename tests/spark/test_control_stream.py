@@ -382,6 +382,7 @@ def test_two_streams_of_one_name_are_refused(query: Any, rules: Rules) -> None:
     assert query.values() == []
 
 
+@pytest.mark.in_turn
 def test_the_highest_partition_counts_whenever_it_was_written(
     query: Any, rules: Rules, spark: Any, tmp_path: Path
 ) -> None:

@@ -180,6 +180,7 @@ def test_a_sink_of_dead_letters_is_not_forgotten(query: Any, tmp_path: Path) -> 
     assert on_file() == [(DEAD_LETTERS, True, False)]
 
 
+@pytest.mark.in_turn
 @pytest.mark.postgres
 def test_a_damaged_file_stops_nobody(query: Any, tables: Any, postgres: LocalPostgres) -> None:
     """The file informs: half of it, or another query's, is no reason not to run."""

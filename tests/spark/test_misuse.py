@@ -32,6 +32,7 @@ KAFKA = exactum.KafkaSink("out", bootstrap_servers="localhost:9092")
 # ---- the call forgotten --------------------------------------------------------------------------
 
 
+@pytest.mark.in_turn
 @pytest.mark.spark
 @pytest.mark.parametrize("guarantee", GUARANTEES, ids=lambda g: g.__name__)
 def test_the_call_forgotten(query: Any, guarantee: Any) -> None:
@@ -486,6 +487,7 @@ def test_two_parts_of_a_batch_on_one_target(query: Any, tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.in_turn
 @pytest.mark.spark
 @pytest.mark.postgres
 def test_one_sql_sink_in_two_queries(query: Any, postgres: Any, tmp_path: Path) -> None:

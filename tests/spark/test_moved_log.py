@@ -96,6 +96,7 @@ def test_records_that_were_moved_along_are_used(query: Any, tmp_path: Path) -> N
     shutil.rmtree(new)
 
 
+@pytest.mark.in_turn
 def test_a_log_that_is_not_mounted(query: Any, tmp_path: Path) -> None:
     """The folder is made anew where it should be mounted. Refused, there or for another log, until
     it is back.

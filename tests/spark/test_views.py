@@ -117,6 +117,7 @@ def test_views_of_rows_and_columns_share_a_job(query: Any, tmp_path: Path) -> No
     assert [done.rows for done in query.seen(events.EpochCompleted)] == [28, 28]
 
 
+@pytest.mark.in_turn
 def test_a_view_that_needs_a_job_of_its_own_in_every_other_epoch(
     query: Any, tmp_path: Path
 ) -> None:

@@ -127,6 +127,7 @@ WIDER: list[tuple[str, str]] = [
 ]
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("way", WAYS)
 def test_a_wider_column(database: SqlDatabase, table: str, way: str) -> None:
     """The query goes on, and values are what they were."""
@@ -160,6 +161,7 @@ NOT_KEPT = {
 }
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("way", WAYS)
 def test_a_table_of_which_nothing_can_be_promised_any_more(
     database: SqlDatabase, table: str, way: str

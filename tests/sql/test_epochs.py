@@ -197,6 +197,7 @@ def die_before_commit(driver: Incarnation, batch_id: int) -> None:
     driver.participant.commit = commit  # type: ignore[method-assign]
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 @pytest.mark.parametrize("held", [True, False])
 def test_two_threads_commit_at_once(database: SqlDatabase, mechanism: str, held: bool) -> None:

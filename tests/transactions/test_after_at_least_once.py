@@ -60,6 +60,7 @@ def test_it_is_not_committed_behind_them(tmp_path: Path, since: Sequence[int]) -
     assert batches_in(tmp_path) == list(range(following + 3))
 
 
+@pytest.mark.in_turn
 def test_newer_rows_are_not_replaced(database: SqlDatabase, tmp_path: Path) -> None:
     """Of an upsert the old rows would stand for good."""
     table = database.table("id bigint PRIMARY KEY, name varchar(80)")
