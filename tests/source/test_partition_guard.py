@@ -68,6 +68,16 @@ class Query:
         )
 
 
+def that_went_on_without(folder: Path, topic_id: str | None) -> Query:
+    """It has read t2, of this id, then two batches in which nobody saw that."""
+    query = Query(folder, TopicSeen(topic_id, 1))
+    query.run(FIRST)
+    query.seen = None
+    query.run(WITHOUT)
+    query.run(AND_ON)
+    return query
+
+
 def test_a_topic_that_is_away_for_one_batch(tmp_path: Path) -> None:
     """A broker leaves a topic of a pattern out of its list once: Spark forgets how far it was, and
     would read it from its first record in the next batch. Nobody asked the cluster in between.
@@ -86,11 +96,7 @@ def test_a_topic_that_was_hidden_is_not_a_new_one(
     """Its user lost DESCRIBE for a night, and has it again. Kafka hides such a topic as if it were
     deleted.
     """
-    query = Query(tmp_path, TopicSeen(was, 1))
-    query.run(FIRST)
-    query.seen = None
-    query.run(WITHOUT)
-    query.run(AND_ON)
+    query = that_went_on_without(tmp_path, was)
     assert query.gone == ["t2"]
     query.run(batch(3, {"t1": {"0": 6}}, {"t1": {"0": 6}}))
     assert query.gone == ["t2"], "told once"
@@ -102,11 +108,7 @@ def test_a_topic_that_was_hidden_is_not_a_new_one(
 
 def test_a_topic_that_is_read_again_and_is_not_seen(tmp_path: Path) -> None:
     """Nobody can tell which topic it is, and so not which offsets are to be named."""
-    query = Query(tmp_path, TopicSeen("two", 1))
-    query.run(FIRST)
-    query.seen = None
-    query.run(WITHOUT)
-    query.run(AND_ON)
+    query = that_went_on_without(tmp_path, "two")
     with pytest.raises(Unavailable, match="whether it is the one that was read"):
         query.run(BACK)
     query.seen = TopicSeen("another", 1)
@@ -134,11 +136,7 @@ def test_a_topic_made_anew_after_one_batch_without_it(tmp_path: Path, looked: bo
 
 def test_a_topic_of_the_name_of_a_deleted_one(tmp_path: Path) -> None:
     """Another id: it is read from its first record, and is the known one from there on."""
-    query = Query(tmp_path, TopicSeen("two", 1))
-    query.run(FIRST)
-    query.seen = None
-    query.run(WITHOUT)
-    query.run(AND_ON)
+    query = that_went_on_without(tmp_path, "two")
     query.seen = TopicSeen("another", 1)
     query.run(BACK)
     assert query.record.topics()["t2"] == TopicSeen("another", 1)

@@ -86,6 +86,22 @@ class FolderFiles:
         return unread(error.filename or str(self.folder), error, error.errno in OF_THE_SETTING)
 
 
+def listed(folder: Path, says: str, *, not_done: str = "changed") -> list[str]:
+    """What is in a folder of the checkpoint; ``says`` tells what that is about. Nothing where
+    there is none. One that cannot be read is not the same.
+
+    Raises:
+        CheckpointRefused: the folder could not be read; nothing was ``not_done``.
+    """
+    try:
+        return names_in(folder)
+    except OSError as error:
+        raise CheckpointRefused(
+            f"{folder}, which says {says}, could not be read ({error}). Run this as a user who may "
+            f"read the checkpoint, while its file system answers. Nothing was {not_done}."
+        ) from error
+
+
 def numbers(files: RecordFiles) -> list[int]:
     """Of a record whose files are numbered (``7.json``), in order.
 

@@ -23,7 +23,8 @@ from pathlib import Path
 from typing import IO
 
 from exactum.checkpoint.layout import RUNS
-from exactum.durable import make_folder, names_in
+from exactum.checkpoint.record_folder import listed
+from exactum.durable import make_folder
 from exactum.errors import CheckpointRefused
 
 logger = logging.getLogger("exactum")
@@ -125,14 +126,7 @@ def runs(checkpoint: Path, ending: str = RUNS_ENDING) -> list[tuple[RecordedRun,
         CheckpointRefused: the folder could not be read.
     """
     found: list[tuple[RecordedRun, bool]] = []
-    try:
-        names = names_in(checkpoint / RUNS)
-    except OSError as error:
-        raise CheckpointRefused(
-            f"{checkpoint / RUNS}, which says who runs this query, could not be read ({error}). "
-            "Run this as a user who may read the checkpoint, while its file system answers. "
-            "Nothing was changed."
-        ) from error
+    names = listed(checkpoint / RUNS, "who runs this query")
     for path in (checkpoint / RUNS / name for name in names if name.endswith(ending)):
         with contextlib.suppress(
             FileNotFoundError, ValueError, TypeError

@@ -12,10 +12,10 @@ from pathlib import Path
 
 from exactum.checkpoint import retirement
 from exactum.checkpoint.layout import REPLAYS
+from exactum.checkpoint.record_folder import listed
 from exactum.checkpoint.run_file import RecordedRun, outliving, runs
 from exactum.checkpoint.savepoint import cut
 from exactum.checkpoint.savepoint.manifest import Manifest
-from exactum.durable import names_in
 from exactum.errors import CheckpointRefused
 
 ENDING_S = 4.0
@@ -119,13 +119,7 @@ def refuse_rollback(original: Path, manifest: Manifest) -> None:
             "a fork (--as fork); to move the query, make a new savepoint of its last epoch. "
             "Nothing was changed."
         )
-    try:
-        names = names_in(original / REPLAYS)
-    except OSError as error:
-        raise CheckpointRefused(
-            f"{original / REPLAYS}, which says what dead letters were replayed, could not be read "
-            f"({error}). Nothing was changed."
-        ) from error
+    names = listed(original / REPLAYS, "what dead letters were replayed")
     there = cut.replays_of(f"{REPLAYS}/{name}" for name in names)
     if there - cut.replays_of(file.path for file in manifest.files):
         raise CheckpointRefused(

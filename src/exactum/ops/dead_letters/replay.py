@@ -19,8 +19,9 @@ from pathlib import Path
 import pyarrow as pa
 
 from exactum.checkpoint.layout import OF_PARENT, REPLAYS
-from exactum.durable import names_in, write_whole
-from exactum.errors import CheckpointRefused, SettingRefused, Unavailable
+from exactum.checkpoint.record_folder import listed
+from exactum.durable import write_whole
+from exactum.errors import SettingRefused, Unavailable
 from exactum.files.decision_log import FileDecisionLog
 from exactum.kafka.sink import KafkaSink
 from exactum.protocol.coordinator import Coordinator
@@ -141,13 +142,7 @@ def inherited(folder: Path) -> dict[str, str]:
         ExactumError: as ``DecisionLog.read``; CheckpointRefused: the folder could not be read.
     """
     found: dict[str, str] = {}
-    try:
-        names = names_in(folder)
-    except OSError as error:
-        raise CheckpointRefused(
-            f"{folder}, which says what was replayed before, could not be read ({error}). Nothing "
-            "was sent."
-        ) from error
+    names = listed(folder, "what was replayed before", not_done="sent")
     for place in (folder / name for name in names if name.startswith(OF_PARENT)):
         log = FileDecisionLog(place, replays_of(place.name.removeprefix(OF_PARENT)))
         try:

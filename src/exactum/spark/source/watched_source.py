@@ -145,7 +145,7 @@ class WatchedSource:
         """Find topics in a batch (its offsets in Spark's JSON) that the query has gone on without,
         or a batch of it: nobody may have looked in that one. Spark reads each as a new one, from
         its first record. Right so if it is a new one, which has come in the name of one that was
-        deleted.
+        deleted. Topics that are read no more are put on record.
 
         Raises:
             CheckpointRefused: it is the one that was read, or nobody can tell, and no partition
@@ -202,7 +202,7 @@ class WatchedSource:
     def check(self, look: Look, start: str | None, end: str | None) -> None:
         """Refuse a batch (its offsets in Spark's JSON) that the topics do not have any more.
 
-        Topics that are read for the first time are put on record, and those that are read no more.
+        Topics that are read for the first time are put on record.
 
         Raises:
             CheckpointRefused: a topic is another one, has fewer partitions, or records that come
@@ -212,7 +212,6 @@ class WatchedSource:
         changed = self.changed(look.topics)  # of one that was taken up only now
         if changed is not None:
             raise CheckpointRefused(changed)
-        self._note_left_out({topic for topic, _ in ends})
         for topic in sorted({topic for topic, _ in ends} & look.topics.keys()):
             highest, now = (
                 max(index for name, index in ends if name == topic),
@@ -243,13 +242,12 @@ class WatchedSource:
         read from the old one's offsets. The next batch begins without it, and reads it as a new
         one.
         """
-        gone = self._gone - ends
-        others = set() if not ends else self._known.keys() - self._gone - ends
-        for name in sorted((gone | others) - self._left_out):
+        without = self._known.keys() - ends if ends else set(self._gone)
+        for name in sorted(without - self._left_out):
             self._left_out.add(name)
             if self._record is not None:
                 self._record.leave_out(name)
-        self._gone -= gone
+        self._gone -= without
 
     def _begin_with(self, name: str, topic: TopicSeen) -> None:
         self._left_out.discard(name)
