@@ -26,7 +26,8 @@ from exactum.protocol.model import SourceOffsets, new_incarnation
 from exactum.protocol.sink import Guarantee, QueryRun, WriteOrder
 from exactum.spark.epoch_listener import Batch
 from exactum.spark.run import earlier_attempts
-from exactum.spark.source import bounded_queries, topic_watch
+from exactum.spark.source import topic_watch
+from exactum.spark.source.bounded_run import BoundedRun
 from exactum.spark.source.query_sources import RunningSource
 from exactum.spark.source.source_options import SourceOptions, Stop
 from exactum.spark.source.stop_guard import StopGuard, kept_from, refuse_lost
@@ -58,7 +59,7 @@ def broken(frame: DataFrame) -> DataFrame:
 
 def not_by_the_watcher(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is refused is refused in a batch, and not ended before, as read up to the new stop."""
-    monkeypatch.setattr(bounded_queries._Watcher, "_end_if_read", lambda *given: None)
+    monkeypatch.setattr(BoundedRun, "end_if_read", lambda *_: None)
 
 
 def kept(given: str, offset: int) -> KeptStop:
@@ -276,6 +277,8 @@ def test_stops_are_compared_by_partition() -> None:
     lower = kept_from(Stop("latest", {a: 10}), was, positions)
     assert lower.left_out_from == {a: 10, b: 4, c: 5}
     assert kept_from(Stop("latest", {a: 10, new: 7}), was, positions).left_out_from[new] == 7
+    seen = {a: 15, b: 4}  # Spark has forgotten c, which is away
+    assert kept_from(Stop("latest", {a: 10, b: 30}), was, seen).left_out_from[c] == 5
 
 
 @pytest.mark.in_turn

@@ -79,7 +79,7 @@ def source_listeners(context: RunContext, clients: Clients) -> list[EpochListene
         bounded_queries.guarded(context.session, running.execution, all_sources)
     listeners: list[EpochListener] = [
         TopicGuard(running, sources),
-        PartitionGuard(running, recorded),
+        PartitionGuard(running, recorded, stops),
         StopGuard(context, [(s, stops[s.index]) for s in sources if s.index in stops]),
         StartReport(context, sources),
     ]

@@ -79,10 +79,11 @@ class SourceRecord:
         """Take a topic off the record: another one has its name now. Idempotent.
 
         Raises:
-            Unavailable: the file system failed.
+            CheckpointRefused, Unavailable: the file system failed.
         """
-        for mark in self._folder_of_marks.glob(f"{name}{OF_TOPIC}*.json"):
-            _remove(mark)
+        for mark in FolderFiles(self._folder_of_marks).names():
+            if mark.startswith(f"{name}{OF_TOPIC}"):
+                _remove(self._folder_of_marks / mark)
         _remove(self.folder / "topics" / f"{name}.json")
         _remove(self.left_out_file(name))  # last: with it alone, the next start does the rest
 

@@ -123,9 +123,10 @@ def kept_from(stop: Stop, was: KeptStop | None, begins: Offsets) -> KeptStop:
     already. ``was`` is the stop on record: where it is the same one, it was given before.
     """
     partitions = stop.offsets.keys() | begins.keys()
-    return KeptStop(
-        stop, {p: _left_out_from(p, stop, was, begins.get(p, 0)) for p in sorted(partitions)}
-    )
+    now = {p: _left_out_from(p, stop, was, begins.get(p, 0)) for p in sorted(partitions)}
+    # Spark has forgotten a partition that it goes on without, and may see it again.
+    forgotten = {} if was is None else was.left_out_from
+    return KeptStop(stop, {**forgotten, **now})
 
 
 def _left_out_from(partition: Partition, stop: Stop, was: KeptStop | None, begins: int) -> int:

@@ -64,6 +64,7 @@ class WatchedSource:
         self._losses_refused = losses_refused(source)
         self._losses_told: set[str] = set()
         self._gone: set[str] = set()
+        self._at_start: Mapping[str, TopicSeen] | None = None  # as they were seen first
 
     def topics(self) -> dict[str, TopicSeen]:
         """The topics that are there now.
@@ -94,6 +95,8 @@ class WatchedSource:
 
     def changed(self, topics: Mapping[str, TopicSeen]) -> str | None:
         """Why these topics are not those that the query has read; None: they are."""
+        if self._at_start is None:
+            self._at_start = topics
         for name, known in sorted(self._known.items()):
             now = topics.get(name)
             if name in self._left_out:
@@ -179,9 +182,25 @@ class WatchedSource:
                     "(docs/misuse.md: another topic)."
                 )
             if _is_another(self._known[name], its):
+                self._refuse_other_stop(name, its, ends)
                 self._begin_with(name, its)
             elif not any(partition in ends for partition in marks if partition[0] == name):
                 raise CheckpointRefused(self._read_again(name))
+
+    def _refuse_other_stop(self, name: str, now: TopicSeen, ends: Offsets) -> None:
+        """A stop was meant for the topic that had the name when the run began: records of a later
+        one would pass below it.
+        """
+        stop = self.chosen.stop
+        if stop is None or not any(stop.offsets.get(p) for p in ends if p[0] == name):
+            return
+        then = None if self._at_start is None else self._at_start.get(name)
+        if then is None or _is_another(then, now):
+            raise CheckpointRefused(
+                f"{self._running}: the topic {name!r} was deleted and made anew since this start, "
+                f"and its stop ({stop.given}) was meant for the old one. Start the query again, "
+                "with a stop for the topics that are there now. Nothing of this batch was written."
+            )
 
     def _read_again(self, name: str) -> str:
         never = (
