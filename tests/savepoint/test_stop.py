@@ -214,6 +214,38 @@ def test_a_move_that_comes_too_late_undoes_nothing(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["checkpoint", "savepoint"]
 
 
+@pytest.mark.parametrize("ended", [True, False])
+def test_an_original_that_is_started_while_its_savepoint_is_restored(
+    checkpoint: Path,
+    tmp_path: Path,
+    driver: Driver,
+    monkeypatch: pytest.MonkeyPatch,
+    ended: bool,
+) -> None:
+    """Its decisions lie elsewhere: what it has decided by the end of the move is not seen from
+    here. It is not retired, for it alone can finish that.
+    """
+    write_known_sinks(checkpoint, KnownSinks(QUERY, (), frozenset(), "postgresql://db/decisions"))
+    create(str(checkpoint), tmp_path / "savepoint")
+    build = restore_module.build
+
+    def build_slowly(*arguments: Any) -> Path:
+        process = driver("1" * 16)
+        plan = (checkpoint / "offsets" / "1").read_text()
+        (checkpoint / "offsets" / "2").write_text(plan)
+        if ended:
+            process.kill()
+            process.wait()
+        return build(*arguments)
+
+    monkeypatch.setattr(restore_module, "build", build_slowly)
+    why = "has begun epoch 2 since this savepoint" if ended else "was started while the savepoint"
+    with pytest.raises(CheckpointRefused, match=why):
+        restore(tmp_path / "savepoint", str(tmp_path / "moved"), Identity.SAME)
+    retirement.refuse_retired(checkpoint)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["checkpoint", "savepoint"]
+
+
 @pytest.mark.parametrize("place", ["elsewhere", "moved"])
 def test_two_moves_at_once(
     checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str

@@ -18,7 +18,7 @@ import exactum
 from exactum.checkpoint.guarantee_record import Stretches
 from exactum.checkpoint.known_sinks import IN_CHECKPOINT, DecidedNote, read_known_sinks
 from exactum.checkpoint.layout import DECISIONS, SINKS
-from exactum.errors import CheckpointRefused
+from exactum.errors import CheckpointRefused, Unavailable
 from exactum.files.decision_log import FileDecisionLog
 from exactum.files.slot_log import slot_name
 from exactum.local import LocalPostgres
@@ -159,12 +159,13 @@ def test_a_folder_that_was_restored_from_an_older_copy(logs: Logs, last: int) ->
     logs.start("a", 10)
 
 
-@pytest.mark.parametrize("begins", [0, 10])
-def test_the_newest_decision_alone_is_gone(logs: Logs, begins: int) -> None:
-    """Of a batch that was finished and that Spark had not logged: a standby took over without it.
-    The sink cannot tell, and would take it once more.
+@pytest.mark.parametrize(("begins", "decided"), [(0, 0), (10, 10), (10, 12)])
+def test_the_newest_decision_alone_is_gone(logs: Logs, begins: int, decided: int) -> None:
+    """Of a batch that was finished and that Spark had not logged: a standby took over without it,
+    or it is a copy of the checkpoint whose note is newer. The sink cannot tell, and would take it
+    once more.
     """
-    logs.note("a", begins)
+    logs.note("a", decided)
     decide(logs["a"], 10)
     logs.start("a", 10)
     for slot in sorted((b, a) for b in range(begins, 11) for a in (0, 1))[1:]:  # the fence stays
@@ -205,6 +206,19 @@ def test_a_file_of_an_older_exactum(logs: Logs, caplog: pytest.LogCaptureFixture
         without("decision_log", logs.checkpoint / SINKS)
         logs.start("a", 10)
     assert not caplog.records
+
+
+def test_a_file_that_the_file_system_does_not_give(logs: Logs) -> None:
+    """Nothing could be compared: the start waits, and does not take it for a query without one."""
+    decide(logs["b"], 10)
+    text = (logs.checkpoint / SINKS).read_bytes()
+    (logs.checkpoint / SINKS).unlink()
+    (logs.checkpoint / SINKS).mkdir()
+    with pytest.raises(Unavailable, match="exactum/sinks.json .*, a record that this query needs"):
+        logs.start("b", 10)
+    (logs.checkpoint / SINKS).rmdir()
+    (logs.checkpoint / SINKS).write_bytes(text)
+    logs.start("b", 10)
 
 
 def test_a_missing_batch_is_still_told(logs: Logs) -> None:

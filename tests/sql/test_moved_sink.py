@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
 from exactum import MySQLSink, PostgresSink
-from exactum.errors import SettingRefused
+from exactum.errors import HeuristicOutcome, SettingRefused
 from exactum.local import LocalMariaDB, LocalPostgres
 from exactum.sql.sink import SqlSink
 from tests.kit.sql import mysql_server, postgres_server
 from tests.kit.sql.sql_database import NOTHING, SqlDatabase
 from tests.kit.sql.sql_epochs import expected
-from tests.sql.test_epochs import MECHANISMS, decided, rows_in
+from tests.sql.test_epochs import MECHANISMS, decided, die_before_commit, query_on, rows_in
 from tests.sql.test_operator import staging_of, statement_in
 
 both = pytest.mark.parametrize("mechanism", MECHANISMS)
@@ -99,3 +101,38 @@ def test_another_name_where_a_part_was_undone(database: SqlDatabase) -> None:
     database.run(statement_in(caught.value))
     query.run(0, 1)
     assert rows_in(database, table) == expected([0, 1])
+
+
+@pytest.mark.in_turn
+@pytest.mark.postgres
+def test_a_service_that_leads_elsewhere(
+    postgres: LocalPostgres, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its name stays the same, so the record does not show it. Who loaded the rows by hand there
+    would have them twice: the former server still holds them.
+    """
+    file = tmp_path / "services"
+    monkeypatch.setenv("PGSERVICEFILE", str(file))
+
+    def lead(url: str) -> None:
+        to = urlsplit(url)
+        file.write_text(
+            f"[shop]\nhost={to.hostname}\nport={to.port}\ndbname={to.path.strip('/')}\n"
+            f"user={to.username}\npassword={to.password}\n"
+        )
+
+    with postgres_server.Database.cleaned(postgres) as database:
+        table = database.table()
+        lead(database.url)
+        query = query_on(database, table, "staged")
+        query.sink = lambda: PostgresSink("postgresql://?service=shop", table=table)
+        driver = query.start()
+        die_before_commit(driver, 0)
+        driver.close()
+        with elsewhere(database, table) as url:
+            lead(url)
+            with pytest.raises(HeuristicOutcome, match="if that service leads to another server"):
+                query.run(0)
+            lead(database.url)
+            query.run(0)
+        assert rows_in(database, table) == expected([0])

@@ -56,5 +56,15 @@ def undone(
         )
     return HeuristicOutcome(
         f"{epoch} is decided, but somebody undid a part of it at {plan.shown} (it was written at "
-        f"{first.at}): {by_hand}"
+        f"{first.at}): {_of_service(first.at)}{by_hand}"
+    )
+
+
+def _of_service(at: str) -> str:
+    """A service is called by its name: which server that meant is not on record."""
+    if "service=" not in server_of(at):
+        return ""
+    return (
+        "if that service leads to another server since, point it back, and start again until this "
+        "batch is done. Else: "
     )

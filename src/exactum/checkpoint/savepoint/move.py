@@ -92,16 +92,33 @@ def retire(original: Path, manifest: Manifest, folder: Path) -> None:
     """See to it that nobody goes on under this identity in the original place. Idempotent.
 
     Raises:
-        CheckpointRefused: another move was faster; or a driver that was asleep has decided until
-            just now, and the original is not retired.
+        CheckpointRefused: another move was faster; or as ``refuse_late``, and the original is not
+            retired.
     """
     retirement.retire(original, {"to": str(folder), "savepoint": manifest.id})
     _refuse_other_place(original, manifest, folder)  # of two at once, the first one's name stands
     try:
-        refuse_rollback(original, manifest)  # from here on nobody can decide there any more
+        refuse_late(original, manifest)  # from here on nobody begins a run there any more
     except CheckpointRefused:
         retirement.reinstate(original)
         raise
+
+
+def refuse_late(original: Path, manifest: Manifest) -> None:
+    """What was seen before the files were copied, once more: that may have taken minutes.
+
+    Raises:
+        CheckpointRefused: the original runs, has gone on since, or may have.
+    """
+    alive = still_living(original)
+    if alive:
+        raise CheckpointRefused(
+            f"The original query was started while the savepoint was restored: {alive[0]}, "
+            f"checkpoint {original}. Stop it with a new savepoint (exactum savepoint create "
+            "--stop), and restore that. Nothing was changed."
+        )
+    refuse_rollback(original, manifest)
+    _refuse_doubt(original, manifest)
 
 
 def refuse_rollback(original: Path, manifest: Manifest) -> None:

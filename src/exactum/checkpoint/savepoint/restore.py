@@ -98,7 +98,7 @@ def restore(
         with writing(folder):
             if original is not None and original != folder:
                 move.retire(original, manifest, folder)
-            aside = _move_aside(folder, manifest) if occupied else None
+            aside = _move_aside(folder, manifest, identity) if occupied else None
             faster = _moved_in(built, folder, manifest, identity)
     finally:
         shutil.rmtree(built, ignore_errors=True)  # it has another name by now, or is not wanted
@@ -193,11 +193,21 @@ def _moved_in(built: Path, folder: Path, manifest: Manifest, identity: Identity)
         return faster
 
 
-def _move_aside(folder: Path, manifest: Manifest) -> Path:
-    """Retire what is in ``folder`` and give it another name, which is returned."""
+def _move_aside(folder: Path, manifest: Manifest, identity: Identity) -> Path:
+    """Retire what is in ``folder`` and give it another name, which is returned.
+
+    Raises:
+        CheckpointRefused: it is the query's own, and as ``move.refuse_late``.
+    """
     aside = folder.with_name(
         f"{folder.name}.replaced-{datetime.now(timezone.utc):%Y%m%dT%H%M%S}-{secrets.token_hex(2)}"
     )
     retirement.retire(folder, {"to": str(folder), "savepoint": manifest.id})
+    if identity is Identity.SAME and move.is_of(folder, manifest):
+        try:
+            move.refuse_late(folder, manifest)
+        except CheckpointRefused:
+            retirement.reinstate(folder)
+            raise
     move_into_place(folder, aside)
     return aside

@@ -63,7 +63,7 @@ def refuse_cut_log(
     decided = known.decided if known is not None and is_on_file else None
     if decided is not None and _has_lost(log, begins, decided):
         _refuse(context, log, shown_log(context, place), participants, decided)
-    elif decided == begins:
+    elif decided is not None and decided >= begins:
         _refuse_again(context, log, shown_log(context, place), participants)
     elif begins > 0 and begins - 1 not in stretches:
         _warn_of_undecided(context, log, shown_log(context, place))
@@ -112,9 +112,8 @@ def refused_end(
 
 
 def _has_lost(log: DecisionLog, begins: int, decided: int) -> bool:
-    """Whether it lacks ``decided``, with which it ended; ``begins`` has no COMMIT. Where that alone
-    was decided and is no longer on record, see ``_refuse_again``. A later one is that of a copy of
-    the checkpoint.
+    """Whether it lacks ``decided``, with which it ended; ``begins`` has no COMMIT. Where that, or a
+    later one, was decided and is no longer on record, see ``_refuse_again``.
     """
     if decided > begins or begins == 0:
         return False
@@ -149,10 +148,11 @@ def _refuse(
 def _refuse_again(
     context: RunContext, log: DecisionLog, where: str, participants: Sequence[Participant]
 ) -> None:
-    """The batch at hand was finished by an earlier run, and the log does not have it as decided.
-    Its rows are in every sink, or are gone with the log from one in the same database. A sink that
-    keeps which batches it has refuses the batch where it has it. Others would write it again; what
-    Kafka still knows of its transactions may be too little.
+    """The batch at hand was finished by an earlier run, and the log does not have it as decided; of
+    a copy of the checkpoint, that run may have gone on to later ones. Its rows are in every sink,
+    or are gone with the log from one in the same database. A sink that keeps which batches it has
+    refuses the batch where it has it. Others would write it again; what Kafka still knows of its
+    transactions may be too little.
     """
     begins, folder = context.first_batch_id, context.query.folder
     silent = [repr(each.name) for each in participants if not isinstance(each, Remembering)]

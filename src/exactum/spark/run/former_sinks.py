@@ -166,7 +166,7 @@ class FormerSinks(EpochListener):
         except (OSError, ValueError) as error:
             logger.warning(
                 "%s cannot be read (%s): what sinks left open that this query has no longer is "
-                "not looked for",
+                "not looked for, nor whether its decision log or a database has gone back",
                 self._folder / SINKS,
                 error,
             )

@@ -6,6 +6,9 @@ from __future__ import annotations
 
 from exactum.checkpoint.decision_place import folder_at
 from exactum.checkpoint.known_sinks import KnownSinks, read_known_sinks
+from exactum.checkpoint.layout import SINKS
+from exactum.checkpoint.record_folder import unread
+from exactum.durable import OF_THE_SETTING
 from exactum.errors import CheckpointRefused, InvariantBroken
 from exactum.protocol import resolve
 from exactum.protocol.decision_log import DecisionLog
@@ -26,11 +29,20 @@ def read_before(context: RunContext) -> KnownSinks | None:
 
 
 def known_before(context: RunContext) -> KnownSinks | None:
-    """As ``read_before``; None, too, where it cannot be read."""
+    """As ``read_before``; None, too, where the file is damaged.
+
+    Raises:
+        CheckpointRefused, Unavailable: the file system does not give it: a start that compares
+            nothing could write rows again.
+    """
     try:
         return read_before(context)
-    except (OSError, ValueError):  # FormerSinks warns
+    except ValueError:  # FormerSinks warns
         return None
+    except OSError as error:
+        folder = context.query.folder
+        file = SINKS if folder is None else folder / SINKS
+        raise unread(str(file), error, error.errno in OF_THE_SETTING) from error
 
 
 def has_commit(log: DecisionLog, batch_id: int) -> bool | None:
