@@ -273,6 +273,26 @@ def test_records_that_are_gone(
 
 
 @pytest.mark.in_turn
+def test_records_that_are_gone_and_were_kept(
+    stream: Any, topics: Any, topic: Callable[..., str], any_way: str
+) -> None:
+    """A function that persists the batch, and counts it, gets these rows written."""
+    name = topic("kept", partitions=1)
+    topics.give(name, 20, partitions=1)
+    counted: list[int] = []
+
+    def rows(batch: Any) -> Any:
+        batch.persist()
+        counted.append(batch.count())
+        topics.delete_before(name, 0, 12)
+        return batch
+
+    assert run(stream, stream.read(name), rows=rows) is None
+    assert set(counted) == {20}
+    assert [row["offset"] for row in written(stream.out)] == list(range(20))
+
+
+@pytest.mark.in_turn
 def test_large_records(stream: Any, topic: Callable[..., str], packed_jobs: list[Any]) -> None:
     """A batch has two mebibytes, and one record more than fits: memory is bounded by that."""
     name = topic("large", partitions=1, config={"max.message.bytes": 2_000_000})

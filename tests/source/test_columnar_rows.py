@@ -64,7 +64,7 @@ CASES: dict[str, tuple[Callable[[Any], Any], bool]] = {
         lambda b: b.selectExpr("value ` `", "key ` x  y `", 'topic `ü€."`', "partition", "offset"),
         True,
     ),
-    "persisted": (persisted, True),
+    "persisted": (persisted, False),
     "computed": (computed, False),
     "a name of two lines": (lambda b: b.selectExpr("value `a\nb`", "partition", "offset"), False),
     "a field's metadata": (lambda b: b.withMetadata("value", {"a": "b"}), False),

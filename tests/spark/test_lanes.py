@@ -5,12 +5,14 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Generator, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from exactum.errors import FrameRefused, Unavailable
 from exactum.spark.jvm.kafka_ranges import KafkaRange, Planned
+from exactum.spark.run import lane_fit
 from exactum.spark.write.failure import TaskFailed, carried_by
 from exactum.spark.write.lane_jobs import LaneNumbers, lane_of
 from exactum.spark.write.lane_task import (
@@ -32,6 +34,38 @@ def test_a_partition_keeps_its_lane() -> None:
         for partition in range(10):
             counts[lane_of(topic, partition, 3)] += 1
         assert sorted(counts) == [3, 3, 4]
+
+
+@pytest.mark.parametrize(
+    ("of_session", "of_context", "why"),
+    [
+        ({}, {"spark.python.worker.idleTimeoutSeconds": "60"}, ""),
+        ({}, {"spark.python.worker.killOnIdleTimeout": "true"}, ""),
+        (
+            {},
+            {
+                "spark.python.worker.killOnIdleTimeout": "true",
+                "spark.python.worker.idleTimeoutSeconds": "60",
+            },
+            "killOnIdleTimeout=true",
+        ),
+        ({}, {"spark.python.worker.reuse": "false"}, "reuse=false"),
+        ({"spark.sql.execution.arrow.useLargeVarTypes": "true"}, {}, "useLargeVarTypes=true"),
+        ({}, {"spark.kafka.clusters.one.auth.bootstrap.servers": "k:9092"}, "delegation tokens"),
+    ],
+)
+def test_settings_that_are_against_it(
+    of_session: dict[str, str], of_context: dict[str, str], why: str
+) -> None:
+    """Spark takes a worker for idle, and kills it, that is silent for so long: one that has its one
+    array, and reads Kafka by itself. Each start would end at the same micro-batch.
+    """
+    conf = SimpleNamespace(get=of_context.get, getAll=of_context.items)
+    session: Any = SimpleNamespace(
+        conf=of_session, sparkContext=SimpleNamespace(getConf=lambda: conf)
+    )
+    found = lane_fit.why_not(session)
+    assert why in found and bool(found) == bool(why)
 
 
 def test_queries_share_no_lane() -> None:

@@ -21,6 +21,7 @@ Picklable.
 """
 
 _PYTHON = "org.apache.spark.api.python"
+_EXECUTABLE = "spark.sql.execution.pyspark.python"
 _SIMPLE = "spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled"
 
 
@@ -45,7 +46,8 @@ class PackedJob:
             bytearray(command),
             {**environment, **_of_sql(session), **(variables or {})},
             includes,
-            context.pythonExec,
+            # As Spark's own Arrow runners choose it (ArrowEvalPythonExec.scala).
+            str(session.conf.get(_EXECUTABLE, "") or context.pythonExec),
             context.pythonVer,
             broadcasts,
             context._javaAccumulator,

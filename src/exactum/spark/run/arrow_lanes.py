@@ -13,25 +13,6 @@ from typing import TypeVar
 
 from pyspark.sql import DataFrame
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import (
-    ArrayType,
-    BinaryType,
-    BooleanType,
-    ByteType,
-    DataType,
-    DateType,
-    DecimalType,
-    DoubleType,
-    FloatType,
-    IntegerType,
-    LongType,
-    MapType,
-    ShortType,
-    StringType,
-    StructType,
-    TimestampNTZType,
-    TimestampType,
-)
 
 from exactum.errors import CheckpointRefused, ExactumError, SettingRefused, Unavailable
 from exactum.kafka.consumer.topic_consumer import LOST, TopicConsumer
@@ -42,6 +23,8 @@ from exactum.protocol.sink import Guarantee, WriteOrder
 from exactum.spark.jvm.error import JvmError
 from exactum.spark.jvm.kafka_ranges import KafkaRanges, Planned, PlannedBatch
 from exactum.spark.master import is_one_process
+from exactum.spark.run import lane_fit
+from exactum.spark.run.lane_fit import is_plain
 from exactum.spark.run.small_epoch import slots_of
 from exactum.spark.run_context import RunContext
 from exactum.spark.source import columnar
@@ -61,24 +44,7 @@ TOPICS_MAX = 8
 """Each topic that a run has read costs a client in each lane."""
 ASK_MAX_S = 60.0
 """How long the driver asks brokers again that do not answer, where a poll may wait longer."""
-_LARGE = "spark.sql.execution.arrow.useLargeVarTypes"
 _ZONE = "spark.sql.session.timeZone"
-_REUSE = "spark.python.worker.reuse"
-_TOKENS = "spark.kafka.clusters."
-_PLAIN = (
-    BinaryType,
-    BooleanType,
-    ByteType,
-    DateType,
-    DecimalType,
-    DoubleType,
-    FloatType,
-    IntegerType,
-    LongType,
-    ShortType,
-    TimestampNTZType,
-    TimestampType,
-)
 
 
 @dataclass(frozen=True)
@@ -194,17 +160,14 @@ class ArrowLanes:
             return why
         if not self._ranges.are_there():
             return "the driver's class path has another version of exactum's jar"
-        if str(session.conf.get(_LARGE, "false")).lower() == "true":
-            return f"{_LARGE}=true"
-        if session.sparkContext.getConf().get(_REUSE, "true").lower() == "false":
-            return f"{_REUSE}=false: no worker lives on"
+        why = lane_fit.why_not(session)
+        if why:
+            return why
         if len(self._sources) != 1:
             return "the query has several sources"
         if SourceOptions.of(self._sources[0].options).stop is not None:
             return "stop= is given"
-        if any(name.startswith(_TOKENS) for name, _ in session.sparkContext.getConf().getAll()):
-            return f"Spark logs in by delegation tokens ({_TOKENS}*)"
-        if not all(_is_plain(field.dataType) for field in frame.schema):
+        if not all(is_plain(field.dataType) for field in frame.schema):
             return "its function returns a type that only Spark converts"
         return ""
 
@@ -372,16 +335,3 @@ def _serves(made: _Made, planned: Planned) -> bool:
         planned.function,
         planned.isolation,
     )
-
-
-def _is_plain(kind: DataType) -> bool:
-    """Whether Arrow has the type as Spark's workers are given it."""
-    if isinstance(kind, StructType):
-        return all(_is_plain(field.dataType) for field in kind)
-    if isinstance(kind, ArrayType):
-        return _is_plain(kind.elementType)
-    if isinstance(kind, MapType):
-        return _is_plain(kind.keyType) and _is_plain(kind.valueType)
-    if type(kind) is StringType:
-        return kind == StringType()  # another collation is another type
-    return isinstance(kind, _PLAIN)

@@ -116,12 +116,15 @@ class ViewJobs:
         whole = frames[0] if len(frames) == 1 else side_by_side(frames)
         if whole is None:
             return None
-        own = self._read_by_workers(whole, order)
+        # Rows that the user keeps, and may have looked at, are not read from Kafka again: records
+        # may be gone meanwhile.
+        keeps = not self._count_once and any(each.is_cached for each in (kept, *frames))
+        own = None if keeps else self._read_by_workers(whole, order)
         if own is not None:
             return own
         tasks = tasks_of(whole)
         # Where rows are counted once, what is kept has to be what is written.
-        packed = None if self._count_once else self._packing.of(whole)
+        packed = None if self._count_once or keeps else self._packing.of(whole)
         if packed is not None:
             return self._one.run_packed(packed, order, tasks)
         return self._one.run(whole, order, tasks)
