@@ -194,6 +194,23 @@ def test_records_go_back_to_their_topic(world: World) -> None:
     assert Counter(world.read(world.source)) == twice
 
 
+def test_where_the_last_replay_went_may_be_gone(world: World, kafka: LocalKafka) -> None:
+    """What it sent was visible, and is not asked for again: weeks later its topic may be deleted,
+    or Kafka may have forgotten its transaction.
+    """
+    query = world.query(
+        lambda: KafkaSink(world.letters, bootstrap_servers=world.servers["bootstrap.servers"])
+    )
+    assert typed(query, "replay", "--to", world.target, "--yes").exit_code == 0
+    kafka.delete_topic(world.target)
+    query.run([1])
+    kafka.create_topic(f"{world.target}-2", partitions=1)
+    for _ in range(2):
+        again = typed(query, "replay", "--to", f"{world.target}-2", "--yes")
+        assert again.exit_code == 0, again.output
+    assert world.read(f"{world.target}-2") == AS_STORED
+
+
 @pytest.mark.in_turn
 def test_a_record_goes_back_with_its_headers(world: World) -> None:
     """All of them, in their order, a null and a repeated name among them; and with one of the

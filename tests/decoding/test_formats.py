@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import struct
+from collections.abc import Callable
+from concurrent.futures import TimeoutError as FutureTimeoutError
 from datetime import datetime
 from decimal import Decimal
+from email.message import Message
+from socket import gaierror
 from typing import Any
+from urllib.error import HTTPError, URLError
 
 import pytest
 from pyspark.sql import SparkSession
@@ -196,24 +202,58 @@ def test_a_function_of_the_user(spark: SparkSession) -> None:
     assert "1E-999999999 does not fit decimal(10,2)" in reason(money, b"1e-999999999")
 
 
+def by_a_client() -> Exception:
+    """As requests does: an OSError of its own, around the one of the network."""
+    try:
+        try:
+            raise ConnectionRefusedError("connection refused")
+        except ConnectionRefusedError:
+            raise OSError("Max retries exceeded")  # noqa: B904
+    except OSError as error:
+        return error
+
+
 @pytest.mark.parametrize(
-    "error",
+    ("error", "text"),
     [
-        ConnectionResetError("the service hung up"),
-        TimeoutError("no answer"),
-        Unavailable("is down"),
+        (lambda: ConnectionResetError("the service hung up"), "the service hung up"),
+        (lambda: TimeoutError("no answer"), "no answer"),
+        (lambda: Unavailable("is down"), "is down"),
+        (lambda: URLError("connection refused"), "connection refused"),
+        (lambda: gaierror(-3, "Temporary failure in name resolution"), "Temporary failure"),
+        (lambda: OSError(errno.ENETUNREACH, "Network is unreachable"), "is unreachable"),
+        (lambda: FutureTimeoutError("of a pool"), "of a pool"),
+        (by_a_client, "Max retries exceeded"),
     ],
 )
 def test_a_service_that_a_function_asks_is_no_property_of_a_record(
-    spark: SparkSession, error: Exception
+    spark: SparkSession, error: Callable[[], Exception], text: str
 ) -> None:
     """Nobody answered: the task fails, and no record is skipped or put aside for it."""
 
     def look_up(data: bytes) -> str:
-        raise error
+        raise error()
 
-    with pytest.raises(Unavailable, match=str(error)):
+    with pytest.raises(Unavailable, match=text):
         decoded(Function(look_up, "string"), [b"1"])
+
+
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (lambda: HTTPError("http://x", 404, "Not Found", Message(), None), "Not Found"),
+        (lambda: FileNotFoundError(errno.ENOENT, "No such file"), "No such file"),
+    ],
+)
+def test_errors_of_a_function_that_are_of_the_record(
+    spark: SparkSession, error: Callable[[], Exception], text: str
+) -> None:
+    """An answer that says no, and a file that the record names."""
+
+    def look_up(data: bytes) -> str:
+        raise error()
+
+    assert text in reason(Function(look_up, "string"), b"1")
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,8 @@ from pyspark.sql import SparkSession
 
 from exactum import Protobuf
 from exactum.errors import SettingRefused
+from exactum.formats.format import BadRecord
+from exactum.formats.registry import Writers, place
 from tests.kit.decoding.format_cases import (
     PROTO_DECODED,
     decoded,
@@ -161,6 +163,23 @@ def test_protobuf_with_a_registry(spark: SparkSession, registry: Registry) -> No
         assert "no message at [9]" in reason(given, framed(number) + b"\x02\x12")
         assert "cut off" in reason(given, framed(number))
         assert "not known" in reason(given, framed(99) + b"\x00" + data)
+
+
+def test_a_bad_key_does_not_change_how_values_are_read(
+    spark: SparkSession, registry: Registry
+) -> None:
+    """A key that was written with the value's serializer: its schema is asked for as another kind
+    first, in a form that tells nothing of messages.
+    """
+    number = registry.register("in-value", proto_file().SerializeToString(), kind="PROTOBUF")
+    given = Protobuf(message("Order"), registry=registry.url)
+    address = place(registry.url, "test")
+    assert address is not None
+    with pytest.raises(BadRecord, match=f"schema id {number} is of kind PROTOBUF, not AVRO"):
+        Writers(address).writer(number, "AVRO")
+    data = proto_order().SerializeToString()
+    assert decoded(given, [framed(number) + b"\x00" + data]) == ([PROTO_DECODED], {})
+    assert "holds the message shop.Other" in reason(given, framed(number) + b"\x02\x02")
 
 
 def test_a_message_that_contains_itself_is_refused(spark: SparkSession) -> None:

@@ -25,6 +25,7 @@ from exactum.errors import CheckpointRefused, RowsRefused, SettingRefused
 from exactum.local import LocalKafka
 from exactum.spark.control import record
 from tests.kit.spark import weighing
+from tests.kit.spark.torn_stream import configured
 from tests.kit.waiting import WAIT_MAX_S
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
@@ -163,6 +164,39 @@ def test_an_undecided_epoch_is_run_again_with_the_rules_it_began_with(
     rules.write(e=7, o=7)
     assert query.run(query.exactly_once(control=stream), transform=weighed(stream)) is None
     assert query.values() == [2, 4]
+
+
+def test_a_start_that_is_refused_leaves_no_rules(query: Any, rules: Rules) -> None:
+    """The topic was still empty then. The next start reads it."""
+    stream = rules.stream()
+    query.give(1, 2)
+    lacks_value = exactum.KafkaSink("out", bootstrap_servers=rules.kafka.bootstrap_servers)
+    refused = query.run(query.exactly_once(lacks_value, control=stream), transform=weighed(stream))
+    assert "FrameRefused" in refused
+    rules.write(e=2, o=2)
+    assert query.run(query.exactly_once(control=stream), transform=weighed(stream)) is None
+    assert query.values() == [2, 4]
+
+
+def test_stages_that_spark_runs_ahead_have_no_rules(query: Any, rules: Rules, spark: Any) -> None:
+    """Those before a shuffle, from Spark 4.1 on, by the time exactum is called. They would have the
+    rules of the micro-batch before. The error says what helps.
+    """
+    rules.write(e=2, o=2)
+    stream = rules.stream()
+
+    def shuffled(frame: DataFrame) -> DataFrame:
+        return weighed(stream)(frame.where("v > 1")).repartition(2, "k")
+
+    query.give(1)
+    assert query.run(query.exactly_once(control=stream), transform=shuffled) is None, "no row"
+    query.give(2, 3)
+    error = query.run(query.exactly_once(control=stream), transform=shuffled) or ""
+    assert "spark.sql.adaptive.streaming.stateless.enabled=false" in error
+    assert query.values() == []
+    with configured(spark, {"spark.sql.adaptive.streaming.stateless.enabled": "false"}):
+        assert query.run(query.exactly_once(control=stream), transform=shuffled) is None
+    assert query.values() == [4, 6]
 
 
 def test_a_view_of_the_batch_may_ask_for_the_rules_on_the_driver(query: Any, rules: Rules) -> None:

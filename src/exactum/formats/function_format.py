@@ -2,13 +2,28 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable
+from concurrent.futures import TimeoutError as FutureTimeoutError  # another one before Python 3.11
 from dataclasses import dataclass
+from socket import gaierror
 from typing import Any
+from urllib.error import HTTPError, URLError
 
 from exactum.errors import SettingRefused, Unavailable
 from exactum.formats import record_type
 from exactum.formats.format import Bound, RecordDecoder, require
+
+_UNREACHABLE = frozenset(
+    {
+        errno.ENETUNREACH,
+        errno.EHOSTUNREACH,
+        errno.ENETDOWN,
+        errno.EHOSTDOWN,
+        errno.ETIMEDOUT,
+    }
+)
+_CAUSES_MAX = 10
 
 
 @dataclass(frozen=True)
@@ -18,8 +33,9 @@ class Function:
     Args:
         f: called in the tasks, once for each record that is not null; must give the same for the
             same bytes. An exception makes the record bad, with the exception as the reason; but a
-            ``ConnectionError``, a ``TimeoutError`` or an error of ``exactum.errors`` fails the
-            task: that nobody answered is no property of a record. A
+            ``ConnectionError``, a ``TimeoutError``, another error of a network that gives no answer
+            (``URLError``, ``gaierror``, that of ``requests``) or an error of ``exactum.errors``
+            fails the task: that nobody answered is no property of a record. A
             struct is returned as a dictionary (or an object of msgspec), times as ``datetime``,
             decimals as ``Decimal``.
         returns: Spark's type, or its DDL: ``"bigint"``, ``"id bigint not null, tags
@@ -59,7 +75,9 @@ class FunctionCodec:
         def one(data: bytes) -> Any:
             try:
                 made = f(data)
-            except (ConnectionError, TimeoutError) as error:
+            except Exception as error:
+                if not _got_no_answer(error):
+                    raise
                 raise Unavailable(
                     f"The function {getattr(f, '__name__', 'f')}, which decodes, got no answer "
                     f"from what it asks ({type(error).__name__}: {error}). No record is taken for "
@@ -68,3 +86,21 @@ class FunctionCodec:
             return convert(made, wanted, builtin_types=record_type.NATIVE, from_attributes=True)
 
         return RecordDecoder(kind, one, record_type.plain)
+
+
+def _got_no_answer(error: BaseException) -> bool:
+    """Whether a network, and no record, is to blame. A client's own error may be around its."""
+    if isinstance(error, (ConnectionError, TimeoutError, FutureTimeoutError, gaierror)):
+        return True
+    if isinstance(error, HTTPError):  # an answer
+        return False
+    if isinstance(error, URLError) or getattr(error, "errno", None) in _UNREACHABLE:
+        return True
+    around = error.__cause__ or error.__context__
+    for _ in range(_CAUSES_MAX):
+        if around is None or not isinstance(error, OSError):
+            return False
+        if isinstance(around, (ConnectionError, TimeoutError, gaierror)):
+            return True
+        around = around.__cause__ or around.__context__
+    return False

@@ -155,7 +155,7 @@ class Writers:
                 names a schema of another kind.
             Unavailable: the registry did not answer.
         """
-        found = self._known.get(schema_id)
+        found = self._known.get((schema_id, kind))
         if found is None and schema_id not in self._unknown:
             now_s = time.monotonic()
             waited = now_s < self._waited_for.get(schema_id, -REMEMBERED_S) + REMEMBERED_S
@@ -170,7 +170,10 @@ class Writers:
                 self._unknown.add(schema_id)
                 self._remember(schema_id)
             else:
-                self._known[schema_id] = found
+                self._known[schema_id, kind] = found
+                if found.kind != kind:
+                    # Asked for in the format of ``kind``. The client keeps that, by the id alone.
+                    _CLIENTS.pop(self._at, None)
         if found is None:
             raise BadRecord(f"schema id {schema_id} is not known to the schema registry")
         if found.kind != kind:
@@ -186,7 +189,8 @@ class Writers:
 
 
 _WAITED_FOR: dict[RegistryAddress, dict[int, float]] = {}
-_KNOWN: dict[RegistryAddress, dict[int, SchemaText]] = {}
+_KNOWN: dict[RegistryAddress, dict[tuple[int, str], SchemaText]] = {}
+"""By id and the kind that was asked for, which decides in what format the text comes."""
 _CLIENTS: dict[RegistryAddress, Any] = {}
 
 

@@ -197,10 +197,12 @@ class Replay:
             run, [self._opened.participant], self._log, engine=lambda: json.dumps(self._named)
         )
         try:
-            # The last epoch again, or the first one, of nothing: the start that belongs to it
-            # redelivers and fences. Only from then on the records say for certain what was sent.
-            last = max(0, len(_marks_in(self._log)) - 1)
-            self._coordinator.run(last, SourceOffsets(), lambda order: ())
+            # The last epoch again where it may not be visible yet, else a new one of nothing: the
+            # start that belongs to it redelivers and fences. Only from then on the records say for
+            # certain what was sent. What is visible is not asked for again: its topic may be gone.
+            made = len(_marks_in(self._log))
+            first = made if _finished(self._folder) >= made - 1 else made - 1
+            self._coordinator.run(first, SourceOffsets(), lambda order: ())
             by_batch = _marks_in(self._log)
             self.known = inherited(self._folder) | merged(by_batch)
             self._batch_id = len(by_batch)

@@ -59,18 +59,23 @@ class ControlListener(EpochListener):
             checked(stream.consumer, repr(stream)),
             self._seen.offsets,
         )
-        self._shown_batch, self._text, self._thread = -1, "", threading.get_ident()
+        self._shown_batch, self._thread = -1, threading.get_ident()
         try:
-            self._show(context.first_batch_id)
+            # Not put on record yet: a start that is refused must not leave rules to a later one.
+            batch_id = context.first_batch_id
+            self._show(batch_id, self._records.read(batch_id) or self._read(batch_id))
         except BaseException:
             self._reader.close()
             raise
 
     def begin(self, batch: Batch) -> None:
-        if batch.batch_id != self._shown_batch:
-            self._show(batch.batch_id)
-        else:
-            self._stream.show_driver(self._text)
+        seen = self._records.read(batch.batch_id)
+        if seen is None:
+            found = (
+                self._seen if batch.batch_id == self._shown_batch else self._read(batch.batch_id)
+            )
+            seen = self._records.record(batch.batch_id, found)
+        self._show(batch.batch_id, seen)
 
     def done(self, batch: Batch, completed: Completed) -> None:
         if batch.batch_id % PRUNE_EVERY == 0:
@@ -82,13 +87,11 @@ class ControlListener(EpochListener):
         self._reader.close()
         self._stream.forget_driver(self._thread)
 
-    def _show(self, batch_id: int) -> None:
-        seen = self._records.read(batch_id)
-        if seen is None:
-            seen = self._records.record(batch_id, self._read(batch_id))
-        self._text, self._thread = seen.text, threading.get_ident()
+    def _show(self, batch_id: int, seen: Seen) -> None:
+        self._thread = threading.get_ident()
         self._stream.show_driver(seen.text)
         self._spark_context.setLocalProperty(self._stream.property_name, seen.text)
+        self._spark_context.setLocalProperty(self._stream.batch_property_name, str(batch_id))
         self._shown_batch = batch_id
 
     def _read(self, batch_id: int) -> Seen:

@@ -22,6 +22,9 @@ SIZE_MAX_BYTES = 1 << 20
 """Default of ``max_bytes``: what travels with every task should be small."""
 PROPERTY = "exactum.control."
 """Prefix of the local property in which Spark carries a view to the tasks of a job."""
+BATCH_PROPERTY = "exactum.control-batch."
+SPARKS_BATCH = "streaming.sql.batchId"
+"""The local property in which Spark has the micro-batch of a job (MicroBatchExecution.scala)."""
 
 Decoder = Callable[[bytes], Any]
 
@@ -127,6 +130,11 @@ class ControlStream:
     def property_name(self) -> str:
         return PROPERTY + self.topic
 
+    @property
+    def batch_property_name(self) -> str:
+        """Of the property that says for which micro-batch the view was brought."""
+        return BATCH_PROPERTY + self.topic
+
     def current(self) -> Mapping[Any, Any]:
         """The rules as this epoch sees them: decoded key to decoded value. Read-only; the same in
         every task.
@@ -169,13 +177,20 @@ class ControlStream:
         from pyspark import TaskContext
 
         context = TaskContext.get()
-        found = (
-            self._on_driver() if context is None else context.getLocalProperty(self.property_name)
-        )
+        if context is None:
+            found = self._on_driver()
+        else:
+            found = context.getLocalProperty(self.property_name)
+            brought_for = context.getLocalProperty(self.batch_property_name)
+            if found is not None and context.getLocalProperty(SPARKS_BATCH) != brought_for:
+                found = None  # of the micro-batch before: this one's have not come yet
         if found is not None:
             return found
         raise SettingRefused(
             f"{self}.current() was called outside of an epoch. Give the stream to the query, "
             "exactly_once(..., control=rules), and call current() within its functions (a UDF, a "
-            "StatefulProcessor, rows=)."
+            "StatefulProcessor, rows=). Nothing may compute the micro-batch before exactum is "
+            "called: no persist() or count() in a function of yours. And where the query has a "
+            "shuffle and no state, set spark.sql.adaptive.streaming.stateless.enabled=false: else "
+            "Spark runs what lies before the shuffle ahead."
         )
