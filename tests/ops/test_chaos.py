@@ -65,6 +65,17 @@ def test_a_checkpoint_shows_progress(tmp_path: Path) -> None:
     assert checkpoint.decided() == 2
 
 
+def test_a_name_that_is_no_text() -> None:
+    """The kernel cuts a process's name off after 15 bytes, within a letter as well."""
+    code = "import ctypes, time; ctypes.CDLL(None).prctl(15, b'\\xd0'); print(flush=True); time.sleep(60)"
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as process:
+        try:
+            assert process.stdout is not None and process.stdout.readline()
+            assert process.pid in process_session.children(os.getpid())
+        finally:
+            process.kill()
+
+
 def test_a_kill_takes_the_whole_tree(tmp_path: Path) -> None:
     """Nobody survives: neither an orphan nor a process with a group of its own."""
     program = tmp_path / "tree.py"

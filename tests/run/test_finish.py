@@ -11,10 +11,12 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from exactum.custom.write_ahead import WriteAheadSink
 from exactum.errors import Disposition, ExactumError, SettingRefused, Unavailable
 from exactum.ops.run.commit_worker import finish
 from exactum.protocol.coordinator import Coordinator
@@ -251,6 +253,21 @@ def test_no_sink_waits_for_another(trouble: str) -> None:
     assert len(second.visible) == 2
     world.drive("next")
     world.check_exact()
+
+
+def test_what_is_to_be_sent_is_left_to_the_next_driver(tmp_path: Path) -> None:
+    """To send it is to take the sending over, perhaps from a standby that has begun to."""
+    world = World()
+    die_decided(world)
+    first, second = world.targets
+    sent: list[object] = []
+    sends = WriteAheadSink(tmp_path, send=sent.append, name=first.name)
+    handover = Handover(
+        RUNNING, (sends, MemorySink(second)), (first.name, second.name), world.log(), ((), ())
+    )  # type: ignore[arg-type]
+    outcome = finish(handover, 0)
+    assert outcome.batches == [Finished(0, transactions=2, rows=2, left=2)]
+    assert list(outcome.troubles) == [first.name] and not sent and not any(tmp_path.iterdir())
 
 
 # ---- the handover --------------------------------------------------------------------------------

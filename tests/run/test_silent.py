@@ -62,6 +62,27 @@ def test_a_standby_that_is_frozen_does_not_get_the_turn(tmp_path: Path) -> None:
     assert "takes over" not in run.log
 
 
+JVM_IS_GONE = """
+completes()
+if not Path("gone").exists():
+    Path("gone").touch()
+    def pulse():
+        raise RuntimeError("Connection refused")
+    p.beat_with(pulse)
+while not Path("done").exists():
+    time.sleep(0.05)
+"""
+
+
+@pytest.mark.in_turn
+def test_a_process_whose_jvm_is_gone(tmp_path: Path) -> None:
+    """Its script waits for something else, and does not notice: the standby takes over."""
+    with command(tmp_path, JVM_IS_GONE, *STANDBY, "2 s") as run:
+        run.says("takes over")
+        (tmp_path / "done").touch()
+        assert run.ends() == 0
+
+
 @pytest.mark.in_turn
 def test_a_standby_that_is_frozen_is_replaced(tmp_path: Path) -> None:
     """The one that runs is not disturbed, and its next standby takes over from it, though it is

@@ -10,14 +10,14 @@ dead command left stops nobody by surprise. It is taken back by removing it.
 from __future__ import annotations
 
 import json
-import os
 import secrets
 import time
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from exactum.checkpoint.layout import REQUESTS
-from exactum.durable import make_folder, write_whole
+from exactum.durable import make_folder, names_in, write_whole
 
 ANSWER = ".answer.json"
 
@@ -73,25 +73,36 @@ def ask(checkpoint: Path, incarnation: str, stands_s: float) -> Request:
     return request
 
 
-def find(checkpoint: Path, incarnation: str) -> Request | None:
+def find(
+    checkpoint: Path, incarnation: str, tell: Callable[[str], None] = lambda _: None
+) -> Request | None:
     """A request that stands for this run, or None. Costs one listing of a small folder, or of
-    none.
+    none. What cannot be read or removed stops nobody: ``tell`` is given a sentence for each.
     """
+    folder = checkpoint / REQUESTS
     try:
-        names = os.listdir(checkpoint / REQUESTS)
-    except FileNotFoundError:
+        names = names_in(folder)
+    except OSError as error:
+        tell(f"{folder} cannot be read ({error}): a request to stop would not be seen")
         return None
     for name in names:
         if name.startswith(".") or name.endswith(ANSWER):
             continue
         try:
-            request = Request(**json.loads((checkpoint / REQUESTS / name).read_text()))
+            request = Request(**json.loads((folder / name).read_text()))
+            is_old = time.time() * 1000 >= request.expires_ms
         except FileNotFoundError:
+            continue
+        except (OSError, ValueError, TypeError) as error:  # another user's, or half of one
+            tell(f"{folder / name} is no request to stop that can be read ({error}): remove it")
             continue
         if name != f"{request.id}.json":  # its answer would be written elsewhere
             continue
-        if time.time() * 1000 >= request.expires_ms:
-            request.take_back(checkpoint)
+        if is_old:
+            try:
+                request.take_back(checkpoint)
+            except OSError as error:
+                tell(f"{folder / name} is too old, and cannot be removed ({error})")
         elif request.incarnation == incarnation:
             return request
     return None

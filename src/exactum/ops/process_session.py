@@ -92,11 +92,12 @@ def _running() -> dict[int, int]:
     for entry in os.listdir(PROC):
         if entry.isdigit():
             try:
-                stat = (PROC / entry / "stat").read_text()
-            except (FileNotFoundError, ProcessLookupError):
-                continue  # it ended meanwhile
-            # The name in parentheses may hold anything; the state is the first letter after it.
-            state, parent, *_ = stat.rpartition(")")[2].split()
-            if state != "Z":
+                stat = (PROC / entry / "stat").read_bytes()
+            except OSError:
+                continue  # it ended meanwhile, or is somebody else's and hidden
+            # The name in parentheses may hold anything, a piece of a letter as well; the state is
+            # the first letter after it.
+            state, parent, *_ = stat.rpartition(b")")[2].split()
+            if state != b"Z":
                 found[int(entry)] = int(parent)
     return found

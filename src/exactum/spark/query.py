@@ -68,6 +68,13 @@ class RunningQuery:
         """False once this run has ended, whatever runs under the same query id by then."""
         return self.execution.is_active()
 
+    def failure(self) -> str | None:
+        """Why this run ended by itself; None: it runs, or was stopped."""
+        try:
+            return None if self.still_runs() else self.execution.failure()
+        except (JvmError, OSError) as error:
+            return f"Spark's JVM is gone, or does not answer ({type(error).__name__})."
+
     def stop(self) -> None:
         """End the query from within its own batch, which Spark may log as done yet. Then no other
         one begins.

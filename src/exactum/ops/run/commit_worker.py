@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from exactum.checkpoint.decision_place import open_log
+from exactum.custom.write_ahead import WriteAheadSink
 from exactum.errors import ExactumError, SettingRefused, Unavailable
 from exactum.protocol.finish import Finished, commit_decided, decided_from, finished
 from exactum.protocol.model import CommitPermit, PreparedTransaction, new_incarnation
@@ -64,11 +65,14 @@ def finish(handover: Handover, batch_id: int, timeout_s: float = SINK_TIMEOUT_S)
         log.close()
     run = QueryRun(handover.running.query_id, new_incarnation(), Guarantee.EXACTLY_ONCE)
     named = zip(handover.names, handover.sinks, handover.columns, strict=True)
-    parts = [
-        _Part(sink, name, columns, run, permits)
-        for name, sink, columns in named
-        if any(permit.record.of(name) for permit in permits)
-    ]
+    parts, troubles = [], {}
+    for name, sink, columns in named:
+        if isinstance(sink, WriteAheadSink):
+            # To send is to take the sending over. A standby may have begun to, by now.
+            if any(permit.record.of(name) for permit in permits):
+                troubles[name] = "It sends the rows, from the first one that was not acknowledged."
+        elif any(permit.record.of(name) for permit in permits):
+            parts.append(_Part(sink, name, columns, run, permits))
     hanging = sum(isinstance(thread, _Part) for thread in threading.enumerate())
     if hanging + len(parts) > SINKS_MAX:
         raise Unavailable(
@@ -77,7 +81,6 @@ def finish(handover: Handover, batch_id: int, timeout_s: float = SINK_TIMEOUT_S)
     deadline_s = time.monotonic() + timeout_s
     for part in parts:
         part.start()
-    troubles: dict[str, str] = {}
     committed: list[PreparedTransaction] = []
     for part in parts:
         part.join(max(0.0, deadline_s - time.monotonic()))

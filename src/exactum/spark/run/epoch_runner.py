@@ -180,22 +180,23 @@ class EpochRunner:
         self._late_sweep.while_idle()
 
     def tell_end(self, error: BaseException | None = None) -> None:
-        """The run is over, with this error or because it was stopped. Idempotent: the first call
-        tells.
+        """The run is over, with this error; without one it was stopped, or Spark has failed between
+        two batches. Idempotent: the first call tells.
         """
         if self._end_told:
             return
         self._end_told = True
         if isinstance(error, EpochAborted) and self._is_over():
-            error = None  # stop() ended the query before, and cut the micro-batch off
-        self._context.emit(
-            events.RunEnded(
-                *self._context.about(-1 if self._last_batch_id is None else self._last_batch_id),
-                "" if error is None else type(error).__name__,
-                error.disposition.value if isinstance(error, ExactumError) else "",
-                "" if error is None else str(error),
-            )
-        )
+            told = ("", "", "")  # stop() ended the query before, and cut the micro-batch off
+        elif error is not None:
+            disposition = error.disposition.value if isinstance(error, ExactumError) else ""
+            told = (type(error).__name__, disposition, str(error))
+        elif (failure := self.query.failure()) is not None:
+            told = ("StreamingQueryException", "", failure)
+        else:
+            told = ("", "", "")
+        last = -1 if self._last_batch_id is None else self._last_batch_id
+        self._context.emit(events.RunEnded(*self._context.about(last), *told))
 
     def _is_over(self) -> bool:
         try:

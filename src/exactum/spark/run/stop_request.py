@@ -55,6 +55,7 @@ class StopRequest(EpochListener):
         self._completed: int | None = None
         self._request: Request | None = None
         self._stopping = False
+        self._told: set[str] = set()
         self._closed = threading.Event()
 
     def begin(self, batch: Batch) -> None:
@@ -80,12 +81,17 @@ class StopRequest(EpochListener):
     def _look(self) -> None:
         if self._request is not None:
             return
-        request = request_file.find(self._folder, self._incarnation)
+        request = request_file.find(self._folder, self._incarnation, self._tell_once)
         if request is None:
             return
         if not self._take(request):
             return
-        request.answer(self._folder, Answer(stopped=False, batch_id=self._completed))
+        try:
+            request.answer(self._folder, Answer(stopped=False, batch_id=self._completed))
+        except OSError as error:  # who asked would be told that the query goes on: so it does
+            self._tell_once(f"request {request.id} to stop cannot be answered ({error}): goes on")
+            self._over(goes_on=True)
+            return
         logger.info(
             "%s: asked to stop after the epoch at hand (request %s)", self._running, request.id
         )
@@ -93,6 +99,11 @@ class StopRequest(EpochListener):
         threading.Thread(
             target=self._stop, args=(request,), name="exactum-stop-request", daemon=False
         ).start()
+
+    def _tell_once(self, what: str) -> None:
+        if what not in self._told:
+            self._told.add(what)
+            logger.warning("%s: %s", self._running, what)
 
     def _take(self, request: Request) -> bool:
         """From here on no batch begins. False where another thread has taken a request just now."""
@@ -105,7 +116,8 @@ class StopRequest(EpochListener):
 
     def _stop(self, request: Request) -> None:
         try:
-            while not self._gate.between_epochs(math.inf):
+            while True:
+                is_between = self._gate.between_epochs(math.inf)
                 if self._closed.is_set():
                     return
                 if not request.stands(self._folder):
@@ -115,6 +127,8 @@ class StopRequest(EpochListener):
                         request.id,
                     )
                     return
+                if is_between:
+                    break
                 time.sleep(POLL_S)
             with self._lock:
                 if self._closed.is_set():

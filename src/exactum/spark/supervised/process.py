@@ -193,8 +193,8 @@ class SupervisedProcess:
     # ---- the pulse ---------------------------------------------------------------------------
 
     def beat_with(self, pulse: Callable[[], object]) -> None:
-        """``pulse`` is called before each beat: no beat goes out while it hangs, as where the JVM
-        is frozen.
+        """``pulse`` is called before each beat: no beat goes out while it hangs or fails, as where
+        the JVM is frozen or gone.
         """
         self._pulse = pulse
 
@@ -202,10 +202,10 @@ class SupervisedProcess:
         while not self.orphaned.is_set():
             try:
                 self._pulse()
-            except Exception as error:  # noqa: BLE001  (a session that was stopped; the script goes on without)
+            except Exception as error:  # noqa: BLE001  (the supervisor hears nothing, and acts)
                 logger.debug("the JVM did not answer: %s", error)
-                self._pulse = lambda: None
-            self.tell("beat", dropped=self._dropped)
+            else:
+                self.tell("beat", dropped=self._dropped)
             time.sleep(BEAT_EVERY_S)
 
     # ---- being told --------------------------------------------------------------------------
