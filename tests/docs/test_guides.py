@@ -78,7 +78,7 @@ FRAGMENTS = {
     ("running.md", 0): {},
     ("source.md", 1): {'"localhost:9092"': "servers", '"orders"': "topic"},
     ("source.md", 2): {'"localhost:9092"': "servers", '"orders"': "topic"},
-    ("targets.md", 0): {},
+    ("targets.md", 0): {".start()": ""},
 }
 """Further programs of the pages, by page and number, and what is replaced in them. Those that nobody
 runs stand in test_code.py.
@@ -105,8 +105,7 @@ def test_a_fragment(
         "topic": topic("orders", partitions=1),
         "folder": str(tmp_path / "decisions"),
         "sink": exactum.FileSink(str(tmp_path / "lake")),
-        "query": spark.readStream.format("rate").load(),
-        "as_records": lambda batch: batch.selectExpr("CAST(value AS STRING) AS value"),
+        "totals": spark.readStream.format("rate").load(),
     }
     before = list(logging.getLogger("exactum").handlers)
     try:

@@ -308,7 +308,7 @@ def _held_upstream(case: _Case) -> Judgement | None:
         f"It has read what it may. {oldest.get('topic')}-{oldest.get('partition')}{more}: an open "
         f"transaction {who} hides {hidden:,} offsets, for {span(since_ms)}.",
         "Have that producer end its transaction, or wait for its timeout. Where nobody owns it any "
-        "more: exactum transactions find-hanging.",
+        "more: exactum transactions find-hanging --bootstrap-servers BROKER:PORT.",
     )
 
 
