@@ -86,6 +86,16 @@ def test_marks_that_were_removed_are_none_that_went_back(tmp_path: Path) -> None
     assert rows_below(tmp_path / "orders") == expected([0, 1, 2])
 
 
+def test_old_files_that_a_script_removed(tmp_path: Path) -> None:
+    """After a quiet week, all that exactum has there is old. The folders stay."""
+    query = query_at(tmp_path / "orders")
+    query.run(0, 1)
+    for file in [p for p in (tmp_path / "orders" / ".exactum").rglob("*") if p.is_file()]:
+        file.unlink()
+    query.run(2)
+    assert rows_below(tmp_path / "orders") == expected([0, 1, 2])
+
+
 def test_a_sink_that_was_moved_away_and_back(tmp_path: Path) -> None:
     """Its folder has the marks of that time: the batches since are elsewhere. Neither it nor the
     new one is refused.

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from exactum.sql.dialect import ServerFailure, SqlFailure
-from exactum.sql.failure import port_error
+from exactum.sql.failure import TRANSIENT, port_error
+from exactum.sql.mysql import errors
 
 
 @pytest.mark.parametrize(
@@ -29,3 +30,9 @@ def test_a_question_of_the_server_is_left_as_it_is() -> None:
     assert "connections? Nothing is known" in str(port_error(failure, "PostgresSink('orders')"))
     failure = SqlFailure(ServerFailure.LOST, "", "connection lost")
     assert "connection lost. Nothing is known" in str(port_error(failure, "PostgresSink('orders')"))
+
+
+@pytest.mark.parametrize("code", [1290, 1836])
+def test_a_server_that_is_read_only_may_not_be_for_long(code: int) -> None:
+    """In a switchover or a failover: what is decided waits for the new primary."""
+    assert errors.failure_of(code) in TRANSIENT

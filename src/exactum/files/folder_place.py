@@ -84,10 +84,11 @@ class FolderPlace:
             if os.path.exists(self._path(owner)):
                 raise SettingRefused(owned(self.root, owner))
         try:
+            is_new = not os.path.exists(self._path(self.scope.folder))
             for name in (Area.STAGED.value, Area.PLAIN.value, "committed"):
                 make_folder(self._path(self.scope.folder, name))
             limits = self._limits()
-            self._introduce()
+            self._introduce(is_new)
             self._tidy()
             return limits
         except OSError as error:
@@ -292,13 +293,15 @@ class FolderPlace:
             name_bytes_max, path_bytes_max - len(os.fsencode(self.root)) - 1, self.root
         )
 
-    def _introduce(self) -> None:
+    def _introduce(self, is_new: bool) -> None:
         """Say in a file, for people, whose folder this is. Doing so tries what every commit does:
         write and rename.
+
+        ``is_new``: it was made just now. A script that removes old files leaves the folders.
         """
         folder = self._path(self.scope.folder)
         temporary = os.path.join(folder, Area.STAGED.value, f"{TEMPORARY}{secrets.token_hex(8)}")
-        if not os.path.exists(os.path.join(folder, "scope")):
+        if is_new:
             with contextlib.suppress(FileExistsError):
                 write_durably(os.path.join(folder, NEW), b"")
         try:

@@ -78,6 +78,7 @@ def holds_all_of(now: Column, before: Column) -> bool:
         and wide.trailing_spaces_free == narrow.trailing_spaces_free
         and wide.length_min == narrow.length_min
         and wide.charset == narrow.charset
+        and wide.collation == narrow.collation
         and (wide.choices is None) == (narrow.choices is None)
         and set(wide.choices or ()) >= set(narrow.choices or ())
         and wide.form == narrow.form

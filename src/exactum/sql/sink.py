@@ -229,6 +229,13 @@ class SqlSink(NotAFunction, ABC):
         self, session: Session, scope: SqlScope, frame: Sequence[tuple[str, str]]
     ) -> WritePlan:
         written = [(name, spark_type) for name, spark_type in frame if name != self._delete_when]
+        for name in filter(None, (self._target.schema, self._target.table)):
+            if not self._dialect.can_name(name):  # PostgreSQL would cut it off without a word
+                raise SettingRefused(
+                    f"{self._where}: {self._dialect.name} has no table or schema of the name "
+                    f"{name!r}: too long, or with characters that no name has. Give table= another "
+                    "one."
+                )
         table = self._dialect.read_table(session, self._target)
         if table is None and self._create_table:
             self._create(session, written)

@@ -123,6 +123,7 @@ class ColumnLimits:
     nul_allowed: False when text with U+0000 cannot be held.
     nan_allowed: False when a FLOAT cannot hold NaN and the infinities.
     charset: the character set of TEXT; None: UTF-8, which holds everything.
+    collation: what makes two texts of MySQL one key; None: no text, or another dialect.
     choices: the only texts allowed (ENUM), or None.
     form: what texts must look like, or None.
     """
@@ -139,6 +140,7 @@ class ColumnLimits:
     nul_allowed: bool = True
     nan_allowed: bool = True
     charset: Charset | None = None
+    collation: str | None = None
     choices: tuple[str, ...] | None = None
     form: Form | None = None
 

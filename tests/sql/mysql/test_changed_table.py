@@ -89,3 +89,20 @@ def test_a_key_that_is_another_one(
         write(1, one_row(key, 1, None))
     one.die()
     assert database.run("SELECT k, n, at IS NULL FROM t") == [("first", 1, 0)]
+
+
+def test_a_key_that_collates_otherwise(database: Database) -> None:
+    """Two texts that were two keys are one now: the staging would sort them as two, and the wrong
+    row could win.
+    """
+    database.run(
+        "CREATE TABLE t (k varchar(20) COLLATE utf8mb4_bin PRIMARY KEY, n bigint, at timestamp(6) "
+        "NULL) CHARACTER SET utf8mb4"
+    )
+    one = Query(lambda: MySQLSink(database.url, table="t", **UPSERT), COLUMNS).started()
+    one.epoch(0, one_row("A", 1, 1))
+    database.run("ALTER TABLE t MODIFY k varchar(20) COLLATE utf8mb4_general_ci")
+    with pytest.raises(EpochAborted, match="(?s)column 'k' .*start the query"):
+        one.epoch(1, one_row("a", 2, 2))
+    one.die()
+    assert database.run("SELECT k, n FROM t") == [("A", 1)]

@@ -489,3 +489,10 @@ def test_the_plan_pickles(database: Database) -> None:
     with psycopg.connect(database.url) as connection:
         assert connection.info.password not in repr(writers)
     driver.close()
+
+
+@pytest.mark.parametrize("name", ["x" * 64, "ж" * 32, "x" * 64 + ".t"])
+def test_a_name_that_would_be_cut_off(database: Database, name: str) -> None:
+    """PostgreSQL keeps 63 bytes, and says so to nobody: two tables of long names would be one."""
+    with pytest.raises(SettingRefused, match="has no table or schema of the name"):
+        start(database, name, create_table=True)

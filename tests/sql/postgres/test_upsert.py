@@ -111,3 +111,20 @@ def test_a_key_without_a_unique_constraint(database: Database, columns: str) -> 
     database.run(f"CREATE UNIQUE INDEX ON {table} ((k + 1))")
     with pytest.raises(SettingRefused, match="unique constraint on exactly"):
         query_on(database, table, []).start()
+
+
+def test_a_row_that_stays_takes_what_a_row_that_goes_had(database: Database) -> None:
+    """Of another unique key of the table: in one batch a customer is deleted, and another one gets
+    the address. Deleted first, they do not meet.
+    """
+    table = database.table("k bigint PRIMARY KEY, v text UNIQUE, at bigint")
+    database.run(f"INSERT INTO {table} VALUES (1, 'x', 0), (3, 'y', 0)")
+    rows = pa.RecordBatch.from_arrays(
+        [pa.array([2, 1]), pa.array(["x", "x"]), pa.array([1, 1]), pa.array([False, True])],
+        schema=SCHEMA,
+    )
+    query_on(database, table, [[rows]]).run_once()
+    assert sorted(database.rows(f"SELECT k, v FROM {table}")) == [(2, "x"), (3, "y")]
+    only_gone = rows.slice(1).set_column(0, "k", pa.array([3]))
+    query_on(database, table, [[only_gone]]).run_once()
+    assert database.rows(f"SELECT k, v FROM {table}") == [(2, "x")]

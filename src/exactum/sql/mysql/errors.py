@@ -17,6 +17,7 @@ _CODES: dict[ServerFailure, frozenset[int]] = {
         3169,  # MySQL: session was killed
         4031,  # MySQL: disconnected because of inactivity
         2002, 2003, 2005, 2006, 2012, 2013, 2014, 2055,  # the client's own
+        1290, 1836,  # read-only, as in a failover: another connection may lead to the new primary
     }),
     ServerFailure.BUSY: frozenset({
         1040, 1203, 1226,  # too many connections
@@ -61,9 +62,7 @@ _CODES: dict[ServerFailure, frozenset[int]] = {
         1709, 4078,
     }) - {1369},
 }  # fmt: skip
-"""Everything else may be mended by another try: a disk that is full, a server that is read-only
-in a failover.
-"""
+"""Everything else may be mended by another try: a disk that is full."""
 _FAILURE_OF = {code: failure for failure, codes in _CODES.items() for code in codes}
 
 

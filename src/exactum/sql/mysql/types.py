@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from datetime import date, datetime, timedelta, timezone
 from typing import Any
 
@@ -187,7 +188,8 @@ def _kind_and_limits(
             length_min=length if data_type == "binary" else 0, length_max=length
         )
     if data_type in (*_TEXT_BYTES, "char", "varchar", "enum"):
-        return Kind.TEXT, _text_limits(data_type, row, charsets.get(str(row["CHARACTER_SET_NAME"])))
+        limits = _text_limits(data_type, row, charsets.get(str(row["CHARACTER_SET_NAME"])))
+        return Kind.TEXT, replace(limits, collation=row["COLLATION_NAME"])
     if data_type in ("float", "double"):
         return Kind.FLOAT, _float_limits(data_type, row, unsigned)
     form = _form(data_type, row)

@@ -35,7 +35,7 @@ def upsert(order: RowMove) -> str:
         exactum_row DESC ON CONFLICT (key, ...) DO UPDATE SET column = EXCLUDED.column, ...
 
     With ``delete_when`` the SELECT comes first, ``WITH last AS (...)``; then ``gone AS (DELETE FROM
-    target USING last WHERE ...)``; and the INSERT takes what is left.
+    target USING last WHERE ... RETURNING 1)``; and the INSERT takes what is left.
     """
     columns, key, target = _list(order.columns), _list(order.key), quote_table(order.target)
     by = "".join(f"{quote(c)} DESC NULLS LAST, " for c in order.order_by)
@@ -53,14 +53,16 @@ def upsert(order: RowMove) -> str:
             f"{conflict}"
         )
     # Rows that delete and rows that stay have different keys, so neither part of the statement sees
-    # the other.
+    # the other. But a row that stays may take over what another unique key of the table has from a
+    # row that goes. So the DELETE comes first: what the INSERT reads asks for its count.
     last = (
         f"SELECT DISTINCT ON ({key}) {columns}, coalesce({quote(order.delete_when)}, false) AS "
         f"exactum_gone {where}"
     )
     same = " AND ".join(f"t.{quote(c)} = l.{quote(c)}" for c in order.key)
-    gone = f"DELETE FROM {target} t USING last l WHERE l.exactum_gone AND {same}"
-    stay = f"SELECT {columns} FROM last WHERE NOT exactum_gone"
+    gone = f"DELETE FROM {target} t USING last l WHERE l.exactum_gone AND {same} RETURNING 1"
+    first = "(SELECT count(*) FROM gone) IS NOT NULL"
+    stay = f"SELECT {columns} FROM last WHERE NOT exactum_gone AND {first}"
     return (
         f"WITH last AS MATERIALIZED ({last}), gone AS ({gone}) INSERT INTO {target} ({columns}) "
         f"{stay} {conflict}"
