@@ -202,3 +202,28 @@ def test_a_cluster_refuses_to_compute_them_again_in_the_same_application(tmp_pat
     assert (accepted, later) == ("well", "well")
     rows = folder_sink.rows(tmp_path / "out")
     assert sorted(row["total"] for row in rows) == [1, 2]
+
+
+def test_a_batch_that_was_computed_before_exactum_is_called(
+    query: Any, spark: SparkSession
+) -> None:
+    """Persisted and counted, so the write job does not compute it again. RocksDB without changes
+    has written the whole version by then.
+    """
+    once = query.exactly_once()
+
+    def batch(frame: DataFrame, batch_id: int) -> None:
+        frame.persist()
+        frame.count()
+        once(frame, batch_id)
+        frame.unpersist()
+
+    def summed(frame: DataFrame) -> DataFrame:
+        return frame.groupBy("k").agg(f.sum("v").alias("v"))
+
+    with configured(spark, {CHANGELOG: "false"}):
+        for value in (1, 3, 5):
+            query.give(value)
+            assert query.run(batch, transform=summed, mode="update") is None
+            once = query.exactly_once()
+    assert query.values() == [1, 4, 9]

@@ -27,6 +27,7 @@ from exactum.spark.jvm.hadoop_files import HadoopFiles
 
 _FILE = re.compile(r"(\d+)(?:_([0-9a-f-]{36}))?\.(zip|snapshot|changelog|delta)")
 _CHANGES = ("changelog", "delta")
+_CHANGELOG = "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled"
 
 
 @dataclass(frozen=True)
@@ -80,15 +81,24 @@ def remove_snapshots(session: SparkSession, operator: str, version: int) -> list
     snapshot beside the batches, or none. A snapshot of the earlier try would stand beside changes
     that are not its own, and the next start would load it in their place.
 
+    Where RocksDB keeps no changes a snapshot is the version itself, and the next try writes over
+    it. It stays: a function of the user's may have persisted and computed this very batch, and
+    nothing writes it once more.
+
     Raises:
         OSError: a folder could not be read or fsynced.
         JvmError: the JVM could not read the folder, or not remove a file.
     """
     files = HadoopFiles(session, operator)
+    there = version_files(session, operator, version)
+    keeps_changes = str(session.conf.get(_CHANGELOG, "false")).lower() == "true"
+    with_changes = {(file.partition, file.store) for file in there if file.is_change}
     found = [
         file
-        for file in version_files(session, operator, version)
-        if not file.is_change and not file.version_id
+        for file in there
+        if not file.is_change
+        and not file.version_id
+        and (keeps_changes or (file.partition, file.store) in with_changes)
     ]
     for file in found:
         files.remove(file.below)
