@@ -96,9 +96,11 @@ def _got_no_answer(error: BaseException) -> bool:
         return False
     if isinstance(error, URLError) or getattr(error, "errno", None) in _UNREACHABLE:
         return True
+    if not isinstance(error, OSError):
+        return False
     around = error.__cause__ or error.__context__
     for _ in range(_CAUSES_MAX):
-        if around is None or not isinstance(error, OSError):
+        if around is None:
             return False
         if isinstance(around, (ConnectionError, TimeoutError, gaierror)):
             return True

@@ -97,19 +97,24 @@ def retire(original: Path, manifest: Manifest, folder: Path) -> None:
     """
     retirement.retire(original, {"to": str(folder), "savepoint": manifest.id})
     _refuse_other_place(original, manifest, folder)  # of two at once, the first one's name stands
+    refuse_late(original, manifest)
+
+
+def refuse_late(original: Path, manifest: Manifest) -> None:
+    """Of an original that was just retired, so that nobody begins a run there any more: what was
+    seen before the files were copied, once more. That may have taken minutes.
+
+    Raises:
+        CheckpointRefused: it runs, has gone on since, or may have. It is not retired any more.
+    """
     try:
-        refuse_late(original, manifest)  # from here on nobody begins a run there any more
+        _refuse_late(original, manifest)
     except CheckpointRefused:
         retirement.reinstate(original)
         raise
 
 
-def refuse_late(original: Path, manifest: Manifest) -> None:
-    """What was seen before the files were copied, once more: that may have taken minutes.
-
-    Raises:
-        CheckpointRefused: the original runs, has gone on since, or may have.
-    """
+def _refuse_late(original: Path, manifest: Manifest) -> None:
     alive = still_living(original)
     if alive:
         raise CheckpointRefused(

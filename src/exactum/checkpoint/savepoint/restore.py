@@ -204,10 +204,6 @@ def _move_aside(folder: Path, manifest: Manifest, identity: Identity) -> Path:
     )
     retirement.retire(folder, {"to": str(folder), "savepoint": manifest.id})
     if identity is Identity.SAME and move.is_of(folder, manifest):
-        try:
-            move.refuse_late(folder, manifest)
-        except CheckpointRefused:
-            retirement.reinstate(folder)
-            raise
+        move.refuse_late(folder, manifest)
     move_into_place(folder, aside)
     return aside

@@ -67,11 +67,12 @@ def finish(handover: Handover, batch_id: int, timeout_s: float = SINK_TIMEOUT_S)
     named = zip(handover.names, handover.sinks, handover.columns, strict=True)
     parts, troubles = [], {}
     for name, sink, columns in named:
+        if not any(permit.record.of(name) for permit in permits):
+            continue
         if isinstance(sink, WriteAheadSink):
             # To send is to take the sending over. A standby may have begun to, by now.
-            if any(permit.record.of(name) for permit in permits):
-                troubles[name] = "It sends the rows, from the first one that was not acknowledged."
-        elif any(permit.record.of(name) for permit in permits):
+            troubles[name] = "It sends the rows, from the first one that was not acknowledged."
+        else:
             parts.append(_Part(sink, name, columns, run, permits))
     hanging = sum(isinstance(thread, _Part) for thread in threading.enumerate())
     if hanging + len(parts) > SINKS_MAX:
