@@ -224,6 +224,8 @@ def by_a_client() -> Exception:
         (lambda: OSError(errno.ENETUNREACH, "Network is unreachable"), "is unreachable"),
         (lambda: FutureTimeoutError("of a pool"), "of a pool"),
         (by_a_client, "Max retries exceeded"),
+        (lambda: HTTPError("http://x", 503, "Unavailable", Message(), None), "503"),
+        (lambda: HTTPError("http://x", 429, "Too Many Requests", Message(), None), "429"),
     ],
 )
 def test_a_service_that_a_function_asks_is_no_property_of_a_record(

@@ -24,6 +24,11 @@ _UNREACHABLE = frozenset(
     }
 )
 _CAUSES_MAX = 10
+_LATER = (408, 425, 429)
+_SERVER_ERRORS = 500
+"""Of HTTP: Request Timeout, Too Early, Too Many Requests; and all that a server says of itself (RFC
+9110).
+"""
 
 
 @dataclass(frozen=True)
@@ -92,8 +97,8 @@ def _got_no_answer(error: BaseException) -> bool:
     """Whether a network, and no record, is to blame. A client's own error may be around its."""
     if isinstance(error, (ConnectionError, TimeoutError, FutureTimeoutError, gaierror)):
         return True
-    if isinstance(error, HTTPError):  # an answer
-        return False
+    if isinstance(error, HTTPError):  # an answer, but for those that say: later
+        return error.code in _LATER or error.code >= _SERVER_ERRORS
     if isinstance(error, URLError) or getattr(error, "errno", None) in _UNREACHABLE:
         return True
     if not isinstance(error, OSError):
