@@ -24,6 +24,7 @@ from exactum import events
 from exactum.errors import CheckpointRefused, RowsRefused, SettingRefused
 from exactum.local import LocalKafka
 from exactum.spark.control import record
+from tests.kit.decoding.decoded_stream import read
 from tests.kit.spark import weighing
 from tests.kit.spark.torn_stream import configured
 from tests.kit.waiting import WAIT_MAX_S
@@ -54,6 +55,11 @@ class Rules:
         admin = AdminClient(self._client)
         for future in admin.delete_records(ends).values():
             future.result(WAIT_MAX_S)
+
+    def values(self, key: str) -> list[int]:
+        """All that a key has had."""
+        found = read(self.kafka, self.topic)
+        return [int(one.value()) for one in found if one.key() == key.encode()]
 
     def keys_in_log(self) -> set[str]:
         """Keys of whatever a plain consumer finds in partition 0, nulls too."""
@@ -118,6 +124,25 @@ def test_an_epoch_sees_what_stood_in_the_topic_when_it_began(query: Any, rules: 
     assert query.run(query.exactly_once(control=stream), transform=weighed(stream)) is None
     assert query.values() == [20, 100, 300, 4_000]
     assert [event.keys for event in query.seen(events.ControlChanged)] == [3, 2]
+
+
+def test_a_query_may_write_its_own_rules(query: Any, rules: Rules, kafka: LocalKafka) -> None:
+    """What an epoch writes holds from the next one on, and begins none by itself."""
+    rules.write(e=10)
+    stream = rules.stream()
+    raised = udf(lambda k, v: str(stream.current()[k] + v))
+    sink = exactum.KafkaSink(rules.topic, bootstrap_servers=kafka.bootstrap_servers)
+    query.give(2, batches=3)
+    assert (
+        query.run(
+            query.exactly_once(sink, control=stream),
+            transform=lambda frame: frame.select(
+                frame.k.alias("key"), raised("k", "v").alias("value")
+            ),
+        )
+        is None
+    )
+    assert rules.values("e") == [10, 12, 14, 16]
 
 
 @pytest.mark.in_turn

@@ -8,6 +8,7 @@ objects.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -50,6 +51,7 @@ class RecordRules:
     say nothing.
 
     ``facts_of`` tells of topics that rows name, ``facts_now`` the same as fresh as is reasonable.
+    ``inputs``: the names of topics that the query reads, to which no row may go.
     """
 
     limits: RecordLimits
@@ -57,6 +59,14 @@ class RecordRules:
     facts: TopicFacts
     facts_of: FactsOf
     facts_now: FactsOf
+    inputs: tuple[re.Pattern[str], ...] = ()
+
+    def trouble(self, name: bytes) -> str:
+        """Why no row may go to a topic of this name, whether it is there or not; empty: it may."""
+        trouble = topic_name.trouble(name)
+        if not trouble and any(names.fullmatch(name.decode()) for names in self.inputs):
+            return "this query reads, so it would read the row again (failOnLoop=False allows it)"
+        return trouble
 
     def takeable(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, Rejection | None]:
         """The batch without the rows that can never be taken, and those."""
@@ -121,7 +131,7 @@ class _Inspection:
         encoded = column.cast(pa.binary()).dictionary_encode()
         self._topic_of = pc.fill_null(encoded.indices, 0).to_numpy(zero_copy_only=False)
         named: list[bytes] = encoded.dictionary.to_pylist()
-        trouble = {name: topic_name.trouble(name) for name in named}
+        trouble = {name: self._rules.trouble(name) for name in named}
         facts = self._rules.facts_of([name.decode() for name in named if not trouble[name]])
         for place, name in enumerate(named):
             shown = name.decode(errors="backslashreplace")

@@ -8,6 +8,7 @@ without rows opens nothing: an empty transaction cannot be committed.
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -48,6 +49,8 @@ class KafkaWriterFactory:
     topic: str | None
     facts: TopicFacts
     """Of the topic, when the query started; of no meaning without one."""
+    inputs: tuple[re.Pattern[str], ...] = ()
+    """Names of topics that the query reads, to which rows that name their topic may not go."""
 
     def rules(self, book: TopicBook) -> RecordRules:
         """Which rows can be taken; ``book`` tells of topics that only they name."""
@@ -62,6 +65,7 @@ class KafkaWriterFactory:
             self.facts,
             book.facts,
             partial(book.facts, known_age_max_s=PARTITIONS_AGE_MAX_S),
+            self.inputs,
         )
 
     def narrow(self, batch: Any, book: TopicBook) -> Mapping[str, int]:

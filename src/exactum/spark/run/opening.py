@@ -27,6 +27,7 @@ from exactum.spark.run.epoch_runner import EpochRunner
 from exactum.spark.run.former_sinks import FormerSinks
 from exactum.spark.run.guarantee_change import GuaranteeChange
 from exactum.spark.run.history import keep_history
+from exactum.spark.run.kafka_to_kafka import kept_from_input
 from exactum.spark.run.moved_log import refuse_moved_log
 from exactum.spark.run.opened_sinks import OpenedSinks, check_columns
 from exactum.spark.run.run_start import RunStart
@@ -76,6 +77,7 @@ def open_run(
         undo.callback(sinks.close)
         if running.folder is not None:
             refuse_checkpoint_within(sinks.each, os.path.realpath(running.folder))
+        sinks.each = kept_from_input(running, sinks.each)
         run_start.opened(sinks)
         change = GuaranteeChange(context)
         former = FormerSinks(context, sinks, place)

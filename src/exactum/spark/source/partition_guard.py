@@ -16,7 +16,7 @@ from exactum.errors import CheckpointRefused
 from exactum.kafka.transaction import Partition
 from exactum.spark.epoch_listener import Batch, EpochListener
 from exactum.spark.query import RunningQuery
-from exactum.spark.source.query_sources import RunningSource, losses_refused
+from exactum.spark.source.query_sources import RunningSource
 from exactum.spark.source.record import SourceRecord
 from exactum.spark.source.stop_record import StopRecord
 
@@ -51,7 +51,7 @@ class PartitionGuard(EpochListener):
         for source, record in self._sources:
             if batch.first or source.index in self._may_come_and_go:
                 known = record.left_out_partitions()
-                if known or not losses_refused(source):
+                if known or not source.refuses("failOnDataLoss"):
                     self._may_come_and_go.add(source.index)
                 self._compare(source, record, known, batch)
 

@@ -43,10 +43,11 @@ class RunningSource:
         lower = name.lower()
         return next((value for key, value in self.options.items() if key.lower() == lower), None)
 
-
-def losses_refused(source: RunningSource) -> bool:
-    """Whether Spark stops the query where records, or partitions, that it was to read are gone."""
-    return (source.option("failOnDataLoss") or "true").lower() != "false"
+    def refuses(self, name: str) -> bool:
+        """Whether what the option names stops the query, as with ``failOnDataLoss`` that records
+        are gone: it is on unless it is false.
+        """
+        return (self.option(name) or "true").lower() != "false"
 
 
 def sources_of(running: RunningQuery) -> tuple[RunningSource, ...]:

@@ -94,7 +94,8 @@ def read_kafka(
 
     Only committed records are read (``kafka.isolation.level=read_committed``) and the query stops
     when records are gone before they were read (``failOnDataLoss=true``), unless the options say
-    otherwise; then a warning is logged.
+    otherwise; then a warning is logged. A query may not write to a topic that it reads, unless
+    ``failOnLoop=False`` is among the options.
 
     Raises:
         SettingRefused: an option that would break the guarantee or contradicts the arguments, an

@@ -43,11 +43,17 @@ class Subscription:
         """The topics that are called by name; none where there is a pattern."""
         return self.topics or tuple(self.assigned)
 
+    def names(self) -> re.Pattern[str] | None:
+        """For the whole names of the topics that are read; None: a pattern that only Java knows."""
+        try:
+            return re.compile(self.pattern or "|".join(map(re.escape, self.named())))
+        except re.error:
+            return None
+
     def reads(self, topic: str) -> bool:
         """Whether a topic of this name is read, if it is there."""
-        return topic in self.named() or (
-            self.pattern is not None and bool(re.fullmatch(self.pattern, topic))
-        )
+        names = self.names()
+        return names is not None and names.fullmatch(topic) is not None
 
     def seen(self, requests: TopicRequests) -> dict[str, TopicSeen]:
         """The topics that are there now. A named one that does not exist is left out, as internal

@@ -11,7 +11,7 @@ from exactum.errors import CheckpointRefused, Unavailable
 from exactum.kafka.requests.topic_requests import EARLIEST, LATEST, TopicRequests, TopicSeen
 from exactum.spark.query import RunningQuery
 from exactum.spark.source.kafka_options import reads_committed
-from exactum.spark.source.query_sources import RunningSource, losses_refused
+from exactum.spark.source.query_sources import RunningSource
 from exactum.spark.source.record import SourceRecord
 from exactum.spark.source.source_options import SourceOptions
 from exactum.spark.source.subscription import Subscription
@@ -61,7 +61,7 @@ class WatchedSource:
         # Of those known, the ones that the query has gone on without.
         self._left_out = set() if record is None else record.left_out_topics() & self._known.keys()
         self._subscribed = Subscription.of(source.options)
-        self._losses_refused = losses_refused(source)
+        self._losses_refused = source.refuses("failOnDataLoss")
         self._losses_told: set[str] = set()
         self._gone: set[str] = set()
         self._at_start: Mapping[str, TopicSeen] | None = None  # as they were seen first

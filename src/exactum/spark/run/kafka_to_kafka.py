@@ -1,0 +1,71 @@
+"""What is looked at when a run begins that reads Kafka and writes to Kafka: that it does not read
+what it writes, without an end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import replace
+
+from exactum.errors import SettingRefused
+from exactum.kafka.writer import KafkaWriterFactory
+from exactum.protocol.sink import OpenSink
+from exactum.spark.query import RunningQuery
+from exactum.spark.source.clients import Clients
+from exactum.spark.source.query_sources import RunningSource, sources_of
+from exactum.spark.source.subscription import Subscription
+
+Opened = tuple[tuple[str, OpenSink], ...]
+
+
+def kept_from_input(running: RunningQuery, opened: Opened) -> Opened:
+    """The open sinks; those whose rows name their topic refuse what the query would read again.
+
+    Raises:
+        SettingRefused: one of the others writes to a topic that the query reads.
+        Unavailable: nobody can tell, because the brokers of the source do not answer.
+    """
+    if not any(isinstance(sink.writers, KafkaWriterFactory) for _, sink in opened):
+        return opened
+    sources = [source for source in sources_of(running) if source.is_kafka]
+    with closing(Clients(running)) as clients:
+        return tuple((name, _kept(running, name, sink, sources, clients)) for name, sink in opened)
+
+
+def _kept(
+    running: RunningQuery,
+    name: str,
+    sink: OpenSink,
+    sources: Sequence[RunningSource],
+    clients: Clients,
+) -> OpenSink:
+    writers = sink.writers
+    if not isinstance(writers, KafkaWriterFactory):
+        return sink
+    inputs = tuple(
+        names
+        for source in sources
+        if source.refuses("failOnLoop")
+        and (names := Subscription.of(source.options).names()) is not None
+        and (writers.topic is None or names.fullmatch(writers.topic))
+        and _is_of_cluster(source, sink, clients)
+    )
+    if inputs and writers.topic is not None:
+        raise SettingRefused(
+            f"{running}: it reads the topic {writers.topic!r}, to which {name!r} would write, so "
+            "it would read its own output, without an end. Give one of them another topic, or say "
+            "failOnLoop=False in read_kafka if you mean it. Nothing was written."
+        )
+    return replace(sink, writers=replace(writers, inputs=inputs))
+
+
+def _is_of_cluster(source: RunningSource, sink: OpenSink, clients: Clients) -> bool:
+    """Whether the source reads where the sink writes. One address in common tells; else the cluster
+    is asked, if the driver can log in as the source does.
+    """
+    read, written = source.option("kafka.bootstrap.servers") or "", sink.where["bootstrap.servers"]
+    if {one.strip() for one in read.split(",")} & {one.strip() for one in written.split(",")}:
+        return True
+    found = clients.of(source)
+    return found is not None and found[1].cluster_id() == sink.where["cluster"]

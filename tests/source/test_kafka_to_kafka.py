@@ -1,0 +1,172 @@
+"""A query from Kafka to Kafka: what would read its own output is refused."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+from pyspark.sql import DataFrame
+
+import exactum
+from exactum import events
+from exactum.errors import RowsRefused, SettingRefused
+from exactum.java.program import SMALL_OPTIONS
+from exactum.local import LocalKafka
+from tests.kit.decoding.decoded_stream import Job, read
+from tests.kit.waiting import WAIT_MAX_S
+
+pytestmark = [pytest.mark.broker, pytest.mark.spark]
+
+RECORDS = 30
+KEY_AND_VALUE = ("key", "value")
+
+
+@pytest.fixture
+def job(spark: Any, tmp_path: Path) -> Job:
+    return Job(spark, tmp_path / "checkpoint")
+
+
+def give(kafka: LocalKafka, topic: str, count: int = RECORDS, partitions: int = 1) -> None:
+    """``count`` records in each partition, of seven keys, whose values are numbers that rise."""
+    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
+    for partition in range(partitions):
+        for number in range(count):
+            key = f"{partition}-{number % 7}"
+            producer.produce(topic, str(number).encode(), key.encode(), partition=partition)
+    assert producer.flush(WAIT_MAX_S) == 0
+
+
+def by_spark(job: Job, servers: str, **options: Any) -> DataFrame:
+    """Spark's own reader."""
+    given = {"kafka.bootstrap.servers": servers, "startingOffsets": "earliest", **options}
+    return job.spark.readStream.format("kafka").options(**given).load()
+
+
+def by_name(kafka: LocalKafka) -> str:
+    """The same brokers by another address."""
+    return kafka.bootstrap_servers.replace("127.0.0.1", "localhost")
+
+
+# ---- what a query reads, it does not write -------------------------------------------------------
+
+
+def source(job: Job, kafka: LocalKafka, topics: Any, **options: Any) -> DataFrame:
+    servers = options.pop("servers", kafka.bootstrap_servers)
+    return exactum.read_kafka(job.spark, topics, bootstrap_servers=servers, **options)
+
+
+def pattern(name: str) -> re.Pattern[str]:
+    """Matches the topic, and others."""
+    return re.compile(f"{re.escape(name)}x?")
+
+
+LOOPS: dict[str, Any] = {
+    "its name": source,
+    "another address": lambda job, kafka, name: source(job, kafka, name, servers=by_name(kafka)),
+    "a pattern": lambda job, kafka, name: source(job, kafka, pattern(name)),
+    "a partition": lambda job, kafka, name: source(job, kafka, {name: [0]}),
+    "up to a stop": lambda job, kafka, name: source(job, kafka, name, stop="latest"),
+    "Spark's own reader": lambda job, kafka, name: by_spark(
+        job, kafka.bootstrap_servers, subscribe=name
+    ),
+    "a login for the JVM alone": lambda job, kafka, name: by_spark(
+        job,
+        kafka.bootstrap_servers,
+        subscribe=name,
+        **{"kafka.ssl.truststore.location": "/no/such.jks"},
+    ),
+    "dead letters": lambda job, kafka, name: source(job, kafka, [name, name]),
+}
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_a_topic_that_is_read_is_not_written(
+    loop: str, job: Job, kafka: LocalKafka, topic: Any
+) -> None:
+    """Refused at the start, however the source names it; nothing is written."""
+    name, other = topic("in", partitions=1), topic("out", partitions=1)
+    give(kafka, name)
+    itself = exactum.KafkaSink(name, bootstrap_servers=kafka.bootstrap_servers)
+    apart = exactum.KafkaSink(other, bootstrap_servers=kafka.bootstrap_servers)
+    batch = (
+        job.exactly_once(apart, dead_letters=itself)
+        if loop == "dead letters"
+        else exactum.at_least_once(apart, itself)
+    )
+    frame = LOOPS[loop](job, kafka, name).select(*KEY_AND_VALUE)
+    assert job.run(frame, batch) is not None
+    assert isinstance(batch.error, SettingRefused)
+    assert repr(name) in str(batch.error)
+    assert len(read(kafka, name)) == RECORDS
+    assert read(kafka, other) == []
+
+
+@pytest.mark.parametrize("own", [True, False], ids=["its sink's", "its rows'"])
+def test_a_topic_that_may_be_written(own: bool, job: Job, kafka: LocalKafka, topic: Any) -> None:
+    """Where the query says that it means it."""
+    name = topic("in", partitions=1)
+    give(kafka, name)
+    sink = exactum.KafkaSink(name if own else None, bootstrap_servers=kafka.bootstrap_servers)
+    frame = source(job, kafka, name, failOnLoop=False)
+    assert job.run(frame.select(*KEY_AND_VALUE, "topic"), job.exactly_once(sink)) is None
+    assert len(read(kafka, name)) == 2 * RECORDS
+
+
+def test_topics_that_are_called_alike(job: Job, kafka: LocalKafka, topic: Any) -> None:
+    """A name is no pattern, and a pattern is for whole names; one that only Java knows stops
+    nothing.
+    """
+    name = topic("in", partitions=1)
+    out = f"{name}.out"
+    kafka.create_topic(out, partitions=1)
+    give(kafka, name)
+    only_java = by_spark(
+        job, kafka.bootstrap_servers, subscribePattern=f"{re.escape(name)}(?<group>x?)"
+    )
+    frames = [source(job, kafka, name), source(job, kafka, pattern(name)), only_java]
+    one, two, three = (frame.select(*KEY_AND_VALUE) for frame in frames)
+    sink = exactum.KafkaSink(out, bootstrap_servers=kafka.bootstrap_servers)
+    assert job.run(one.union(two).union(three), job.exactly_once(sink)) is None
+    assert len(read(kafka, out)) == 3 * RECORDS
+
+
+@pytest.mark.in_turn
+def test_a_topic_of_that_name_elsewhere(job: Job, kafka: LocalKafka, topic: Any) -> None:
+    """Two clusters may have topics of one name."""
+    name = topic("in", partitions=1)
+    give(kafka, name)
+    with LocalKafka(jvm_options=SMALL_OPTIONS) as other:
+        other.create_topic(name, partitions=1)
+        batch = job.exactly_once(exactum.KafkaSink(name, bootstrap_servers=other.bootstrap_servers))
+        assert job.run(source(job, kafka, name).select(*KEY_AND_VALUE), batch) is None
+        assert len(read(other, name)) == RECORDS
+    assert len(read(kafka, name)) == RECORDS
+
+
+@pytest.mark.parametrize("aside", [True, False], ids=["dead letters", "none"])
+def test_rows_that_name_a_topic_that_is_read(
+    aside: bool, job: Job, kafka: LocalKafka, topic: Any
+) -> None:
+    """Such a row is put aside, or stops the query; the others are written, or none is."""
+    name, other, dead = (topic(one, partitions=1) for one in ("in", "out", "dead"))
+    give(kafka, name)
+    servers = kafka.bootstrap_servers
+    letters = exactum.KafkaSink(dead, bootstrap_servers=servers) if aside else None
+    batch = job.exactly_once(exactum.KafkaSink(bootstrap_servers=servers), dead_letters=letters)
+    back = f"IF(CAST(value AS STRING) < '2', '{name}', '{other}') AS topic"
+    frame = source(job, kafka, pattern(name), servers=by_name(kafka))
+    error = job.run(frame.selectExpr(*KEY_AND_VALUE, back), batch)
+    assert len(read(kafka, name)) == RECORDS
+    if aside:
+        assert error is None
+        found = [int(one.value()) for one in read(kafka, dead)]
+        assert found == [n for n in range(RECORDS) if str(n) < "2"]
+        assert len(read(kafka, other)) == RECORDS - len(found)
+        assert job.seen(events.RowsDeadLettered) == {0: len(found)}
+    else:
+        assert isinstance(batch.error, RowsRefused)
+        assert "failOnLoop" in str(batch.error)
+        assert read(kafka, other) == []
