@@ -1,8 +1,12 @@
-"""A query from Kafka to Kafka: what would read its own output is refused."""
+"""A query from Kafka to Kafka: what would read its own output is refused, and what may change the
+order within a key is told.
+"""
 
 from __future__ import annotations
 
 import re
+from collections import defaultdict
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -170,3 +174,81 @@ def test_rows_that_name_a_topic_that_is_read(
         assert isinstance(batch.error, RowsRefused)
         assert "failOnLoop" in str(batch.error)
         assert read(kafka, other) == []
+
+
+# ---- the order within a key ----------------------------------------------------------------------
+
+MANY = 3_000
+SPLIT = {"minPartitions": 6}
+
+
+def in_their_order(batch: DataFrame) -> DataFrame:
+    kept = batch.repartition(3, "key").sortWithinPartitions("partition", "offset")
+    return kept.select(*KEY_AND_VALUE)
+
+
+KEPT: dict[str, tuple[dict[str, Any], Any, Any]] = {
+    "as it comes": ({}, lambda frame: frame, None),
+    "fewer tasks": ({}, lambda frame: frame.coalesce(1), None),
+    "by key": ({}, lambda frame: frame.repartition(3, "key"), None),
+    "sorted": (SPLIT, lambda frame: frame, in_their_order),
+}
+
+
+@pytest.mark.parametrize("case", KEPT)
+def test_the_order_within_a_key(case: str, job: Job, kafka: LocalKafka, topic: Any) -> None:
+    """Records of a key come out as they lie in their partition."""
+    options, transform, rows = KEPT[case]
+    name, out = topic("in", partitions=2), topic("out", partitions=2)
+    give(kafka, name, MANY, partitions=2)
+    sink = exactum.KafkaSink(out, bootstrap_servers=kafka.bootstrap_servers, rows=rows)
+    frame = transform(source(job, kafka, name, **options))
+    assert job.run(frame, job.exactly_once(sink)) is None
+    of_key = defaultdict(list)
+    for record in read(kafka, out):
+        of_key[record.key()].append(int(record.value()))
+    assert sum(map(len, of_key.values())) == 2 * MANY
+    assert all(one < two for numbers in of_key.values() for one, two in pairwise(numbers))
+
+
+@pytest.mark.parametrize(
+    ("options", "warned"),
+    [
+        ({"minPartitions": 6}, True),
+        ({"MAXRECORDSPERPARTITION": 10}, True),
+        ({}, False),
+        ({"minPartitions": 6, "letters": True}, False),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, dict) else None,
+)
+def test_a_partition_in_several_tasks(
+    options: dict[str, Any],
+    warned: bool,
+    job: Job,
+    kafka: LocalKafka,
+    topic: Any,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A warning at the start names the option, where Kafka is a sink, and not for dead letters
+    alone.
+    """
+    name, out = topic("in", partitions=1), topic("out", partitions=1)
+    give(kafka, name)
+    options, letters = dict(options), "letters" in options
+    options.pop("letters", None)
+    sink = exactum.KafkaSink(out, bootstrap_servers=kafka.bootstrap_servers)
+    batch = (
+        job.exactly_once(exactum.FileSink(tmp_path / "out", format="json"), dead_letters=sink)
+        if letters
+        else job.exactly_once(sink)
+    )
+    frame = source(job, kafka, name, **options).selectExpr("CAST(value AS STRING) AS value")
+    assert job.run(frame, batch) is None
+    found = [
+        record.getMessage()
+        for record in caplog.records
+        if record.levelname == "WARNING" and "several tasks" in record.getMessage()
+    ]
+    assert len(found) == warned
+    assert all(re.search("minPartitions|maxRecordsPerPartition", text) for text in found)

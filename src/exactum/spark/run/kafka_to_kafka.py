@@ -1,22 +1,27 @@
 """What is looked at when a run begins that reads Kafka and writes to Kafka: that it does not read
-what it writes, without an end.
+what it writes, without an end, and that its source leaves the records of a key in their order.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
 
 from exactum.errors import SettingRefused
 from exactum.kafka.writer import KafkaWriterFactory
-from exactum.protocol.sink import OpenSink
+from exactum.protocol.sink import DEAD_LETTERS, OpenSink
 from exactum.spark.query import RunningQuery
 from exactum.spark.source.clients import Clients
 from exactum.spark.source.query_sources import RunningSource, sources_of
 from exactum.spark.source.subscription import Subscription
 
+logger = logging.getLogger("exactum")
+
 Opened = tuple[tuple[str, OpenSink], ...]
+SPLITTING = ("minPartitions", "maxRecordsPerPartition")
+"""Options with which Spark reads a partition in several tasks, which write at the same time."""
 
 
 def kept_from_input(running: RunningQuery, opened: Opened) -> Opened:
@@ -26,9 +31,12 @@ def kept_from_input(running: RunningQuery, opened: Opened) -> Opened:
         SettingRefused: one of the others writes to a topic that the query reads.
         Unavailable: nobody can tell, because the brokers of the source do not answer.
     """
-    if not any(isinstance(sink.writers, KafkaWriterFactory) for _, sink in opened):
+    of_kafka = [name for name, sink in opened if isinstance(sink.writers, KafkaWriterFactory)]
+    if not of_kafka:
         return opened
     sources = [source for source in sources_of(running) if source.is_kafka]
+    if of_kafka != [DEAD_LETTERS]:
+        _warn_of_split_partitions(running, sources)
     with closing(Clients(running)) as clients:
         return tuple((name, _kept(running, name, sink, sources, clients)) for name, sink in opened)
 
@@ -69,3 +77,15 @@ def _is_of_cluster(source: RunningSource, sink: OpenSink, clients: Clients) -> b
         return True
     found = clients.of(source)
     return found is not None and found[1].cluster_id() == sink.where["cluster"]
+
+
+def _warn_of_split_partitions(running: RunningQuery, sources: Sequence[RunningSource]) -> None:
+    given = {name for name in SPLITTING for source in sources if source.option(name) is not None}
+    if given:
+        logger.warning(
+            "%s: with %s Spark reads a partition in several tasks, which write at the same time, "
+            "so records of one key may come to Kafka in another order. Leave it out, or sort in "
+            "the sink's rows= (docs/guarantees.md: order).",
+            running,
+            " and ".join(sorted(given)),
+        )
