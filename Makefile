@@ -8,7 +8,7 @@ TURN = $(shell echo $$((0x$$(git rev-parse --short=4 HEAD 2>/dev/null || echo 0)
 LOCK := requirements/dev.lock
 SOURCES := $(shell find src -name '*.py' -o -name '*.sql' -o -name '*.jar') pyproject.toml hatch_build.py README.md LICENSE
 
-.PHONY: help setup lint format types contract dead duplicates check archive compiled checkpoint-jar columnar-jar class-list servers test test-fast deep deep-deaths deep-variants deep-turns model chaos soak demo demo-picture bench bench-peers smoke smoke-turn smoke-oldest smoke-newest smoke-oldest-hour smoke-newest-hour smoke-oldest-run smoke-newest-run first-hour from-duplicates matrix docs clean
+.PHONY: help setup lint format types contract dead duplicates check archive compiled checkpoint-jar columnar-jar class-list servers test test-fast deep deep-deaths deep-variants deep-turns model mutants chaos soak demo demo-picture bench bench-peers smoke smoke-turn smoke-oldest smoke-newest smoke-oldest-hour smoke-newest-hour smoke-oldest-run smoke-newest-run first-hour from-duplicates matrix docs clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
@@ -134,6 +134,9 @@ model: setup ## the decision protocol, checked by machine: TLA+, and the real co
 	$(BIN)/python -m model tla
 	$(BIN)/python -m model schedules
 	$(BIN)/python -m model broken
+
+mutants: servers archive ## planted faults: each breaks a promise, and the tests have to find it; resumable
+	$(BIN)/python -m tests.planted $(FAULT)
 
 chaos: servers archive ## the fault matrix: cells that were not played yet, and the report page
 	$(BIN)/python -m chaos --processes $(PROCESSES)

@@ -1,0 +1,32 @@
+"""The planted faults fit the sources and the guarantees: see ``tests.planted``."""
+
+from __future__ import annotations
+
+import ast
+import re
+
+import pytest
+
+from tests.kit.environment import ROOT
+from tests.planted.faults import FAULTS, Fault
+
+FAULTS_MIN = 40
+ONLY_BY_MACHINES = {"`arrow_kafka` reads what Spark would read"}
+"""Rows that no planted fault breaks."""
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
+def test_each_stands_in_the_sources(fault: Fault) -> None:
+    source = (ROOT / "src" / "exactum" / fault.file).read_text()
+    ast.parse(fault.plant(source))
+    assert all((ROOT / test).exists() for test in fault.tests)
+
+
+def test_each_row_of_the_guarantees_has_one() -> None:
+    page = (ROOT / "docs" / "guarantees.md").read_text()
+    tables = page.partition("## What holds, and how")[2].partition("## By sink")[0]
+    rows = {row.strip() for row in re.findall(r"^\| ([^|]+) \|", tables, re.MULTILINE)}
+    rows -= {"what holds", "---"}
+    assert rows - {fault.row for fault in FAULTS} == ONLY_BY_MACHINES
+    assert len(FAULTS) >= FAULTS_MIN
+    assert len({fault.name for fault in FAULTS}) == len(FAULTS)
