@@ -77,7 +77,7 @@ def play(fault: Fault, processes: int) -> tuple[str, str]:
     failed = [line for line in lines if line.startswith(("FAILED", "ERROR"))]
     if ended.returncode == 0:
         return NOT_FOUND, lines[-1] if lines else ""
-    if ended.returncode == 1 and failed:
+    if ended.returncode in (1, 2) and failed:  # xdist ends with 2 where -x stopped it
         return FOUND, failed[0]
     return BROKEN, (lines or ended.stderr.splitlines() or ["pytest said nothing"])[-1]
 
