@@ -25,7 +25,6 @@ class Contender:
         guarantee: "exactly once" or "at least once".
         jobs: what it takes part in.
         mechanism: exactum's for PostgreSQL.
-        reads: by which function exactum reads, "read_kafka" or "arrow_kafka".
         trigger: exactum's, "interval" or "at once", whatever the interval of the others is.
         load_scale: share of the common load that it is given to drain: the slow would take all the
             time.
@@ -36,7 +35,6 @@ class Contender:
     guarantee: str
     jobs: tuple[str, ...]
     mechanism: str = ""
-    reads: str = "read_kafka"
     trigger: str = "interval"
     load_scale: float = 1.0
 
@@ -46,7 +44,6 @@ class Contender:
             engine=self.engine,
             guarantee=self.guarantee,
             mechanism=self.mechanism,
-            reads=self.reads,
             trigger=self.trigger,
         ).arguments()
         if self.engine in ("exactum", "spark"):
@@ -65,7 +62,6 @@ REFERENCE = "exactum"
 """Everybody's ratios are to it."""
 ALL = (
     Contender(REFERENCE, "exactum", EXACTLY, KAFKA_JOBS),
-    Contender("exactum, arrow_kafka", "exactum", EXACTLY, (COPY,), reads="arrow_kafka"),
     Contender("exactum, no interval", "exactum", EXACTLY, (COPY,), trigger="at once"),
     Contender("exactum, at least once", "exactum", AT_LEAST, KAFKA_JOBS),
     Contender("Spark's own sink", "spark", AT_LEAST, KAFKA_JOBS),

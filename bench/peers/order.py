@@ -17,7 +17,6 @@ class Order:
         job: copy, aggregate, postgres or fan-out.
         guarantee: "exactly once" or "at least once".
         mechanism: exactum's for PostgreSQL, staged or prepared.
-        reads: "read_kafka" or "arrow_kafka", where exactum reads.
         trigger: "interval", or "at once": exactum's next micro-batch begins when one is complete.
         target, table: of Kafka and of PostgreSQL; empty where the job does not write there.
         group: a name of this run's own, for consumer groups and transactional ids.
@@ -37,7 +36,6 @@ class Order:
     folder: str
     engine: str = ""
     mechanism: str = ""
-    reads: str = "read_kafka"
     trigger: str = "interval"
     postgres_url: str = ""
     jdbc_url: str = ""

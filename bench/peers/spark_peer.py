@@ -81,14 +81,6 @@ def main(order: Order) -> None:
 
 
 def read(spark: SparkSession, order: Order) -> DataFrame:
-    if order.reads == "arrow_kafka":
-        return exactum.arrow_kafka(
-            spark,
-            order.source,
-            bootstrap_servers=order.servers,
-            start="earliest",
-            columns=("value",),
-        )
     return exactum.read_kafka(
         spark, order.source, bootstrap_servers=order.servers, start="earliest"
     )

@@ -49,7 +49,6 @@ if TYPE_CHECKING:
     from exactum.spark.decoding.decode import decode
     from exactum.spark.foreach_batch import at_least_once, at_most_once, exactly_once
     from exactum.spark.session import local_session
-    from exactum.spark.source.arrow_kafka import arrow_kafka
     from exactum.spark.source.read_kafka import read_kafka
     from exactum.sql.mysql.sink import MySQLSink
     from exactum.sql.postgres.sink import PostgresSink
@@ -71,7 +70,6 @@ __all__ = [
     "TwoPhaseCommitSink",
     "WriteAheadSink",
     "__version__",
-    "arrow_kafka",
     "at_least_once",
     "at_most_once",
     "control_stream",
@@ -104,7 +102,6 @@ _WHERE = {
     "TransactionScope": "exactum.custom.transaction_name",
     "TwoPhaseCommitSink": "exactum.custom.two_phase",
     "WriteAheadSink": "exactum.custom.write_ahead",
-    "arrow_kafka": "exactum.spark.source.arrow_kafka",
     "at_least_once": "exactum.spark.foreach_batch",
     "at_most_once": "exactum.spark.foreach_batch",
     "control_stream": "exactum.spark.control.stream",

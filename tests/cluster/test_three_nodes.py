@@ -11,16 +11,12 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
-from typing import Any
 
 import pytest
-from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from kafka.admin import KafkaAdminClient
 from kafka.protocol.metadata import FindCoordinatorRequest
 
-from exactum.kafka.consumer.topic_consumer import Range, TopicConsumer
-from exactum.kafka.settings.consumer_settings import consumer_settings
 from exactum.kafka.sink import KafkaSink
 from exactum.kafka.transaction import KafkaTransaction
 from exactum.local import LocalKafka
@@ -161,14 +157,11 @@ def test_every_decided_epoch_is_visible_once_whichever_node_dies(
 
 
 @pytest.mark.deep
-@pytest.mark.parametrize("in_workers", [False, True])
 def test_a_spark_query_is_exact_while_one_node_after_the_other_dies(
-    nodes: LocalKafka, tmp_path: Path, in_workers: bool
+    nodes: LocalKafka, tmp_path: Path
 ) -> None:
-    """Kafka to Kafka by Spark, or with workers that read by themselves, fed all the time, while
-    each node is killed and brought back.
-    """
-    numbers, shouted = f"numbers-{in_workers}", f"shouted-{in_workers}"
+    """Kafka to Kafka by Spark, fed all the time, while each node is killed and brought back."""
+    numbers, shouted = "numbers", "shouted"
     nodes.create_topic(numbers, partitions=4)
     nodes.create_topic(shouted, partitions=4)
     onlooker = Onlooker(nodes.bootstrap_servers)
@@ -187,7 +180,7 @@ def test_a_spark_query_is_exact_while_one_node_after_the_other_dies(
         return path.read_text().count('"EpochCompleted"') if path.exists() else 0
 
     feed(0.5)
-    with spark_stream(nodes.bootstrap_servers, tmp_path, numbers, shouted, in_workers) as stream:
+    with spark_stream(nodes.bootstrap_servers, tmp_path, numbers, shouted) as stream:
         stream.until(lambda: completed() >= 1, "the first epoch was complete", STREAM_TIMEOUT_S)
         for node in nodes.nodes:
             feed(0.5)
@@ -206,57 +199,13 @@ def test_a_spark_query_is_exact_while_one_node_after_the_other_dies(
     onlooker.check_exact(expected, shouted)
 
 
-@pytest.mark.deep
-def test_a_reader_of_ranges_goes_on_with_the_next_leader(nodes: LocalKafka) -> None:
-    """Killed, and asked to end, in the middle of a range: every record comes once."""
-    name, count = "ranges", 60_000
-    nodes.create_topic(name, partitions=1)
-    producer = Producer({"bootstrap.servers": nodes.bootstrap_servers, "linger.ms": 5})
-    for number in range(count):
-        producer.produce(name, b"%d" % number + bytes(1_000), partition=0)
-        producer.poll(0)
-    assert producer.flush(WAIT_MAX_S) == 0
-    options = {"kafka.bootstrap.servers": nodes.bootstrap_servers}
-    little = 64  # partitions, so a MiB of each is read ahead
-    settings = consumer_settings(options, {}, "read_committed", little, "the test")
-    consumer = TopicConsumer(name, settings)
-    found: list[int] = []
-    try:
-        for first in range(0, count, count // 4):
-            (leader,) = leaders_of(nodes, name)
-            halfway = first + count // 8
-            ranges = [Range(0, first, first + count // 4)]
-            for offsets in consumer.read(ranges, lambda _, r: Offsets(r.offsets.copy()), 60, []):
-                found += offsets.values.tolist()
-                if leader and found[-1] > halfway:
-                    (nodes.kill if first else nodes.restart)(leader)
-                    leader = 0
-            for node in nodes.nodes:
-                if not nodes.is_running(node):
-                    nodes.restart(node)
-    finally:
-        consumer.close()
-    assert found == list(range(count))
-
-
-class Offsets:
-    """As much of an Arrow batch as the reader looks at."""
-
-    def __init__(self, values: Any) -> None:
-        self.values = values
-        self.num_rows, self.nbytes = len(values), 1_000 * len(values)
-
-
-def spark_stream(
-    bootstrap_servers: str, folder: Path, source: str, output: str, in_workers: bool
-) -> Child:
+def spark_stream(bootstrap_servers: str, folder: Path, source: str, output: str) -> Child:
     """``stream.py`` on a Spark of its own."""
     argument = {
         "folder": str(folder),
         "bootstrap_servers": bootstrap_servers,
         "source": source,
         "output": output,
-        "in_workers": in_workers,
         "read": {"maxOffsetsPerTrigger": 400},
         "session": {
             "master": "local[2]",

@@ -63,22 +63,3 @@ def test_killed_at_points_of_an_epoch(
     live_and_die(
         new_world(kafka.bootstrap_servers, topic, tmp_path, records=1500, outputs=2), deaths
     )
-
-
-@pytest.mark.in_turn
-@pytest.mark.parametrize(
-    "deaths",
-    [
-        pytest.param(DEATHS[::4], marks=pytest.mark.deep, id="every-fourth"),
-        pytest.param(DEATHS[:1], id="in-a-task"),
-    ],
-)
-def test_killed_while_its_workers_read(
-    kafka: LocalKafka, topic, tmp_path: Path, deaths: Sequence[tuple[str, dict[str, Any]]]
-) -> None:
-    """The same with ``arrow_kafka``. A job that read in the usual way would have said so, and the
-    lives have to be quiet.
-    """
-    spec = {"mode": "arrow"}
-    world = new_world(kafka.bootstrap_servers, topic, tmp_path, records=1500, outputs=2, spec=spec)
-    live_and_die(world, deaths)

@@ -21,8 +21,6 @@ from pyspark.sql import SparkSession
 from exactum import events
 from exactum.errors import SettingRefused
 from exactum.java.program import SMALL_OPTIONS
-from exactum.kafka.consumer.topic_consumer import Range, TopicConsumer
-from exactum.kafka.settings.consumer_settings import consumer_settings
 from exactum.local import LocalKafka
 from exactum.spark.source import topic_watch
 from tests.kit.security.rights import Right, documented, revoke
@@ -339,20 +337,3 @@ def test_who_holds_readers_back(source: Source, user: str, monkeypatch: pytest.M
     assert (event.topic, event.partition, event.lso_gap) == (TOPIC, 0, 1)
     assert event.producer_id is not None
     assert event.transactional_id == (UPSTREAM if user == "full" else None)
-
-
-@pytest.mark.in_turn
-def test_a_password_that_does_not_hold_in_a_worker(secure: LocalKafka) -> None:
-    """It may have been changed since the query's start: the error of the worker that reads Kafka by
-    itself says so, and not only that nothing came.
-    """
-    options = java(secure, "full") | {"kafka.bootstrap.servers": secure.bootstrap_servers}
-    jaas = "kafka.sasl.jaas.config"
-    options[jaas] = options[jaas].replace("correct-horse", "wrong-horse")
-    settings = consumer_settings(options, {}, "read_committed", 1, "the test")
-    consumer = TopicConsumer(TOPIC, settings)
-    try:
-        with pytest.raises(SettingRefused, match="The brokers refuse the login: .*uthentication"):
-            list(consumer.read([Range(0, 0, 1)], lambda _, records: records, 3.0, []))
-    finally:
-        consumer.close()

@@ -12,9 +12,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from exactum.local import LocalKafka
-from exactum.spark.write.lane_jobs import LaneJobs
 from exactum.spark.write.write_job import PackedJob
-from tests.kit.source.columnar_ways import IN_WORKERS, PACKED, ROWS, WAYS
+from tests.kit.source.columnar_ways import ROWS, WAYS
 from tests.kit.source.source_stream import Stream, Topics
 from tests.kit.spark.torn_stream import configured
 
@@ -64,37 +63,6 @@ def begins(caplog: pytest.LogCaptureFixture) -> Callable[[], list[str]]:
 def way(request: pytest.FixtureRequest, spark: Any) -> Iterator[str]:
     with configured(spark, WAYS[request.param]):
         yield request.param
-
-
-# Into Python by two ways: the longer ones of each, unless at length.
-@pytest.fixture(
-    params=[
-        pytest.param(w, marks=() if w in (PACKED, IN_WORKERS) else pytest.mark.deep)
-        for w in (*WAYS, IN_WORKERS)
-    ]
-)
-def any_way(
-    request: pytest.FixtureRequest, spark: Any, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[str]:
-    """Of those columns that workers can read by themselves."""
-    way: str = request.param
-    monkeypatch.setattr(Stream, "in_workers", way == IN_WORKERS)
-    with configured(spark, WAYS.get(way, {})):
-        yield way
-
-
-@pytest.fixture
-def lane_jobs(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """For each job whose workers read by themselves, in how many tasks."""
-    seen: list[int] = []
-    texts = LaneJobs.texts
-
-    def noting(self: LaneJobs, shares: Any) -> list[str]:
-        seen.append(len(shares))
-        return texts(self, shares)
-
-    monkeypatch.setattr(LaneJobs, "texts", noting)
-    return seen
 
 
 @pytest.fixture

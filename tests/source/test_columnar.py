@@ -198,7 +198,7 @@ def test_one_checkpoint(stream: Any, topic: Callable[..., str]) -> None:
 
 
 @pytest.mark.in_turn
-def test_transactions(stream: Any, topic: Callable[..., str], any_way: str) -> None:
+def test_transactions(stream: Any, topic: Callable[..., str], way: str) -> None:
     """Aborted records and what marks the ends of transactions are passed over; a batch may be of
     nothing else.
     """
@@ -220,9 +220,7 @@ def test_transactions(stream: Any, topic: Callable[..., str], any_way: str) -> N
 
 
 @pytest.mark.in_turn
-def test_gaps_of_compaction(
-    stream: Any, topics: Any, topic: Callable[..., str], any_way: str
-) -> None:
+def test_gaps_of_compaction(stream: Any, topics: Any, topic: Callable[..., str], way: str) -> None:
     """Offsets that a compacted topic has no more are passed over; tombstones are records."""
     quick = {"cleanup.policy": "compact", "segment.ms": 100, "min.cleanable.dirty.ratio": 0.001}
     name = topic("compacted", partitions=1, config={**quick, "max.compaction.lag.ms": 100})
@@ -240,7 +238,7 @@ def test_gaps_of_compaction(
 
 
 @pytest.mark.in_turn
-def test_more_tasks_than_partitions(stream: Any, topic: Callable[..., str], any_way: str) -> None:
+def test_more_tasks_than_partitions(stream: Any, topic: Callable[..., str], way: str) -> None:
     name = topic("split", partitions=2)
     expected = give(stream.kafka, name, 50, 2)
     assert run(stream, stream.read(name, minPartitions=5)) is None
@@ -252,7 +250,7 @@ def test_more_tasks_than_partitions(stream: Any, topic: Callable[..., str], any_
 @pytest.mark.in_turn
 @pytest.mark.parametrize("tolerant", [False, True])
 def test_records_that_are_gone(
-    stream: Any, topics: Any, topic: Callable[..., str], any_way: str, tolerant: bool
+    stream: Any, topics: Any, topic: Callable[..., str], way: str, tolerant: bool
 ) -> None:
     """Deleted between planning and reading: an error, or passed over where that is accepted."""
     name = topic("gone", partitions=1)
@@ -274,7 +272,7 @@ def test_records_that_are_gone(
 
 @pytest.mark.in_turn
 def test_records_that_are_gone_and_were_kept(
-    stream: Any, topics: Any, topic: Callable[..., str], any_way: str
+    stream: Any, topics: Any, topic: Callable[..., str], way: str
 ) -> None:
     """A function that persists the batch, and counts it, gets these rows written."""
     name = topic("kept", partitions=1)

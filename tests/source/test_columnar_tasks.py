@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka import Producer
 
 import exactum
-from tests.kit.source.columnar_ways import IN_WORKERS, PACKED, notes_of, written
+from tests.kit.source.columnar_ways import PACKED, notes_of, written
 from tests.kit.spark.torn_stream import configured
 from tests.kit.waiting import WAIT_MAX_S, await_true
 from tests.source.test_columnar import BY_PACKED
@@ -71,9 +71,7 @@ def start(stream: Any, frame: Any, sink: Any) -> Any:
 
 
 @pytest.mark.in_turn
-def test_a_task_that_is_killed(
-    stream: Any, topic: Any, packed_jobs: list[Any], lane_jobs: list[int], any_way: str
-) -> None:
+def test_a_task_that_is_killed(stream: Any, topic: Any, packed_jobs: list[Any], way: str) -> None:
     """Both tasks have written a part of their records: other tries write all of them, once."""
     name = topic("killed", partitions=2)
     producer = Producer({"bootstrap.servers": stream.kafka.bootstrap_servers})
@@ -91,8 +89,7 @@ def test_a_task_that_is_killed(
     assert [(row["partition"], row["offset"]) for row in written(stream.out)] == [
         (partition, offset) for partition in range(2) for offset in range(RECORDS)
     ]
-    assert bool(packed_jobs) == (any_way == PACKED)
-    assert bool(lane_jobs) == (any_way == IN_WORKERS)
+    assert bool(packed_jobs) == (way == PACKED)
 
 
 @BY_PACKED

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.kit.source.columnar_ways import IN_WORKERS, PACKED, run, written
+from tests.kit.source.columnar_ways import PACKED, run, written
 from tests.kit.spark.torn_stream import configured
 from tests.source.test_columnar import give
 
@@ -21,9 +21,8 @@ def test_the_one_that_spark_sql_is_given(
     stream: Any,
     topic: Callable[..., str],
     tmp_path: Path,
-    any_way: str,
+    way: str,
     packed_jobs: list[Any],
-    lane_jobs: list[int],
 ) -> None:
     """The context's own may lack exactum, or have another one."""
     name = topic("python", partitions=2)
@@ -35,4 +34,4 @@ def test_the_one_that_spark_sql_is_given(
         assert run(stream, stream.read(name)) is None
     assert [row["offset"] for row in written(stream.out)] == [row["offset"] for row in expected]
     assert seen.exists()
-    assert (bool(packed_jobs), bool(lane_jobs)) == (any_way == PACKED, any_way == IN_WORKERS)
+    assert bool(packed_jobs) == (way == PACKED)

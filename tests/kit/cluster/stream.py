@@ -11,12 +11,10 @@ import dataclasses
 import json
 import logging
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
@@ -30,7 +28,7 @@ POLL_S = 0.1
 @dataclasses.dataclass(frozen=True)
 class Stream:
     """One query. ``session`` is what ``local_session`` is given, ``read`` and ``sink`` go to
-    both ends. ``in_workers``: the workers read Kafka by themselves.
+    both ends.
     """
 
     folder: str
@@ -40,20 +38,10 @@ class Stream:
     session: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     sink: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     read: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    in_workers: bool = False
-
-
-def shouted(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    for batch in batches:
-        value = pc.utf8_replace_slice(batch.column("value").cast(pa.string()), 0, 1, "N")
-        yield pa.RecordBatch.from_arrays([batch.column("key"), value], names=["key", "value"])
 
 
 def source(spark: SparkSession, stream: Stream) -> DataFrame:
     common = {"bootstrap_servers": stream.bootstrap_servers, **stream.read}
-    if stream.in_workers:
-        schema = "key binary, value string"
-        return exactum.arrow_kafka(spark, stream.source, function=shouted, schema=schema, **common)
     frame = exactum.read_kafka(spark, stream.source, **common)
     # Not upper(): its first use in a JVM builds tables for all of Unicode, a second of CPU.
     return frame.selectExpr("key", "CAST(value AS STRING) AS value").selectExpr(

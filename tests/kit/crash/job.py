@@ -12,12 +12,10 @@ import json
 import logging
 import sys
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
@@ -52,24 +50,7 @@ class QuerySpec:
     """Where the table ``copy`` takes the same rows, in the same epochs; empty: nowhere."""
 
 
-def substituted(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """As the mode "upper", as a function of Arrow batches."""
-    for batch in batches:
-        key, value = (column.cast(pa.string()) for column in batch.columns)
-        value = pc.utf8_replace_slice(value, 0, 1, "N")
-        yield pa.RecordBatch.from_arrays([key, value], names=["key", "value"])
-
-
 def transformed(spark: SparkSession, spec: QuerySpec) -> DataFrame:
-    if spec.mode == "arrow":
-        return exactum.arrow_kafka(
-            spark,
-            spec.source,
-            bootstrap_servers=spec.bootstrap_servers,
-            maxOffsetsPerTrigger=spec.max_offsets,
-            function=substituted,
-            schema="key string, value string",
-        )
     records = exactum.read_kafka(
         spark,
         spec.source,

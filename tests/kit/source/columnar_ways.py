@@ -20,8 +20,6 @@ from exactum.spark.source import columnar
 from exactum.spark.write import packing
 from tests.kit.waiting import WAIT_MAX_S
 
-IN_WORKERS = "in the workers"
-"""By ``arrow_kafka``: nothing that a setting chooses."""
 ROWS, LAZY, PACKED = "Spark's rows", "columns below Spark's expressions", "packed"
 WAYS: dict[str, dict[str, str]] = {
     ROWS: {columnar.SETTING: "false"},

@@ -20,7 +20,6 @@ from exactum.local import LocalKafka
 from tests.kit.waiting import WAIT_MAX_S, await_true
 
 RUN_TIMEOUT_S = WAIT_MAX_S
-COLUMNS_IN_WORKERS = ("key", "value", "topic", "partition", "offset")
 """Those that workers can read by themselves."""
 EPOCH_MS = int(time.time()) * 1000 - 3_600_000
 """The timestamp of each partition's first record, an hour ago; the next ones follow a second
@@ -99,11 +98,10 @@ class Topics:
 
 class Stream:
     """A query with a checkpoint and a folder of its own; what it read stands there as (topic,
-    partition, offset). ``in_workers``: ``read`` reads by ``arrow_kafka``. ``place`` is where the
+    partition, offset). ``place`` is where the
     checkpoint lies where Spark is to find it by another name. ``guarantee`` is its call.
     """
 
-    in_workers = False
     guarantee: Any = staticmethod(exactum.exactly_once)
 
     def __init__(self, spark: SparkSession, kafka: LocalKafka, folder: Path) -> None:
@@ -116,14 +114,7 @@ class Stream:
         self.events: list[Any] = []
 
     def read(self, topics: Any, **arguments: Any) -> DataFrame:
-        if self.in_workers:
-            return self.arrow(topics, columns=COLUMNS_IN_WORKERS, **arguments)
         return exactum.read_kafka(
-            self.spark, topics, bootstrap_servers=self.kafka.bootstrap_servers, **arguments
-        )
-
-    def arrow(self, topics: Any, **arguments: Any) -> DataFrame:
-        return exactum.arrow_kafka(
             self.spark, topics, bootstrap_servers=self.kafka.bootstrap_servers, **arguments
         )
 

@@ -45,12 +45,11 @@ FIELD = np.dtype(
 """``rd_kafka_vu_t`` on a 64-bit machine (rdkafka.h), as ``Field`` has it: ``first`` to ``third``
 are the members of its union's structures, ``i32`` is a number alone."""
 
-PRODUCER, CONSUMER = 0, 1
+PRODUCER = 0
 CONF_OK, CONF_UNKNOWN = 0, -2
 F_COPY = 0x2
 F_PARTITION = 0x8
 ERR_QUEUE_FULL, ERR_TIMED_OUT, ERR_TOPIC_EXCEPTION = -184, -185, 17
-ERR_ALL_BROKERS_DOWN = -187
 LOG_INFO = 6
 """syslog's; the default of ``log_level``."""
 EVENT_DR, EVENT_LOG, EVENT_ERROR = 0x1, 0x4, 0x8
@@ -171,9 +170,6 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "rd_kafka_metadata": (c_int, [c_void_p, c_int, c_void_p, POINTER(POINTER(Metadata)), c_int]),
     "rd_kafka_metadata_destroy": (None, [POINTER(Metadata)]),
     "rd_kafka_topic_name": (c_char_p, [c_void_p]),
-    "rd_kafka_consume_start": (c_int, [c_void_p, c_int32, c_int64]),
-    "rd_kafka_consume_stop": (c_int, [c_void_p, c_int32]),
-    "rd_kafka_consume_batch": (c_ssize_t, [c_void_p, c_int32, c_int, c_void_p, c_size_t]),
     "rd_kafka_last_error": (c_int, []),
     "rd_kafka_produce_batch": (c_int, [c_void_p, c_int32, c_int, c_void_p, c_int]),
     "rd_kafka_headers_new": (c_void_p, [c_size_t]),
@@ -219,17 +215,6 @@ def library() -> Any:
             f"({error}). Install confluent-kafka 2.11 or later from its wheel."
         ) from error
     return library
-
-
-@cache
-def message_destroy() -> Any:
-    """``rd_kafka_message_destroy``. It keeps Python's lock, since to let go of it costs more."""
-    from confluent_kafka import cimpl
-
-    library()
-    function = ctypes.PyDLL(cimpl.__file__).rd_kafka_message_destroy
-    function.restype, function.argtypes = None, [c_void_p]
-    return function
 
 
 def fields(topic: int, value: Memory, key: Memory, partition: int, timestamp_ms: int) -> Any:

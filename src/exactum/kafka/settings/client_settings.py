@@ -72,28 +72,15 @@ def new_producer(
     Raises:
         SettingRefused: as ``new_conf``, or two of them do not go together.
     """
-    return _new_client(librdkafka.PRODUCER, "producer", settings, where, events)
-
-
-def new_consumer(settings: Mapping[str, str], where: str, events: int = 0) -> int:
-    """A new rd_kafka_t, which the caller owns; ``events``: those that its queue is to have.
-
-    Raises:
-        SettingRefused: as ``new_producer``.
-    """
-    return _new_client(librdkafka.CONSUMER, "consumer", settings, where, events)
-
-
-def _new_client(kind: int, name: str, settings: Mapping[str, str], where: str, events: int) -> int:
     c = librdkafka.library()
     conf = new_conf(settings, where)
     c.rd_kafka_conf_set_events(conf, events)
     text = ctypes.create_string_buffer(_TEXT_BYTES)
-    handle = c.rd_kafka_new(kind, conf, text, _TEXT_BYTES)
+    handle = c.rd_kafka_new(librdkafka.PRODUCER, conf, text, _TEXT_BYTES)
     if not handle:
         c.rd_kafka_conf_destroy(conf)
         raise SettingRefused(
-            f"{where}: librdkafka does not take the {name} settings together: {_reason(text)}."
+            f"{where}: librdkafka does not take the producer settings together: {_reason(text)}."
         )
     return int(handle)
 

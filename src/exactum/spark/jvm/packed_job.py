@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from pyspark.core.rdd import _prepare_for_python_RDD
@@ -28,12 +28,7 @@ _SIMPLE = "spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled"
 class PackedJob:
     """The jobs of one task; what Spark and Python make of it is made once."""
 
-    def __init__(
-        self, session: SparkSession, task: Task, variables: Mapping[str, str] | None = None
-    ) -> None:
-        """``variables``: of the workers' environment, besides those that all have. Workers serve
-        jobs with the same ones alone.
-        """
+    def __init__(self, session: SparkSession, task: Task) -> None:
         context: Any = session.sparkContext
         self._session = session
         self._python_rdd = java_class(session, f"{_PYTHON}.PythonRDD")
@@ -44,7 +39,7 @@ class PackedJob:
         )
         self._function = java_class(session, f"{_PYTHON}.SimplePythonFunction")(
             bytearray(command),
-            {**environment, **_of_sql(session), **(variables or {})},
+            {**environment, **_of_sql(session)},
             includes,
             # As Spark's own Arrow runners choose it (ArrowEvalPythonExec.scala).
             str(session.conf.get(_EXECUTABLE, "") or context.pythonExec),

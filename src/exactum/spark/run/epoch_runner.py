@@ -22,7 +22,6 @@ from exactum.spark.decoding.bad_records import BadRecords
 from exactum.spark.epoch_listener import Batch, EpochListener
 from exactum.spark.jvm.collecting import Tasks
 from exactum.spark.jvm.error import JvmError
-from exactum.spark.run.arrow_lanes import ArrowLanes
 from exactum.spark.run.delivery import DEAD_LETTERS
 from exactum.spark.run.epoch_listeners import close_listeners
 from exactum.spark.run.late_sweep import LateSweep
@@ -61,7 +60,6 @@ class EpochRunner:
         self._listeners = tuple(epoch_listeners)
         self._bad_records = bad_records
         self._dead_letters = sinks.dead_letter_plan()
-        self._lanes = ArrowLanes.of(context)
         self._jobs = ViewJobs(
             views(sinks.targets.sinks),
             sinks.writers,
@@ -69,7 +67,6 @@ class EpochRunner:
             context.run,
             self._dead_letters,
             packing=Packing(context.session, context.query.execution),
-            worker_reads=self._lanes,
             count_once=bad_records.count_once,
             hashed=context.run.guarantee is Guarantee.EXACTLY_ONCE and standing_epochs.has_state(),
         )
@@ -208,8 +205,6 @@ class EpochRunner:
         """Let go of every connection; what is open in the targets stays as it is."""
         self._closed = True
         self.tell_end()
-        if self._lanes is not None:
-            self._lanes.close()
         try:
             close_listeners(self._listeners)
         finally:

@@ -22,7 +22,6 @@ SOURCES = tuple(
         "ColumnarKafkaReader",
         "ColumnarKafkaStream",
         "KafkaHeaders",
-        "KafkaRanges",
         "KafkaRecords",
         "PackedBatches",
         "PlainColumn",

@@ -104,39 +104,6 @@ def read_kafka(
         Unavailable: the cluster did not answer within some seconds; or open transactions upstream
             hold readers back before the ``stop``.
     """
-    return source_frame(
-        False,
-        spark,
-        topics,
-        bootstrap_servers=bootstrap_servers,
-        group_id=group_id,
-        start=start,
-        stop=stop,
-        auto_offset_reset=auto_offset_reset,
-        commit_offsets=commit_offsets,
-        stall_after_s=stall_after_s,
-        client=client,
-        **options,
-    )
-
-
-def source_frame(
-    in_workers: bool,
-    spark: SparkSession,
-    topics: Topics,
-    /,
-    *,
-    bootstrap_servers: str,
-    group_id: str | None = None,
-    start: Start | None = None,
-    stop: StopAt | None = None,
-    auto_offset_reset: str = "earliest",
-    commit_offsets: bool | None = None,
-    stall_after_s: float = STALL_AFTER_S,
-    client: Mapping[str, object] | None = None,
-    **options: object,
-) -> DataFrame:
-    """See ``read_kafka``; and ``in_workers`` of ``SourceOptions``, which no option can name."""
     if not isinstance(bootstrap_servers, str) or not bootstrap_servers.strip():
         raise SettingRefused("read_kafka: bootstrap_servers must be text like 'localhost:9092'.")
     if client is not None and not isinstance(client, Mapping):
@@ -175,7 +142,6 @@ def source_frame(
         stop=end,
         stall_after_s=stall_after_s,
         client=own,
-        in_workers=in_workers,
     )
     frame = _load(spark, {**chosen, "startingOffsets": resolved.starting_offsets, **ours.options()})
     if end is None:

@@ -47,7 +47,6 @@ class SourceOptions:
     stop: Stop | None = None
     stall_after_s: float = STALL_AFTER_S
     client: Mapping[str, str] = field(default_factory=dict)
-    in_workers: bool = False
 
     def options(self) -> dict[str, str]:
         """These as options of Spark's source."""
@@ -56,8 +55,6 @@ class SourceOptions:
             "source.made.ms": str(self.made_ms),
             "stall.after.s": str(self.stall_after_s),
         }
-        if self.in_workers:
-            options["in.workers"] = "true"
         if self.group_id is not None:
             options["group.id"] = self.group_id
             options["commit.offsets"] = str(self.commit_offsets).lower()
@@ -87,7 +84,6 @@ class SourceOptions:
             word=ours.get("start"),
             why=json.loads(ours.get("start.why", "{}")),
             stop=stop,
-            in_workers=ours.get("in.workers") == "true",
             stall_after_s=float(ours.get("stall.after.s", STALL_AFTER_S)),
             client={
                 name[client:]: value for name, value in ours.items() if name.startswith("client.")

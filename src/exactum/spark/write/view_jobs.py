@@ -5,7 +5,6 @@ each view.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
 
 from pyspark.sql import DataFrame
 
@@ -21,22 +20,9 @@ TasksOf = Callable[[DataFrame], Tasks]
 """In which tasks a frame is written: see ``SmallEpochs.tasks``."""
 
 
-class WorkerReads(Protocol):
-    """Reads micro-batches in the workers, past Spark's source."""
-
-    def written(self, frame: DataFrame, order: WriteOrder, job: WriteJob) -> Written | None:
-        """What was written of ``frame``; None where Spark has to read it."""
-        ...
-
-    def declined(self, why: str) -> None:
-        """Spark has to read all that comes."""
-        ...
-
-
 class ViewJobs:
     """The write jobs of one run. A batch is written in the first way that fits:
 
-    - read by the workers, past Spark's source (``worker_reads``);
     - by one job that is given the records packed (``packing``);
     - by one job that is given rows, those of several views side by side;
     - by a job for each view, one after another.
@@ -57,7 +43,6 @@ class ViewJobs:
         dead_letters: DeadLetterPlan | None,
         *,
         packing: Packing,
-        worker_reads: WorkerReads | None,
         count_once: bool,
         hashed: bool = False,
     ) -> None:
@@ -65,7 +50,6 @@ class ViewJobs:
         self._columns = [columns[one.sinks[0]] for one in views]
         self._sinks = [[writers[sink][0] for sink in one.sinks] for one in views]
         self._packing = packing
-        self._worker_reads = worker_reads
         self._count_once = count_once and any(one.rows is not None for one in views)
         seen = [(writers[sink], place) for place, one in enumerate(views) for sink in one.sinks]
         places = tuple(place for _, place in seen) if len(views) > 1 else None
@@ -98,10 +82,6 @@ class ViewJobs:
                 written = self._in_one(kept, order, tasks_of)
                 if written is not None:
                     return written
-                if self._worker_reads is not None:
-                    self._worker_reads.declined(
-                        "its sinks' rows= do more than to choose rows and columns"
-                    )
                 # For good: a function that looks into the batch in order to make its view shall
                 # find it persisted.
                 self._in_one_job = False
@@ -119,9 +99,6 @@ class ViewJobs:
         # Rows that the user keeps, and may have looked at, are not read from Kafka again: records
         # may be gone meanwhile.
         keeps = not self._count_once and any(each.is_cached for each in (kept, *frames))
-        own = None if keeps else self._read_by_workers(whole, order)
-        if own is not None:
-            return own
         tasks = tasks_of(whole)
         # Where rows are counted once, what is kept has to be what is written.
         packed = None if self._count_once or keeps else self._packing.of(whole)
@@ -140,11 +117,3 @@ class ViewJobs:
         frame = self._views[place].of(batch)
         refuse_other_columns(frame, self._columns[place], self._sinks[place], order.batch_id)
         return frame
-
-    def _read_by_workers(self, frame: DataFrame, order: WriteOrder) -> Written | None:
-        if self._worker_reads is None:
-            return None
-        if self._count_once:
-            self._worker_reads.declined("decode counts the rows that its sinks' rows= are given")
-            return None
-        return self._worker_reads.written(frame, order, self._one)

@@ -7,9 +7,9 @@ A job returns one result for each partition, the winner's, whatever retries and 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -23,8 +23,6 @@ from exactum.spark.jvm.collecting import Tasks, collected
 from exactum.spark.jvm.packed_job import PackedJob
 from exactum.spark.write.failure import carried_by
 from exactum.spark.write.fingerprint import Fingerprint
-from exactum.spark.write.lane_jobs import LaneJobs
-from exactum.spark.write.lane_task import Share, TopicRead, reads_of
 from exactum.spark.write.packed_records import Layout, UnpackedTask
 from exactum.spark.write.packing import PackedFrame
 from exactum.spark.write.write_task import (
@@ -97,32 +95,6 @@ class WriteJob:
                 self._packed_job = packed.layout, PackedJob(packed.session, task)
             _set_order(packed.session, order)
             return self._written(self._packed_job[1].texts(packed.records, tasks))
-
-    @property
-    def task_in_lanes(self) -> WriteTask:
-        """For ``run_in_lanes``: what it is given has been read ahead already."""
-        return replace(self._task, prefetched=False)
-
-    def run_in_lanes(
-        self,
-        lanes: LaneJobs,
-        shares: Mapping[int, list[Share]],
-        session: SparkSession,
-        order: WriteOrder,
-    ) -> tuple[Written, list[TopicRead]]:
-        """As ``run``, of what the workers read by themselves: ``lanes`` are of ``task_in_lanes``.
-        And what they have read.
-        """
-        with errors_of_jobs():
-            _set_order(session, order)
-            texts, reads = [], []
-            for text in lanes.texts(shares):
-                told = reads_of(text)
-                if told is None:
-                    texts.append(text)
-                else:
-                    reads += told
-            return self._written(texts), reads
 
     def _written(self, texts: list[str]) -> Written:
         prepared = [one for text in texts for one in prepared_of(text)]

@@ -13,7 +13,6 @@ import json
 import struct
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
 from dataclasses import astuple, dataclass
 from typing import Any
 
@@ -55,8 +54,7 @@ class WriteTask:
 
     ``writers`` are the sinks' participant names and their factories. Where the batches have the
     columns of several views side by side, ``views`` has the place of each writer's view.
-    ``hashed``: the fingerprint of what the first writer sees is asked for. ``prefetched``: the next
-    batch is taken by a thread of its own; not where what gives the batches reads ahead by itself.
+    ``hashed``: the fingerprint of what the first writer sees is asked for.
 
     On whose behalf it writes comes with the job, so that what Spark and Python make of this object
     is made once for a run.
@@ -67,7 +65,6 @@ class WriteTask:
     dead_letters: DeadLetterPlan | None = None
     views: tuple[int, ...] | None = None
     hashed: bool = False
-    prefetched: bool = True
 
     def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
         return self.on_behalf_of(order_of_task(self.run), batches)
@@ -99,7 +96,7 @@ class WriteTask:
         fingerprint = Fingerprint()
         code = None
         try:
-            with Prefetch(batches) if self.prefetched else nullcontext(batches) as ahead:
+            with Prefetch(batches) as ahead:
                 for batch in ahead:
                     seen = self._of_sinks(batch)
                     if self.hashed:

@@ -1,1 +1,0 @@
-"""``arrow_kafka`` beside ``read_kafka`` (docs/adr/0026)."""

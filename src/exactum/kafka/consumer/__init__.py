@@ -1,1 +1,0 @@
-"""Consumers of a worker that stay between micro-batches."""
