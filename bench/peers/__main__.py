@@ -27,7 +27,7 @@ from bench.peers.quix import VERSION as QUIX_VERSION
 from bench.peers.result import Results
 from chaos.code import COMMIT
 from exactum.local.broker import KAFKA_VERSION
-from exactum.spark.startup import archive_maker
+from exactum.spark.startup import class_archive
 
 PHASES = ("drain", "tail", "crash")
 
@@ -69,7 +69,7 @@ def main() -> None:
         seed=seed,
     )
     began_s = time.monotonic()
-    archive_maker.make(echo=report.console.print)  # else a session has it made meanwhile
+    class_archive.make(echo=report.console.print)  # else a session has it made meanwhile
     with ExitStack() as stack:
         place = Place(stack, postgres=not given.jobs or bool(set(TABLE_JOBS) & set(given.jobs)))
         if "drain" in given.only:

@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 
 import exactum
 from exactum.spark.session import _defaults
-from exactum.spark.startup import archive_maker, class_archive, class_path
+from exactum.spark.startup import class_archive, class_path
 from tests.kit.environment import environment
 from tests.kit.waiting import WAIT_MAX_S
 
@@ -75,7 +75,7 @@ def test_a_local_session_has_its_jars_on_the_class_path(tmp_path: Path) -> None:
     """The connector's; only exactum's own are sent to the tasks. Its JVM takes most of its classes
     from the class archive.
     """
-    made = archive_maker.make()  # the common one, unless it is there
+    made = class_archive.make()  # the common one, unless it is there
     log = tmp_path / "loaded"
     told = said(repr({"spark.driver.extraJavaOptions": f"-Xlog:class+load:file={log}"}))
     assert told[:FACTS] == [
@@ -84,7 +84,7 @@ def test_a_local_session_has_its_jars_on_the_class_path(tmp_path: Path) -> None:
         "exactum.ColumnarKafka",
         "exactum.CheckpointFs",
     ]
-    assert set(class_archive.reading_options(made)) <= set(told[FACTS:])
+    assert set(class_archive.start_options(made)) <= set(told[FACTS:])
     assert shared_share(log) > SHARE_MIN
 
 

@@ -20,7 +20,7 @@ from exactum.java import jars
 from exactum.spark import session
 from exactum.spark.runtime import connector
 from exactum.spark.runtime.connector import spark_kafka_jars
-from exactum.spark.runtime.driver_archive import spark_archive
+from exactum.spark.startup.class_archive import spark_archive
 
 pytestmark = pytest.mark.slow
 

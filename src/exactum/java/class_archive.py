@@ -4,7 +4,7 @@ seconds earlier.
 They are kept in the cache, one for each Java and set of jars. The JVM checks an archive against its
 own version and the class path, and runs without it where it does not fit. A broker's is written by
 the first one that is stopped cleanly (that stop takes some 3 s longer); Spark's by
-``exactum.spark.startup.archive_maker``.
+``exactum.spark.startup.class_archive``.
 """
 
 from __future__ import annotations
@@ -35,11 +35,6 @@ class ClassArchive:
     """
 
     path: Path
-
-    @property
-    def lock_path(self) -> Path:
-        """A file beside it, which whoever makes it holds locked."""
-        return self.path.with_suffix(".lock")
 
     def reading_options(self) -> list[str]:
         """Return the JVM options that use it, none while there is no archive that this user may

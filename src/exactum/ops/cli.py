@@ -104,11 +104,11 @@ def kafka(port: int, data_dir: Path | None, nodes: int, topics: tuple[str, ...])
 def class_archive() -> None:
     """Make local sessions on this machine start 3 to 6 s earlier, now and once.
 
-    The second session that starts without it has it made in the background anyway. Some 200 MB in
+    A session that starts without it has it made in the background anyway. Some 200 MB in
     exactum's cache. Takes half a minute. Does nothing where it is there for this Java and this
     PySpark. For the build of a container image.
     """
-    from exactum.spark.startup.archive_maker import make
+    from exactum.spark.startup.class_archive import make
 
     make(echo=click.echo)
 

@@ -46,7 +46,7 @@ def local_session(app_name: str, *, master: str = "local[*]", **spark_conf: obje
     only settings that Spark can change at run time take effect.
 
     The JVM starts with a class archive, where there is one: seconds earlier (docs/performance.md).
-    Where there is none, the second session that misses it has one made in the background, 200 MB in
+    Where there is none, a session that misses it has one made in the background, 200 MB in
     exactum's cache; ``exactum local class-archive`` makes it at once. Its options are in
     ``spark.driver.defaultJavaOptions``, which Spark puts before ``spark.driver.extraJavaOptions``.
 
@@ -85,10 +85,6 @@ def local_session(app_name: str, *, master: str = "local[*]", **spark_conf: obje
     session: SparkSession = builder.getOrCreate()
     if given.get(warm_up.SETTING, "true") == "true":
         warm_up.start_workers(session)
-    if archive is not None and class_archive.OPTIONS not in defaults:
-        class_archive.miss(archive)
-    elif archive is not None and not virtual_machine.shares_classes():
-        class_archive.tell_refused(archive)
     return session
 
 
@@ -136,7 +132,7 @@ def _defaults(given: dict[str, str], archive: ClassArchive | None = None) -> dic
             jars = []
         defaults["spark.jars"] = ",".join(map(str, [*jars, *ours]))
         defaults[checkpoint_fs.SETTING] = checkpoint_fs.CLASS
-        if archive is not None and (options := class_archive.reading_options(archive)):
+        if archive is not None and (options := class_archive.start_options(archive)):
             defaults[class_archive.OPTIONS] = spark_java_options(options)
     package = package_path()
     if package is not None:

@@ -20,8 +20,7 @@ import exactum
 from exactum.java.class_archive import SILENCE
 from exactum.java.program import spark_java_options
 from exactum.local import LocalKafka
-from exactum.spark.runtime.driver_archive import CLASSES
-from exactum.spark.startup.class_archive import OPTIONS
+from exactum.spark.startup.class_archive import CLASSES, OPTIONS
 
 ELSEWHERE = re.compile(r"exactum/|\S*\$Proxy\d|jdk/jfr/internal/handlers/|\S*/GeneratedClass\$")
 """Classes of jars that are not on the class path, and of no jar at all."""

@@ -10,8 +10,8 @@ import pytest
 from exactum.java.class_archive import ClassArchive
 from exactum.java.jars import cache_folder
 from exactum.spark.runtime.connector import spark_kafka_jars
-from exactum.spark.runtime.driver_archive import spark_archive
-from exactum.spark.startup import archive_maker
+from exactum.spark.startup import class_archive
+from exactum.spark.startup.class_archive import spark_archive
 
 FEW_CLASSES = "java/lang/Object\njava/lang/String\norg/apache/spark/SparkConf\n"
 
@@ -30,4 +30,4 @@ def list_few_classes(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """From now on this process makes archives of a few classes, within a second."""
     listed = folder / "few.txt.gz"
     listed.write_bytes(gzip.compress(FEW_CLASSES.encode()))
-    monkeypatch.setattr(archive_maker, "CLASSES", listed)
+    monkeypatch.setattr(class_archive, "CLASSES", listed)

@@ -32,15 +32,6 @@ def has_context() -> bool:
     return has_started() and SparkContext._active_spark_context is not None
 
 
-def shares_classes() -> bool:
-    """Whether the JVM that runs has taken a class archive. Without the one that it was given it has
-    none, not even its own.
-    """
-    context: Any = SparkContext._active_spark_context
-    system = JavaClass("java.lang.System", context._gateway._gateway_client)
-    return "sharing" in str(system.getProperty("java.vm.info"))
-
-
 def is_running(session: SparkSession) -> bool:
     """False once the session's Spark was stopped, and where the JVM is gone."""
     plain: Any = session

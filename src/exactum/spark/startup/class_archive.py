@@ -1,53 +1,41 @@
-"""The class archive of a local session's JVM: used where it is there, and made in the background
-where it is missed again.
+"""The class archive of a local session's JVM: with it a session starts seconds earlier.
 
-The first session that misses it only leaves a note: a container that is thrown away, or a
-machine of a CI run, would never use an archive. From the second one on it is made, by a process
-of its own that is idle as far as anybody else needs the processors. After ``TRIES_MAX`` that came
-to nothing nobody tries by itself any more.
+It is dumped from a list of classes in the wheel, which ``make class-list`` records. The first
+session that misses it has it made beside its work, by a process that gives way to everybody else;
+``exactum local class-archive`` makes it at once.
 """
 
 from __future__ import annotations
 
 import contextlib
-import fcntl
-import logging
+import gzip
 import os
 import re
-import shutil
 import subprocess
 import sys
-import threading
-from collections.abc import Mapping
+import tempfile
+import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from exactum.java.class_archive import ClassArchive
-from exactum.java.jars import cache_folder
-from exactum.spark.runtime.driver_archive import spark_archive
+from exactum.errors import LocalServerError
+from exactum.java.class_archive import MADE_NAME, SILENCE, ClassArchive, archive_of
+from exactum.java.jars import pyspark_jars
+from exactum.java.program import spark_java_options
+from exactum.spark.runtime.connector import spark_kafka_jars
 from exactum.spark.startup import class_path
-from exactum.spark.startup.python_path import given_path, package_path
-
-logger = logging.getLogger("exactum")
 
 ENABLED = "spark.exactum.classArchive.enabled"
 OPTIONS = "spark.driver.defaultJavaOptions"
 """The setting that brings the archive's options to the JVM."""
+CLASSES = Path(__file__).with_name("classes.txt.gz")
 VERIFIED = "-XX:+VerifySharedSpaces"
 """A JVM that takes a damaged archive crashes. Takes 0.1 s for 200 MB."""
-MAKER = "exactum.spark.startup.archive_maker"
-TRIES_MAX = 3
-SIZE = "200 MB"
-DISK_BYTES_MIN = 2 * 2**30
-"""Of the cache's disk: below that nobody would thank for 200 MB less."""
-MEMORY_BYTES_MIN = 3 * 2**30
-"""What the machine has to have left: the maker takes 1 GB for a while."""
-JAVA_OPTIONS = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS")
-"""Of the environment."""
+JAVA_OPTIONS = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS", "SPARK_SUBMIT_OPTS")
+"""In the environment: they may have options with which nothing can be dumped or taken."""
 AGAINST = re.compile(r"AOT|-Xshare|SharedArchive|UseZGC|UseShenandoahGC|UseEpsilonGC")
-"""What among a JVM's options goes with another archive or with none: some refuse to start."""
-PYTHON = re.compile(r"(python|pypy)[\d.]*(\.exe)?")
-CGROUP = Path("/sys/fs/cgroup")
-MEMORY = Path("/proc/meminfo")
+CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
+DELAY_S, TIMEOUT_S = 20, 1800
 
 
 def archive_for(given: Mapping[str, str]) -> ClassArchive | None:
@@ -58,122 +46,77 @@ def archive_for(given: Mapping[str, str]) -> ClassArchive | None:
         return None
     options = [given.get("spark.driver.extraJavaOptions", "")]
     options += [os.environ.get(name, "") for name in JAVA_OPTIONS]
-    if any(map(AGAINST.search, options)):
+    if any(map(AGAINST.search, options)) or not class_path.is_ours(given):
         return None
-    return spark_archive() if class_path.is_ours(given) else None
+    return spark_archive()
 
 
-def reading_options(archive: ClassArchive) -> list[str]:
-    """The options of a JVM that is to use it, none while there is no archive. With a damaged one
-    the JVM goes without it.
+def spark_archive() -> ClassArchive:
+    """Of the installed Java, PySpark and connector. Raises LocalServerError without one of them."""
+    jars = [*pyspark_jars().glob("*.jar"), *spark_kafka_jars()]
+    return archive_of("driver", jars, made_of=CLASSES.read_bytes())
+
+
+def start_options(archive: ClassArchive) -> list[str]:
+    """The options of a JVM that is to use it; none while there is no archive, and one is made."""
+    if options := archive.reading_options():
+        return [*options, VERIFIED]
+    # A gigabyte is dumped: not where a container's memory has a limit.
+    is_limited = CGROUP_LIMIT.exists() and CGROUP_LIMIT.read_text().strip() != "max"
+    is_made = any(archive.path.parent.glob(f".{archive.path.stem}*"))
+    if not (is_made or is_limited or os.environ.get("CI")):
+        command = [sys.executable, "-m", __name__]
+        quiet = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
+        with contextlib.suppress(OSError):  # nothing depends on it
+            subprocess.Popen(command, start_new_session=True, **quiet)  # type: ignore[call-overload]
+    return []
+
+
+def make(*, echo: Callable[[str], None] = lambda _line: None) -> ClassArchive:
+    """Make the archive if it is missing. ``echo`` is told what happens, line by line.
+
+    Raises:
+        LocalServerError: the JVM failed, or the cache cannot be written.
     """
-    options = archive.reading_options()
-    if not options:
-        return []
-    with contextlib.suppress(OSError):  # the cache may be read-only
-        os.utime(archive.path)  # in use: those that nobody has used for long are removed
-    return [*options, VERIFIED]
-
-
-def tell_refused(archive: ClassArchive) -> None:
-    """Say that the JVM has not taken it: a start is slower then than with none."""
-    logger.warning(
-        "this JVM does not take the class archive %s: it is damaged, or was made by another Java "
-        "or on another disk. Remove it, and run: exactum local class-archive",
-        archive.path,
-    )
-
-
-def miss(archive: ClassArchive) -> None:
-    """Note that a session has started without it, and have it made if that was not the first one.
-    Returns at once, and never raises: nothing depends on it.
-    """
-    try:
-        _note_miss(archive)
-    except Exception as error:  # noqa: BLE001  (nothing depends on it, and the session runs)
-        logger.info("no class archive is made by itself: %s", error)
-
-
-def _note_miss(archive: ClassArchive) -> None:
-    """A byte in the lock's file stands for the first miss, and for each maker that was started."""
-    archive.path.parent.mkdir(parents=True, exist_ok=True)
-    with archive.lock_path.open("ab") as file:
+    archive = spark_archive()
+    if not archive.path.exists():
+        echo("Making the class archive, once for this Java and this PySpark ...")
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return  # it is being made
-        noted = file.tell()
-        if noted and (reason := unfit(archive.path.parent)) is not None:
-            logger.info("no class archive is made by itself: %s", reason)
-        elif noted <= TRIES_MAX + 1 and not archive.path.exists():
-            file.write(b".")
-            file.flush()
-            if 0 < noted <= TRIES_MAX:
-                _say(
-                    f"making the class archive {archive.path} in the background, once ({SIZE}): "
-                    f"later sessions start seconds earlier. {ENABLED}=false leaves it out."
-                )
-                _start_maker(file.fileno())
-            elif noted > TRIES_MAX:
-                _say(
-                    f"the class archive {archive.path} was not made in {TRIES_MAX} tries. "
-                    "exactum local class-archive makes it, or says why not."
-                )
+            archive.path.parent.mkdir(parents=True, exist_ok=True)
+            kept = archive.path
+            with tempfile.TemporaryDirectory(prefix=f".{kept.stem}", dir=kept.parent) as name:
+                _dump(Path(name))
+                archive.keep_made(Path(name))
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise LocalServerError(f"the class archive could not be made: {error}.") from error
+    echo(f"The class archive is there: {archive.path}")
+    return archive
 
 
-def unfit(cache: Path) -> str | None:
-    """Why this place is not one where an archive is made unasked; None if it is."""
-    if os.environ.get("CI"):
-        return "a machine of a CI run (CI is set) is seldom used twice"
-    if getattr(sys, "frozen", False) or not PYTHON.fullmatch(Path(sys.executable or "").name):
-        return f"{sys.executable!r} is no Python that could be started beside this one"
-    if shutil.disk_usage(cache).free < DISK_BYTES_MIN:
-        return f"the disk of {cache} has less than {DISK_BYTES_MIN >> 30} GiB left"
-    if _memory_left() < MEMORY_BYTES_MIN:
-        return f"there is less than {MEMORY_BYTES_MIN >> 30} GiB of memory left"
-    limits = {"cpu.max": "processor time", "memory.max": "memory"}
-    for file, what in limits.items():
-        if _word(CGROUP / file, "max") != "max":
-            return (
-                f"this container has a limit of {what}, which the maker would share with the "
-                "query. Let the build of its image run: exactum local class-archive"
-            )
-    return None
-
-
-def _memory_left() -> int:
-    """What is left of the machine's, in bytes."""
-    told = MEMORY.read_text().splitlines() if MEMORY.exists() else []  # it is Linux's
-    left = [int(line.split()[1]) * 1024 for line in told if line.startswith("MemAvailable:")]
-    return min(left, default=MEMORY_BYTES_MIN)
-
-
-def _word(file: Path, otherwise: str) -> str:
-    return (file.read_text().split() or [otherwise])[0] if file.exists() else otherwise
-
-
-def _start_maker(lock: int) -> None:
-    """``lock``: the descriptor of the lock that this process holds, and that the maker holds from
-    here on.
+def _dump(folder: Path) -> None:
+    """Start what a session starts, with options that make its JVM dump the classes and end. An
+    archive is good for this class path only, and Spark's launcher alone knows how it makes it.
     """
-    path = package_path() or os.pathsep.join(given_path())
-    process = subprocess.Popen(
-        [sys.executable, "-m", MAKER, str(lock)],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        pass_fds=[lock],
-        cwd="/",  # another folder may be unmounted, or hold modules of any name
-        env={
-            **os.environ,
-            "EXACTUM_CACHE": os.path.abspath(cache_folder()),
-            "PYTHONPATH": path,
-        },
-        start_new_session=True,  # neither Ctrl-C nor the end of this process is its end
+    classes = folder / "classes.txt"
+    classes.write_bytes(gzip.decompress(CLASSES.read_bytes()))
+    made = f"-XX:SharedArchiveFile={folder / MADE_NAME}"
+    options = ["-Xshare:dump", f"-XX:SharedClassListFile={classes}", made, SILENCE]
+    jars = os.pathsep.join(map(str, spark_kafka_jars()))
+    command = [str(pyspark_jars().parent / "bin" / "spark-submit"), "--master", "local[*]"]
+    command += ["--conf", f"{class_path.SETTING}={jars}"]
+    command += ["--conf", f"{OPTIONS}={spark_java_options(options)}", "pyspark-shell"]
+    unwanted = (*JAVA_OPTIONS, "SPARK_DIST_CLASSPATH", "HADOOP_CONF_DIR", "YARN_CONF_DIR")
+    environment = {name: value for name, value in os.environ.items() if name not in unwanted}
+    environment["SPARK_HOME"] = str(pyspark_jars().parent)
+    ended = subprocess.run(
+        command, capture_output=True, text=True, env=environment, timeout=TIMEOUT_S, check=False
     )
-    # It is reaped if it ends before this process does.
-    threading.Thread(target=process.wait, name="exactum-archive", daemon=True).start()
+    if ended.returncode != 0 or not (folder / MADE_NAME).exists():
+        raise OSError(f"java ended with {ended.returncode}: {(ended.stdout + ended.stderr)[-500:]}")
 
 
-def _say(text: str) -> None:
-    sys.stderr.write(f"exactum: {text}\n")
+if __name__ == "__main__":
+    os.nice(19)
+    time.sleep(DELAY_S)
+    with contextlib.suppress(LocalServerError):  # the command says what fails
+        make()
