@@ -23,7 +23,8 @@ import pymysql
 from bench import report
 from bench.loader import BULK, FILES, JDBC, PREPARED, SPARK_FILES, STAGED, TABLE
 from bench.process import Run, run
-from exactum.local import LocalMariaDB, LocalPostgres
+from tests.kit.servers.mariadb import LocalMariaDB
+from tests.kit.servers.postgres import LocalPostgres
 
 ROWS = (200_000, 2_000_000)
 FILES_OF_INPUT = 4

@@ -25,9 +25,11 @@ from chaos.clock import Clock
 from chaos.job_spec import JobSpec, Result
 from chaos.proxy import HOST, Proxy
 from exactum.java.program import SMALL_OPTIONS
-from exactum.local import LocalKafka, LocalMariaDB, LocalPostgres
+from exactum.local import LocalKafka
 from tests.kit import environment as kit
 from tests.kit.crash.deaths import session_members, signal_session
+from tests.kit.servers.mariadb import LocalMariaDB
+from tests.kit.servers.postgres import LocalPostgres
 
 START_TIMEOUT_S = 600.0
 SPEC_TIMEOUT_S = 600.0

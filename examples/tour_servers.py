@@ -1,8 +1,8 @@
 """The servers of docs/tour.md, on this machine, until Ctrl-C: Kafka, PostgreSQL and MariaDB, with
 the topics, the table and the records that its programs read.
 
-    python tour_servers.py tour
-    . tour/addresses
+    PYTHONPATH=. python examples/tour_servers.py /tmp/tour
+    . /tmp/tour/addresses
 
 The data lie in the folder. A database that is not installed is left out, and named.
 """
@@ -18,7 +18,9 @@ import pymysql
 from confluent_kafka import Producer
 
 from exactum.errors import LocalServerError
-from exactum.local import LocalKafka, LocalMariaDB, LocalPostgres
+from exactum.local import LocalKafka
+from tests.kit.servers.mariadb import LocalMariaDB
+from tests.kit.servers.postgres import LocalPostgres
 
 CUSTOMERS = 5
 

@@ -16,11 +16,13 @@ from pyspark.sql import SparkSession
 
 import exactum
 from exactum.java.program import SMALL_OPTIONS
-from exactum.local import LocalKafka, LocalMariaDB, LocalPostgres, settings
+from exactum.local import LocalKafka, settings
 from exactum.testing.faults import EVERY_VARIABLE
 from tests.kit import turn
 from tests.kit.environment import python_path
 from tests.kit.memory import memory_folder
+from tests.kit.servers.mariadb import LocalMariaDB
+from tests.kit.servers.postgres import LocalPostgres
 from tests.kit.sql.postgres_server import hash_quickly
 
 TopicFactory = Callable[..., str]

@@ -19,7 +19,8 @@ from bench.peers.reader import Both, Gauge, Reader, Table
 from bench.peers.records import Writer
 from bench.peers.settings import PARTITIONS, TABLE
 from bench.process import ContenderFailed, ContenderProcess, cpu_seconds
-from exactum.local import LocalKafka, LocalPostgres
+from exactum.local import LocalKafka
+from tests.kit.servers.postgres import LocalPostgres
 
 ROOT = Path(__file__).resolve().parents[2]
 SLICE_MS = 10_000

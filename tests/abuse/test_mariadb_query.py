@@ -14,10 +14,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 import exactum
-from exactum.local import LocalMariaDB
 from tests.abuse.test_mariadb_rows import Tally, compare, drawn, seed_of_run
 from tests.kit.abuse.frames import BIGINT, BINARY, DATE, STRING, TIMESTAMP, Frame, decimal
 from tests.kit.abuse.mariadb_columns import TARGETS_AND_JSON, Target
+from tests.kit.servers.mariadb import LocalMariaDB
 from tests.kit.sql.mysql_server import Database
 
 ROWS = 300

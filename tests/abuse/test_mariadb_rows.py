@@ -20,12 +20,12 @@ import pytest
 from hypothesis import event, given, settings
 
 from exactum.errors import Refused
-from exactum.local import LocalMariaDB
 from exactum.protocol.sink import Guarantee
 from exactum.sql.mysql.sink import MySQLSink
 from tests.kit.abuse.frames import BIGINT, SCALARS, Frame, frames
 from tests.kit.abuse.kinds import Kind, Raw
 from tests.kit.abuse.mariadb_columns import REFUSED, TARGETS_AND_JSON, Target, exact
+from tests.kit.servers.mariadb import LocalMariaDB
 from tests.kit.sql.mysql_query import Query
 from tests.kit.sql.mysql_server import Database
 

@@ -10,7 +10,6 @@ from collections.abc import Iterator
 import pytest
 
 from exactum.errors import FrameRefused
-from exactum.local import LocalMariaDB
 from exactum.sql.columns import matched
 from exactum.sql.dialect import Role
 from exactum.sql.mysql.dialect import MySQLDialect
@@ -21,6 +20,7 @@ from tests.kit.abuse.frames import ALL, BIGINT, Frame, edges
 from tests.kit.abuse.kinds import Kind, Raw
 from tests.kit.abuse.mariadb_columns import TARGETS_AND_JSON, Target
 from tests.kit.abuse.type_table import check_page, refused, tables_of
+from tests.kit.servers.mariadb import LocalMariaDB
 from tests.kit.sql.mysql_server import Database
 
 DIALECT = MySQLDialect()

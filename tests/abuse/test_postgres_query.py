@@ -14,7 +14,6 @@ import pytest
 from pyspark.sql import SparkSession
 
 import exactum
-from exactum.local import LocalPostgres
 from tests.kit.abuse.frames import (
     BIGINT,
     DATE,
@@ -28,6 +27,7 @@ from tests.kit.abuse.frames import (
 )
 from tests.kit.abuse.kinds import Kind, Raw, unit
 from tests.kit.abuse.postgres_oracle import canonical, found, holds, shown
+from tests.kit.servers.postgres import LocalPostgres
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres]
 

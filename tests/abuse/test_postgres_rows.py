@@ -15,13 +15,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from exactum.errors import FrameRefused, SettingRefused
-from exactum.local import LocalPostgres
 from exactum.sql.postgres.binary import binary_rows
 from exactum.sql.postgres.sink import PostgresSink
 from tests.kit.abuse.frames import SCALARS, Frame, draw, frames
 from tests.kit.abuse.kinds import Kind, Raw, has_bad_text
 from tests.kit.abuse.postgres_columns import cells, columns_of
 from tests.kit.abuse.postgres_oracle import canonical, found, holds, shown
+from tests.kit.servers.postgres import LocalPostgres
 from tests.kit.sql.postgres_server import Database, database
 from tests.kit.sql.sql_database import NOTHING
 from tests.kit.sql.sql_epochs import Query

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from exactum.local import LocalKafka
 from tests.crash.test_timed_out import TIMEOUT_MS, die_and_time_out
 from tests.kit.crash.jobs import live_and_die, new_world
+from tests.kit.servers.kafka_cluster import KafkaCluster
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 
@@ -28,14 +28,14 @@ DEATHS = [
 
 
 @pytest.fixture(scope="module")
-def older() -> Iterator[LocalKafka]:
+def older() -> Iterator[KafkaCluster]:
     properties = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": 500}
-    with LocalKafka(transaction_version=1, properties=properties) as cluster:
+    with KafkaCluster(transaction_version=1, properties=properties) as cluster:
         yield cluster
 
 
 @pytest.fixture
-def older_topic(older: LocalKafka, request: pytest.FixtureRequest) -> Callable[..., str]:
+def older_topic(older: KafkaCluster, request: pytest.FixtureRequest) -> Callable[..., str]:
     numbers = itertools.count()
 
     def create(name: str, partitions: int) -> str:
@@ -48,7 +48,7 @@ def older_topic(older: LocalKafka, request: pytest.FixtureRequest) -> Callable[.
 
 @pytest.mark.deep
 def test_killed_and_restarted(
-    older: LocalKafka,
+    older: KafkaCluster,
     older_topic: Callable[..., str],
     tmp_path: Path,
 ) -> None:
@@ -60,7 +60,7 @@ def test_killed_and_restarted(
 
 @pytest.mark.deep
 def test_decided_and_timed_out(
-    older: LocalKafka, older_topic: Callable[..., str], tmp_path: Path
+    older: KafkaCluster, older_topic: Callable[..., str], tmp_path: Path
 ) -> None:
     """The salvage works there as well."""
     sink = {"transaction_timeout_ms": TIMEOUT_MS}

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from exactum.errors import ExactumError
-from exactum.local import LocalKafka
 from exactum.protocol.sink import TaskName, WriteOrder, Writer
 from tests.kit.crash.epochs import Crash, Driver, Query, crash, rows
 from tests.kit.crash.oracle import check_at_rest, ongoing, read_all
+from tests.kit.servers.kafka_cluster import KafkaCluster
 from tests.kit.waiting import await_true
 
 pytestmark = pytest.mark.broker
@@ -27,9 +27,9 @@ pytestmark = pytest.mark.broker
         pytest.param(2, id="version 2", marks=pytest.mark.deep),
     ],
 )
-def trusting(request: pytest.FixtureRequest) -> Iterator[LocalKafka]:
+def trusting(request: pytest.FixtureRequest) -> Iterator[KafkaCluster]:
     properties = {"transaction.partition.verification.enable": "false"}
-    with LocalKafka(transaction_version=request.param, properties=properties) as cluster:
+    with KafkaCluster(transaction_version=request.param, properties=properties) as cluster:
         yield cluster
 
 
@@ -61,7 +61,7 @@ def go_on(zombie: Writer, query: Query, servers: str) -> None:
 
 @pytest.mark.in_turn
 def test_a_task_that_outlives_its_sweep_holds_no_reader_back(
-    trusting: LocalKafka, tmp_path: Path
+    trusting: KafkaCluster, tmp_path: Path
 ) -> None:
     """A loser of an epoch writes on after its transaction was swept: what is committed is
     visible all the same.
@@ -81,7 +81,7 @@ def test_a_task_that_outlives_its_sweep_holds_no_reader_back(
 
 
 def test_a_task_that_outlives_its_driver_holds_no_reader_back(
-    trusting: LocalKafka, tmp_path: Path
+    trusting: KafkaCluster, tmp_path: Path
 ) -> None:
     """The driver dies before the decision; the next one sweeps, and the dead one's task writes
     on.

@@ -24,10 +24,11 @@ from exactum import FileSink, KafkaSink, PostgresSink
 from exactum.checkpoint.savepoint.create import create
 from exactum.checkpoint.savepoint.restore import Identity, restore
 from exactum.errors import CheckpointRefused
-from exactum.local import LocalKafka, LocalPostgres
+from exactum.local import LocalKafka
 from exactum.ops.cli import main
 from exactum.protocol.sink import Rejection, Sink
 from exactum.spark.write.dead_letter import dead_letters
+from tests.kit.servers.postgres import LocalPostgres
 from tests.kit.sql import postgres_server
 from tests.kit.transactions.operator import listed as transactions_of
 from tests.kit.transactions.operator import transactions

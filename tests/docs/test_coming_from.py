@@ -17,11 +17,12 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from exactum.java import jars
-from exactum.local import LocalKafka, LocalPostgres, spark_kafka_jars
+from exactum.local import LocalKafka, spark_kafka_jars
 from tests.conftest import TopicFactory
 from tests.kit.docs.onlooker import keys_and_values
 from tests.kit.docs.steps import steps
 from tests.kit.environment import ROOT, environment
+from tests.kit.servers.postgres import LocalPostgres
 from tests.kit.spark.commit_log import forget_last_batch
 from tests.kit.waiting import WAIT_MAX_S
 

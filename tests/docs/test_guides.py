@@ -23,12 +23,14 @@ from confluent_kafka import Producer
 from pyspark.sql import SparkSession
 
 import exactum
-from exactum.local import LocalKafka, LocalMariaDB, LocalPostgres
+from exactum.local import LocalKafka
 from tests.conftest import TopicFactory
 from tests.kit.docs.code import blocks
 from tests.kit.docs.onlooker import keys_and_values
 from tests.kit.docs.program import ran, replaced
 from tests.kit.environment import ROOT
+from tests.kit.servers.mariadb import LocalMariaDB
+from tests.kit.servers.postgres import LocalPostgres
 from tests.kit.waiting import WAIT_MAX_S
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("spark", "settings_put_back")]

@@ -13,6 +13,7 @@ import pytest
 from tests.kit.docs.program import replaced
 from tests.kit.docs.steps import PageStep, pattern, steps
 from tests.kit.environment import ROOT, environment
+from tests.kit.servers.postgres import LocalPostgres
 from tests.kit.testing.published import entry_point
 from tests.kit.waiting import WAIT_MAX_S
 
@@ -30,12 +31,12 @@ def saved(folder: Path, pages: Sequence[PageStep]) -> None:
             (folder / step.saved[0]).write_text(step.saved[1])
 
 
-def seen(folder: Path, step: PageStep) -> str:
+def seen(folder: Path, step: PageStep, **variables: str) -> str:
     """What the step's command prints, with every line that the page promises."""
     (command,) = step.commands
     program, *arguments = command.split()
     assert program == "pytest"
-    env = environment()
+    env = environment(**variables)
     env["PYTHONPATH"] = f"{entry_point(folder / 'installed')}:{env['PYTHONPATH']}"
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *arguments],
@@ -79,7 +80,7 @@ def test_sparks_own_sink_is_found_out(tmp_path: Path) -> None:
     seen(tmp_path, second)
 
 
-def test_the_rows_of_a_table(tmp_path: Path) -> None:
+def test_the_rows_of_a_table(tmp_path: Path, postgres: LocalPostgres) -> None:
     """The second test of the page, and the job of its first with another sink."""
     job, _, first, *_ = steps(PAGE)
     assert job.saved
@@ -95,8 +96,10 @@ def test_the_rows_of_a_table(tmp_path: Path) -> None:
             },
         )
     )
-    (test,) = re.findall(r"```python\n(import psycopg\n.*?)```", PAGE.read_text(), re.S)
+    (test,) = re.findall(
+        r"```python\n(import os\n\nimport psycopg\n.*?)```", PAGE.read_text(), re.S
+    )
     (tmp_path / "test_job.py").write_text(test)
     first.seen = [line.replace("job.py", "to_postgres.py") for line in first.seen[:2]]
     assert "to_postgres.py is exact after 4 SIGKILLs" in first.seen[1]
-    seen(tmp_path, first)
+    seen(tmp_path, first, TEST_POSTGRES=postgres.url)

@@ -27,12 +27,14 @@ import write_ahead_sink
 from click.testing import CliRunner
 from pyspark.sql import SparkSession
 
-from exactum.local import LocalKafka, LocalMariaDB, LocalPostgres
+from exactum.local import LocalKafka
 from exactum.ops.cli import main as exactum_command
 from tests.conftest import TopicFactory
 from tests.kit.docs.onlooker import keys_and_values
 from tests.kit.docs.program import call, on_its_way
 from tests.kit.environment import ROOT
+from tests.kit.servers.mariadb import LocalMariaDB
+from tests.kit.servers.postgres import LocalPostgres
 from tests.kit.spark.commit_log import forget_last_batch
 from tests.kit.waiting import WAIT_MAX_S, await_true
 

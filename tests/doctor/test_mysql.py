@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from exactum.local import LocalMariaDB
 from tests.kit.doctor.diagnosis import Diagnosis, diagnosed
+from tests.kit.servers.mariadb import LocalMariaDB
 from tests.kit.sql.mysql_server import Database
 
 pytestmark = pytest.mark.mariadb

@@ -13,10 +13,9 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from exactum.local import LocalPostgres
-from exactum.local.postgres import _as_server_user
 from exactum.ops.doctor import postgres as postgres_checks
 from tests.kit.doctor.diagnosis import Diagnosis, diagnosed
+from tests.kit.servers.postgres import LocalPostgres, _as_server_user
 from tests.kit.sql.postgres_server import Database
 
 pytestmark = pytest.mark.postgres

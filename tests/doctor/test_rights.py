@@ -19,9 +19,9 @@ from confluent_kafka.admin import (
 )
 
 from exactum.java.program import SMALL_OPTIONS
-from exactum.local import LocalKafka
 from tests.kit.doctor.diagnosis import Diagnosis, diagnosed
 from tests.kit.security.rights import Right, documented
+from tests.kit.servers.kafka_cluster import KafkaCluster
 
 pytestmark = [
     pytest.mark.broker,
@@ -98,9 +98,9 @@ WARNED = {
 
 
 @pytest.fixture(scope="module")
-def secure() -> Iterator[LocalKafka]:
+def secure() -> Iterator[KafkaCluster]:
     users = {user: f"secret-of-{user}" for user in LACKS}
-    with LocalKafka(security="SASL_SSL", users=users, jvm_options=SMALL_OPTIONS) as cluster:
+    with KafkaCluster(security="SASL_SSL", users=users, jvm_options=SMALL_OPTIONS) as cluster:
         cluster.create_topic(SOURCE, partitions=1)
         cluster.create_topic(TARGET, partitions=1)
         granted = 0
@@ -128,7 +128,7 @@ def secure() -> Iterator[LocalKafka]:
 
 
 @pytest.fixture
-def look(secure: LocalKafka, tmp_path: Path) -> Callable[..., Diagnosis]:
+def look(secure: KafkaCluster, tmp_path: Path) -> Callable[..., Diagnosis]:
     """By a user: the source's settings in a file, the sink's in its own."""
 
     def run(user: str, password: str | None = None) -> Diagnosis:
@@ -176,7 +176,7 @@ def test_a_right_that_is_missing_is_named(look: Callable[..., Diagnosis], user: 
 
 
 def test_a_transaction_that_the_user_may_not_see_is_not_called_hanging(
-    secure: LocalKafka, look: Callable[..., Diagnosis]
+    secure: KafkaCluster, look: Callable[..., Diagnosis]
 ) -> None:
     """To this user no coordinator knows it; it is somebody's all the same."""
     settings = {"bootstrap.servers": secure.bootstrap_servers, "transactional.id": "foreign"}

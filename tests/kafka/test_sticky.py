@@ -17,9 +17,9 @@ from exactum.kafka.producer.messages import produce
 from exactum.kafka.producer.producer import Producer
 from exactum.kafka.producer.sticky import StickyPartition, linger_ms
 from exactum.kafka.sink import KafkaSink
-from exactum.local import LocalKafka
 from exactum.protocol.sink import Guarantee, TaskName, WriteOrder
 from tests.kit.kafka.transactions import frame, opened, read_all
+from tests.kit.servers.kafka_cluster import KafkaCluster
 from tests.kit.waiting import WAIT_MAX_S
 
 pytestmark = pytest.mark.slow
@@ -33,7 +33,7 @@ OLD_S = 2.0
 
 
 @contextmanager
-def producer(kafka: LocalKafka, topic: str, **settings: str) -> Iterator[Producer]:
+def producer(kafka: KafkaCluster, topic: str, **settings: str) -> Iterator[Producer]:
     made = Producer(
         {"bootstrap.servers": kafka.bootstrap_servers, "partitioner": "murmur2_random", **settings}
     )
@@ -61,7 +61,7 @@ def send(
 
 
 def placed(
-    kafka: LocalKafka, topic: str, *, committed: bool = True
+    kafka: KafkaCluster, topic: str, *, committed: bool = True
 ) -> dict[str, list[tuple[int, int]]]:
     """Array -> (partition, place in it) of its records, in the order of each partition."""
     found = defaultdict(list)
@@ -73,7 +73,7 @@ def placed(
 
 
 def test_an_array_stays_together_and_all_partitions_have_their_turn(
-    kafka: LocalKafka, topic: Callable[..., str]
+    kafka: KafkaCluster, topic: Callable[..., str]
 ) -> None:
     name = topic("turns", partitions=4)
     with producer(kafka, name, **{"sticky.partitioning.linger.ms": "1"}) as sender:
@@ -95,7 +95,7 @@ def test_an_array_stays_together_and_all_partitions_have_their_turn(
     ids=["by the hash alone", "not sticky"],
 )
 def test_other_settings_are_librdkafkas_business(
-    kafka: LocalKafka, topic: Callable[..., str], settings: dict[str, str], partitions: set[int]
+    kafka: KafkaCluster, topic: Callable[..., str], settings: dict[str, str], partitions: set[int]
 ) -> None:
     """It is asked for each record: within one array as well."""
     name = topic("others", partitions=4)
@@ -107,7 +107,9 @@ def test_other_settings_are_librdkafkas_business(
     assert together == (len(partitions) == 1)
 
 
-def test_a_key_decides_wherever_there_is_one(kafka: LocalKafka, topic: Callable[..., str]) -> None:
+def test_a_key_decides_wherever_there_is_one(
+    kafka: KafkaCluster, topic: Callable[..., str]
+) -> None:
     name = topic("keyed", partitions=4)
     with producer(kafka, name, **{"sticky.partitioning.linger.ms": "1"}) as sender:
         send(sender, name, ARRAYS, 0.002, key=b"k")
@@ -119,7 +121,7 @@ def test_a_key_decides_wherever_there_is_one(kafka: LocalKafka, topic: Callable[
 
 @pytest.mark.in_turn
 def test_a_partition_without_a_leader_is_left_out() -> None:
-    with LocalKafka(nodes=3) as kafka:
+    with KafkaCluster(nodes=3) as kafka:
         admin = kafka.admin()
         nodes = [[1], [2], [3], [1], [2], [3]]
         admin.create_topics([NewTopic("led", replica_assignment=nodes, num_partitions=6)])[
@@ -145,7 +147,7 @@ def test_a_partition_without_a_leader_is_left_out() -> None:
 @pytest.mark.in_turn
 @pytest.mark.parametrize(("age_max_s", "together"), [(60.0, True), (0.0, False)])
 def test_what_was_learned_long_ago_does_not_count(
-    kafka: LocalKafka,
+    kafka: KafkaCluster,
     topic: Callable[..., str],
     monkeypatch: pytest.MonkeyPatch,
     age_max_s: float,
@@ -167,7 +169,7 @@ def test_what_was_learned_long_ago_does_not_count(
 @pytest.mark.in_turn
 @pytest.mark.parametrize("guarantee", [Guarantee.EXACTLY_ONCE, Guarantee.AT_LEAST_ONCE])
 def test_a_task_asks_again_when_that_is_long_ago(
-    kafka: LocalKafka,
+    kafka: KafkaCluster,
     topic: Callable[..., str],
     monkeypatch: pytest.MonkeyPatch,
     guarantee: Guarantee,

@@ -25,6 +25,7 @@ from exactum.errors import LocalServerError
 from exactum.java.program import SMALL_OPTIONS
 from exactum.local import LocalKafka
 from exactum.local.foreground import run_kafka
+from tests.kit.servers.kafka_cluster import KafkaCluster
 from tests.kit.waiting import WAIT_MAX_S
 
 pytestmark = pytest.mark.broker
@@ -132,7 +133,7 @@ def test_topics_are_made_and_deleted_but_never_by_themselves(
 def test_two_clusters_side_by_side_and_a_kill(kafka: LocalKafka) -> None:
     """Two clusters share no port and no data; one keeps its data and port through SIGKILL, and
     leaves no process and no folder at a clean stop."""
-    with LocalKafka(jvm_options=SMALL_OPTIONS, transaction_version=1) as other:
+    with KafkaCluster(jvm_options=SMALL_OPTIONS, transaction_version=1) as other:
         assert other.bootstrap_servers != kafka.bootstrap_servers
         other.create_topic("kept", partitions=1)
         assert "kept" not in kafka.admin().list_topics(timeout=WAIT_S).topics
@@ -164,7 +165,7 @@ def test_given_folder_is_kept_and_reused(tmp_path: Path) -> None:
     with LocalKafka(data_dir=tmp_path, jvm_options=SMALL_OPTIONS) as second:
         assert read(second, "kept", 1) == [b"value"]
     with pytest.raises(LocalServerError, match="another data_dir"):
-        LocalKafka(data_dir=tmp_path, transaction_version=1).start()
+        KafkaCluster(data_dir=tmp_path, transaction_version=1).start()
 
 
 def test_paused_cluster_answers_nobody_until_resumed(kafka: LocalKafka) -> None:
@@ -181,7 +182,7 @@ def test_paused_cluster_answers_nobody_until_resumed(kafka: LocalKafka) -> None:
 @pytest.mark.deep
 def test_three_nodes_survive_one(tmp_path: Path) -> None:
     """With one of three nodes killed, a topic still takes acks=all writes; the node comes back."""
-    with LocalKafka(nodes=3) as cluster:
+    with KafkaCluster(nodes=3) as cluster:
         cluster.create_topic("safe", partitions=3)
         described = cluster.admin().list_topics("safe", timeout=5).topics["safe"]
         assert all(len(each.replicas) == 3 for each in described.partitions.values())
@@ -196,8 +197,8 @@ def test_three_nodes_survive_one(tmp_path: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def secure() -> Iterator[LocalKafka]:
-    with LocalKafka(
+def secure() -> Iterator[KafkaCluster]:
+    with KafkaCluster(
         security="SASL_SSL", users={"app": "app-secret"}, jvm_options=SMALL_OPTIONS
     ) as cluster:
         cluster.create_topic("guarded", partitions=1)
@@ -205,7 +206,7 @@ def secure() -> Iterator[LocalKafka]:
 
 
 @pytest.mark.in_turn
-def test_wrong_password_is_rejected(secure: LocalKafka) -> None:
+def test_wrong_password_is_rejected(secure: KafkaCluster) -> None:
     """A client with a wrong password gets no metadata; with the right one it does."""
     errors: list[KafkaError] = []
     wrong = Producer(
@@ -232,7 +233,7 @@ def test_wrong_password_is_rejected(secure: LocalKafka) -> None:
 
 
 @pytest.mark.in_turn
-def test_only_granted_users_write(secure: LocalKafka) -> None:
+def test_only_granted_users_write(secure: KafkaCluster) -> None:
     """What no ACL allows is denied; the very ACLs that are granted are enough; admin needs none."""
     secure.add_user("late", "late-secret")
     late = secure.client_settings("late")
@@ -277,6 +278,7 @@ def test_a_folder_that_kafka_takes_for_several_is_refused(tmp_path: Path) -> Non
 OWNER = """
 import time
 from exactum.local import LocalKafka
+from tests.kit.servers.kafka_cluster import KafkaCluster
 cluster = LocalKafka(jvm_options=%r)
 cluster.start()
 print(cluster.pid(), cluster.data_dir, flush=True)

@@ -13,7 +13,7 @@ import pytest
 
 from exactum.errors import LocalServerError
 from exactum.local import postgres
-from exactum.local.postgres import LocalPostgres
+from tests.kit.servers.postgres import LocalPostgres
 
 pytestmark = pytest.mark.postgres
 
@@ -89,7 +89,7 @@ def test_a_wrong_setting_is_told_in_the_servers_words() -> None:
 def test_it_dies_with_its_owner() -> None:
     """The owner is killed with SIGKILL; the server goes, too."""
     program = (
-        "from exactum.local.postgres import LocalPostgres; import time; server = LocalPostgres(); "
+        "from tests.kit.servers.postgres import LocalPostgres; import time; server = LocalPostgres(); "
         "server.start(); print(server.pid, server.folder, flush=True); time.sleep(60)"
     )
     owner = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)

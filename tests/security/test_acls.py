@@ -34,10 +34,10 @@ from exactum.kafka.producer.process_pools import process_pools
 from exactum.kafka.settings.settings import RECORD_BYTES_MAX
 from exactum.kafka.sink import BROKER_TIMEOUT_MAX_MS, KafkaSink
 from exactum.kafka.transaction import KafkaTransaction
-from exactum.local import LocalKafka
 from exactum.protocol.sink import Guarantee
 from tests.kit.kafka.transactions import OpenedSink, frame, opened
 from tests.kit.security.rights import Right, documented
+from tests.kit.servers.kafka_cluster import KafkaCluster
 from tests.kit.transactions.operator import transactions
 from tests.kit.waiting import WAIT_MAX_S
 
@@ -98,14 +98,14 @@ PASSWORD = "correct-horse-{}"
 
 
 @pytest.fixture(scope="module")
-def secure() -> Iterator[LocalKafka]:
+def secure() -> Iterator[KafkaCluster]:
     """One broker with a user for each test's rights; returns when the broker enforces them."""
     properties = {
         "transaction.max.timeout.ms": BROKER_TIMEOUT_MS,
         "transaction.abort.timed.out.transaction.cleanup.interval.ms": 500,
     }
     users = {user: PASSWORD.format(user) for user in USERS}
-    with LocalKafka(
+    with KafkaCluster(
         security="SASL_SSL", users=users, properties=properties, jvm_options=SMALL_OPTIONS
     ) as cluster:
         cluster.create_topic(
@@ -154,7 +154,7 @@ def wait_until(condition: Callable[[], bool]) -> None:
 
 
 def sink_of(
-    cluster: LocalKafka,
+    cluster: KafkaCluster,
     user: str,
     *,
     topic: str | None = TOPIC,
@@ -184,7 +184,7 @@ def plan_of(sink: OpenedSink) -> tuple[int, str | None]:
     return plan.transaction_timeout_ms, dict(plan.settings).get("message.max.bytes")
 
 
-def committed(cluster: LocalKafka) -> list[bytes]:
+def committed(cluster: KafkaCluster) -> list[bytes]:
     """Every value that a read_committed reader sees, with no transaction left open."""
     partitions = [TopicPartition(TOPIC, i, 0) for i in range(PARTITIONS)]
     admin = cluster.admin()
@@ -242,7 +242,7 @@ def test_every_documented_right_is_tested() -> None:
 
 
 @pytest.mark.in_turn
-def test_documented_rights_are_enough(secure: LocalKafka) -> None:
+def test_documented_rights_are_enough(secure: KafkaCluster) -> None:
     """From open to a repeated commit, and the sweep of a crashed run's leftover, with one set of
     settings.
     """
@@ -271,7 +271,7 @@ def test_documented_rights_are_enough(secure: LocalKafka) -> None:
 
 
 @pytest.mark.in_turn
-def test_documented_rights_are_enough_to_salvage(secure: LocalKafka) -> None:
+def test_documented_rights_are_enough_to_salvage(secure: KafkaCluster) -> None:
     """A decided transaction that the broker timed out is read back and written again; so is its
     denial told.
     """
@@ -306,7 +306,7 @@ def test_documented_rights_are_enough_to_salvage(secure: LocalKafka) -> None:
 
 @pytest.mark.in_turn
 def test_documented_rights_are_enough_for_a_topic_column_and_for_at_least_once(
-    secure: LocalKafka,
+    secure: KafkaCluster,
 ) -> None:
     """The sink without a topic of its own and the weaker guarantee need nothing else."""
     with opened(sink_of(secure, lacking(), topic=None)) as sink:
@@ -322,7 +322,7 @@ def test_documented_rights_are_enough_for_a_topic_column_and_for_at_least_once(
 
 @pytest.mark.in_turn
 @pytest.mark.parametrize("missing", of_kinds(REFUSED), ids=str)
-def test_a_missing_right_is_named_at_once(secure: LocalKafka, missing: Right) -> None:
+def test_a_missing_right_is_named_at_once(secure: KafkaCluster, missing: Right) -> None:
     """A person must change something: SettingRefused within seconds, with the right and the
     resource.
     """
@@ -336,7 +336,7 @@ def test_a_missing_right_is_named_at_once(secure: LocalKafka, missing: Right) ->
 
 @pytest.mark.parametrize("guarantee", [Guarantee.EXACTLY_ONCE, Guarantee.AT_LEAST_ONCE])
 def test_a_topic_that_may_not_be_written_is_named_before_the_first_row(
-    secure: LocalKafka, guarantee: Guarantee
+    secure: KafkaCluster, guarantee: Guarantee
 ) -> None:
     """The first row of a topic of dead letters may come in a year."""
     no_write = lacking(*of_kinds([("topic", "WRITE")]))
@@ -345,7 +345,7 @@ def test_a_topic_that_may_not_be_written_is_named_before_the_first_row(
 
 
 @pytest.mark.parametrize("missing", of_kinds(IMPLIED), ids=str)
-def test_describe_comes_with_write(secure: LocalKafka, missing: Right) -> None:
+def test_describe_comes_with_write(secure: KafkaCluster, missing: Right) -> None:
     """As the docs say: without DESCRIBE of its own the sink works, for WRITE implies it."""
     with opened(sink_of(secure, lacking(missing))) as sink:
         commit_all(sink, frame([b"implied"]))
@@ -360,14 +360,14 @@ def test_describe_comes_with_write(secure: LocalKafka, missing: Right) -> None:
     ids=["topic", "transactional_id"],
 )
 def test_a_resource_without_any_right_is_named_at_once(
-    secure: LocalKafka, missing: list[Right], match: str
+    secure: KafkaCluster, missing: list[Right], match: str
 ) -> None:
     """Found when the query starts, before anything is written."""
     with refused(match), opened(sink_of(secure, lacking(*missing))):
         pass
 
 
-def test_without_describe_configs_the_documented_defaults_hold(secure: LocalKafka) -> None:
+def test_without_describe_configs_the_documented_defaults_hold(secure: KafkaCluster) -> None:
     """15 minutes and librdkafka's message size; a larger record is handed back with the setting
     to change.
     """
@@ -384,7 +384,7 @@ def test_without_describe_configs_the_documented_defaults_hold(secure: LocalKafk
         assert "message.max.bytes" in rejection.reasons[0]
 
 
-def test_a_topic_that_a_row_names_and_the_user_may_not_see(secure: LocalKafka) -> None:
+def test_a_topic_that_a_row_names_and_the_user_may_not_see(secure: KafkaCluster) -> None:
     """To this user it does not exist: the row is handed back, and the reason says that a right
     may be missing.
     """
@@ -400,7 +400,7 @@ def test_a_topic_that_a_row_names_and_the_user_may_not_see(secure: LocalKafka) -
 
 
 def test_a_right_lost_between_prepare_and_commit_is_named_and_the_epoch_stays_whole(
-    secure: LocalKafka,
+    secure: KafkaCluster,
 ) -> None:
     """Neither commit nor abort pretends or hangs; with the right back, the same transaction is
     committed.
@@ -429,7 +429,7 @@ def test_a_right_lost_between_prepare_and_commit_is_named_and_the_epoch_stays_wh
     ids=["unseen", "unread"],
 )
 def test_a_topic_that_a_later_run_may_not_read_back_is_named_at_once(
-    secure: LocalKafka, missing: list[Right], match: str
+    secure: KafkaCluster, missing: list[Right], match: str
 ) -> None:
     """A sink without a topic of its own meets it only here; it does not search for leaders until
     a timeout.
@@ -483,7 +483,7 @@ def foreign_ca(tmp_path_factory: pytest.TempPathFactory) -> str:
     ids=["password", "username", "mechanism", "authority", "no-file"],
 )
 def test_wrong_credentials_are_refused_at_once_and_never_shown(
-    secure: LocalKafka,
+    secure: KafkaCluster,
     foreign_ca: str,
     caplog: pytest.LogCaptureFixture,
     changed: dict[str, str],
@@ -505,7 +505,7 @@ def test_wrong_credentials_are_refused_at_once_and_never_shown(
 
 
 def test_a_password_stays_out_of_logs_reprs_and_the_decision_record(
-    secure: LocalKafka, caplog: pytest.LogCaptureFixture
+    secure: KafkaCluster, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A whole epoch and a refusal, with every log at DEBUG: nothing that is printed or kept
     shows it.
@@ -554,7 +554,7 @@ def catching() -> Iterator[list[BaseException]]:
 
 
 @pytest.mark.in_turn
-def test_an_operator_who_may_not_see_all(secure: LocalKafka, tmp_path: Path) -> None:
+def test_an_operator_who_may_not_see_all(secure: KafkaCluster, tmp_path: Path) -> None:
     """Brokers leave transactional ids that a user may not see out of their lists: a transaction that
     lives looks as if it were nobody's. Nothing is called hanging then, and nothing aborted.
     """

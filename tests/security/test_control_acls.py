@@ -15,8 +15,8 @@ from exactum.errors import SettingRefused, Unavailable
 from exactum.java.program import SMALL_OPTIONS
 from exactum.kafka.topics import topic_reader
 from exactum.kafka.topics.topic_reader import TopicReader
-from exactum.local import LocalKafka
 from tests.kit.security.rights import documented, revoke
+from tests.kit.servers.kafka_cluster import KafkaCluster
 from tests.kit.waiting import WAIT_MAX_S
 
 pytestmark = pytest.mark.broker
@@ -31,9 +31,9 @@ USERS = {"full": RIGHTS, "sees": None, "stranger": ()}
 
 
 @pytest.fixture(scope="module")
-def secure() -> Iterator[LocalKafka]:
+def secure() -> Iterator[KafkaCluster]:
     users = {user: f"correct-horse-{user}" for user in USERS}
-    with LocalKafka(security="SASL_SSL", users=users, jvm_options=SMALL_OPTIONS) as cluster:
+    with KafkaCluster(security="SASL_SSL", users=users, jvm_options=SMALL_OPTIONS) as cluster:
         cluster.create_topic(TOPIC, partitions=1)
         for right in RIGHTS:
             cluster.grant("full", right.kind, right.name, right.operation, prefixed=right.prefixed)
@@ -46,7 +46,7 @@ def secure() -> Iterator[LocalKafka]:
         yield cluster
 
 
-def read(cluster: LocalKafka, user: str, **changed: str) -> list[bytes | None]:
+def read(cluster: KafkaCluster, user: str, **changed: str) -> list[bytes | None]:
     """All that a new reader finds, up to the end."""
     settings = cluster.client_settings(user) | {
         name.replace("_", "."): value for name, value in changed.items()
@@ -67,14 +67,14 @@ def refused(match: str) -> Iterator[None]:
 
 
 @pytest.mark.in_turn
-def test_documented_rights_are_enough(secure: LocalKafka) -> None:
+def test_documented_rights_are_enough(secure: KafkaCluster) -> None:
     """READ on the topic, and none on a group."""
     assert read(secure, "full") == [b"1"]
     assert {(right.kind, right.operation) for right in RIGHTS} == {("topic", "READ")}
 
 
 @pytest.mark.in_turn
-def test_a_topic_that_may_not_be_seen_is_named(secure: LocalKafka) -> None:
+def test_a_topic_that_may_not_be_seen_is_named(secure: KafkaCluster) -> None:
     """No right at all: to this user it does not exist, and the words say that a right may be
     missing.
     """
@@ -82,13 +82,13 @@ def test_a_topic_that_may_not_be_seen_is_named(secure: LocalKafka) -> None:
         read(secure, "stranger")
 
 
-def test_a_topic_that_may_not_be_read_is_named(secure: LocalKafka) -> None:
+def test_a_topic_that_may_not_be_read_is_named(secure: KafkaCluster) -> None:
     """DESCRIBE alone: no other start mends this, so it is not Unavailable."""
     with refused(f"{TOPIC}.*lacks READ"):
         read(secure, "sees")
 
 
-def test_a_right_that_is_taken_away_is_named(secure: LocalKafka) -> None:
+def test_a_right_that_is_taken_away_is_named(secure: KafkaCluster) -> None:
     """In the middle of a run."""
     secure.create_topic("taken", partitions=1)
     secure.grant("full", "topic", "taken", "READ")
@@ -107,14 +107,14 @@ def test_a_right_that_is_taken_away_is_named(secure: LocalKafka) -> None:
                 reader.end_offsets()
 
 
-def test_wrong_credentials_are_refused(secure: LocalKafka) -> None:
+def test_wrong_credentials_are_refused(secure: KafkaCluster) -> None:
     """Not taken for a broker that is away, which would be tried again without end."""
     with refused("refused the credentials.*sasl.password"):
         read(secure, "full", sasl_password="wrong-horse")
 
 
 def test_an_untrusted_certificate_is_refused(
-    secure: LocalKafka, tmp_path_factory: pytest.TempPathFactory
+    secure: KafkaCluster, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     """The same, for the authority that signed the broker's certificate."""
     with refused("no TLS connection.*ssl.ca.location"):
@@ -123,7 +123,7 @@ def test_an_untrusted_certificate_is_refused(
 
 @pytest.mark.in_turn
 def test_a_broker_that_is_away_is_unavailable(
-    secure: LocalKafka, monkeypatch: pytest.MonkeyPatch
+    secure: KafkaCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What another start may mend stays so."""
     monkeypatch.setattr(topic_reader, "TIMEOUT_S", 2.0)

@@ -18,8 +18,8 @@ from pyspark.sql.functions import udf
 import exactum
 from exactum import events
 from exactum.java.program import SMALL_OPTIONS
-from exactum.local import LocalKafka
 from tests.kit.security.rights import documented
+from tests.kit.servers.kafka_cluster import KafkaCluster
 from tests.kit.waiting import WAIT_MAX_S
 
 pytestmark = [
@@ -35,11 +35,11 @@ RUN_TIMEOUT_S = WAIT_MAX_S
 
 
 @pytest.fixture(scope="module")
-def secure() -> Iterator[LocalKafka]:
+def secure() -> Iterator[KafkaCluster]:
     """``USER`` has the documented rights on rules and output, and may see the topic of dead
     letters.
     """
-    with LocalKafka(
+    with KafkaCluster(
         security="SASL_SSL", users={USER: PASSWORD}, jvm_options=SMALL_OPTIONS
     ) as cluster:
         for name in (RULES, OUTPUT, LETTERS):
@@ -62,7 +62,7 @@ def secure() -> Iterator[LocalKafka]:
 class Weighing:
     """A query over files of numbers, each times a weight from the rules, into the output topic."""
 
-    def __init__(self, spark: SparkSession, cluster: LocalKafka, folder: Path) -> None:
+    def __init__(self, spark: SparkSession, cluster: KafkaCluster, folder: Path) -> None:
         self.spark, self.cluster = spark, cluster
         self.input, self.checkpoint = folder / "input", folder / "checkpoint"
         self.input.mkdir()
@@ -149,7 +149,7 @@ class Weighing:
 
 
 @pytest.fixture
-def weighing(spark: SparkSession, secure: LocalKafka, tmp_path: Path) -> Weighing:
+def weighing(spark: SparkSession, secure: KafkaCluster, tmp_path: Path) -> Weighing:
     return Weighing(spark, secure, tmp_path)
 
 

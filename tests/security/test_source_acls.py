@@ -21,9 +21,9 @@ from pyspark.sql import SparkSession
 from exactum import events
 from exactum.errors import SettingRefused
 from exactum.java.program import SMALL_OPTIONS
-from exactum.local import LocalKafka
 from exactum.spark.source import topic_watch
 from tests.kit.security.rights import Right, documented, revoke
+from tests.kit.servers.kafka_cluster import KafkaCluster
 from tests.kit.source.source_stream import Stream
 from tests.kit.waiting import WAIT_MAX_S, await_true
 
@@ -81,10 +81,10 @@ def test_every_documented_right_is_tested() -> None:
 
 
 @pytest.fixture(scope="module")
-def secure() -> Iterator[LocalKafka]:
+def secure() -> Iterator[KafkaCluster]:
     """One broker with a user for each set of rights, and a topic with some records."""
     users = {user: f"correct-horse-{user}" for user in LACKING}
-    with LocalKafka(security="SASL_SSL", users=users, jvm_options=SMALL_OPTIONS) as cluster:
+    with KafkaCluster(security="SASL_SSL", users=users, jvm_options=SMALL_OPTIONS) as cluster:
         for name in (TOPIC, SECOND):
             cluster.create_topic(name, partitions=1)
         for user, missing in LACKING.items():
@@ -103,7 +103,7 @@ def secure() -> Iterator[LocalKafka]:
         yield cluster
 
 
-def java(cluster: LocalKafka, user: str) -> dict[str, str]:
+def java(cluster: KafkaCluster, user: str) -> dict[str, str]:
     """How the Java client, and by that Spark, logs in."""
     settings = cluster.client_settings(user)
     module = "org.apache.kafka.common.security.scram.ScramLoginModule"
@@ -120,7 +120,7 @@ def java(cluster: LocalKafka, user: str) -> dict[str, str]:
 class Source:
     """Queries as one user or another."""
 
-    def __init__(self, spark: SparkSession, cluster: LocalKafka, folder: Path) -> None:
+    def __init__(self, spark: SparkSession, cluster: KafkaCluster, folder: Path) -> None:
         self._spark = spark
         self._folder = folder
         self.cluster = cluster
@@ -160,7 +160,7 @@ class Source:
 
 
 @pytest.fixture
-def source(spark: SparkSession, secure: LocalKafka, tmp_path: Path) -> Source:
+def source(spark: SparkSession, secure: KafkaCluster, tmp_path: Path) -> Source:
     return Source(spark, secure, tmp_path)
 
 

@@ -7,8 +7,8 @@ import pytest
 from exactum.errors import SettingRefused, Unavailable
 from exactum.kafka.requests.topic_requests import TopicRequests
 from exactum.kafka.settings.java_settings import librdkafka_settings
-from exactum.local import LocalKafka
 from exactum.spark.source.upstream_stall import StallTracker
+from tests.kit.servers.kafka_cluster import KafkaCluster
 
 SCRAM = 'org.apache.kafka.common.security.scram.ScramLoginModule required username="a" password="b\\"c";'
 SERVERS = {"kafka.bootstrap.servers": "x:1"}
@@ -124,7 +124,7 @@ def test_secure_cluster() -> None:
     """The source's settings let the driver in; a wrong password, and nobody there, are told
     apart in time.
     """
-    with LocalKafka(security="SASL_SSL") as cluster:
+    with KafkaCluster(security="SASL_SSL") as cluster:
         cluster.create_topic("t", partitions=3)
         own = cluster.client_settings()
         login = f'username="{own["sasl.username"]}" password="{own["sasl.password"]}";'

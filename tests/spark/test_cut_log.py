@@ -21,12 +21,12 @@ from exactum.checkpoint.layout import DECISIONS, SINKS
 from exactum.errors import CheckpointRefused, Unavailable
 from exactum.files.decision_log import FileDecisionLog
 from exactum.files.slot_log import slot_name
-from exactum.local import LocalPostgres
 from exactum.protocol.decision_log import DecisionLog
 from exactum.protocol.model import Decision, DecisionRecord, Epoch, Incarnation
 from exactum.spark.run.cut_log import end_of, refuse_cut_log
 from exactum.spark.run.moved_log import refuse_moved_log
 from exactum.testing import MemoryDecisionLog, MemoryParticipant, MemoryStorage, MemoryTarget
+from tests.kit.servers.postgres import LocalPostgres
 from tests.kit.spark.run_begin import note, run_at, without
 
 QUERY = "query"

@@ -18,7 +18,7 @@ from kafka.admin import KafkaAdminClient
 import exactum
 from exactum import events
 from exactum.checkpoint.layout import SINKS
-from exactum.local import LocalKafka, LocalPostgres
+from exactum.local import LocalKafka
 from exactum.ops.cli import main
 from exactum.protocol.model import new_incarnation
 from exactum.protocol.sink import (
@@ -29,6 +29,7 @@ from exactum.protocol.sink import (
     TaskName,
     WriteOrder,
 )
+from tests.kit.servers.postgres import LocalPostgres
 from tests.kit.spark.folder_sink import FolderSink
 
 pytestmark = [pytest.mark.spark]

@@ -18,9 +18,9 @@ from exactum.errors import (
     RowsRefused,
     Unavailable,
 )
-from exactum.local.postgres import LocalPostgres
 from exactum.protocol.model import CommitReport
 from exactum.sql.plan import SqlScope
+from tests.kit.servers.postgres import LocalPostgres
 from tests.kit.sql.postgres_server import Database
 from tests.kit.sql.replicated import pair, until
 from tests.kit.sql.sql_database import NOTHING, SqlDatabase

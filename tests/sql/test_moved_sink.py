@@ -11,8 +11,9 @@ import pytest
 
 from exactum import MySQLSink, PostgresSink
 from exactum.errors import HeuristicOutcome, SettingRefused
-from exactum.local import LocalMariaDB, LocalPostgres
 from exactum.sql.sink import SqlSink
+from tests.kit.servers.mariadb import LocalMariaDB
+from tests.kit.servers.postgres import LocalPostgres
 from tests.kit.sql import mysql_server, postgres_server
 from tests.kit.sql.sql_database import NOTHING, SqlDatabase
 from tests.kit.sql.sql_epochs import expected

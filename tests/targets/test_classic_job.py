@@ -13,7 +13,8 @@ import pymysql
 import pytest
 from confluent_kafka import Producer
 
-from exactum.local import LocalKafka, LocalMariaDB
+from exactum.local import LocalKafka
+from tests.kit.servers.mariadb import LocalMariaDB
 from tests.kit.waiting import WAIT_MAX_S
 
 SCRIPT = Path(__file__).parents[2] / "examples" / "classic_job.py"

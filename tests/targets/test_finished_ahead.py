@@ -14,10 +14,12 @@ from typing import Any
 
 import pytest
 
-from exactum.local import LocalKafka, LocalMariaDB, LocalPostgres
+from exactum.local import LocalKafka
 from tests.kit.crash.deaths import session_members
 from tests.kit.crash.oracle import Checkpoint, check_at_rest, ongoing
 from tests.kit.run.run_command import Command
+from tests.kit.servers.mariadb import LocalMariaDB
+from tests.kit.servers.postgres import LocalPostgres
 from tests.kit.targets import supervised_bank
 from tests.kit.targets.api import Api
 from tests.kit.targets.ledger import Posting, Targets, Transfers, check_exact, check_shown

@@ -11,9 +11,11 @@ from typing import Any
 
 import pytest
 
-from exactum.local import LocalKafka, LocalMariaDB, LocalPostgres
+from exactum.local import LocalKafka
 from tests.kit.crash.jobs import Job
 from tests.kit.crash.oracle import check_at_rest
+from tests.kit.servers.mariadb import LocalMariaDB
+from tests.kit.servers.postgres import LocalPostgres
 from tests.kit.targets import bank
 from tests.kit.targets.ledger import Targets, Transfers, check_exact, check_whole_transfers
 

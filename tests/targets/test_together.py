@@ -15,7 +15,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 import exactum
-from exactum.local import LocalPostgres
+from tests.kit.servers.postgres import LocalPostgres
 from tests.kit.spark.commit_log import forget_last_batch
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres]

@@ -13,10 +13,11 @@ import pytest
 from exactum import MySQLSink, PostgresSink
 from exactum.checkpoint.layout import SINKS
 from exactum.checkpoint.query_place import QueryPlace
-from exactum.local import LocalMariaDB, LocalPostgres
 from exactum.ops.targets.access import Access
 from exactum.ops.targets.target import targets_of
 from exactum.sql.sink import SqlSink
+from tests.kit.servers.mariadb import LocalMariaDB
+from tests.kit.servers.postgres import LocalPostgres
 from tests.kit.sql import mysql_server
 from tests.kit.sql.certificates import make_certificate, serve_tls
 from tests.kit.sql.postgres_server import Database

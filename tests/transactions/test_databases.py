@@ -8,8 +8,8 @@ import pytest
 
 from exactum import MySQLSink, PostgresSink
 from exactum.errors import CheckpointRefused
-from exactum.local import LocalPostgres
 from exactum.sql.sink import SqlSink
+from tests.kit.servers.postgres import LocalPostgres
 from tests.kit.sql.postgres_server import Database
 from tests.kit.sql.sql_database import NOTHING, SqlDatabase
 from tests.kit.sql.sql_epochs import ID_AND_NAME, expected, tasks_of

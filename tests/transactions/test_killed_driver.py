@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 
 from exactum.checkpoint.layout import SINKS
-from exactum.local import LocalKafka, LocalMariaDB, LocalPostgres
+from exactum.local import LocalKafka
+from tests.kit.servers.mariadb import LocalMariaDB
+from tests.kit.servers.postgres import LocalPostgres
 from tests.kit.targets.ledger import check_whole_transfers
 from tests.kit.transactions.operator import listed, transactions
 from tests.targets.test_one_decision import POINTS, Bank

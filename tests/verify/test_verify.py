@@ -11,8 +11,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from exactum import FileSink, KafkaSink, PostgresSink
-from exactum.local import LocalKafka, LocalPostgres
+from exactum.local import LocalKafka
 from exactum.ops.cli import main
+from tests.kit.servers.postgres import LocalPostgres
 from tests.kit.sql import postgres_server
 from tests.kit.sql.sql_database import SqlDatabase
 from tests.kit.sql.sql_epochs import ID_AND_NAME, tasks_of

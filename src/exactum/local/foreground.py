@@ -1,4 +1,4 @@
-"""Run a local Kafka cluster until somebody interrupts it: what `exactum local kafka` does."""
+"""Run a local Kafka until somebody interrupts it: what `exactum local kafka` does."""
 
 from __future__ import annotations
 
@@ -18,21 +18,20 @@ CHECK_INTERVAL_S = 0.5
 def run_kafka(
     port: int = 9092,
     data_dir: str | os.PathLike[str] | None = None,
-    nodes: int = 1,
     topics: Sequence[str] = (),
     *,
     echo: Callable[[str], None] = lambda line: None,
 ) -> None:
-    """Start a cluster, tell `echo` how to use it, and stop it cleanly at SIGINT or SIGTERM.
+    """Start a Kafka, tell `echo` how to use it, and stop it cleanly at SIGINT or SIGTERM.
 
-    `port`, `data_dir` and `nodes` are those of `LocalKafka`. Of `topics` those that are missing
-    are made. It must be called from the main thread, which receives the signals. Raises
-    LocalServerError if the cluster does not start, or if a node ends by itself.
+    `port` and `data_dir` are those of `LocalKafka`. Of `topics` those that are missing are made.
+    It must be called from the main thread, which receives the signals. Raises LocalServerError if
+    it does not start, or ends by itself.
     """
     numbers = (signal.SIGINT, signal.SIGTERM)
     before = {number: signal.signal(number, _interrupt) for number in numbers}
     try:
-        _serve(port, data_dir, nodes, topics, echo)
+        _serve(port, data_dir, topics, echo)
     except KeyboardInterrupt:
         echo("Kafka is stopped.")
     finally:
@@ -48,12 +47,11 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
 def _serve(
     port: int,
     data_dir: str | os.PathLike[str] | None,
-    nodes: int,
     topics: Sequence[str],
     echo: Callable[[str], None],
 ) -> None:
-    cluster = LocalKafka(port=port, data_dir=data_dir, nodes=nodes)
-    echo(f"Starting Kafka with {nodes} node{'s' if nodes > 1 else ''}.")
+    cluster = LocalKafka(port=port, data_dir=data_dir)
+    echo("Starting Kafka.")
     with cluster:
         servers = cluster.bootstrap_servers
         kept = "removed at the end" if data_dir is None else "kept"
@@ -70,12 +68,10 @@ def _serve(
         echo("Ctrl-C stops it.")
         while True:
             time.sleep(CHECK_INTERVAL_S)
-            for node in cluster.nodes:
-                if not cluster.is_running(node):
-                    raise LocalServerError(
-                        f"Kafka node {node} ended by itself. Its last "
-                        f"lines:\n{cluster.log_tail(node)}"
-                    )
+            if not cluster.is_running():
+                raise LocalServerError(
+                    f"Kafka ended by itself. Its last lines:\n{cluster.log_tail()}"
+                )
 
 
 def _make_topic(cluster: LocalKafka, name: str) -> str:

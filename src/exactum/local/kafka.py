@@ -1,23 +1,20 @@
-"""A real Kafka cluster of one or more nodes on this machine, for tests, demos and benchmarks."""
+"""A real Kafka broker on this machine, for tests and demos."""
 
 from __future__ import annotations
 
 import atexit
 import os
-import secrets
 import shutil
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from exactum.errors import LocalServerError
-from exactum.java.program import SMALL_OPTIONS
 from exactum.local.admin import admin_client, listed_topics, settle
 from exactum.local.broker import LASTING_OPTIONS, kafka_archive, kafka_command
-from exactum.local.security import ADMIN, Security
 from exactum.local.server_process import START_TIMEOUT_S, STOP_TIMEOUT_S, ServerProcess
 from exactum.local.serving import has_leaders, not_serving
 from exactum.local.settings import (
@@ -37,47 +34,34 @@ POLL_INTERVAL_S = 0.05
 
 
 class LocalKafka:
-    """A KRaft cluster of this machine; each node is broker and controller in one process.
+    """A Kafka of this machine: one node, broker and controller in one process.
 
     Args:
         data_dir: where the data live; reused if it holds a cluster already, and kept at `stop`.
             None takes a temporary folder that `stop` removes.
-        port: the clients' port of the first node, the next ones follow; 0 takes free ones.
-            They stay the same for the life of this object.
-        nodes: three give replication factor 3 and min in-sync replicas 2, fewer give 1.
+        port: the clients' port; 0 takes a free one. It stays the same for the life of this object.
         properties: broker properties that override those of `exactum.local.settings`.
-        transaction_version: the feature ``transaction.version`` the cluster is formatted with;
-            None takes the broker's default (2).
-        security: ``"SASL_SSL"`` makes clients log in by SCRAM-SHA-512 and denies what no ACL
-            allows; the user ``admin`` may do everything.
-        users: names and passwords of a secure cluster. ``admin`` gets a random password if none
-            is given.
-        heap_mb: the Java heap of each node, by default 512 for one node and 400 for several.
+        heap_mb: the Java heap, by default 512.
         jvm_options: replaces the choice of collector and compiler.
         start_timeout_s: bound of `start` and `restart`.
 
-    The processes die with the process that started them, even if that is killed. An object is
+    The process dies with the process that started it, even if that is killed. An object is
     used from one thread at a time. Every method raises LocalServerError if it cannot do its work.
     """
+
+    _shape: Mapping[str, Any] = {"nodes": 1, "transaction_version": None, "security": None}
+    """What a folder of data is made for once."""
 
     def __init__(
         self,
         *,
         data_dir: str | os.PathLike[str] | None = None,
         port: int = 0,
-        nodes: int = 1,
         properties: Mapping[str, str | int] | None = None,
-        transaction_version: Literal[1, 2] | None = None,
-        security: Literal["SASL_SSL"] | None = None,
-        users: Mapping[str, str] | None = None,
         heap_mb: int | None = None,
         jvm_options: Sequence[str] | None = None,
         start_timeout_s: float = START_TIMEOUT_S,
     ) -> None:
-        if nodes < 1:
-            raise LocalServerError(f"a cluster has at least one node, not {nodes}.")
-        if users and security is None:
-            raise LocalServerError('users need a cluster that asks who they are: "SASL_SSL".')
         self._given_folder = None if data_dir is None else Path(data_dir).absolute()
         if "," in str(self._given_folder):
             raise LocalServerError(
@@ -86,20 +70,10 @@ class LocalKafka:
             )
         self._folder: Path | None = None
         self._lock: int | None = None
-        self._ports = choose_ports(nodes, port)
+        self._ports = choose_ports(self._shape["nodes"], port)
         self._extra = {key: str(value) for key, value in (properties or {}).items()}
-        self._shape: dict[str, Any] = {
-            "nodes": nodes,
-            "transaction_version": transaction_version,
-            "security": security,
-        }
-        self._security: Security | None = None
-        admin = {ADMIN: secrets.token_urlsafe(16)} if security else {}
-        self._users = {**admin, **(users or {})}
-        self._heap_mb = heap_mb or (512 if nodes == 1 else 400)
-        if jvm_options is None:
-            jvm_options = LASTING_OPTIONS if nodes == 1 else SMALL_OPTIONS
-        self._jvm_options = tuple(jvm_options)
+        self._heap_mb = heap_mb or 512
+        self._jvm_options = tuple(LASTING_OPTIONS if jvm_options is None else jvm_options)
         self._start_timeout_s = start_timeout_s
         self._nodes: dict[int, ServerProcess] = {}
 
@@ -155,9 +129,6 @@ class LocalKafka:
             for node in self._nodes.values():
                 self._launch(node)
             self._await_serving()
-            if self._security is not None:
-                for name, password in self._users.items():
-                    self.add_user(name, password)
         except BaseException:
             self.stop(timeout_s=0)
             raise
@@ -203,10 +174,10 @@ class LocalKafka:
         for each in self._chosen(node):
             each.resume()
 
-    # Topics and users
+    # Topics
 
     def admin(self) -> AdminClient:
-        """Return a new admin client that may do everything, also on a secure cluster."""
+        """Return a new admin client that may do everything."""
         return admin_client(f"{HOST}:{each.internal}" for each in self._ports)
 
     def create_topic(
@@ -252,36 +223,13 @@ class LocalKafka:
             if self.is_running(node)
         ]
 
-    def add_user(self, name: str, password: str) -> None:
-        """Create a user of a secure cluster, who may do nothing yet, or change the password."""
-        self._secured().add_user(self.admin(), name, password)
-
-    def grant(
-        self, user: str, resource: str, name: str, *operations: str, prefixed: bool = False
-    ) -> None:
-        """Allow `user` the `operations` on a resource of a secure cluster.
-
-        `resource` is ``"topic"``, ``"group"``, ``"transactional_id"`` or ``"cluster"`` (whose name
-        is ``"kafka-cluster"``); operations are Kafka's names: ``"READ"``, ``"DESCRIBE"``...
-        `prefixed` makes `name` a prefix.
-        """
-        self._secured().grant(self.admin(), user, resource, name, operations, prefixed=prefixed)
-
-    def client_settings(self, user: str = "admin", password: str | None = None) -> dict[str, str]:
-        """Return what a client of a secure cluster needs besides `bootstrap_servers`.
-
-        The names are librdkafka's. Without `password` it is the one that the user was created with.
-        """
-        return self._secured().client_settings(user, password)
-
     # How it is done
 
-    def _secured(self) -> Security:
-        if self._security is None:
-            raise LocalServerError(
-                'this cluster knows no users: make it with security="SASL_SSL", and start it.'
-            )
-        return self._security
+    def _listener_properties(self, folder: Path) -> Mapping[str, str]:
+        """Server properties of the clients' listener, where they are other than a plain one's.
+        ``folder`` is the cluster's.
+        """
+        return {}
 
     def _chosen(self, node: int | None) -> list[ServerProcess]:
         if node is not None:
@@ -303,9 +251,8 @@ class LocalKafka:
         self._folder = folder
         atexit.register(self._stop_at_exit, os.getpid())
         try:
-            cluster_id = identify(folder, self._shape)
-            if self._shape["security"] is not None:
-                self._security = Security.prepare(folder / "security", self._users)
+            cluster_id = identify(folder, dict(self._shape))
+            listener = self._listener_properties(folder)
             nodes = {}
             for number, ports in enumerate(self._ports, 1):
                 node = ServerProcess(
@@ -316,7 +263,7 @@ class LocalKafka:
                     number,
                     self._ports,
                     str(node.folder / "data"),
-                    self._security.broker_properties() if self._security else {},
+                    listener,
                     self._extra,
                 )
                 path = node.folder / "server.properties"

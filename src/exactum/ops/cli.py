@@ -77,27 +77,20 @@ def local() -> None:
     help="Where the data live and are kept; by default a temporary folder, removed at the end.",
 )
 @click.option(
-    "--nodes",
-    type=click.IntRange(1, 9),
-    default=1,
-    show_default=True,
-    help="Three give replication factor 3.",
-)
-@click.option(
     "--topic",
     "topics",
     multiple=True,
     metavar="NAME",
     help="Make this topic, with 4 partitions, where it is not there yet. May be given again.",
 )
-def kafka(port: int, data_dir: Path | None, nodes: int, topics: tuple[str, ...]) -> None:
+def kafka(port: int, data_dir: Path | None, topics: tuple[str, ...]) -> None:
     """Run a Kafka broker until Ctrl-C.
 
     The jars are fetched at the first time, into a cache of exactum's own. Needs Java 17 or later.
     """
     from exactum.local.foreground import run_kafka
 
-    run_kafka(port, data_dir, nodes, topics, echo=click.echo)
+    run_kafka(port, data_dir, topics, echo=click.echo)
 
 
 @local.command("class-archive")

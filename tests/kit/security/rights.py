@@ -16,8 +16,8 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from exactum.local import LocalKafka
 from tests.kit.environment import ROOT
+from tests.kit.servers.kafka_cluster import KafkaCluster
 from tests.kit.waiting import WAIT_MAX_S
 
 DOCS = ROOT / "docs"
@@ -56,7 +56,7 @@ def documented(page: str, named: Mapping[str, tuple[str, str]]) -> list[Right]:
     return rights
 
 
-def revoke(cluster: LocalKafka, user: str, topic: str) -> None:
+def revoke(cluster: KafkaCluster, user: str, topic: str) -> None:
     """Take all rights on the topic from the user, who must have one."""
     whose = AclBindingFilter(
         *(ResourceType.TOPIC, topic, ResourcePatternType.LITERAL, f"User:{user}", None),

@@ -6,7 +6,7 @@ import os
 import subprocess
 from pathlib import Path
 
-from exactum.local.postgres import LocalPostgres
+from tests.kit.servers.postgres import LocalPostgres
 
 
 def make_certificate(folder: Path) -> tuple[Path, Path]:

@@ -15,13 +15,13 @@ import pymysql
 import pytest
 from pymysql.constants import CR, ER
 
-from exactum.local.mariadb import LocalMariaDB
 from exactum.sql.decision_log import SqlDecisionLog
 from exactum.sql.mysql import session as mysql_session
 from exactum.sql.mysql.dialect import MySQLDialect
 from exactum.sql.mysql.sink import MySQLSink, address_of
 from exactum.sql.url import Address
 from tests.kit.memory import memory_folder
+from tests.kit.servers.mariadb import LocalMariaDB
 
 _numbers = itertools.count(1)
 

@@ -17,13 +17,13 @@ from typing import Any
 import psycopg
 import pytest
 
-from exactum.local.postgres import USER, LocalPostgres
 from exactum.sql.decision_log import SqlDecisionLog
 from exactum.sql.postgres import session as postgres_session
 from exactum.sql.postgres.dialect import PostgresDialect
 from exactum.sql.postgres.sink import PostgresSink
 from exactum.sql.url import Address
 from tests.kit.memory import memory_folder
+from tests.kit.servers.postgres import USER, LocalPostgres
 
 _numbers = itertools.count(1)
 

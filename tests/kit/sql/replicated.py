@@ -14,7 +14,7 @@ from typing import Any
 
 import psycopg
 
-from exactum.local.postgres import LocalPostgres, _as_server_user, find_programs
+from tests.kit.servers.postgres import LocalPostgres, _as_server_user, find_programs
 from tests.kit.waiting import WAIT_MAX_S
 
 STANDBY = "standby"

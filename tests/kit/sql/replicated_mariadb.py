@@ -11,7 +11,7 @@ from typing import Any
 
 import pymysql
 
-from exactum.local.mariadb import LocalMariaDB
+from tests.kit.servers.mariadb import LocalMariaDB
 from tests.kit.sql.replicated import until
 
 

@@ -17,8 +17,9 @@ import psycopg
 import pymysql
 from confluent_kafka import KafkaError, Message, Producer
 
-from exactum.local import LocalMariaDB, LocalPostgres
 from tests.kit.crash import oracle
+from tests.kit.servers.mariadb import LocalMariaDB
+from tests.kit.servers.postgres import LocalPostgres
 from tests.kit.targets.api import Api
 from tests.kit.waiting import WAIT_MAX_S
 

@@ -12,13 +12,13 @@ import pyarrow as pa
 import pytest
 
 from exactum.errors import RowsRefused, SettingRefused
-from exactum.local import LocalMariaDB
 from exactum.sql.dialect import Role
 from exactum.sql.mysql import pieces as mysql_pieces
 from exactum.sql.mysql import session as mysql_session
 from exactum.sql.mysql.charsets import charset
 from exactum.sql.mysql.json_texts import is_json
 from exactum.sql.mysql.sink import MySQLSink, address_of
+from tests.kit.servers.mariadb import LocalMariaDB
 from tests.kit.sql.mysql_query import Incarnation, Query, numbers
 from tests.kit.sql.mysql_server import Database
 

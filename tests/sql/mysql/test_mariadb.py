@@ -14,7 +14,7 @@ import pytest
 
 from exactum.errors import LocalServerError
 from exactum.local import mariadb
-from exactum.local.mariadb import LocalMariaDB
+from tests.kit.servers.mariadb import LocalMariaDB
 
 pytestmark = pytest.mark.slow
 
@@ -96,7 +96,7 @@ def test_pause_and_resume(mariadb: LocalMariaDB) -> None:
 def test_it_dies_with_its_owner(tmp_path: Path) -> None:
     """SIGKILL of the owner takes the server with it."""
     program = (
-        "import sys, time; from exactum.local.mariadb import LocalMariaDB; s = "
+        "import sys, time; from tests.kit.servers.mariadb import LocalMariaDB; s = "
         "LocalMariaDB(data_dir=sys.argv[1]); s.start(); print(s.pid, flush=True); time.sleep(600)"
     )
     with subprocess.Popen(

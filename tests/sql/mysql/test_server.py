@@ -20,7 +20,6 @@ from exactum.errors import (
     SettingRefused,
     Unavailable,
 )
-from exactum.local.mariadb import LocalMariaDB
 from exactum.protocol.coordinator import Coordinator
 from exactum.protocol.model import (
     Decision,
@@ -39,6 +38,7 @@ from exactum.sql.mysql import xa as mysql_xa
 from exactum.sql.mysql.sink import MySQLSink, address_of
 from exactum.testing import MemoryDecisionLog, interpose
 from exactum.testing.memory import permit_of
+from tests.kit.servers.mariadb import LocalMariaDB
 from tests.kit.sql.mysql_query import NUMBERS, Query, numbers
 from tests.kit.sql.mysql_server import Database
 

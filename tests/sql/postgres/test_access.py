@@ -19,10 +19,10 @@ from exactum.errors import (
     SettingRefused,
     Unavailable,
 )
-from exactum.local.postgres import LocalPostgres
 from exactum.protocol.model import new_incarnation
 from exactum.protocol.sink import Guarantee, QueryRun
 from exactum.sql.postgres.sink import PostgresSink
+from tests.kit.servers.postgres import LocalPostgres
 from tests.kit.sql.certificates import make_certificate, serve_tls
 from tests.kit.sql.postgres_server import Database
 from tests.kit.sql.postgres_start import start

@@ -6,13 +6,13 @@ import pytest
 
 from exactum import PostgresSink
 from exactum.errors import EpochAborted, SettingRefused, Unavailable
-from exactum.local import LocalPostgres
 from exactum.protocol.model import Decision, DecisionRecord, Epoch, Incarnation
 from exactum.protocol.sink import Guarantee, QueryRun, TaskName, WriteOrder
 from exactum.sql.dialect import Role
 from exactum.sql.postgres import dialect as postgres
 from exactum.sql.postgres import session as postgres_session
 from exactum.testing.memory import permit_of
+from tests.kit.servers.postgres import LocalPostgres
 from tests.kit.sql.postgres_server import Database
 from tests.kit.sql.sql_database import NOTHING
 from tests.kit.sql.sql_epochs import expected, narrow

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from exactum.local import LocalKafka, LocalMariaDB, LocalPostgres
+    from exactum.local import LocalKafka
     from exactum.ops.crash_test.crash_test import CrashTest
     from exactum.ops.crash_test.topics import LocalTopics
 
@@ -25,30 +25,6 @@ def exactum_kafka() -> Iterator[LocalKafka]:
 
     with LocalKafka() as cluster:
         yield cluster
-
-
-@pytest.fixture(scope="session")
-def exactum_postgres() -> Iterator[LocalPostgres]:
-    """A real PostgreSQL for the session, `exactum.local.LocalPostgres`.
-
-    Its programs must be installed. The service need not run.
-    """
-    from exactum.local import LocalPostgres
-
-    with LocalPostgres(settings={"max_prepared_transactions": 64}) as server:
-        yield server
-
-
-@pytest.fixture(scope="session")
-def exactum_mariadb() -> Iterator[LocalMariaDB]:
-    """A real MariaDB for the session, `exactum.local.LocalMariaDB`.
-
-    Its programs must be installed. The service need not run.
-    """
-    from exactum.local import LocalMariaDB
-
-    with LocalMariaDB() as server:
-        yield server
 
 
 @pytest.fixture
