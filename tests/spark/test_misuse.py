@@ -5,7 +5,6 @@ a row is lost.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,6 @@ import pytest
 from pyspark.sql import functions as f
 
 import exactum
-from exactum import events
 from exactum.errors import CheckpointRefused, SettingRefused
 from exactum.files.decision_log import FileDecisionLog
 from exactum.protocol.model import Decision, DecisionRecord, Epoch, new_incarnation
@@ -128,90 +126,10 @@ def test_rows_that_is_no_function() -> None:
 # ---- two calls for one micro-batch ---------------------------------------------------------------
 
 
-def one_object_twice(first: Any, second: Any) -> Callable[..., None]:
-    def write(frame: Any, batch_id: int) -> None:
-        first(frame.where("v % 2 = 0"), batch_id)
-        first(frame.where("v % 2 = 1"), batch_id)
-
-    return write
-
-
-def two_objects(first: Any, second: Any) -> Callable[..., None]:
-    def write(frame: Any, batch_id: int) -> None:
-        first(frame, batch_id)
-        second(frame, batch_id)
-
-    return write
-
-
-def a_loop(first: Any, second: Any) -> Callable[..., None]:
-    def write(frame: Any, batch_id: int) -> None:
-        for target in (first, second):
-            target(frame, batch_id)
-
-    return write
-
-
-def a_branch(first: Any, second: Any) -> Callable[..., None]:
-    def write(frame: Any, batch_id: int) -> None:
-        first(frame, batch_id)
-        if batch_id > 100:
-            second(frame, batch_id)
-
-    return write
-
-
-def a_method(first: Any, second: Any) -> Callable[..., None]:
-    class Job:
-        def __init__(self) -> None:
-            self.first = first
-            self.second = second
-
-        def write(self, frame: Any, batch_id: int) -> None:
-            self.first(frame, batch_id)
-            self.second(frame, batch_id)
-
-    return Job().write
-
-
-def a_caller_of_a_caller(first: Any, second: Any) -> Callable[..., None]:
-    def to_first(frame: Any, batch_id: int) -> None:
-        first(frame, batch_id)
-
-    def write(frame: Any, batch_id: int) -> None:
-        to_first(frame, batch_id)
-        second(frame, batch_id)
-
-    return write
-
-
-@pytest.mark.in_turn
-@pytest.mark.spark
-@pytest.mark.parametrize(
-    "function",
-    [one_object_twice, two_objects, a_loop, a_branch, a_method, a_caller_of_a_caller],
-    ids=lambda f: f.__name__,
-)
-def test_two_calls_that_the_code_shows(query: Any, function: Any, tmp_path: Path) -> None:
-    """A function that calls exactum twice for a batch is refused before anything is decided: no
-    row is lost.
-    """
-    query.give(1, 2)
-    other = exactum.exactly_once(FolderSink(str(tmp_path / "other")))
-    text = query.run(function(query.exactly_once(), other))
-    assert "calls exactum more than once for one micro-batch" in text
-    assert "rows=lambda batch" in text
-    assert query.seen(events.EpochDecided) == []
-    assert query.run(query.exactly_once()) is None
-    assert query.values() == [1, 2]
-
-
 @pytest.mark.spark
 @pytest.mark.parametrize("same", [True, False], ids=["one object", "two objects"])
-def test_two_calls_that_only_the_run_shows(query: Any, tmp_path: Path, same: bool) -> None:
-    """Where the code hides it, the second call is refused, says that its rows are missing, and
-    disturbs nothing.
-    """
+def test_two_calls_for_one_micro_batch(query: Any, tmp_path: Path, same: bool) -> None:
+    """The second call is refused, says that its rows are missing, and disturbs nothing."""
     query.give(1, 2)
     once = query.exactly_once()
     calls: dict[str, Any] = {
@@ -219,12 +137,9 @@ def test_two_calls_that_only_the_run_shows(query: Any, tmp_path: Path, same: boo
         "second": once if same else exactum.exactly_once(FolderSink(str(tmp_path / "other"))),
     }
 
-    def call(name: str, frame: Any, batch_id: int) -> None:
-        calls[name](frame, batch_id)
-
     def write(frame: Any, batch_id: int) -> None:
-        call("first", frame.where("v = 1"), batch_id)
-        call("second", frame.where("v = 2"), batch_id)
+        calls["first"](frame.where("v = 1"), batch_id)
+        calls["second"](frame.where("v = 2"), batch_id)
 
     text = query.run(write)
     assert "exactum was called a second time for micro-batch 0" in text

@@ -2,27 +2,19 @@
 it for its own.
 
 A record says that a batch is done in every sink. It cannot say in which of two calls, so whoever
-comes second drains its rows, and they are lost. A second call is refused: before anything is
-decided where the calling function's code shows it (``later_call``) or where both run at once, and
-otherwise before the second one does anything.
+comes second drains its rows, and they are lost. A second call is refused before it does anything;
+where both run at once, so is the first, before anything is decided.
 """
 
 from __future__ import annotations
 
-import dis
-import sys
 import threading
-from bisect import bisect_right
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
-from types import CodeType, FrameType
-from typing import Any
 
 from exactum.errors import SettingRefused
 
 RUNS_MAX = 1_000
 """Runs whose last batch is remembered; the oldest is forgotten first."""
-SPARK = "pyspark."
 HOW = (
     "One micro-batch is one call, for one record decides it: give all sinks to one call, "
     "exactum.exactly_once(first_sink, second_sink), and each sink that takes a part of the batch "
@@ -104,72 +96,3 @@ def _of_the_first(call: BatchCall) -> str:
             "batch has the source offsets to take them from."
         )
     return "the first call has not ended well, or is still under way."
-
-
-def later_call(is_ours: Callable[[Any], bool], depth: int) -> str | None:
-    """Where the function that Spark called goes on to call exactum again for the same batch, or
-    None.
-
-    Looks from the frame ``depth`` calls up to Spark's own: names that can still be reached from
-    where each function is now and that hold one of our objects (``is_ours``). What only a function
-    called later would show is not seen.
-    """
-    frame: FrameType | None = sys._getframe(depth)
-    while frame is not None and not str(frame.f_globals.get("__name__", "")).startswith(SPARK):
-        if any(is_ours(value) for value in _loaded_later(frame)):
-            return (
-                f"{frame.f_code.co_name} ({frame.f_code.co_filename}, from line {frame.f_lineno} "
-                "on)"
-            )
-        frame = frame.f_back
-    return None
-
-
-_LOADS = ("LOAD_FAST", "LOAD_GLOBAL", "LOAD_NAME", "LOAD_DEREF", "LOAD_CLASSDEREF")
-_ATTRIBUTES = ("LOAD_ATTR", "LOAD_METHOD")
-_ENDS = ("RETURN_VALUE", "RETURN_CONST", "RAISE_VARARGS", "RERAISE")
-_ONLY_JUMPS = ("JUMP_FORWARD", "JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUPT", "JUMP_ABSOLUTE")
-
-
-def _loaded_later(frame: FrameType) -> Iterator[Any]:
-    """What the names hold now that may be called from here on; ``thing.error`` is no call of
-    ``thing``.
-    """
-    instructions = list(dis.get_instructions(frame.f_code))
-    for place in _reached(frame.f_code, instructions, frame.f_lasti):
-        instruction = instructions[place]
-        if not instruction.opname.startswith(_LOADS):
-            continue
-        names = (
-            instruction.argval if isinstance(instruction.argval, tuple) else (instruction.argval,)
-        )
-        following = instructions[place + 1] if place + 1 < len(instructions) else None
-        for name in names:
-            value = frame.f_locals.get(name, frame.f_globals.get(name))
-            if following is not None and following.opname in _ATTRIBUTES and name == names[-1]:
-                value = getattr(value, "__dict__", {}).get(following.argval)
-            yield value
-
-
-def _reached(code: CodeType, instructions: list[dis.Instruction], now: int) -> set[int]:
-    """The places of the instructions that may run after the one at offset ``now``, errors left
-    aside.
-    """
-    place_of = {instruction.offset: place for place, instruction in enumerate(instructions)}
-    jumps = {*dis.hasjrel, *dis.hasjabs}
-    reached: set[int] = set()
-    offsets = [instruction.offset for instruction in instructions]
-    waiting = [
-        bisect_right(offsets, now)
-    ]  # ``now`` may be in a call's inline cache, which is no instruction
-    while waiting:
-        place = waiting.pop()
-        if place in reached or place >= len(instructions):
-            continue
-        reached.add(place)
-        instruction = instructions[place]
-        if instruction.opcode in jumps and not instruction.opname.startswith("SETUP_"):
-            waiting.append(place_of[instruction.argval])
-        if instruction.opname not in _ENDS + _ONLY_JUMPS:
-            waiting.append(place + 1)
-    return reached

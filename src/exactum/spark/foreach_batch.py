@@ -16,7 +16,7 @@ from exactum.errors import EpochAborted, ExactumError, SettingRefused
 from exactum.protocol.decision_log import DecisionLog
 from exactum.protocol.sink import Guarantee, Sink
 from exactum.spark import arguments, query
-from exactum.spark.batch_call import HOW, BatchCall, BatchCalls, ErrorCaught, later_call
+from exactum.spark.batch_call import BatchCall, BatchCalls, ErrorCaught
 from exactum.spark.control.stream import ControlStream
 from exactum.spark.event_log import listener
 from exactum.spark.last_words import LAST_WORDS
@@ -173,8 +173,6 @@ class ForeachBatch:
             ExactumError: see ``protocol.coordinator.Coordinator.run``; the query stops with it.
         """
         try:
-            if self._run is None:
-                self._refuse_later_call()
             self._batch(frame, batch_id)
         except ExactumError as error:
             self._tell(error, frame)
@@ -185,14 +183,6 @@ class ForeachBatch:
             # What Spark shows of it is the printed traceback: our own frames would bury the
             # message.
             raise error.with_traceback(None)  # noqa: B904
-
-    def _refuse_later_call(self) -> None:
-        where = later_call(lambda value: isinstance(value, ForeachBatch), depth=3)
-        if where is not None:
-            raise SettingRefused(
-                f"{where} calls exactum more than once for one micro-batch, or may do so. {HOW} "
-                "Nothing was written."
-            )
 
     def _batch(self, frame: DataFrame, batch_id: int) -> None:
         run, call = self._begun(frame, batch_id)
