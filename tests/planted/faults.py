@@ -192,7 +192,6 @@ FAULTS = (
         "",
         ("tests/protocol", "tests/testing", "tests/spark/test_at_most_once.py"),
     ),
-    # ---- decision logs -----------------------------------------------------------------------
     Fault(
         "a record replaces the one that stands",
         NEWER,
@@ -409,7 +408,6 @@ FAULTS = (
         "        wrong = [n for n, size in sizes_of(files or ()).items() if n not in sizes]\n",
         ("tests/files/test_file_sink_protocol.py", "tests/files/test_file_sink_contract.py"),
     ),
-    # ---- the user's own ----------------------------------------------------------------------
     Fault(
         "what a crash has left sent is sent from the first chunk",
         DRIVER,
@@ -535,7 +533,6 @@ FAULTS = (
         "",
         ("tests/spark/test_misuse.py",),
     ),
-    # ---- operators ---------------------------------------------------------------------------
     Fault(
         "finish does not see that a target has gone back",
         LOST,
@@ -584,7 +581,6 @@ FAULTS = (
         "    if False:\n",
         ("tests/savepoint",),
     ),
-    # ---- values ------------------------------------------------------------------------------
     Fault(
         "text that is no UTF-8 passes for text",
         AS_IT_WAS,
