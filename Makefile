@@ -138,7 +138,7 @@ model: setup ## the decision protocol, checked by machine: TLA+, and the real co
 mutants: servers archive ## planted faults: each breaks a promise, and the tests have to find it; resumable
 	$(BIN)/python -m tests.planted $(FAULT)
 
-chaos: servers archive ## the fault matrix: cells that were not played yet, and the report page
+chaos: servers archive ## the fault matrix: cells that this commit has not played yet, and a table of all
 	$(BIN)/python -m chaos --processes $(PROCESSES)
 
 soak: setup servers ## random faults for a while: make soak SEED=7 MINUTES=60

@@ -1,7 +1,7 @@
 """Weeks of epochs in fast motion: does anything grow? Memory, open files, transactional ids,
 records, offsets.
 
-python -m bench.endurance [--epochs 10000] [--picture docs/pictures/endurance.svg]
+python -m bench.endurance [--epochs 10000] [--picture docs/pictures/endurance.png]
 
 A stateful query from Kafka to Kafka drains a topic in many small epochs, and this process looks at
 it from outside every few seconds.

@@ -1,5 +1,5 @@
 """The samples of a long run as a picture: python -m bench.endurance_picture SAMPLES.jsonl
-PICTURE.svg
+PICTURE.png
 """
 
 from __future__ import annotations
@@ -9,9 +9,10 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import matplotlib as mpl
 import matplotlib.pyplot as plt
 
+DPI = 192
+"""Twice what a browser takes for a pixel."""
 PANELS: Mapping[str, Mapping[str, str]] = {
     "resident memory, MiB": {
         "jvm_mib": "JVM",
@@ -29,8 +30,7 @@ PANELS: Mapping[str, Mapping[str, str]] = {
 
 
 def draw(samples: Sequence[Mapping[str, float]], path: Path) -> None:
-    """One panel for each thing that could grow, over the epochs, as SVG."""
-    mpl.rcParams["svg.hashsalt"] = "exactum"  # the same samples always give the same file
+    """One panel for each thing that could grow, over the epochs."""
     figure, axes = plt.subplots(len(PANELS), 1, sharex=True, figsize=(8, 10), layout="constrained")
     epochs = [sample["epoch"] for sample in samples]
     for panel, (title, lines) in zip(axes, PANELS.items(), strict=True):
@@ -42,7 +42,7 @@ def draw(samples: Sequence[Mapping[str, float]], path: Path) -> None:
         panel.legend(loc="lower right", fontsize=8)
     axes[-1].set_xlabel("epoch")
     path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, metadata={"Date": None})
+    figure.savefig(path, dpi=DPI)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ chaos.soak``).
     proxy     cuts, resets, delays, and swallows replies
     driver    the process that runs queries, as a job_spec says
     pool      several sets of servers at once; results as they come
-    report    the page
+    report    how many cells were exact, as a table
     code      which commit is played
     soak      random faults for minutes or hours
 

@@ -1,5 +1,5 @@
-"""``python -m chaos``: play cells of the fault matrix on real servers, keep the outcomes, write the
-report page.
+"""``python -m chaos``: play cells of the fault matrix on real servers, keep the outcomes, show how
+many were exact.
 """
 
 from __future__ import annotations
@@ -19,10 +19,11 @@ from pathlib import Path
 from chaos import ROOT, pool, report
 from chaos.cell_run import Outcome
 from chaos.clock import buildable
+from chaos.code import COMMIT
 from chaos.matrix import Cell, cells
 
-RESULTS = ROOT / "docs" / "chaos-outcomes.jsonl"
-PAGE = ROOT / "docs" / "chaos-report.md"
+RESULTS = ROOT / ".cache" / f"chaos-{COMMIT or 'no-commit'}.jsonl"
+"""Outcomes hold for the code that was played."""
 SEED = 7
 
 
@@ -83,15 +84,16 @@ def main() -> int:
     if not arguments.report_only:
         play(wanted, arguments, results)
     outcomes = read(results)
-    page = Path(arguments.page)
-    page.write_text(report.page(outcomes, {cell.name: unplayed(cell) for cell in cells()}))
+    print(report.table(outcomes))
     red, void = (
         [name for name in outcomes if outcomes[name].verdict == verdict]
         for verdict in ("red", "void")
     )
     left = f", {len(void)} could not be played ({', '.join(void)})" if void else ""
     print(
-        f"{len(outcomes) - len(void)} cells played, {len(red)} red{left}: {page}", *red, sep="\n  "
+        f"{len(outcomes) - len(void)} cells played, {len(red)} red{left}: {results}",
+        *red,
+        sep="\n  ",
     )
     return 1 if red else 0
 
@@ -166,9 +168,13 @@ def parser() -> argparse.ArgumentParser:
         help="with --cell: only those not played yet (the rule without --cell)",
     )
     result.add_argument("--red", action="store_true", help="when resuming: the red ones as well")
-    result.add_argument("--results", default=str(RESULTS), metavar="FILE")
-    result.add_argument("--page", default=str(PAGE), metavar="FILE")
-    result.add_argument("--report-only", action="store_true", help="play nothing, write the page")
+    result.add_argument(
+        "--results",
+        default=str(RESULTS),
+        metavar="FILE",
+        help="default: .cache/chaos-<commit>.jsonl",
+    )
+    result.add_argument("--report-only", action="store_true", help="play nothing, show the table")
     result.add_argument(
         "--list", action="store_true", help="every cell, with the reason where it is never played"
     )

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from chaos import faults
-from chaos.code import COMMIT
 from chaos.job_spec import JobSpec, Result
 from chaos.matrix import FAMILY, FAULT, POINT, Cell, Family, Fault, Point
 from chaos.query_oracle import QueryOracle
@@ -50,8 +49,6 @@ class Outcome:
     seconds: float = 0.0
     at: str = ""
     """When it ended, UTC."""
-    commit: str = ""
-    """Of the code that was played, short; ``+`` where the work tree was not clean."""
 
 
 @dataclass
@@ -359,4 +356,4 @@ def played(servers: Servers, cell: Cell, seed: int) -> Outcome:
     note = "; ".join([*cell_run.notes, *([told] if told else [])])
     at = datetime.now(timezone.utc).isoformat(timespec="seconds")
     seconds = round(time.monotonic() - began_s, 1)
-    return Outcome(cell.name, seed, verdict, note, tuple(cell_run.stops), seconds, at, COMMIT)
+    return Outcome(cell.name, seed, verdict, note, tuple(cell_run.stops), seconds, at)

@@ -9,7 +9,6 @@ import sys
 import pytest
 
 from chaos import ROOT, report
-from chaos.__main__ import unplayed
 from chaos.cell_run import Outcome
 from chaos.faults import PLAYS
 from chaos.matrix import FAMILIES, FAULTS, POINTS, Cell, cells
@@ -36,42 +35,26 @@ def test_what_needs_an_open_transaction_cannot_happen_without_one() -> None:
     assert sum(not cell.impossible for cell in cells()) > len(list(cells())) / 2
 
 
-def test_the_page_shows_every_cell() -> None:
-    """Green, red, stopped and started again, not run, and why not."""
-    outcomes = {
-        o.cell: o
-        for o in (
-            Outcome("kafka:decided:cut", 7, "green", "", (), 2.0, "2026-11-21T10:00:00+00:00"),
-            Outcome(
-                "kafka:decided:reset",
-                7,
-                "green",
-                "",
-                ("Unavailable: x | y",),
-                2.0,
-                "2026-11-21T10:00:00+00:00",
-            ),
-            Outcome(
-                "all:between:cut",
-                7,
-                "red",
-                "OracleFailure: lost <1>",
-                (),
-                2.0,
-                "2026-11-21T10:00:00+00:00",
-            ),
-        )
-    }
-    page = report.page(outcomes, {cell.name: unplayed(cell) for cell in cells()})
-    rows = [line for line in page.splitlines() if line.startswith("| cut | ")]
-    assert len(rows) == 1 + len(FAMILIES), "the legend, and a row in each family"
-    assert "[ok](#kafka-decided-cut)" in page
-    assert "[ok+1](#kafka-decided-reset)" in page
-    assert "[RED](#all-between-cut)" in page
-    assert '<a id="all-between-cut"></a>`all:between:cut`: RED' in page
-    assert "not run" in rows[1]
-    assert "| x | y" not in page
-    assert page.count("| played, green | 2 |") == page.count("| played, red | 1 |") == 1
+def test_the_table_counts_what_was_exact_of_what_can_happen() -> None:
+    """Green, stopped and started again, red, not played, and cannot happen."""
+    possible = [
+        cell
+        for cell in cells()
+        if cell.family == "kafka" and cell.fault == "cut" and not cell.impossible
+    ]
+    played = [Outcome(cell.name, 7, "green", "", ("Unavailable: x",)) for cell in possible]
+    red = Outcome("all:between:cut", 8, "red", "OracleFailure: lost <1>")
+    void = Outcome("all:decided:cut", 8, "void", "no server")
+    shown = report.table({outcome.cell: outcome for outcome in (*played, red, void)})
+    rows = [line[2:-2].split(" | ") for line in shown.splitlines() if line.startswith("| ")]
+    assert rows[0] == ["fault", *(family.name for family in FAMILIES)]
+    assert [row[0] for row in rows[1:]] == [fault.name for fault in FAULTS]
+    cut = dict(zip(rows[0][1:], next(row for row in rows if row[0] == "cut")[1:], strict=True))
+    assert cut["kafka"] == str(len(possible))
+    assert cut["all"] == f"0/{len(possible)}, 1 red"
+    assert cut["postgres"].startswith("0/")
+    assert cut["files"] == "-"
+    assert f"{len(possible)} cells exact (in {len(possible)} the query stopped" in shown
 
 
 def test_the_command_lists_every_cell_with_the_reason_where_it_is_not_played() -> None:

@@ -20,8 +20,8 @@ DOCS = ROOT / "docs"
 PICTURES = DOCS / "pictures"
 STYLE = PICTURES / "drawing.css"
 SVG = "{http://www.w3.org/2000/svg}"
-MADE = ("demo.svg", "endurance.svg", "peers-crash.svg", "peers-drain.svg", "peers-tail.svg")
-"""Pictures that programs have made."""
+MADE = ("demo.svg",)
+"""Those that programs have made."""
 SCHEMES = ("light", "dark")
 TEXT_PX_MIN = 12
 CONTRAST_MIN = 4.5

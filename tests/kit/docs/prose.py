@@ -154,7 +154,7 @@ def pages() -> list[Path]:
     """Those that people read from end to end: no decision records, nothing that a program wrote."""
     docs = ROOT / "docs"
     found = [p for p in sorted(docs.rglob("*.md")) if p.parent.name != "adr" or p.stem == "index"]
-    made = {docs / "reference" / "command-line.md", docs / "chaos-report.md"}
+    made = {docs / "reference" / "command-line.md"}
     return [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(p for p in found if p not in made)]
 
 
