@@ -1,13 +1,11 @@
-"""Run the benchmarks: python -m bench [--rounds N] [--scale X] [--only
-drain|epochs|targets|size|tunings|micro-batch|writer].
-"""
+"""Run the benchmarks: python -m bench [--rounds N] [--scale X] [--only drain|epochs|targets]."""
 
 from __future__ import annotations
 
 import argparse
 from pathlib import Path
 
-from bench import drain, epochs, micro_batch, report, size, targets, tunings, writer
+from bench import drain, epochs, report, targets
 from exactum.local import LocalKafka
 
 
@@ -22,15 +20,7 @@ def main() -> None:
     parser.add_argument(
         "--epochs", type=int, default=1_000, help="epochs of the epoch benchmark (1000)"
     )
-    parser.add_argument(
-        "--only",
-        choices=("drain", "epochs", "targets", "size", "tunings", "micro-batch", "writer"),
-        help="size, tunings, micro-batch and writer only if asked for",
-    )
-    parser.add_argument(
-        "--tuning", action="append", default=[], metavar="NAME", help="of the tunings, this one"
-    )
-    parser.add_argument("--picture", type=Path, help="of a micro-batch's time: into this file")
+    parser.add_argument("--only", choices=("drain", "epochs", "targets"))
     parser.add_argument(
         "--against",
         type=Path,
@@ -46,14 +36,6 @@ def main() -> None:
     with LocalKafka(
         properties={"log.retention.ms": -1, "num.network.threads": 2, "num.io.threads": 2}
     ) as kafka:
-        if chosen.only == "size":
-            size.bench(kafka, chosen.rounds, chosen.scale)
-        if chosen.only == "tunings":
-            tunings.bench(kafka, chosen.rounds, chosen.tuning)
-        if chosen.only == "writer":
-            writer.bench(kafka, chosen.rounds, chosen.scale)
-        if chosen.only == "micro-batch":
-            micro_batch.bench(kafka, chosen.rounds, chosen.picture)
         if chosen.only in (None, "epochs"):
             epochs.bench(kafka, chosen.epochs)
         if chosen.only in (None, "drain"):

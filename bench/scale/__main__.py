@@ -1,6 +1,4 @@
-"""Run it: python -m bench.scale [--rounds N] [--widths 1,4,16] [--only
-batches|cluster|rate|coordinator].
-"""
+"""Run it: python -m bench.scale [--rounds N] [--widths 1,4,16] [--only batches|cluster]."""
 
 from __future__ import annotations
 
@@ -9,7 +7,7 @@ import signal
 import sys
 
 from bench import report
-from bench.scale import batches, coordinator, rate
+from bench.scale import batches
 from exactum.local import LocalKafka
 
 WIDTHS = "1,4,16,64,256"
@@ -22,9 +20,9 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3, help="of each part (3)")
     parser.add_argument(
         "--widths",
-        help=f"partitions, tasks and producers ({WIDTHS}; on the cluster {CLUSTER_WIDTHS})",
+        help=f"partitions and tasks ({WIDTHS}; on the cluster {CLUSTER_WIDTHS})",
     )
-    parser.add_argument("--only", choices=("batches", "cluster", "rate", "coordinator"))
+    parser.add_argument("--only", choices=("batches", "cluster"))
     chosen = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that the cluster is ended as well
     report.console.print(report.machine())
@@ -33,10 +31,6 @@ def main() -> None:
         return [int(width) for width in (chosen.widths or default).split(",")]
 
     with LocalKafka(properties=BROKER) as kafka:
-        if chosen.only in (None, "coordinator"):
-            coordinator.bench(kafka, widths(WIDTHS), chosen.rounds)
-        if chosen.only in (None, "rate"):
-            rate.bench(kafka, widths(WIDTHS), chosen.rounds)
         if chosen.only in (None, "batches"):
             batches.local(kafka, widths(WIDTHS), chosen.rounds)
         if chosen.only in (None, "cluster"):

@@ -17,7 +17,6 @@ from typing import Any
 from bench import epochs, report
 from bench.load import fill
 from bench.process import run
-from bench.scale.formula import shown
 from bench.scale.job import SEEN
 from bench.scale.point import BatchSeen, Point
 from bench.scale.task_times import covered_ms, task_spans
@@ -55,7 +54,6 @@ def local(kafka: LocalKafka, widths: Sequence[int], rounds: int) -> None:
     slots = os.cpu_count() or 1
     seen = life(kafka, "local[*]", points(widths), rounds, {})
     tell(f"micro-batches on this machine, local[*], {slots} slots", seen, slots)
-    report.console.print(shown(seen, slots))
 
 
 def cluster(kafka: LocalKafka, widths: Sequence[int], rounds: int) -> None:
@@ -64,7 +62,6 @@ def cluster(kafka: LocalKafka, widths: Sequence[int], rounds: int) -> None:
         chosen = [Point(p.partitions, p.planned, 20, 5) for p in points(widths)]
         seen = life(kafka, machines.url, chosen, rounds, dict(CLUSTER))
     tell(f"micro-batches on a standalone cluster, {WORKERS} workers of a slot each", seen, WORKERS)
-    report.console.print(shown(seen, WORKERS))
 
 
 def life(

@@ -76,8 +76,8 @@ def options(command: click.Command = main) -> Iterator[str]:
 
 
 def pages() -> Iterator[Path]:
-    """All that people read before they type."""
-    yield from (ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md"))
+    """All that people read before they type. The changelog speaks of what was, too."""
+    yield from (ROOT / name for name in ("README.md", "CONTRIBUTING.md"))
     yield TEMPLATE / "README.md"
     yield from sorted((ROOT / "docs").rglob("*.md"))
 

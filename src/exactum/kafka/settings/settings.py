@@ -38,7 +38,7 @@ DEFAULTS = {
     # BuiltInPartitioner).
     "partitioner": "murmur2_random",
     # A request carries one batch; larger ones gain nothing at the broker and fit no cache
-    # (bench/NOTES.md).
+    # (bench/results).
     "batch.size": "262144",
     "batch.num.messages": "100000",
     "queue.buffering.max.messages": "1000000",

@@ -29,11 +29,11 @@ SETTING = "spark.exactum.coalesceSmallEpochs.enabled"
 """A Spark setting; "false" leaves every epoch in the tasks that Spark plans."""
 ROWS_MAX = 30_000
 """By the offsets: what transactions and compaction leave out counts as well. A task needs some 60
-ms for so many, and four tasks, two at a time, no less (bench/NOTES.md)."""
+ms for so many, and four tasks, two at a time, no less (bench/results)."""
 MIDDLE_ROWS_MAX = 250_000
 """Up to here an epoch goes into no more tasks than run at once. Two tasks instead of four, two at a
 time, write 125,000 rows in 175 instead of 230 ms; a query that falls behind catches up instead of
-staying in epochs of many tasks (bench/NOTES.md). With more rows there is no difference."""
+staying in epochs of many tasks (bench/results). With more rows there is no difference."""
 SHARE_MAX = 2.0
 """Times what each partition would have if all had the same. Spark puts neighbours into one task,
 however many rows they have: two large ones would be written one after the other. Where one
