@@ -42,9 +42,7 @@ if TYPE_CHECKING:
     from exactum.formats.text_format import String
     from exactum.kafka.sink import KafkaSink
     from exactum.log_format import JsonFormatter
-    from exactum.monitor.lineage import emit_lineage
     from exactum.monitor.metrics_server import register_metrics, serve_metrics
-    from exactum.monitor.tracing import trace_epochs
     from exactum.spark.control.stream import control_stream
     from exactum.spark.decoding.decode import decode
     from exactum.spark.foreach_batch import at_least_once, at_most_once, exactly_once
@@ -74,7 +72,6 @@ __all__ = [
     "at_most_once",
     "control_stream",
     "decode",
-    "emit_lineage",
     "errors",
     "events",
     "exactly_once",
@@ -83,7 +80,6 @@ __all__ = [
     "read_kafka",
     "register_metrics",
     "serve_metrics",
-    "trace_epochs",
 ]
 
 _WHERE = {
@@ -106,13 +102,11 @@ _WHERE = {
     "at_most_once": "exactum.spark.foreach_batch",
     "control_stream": "exactum.spark.control.stream",
     "decode": "exactum.spark.decoding.decode",
-    "emit_lineage": "exactum.monitor.lineage",
     "exactly_once": "exactum.spark.foreach_batch",
     "local_session": "exactum.spark.session",
     "read_kafka": "exactum.spark.source.read_kafka",
     "register_metrics": "exactum.monitor.metrics_server",
     "serve_metrics": "exactum.monitor.metrics_server",
-    "trace_epochs": "exactum.monitor.tracing",
 }
 _MODULES = ("errors", "events", "local")
 

@@ -30,6 +30,7 @@ RUN_BY = {
     "docs/kafka.md": "docs/test_guides.py",
     "docs/metrics.md": "docs/test_guides.py",
     "docs/mysql.md": "docs/test_guides.py",
+    "docs/operations.md": "docs/test_recipes.py",
     "docs/own-target.md": "docs/test_guides.py",
     "docs/postgres.md": "docs/test_guides.py",
     "docs/quickstart.md": "docs/test_quickstart.py",
@@ -46,7 +47,6 @@ RUN_BY = {
 NOT_RUN = {
     ("docs/coming-from/spark-kafka-sink.md", 1): "make from-duplicates types it",
     ("docs/kafka.md", 1): "it logs in; tests/security does so at a real cluster",
-    ("docs/operations.md", 0): "it sends to a collector; tests/source has collectors",
     ("docs/source.md", 0): "it shows a signature",
     ("docs/source.md", 2): "it logs in; tests/security does so at a real cluster",
     ("docs/state.md", 2): "it rescales a checkpoint of twelve partitions; tests/state does so",

@@ -155,5 +155,5 @@ def test_every_extra_that_is_named_exists() -> None:
     ]
     unknown = {str(p): set(found) - set(extras()) for p, found in named.items()}
     assert {path: names for path, names in unknown.items() if names} == {}
-    assert {"spark", "objects", "metrics", "otel", "lineage"} <= set(named[Path("calls")])
+    assert {"spark", "objects", "metrics"} <= set(named[Path("calls")])
     assert {extra for page in pages for extra in named[page]} == set(extras())

@@ -24,7 +24,7 @@ SUFFIXES = {
 }
 EXTRAS = {
     *("spark", "postgres", "mysql", "objects", "avro", "protobuf", "state", "registry"),
-    *("metrics", "dashboard", "otel", "lineage", "all"),
+    *("metrics", "dashboard", "all"),
 }
 
 

@@ -1,7 +1,7 @@
 """Takes a process's events off the path of its queries: a bounded queue and a thread for each
 outlet.
 
-    a query's thread --hear--> a queue for each outlet --its thread--> history, numbers, traces, ...
+    a query's thread --hear--> a queue for each outlet --its thread--> history, numbers, ...
 
 ``hear`` never blocks and never raises. What a queue does not take is counted. An outlet that fails
 is told of once a minute in the log, and misses what it was given; one that hangs holds back nobody

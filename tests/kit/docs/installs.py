@@ -23,8 +23,6 @@ NAMES = {
     "MySQLSink": "mysql",
     "serve_metrics": "metrics",
     "register_metrics": "metrics",
-    "trace_epochs": "otel",
-    "emit_lineage": "lineage",
     "transformWithState": "state",
 }
 """What a name in a program needs."""
