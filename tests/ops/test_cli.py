@@ -56,8 +56,6 @@ def test_help_loads_nothing_heavy() -> None:
         ["--frobnicate"],
         ["demo", "--kills", "many"],
         ["demo", "--kills", "-1"],
-        ["savepoint", "create", "--checkpoint", "x", "--to", "y", "--stop", "--timeout", "nan"],
-        ["status", "--wait-ready", "inf"],
         ["local", "zookeeper"],
     ],
 )

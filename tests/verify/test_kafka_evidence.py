@@ -16,11 +16,9 @@ from exactum import KafkaSink
 from exactum.checkpoint.query_place import QueryPlace
 from exactum.kafka.requests.broker_requests import BrokerRequests
 from exactum.local import LocalKafka
-from exactum.ops.verify.against_input import InputReader, OutputReader, against_input, offsets_of
 from exactum.ops.verify.evidence import Evidence, Finding
 from exactum.ops.verify.kafka_evidence import KafkaEvidence, promised
 from exactum.ops.verify.promise import Promise, SparkProgress, promises
-from exactum.protocol.model import SourceOffsets
 from tests.kit.verify.recorded_query import RecordedQuery
 from tests.kit.waiting import WAIT_MAX_S
 
@@ -161,56 +159,3 @@ def offsets(world: World, batch_id: int) -> dict[tuple[str, int], int]:
             found[partition] = max(found.get(partition, 0), first + count)
     log.close()
     return found
-
-
-@pytest.mark.in_turn
-def test_a_copy_is_compared_with_its_input(
-    kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
-) -> None:
-    """The same keys are exact; a key of another name is different, a record too few is missing;
-    aborted records of the input do not count.
-    """
-    source = topic("in", partitions=1)
-    servers = {"bootstrap.servers": kafka.bootstrap_servers}
-    producer = Producer({**servers, "transactional.id": source})
-    producer.init_transactions(WAIT_MAX_S)
-    for aborted in (True, False):
-        producer.begin_transaction()
-        for batch in tasks(0):
-            for row in batch[0].to_pylist():
-                producer.produce(source, row["value"], row["key"], partition=0)
-        producer.flush(WAIT_MAX_S)
-        producer.abort_transaction(WAIT_MAX_S) if aborted else producer.commit_transaction(
-            WAIT_MAX_S
-        )
-    end = 2 * (2 * ROWS + 1)
-    world = World(kafka, topic("out"), tmp_path / "checkpoint")
-    world.query.run([0], lambda batch_id: SourceOffsets(end=(f'{{"{source}":{{"0":{end}}}}}',)))
-    log = world.place.open_log()
-    (promise,) = promises(log, SparkProgress(0), None, None).each
-    log.close()
-    reader, requests = InputReader(servers), BrokerRequests(kafka.bootstrap_servers, (), "a test")
-    output = OutputReader(requests).tally
-    try:
-        name, ends = "kafka:out", offsets_of(promise.record.offsets.end)
-        assert against_input(promise, name, {}, ends, source=reader, output=output).text == "exact"
-        assert against_input(promise, name, {}, ends, source=reader, output=None).text == "exact"
-        assert (
-            against_input(promise, name, None, ends, source=reader, output=output).text
-            == "unknowable"
-        )
-        fewer = {p: o - 2 for p, o in ends.items()}
-        assert (
-            against_input(promise, name, {}, fewer, source=reader, output=output).text == "extra 1"
-        )
-        for row in [{"key": "another", "value": ""}]:
-            producer.begin_transaction()
-            producer.produce(source, row["value"], row["key"], partition=0)
-            producer.commit_transaction(WAIT_MAX_S)
-        shifted = {p: o + 2 for p, o in ends.items()}
-        begun = {(source, 0): end // 2 + 1}  # leaves the first committed one out
-        different = against_input(promise, name, begun, shifted, source=reader, output=output)
-        assert different.finding is Finding.DIFFERENT, different
-    finally:
-        reader.close()
-        requests.close()

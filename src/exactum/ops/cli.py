@@ -18,7 +18,6 @@ from exactum.errors import ExactumError
 from exactum.ops.dashboard.command import dashboard
 from exactum.ops.dead_letters.commands import dead_letters
 from exactum.ops.doctor.command import doctor
-from exactum.ops.finite_range import FiniteRange
 from exactum.ops.project.command import init
 from exactum.ops.run.command import run
 from exactum.ops.savepoint.commands import savepoint
@@ -109,7 +108,7 @@ def class_archive() -> None:
 @main.command()
 @click.option(
     "--seconds",
-    type=FiniteRange(min=5),
+    type=click.FloatRange(min=5),
     default=10,
     show_default=True,
     help="How long records flow, once both drivers work.",
@@ -121,7 +120,7 @@ def class_archive() -> None:
     show_default=True,
     help="SIGKILLs for each driver.",
 )
-@click.option("--records-per-second", type=FiniteRange(min=1), default=500, show_default=True)
+@click.option("--records-per-second", type=click.FloatRange(min=1), default=500, show_default=True)
 @click.option(
     "--comparison/--no-comparison",
     default=True,

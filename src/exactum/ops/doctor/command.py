@@ -32,8 +32,6 @@ INTERRUPTED = 130
     metavar="SPAN",
     help='How long the query may be down, like "30 min": compared with timeouts and retention.',
 )
-@click.option("--executors", is_flag=True, help="Also run a small Spark job that looks from there.")
-@click.option("--master", metavar="URL", help="Spark's, for --executors.")
 @JSON
 def doctor(
     *,
@@ -46,8 +44,6 @@ def doctor(
     sinks: str | None,
     urls: tuple[str, ...],
     longest_outage: float | None,
-    executors: bool,
-    master: str | None,
     as_json: bool,
 ) -> None:
     """Look at everything that a query will need, before its first start.
@@ -78,8 +74,6 @@ def doctor(
             inputs=topics,
             group=group,
             longest_outage_s=longest_outage,
-            looks_at_executors=executors or master is not None,
-            master=master,
         )
         areas = subject.areas()
     except ExactumError as refused:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
-from pathlib import Path
 
 from exactum.checkpoint.offset_log import local_folder
 from exactum.checkpoint.query_place import QueryPlace
@@ -18,7 +17,6 @@ from exactum.kafka.sink import KafkaSink
 from exactum.ops.doctor import (
     checkpoint,
     decision_log,
-    executors,
     file_sinks,
     kafka_cluster,
     machine,
@@ -39,10 +37,7 @@ from exactum.sql.url import Address
 
 @dataclass(frozen=True)
 class DoctorSubject:
-    """``sinks``: by the names of their participants. ``longest_outage_s``: None where nobody said.
-
-    ``master``: of Spark, with ``looks_at_executors``; None for what Spark's own settings say.
-    """
+    """``longest_outage_s``: None where nobody said."""
 
     checkpoint: str | None = None
     decision_log: str | None = None
@@ -51,8 +46,6 @@ class DoctorSubject:
     inputs: tuple[str, ...] = ()
     group: str | None = None
     longest_outage_s: float | None = None
-    looks_at_executors: bool = False
-    master: str | None = None
 
     def areas(self) -> list[Examined]:
         """Everything to look at, in the order in which it is told.
@@ -77,17 +70,7 @@ class DoctorSubject:
         for address, targets in _by_address(sinks).items():
             of_server = postgres if address.where.startswith("postgres") else mysql
             found.append(Examined(address.where, partial(of_server.findings, address, targets)))
-        found += _others(sinks)
-        if self.looks_at_executors:
-            look = partial(
-                executors.findings,
-                self.master,
-                list(_folders(sinks)),
-                clusters,
-                [place for address in _by_address(sinks) for place in _places(address)],
-            )
-            found.append(Examined(executors.AREA, look, executors.TIMEOUT_S, makes=True))
-        return found
+        return [*found, *_others(sinks)]
 
     def _sinks(self) -> tuple[Mapping[str, Sink], list[DoctorFinding]]:
         """Those that are given, else those that the checkpoint has on file; and what is wrong."""
@@ -155,22 +138,3 @@ def _of_your_own(name: str, sink: Sink) -> Iterable[DoctorFinding]:
         f"{type(sink).__name__} is a class of your own: it was not tried. "
         "exactum.testing.check_two_phase_commit_sink crashes it at every call.",
     )
-
-
-def _folders(sinks: Mapping[str, Sink]) -> Iterator[Path]:
-    """Those that tasks write to."""
-    for sink in sinks.values():
-        if isinstance(sink, FileSink) and "://" not in sink.location[0]:
-            yield Path(sink.location[0])
-        elif isinstance(sink, WriteAheadSink):
-            yield sink.log_folder
-
-
-def _places(address: Address) -> Iterator[str]:
-    """host:port of the server, or of each of several; none for a Unix socket."""
-    hosts = address.option("host", "localhost").split(",")
-    default = "5432" if address.where.startswith("postgres") else "3306"
-    ports = address.option("port", default).split(",")
-    for number, host in enumerate(hosts):
-        if not host.startswith("/"):
-            yield f"{host}:{ports[min(number, len(ports) - 1)]}"

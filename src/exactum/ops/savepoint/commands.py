@@ -6,8 +6,6 @@ from pathlib import Path
 
 import click
 
-from exactum.ops.finite_range import FiniteRange
-
 PLACE = click.Path(path_type=Path)
 CHECKPOINT = click.option(
     "--checkpoint", required=True, metavar="DIR", help="The query's checkpointLocation."
@@ -31,7 +29,7 @@ def savepoint() -> None:
 @click.option(
     "--timeout",
     "timeout_s",
-    type=FiniteRange(min=0, min_open=True),
+    type=click.FloatRange(min=0, min_open=True),
     default=60.0,
     show_default=True,
     metavar="SECONDS",

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import click
 
-from exactum.ops.finite_range import FiniteRange
 from exactum.ops.status.query_status import (
     NOT_WORKING,
     UNKNOWN,
@@ -40,7 +39,7 @@ POLL_S = 0.25
 @click.option(
     "--wait-ready",
     "wait_ready_s",
-    type=FiniteRange(min=0),
+    type=click.FloatRange(min=0),
     metavar="SECONDS",
     help="Wait for so long until every query is OK or SLOW, and has completed a micro-batch or "
     "found nothing to read.",

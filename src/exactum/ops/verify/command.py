@@ -23,17 +23,6 @@ DOUBT_PAUSE_S = 1.0
 @click.option("--from", "first", type=click.IntRange(min=0), help="First micro-batch.")
 @click.option("--to", "last", type=click.IntRange(min=0), help="Last micro-batch.")
 @click.option("--sink", "only", metavar="NAME", help="This sink alone.")
-@click.option(
-    "--against-input",
-    is_flag=True,
-    help="For a query that copies: compare counts, and in Kafka keys, with the input.",
-)
-@click.option(
-    "--input-config",
-    type=click.Path(exists=True, dir_okay=False),
-    metavar="FILE",
-    help="Kafka client .properties of the input's cluster; by default that of the Kafka sink.",
-)
 @JSON
 @could_not_tell
 def verify(
@@ -42,8 +31,6 @@ def verify(
     first: int | None,
     last: int | None,
     only: str | None,
-    against_input: bool,
-    input_config: str | None,
     as_json: bool,
 ) -> None:
     """Prove what came out: the decision records against what is in each target.
@@ -64,7 +51,7 @@ def verify(
     from exactum.ops.verify.verification import EpochRange
 
     err = Console(stderr=True, highlight=False)
-    look = RangeLook(options, only, against_input=against_input, input_config=input_config)
+    look = RangeLook(options, only)
     promises, evidence = look.at(EpochRange(first, last), err)
     for _ in range(DOUBT_LOOKS_MAX):
         doubted = [each.batch_id for each in evidence if each.finding is Finding.IN_DOUBT]

@@ -1,8 +1,8 @@
-"""Verifies a query: its records, each sink's evidence, and where asked the input."""
+"""Verifies a query: its records and each sink's evidence."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
@@ -209,11 +209,3 @@ def unknown(promise: Promise, name: str, why: str) -> Evidence:
     return Evidence(
         promise.batch_id, name, promise.rows(name), None, Finding.UNKNOWABLE, "nothing", why
     )
-
-
-def summed(evidence: Sequence[Evidence]) -> Mapping[Finding, int]:
-    """How many epochs of all sinks there are of each finding."""
-    found: dict[Finding, int] = {}
-    for each in evidence:
-        found[each.finding] = found.get(each.finding, 0) + 1
-    return found
