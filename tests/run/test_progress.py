@@ -1,19 +1,18 @@
-"""Spark's reports as events, and events as numbers on a screen."""
+"""Spark's reports as events, and events as numbers on a line."""
 
 from __future__ import annotations
 
-import io
 import json
 from dataclasses import replace
 from typing import Any
 
 import pytest
-from rich.console import Console
 
 from exactum.monitor.fact import Fact
 from exactum.monitor.query_stats import quantile
 from exactum.monitor.script_stats import ScriptStats
-from exactum.ops.run.run_display import RunDisplay, line
+from exactum.ops.run import run_display
+from exactum.ops.run.run_display import RunDisplay, numbers
 from exactum.protocol.model import Incarnation
 from exactum.protocol.sink import Guarantee, QueryRun
 from exactum.spark.run.progress import lag_records, progress_of
@@ -93,7 +92,7 @@ def test_the_board_adds_up_and_shows_percentiles() -> None:
     assert query.phase_ms("verify") is None
     assert query.rows_per_s(109_900) == pytest.approx(100.0)
     assert query.rows_per_s(10**9) == 0.0
-    shown = line(query, stats.restarts, 109_900)
+    shown = numbers(query, stats.restarts, 109_900)
     for part in ("shout", "epoch 99", "1,000 rows", "lag 1,234", "restarts 2", "write 50 / 95"):
         assert part in shown
 
@@ -103,20 +102,20 @@ def test_quantiles_of_few_values() -> None:
     assert quantile([3.0], 0.5) == quantile([3.0], 0.95) == 3.0
 
 
-@pytest.mark.parametrize("terminal", [True, False])
-def test_the_view_shows_the_same_on_a_terminal_and_in_a_pipe(terminal: bool) -> None:
-    """A live table on a terminal, lines in a pipe; what is said is a line in both."""
+def test_numbers_are_lines_where_they_change(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """With ``--watch``; what is said is a line as well."""
+    monkeypatch.setattr(run_display, "NUMBERS_EVERY_S", 0.0)
     stats = ScriptStats()
     stats.hear(Fact(0, "RunStarted", STARTED))
-    console = Console(
-        file=io.StringIO(), force_terminal=terminal, width=120, _environ={"TERM": "xterm"}
-    )
-    with RunDisplay(stats, watch=True, console=console) as view:
-        assert view.is_live == terminal
+    with RunDisplay(stats, watch=True) as view:
         view.say("something happened")
-        view.pass_on(["printed by the script"])
-        view._printed_s -= 60
+        for _ in range(3):
+            view.tick()
+        stats.restarts = 1
         view.tick()
-    shown = console.file.getvalue()  # type: ignore[attr-defined]
-    for part in ("something happened", "printed by the script", "shout"):
-        assert part in shown
+    said = [line.partition(" exactum run: ")[2] for line in capfd.readouterr().err.splitlines()]
+    assert said[0] == "something happened"
+    assert [line.rpartition(", ")[2] for line in said[1:]] == ["restarts 0", "restarts 1"]
+    assert all(line.startswith("query shout: ") for line in said[1:])

@@ -106,10 +106,9 @@ def test_a_reader_that_reads_again_is_told_what_is_missing(tmp_path: Path) -> No
     program = """
 import sys
 from exactum.monitor.script_stats import ScriptStats
-from exactum.ops.run import printer
-from exactum.ops.run.run_display import RunDisplay
-printer.WORKS_MAX = 10
-with RunDisplay(ScriptStats(), watch=False) as view:
+from exactum.ops.run import run_display
+run_display.LINES_MAX = 10
+with run_display.RunDisplay(ScriptStats(), watch=False) as view:
     for number in range(5_000):
         view.say(f"line {number} " + "x" * 100)
     print("said", flush=True)

@@ -8,13 +8,12 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from exactum.errors import Disposition
 from exactum.ops import process_session
 from exactum.ops.run.ending import LastError, Report
-from exactum.ops.run.output import STDERR, STDOUT, outputs_of, pipe_if
 from exactum.spark.supervised.supervisor_channel import (
     VARIABLE,
     ChannelMessage,
@@ -26,15 +25,10 @@ READ_BYTES = 1 << 16
 GRACE_S = 5.0
 """How long the JVM of a script that ended by itself has to leave in its own way."""
 POLL_S = 0.02
-UNBUFFERED = {"PYTHONUNBUFFERED": "1"}
-"""For a script that prints to a pipe, and whose lines are wanted when it prints them, as on a
-terminal.
-"""
 
 
 class Child:
-    """Started at once. ``captured``: which of stdout and stderr go to ``outputs`` instead of where
-    ours go.
+    """Started at once. It prints where we print.
 
     ``joined``: it has imported exactum and listens. ``ready``: it waits for its turn in
     ``exactly_once``. ``works``: it has completed an epoch. ``heard_s`` is when it last said
@@ -44,7 +38,7 @@ class Child:
     that: other threads may go on.
     """
 
-    def __init__(self, command: Sequence[str], *, captured: Collection[str] = ()) -> None:
+    def __init__(self, command: Sequence[str]) -> None:
         ours, theirs = socket.socketpair()
         with theirs:
             theirs.set_inheritable(True)
@@ -52,21 +46,14 @@ class Child:
                 command,
                 # in a session of its own it cannot read from the terminal
                 stdin=subprocess.DEVNULL,
-                stdout=pipe_if(STDOUT in captured),
-                stderr=pipe_if(STDERR in captured),
                 start_new_session=True,
                 pass_fds=(theirs.fileno(),),
-                env={
-                    **(UNBUFFERED if captured else {}),
-                    **os.environ,
-                    VARIABLE: address_of(theirs),
-                },
+                env={**os.environ, VARIABLE: address_of(theirs)},
             )
         ours.setblocking(False)
         self._link = ours
         self._decoder = MessageDecoder()
         self._silent = False
-        self.outputs = outputs_of(self._process)
         self.joined = False
         self.ready = False
         self.began_s: float | None = None
@@ -166,8 +153,7 @@ class Child:
         """Kill what is left of its tree after ``grace_s``, and reap it. Nothing of it lives when
         this returns.
 
-        ``outputs`` can still be read. ``meanwhile`` is called now and then as long as the grace
-        lasts.
+        ``meanwhile`` is called now and then as long as the grace lasts.
 
         Raises:
             ExactumError: a process survives SIGKILL for seconds.
@@ -180,8 +166,3 @@ class Child:
         self._process.wait()
         process_session.await_gone(self.pid)
         self._link.close()
-
-    def close(self) -> None:
-        """After ``kill_tree``: its outputs are let go."""
-        for output in self.outputs:
-            output.close()

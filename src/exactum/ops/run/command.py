@@ -158,7 +158,7 @@ class RunCommand(click.Command):
     "itself, moved.",
 )
 @click.option(
-    "--watch", is_flag=True, help="Show the queries' progress; live on a terminal, else as lines."
+    "--watch", is_flag=True, help="A line with each query's numbers every 5 s, where they change."
 )
 @click.option(
     "--listen",
@@ -197,7 +197,6 @@ def run(
     script is done or was stopped, 1 when it is not started again because it failed too often (or
     did not stop in time), 3 when it must not be.
     """
-    from exactum.ops.run.output import OutputPasser
     from exactum.ops.run.plan import Plan, refuse_short_timeout
     from exactum.ops.run.run_display import RunDisplay
     from exactum.ops.run.script_facts import ScriptFacts
@@ -216,7 +215,6 @@ def run(
             standby_timeout_s=standby_timeout,
             stop_timeout_s=stop_timeout,
             kills=not no_kill,
-            captured=view.captures,
             start_attempts=start_attempts,
         )
         supervisor = Supervisor(
@@ -224,7 +222,6 @@ def run(
             chosen,
             facts,
             say=view.say,
-            passer=OutputPasser(view.pass_on, lambda: view.has_room),
             tick=view.tick,
         )
         status = supervisor.run()

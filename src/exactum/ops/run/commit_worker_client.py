@@ -8,12 +8,11 @@ import contextlib
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from exactum.ops.run.child import READ_BYTES
-from exactum.ops.run.output import STDERR, STDOUT, Output, outputs_of, pipe_if
 from exactum.spark.supervised.supervisor_channel import ChannelMessage, MessageDecoder
 
 TIMEOUT_S = 15.0
@@ -30,48 +29,40 @@ class _Process:
     popen: subprocess.Popen[bytes]
     link: socket.socket
     decoder: MessageDecoder
-    outputs: Sequence[Output]
 
     @staticmethod
-    def start(captured: Collection[str]) -> _Process:
+    def start() -> _Process:
         ours, theirs = socket.socketpair()
         with theirs:
             popen = subprocess.Popen(
                 [sys.executable, "-m", "exactum.ops.run.commit_worker", str(theirs.fileno())],
                 stdin=subprocess.DEVNULL,
-                stdout=pipe_if(STDOUT in captured),
-                stderr=pipe_if(STDERR in captured),
                 pass_fds=(theirs.fileno(),),
                 start_new_session=True,
             )
         ours.settimeout(SEND_TIMEOUT_S)
-        return _Process(popen, ours, MessageDecoder(), outputs_of(popen))
+        return _Process(popen, ours, MessageDecoder())
 
     def end(self) -> None:
         self.link.close()
         self.popen.kill()
         self.popen.wait()
-        for output in self.outputs:
-            output.close()
 
 
 class CommitWorkerClient:
     """Keeps what the queries handed over, in memory, and the helper process that uses it. One
     thread.
 
-    ``captured``: which of the helper's streams are to be passed on by whoever reads ``outputs``.
     ``finished``: called with what the helper says of a query's decided epochs.
     """
 
     def __init__(
         self,
         say: Callable[[str], None],
-        captured: Collection[str] = (),
         finished: Callable[[Mapping[str, Any]], None] = lambda fields: None,
     ) -> None:
         self._say = say
         self._finished = finished
-        self._captured = captured
         self._handovers: dict[str, ChannelMessage] = {}
         self._process: _Process | None = None
         self._waiting: set[str] = set()
@@ -80,11 +71,6 @@ class CommitWorkerClient:
     @property
     def link(self) -> socket.socket | None:
         return None if self._process is None else self._process.link
-
-    @property
-    def outputs(self) -> Sequence[Output]:
-        """What the helper prints: a sink's own code, a client library."""
-        return () if self._process is None else self._process.outputs
 
     def take(self, run: ChannelMessage) -> None:
         """What a run of a query hands over (or why it could not)."""
@@ -128,7 +114,7 @@ class CommitWorkerClient:
     def _send(self, message: ChannelMessage) -> bool:
         try:
             if self._process is None:
-                self._process = _Process.start(self._captured)
+                self._process = _Process.start()
                 for handover in self._handovers.values():
                     if handover is not message:
                         self._process.link.sendall(handover.encoded())

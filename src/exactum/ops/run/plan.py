@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from dataclasses import dataclass
 from enum import Enum
 
@@ -36,7 +35,6 @@ class Plan:
     """``command`` is the script with its interpreter and arguments. ``kills`` is False in tests
     only.
 
-    ``captured``: which of its streams (stdout, stderr) are passed on line by line.
     ``start_attempts``: how often it may end before any query of it has begun.
     """
 
@@ -45,7 +43,6 @@ class Plan:
     standby_timeout_s: float = 5.0
     stop_timeout_s: float = 60.0
     kills: bool = True
-    captured: Collection[str] = ()
     start_attempts: int = 3
 
 

@@ -1,172 +1,115 @@
-"""What a person sees of ``exactum run``: lines with the time before them; with ``--watch`` the
-queries' numbers.
+"""What a person sees of ``exactum run``: lines on standard error with the time before them; with
+``--watch`` the queries' numbers, too.
 """
 
 from __future__ import annotations
 
+import contextlib
+import os
+import queue
+import select
 import sys
+import threading
 import time
-from collections.abc import Collection, Sequence
-from typing import IO, cast
-
-from rich.console import Console, Group, RenderableType
-from rich.live import Live
-from rich.measure import Measurement
-from rich.table import Table
-from rich.text import Text
 
 from exactum.monitor.query_stats import QueryStats
 from exactum.monitor.script_stats import ScriptStats
-from exactum.ops.run.output import STDERR, STDOUT
-from exactum.ops.run.printer import ErrorStream, Printer
 
-PLAIN_EVERY_S = 5.0
-REFRESH_EVERY_S = 0.25
-WIDE = 1_000
-"""A width at which a table need not shrink."""
+NUMBERS_EVERY_S = 5.0
+LINES_MAX = 1_000
+"""So many wait for a reader that does not read; more are counted and not kept."""
+CLOSE_TIMEOUT_S = 2.0
+"""How long the end waits for a reader that takes nothing."""
 
 
 class RunDisplay:
-    """Entered while the supervisor works. ``watch``: a live table on a terminal, lines now and then
-    in a pipe.
+    """Entered while the supervisor works.
 
-    ``captures``: the streams of the script that would draw over the table, and whose lines
-    ``pass_on`` takes instead. Nothing here waits for whoever reads.
+    A thread of its own prints: who reads may be slow, stop reading, or be gone, and the disk that a
+    log goes to may be full. The supervisor restarts its script all the same. It writes without the
+    locks of ``sys.stderr``, so that a thread that hangs here does not hang the interpreter's end.
     """
 
-    def __init__(self, stats: ScriptStats, *, watch: bool, console: Console | None = None) -> None:
+    def __init__(self, stats: ScriptStats, *, watch: bool) -> None:
+        """``watch``: every few seconds the numbers of each query, unless they are as before."""
         self._stats = stats
-        stream = ErrorStream()
-        self._printer = Printer(lambda: stream.written_bytes, self._print_missed)
-        self._console = console or Console(file=cast("IO[str]", stream), highlight=False)
         self._watch = watch
-        self.is_live = watch and self._console.is_terminal and not self._console.is_dumb_terminal
-        self.captures: Collection[str] = ()
-        if self.is_live:
-            self.captures = (STDOUT, STDERR) if sys.stdout.isatty() else (STDERR,)
-        self._live: Live | None = None
-        self._picture: RenderableType = ""
-        self._printed_s = time.monotonic()
+        self._shown: dict[str, str] = {}  # by query id
+        self._shown_s = time.monotonic()
+        self._lines: queue.Queue[str | None] = queue.Queue(LINES_MAX)
+        self._missed = 0
+        self._thread = threading.Thread(target=self._print, name="exactum-print", daemon=True)
 
     def __enter__(self) -> RunDisplay:
-        if self.is_live:
-            self._draw()
-            live = Live(
-                console=self._console, get_renderable=lambda: self._picture, auto_refresh=False
-            )
-            self._live = live
-            self._printer.add(live.start)
+        self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._live is not None:
-            self._draw()
-            self._printer.add(self._live.stop)
-        self._printer.close()
+        with contextlib.suppress(queue.Full):
+            if self._missed:
+                self._lines.put(_missing(self._missed), timeout=CLOSE_TIMEOUT_S)
+            self._lines.put(None, timeout=CLOSE_TIMEOUT_S)
+            self._thread.join(CLOSE_TIMEOUT_S)
 
     def say(self, text: str) -> None:
-        """One line of the supervisor's own."""
-        line = _own_line(text)
-        self._printer.add_or_miss(lambda: self._print(line))
-
-    def _print_missed(self, count: int) -> None:
-        self._print(_own_line(f"{count} lines are missing here: nobody read them"))
-
-    @property
-    def has_room(self) -> bool:
-        """Whether lines may be passed on. Where not, a script waits, as it does on a terminal."""
-        return self._printer.has_room
-
-    def pass_on(self, lines: Sequence[str]) -> None:
-        """Lines that the script printed, where it does not print itself."""
-        self._printer.add(lambda: self._print(Text("\n").join(map(Text.from_ansi, lines))))
+        """One line of the supervisor's own. Never blocks."""
+        try:
+            if self._missed:
+                self._lines.put_nowait(_missing(self._missed))
+                self._missed = 0
+            self._lines.put_nowait(_line(text))
+        except queue.Full:
+            self._missed += 1
 
     def tick(self) -> None:
         """Called several times a second."""
         now_s = time.monotonic()
-        if not self._watch or now_s - self._printed_s < (
-            REFRESH_EVERY_S if self.is_live else PLAIN_EVERY_S
-        ):
+        if not self._watch or now_s - self._shown_s < NUMBERS_EVERY_S:
             return
-        self._printed_s = now_s
-        if self._live is not None:
-            if self._printer.has_room:
-                self._draw()
-                self._printer.add(self._live.refresh)
+        self._shown_s = now_s
+        for query_id, query in self._stats.queries.items():
+            text = numbers(query, self._stats.restarts, time.time_ns() // 1_000_000)
+            if text != self._shown.get(query_id):
+                self._shown[query_id] = text
+                self.say(text)
+
+    def _print(self) -> None:
+        if sys.__stderr__ is None:  # closed: its number may be another file's by now
             return
-        for query in self._stats.queries.values():
-            self.say(line(query, self._stats.restarts, _now_ms()))
-
-    def _print(self, text: Text) -> None:
-        self._console.print(text, soft_wrap=True)
-
-    def _draw(self) -> None:
-        """By the thread that fills the stats, so that they are never drawn while they change."""
-        self._picture = self._drawn()
-
-    def _drawn(self) -> RenderableType:
-        """The table, or where it is wider than the terminal the same as text."""
-        stats, now_ms = self._stats, _now_ms()
-        restarts = f"{stats.restarts} restart{'' if stats.restarts == 1 else 's'}"
-        # What is printed above is not wrapped; this must say so for itself that it is.
-        title = Text(f"{stats.state}, {restarts}", "bold", overflow="ellipsis", no_wrap=True)
-        if not stats.queries:
-            return title
-        table, options = _table(stats, now_ms), self._console.options
-        if (
-            Measurement.get(self._console, options.update(width=WIDE), table).maximum
-            <= options.max_width
-        ):
-            return Group(title, table)
-        texts = [line(query, stats.restarts, now_ms) for query in stats.queries.values()]
-        return Group(title, *(Text(text, overflow="fold", no_wrap=False) for text in texts))
+        fd, encoding = sys.__stderr__.fileno(), sys.__stderr__.encoding
+        while (line := self._lines.get()) is not None:
+            data = line.encode(encoding, "backslashreplace")
+            while data:
+                try:
+                    data = data[os.write(fd, data) :]
+                except BlockingIOError:  # somebody who has it as well has set it so
+                    select.select([], [fd], [])
+                except OSError:  # what cannot be written is lost: there is no other place for it
+                    break
 
 
-def _own_line(text: str) -> Text:
-    return Text(f"{time.strftime('%H:%M:%S')} exactum run: {text}")
+def _line(text: str) -> str:
+    return f"{time.strftime('%H:%M:%S')} exactum run: {text}\n"
 
 
-def _table(stats: ScriptStats, now_ms: int) -> Table:
-    table = Table()
-    for heading in ("query", "epoch", "rows", "rows/s", "lag", "state rows", "p50 / p95 ms"):
-        table.add_column(heading, justify="left" if heading == "query" else "right", no_wrap=True)
-    for query in stats.queries.values():
-        table.add_row(
-            query.label,
-            _number(query.epoch),
-            f"{query.rows:,}",
-            f"{query.rows_per_s(now_ms):,.0f}",
-            _number(query.lag_records),
-            _number(query.state_rows),
-            "\n".join(_phases(query)) or "-",
-        )
-    return table
+def _missing(count: int) -> str:
+    return _line(f"{count} lines are missing here: nobody read them")
 
 
-def line(query: QueryStats, restarts: int, now_ms: int) -> str:
+def numbers(query: QueryStats, restarts: int, now_ms: int) -> str:
     """One query's numbers on one line."""
-    lag = "" if query.lag_records is None else f", lag {query.lag_records:,}"
-    state = "" if query.state_rows is None else f", state rows {query.state_rows:,}"
-    phases = "; ".join(_phases(query))
-    return (
-        f"query {query.name or query.query_id}: epoch {_number(query.epoch)}, {query.rows:,} rows, "
-        f"{query.rows_per_s(now_ms):,.0f} rows/s{lag}{state}, restarts {restarts}"
-        + (f", {phases}" if phases else "")
-    )
-
-
-def _phases(query: QueryStats) -> list[str]:
-    shown = []
+    epoch = "-" if query.epoch is None else f"{query.epoch:,}"
+    parts = [
+        f"query {query.name or query.query_id}: epoch {epoch}",
+        f"{query.rows:,} rows",
+        f"{query.rows_per_s(now_ms):,.0f} rows/s",
+    ]
+    if query.lag_records is not None:
+        parts.append(f"lag {query.lag_records:,}")
+    if query.state_rows is not None:
+        parts.append(f"state rows {query.state_rows:,}")
+    parts.append(f"restarts {restarts}")
     for phase in query.phases():
-        found = query.phase_ms(phase)
-        if found is not None:
-            shown.append(f"{phase} {found[0]:,.0f} / {found[1]:,.0f}")
-    return shown
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000
-
-
-def _number(value: int | None) -> str:
-    return "-" if value is None else f"{value:,}"
+        if (found := query.phase_ms(phase)) is not None:
+            parts.append(f"{phase} {found[0]:,.0f} / {found[1]:,.0f} ms")
+    return ", ".join(parts)

@@ -21,7 +21,6 @@ from collections.abc import Callable, Mapping
 from exactum.ops.run.child import GRACE_S, Child
 from exactum.ops.run.commit_worker_client import CommitWorkerClient
 from exactum.ops.run.ending import Ending, Meaning, ending, judged
-from exactum.ops.run.output import OutputPasser
 from exactum.ops.run.plan import (
     KILL_AFTER_S,
     LOOK_EVERY_S,
@@ -40,9 +39,7 @@ from exactum.spark.supervised.supervisor_channel import ChannelMessage
 
 
 class Supervisor:
-    """Runs one script. ``say`` shows a line to a person, ``passer`` the lines that a captured
-    script prints. None of them waits for anybody.
-    """
+    """Runs one script. ``say`` shows a line to a person, and waits for nobody."""
 
     def __init__(
         self,
@@ -51,7 +48,6 @@ class Supervisor:
         facts: ScriptFacts,
         *,
         say: Callable[[str], None],
-        passer: OutputPasser,
         tick: Callable[[], None] = lambda: None,
     ) -> None:
         self._plan = plan
@@ -60,11 +56,10 @@ class Supervisor:
         self._facts = facts
         self._stats = facts.stats
         self._say = say
-        self._passer = passer
         self._tick = tick
         self._patience = Patience(plan.standby_timeout_s)
         self._standby_patience = Patience(max(STANDBY_SILENT_S, plan.standby_timeout_s))
-        self._commit_worker = CommitWorkerClient(say, plan.captured, facts.finished)
+        self._commit_worker = CommitWorkerClient(say, facts.finished)
         self._active: Child | None = None
         self._standby: Child | None = None
         self._retired: list[Child] = []
@@ -108,11 +103,6 @@ class Supervisor:
             fds.append(self._commit_worker.link.fileno())
         for child in self._children():
             fds += [] if child.link is None else [child.link.fileno()]
-        outputs = [
-            *self._commit_worker.outputs,
-            *(output for child in self._children() for output in child.outputs),
-        ]
-        fds += self._passer.wanted(outputs)
         select.select(fds, [], [], LOOK_EVERY_S)
 
     def _look(self, signals: Signals, now_s: float) -> None:
@@ -129,7 +119,6 @@ class Supervisor:
             status = child.status()
             for message in child.received():
                 self._hear(child, message, now_s)
-            self._passer.some(child.outputs)
             if status is not None:
                 ended.append((child, status))
         # How a script is stopped depends on what it has said before the signal.
@@ -139,7 +128,6 @@ class Supervisor:
         for child, status in ended:
             if child in self._children():
                 self._ended(child, status, now_s)
-        self._passer.some(self._commit_worker.outputs)
         if self._standby is not None:
             well = self._standby.ready
             self._let_go_of_standby(now_s, self._standby_patience.lasts_s(got_somewhere=well))
@@ -208,20 +196,13 @@ class Supervisor:
                 stopping.terminate(child, "it has no query to stop", now_s)
 
     def _kill(self, child: Child, grace_s: float = 0.0) -> None:
-        """Nothing of it lives when this returns, and all that it has printed is passed on."""
-
-        def meanwhile() -> None:
-            self._passer.some(child.outputs)
-            self._tick()
-
-        child.kill_tree(grace_s, meanwhile)
-        self._passer.rest(child.outputs)
-        child.close()
+        """Nothing of it lives when this returns."""
+        child.kill_tree(grace_s, self._tick)
 
     # ---- starts ------------------------------------------------------------------------------
 
     def _start(self, *, has_turn: bool) -> None:
-        child = Child(self._plan.command, captured=self._plan.captured)
+        child = Child(self._plan.command)
         if has_turn:
             self._active = child
             child.give_turn()
@@ -396,5 +377,4 @@ class Supervisor:
             self._kill(child)
         self._active = self._standby = None
         self._retired.clear()
-        self._passer.some(self._commit_worker.outputs)
         self._commit_worker.close()
