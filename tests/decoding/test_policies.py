@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Producer
+from confluent_kafka.schema_registry.serde import SchemaId
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
@@ -31,7 +32,7 @@ from tests.kit.decoding.decoded_stream import (
     poisoned,
     read,
 )
-from tests.kit.decoding.registry import Registry
+from tests.kit.decoding.registry import Registry, guid_of
 from tests.kit.kafka.named import topics_named
 from tests.kit.waiting import WAIT_MAX_S
 
@@ -477,6 +478,43 @@ def test_the_document_runs_as_it_stands(job: Job, kafka: LocalKafka) -> None:
         assert [(one.key(), one.value()) for one in read(kafka, "totals")] == [(b"a", b"3.25")]
         assert [one.value() for one in read(kafka, "orders-rejected")] == [b'{"id": 3}']
     assert "registry=" in blocks[2]
+
+
+@pytest.mark.in_turn
+def test_ids_of_schemas_in_headers(job: Job, kafka: LocalKafka, topic: TopicFactory) -> None:
+    """With the headers a record is read by the schema that its header names, key and value each by
+    its own, and its bytes are its dead letter; without them it is bad.
+    """
+    source, out, dead = topic("in", partitions=1), topic("out"), topic("dead")
+    registry = Registry()
+    registry.has_guids = True
+
+    def header(schema: str) -> bytes:
+        number = registry.register(f"s{schema}", schema)
+        return SchemaId("AVRO", None, str(guid_of("", number))).guid_to_bytes()
+
+    long, text = header('"long"'), header('"string"')
+    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
+    for value_id, data in ((long, b"\x2e"), (text, b"\x04ab"), (b"\1" + bytes(16), b"\x2e")):
+        ids = [("__key_schema_id", text), ("__value_schema_id", value_id)]
+        producer.produce(source, data, b"\x02k", headers=ids)
+    assert producer.flush(WAIT_MAX_S) == 0
+    key, value = exactum.Avro('"string"', registry.url), exactum.Avro('"long"', registry.url)
+    frame = exactum.read_kafka(
+        job.spark, source, bootstrap_servers=kafka.bootstrap_servers, includeHeaders=True
+    )
+    decoded = exactum.decode(frame, value, key, on_error="dead_letter").drop("headers")
+    sinks = [KafkaSink(name, bootstrap_servers=kafka.bootstrap_servers) for name in (out, dead)]
+    batch = job.exactly_once(sinks[0], dead_letters=sinks[1])
+    shown = decoded.select("key", f.col("value").cast("string").alias("value"))
+    assert job.run(shown, batch) is None
+    assert [(one.key(), one.value()) for one in read(kafka, out)] == [(b"k", b"23")]
+    assert sorted(one.value() for one in read(kafka, dead)) == [b"\x04ab", b"\x2e"]
+    unseen = exactum.decode(frame.drop("headers"), value, exactum.Avro('"string"', registry.url))
+    job.checkpoint = job.checkpoint.with_name("unseen")
+    batch = job.exactly_once(sinks[0])
+    assert "includeHeaders" in str(job.run(unseen.select(f.col("value").cast("string")), batch))
+    registry.close()
 
 
 @pytest.mark.in_turn

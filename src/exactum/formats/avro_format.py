@@ -45,8 +45,8 @@ class Avro:
             names the schema it was written with, and is resolved to the reader's by Avro's rules;
             an unknown id, and a schema that cannot be resolved to the reader's, make the record
             bad.
-        subject: with ``registry`` and without ``schema``: the subject whose schema the records are
-            read with.
+        subject: with ``registry``: the subject whose schema the records are read with, where no
+            ``schema`` is given. Its context (``:.lab:orders-value``) is that of the records' ids.
         version: which version of it; None is the latest one, looked up when ``decode`` is called.
 
     A union of null and one other type is a nullable column; other unions, and types that contain
@@ -62,12 +62,12 @@ class Avro:
     def bind(self) -> Bound:
         """See ``Format.bind``."""
         require("fastavro", "avro", "Avro")
-        place = registry.place(self.registry, "Avro")
+        place = registry.place(self.registry, self.subject, "Avro")
         if self.schema is not None:
             text = self.schema if isinstance(self.schema, str) else json.dumps(self.schema)
             reader = registry.SchemaText(text, "AVRO")
         elif place is not None:
-            reader = registry.reader_schema(place, self.subject, self.version, "AVRO")
+            reader = registry.reader_schema(place, self.subject, self.version)
         else:
             raise SettingRefused("Avro() needs a schema, or registry= and subject=.")
         try:
@@ -85,7 +85,7 @@ class Avro:
             raise SettingRefused(
                 f"Avro: the schema cannot be used ({type(error).__name__}: {error})."
             ) from None
-        return Bound(kind, AvroCodec(reader, place))
+        return Bound(kind, AvroCodec(reader, place), place is not None)
 
 
 @dataclass(frozen=True)
@@ -138,14 +138,15 @@ def parsed(schema: registry.SchemaText) -> Any:
 
     named: dict[str, Any] = {}
 
-    def parse(one: registry.SchemaText) -> Any:
-        for _, reference in one.references:
-            parse(reference)
+    def parse(text: str) -> Any:
         return fastavro.parse_schema(
-            _without_foreign_logical(json.loads(one.text)), named_schemas=named, expand=True
+            _without_foreign_logical(json.loads(text)), named_schemas=named, expand=True
         )
 
-    made = {"type": "record", "name": "Value", "fields": [{"name": "value", "type": parse(schema)}]}
+    for _, text in schema.references:
+        parse(text)
+    fields = [{"name": "value", "type": parse(schema.text)}]
+    made = {"type": "record", "name": "Value", "fields": fields}
     return {
         **made,
         "__fastavro_parsed": True,
@@ -158,13 +159,13 @@ def _value(schema: Any) -> Any:
 
 
 def _registered(writers: registry.Writers, reader: Any) -> Callable[[bytes], Any]:
-    known: dict[int, Callable[[bytes, int], Any]] = {}
+    known: dict[int | str, Callable[[bytes, int], Any]] = {}
     filled = avro_defaults.with_values(reader)
 
     def one(data: bytes) -> Any:
-        number = registry.schema_id(data)
+        number, start = registry.schema_id(data)
         if number not in known:
-            writer = parsed(writers.writer(number, "AVRO"))
+            writer = parsed(writers.writer(number))
             if contains_itself(_value(writer)):
                 raise BadRecord(
                     f"its schema, id {number}, contains itself: such records may be nested without "
@@ -178,7 +179,7 @@ def _registered(writers: registry.Writers, reader: Any) -> Callable[[bytes], Any
             for difference in differences(_value(writer), _value(reader)):
                 raise BadRecord(f"its schema, id {number}, {difference}")
             known[number] = value_reader(writer, filled)
-        return known[number](data, registry.PREFIX_BYTES)
+        return known[number](data, start)
 
     return one
 

@@ -52,10 +52,14 @@ class Decoder(Protocol):
 
 @dataclass(frozen=True)
 class Bound:
-    """A format with everything looked up: ``kind`` is Spark's type of the decoded column."""
+    """A format with everything looked up: ``kind`` is Spark's type of the decoded column.
+
+    ``framed``: each record has the id of a registry's schema, before it or in a header.
+    """
 
     kind: Any
     codec: Codec
+    framed: bool = False
 
 
 @runtime_checkable

@@ -42,8 +42,8 @@ class Json:
             confluent-kafka's client (``url``, ``basic.auth.user.info``, ...). Then each record
             begins with the registry's magic byte and schema id; an id that the registry does not
             know makes the record bad.
-        subject: with ``registry`` and without ``schema``: the subject whose schema the column is
-            made from.
+        subject: with ``registry``: the subject whose schema the column is made from, where no
+            ``schema`` is given. Its context (``:.lab:orders-value``) is that of the records' ids.
         version: which version of it; None is the latest one, looked up when ``decode`` is called.
     """
 
@@ -55,11 +55,11 @@ class Json:
     def bind(self) -> Bound:
         """See ``Format.bind``."""
         require("msgspec", "", "Json")
-        place = registry.place(self.registry, "Json")
+        place = registry.place(self.registry, self.subject, "Json")
         if self.schema is not None:
             kind = record_type.spark_type(self.schema, "Json")
         elif place is not None:
-            found = registry.reader_schema(place, self.subject, self.version, "JSON")
+            found = registry.reader_schema(place, self.subject, self.version)
             kind = _kind_of(
                 _parsed(found.text, self.subject), f"the JSON schema of subject {self.subject}"
             )
@@ -67,7 +67,8 @@ class Json:
             raise SettingRefused(
                 "Json() needs a schema, for example Json('id bigint not null, name string')."
             )
-        return Bound(kind, JsonCodec(record_type.arrow_type(kind, "Json"), place))
+        checked = record_type.arrow_type(kind, "Json")
+        return Bound(kind, JsonCodec(checked, place), place is not None)
 
 
 @dataclass(frozen=True)
@@ -84,16 +85,17 @@ class JsonCodec:
         decode = msgspec.json.Decoder(record_type.checked_type(self.checked)).decode
         if self.place is None:
             return _JsonDecoder(
-                RecordDecoder(kind, decode, record_type.plain), JsonTexts(self.checked), 0
+                RecordDecoder(kind, decode, record_type.plain), JsonTexts(self.checked), False
             )
         schemas = registry.Writers(self.place)
 
         def one(data: bytes) -> Any:
-            schemas.writer(registry.schema_id(data), "JSON")
-            return decode(memoryview(data)[registry.PREFIX_BYTES :])
+            number, start = registry.schema_id(data)
+            schemas.writer(number)
+            return decode(memoryview(data)[start:])
 
         records = RecordDecoder(kind, one, record_type.plain)
-        return _JsonDecoder(records, JsonTexts(self.checked), registry.PREFIX_BYTES)
+        return _JsonDecoder(records, JsonTexts(self.checked), True)
 
 
 @dataclass(frozen=True)
@@ -104,11 +106,11 @@ class _JsonDecoder:
 
     records: RecordDecoder
     texts: JsonTexts
-    start: int
+    framed: bool
 
     def decode(self, column: Any) -> tuple[Any, dict[int, str]]:
         made, reasons = self.records.decode(column)
-        bodies = _behind(column, self.start) if self.start else column
+        bodies = _bodies(column) if self.framed else column
         _, not_text = TextCodec().decode(
             bodies
         )  # msgspec does not look at the bytes of what the schema does not name
@@ -117,14 +119,14 @@ class _JsonDecoder:
             if row in reasons or row in wrong:
                 continue
             try:
-                self.texts.check(memoryview(column[row].as_py())[self.start :])
+                self.texts.check(memoryview(bodies[row].as_py()))
             except BadRecord as error:
                 wrong[row] = reason_of(error)
         return without(made, wrong), {**reasons, **wrong}
 
 
-def _behind(column: Any, start: int) -> Any:
-    """The column's records without their first bytes.
+def _bodies(column: Any) -> Any:
+    """The column's records without the ids of their schemas.
 
     Not by Arrow's ``binary_slice``: where a record is shorter, or null, it takes too small a buffer
     for all of them (pyarrow 26: an error, or bytes behind the buffer).
@@ -132,7 +134,7 @@ def _behind(column: Any, start: int) -> Any:
     import pyarrow as pa
 
     return pa.array(
-        [None if one is None else one[start:] for one in column.to_pylist()], column.type
+        [one and one[registry.id_bytes(one) :] for one in column.to_pylist()], column.type
     )
 
 
@@ -157,6 +159,11 @@ def _kind_of(schema: Any, where: str) -> Any:
         "number": t.DoubleType,
         "boolean": t.BooleanType,
     }
+    if isinstance(schema, Mapping) and "$ref" in schema:
+        raise SettingRefused(
+            f"No column can be made from {where}: it is in {schema['$ref']!r}, which it refers to. "
+            "Give the type yourself: Json('id bigint not null, ...', registry=...)."
+        )
     found = schema.get("type") if isinstance(schema, Mapping) else None
     if isinstance(found, list):
         rest = [one for one in found if one != "null"]

@@ -103,31 +103,29 @@ def of_schema(schema: SchemaText, name: str | None) -> MessageType:
 
     files = descriptor_pb2.FileDescriptorSet()
 
-    def add(one: SchemaText, file_name: str) -> Any:
-        file = file_of(one)
+    def add(text: str, file_name: str) -> Any:
+        file = file_of(text)
         if file is None:
             raise SettingRefused(
                 "Protobuf: the schema registry gives schemas as text only, not as descriptors "
                 "(format=serialized). Give the generated class, or descriptors=."
             )
         file.name = file_name
-        for reference_name, reference in one.references:
-            add(reference, reference_name)
         files.file.append(file)
         return file
 
-    main = add(schema, "exactum_registered.proto")
+    for reference_name, text in schema.references:
+        add(text, reference_name)
+    main = add(schema.text, "exactum_registered.proto")
     return MessageType(files.SerializeToString(), name or name_at(main, [0]))
 
 
-def file_of(schema: SchemaText) -> Any:
+def file_of(text: str) -> Any:
     """The FileDescriptorProto of a registered schema; None where the registry gives text only."""
     from google.protobuf import descriptor_pb2
 
     try:
-        return descriptor_pb2.FileDescriptorProto.FromString(
-            base64.b64decode(schema.text, validate=True)
-        )
+        return descriptor_pb2.FileDescriptorProto.FromString(base64.b64decode(text, validate=True))
     except (binascii.Error, ValueError):
         return None
 

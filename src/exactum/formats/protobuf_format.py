@@ -29,8 +29,8 @@ class Protobuf:
             confluent-kafka's client (``url``, ``basic.auth.user.info``, ...). Then each record
             names the schema and the message it was written with; an unknown id, and another
             message, make the record bad.
-        subject: with ``registry``, where no class and no descriptors are given: the subject that
-            has the message.
+        subject: with ``registry``: the subject that has the message, where no class and no
+            descriptors are given. Its context (``:.lab:orders-value``) is that of the records' ids.
         version: which version of it; None is the latest one, looked up when ``decode`` is called.
 
     A field with presence (``optional``, a message, one of a oneof) is null where it is not set; any
@@ -51,7 +51,7 @@ class Protobuf:
         require("google.protobuf", "protobuf", "Protobuf")
         from google.protobuf.message import Error  # type: ignore[import-untyped]
 
-        place = registry.place(self.registry, "Protobuf")
+        place = registry.place(self.registry, self.subject, "Protobuf")
         try:
             made = self._message(place)
             descriptor = made.descriptor()
@@ -59,7 +59,8 @@ class Protobuf:
             raise SettingRefused(
                 f"Protobuf: the message cannot be found ({type(error).__name__}: {error})."
             ) from None
-        return Bound(message_type.kind_of(descriptor), ProtobufCodec(made, place))
+        kind = message_type.kind_of(descriptor)
+        return Bound(kind, ProtobufCodec(made, place), place is not None)
 
     def _message(self, place: RegistryAddress | None) -> message_type.MessageType:
         if hasattr(self.message, "DESCRIPTOR"):
@@ -70,7 +71,7 @@ class Protobuf:
                 given if isinstance(given, bytes) else Path(given).read_bytes(), str(self.message)
             )
         if place is not None:
-            found = registry.reader_schema(place, self.subject, self.version, "PROTOBUF")
+            found = registry.reader_schema(place, self.subject, self.version)
             return message_type.of_schema(found, str(self.message) if self.message else None)
         raise SettingRefused(
             "Protobuf() needs a message: a generated class, a full name with descriptors=, or "
@@ -116,13 +117,13 @@ def _parser(message: message_type.MessageType) -> Callable[[bytes], Any]:
 def _registered(
     writers: registry.Writers, name: str, parse: Callable[[bytes], Any]
 ) -> Callable[[bytes], Any]:
-    schemas: dict[int, Any] = {}
+    schemas: dict[int | str, Any] = {}
 
     def one(data: bytes) -> Any:
-        number = registry.schema_id(data)
+        number, start = registry.schema_id(data)
         if number not in schemas:
-            schemas[number] = message_type.file_of(writers.writer(number, "PROTOBUF"))
-        indexes, start = _indexes(data)
+            schemas[number] = message_type.file_of(writers.writer(number).text)
+        indexes, start = _indexes(data, start)
         written = (
             None if schemas[number] is None else message_type.name_at(schemas[number], indexes)
         )
@@ -133,9 +134,9 @@ def _registered(
     return one
 
 
-def _indexes(data: bytes) -> tuple[list[int], int]:
+def _indexes(data: bytes, place: int) -> tuple[list[int], int]:
     """Where the message stands in its schema's file, and where its bytes begin."""
-    count, place = _varint(data, registry.PREFIX_BYTES)
+    count, place = _varint(data, place)
     if count == 0:
         return [0], place
     indexes: list[int] = []

@@ -1,17 +1,18 @@
-"""Schemas of a Confluent schema registry: the reader's on the driver, the writers' in the tasks,
-each asked for once.
+"""Schemas of a Confluent schema registry: the reader's on the driver, the writers' in the tasks.
 
-A record in the registry's wire format begins with a magic byte 0 and the id of the schema it was
-written with, four bytes. A registry that does not answer is ``Unavailable`` and never a property of
-a record. That it does not know a schema is believed only in its own words, and only when it says so
-for some seconds.
+A record in the registry's wire format begins with the id of the schema it was written with: a magic
+byte 0 and a number, or a magic byte 1 and a GUID; or it has this in a header. A registry that does
+not answer is ``Unavailable`` and never a property of a record. That it does not know a schema is
+believed only in its own words, and only when it says so for some seconds.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+import uuid
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cache, lru_cache
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
@@ -19,8 +20,10 @@ from exactum.errors import SettingRefused, Unavailable
 from exactum.formats.format import BadRecord
 from exactum.packages import not_installed
 
-MAGIC = 0
-PREFIX_BYTES = 5
+NUMBER_BYTES, GUID_BYTES = 5, 17
+"""How long an id is, with its magic byte."""
+DESCRIPTORS = "serialized"
+"""A form of Protobuf schemas. Some registries give their texts nevertheless."""
 DEFAULTS: Mapping[str, Any] = {
     "timeout": 10,
     "max.retries": 2,
@@ -39,17 +42,28 @@ TIMEOUT_S = 3.0
 """How long a registry may call a schema unknown that it knows: the one that answers may follow
 another one.
 """
-REMEMBERED_S, REMEMBERED_IDS_MAX = 60.0, 1_000
-"""How long, and of how many ids, a process remembers that it has waited for them."""
-PAUSE_S, PAUSE_MAX_S = 0.1, 1.0
+WAITED_IDS_MAX = 1_000
+"""Of how many ids a process remembers that it has waited for them."""
+PAUSE_S = 0.2
 REFUSED = (401, 403)
+
+
+class _Unknown(Exception):
+    """The registry says that it does not have what the text names."""
 
 
 @dataclass(frozen=True)
 class RegistryAddress:
-    """Which registry, with the client's settings. Its text is the URL without credentials."""
+    """Which registry, with the client's settings. Its text is the URL without credentials.
+
+    ``kind`` is the kind of schemas that is asked for: AVRO, JSON, PROTOBUF; ``form`` the form, and
+    None their text. ``context`` is where ids are counted: ``:.lab:``, or empty for the default one.
+    """
 
     settings: tuple[tuple[str, Any], ...] = field(repr=False)
+    kind: str
+    form: str | None
+    context: str
 
     def __str__(self) -> str:
         return ", ".join(
@@ -59,17 +73,21 @@ class RegistryAddress:
 
 @dataclass(frozen=True)
 class SchemaText:
-    """A registered schema: its text, its kind (AVRO, JSON, PROTOBUF), and those it refers to:
-    (name, their text).
+    """A registered schema: its text, its kind, and those it refers to, (name, text), each after
+    those that it refers to itself. ``rules`` names those that change values.
     """
 
     text: str
     kind: str
-    references: tuple[tuple[str, SchemaText], ...] = ()
+    references: tuple[tuple[str, str], ...] = ()
+    rules: tuple[str, ...] = ()
 
 
-def place(given: str | Mapping[str, Any] | None, where: str) -> RegistryAddress | None:
-    """The registry that the user named, or None; checks the settings by making a client of them.
+def place(
+    given: str | Mapping[str, Any] | None, subject: str | None, where: str
+) -> RegistryAddress | None:
+    """The registry that the user named for a format, or None; checks the settings by making a
+    client of them.
 
     Raises:
         SettingRefused: they are not settings of a client.
@@ -82,33 +100,60 @@ def place(given: str | Mapping[str, Any] | None, where: str) -> RegistryAddress 
             f"{where}: registry must be a URL like 'http://localhost:8081', or settings with a "
             "'url'."
         )
-    made = RegistryAddress(tuple(sorted({**DEFAULTS, **settings}.items())))
+    items = tuple(sorted({**DEFAULTS, **settings}.items()))
+    form = DESCRIPTORS if where == "Protobuf" else None
+    made = RegistryAddress(items, where.upper(), form, _context(subject or ""))
     _client(made)
     return made
 
 
-def schema_id(data: bytes) -> int:
-    """The id of the writer's schema at the start of a record.
+def schema_id(data: bytes) -> tuple[int | str, int]:
+    """The id of the writer's schema at the start of a record, a number or a GUID, and where it
+    ends.
 
     Raises:
         BadRecord: the record is not in the registry's wire format.
     """
-    if len(data) < PREFIX_BYTES:
-        raise BadRecord(f"{len(data)} bytes are too short for the schema registry's wire format")
-    if data[0] != MAGIC:
+    end = id_bytes(data)
+    if data[:1] > b"\1":
         raise BadRecord(
-            f"the magic byte is {data[0]} and not {MAGIC}: not in the schema registry's wire format"
+            f"the magic byte is {data[0]}, not 0 or 1: not in the schema registry's wire format, "
+            "or its schema's id is in a header that is not read (includeHeaders=True)"
         )
-    return int.from_bytes(data[1:PREFIX_BYTES], "big")
+    if len(data) < end:
+        raise BadRecord(f"{len(data)} bytes are too short for the schema registry's wire format")
+    if data[0]:
+        return str(uuid.UUID(bytes=data[1:end])), end
+    return int.from_bytes(data[1:end], "big"), end
 
 
-def reader_schema(
-    at: RegistryAddress, subject: str | None, version: int | None, kind: str
-) -> SchemaText:
+def id_bytes(data: bytes) -> int:
+    """How long the id of its schema is, with the magic byte."""
+    return GUID_BYTES if data[:1] == b"\1" else NUMBER_BYTES
+
+
+def with_ids(column: Any, headers: Any, name: str) -> Any:
+    """The records with what stands in their last header ``name``, the id of a schema, before them;
+    ``headers`` are those of Kafka as Spark has them.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if not pc.any(pc.equal(pc.struct_field(pc.list_flatten(headers), "key"), name)).as_py():
+        return column
+    made = []
+    for data, given in zip(column.to_pylist(), headers.to_pylist(), strict=True):
+        ids = [one["value"] or b"" for one in given or () if one["key"] == name]
+        made.append(ids[-1] + data if ids and data is not None else data)
+    return pa.array(made, column.type)
+
+
+def reader_schema(at: RegistryAddress, subject: str | None, version: int | None) -> SchemaText:
     """The schema of ``subject``, the latest version where none is given.
 
     Raises:
-        SettingRefused: no subject is given, there is none of this name, or it is of another kind.
+        SettingRefused: no subject is given, there is none of this name, it is of another kind, or
+            it has rules that change values.
         Unavailable: the registry did not answer.
     """
     if not subject:
@@ -116,25 +161,23 @@ def reader_schema(
             f"Which schema shall the records of registry {at} be read with? Give subject= (usually "
             "'<topic>-value'), or the schema itself."
         )
-    until = time.monotonic() + TIMEOUT_S
-    found = _text(
-        at, lambda client: _of_subject(client, subject, version, _format(kind)), kind, until
-    )
-    if found is None:
-        which = "no version" if version is None else f"no version {version}"
+    named = f"subject {subject!r}" + ("" if version is None else f", version {version}")
+    _client(at).clear_latest_caches()
+    try:
+        found = _found(at, named, _version(at, subject, version), time.monotonic() + TIMEOUT_S)
+    except _Unknown as unknown:
         raise SettingRefused(
-            f"The schema registry {at} has {which} of subject {subject!r}. Check the name."
-        )
-    if found.kind != kind:
-        raise SettingRefused(
-            f"Subject {subject!r} of the schema registry {at} holds {found.kind}, not {kind}."
-        )
+            f"The schema registry {at} does not know {unknown}. Check the name."
+        ) from None
+    why = _unusable(at, found)
+    if why:
+        raise SettingRefused(f"The schema of {named} of the schema registry {at} {why}.")
     return found
 
 
 class Writers:
     """The schemas that records were written with, by id. One for each task; what is known is kept
-    by the process.
+    by the process, in its client.
 
     A schema never changes under its id; that an id is unknown is kept for the task only. The
     records of a task were there before it began, and their schemas before them, so one wait from
@@ -143,61 +186,40 @@ class Writers:
 
     def __init__(self, at: RegistryAddress) -> None:
         self._at = at
-        self._known = _KNOWN.setdefault(at, {})
-        self._unknown: set[int] = set()
-        self._until = time.monotonic() + TIMEOUT_S
-        self._waited_for = _WAITED_FOR.setdefault(at, {})
+        self._known: dict[int | str, SchemaText | str] = {}
+        self._until_s = time.monotonic() + TIMEOUT_S
 
-    def writer(self, schema_id: int, kind: str) -> SchemaText:
+    def writer(self, number: int | str) -> SchemaText:
         """
         Raises:
-            BadRecord: the registry says that it does not know the id, also after a while, or the id
-                names a schema of another kind.
+            BadRecord: the registry says that it does not know the id, also after a while; or the id
+                names a schema of another kind, or one with rules that change values.
             Unavailable: the registry did not answer.
         """
-        found = self._known.get((schema_id, kind))
-        if found is None and schema_id not in self._unknown:
-            now_s = time.monotonic()
-            waited = now_s < self._waited_for.get(schema_id, -REMEMBERED_S) + REMEMBERED_S
-            until_s = now_s if waited else self._until
-            found = _text(
-                self._at,
-                lambda client: client.get_schema(schema_id, fmt=_format(kind)),
-                kind,
-                until_s,
-            )
-            if found is None:
-                self._unknown.add(schema_id)
-                self._remember(schema_id)
-            else:
-                self._known[schema_id, kind] = found
-                if found.kind != kind:
-                    # Asked for in the format of ``kind``. The client keeps that, by the id alone.
-                    _CLIENTS.pop(self._at, None)
-        if found is None:
-            raise BadRecord(f"schema id {schema_id} is not known to the schema registry")
-        if found.kind != kind:
-            raise BadRecord(f"schema id {schema_id} is of kind {found.kind}, not {kind}")
+        if number not in self._known:
+            self._known[number] = self._look(number)
+        found = self._known[number]
+        if isinstance(found, str):
+            raise BadRecord(found)
         return found
 
-    def _remember(self, schema_id: int) -> None:
-        """The next tasks of this process ask for this id, and do not wait for it."""
-        if len(self._waited_for) >= REMEMBERED_IDS_MAX:
-            self._waited_for.clear()
-        if time.monotonic() >= self._waited_for.get(schema_id, -REMEMBERED_S) + REMEMBERED_S:
-            self._waited_for[schema_id] = time.monotonic()
+    def _look(self, number: int | str) -> SchemaText | str:
+        """The schema, or why it makes a record bad."""
+        until_s = min(self._until_s, _first_asked_s(self._at, number) + TIMEOUT_S)
+        try:
+            found = _found(self._at, f"schema id {number}", _by_id(self._at, number), until_s)
+        except _Unknown as unknown:
+            return f"{unknown} is not known to the schema registry"
+        why = _unusable(self._at, found)
+        return f"its schema, id {number}, {why}" if why else found
 
 
-_WAITED_FOR: dict[RegistryAddress, dict[int, float]] = {}
-_KNOWN: dict[RegistryAddress, dict[tuple[int, str], SchemaText]] = {}
-"""By id and the kind that was asked for, which decides in what format the text comes."""
-_CLIENTS: dict[RegistryAddress, Any] = {}
-
-
+@cache
 def _client(at: RegistryAddress) -> Any:
-    """The client of this process. It sends one request at a time, and a task has one thread."""
-    if at in _CLIENTS:
-        return _CLIENTS[at]
+    """The client of this process. It sends one request at a time, and a task has one thread.
+
+    It remembers schemas by id alone: there is one for each form and each context.
+    """
     try:
         from confluent_kafka.schema_registry import SchemaRegistryClient
     except ImportError as error:
@@ -205,7 +227,7 @@ def _client(at: RegistryAddress) -> Any:
             not_installed("A schema registry needs", str(error.name), "registry")
         ) from None
     try:
-        _CLIENTS[at] = SchemaRegistryClient(dict(at.settings))
+        return SchemaRegistryClient(dict(at.settings))
     except (ValueError, TypeError) as error:
         names = ", ".join(name for name, _ in at.settings)
         raise SettingRefused(
@@ -213,42 +235,53 @@ def _client(at: RegistryAddress) -> Any:
             f"({type(error).__name__}); given are: {names}. See SchemaRegistryClient of "
             "confluent-kafka."
         ) from None
-    return _CLIENTS[at]
 
 
-def _text(
-    at: RegistryAddress, ask: Callable[[Any], Any], kind: str, until_s: float
-) -> SchemaText | None:
-    """What ``ask(client)`` finds, with its references; None where the registry says that there is
-    no such schema.
+@lru_cache(WAITED_IDS_MAX)
+def _first_asked_s(at: RegistryAddress, number: int | str) -> float:
+    """When this process first asked for an id: the next tasks do not wait for it once more."""
+    return time.monotonic()
 
-    It is asked at least twice before that is believed, and until ``until_s`` of the monotonic
-    clock.
+
+def _found(at: RegistryAddress, named: str, ask: Callable[[], Any], until_s: float) -> SchemaText:
+    """What ``ask`` finds, with its references. That there is none is believed when it was asked
+    at least twice, and until ``until_s`` of the monotonic clock.
 
     Raises:
         Unavailable: the registry did not answer, or not with a schema.
         SettingRefused: it does not let us in.
+        _Unknown: it says that it has no such schema, or not what the schema refers to.
     """
-    pause_s, again = PAUSE_S, False
+    again = False
     while True:
         asked_s = time.monotonic()
-        found = _asked(at, ask, kind)
-        if found is not None or (again and asked_s >= until_s):
-            return found
-        time.sleep(min(pause_s, max(0.0, until_s - asked_s)))
-        pause_s, again = min(2 * pause_s, PAUSE_MAX_S), True
+        try:
+            schema = _answer(at, named, ask)
+            references: dict[str, str] = {}
+            _add_references(at, at.context, schema, references)
+        except _Unknown:
+            if again and asked_s >= until_s:
+                raise
+            time.sleep(min(PAUSE_S, max(0.0, until_s - asked_s)))
+            again = True
+        else:
+            kind = str(schema.schema_type or "AVRO").upper()
+            return SchemaText(
+                schema.schema_str, kind, tuple(references.items()), tuple(_rules(schema))
+            )
 
 
-def _asked(at: RegistryAddress, ask: Callable[[Any], Any], kind: str) -> SchemaText | None:
-    """One look, as ``_text`` takes it."""
+def _answer(at: RegistryAddress, named: str, ask: Callable[[], Any]) -> Any:
+    """One question, as ``_found`` asks it."""
     from confluent_kafka.schema_registry.error import SchemaRegistryError
 
-    client = _client(at)
     try:
-        return _with_references(client, ask(client), kind)
+        schema = ask()
+        if not isinstance(schema.schema_str, str):
+            raise ValueError("no schema in the answer")
     except SchemaRegistryError as error:
         if error.error_code in UNKNOWN_CODES:
-            return None
+            raise _Unknown(named) from None
         if error.http_status_code in REFUSED:
             raise SettingRefused(
                 f"The schema registry {at} refuses access (HTTP {error.http_status_code}). Check "
@@ -256,8 +289,9 @@ def _asked(at: RegistryAddress, ask: Callable[[Any], Any], kind: str) -> SchemaT
             ) from None
         raise Unavailable(_silent(at, f"HTTP {error.http_status_code}")) from None
     except Exception as error:  # noqa: BLE001  (its HTTP client's own; the text may hold the URL with a password)
-        _CLIENTS.pop(at, None)  # it keeps every answer, also one that is no schema
+        _client(at).clear_caches()  # it keeps every answer, also one that is no schema
         raise Unavailable(_silent(at, type(error).__name__)) from None
+    return schema
 
 
 def _silent(at: RegistryAddress, what: str) -> str:
@@ -267,36 +301,78 @@ def _silent(at: RegistryAddress, what: str) -> str:
     )
 
 
-def _with_references(client: Any, schema: Any, kind: str) -> SchemaText:
+def _add_references(at: RegistryAddress, context: str, schema: Any, found: dict[str, str]) -> None:
+    """Adds those of ``schema``, of a subject in ``context``, which is also that of the subjects
+    that it names without one.
     """
-    Raises:
-        ValueError: the answer has no schema: it is not a registry's.
-    """
-    if not isinstance(schema.schema_str, str):
-        raise ValueError("no schema in the answer")
-    references = [
-        (
-            one.name,
-            _with_references(
-                client, client.get_version(one.subject, one.version, fmt=_format(kind)).schema, kind
-            ),
-        )
-        for one in schema.references or ()
-    ]
-    return SchemaText(
-        schema.schema_str, str(schema.schema_type or "AVRO").upper(), tuple(references)
-    )
+    for one in schema.references or ():
+        if one.name in found:
+            continue
+        subject = one.subject if _context(one.subject) else f"{context}{one.subject}"
+        named = f"{one.name!r} (subject {subject!r}, version {one.version}), which it refers to,"
+        referred = _answer(at, named, _version(at, subject, one.version, deleted=True))
+        _add_references(at, _context(subject), referred, found)
+        found[one.name] = referred.schema_str
 
 
-def _of_subject(client: Any, subject: str, version: int | None, fmt: str | None) -> Any:
+def _by_id(at: RegistryAddress, number: int | str) -> Callable[[], Any]:
+    """Asks with the context, not with a subject: without one the registry looks through all
+    contexts for the subject.
+    """
+    from confluent_kafka.schema_registry.error import SchemaRegistryError
+
+    client, fmt = _client(at), at.form
+
+    def by_guid() -> Any:
+        try:
+            return client.get_schema_by_guid(number, fmt=fmt)
+        except SchemaRegistryError as error:
+            if error.http_status_code == 404:
+                client.get_schema_types()  # it answers, and so the 404 is its own: it has no GUIDs
+                error.error_code = NO_SCHEMA
+            raise
+
+    if isinstance(number, str):
+        return by_guid
+    return lambda: client.get_schema(number, at.context or None, fmt=fmt)
+
+
+def _version(
+    at: RegistryAddress, subject: str, version: int | None, *, deleted: bool = False
+) -> Callable[[], Any]:
+    client, fmt = _client(at), at.form
     if version is None:
-        return client.get_latest_version(subject, fmt=fmt).schema
-    return client.get_version(subject, version, fmt=fmt).schema
+        return lambda: client.get_latest_version(subject, fmt=fmt).schema
+    return lambda: client.get_version(subject, version, deleted, fmt=fmt).schema
 
 
-def _format(kind: str) -> str | None:
-    """Protobuf schemas are asked for as descriptors: their text would need a compiler."""
-    return "serialized" if kind == "PROTOBUF" else None
+def _unusable(at: RegistryAddress, found: SchemaText) -> str:
+    """Why values cannot be read with a schema, or nothing."""
+    if found.kind != at.kind:
+        return f"is of kind {found.kind}, not {at.kind}"
+    if found.rules:
+        return (
+            f"has rules that change values, which exactum does not apply: {', '.join(found.rules)}"
+        )
+    return ""
+
+
+def _rules(schema: Any) -> Iterator[str]:
+    """The rules of a data contract that Confluent's client applies when it reads, or to come from
+    one version to another, but for mere conditions.
+    """
+    given = schema.rule_set
+    if given is None or (getattr(given, "enable_at", None) or "ALL") not in ("ALL", "CLIENT"):
+        return
+    for phase in ("domain_rules", "encoding_rules", "migration_rules"):
+        for rule in getattr(given, phase, None) or ():
+            if not rule.disabled and rule.kind != "CONDITION" and rule.mode != "WRITE":
+                yield f"{rule.name} ({rule.type})"
+
+
+def _context(subject: str) -> str:
+    """``:.lab:`` of ``:.lab:orders-value``; empty for a subject without one."""
+    return f":{subject[1:].partition(':')[0]}:" if subject.startswith(":.") else ""
 
 
 def _without_credentials(url: str) -> str:

@@ -7,24 +7,36 @@ from __future__ import annotations
 import base64
 import json
 import threading
+import uuid
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs, unquote, urlsplit
+
+
+def guid_of(context: str, number: int) -> uuid.UUID:
+    """The GUID of a schema of a ``Registry``."""
+    return uuid.uuid5(uuid.NAMESPACE_URL, f"{context}{number}")
+
+
+def _context(subject: str) -> str:
+    return f":{subject.split(':')[1]}:" if subject.startswith(":.") else ""
 
 
 class Registry:
-    """``register`` makes a schema known under an id. ``status`` other than 200 is answered to
+    """``register`` makes a schema known under an id, which is counted within the context of its
+    subject (``:.lab:orders-value``). ``status`` other than 200 is answered to
     everything, and ``foreign``, a status and a body, is what something before the registry answers;
     ``behind`` is how many more times a schema that it has is unknown, as to one that follows
-    another."""
+    another. ``texts`` gives Protobuf as text, whatever is asked for."""
 
     def __init__(self, user: str | None = None) -> None:
         self.status = 200
         self.foreign: tuple[int, bytes] | None = None
         self.behind = 0
+        self.texts = self.has_guids = False
         self.requests: list[str] = []
         self.user = user
-        self._by_id: dict[int, dict[str, Any]] = {}
+        self._by_id: dict[tuple[str, int], dict[str, Any]] = {}
         self._subjects: dict[str, list[int]] = {}
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
         self._thread = threading.Thread(
@@ -41,17 +53,30 @@ class Registry:
         return f"http://{self.address}"
 
     def register(
-        self, subject: str, schema: Any, kind: str = "AVRO", references: tuple[Any, ...] = ()
+        self,
+        subject: str,
+        schema: Any,
+        kind: str = "AVRO",
+        references: tuple[Any, ...] = (),
+        *,
+        text: str = 'syntax = "proto3";',
+        rules: dict[str, Any] | None = None,
     ) -> int:
-        """The new schema's id; ``schema`` is JSON, or the bytes of a Protobuf file descriptor."""
-        number = 100 + len(self._by_id)
+        """The new schema's id; ``schema`` is JSON, or the bytes of a Protobuf file descriptor, and
+        ``text`` its text.
+        """
+        context = _context(subject)
+        number = 100 + sum(one == context for one, _ in self._by_id)
         if isinstance(schema, bytes):
-            text = base64.b64encode(schema).decode()
+            body = base64.b64encode(schema).decode()
         else:
-            text = schema if isinstance(schema, str) else json.dumps(schema)
-        self._by_id[number] = {"schema": text, "references": list(references)}
+            body = schema if isinstance(schema, str) else json.dumps(schema)
+        made = {"schema": body, "references": list(references), "text": text}
         if kind != "AVRO":  # which the real one leaves out
-            self._by_id[number]["schemaType"] = kind
+            made["schemaType"] = kind
+        if rules is not None:
+            made["ruleSet"] = rules
+        self._by_id[context, number] = made
         self._subjects.setdefault(subject, []).append(number)
         return number
 
@@ -60,7 +85,7 @@ class Registry:
         self._server.server_close()
         self._thread.join()
 
-    def _answer(self, path: str, authorization: str | None) -> tuple[int, dict[str, Any]]:
+    def _answer(self, path: str, authorization: str | None) -> tuple[int, Any]:
         self.requests.append(path)
         if self.status != 200:
             return self.status, {"error_code": self.status * 100 + 1, "message": "told to fail"}
@@ -69,10 +94,20 @@ class Registry:
             if authorization != wanted:
                 return 401, {"error_code": 40101, "message": "Unauthorized"}
         parts = urlsplit(path)
-        steps = parts.path.strip("/").split("/")
-        serialized = parse_qs(parts.query).get("format") == ["serialized"]
+        steps = [unquote(one) for one in parts.path.strip("/").split("/")]
+        query = {name: values[0] for name, values in parse_qs(parts.query).items()}
+        serialized = query.get("format") == "serialized"
+        if steps == ["schemas", "types"]:
+            return 200, ["AVRO", "JSON", "PROTOBUF"]
         if steps[:2] == ["schemas", "ids"]:
-            return self._schema(int(steps[2]), serialized, {})
+            named = query.get("subject", "")
+            return self._schema(_context(named), int(steps[2]), serialized, {})
+        if steps[:2] == ["schemas", "guids"]:
+            if not self.has_guids:
+                return 404, {"error_code": 404, "message": "HTTP 404 Not Found"}
+            guid = uuid.UUID(steps[2])
+            known = [place for place in self._by_id if guid_of(*place) == guid]
+            return self._schema(*(known or [("", 0)])[0], serialized, {"guid": str(guid)})
         versions = self._subjects.get(steps[1])
         if versions is None:
             return 404, {"error_code": 40401, "message": f"Subject '{steps[1]}' not found."}
@@ -80,20 +115,19 @@ class Registry:
         if not 1 <= version <= len(versions):
             return 404, {"error_code": 40402, "message": f"Version {version} not found."}
         number = versions[version - 1]
-        return self._schema(
-            number, serialized, {"subject": steps[1], "version": version, "id": number}
-        )
+        more = {"subject": steps[1], "version": version, "id": number}
+        return self._schema(_context(steps[1]), number, serialized, more)
 
     def _schema(
-        self, number: int, serialized: bool, more: dict[str, Any]
-    ) -> tuple[int, dict[str, Any]]:
-        found = self._by_id.get(number)
+        self, context: str, number: int, serialized: bool, more: dict[str, Any]
+    ) -> tuple[int, Any]:
+        found = self._by_id.get((context, number))
         if self.behind:
             self.behind, found = self.behind - 1, None
         if found is None:
             return 404, {"error_code": 40403, "message": f"Schema {number} not found"}
-        if found.get("schemaType") == "PROTOBUF" and not serialized:
-            found = {**found, "schema": 'syntax = "proto3";'}
+        if found.get("schemaType") == "PROTOBUF" and (self.texts or not serialized):
+            found = {**found, "schema": found["text"]}
         return 200, {**more, **found}
 
     def _handler(self) -> type[BaseHTTPRequestHandler]:

@@ -42,6 +42,8 @@ SOURCE_COLUMNS = {
     "value": "binary",
 }
 """What ``decode`` needs of Spark's Kafka source, by Spark's names of the types."""
+HEADERS = "array<struct<key:string,value:binary>>"
+"""The type of the column ``headers``, which that source has with ``includeHeaders``."""
 METRIC_PREFIX = "exactum.decode."
 """Observed metrics with this prefix are ours; the policy and a unique number follow."""
 BAD_TYPE = StructType(
@@ -152,9 +154,11 @@ def _marked(frame: DataFrame, bound: dict[str, Bound], fail: bool, null_is_bad: 
     """The frame decoded by Python, with the column ``BAD``."""
     decodings: list[Decoding] = []
     fields = {field.name: field for field in frame.schema.fields}
+    has_headers = dict(frame.dtypes).get("headers") == HEADERS
     for name, one in bound.items():
         outward = record_type.as_nullable(one.kind)
-        decodings.append(Decoding(name, one.codec, record_type.arrow_type(outward, name)))
+        header = f"__{name}_schema_id" if one.framed and has_headers else ""
+        decodings.append(Decoding(name, one.codec, record_type.arrow_type(outward, name), header))
         fields[name] = StructField(name, outward)
     schema = StructType([*fields.values(), StructField(BAD, BAD_TYPE)])
     task = DecodeTask(tuple(decodings), fail, null_is_bad)

@@ -12,6 +12,7 @@ from typing import Any
 
 from exactum.errors import RowsRefused
 from exactum.formats.format import Codec, Decoder
+from exactum.formats.registry import with_ids
 from exactum.spark.write.failure import TaskFailed
 from exactum.spark.write.write_task import current_task
 
@@ -24,11 +25,15 @@ NULL_REASON = "it is null"
 
 @dataclass(frozen=True)
 class Decoding:
-    """How one column is decoded: ``kind`` is the Arrow type of the result."""
+    """How one column is decoded: ``kind`` is the Arrow type of the result.
+
+    ``id_header``: the header that may have the id of a record's schema, or nothing.
+    """
 
     column: str
     codec: Codec
     kind: Any
+    id_header: str = ""
 
 
 @dataclass(frozen=True)
@@ -65,7 +70,10 @@ class DecodeTask:
         columns = dict(zip(batch.schema.names, batch.columns, strict=True))
         reasons: dict[int, str] = {}
         for one, decoder in zip(self.decodings, decoders, strict=True):
-            columns[one.column], found = decoder.decode(batch.column(one.column))
+            data = batch.column(one.column)
+            if one.id_header:
+                data = with_ids(data, batch.column("headers"), one.id_header)
+            columns[one.column], found = decoder.decode(data)
             for row, reason in found.items():
                 reasons[row] = (
                     f"{reasons[row]}; {one.column}: {reason}"
