@@ -52,7 +52,7 @@ def test_protobuf_round_trip(spark: SparkSession) -> None:
         (b"\x12\x05ab", "DecodeError"),  # a text shorter than it says
         (b"\x12\x02\xff\xfe", "DecodeError"),  # a text that is not UTF-8
         (b"\x12\xff\xff\xff\xff\x0fab", "DecodeError"),  # a huge one
-        (b"\x0a\x01a", "field id has a wire type"),  # a text where a number belongs
+        (b"\x0a\x01a", "field id is not there by its schema"),  # a text where a number belongs
         (b"\x08\x01\x00", "DecodeError"),  # a field with the number 0 behind the message
         (b"\x32\x06\x10\x80\x94\xeb\xdc\x03", "1000000000 nanoseconds"),
         (
@@ -89,41 +89,16 @@ def test_protobuf_numbers_are_never_cut_off(spark: SparkSession) -> None:
         ):
             data = wide(one={name: number}, at=-1).SerializeToString()
             why = reason(Protobuf(narrow), data)
-            assert f"the field {name} holds" in why and "does not fit its 32 bits" in why
+            assert f"one.{name} holds {number}, which does not fit" in why
     assert decoded(Protobuf(narrow), [wide(one={"many": [1, -1]}).SerializeToString()])[0][0][
         "one"
     ]["many"] == [1, -1]
-    assert "many holds 4294967296" in reason(
+    assert "one.many holds 4294967296" in reason(
         Protobuf(narrow), wide(one={"many": [1, 2**32]}).SerializeToString()
     )
-    last_wins = (
-        wide(one={"f1": 2**32}).SerializeToString()
-        + wide(one={"f1": 5}, at=2**60).SerializeToString()
-    )
-    assert "f1 holds 4294967296" in reason(Protobuf(narrow), last_wins)
-
-
-def test_protobuf_numbers_of_more_than_64_bits_are_bad(spark: SparkSession) -> None:
-    """Protobuf keeps 64 of them in silence, whatever the field; a text may have such bytes."""
-    over = b"\x80" * 9 + b"\x02"
-    for cls in narrow_and_wide():
-        assert "more than 64 bits" in reason(Protobuf(cls), b"\x10" + over)
-        for field in (b"\x08", b"\x10", b"\x18"):
-            inner = field + over
-            assert "more than 64 bits" in reason(
-                Protobuf(cls), b"\x0a" + bytes([len(inner)]) + inner
-            )
-        packed = b"\x22" + bytes([len(over)]) + over
-        assert "more than 64 bits" in reason(Protobuf(cls), b"\x0a" + bytes([len(packed)]) + packed)
-    least = b"\x10" + b"\x80" * 9 + b"\x01"
-    assert decoded(Protobuf(narrow_and_wide()[1]), [least])[0][0]["at"] == -(2**63)
-    # A field that no schema has is read by nobody, with or without a number that is written longer
-    # than it need be, and makes the bytes be looked at.
-    for beside in (b"", b"\x10\x80\x00"):
-        assert decoded(Protobuf(narrow_and_wide()[0]), [beside + b"\x18" + over])[1] == {}
-    order = proto_order()
-    order.name = "\u4e2d" * 9 + "\x02"
-    assert decoded(Protobuf(message("Order")), [order.SerializeToString()])[1] == {}
+    last_wins = wide(one={"f1": 2**32}).SerializeToString()
+    last_wins += wide(one={"f1": 5}, at=2**60).SerializeToString()
+    assert decoded(Protobuf(narrow), [last_wins])[0][0]["one"]["f1"] == 5
 
 
 def test_protobuf_enums_of_a_newer_schema(spark: SparkSession) -> None:
@@ -131,14 +106,14 @@ def test_protobuf_enums_of_a_newer_schema(spark: SparkSession) -> None:
     lacks is its number.
     """
     narrow, wide = narrow_and_wide()
-    assert "the field state holds 7, which the closed enum n.State does not have" in reason(
+    assert "one.state holds 7, which the closed enum n.State does not have" in reason(
         Protobuf(narrow), wide(one={"state": 7}).SerializeToString()
     )
-    assert "the field states holds 7" in reason(
+    assert "one.states holds 7" in reason(
         Protobuf(narrow), wide(one={"states": [0, 7]}).SerializeToString()
     )
     assert decoded(Protobuf(message("Order")), [b"\x28\x07"])[0][0]["state"] == "7"
-    assert "has a wire type that is not its own" in reason(Protobuf(narrow), b"\x0a\x03\x2a\x01a")
+    assert "one.state is not there by its schema" in reason(Protobuf(narrow), b"\x0a\x03\x2a\x01a")
 
 
 def test_protobuf_with_a_registry(spark: SparkSession, registry: Registry) -> None:

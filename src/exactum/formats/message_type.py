@@ -1,39 +1,23 @@
-"""A type of Protobuf messages as it travels to the tasks, as a type of Spark, and as a reader of
-messages.
-"""
+"""A type of Protobuf messages as it travels to the tasks, and as a type of Spark."""
 
 from __future__ import annotations
 
 import base64
-import binascii
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta, timezone
-from decimal import Decimal
 from typing import Any
 
 from exactum.errors import SettingRefused
-from exactum.formats import wire
+from exactum.formats import proto_text
 from exactum.formats.format import BadRecord
+from exactum.formats.message_reader import TIMESTAMP, is_map
 from exactum.formats.registry import SchemaText
 
-TIMESTAMP = "google.protobuf.Timestamp"
-WELL_KNOWN = (
-    "any",
-    "api",
-    "duration",
-    "empty",
-    "field_mask",
-    "source_context",
-    "struct",
-    "timestamp",
-    "type",
-    "wrappers",
-)
-NANOS = 1_000_000_000
-VARINT = 0
-"""The wire type of numbers, and of enums."""
-EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+REGISTERED = "exactum_registered.proto"
+"""The name of the file that a registered schema is."""
+_OWN_FILE = re.compile(r"(google|confluent)/((?:protobuf|type|types)/\w+|meta)\.proto")
+"""Files that need no reference in a schema registry."""
 
 
 @dataclass(frozen=True)
@@ -93,57 +77,54 @@ def of_class(message: Any) -> MessageType:
     return MessageType(files.SerializeToString(), message.DESCRIPTOR.full_name)
 
 
-def of_schema(schema: SchemaText, name: str | None) -> MessageType:
-    """The message ``name`` of a registered schema, its first one where that is None.
+def at(schema: SchemaText, indexes: Sequence[int], name: str | None = None) -> MessageType:
+    """The message of a registered schema that stands at this place, or has this name.
 
     Raises:
-        SettingRefused: the registry did not give the schema as a descriptor.
+        ValueError: the schema is given as a text that is not understood.
+        BadRecord: it has no such message.
     """
     from google.protobuf import descriptor_pb2
 
-    files = descriptor_pb2.FileDescriptorSet()
-
-    def add(text: str, file_name: str) -> Any:
-        file = file_of(text)
-        if file is None:
-            raise SettingRefused(
-                "Protobuf: the schema registry gives schemas as text only, not as descriptors "
-                "(format=serialized). Give the generated class, or descriptors=."
-            )
-        file.name = file_name
-        files.file.append(file)
-        return file
-
-    for reference_name, text in schema.references:
-        add(text, reference_name)
-    main = add(schema.text, "exactum_registered.proto")
-    return MessageType(files.SerializeToString(), name or name_at(main, [0]))
+    texts = (*schema.references, (REGISTERED, schema.text))
+    files = descriptor_pb2.FileDescriptorSet(file=[_file(text, name) for name, text in texts])
+    return MessageType(files.SerializeToString(), name or name_at(files.file[-1], indexes))
 
 
-def file_of(text: str) -> Any:
-    """The FileDescriptorProto of a registered schema; None where the registry gives text only."""
-    from google.protobuf import descriptor_pb2
+def _file(text: str, name: str) -> Any:
+    """The FileDescriptorProto of a registered schema: of its descriptor in base64, or of its text.
+
+    Raises:
+        ValueError: it is neither, or a text that is not understood.
+    """
+    from google.protobuf import descriptor_pb2, message
 
     try:
-        return descriptor_pb2.FileDescriptorProto.FromString(base64.b64decode(text, validate=True))
-    except (binascii.Error, ValueError):
-        return None
+        made = descriptor_pb2.FileDescriptorProto.FromString(base64.b64decode(text, validate=True))
+    except (ValueError, message.DecodeError):
+        made = proto_text.descriptor_of(text)
+    made.name = name
+    return made
 
 
 def name_at(file: Any, indexes: Sequence[int]) -> str:
     """The full name of the message that stands at this place of a file: in it, in that one, and so
-    on.
+    on. Some clients count the entries of maps, and some do not.
 
     Raises:
-        BadRecord: there is none.
+        BadRecord: there is none, or which one depends on the client.
     """
     names = [file.package] if file.package else []
-    messages = file.message_type
+    messages = list(file.message_type)
     for index in indexes:
-        if index >= len(messages):
-            raise BadRecord(f"its schema has no message at {list(indexes)}")
-        names.append(messages[index].name)
-        messages = messages[index].nested_type
+        uncounted = [one for one in messages if not one.options.map_entry]
+        meant = {one.name: one for one in (*messages[index:][:1], *uncounted[index:][:1])}
+        found = [one for one in meant.values() if not one.options.map_entry]
+        if len(found) != 1:
+            which = " or ".join(sorted(meant)) if found else "no message"
+            raise BadRecord(f"its schema has {which} at {list(indexes)}")
+        names.append(found[0].name)
+        messages = list(found[0].nested_type)
     return ".".join(names)
 
 
@@ -174,95 +155,13 @@ def kind_of(descriptor: Any, inside: tuple[str, ...] = ()) -> Any:
 
     fields = []
     for item in descriptor.fields:
-        if _is_map(item):
+        if is_map(item):
             parts = item.message_type.fields_by_name
             made: Any = t.MapType(one(parts["key"]), one(parts["value"]), False)
         else:
-            made = t.ArrayType(one(item), False) if _repeated(item) else one(item)
+            made = t.ArrayType(one(item), False) if item.is_repeated else one(item)
         fields.append(t.StructField(item.name, made, True))
     return t.StructType(fields)
-
-
-def reader(descriptor: Any) -> Callable[[Any], Any]:
-    """A function from a message of this type to a value that Arrow takes: a dictionary, or a
-    time.
-    """
-    if descriptor.full_name == TIMESTAMP:
-        return _time_of
-    from google.protobuf.unknown_fields import UnknownFieldSet  # type: ignore[import-untyped]
-
-    fields = [
-        (item.name, item.has_presence and not _repeated(item), _value_reader(item))
-        for item in descriptor.fields
-    ]
-    numbers = {item.number: item for item in descriptor.fields}
-
-    def read(message: Any) -> dict[str, Any]:
-        for unknown in UnknownFieldSet(message):
-            if unknown.field_number in numbers:
-                raise BadRecord(_why_unknown(unknown, numbers[unknown.field_number]))
-        return {
-            name: None if presence and not message.HasField(name) else value(getattr(message, name))
-            for name, presence, value in fields
-        }
-
-    return read
-
-
-def _time_of(message: Any) -> datetime:
-    """A time in microseconds; nanoseconds below are cut off, as Spark does it.
-
-    Raises:
-        BadRecord: it has more nanoseconds than a second has.
-    """
-    if not 0 <= message.nanos < NANOS:
-        raise BadRecord(
-            f"a timestamp has {message.nanos} nanoseconds, and may have 0 to {NANOS - 1}"
-        )
-    return EPOCH + timedelta(seconds=message.seconds, microseconds=message.nanos // 1000)
-
-
-def _why_unknown(unknown: Any, item: Any) -> str:
-    """Why a field that the message has was not taken: Protobuf leaves a value that a closed enum
-    lacks, too.
-    """
-    enum = _enum_of(item)
-    if enum is None:
-        return f"the field {item.name} has a wire type that is not its own"
-    if _is_map(item):
-        return (
-            f"the field {item.name} has an entry with a value that the closed enum "
-            f"{enum.full_name} does not have"
-        )
-    if unknown.wire_type != VARINT:
-        return f"the field {item.name} has a wire type that is not its own"
-    number = wire.signed(unknown.data)
-    return (
-        f"the field {item.name} holds {number}, which the closed enum {enum.full_name} does not "
-        "have"
-    )
-
-
-def _enum_of(item: Any) -> Any:
-    return item.message_type.fields_by_name["value"].enum_type if _is_map(item) else item.enum_type
-
-
-def _value_reader(item: Any) -> Callable[[Any], Any]:
-    if _is_map(item):
-        of_value = _single_reader(item.message_type.fields_by_name["value"])
-        of_key = _single_reader(item.message_type.fields_by_name["key"])
-        return lambda values: [(of_key(key), of_value(values[key])) for key in values]
-    single = _single_reader(item)
-    return (lambda values: [single(value) for value in values]) if _repeated(item) else single
-
-
-def _single_reader(item: Any) -> Callable[[Any], Any]:
-    if item.message_type is not None:
-        return reader(item.message_type)
-    if item.enum_type is not None:
-        names = {value.number: value.name for value in item.enum_type.values}
-        return lambda number: names.get(number, str(number))
-    return Decimal if item.cpp_type == item.CPPTYPE_UINT64 else lambda value: value
 
 
 def _plain_kind(item: Any) -> Any:
@@ -282,16 +181,8 @@ def _plain_kind(item: Any) -> Any:
     }[item.cpp_type]
 
 
-def _repeated(item: Any) -> bool:
-    return bool(item.is_repeated)
-
-
-def _is_map(item: Any) -> bool:
-    return item.message_type is not None and bool(item.message_type.GetOptions().map_entry)
-
-
 def _well_known(name: str) -> Any:
-    """One of the files that Protobuf brings itself.
+    """One of the files that Protobuf and Confluent's client bring themselves.
 
     Raises:
         KeyError: there is none of this name.
@@ -300,9 +191,14 @@ def _well_known(name: str) -> Any:
 
     from google.protobuf import descriptor_pb2
 
-    stem = name.removeprefix("google/protobuf/").removesuffix(".proto")
-    if stem not in WELL_KNOWN:
-        raise KeyError(f"the file {name}, which it imports, is missing")
     file = descriptor_pb2.FileDescriptorProto()
-    importlib.import_module(f"google.protobuf.{stem}_pb2").DESCRIPTOR.CopyToProto(file)
+    found = _OWN_FILE.fullmatch(name)
+    try:
+        if found is None:
+            raise ImportError
+        package = "confluent_kafka.schema_registry." if found[1] == "confluent" else ""
+        module = f"{package}{found[1]}/{found[2]}".replace("/", ".")
+        importlib.import_module(f"{module}_pb2").DESCRIPTOR.CopyToProto(file)
+    except ImportError:
+        raise KeyError(f"the file {name}, which it imports, is missing") from None
     return file

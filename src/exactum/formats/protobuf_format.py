@@ -5,14 +5,18 @@ format.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from exactum.errors import SettingRefused
-from exactum.formats import message_type, registry, wire
-from exactum.formats.format import BadRecord, Bound, RecordDecoder, require
+from exactum.formats import message_reader, message_type, registry
+from exactum.formats.format import BadRecord, Bound, RecordDecoder, reason_of, require
 from exactum.formats.registry import RegistryAddress
+
+READERS_MAX = 1_000
+"""How many messages of schemas a task remembers how to read."""
 
 
 @dataclass(frozen=True)
@@ -27,8 +31,8 @@ class Protobuf:
             --descriptor_set_out=shop.desc``), or its bytes.
         registry: URL of a Confluent schema registry, or a mapping of the settings of
             confluent-kafka's client (``url``, ``basic.auth.user.info``, ...). Then each record
-            names the schema and the message it was written with; an unknown id, and another
-            message, make the record bad.
+            names the schema and the message it was written with. Values are kept where fields have
+            another type; what cannot be kept, an unknown id, and another message, make it bad.
         subject: with ``registry``: the subject that has the message, where no class and no
             descriptors are given. Its context (``:.lab:orders-value``) is that of the records' ids.
         version: which version of it; None is the latest one, looked up when ``decode`` is called.
@@ -55,9 +59,9 @@ class Protobuf:
         try:
             made = self._message(place)
             descriptor = made.descriptor()
-        except (TypeError, KeyError, ValueError, OSError, Error) as error:
+        except (TypeError, KeyError, ValueError, OSError, Error, BadRecord) as error:
             raise SettingRefused(
-                f"Protobuf: the message cannot be found ({type(error).__name__}: {error})."
+                f"Protobuf: the message cannot be found ({reason_of(error)})."
             ) from None
         kind = message_type.kind_of(descriptor)
         return Bound(kind, ProtobufCodec(made, place), place is not None)
@@ -72,7 +76,7 @@ class Protobuf:
             )
         if place is not None:
             found = registry.reader_schema(place, self.subject, self.version)
-            return message_type.of_schema(found, str(self.message) if self.message else None)
+            return message_type.at(found, (0,), str(self.message) if self.message else None)
         raise SettingRefused(
             "Protobuf() needs a message: a generated class, a full name with descriptors=, or "
             "registry= and subject=."
@@ -87,63 +91,50 @@ class ProtobufCodec:
     place: registry.RegistryAddress | None
 
     def open(self, kind: Any) -> RecordDecoder:
-        parse = _parser(self.message)
+        read = self.message.descriptor()
         if self.place is None:
-            return RecordDecoder(kind, parse)
-        return RecordDecoder(
-            kind, _registered(registry.Writers(self.place), self.message.name, parse)
-        )
+            return RecordDecoder(kind, message_reader.reader(read, read))
+        return RecordDecoder(kind, _registered(self.place, read))
 
 
-def _parser(message: message_type.MessageType) -> Callable[[bytes], Any]:
-    from google.protobuf import message_factory  # type: ignore[import-untyped]
+def _registered(place: RegistryAddress, read: Any) -> Callable[[bytes], Any]:
+    forms = [registry.Writers(one) for one in (place, replace(place, form=None))]
 
-    descriptor = message.descriptor()
-    from_bytes = message_factory.GetMessageClass(descriptor).FromString
-    read, check = message_type.reader(descriptor), wire.fit_check(descriptor)
-
-    def parse(data: bytes) -> Any:
-        decoded = from_bytes(data)
-        check(data, decoded)
-        if not decoded.IsInitialized():
-            raise BadRecord(
-                f"required fields are missing: {', '.join(decoded.FindInitializationErrors())}"
-            )
-        return read(decoded)
-
-    return parse
-
-
-def _registered(
-    writers: registry.Writers, name: str, parse: Callable[[bytes], Any]
-) -> Callable[[bytes], Any]:
-    schemas: dict[int | str, Any] = {}
+    @lru_cache(READERS_MAX)
+    def reader_of(number: int | str, indexes: tuple[int, ...]) -> Callable[[bytes], Any] | str:
+        """A reader, or why the record is bad."""
+        reason = ""
+        for writers in forms:
+            try:
+                written = message_type.at(writers.writer(number), indexes).descriptor()
+                return message_reader.reader(written, read)
+            except BadRecord as error:
+                return str(error)
+            except (TypeError, KeyError, ValueError) as error:
+                reason = reason or f"its schema, id {number}, cannot be used: {reason_of(error)}"
+        return reason
 
     def one(data: bytes) -> Any:
         number, start = registry.schema_id(data)
-        if number not in schemas:
-            schemas[number] = message_type.file_of(writers.writer(number).text)
         indexes, start = _indexes(data, start)
-        written = (
-            None if schemas[number] is None else message_type.name_at(schemas[number], indexes)
-        )
-        if written not in (None, name):
-            raise BadRecord(f"it holds the message {written}, not {name}")
-        return parse(data[start:])
+        reader = reader_of(number, indexes)
+        if isinstance(reader, str):
+            raise BadRecord(reader)
+        return reader(data[start:])
 
     return one
 
 
-def _indexes(data: bytes, place: int) -> tuple[list[int], int]:
+def _indexes(data: bytes, place: int) -> tuple[tuple[int, ...], int]:
     """Where the message stands in its schema's file, and where its bytes begin."""
     count, place = _varint(data, place)
     if count == 0:
-        return [0], place
+        return (0,), place
     indexes: list[int] = []
     for _ in range(count):
         index, place = _varint(data, place)
         indexes.append(index)
-    return indexes, place
+    return tuple(indexes), place
 
 
 def _varint(data: bytes, place: int) -> tuple[int, int]:

@@ -235,8 +235,7 @@ def same(read: Any, value: Any) -> bool:
 
 
 def is_proto_of(data: bytes, value: Any) -> bool:
-    """As the same message with fields of 64 bits reads it, where no number has more."""
-    proto_numbers(data)
+    """As the same message with fields of 64 bits reads it."""
     read = narrow_and_wide()[1].FromString(data)
     if (read.at if read.HasField("at") else None) != value["at"]:
         return False
@@ -247,39 +246,6 @@ def is_proto_of(data: bytes, value: Any) -> bool:
         if (getattr(one, name) if one.HasField(name) else None) != value["one"][name]:
             return False
     return one is None or list(one.many) == value["one"]["many"]
-
-
-NUMBER, NUMBERS = "a number", "numbers, which may be packed"
-UNKNOWN: Mapping[int, Any] = {}
-OUT = {1: {1: NUMBER, 2: NUMBER, 3: NUMBER, 4: NUMBERS, 5: NUMBER, 6: NUMBERS}, 2: NUMBER}
-
-
-def proto_numbers(data: bytes, fields: Mapping[int, Any] = OUT) -> None:
-    """Asserts that no number that is read has more than 64 bits.
-
-    ``fields``: those that are read, by number; of a message its own ones.
-    """
-    place = groups = 0
-    while place < len(data):
-        tag, place = varint_at(data, place)
-        field = fields.get(tag >> 3, UNKNOWN) if groups == 0 else UNKNOWN  # no group is read
-        if tag & 7 == 0:
-            at, place = place, place + 1 + next(i for i, b in enumerate(data[place:]) if b < 0x80)
-            if field in (NUMBER, NUMBERS):
-                varint_at(data, at)
-        elif tag & 7 in (1, 5):
-            place += 8 if tag & 7 == 1 else 4
-        elif tag & 7 == 2:
-            length, place = varint_at(data, place)
-            part = data[place : place + length]
-            place += length
-            at = 0
-            while field == NUMBERS and at < len(part):
-                _, at = varint_at(part, at)
-            if isinstance(field, Mapping) and field:
-                proto_numbers(part, field)
-        else:
-            groups += 1 if tag & 7 == 3 else -1
 
 
 def varint_at(data: bytes, place: int) -> tuple[int, int]:

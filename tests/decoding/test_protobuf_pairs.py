@@ -1,0 +1,290 @@
+"""Protobuf messages that were written with one schema and are read with another: every pair of
+types.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from google.protobuf import (
+    descriptor_pb2,
+    descriptor_pool,
+    duration_pb2,
+    message_factory,
+    timestamp_pb2,
+    wrappers_pb2,
+)
+
+from exactum import Protobuf
+from tests.kit.decoding.format_cases import decoded, framed, reason
+from tests.kit.decoding.registry import Registry
+
+TYPES = (
+    *("int32", "int64", "uint32", "uint64", "sint32", "sint64", "fixed32", "fixed64", "sfixed32"),
+    *("sfixed64", "bool", "enum", "float", "double", "string", "bytes", "message", "group"),
+)
+NUMBERS = TYPES[:12]
+READ_AS = {
+    **dict.fromkeys(NUMBERS, NUMBERS),
+    "float": ("float", "double"),
+    "double": ("double",),
+    "string": ("string", "bytes"),
+    "bytes": ("string", "bytes"),
+    "message": ("message", "group"),
+    "group": ("message", "group"),
+}
+"""What each type is read as. Whatever is missing here makes a record bad."""
+HOLDS = {
+    **dict.fromkeys(("int32", "sint32", "sfixed32"), range(-(2**31), 2**31)),
+    **dict.fromkeys(("int64", "sint64", "sfixed64"), range(-(2**63), 2**63)),
+    **dict.fromkeys(("uint32", "fixed32"), range(2**32)),
+    **dict.fromkeys(("uint64", "fixed64"), range(2**64)),
+    "bool": range(2),
+    "enum": range(-(2**31), 2**31),
+}
+EDGES = (0, 1, -1, 2, 5, -5, 2**31 - 1, 2**31, -(2**31), -(2**31) - 1, 2**32 - 1, 2**32, 2**63 - 1)
+EDGES = (*EDGES, 2**63, -(2**63), 2**64 - 1)
+NAMES = {0: "NONE", 1: "ONE", 5: "FIVE"}
+TEXTS: tuple[Any, ...] = ("", "a", "Zoë", b"\x08\x01", b"\xff")
+VALUES: dict[str, Sequence[Any]] = {
+    **{kind: [one for one in EDGES if one in HOLDS[kind]] for kind in NUMBERS},
+    "float": (0.0, 1.5, struct.unpack("f", struct.pack("f", 0.1))[0], float("inf")),
+    "double": (0.0, 0.1),
+    "string": [one for one in TEXTS if isinstance(one, str)],
+    "bytes": [one if isinstance(one, bytes) else one.encode() for one in TEXTS],
+    **dict.fromkeys(("message", "group"), ({"a": 5},)),
+}
+
+
+def file_with(kind: str, label: str = "optional", **more: Any) -> Any:
+    """A file with the message p.M, whose field v has this type; ``kind`` may be a message's name."""
+    file = descriptor_pb2.FileDescriptorProto(name="m.proto", package="p", syntax="proto2", **more)
+    outer, inner = file.message_type.add(name="M"), file.message_type.add(name="In")
+    inner.field.add(name="a", number=1, type=5, label=1)
+    enum = file.enum_type.add(name="E")
+    for number, name in NAMES.items():
+        enum.value.add(name=name, number=number)
+    field = outer.field.add(name="v", number=1)
+    field.label = getattr(field, f"LABEL_{label.upper()}")
+    field.type = getattr(field, f"TYPE_{kind.upper()}")
+    if kind in ("message", "group"):
+        field.type_name = ".p.In"
+    elif kind == "enum":
+        field.type_name = ".p.E"
+    return file
+
+
+def class_of(file: Any) -> Any:
+    pool = descriptor_pool.DescriptorPool()
+    for known in (timestamp_pb2, duration_pb2, wrappers_pb2):
+        pool.AddSerializedFile(known.DESCRIPTOR.serialized_pb)
+    pool.AddSerializedFile(file.SerializeToString())
+    return message_factory.GetMessageClass(pool.FindMessageTypeByName("p.M"))
+
+
+def expected(value: Any, read: str) -> Any:
+    """The value of the column, or BadRecord for one that its type does not hold."""
+    if read in HOLDS:
+        number = int(value)
+        if number not in HOLDS[read] or (read == "enum" and number not in NAMES):
+            return "bad"
+        if read == "enum":
+            return NAMES[number]
+        if read == "bool":
+            return bool(number)
+        return Decimal(number) if read in ("uint64", "fixed64") else number
+    if read == "string" and isinstance(value, bytes):
+        try:
+            return value.decode()
+        except UnicodeDecodeError:
+            return "bad"
+    return value.encode() if read == "bytes" and isinstance(value, str) else value
+
+
+@pytest.mark.parametrize("written", TYPES)
+def test_each_type_is_read_as_each_other_or_bad(registry: Registry, written: str) -> None:
+    """A value is kept, or the record is bad: Protobuf itself would make others of most."""
+    writer = class_of(file_with(written))
+    number = registry.register("v", file_with(written).SerializeToString(), kind="PROTOBUF")
+    for read in TYPES:
+        given = Protobuf(class_of(file_with(read)), registry=registry.url)
+        for value in VALUES[written]:
+            if written == "enum" and value not in NAMES:
+                continue
+            data = framed(number) + b"\0" + writer(v=value).SerializeToString()
+            wanted = expected(value, read) if read in READ_AS[written] else "bad"
+            values, reasons = decoded(given, [data, None])
+            got = "bad" if reasons else values[0]["v"]
+            assert repr(got) == repr(wanted), f"{written} {value!r} as {read}"
+
+
+@pytest.mark.parametrize("kind", ["sint32", "enum", "string", "message"])
+def test_one_value_and_many(registry: Registry, kind: str) -> None:
+    """A list of one value is that value; of more it is bad where there can be one only."""
+    one, two = (0, 5) if kind == "enum" else (VALUES[kind][0], VALUES[kind][-1])
+    classes = {label: class_of(file_with(kind, label)) for label in ("optional", "repeated")}
+    ids = {
+        label: registry.register(label, file_with(kind, label).SerializeToString(), "PROTOBUF")
+        for label in classes
+    }
+
+    def read(written: str, label: str, **fields: Any) -> Any:
+        data = framed(ids[written]) + b"\0" + classes[written](**fields).SerializeToString()
+        values, reasons = decoded(Protobuf(classes[label], registry=registry.url), [data, None])
+        return reasons.get(0, values[0] and values[0]["v"])
+
+    assert read("optional", "repeated") == []
+    assert len(read("optional", "repeated", v=one)) == 1
+    assert read("repeated", "optional") is None
+    assert read("repeated", "optional", v=[one]) == read("optional", "optional", v=one)
+    assert "2 values" in read("repeated", "optional", v=[one, two])
+    assert len(read("repeated", "repeated", v=[one, two])) == 2
+
+
+def with_field(kind: str, name: str = "v") -> Any:
+    file = file_with("int32")
+    file.dependency.extend(
+        f"google/protobuf/{one}.proto" for one in ("timestamp", "duration", "wrappers")
+    )
+    field = file.message_type[0].field[0]
+    field.type, field.type_name, field.name = field.TYPE_MESSAGE, f".google.protobuf.{kind}", name
+    return file
+
+
+def test_messages_are_told_apart_by_name(registry: Registry) -> None:
+    """A Duration has the fields of a Timestamp, an Int64Value those of half the world."""
+    kinds = ("Timestamp", "Duration", "Int64Value", "BytesValue", "StringValue")
+    for written in kinds:
+        file = with_field(written)
+        number = registry.register("v", file.SerializeToString(), kind="PROTOBUF")
+        data = framed(number) + b"\0" + b"\x0a\x00"
+        for read in kinds:
+            given = Protobuf(class_of(with_field(read, "renamed")), registry=registry.url)
+            values, reasons = decoded(given, [data, None])
+            if read == written:
+                assert values[0]["renamed"] is not None, "fields are found by number"
+            else:
+                assert f"renamed holds the message google.protobuf.{written}" in reasons[0]
+
+
+def with_map(key: str, value: str, *, is_map: bool = True) -> Any:
+    file = file_with("int32", "repeated")
+    entry = file.message_type[0].nested_type.add(name="VEntry")
+    entry.options.map_entry = is_map
+    for number, (name, kind) in enumerate((("key", key), ("value", value)), 1):
+        field = entry.field.add(name=name, number=number, label=1)
+        field.type = getattr(field, f"TYPE_{kind.upper()}")
+        if kind in ("enum", "message"):
+            field.type_name = ".p.E" if kind == "enum" else ".p.In"
+    field = file.message_type[0].field[0]
+    field.type, field.type_name = field.TYPE_MESSAGE, ".p.M.VEntry"
+    return file
+
+
+def test_maps(registry: Registry) -> None:
+    """Keys and values are read as fields are; the last value of a key counts, and a missing one is
+    a default.
+    """
+    number = registry.register("v", with_map("string", "int64").SerializeToString(), "PROTOBUF")
+    writer = class_of(with_map("string", "int64"))
+    frame = framed(number) + b"\0"
+    given = Protobuf(class_of(with_map("string", "int32")), registry=registry.url)
+    data = frame + writer(v={"a": 1, "b": 2}).SerializeToString()
+    again = writer(v={"a": -7}).SerializeToString() + b"\x0a\x00"
+    assert sorted(decoded(given, [data + again])[0][0]["v"]) == [("", 0), ("a", -7), ("b", 2)]
+    too_large = frame + writer(v={"a": 2**31}).SerializeToString()
+    assert "v.value holds 2147483648" in reason(given, too_large)
+    assert "v.value" in reason(given, frame + b"\x0a\x05\x0a\x01a\x12\x00"), "another wire type"
+    assert "field v is" in reason(given, frame + b"\x0a\x05\x0a\x01a\x18\x05"), "another field"
+    as_list = Protobuf(class_of(with_map("string", "int64", is_map=False)), registry=registry.url)
+    assert "is a map" in reason(as_list, data)
+    for kind, default in (("enum", "NONE"), ("message", {"a": None}), ("bool", False)):
+        file = with_map("sint32", kind)
+        number = registry.register(kind, file.SerializeToString(), "PROTOBUF")
+        given = Protobuf(class_of(file), registry=registry.url)
+        assert decoded(given, [framed(number) + b"\0\x0a\x00"])[0][0]["v"] == [(0, default)]
+
+
+def with_enum(closed: bool = True, **names: int) -> Any:
+    file = file_with("enum")
+    file.syntax = "proto2" if closed else "proto3"
+    del file.enum_type[0].value[:]
+    for name, number in names.items():
+        file.enum_type[0].value.add(name=name, number=number)
+    file.enum_type[0].options.allow_alias = len(set(names.values())) < len(names)
+    return file
+
+
+@pytest.mark.parametrize(
+    ("written", "read", "wanted"),
+    [
+        ({"A": 0, "B": 1}, {"A": 0, "B": 1}, "B"),
+        ({"A": 0, "B": 1}, {"A": 0, "C": 1}, "bad"),  # renamed, or used for something else
+        ({"A": 0, "B": 1}, {"B": 0, "A": 1}, "bad"),
+        ({"A": 0, "B": 1}, {"A": 0, "C": 1, "B": 1}, "B"),  # the writer's name
+        ({"A": 0, "B": 1}, {"A": 0, "B": 2}, "bad"),
+        ({"A": 0, "B": 1}, {"A": 0}, "bad"),
+        ({"A": 0}, {"A": 0, "B": 1}, "B"),
+    ],
+)
+def test_names_of_enums_keep_their_meaning(
+    registry: Registry, written: dict[str, int], read: dict[str, int], wanted: str
+) -> None:
+    """The column has names: a number is only read by a name that its writer's schema does not
+    gainsay.
+    """
+    file = with_enum(**written)
+    number = registry.register("v", file.SerializeToString(), kind="PROTOBUF")
+    given = Protobuf(class_of(with_enum(**read)), registry=registry.url)
+    values, reasons = decoded(given, [framed(number) + b"\0\x08\x01", None])
+    assert ("bad" if reasons else values[0]["v"]) == wanted
+
+
+def test_fields_that_only_one_schema_has(registry: Registry) -> None:
+    """The reader's are unset, the writer's are left out, and a field that is there against its
+    schema is no value.
+    """
+    number = registry.register("v", file_with("int32").SerializeToString(), kind="PROTOBUF")
+    file = file_with("int32")
+    file.message_type[0].field[0].number = 2
+    given = Protobuf(class_of(file), registry=registry.url)
+    frame = framed(number) + b"\0"
+    assert decoded(given, [frame + b"\x08\x05"])[0] == [{"v": None}]
+    assert "v is not there by its schema" in reason(given, frame + b"\x08\x05\x10\x07")
+    needed = Protobuf(class_of(file_with("int32", "required")), registry=registry.url)
+    assert decoded(needed, [frame + b"\x08\x05"])[0] == [{"v": 5}]
+    assert "required field v" in reason(needed, frame)
+    file = file_with("int32", "required")
+    file.message_type[0].field[0].number = 2
+    needed = Protobuf(class_of(file), registry=registry.url)
+    assert "required field v" in reason(needed, frame + b"\x08\x05")
+
+
+def with_two(*, exclusive: bool) -> Any:
+    file = file_with("int32")
+    message = file.message_type[0]
+    message.field.add(name="w", number=2, type=5, label=1)
+    if exclusive:
+        message.oneof_decl.add(name="either")
+        for field in message.field:
+            field.oneof_index = 0
+    return file
+
+
+def test_oneofs(registry: Registry) -> None:
+    """The last field counts of those that exclude each other where they were written; others are
+    kept side by side, where Protobuf would keep the last one in silence.
+    """
+    ids = [
+        registry.register("v", with_two(exclusive=one).SerializeToString(), kind="PROTOBUF")
+        for one in (False, True)
+    ]
+    both = b"\x08\x05\x10\x07"
+    for exclusive in (True, False):
+        given = Protobuf(class_of(with_two(exclusive=exclusive)), registry=registry.url)
+        values, _ = decoded(given, [framed(number) + b"\0" + both for number in ids])
+        assert values == [{"v": 5, "w": 7}, {"v": None, "w": 7}]
