@@ -81,78 +81,6 @@ def test_avro_of_several_writers_is_read_with_one_schema(
     assert pinned == [{"id": 1}]
 
 
-def test_avro_numbers_are_never_taken_for_times(spark: SparkSession, registry: Registry) -> None:
-    """A plain number is no time because the reader calls it one; times of another unit are the
-    same times.
-    """
-    fields = {
-        name: {"type": "long", "logicalType": name}
-        for name in ("timestamp-millis", "timestamp-micros")
-    }
-    kinds = {"plain": "long", **fields, "day": {"type": "int", "logicalType": "date"}}
-    schemas = {
-        n: {"type": "record", "name": "R", "fields": [{"name": "x", "type": ["null", k]}]}
-        for n, k in kinds.items()
-    }
-    ids = {name: registry.register("x", schema) for name, schema in schemas.items()}
-    given = Avro(schemas["timestamp-micros"], registry=registry.url)
-    record = avro(
-        schemas["timestamp-millis"],
-        {"x": datetime(2026, 1, 1, tzinfo=UTC)},
-        ids["timestamp-millis"],
-    )
-    assert decoded(given, [record]) == ([{"x": datetime(2026, 1, 1, tzinfo=UTC)}], {})
-    assert "has no logical type for value.x" in reason(
-        given, avro(schemas["plain"], {"x": 5}, ids["plain"])
-    )
-    assert "date logical type" in reason(given, avro(schemas["day"], {"x": 5}, ids["day"]))
-    plain = Avro(schemas["plain"], registry=registry.url)
-    assert "timestamp-millis logical type" in reason(plain, record)
-
-
-def test_avro_numbers_under_another_name_are_never_taken_for_times(
-    spark: SparkSession, registry: Registry
-) -> None:
-    """An alias, a list, a map and a union change nothing: a plain number, or a decimal, is of
-    its own logical type.
-    """
-    stamp = {"type": "long", "logicalType": "timestamp-micros"}
-    money = {"type": "bytes", "logicalType": "decimal", "precision": 10, "scale": 2}
-
-    def record(name: str, kind: Any, called: str = "R", **more: Any) -> Any:
-        return {"type": "record", "name": called, "fields": [{"name": name, "type": kind, **more}]}
-
-    inside = [
-        (record("x", "long"), record("y", stamp, aliases=["x"])),
-        (
-            record("x", record("at", "long", "I")),
-            record("y", record("then", stamp, "I", aliases=["at"]), aliases=["x"]),
-        ),
-        (record("x", ["null", "long"]), record("y", ["null", stamp], aliases=["x"])),
-        (record("x", ["string", "long"]), record("y", stamp, aliases=["x"])),
-        (
-            record("x", {"type": "array", "items": "long"}),
-            record("x", {"type": "array", "items": stamp}),
-        ),
-        (
-            record("x", {"type": "map", "values": stamp}),
-            record("x", {"type": "map", "values": "long"}),
-        ),
-        (record("x", stamp), record("x", "double")),
-        (record("x", money), record("x", "string")),
-    ]
-    for writer, reader in inside:
-        number = registry.register("x", writer)
-        assert "logical type for value." in reason(
-            Avro(reader, registry=registry.url), framed(number) + b"\x02" * 8
-        )
-    number = registry.register("x", record("x", stamp))
-    given = Avro(record("y", stamp, aliases=["x"]), registry=registry.url)
-    assert decoded(given, [framed(number) + b"\x02"])[0] == [
-        {"y": datetime(1970, 1, 1, 0, 0, 0, 1, UTC)}
-    ]
-
-
 def test_avro_decimals_keep_every_digit(spark: SparkSession, registry: Registry) -> None:
     """A decimal of more digits than its writer's schema says keeps its value, or is bad where it
     does not fit.
@@ -175,14 +103,6 @@ def test_avro_decimals_keep_every_digit(spark: SparkSession, registry: Registry)
             assert (values, reasons) == ([Decimal("123.450")], {})
         else:
             assert "123.45 does not fit decimal(4,3)" in reasons[0]
-    tiny = registry.register(
-        "x", {"type": "bytes", "logicalType": "decimal", "precision": 60, "scale": 60}
-    )
-    given = Avro(
-        {"type": "bytes", "logicalType": "decimal", "precision": 8, "scale": 3},
-        registry=registry.url,
-    )
-    assert "a decimal of scale 60" in reason(given, framed(tiny) + b"\x02\x01")
     small = {"type": "fixed", "name": "F", "size": 1, "logicalType": "decimal", "precision": 2}
     assert "127 does not fit decimal(2,0)" in reason(Avro(small), b"\x7f"), "not 130"
 
@@ -268,6 +188,68 @@ def test_avro_defaults_are_the_values_that_they_stand_for(
         field = {"name": "x", "type": kind, "default": wrong}
         with pytest.raises(SettingRefused, match="value.x is none of its type"):
             Avro({**old, "fields": [*old["fields"], field]}, registry=registry.url).bind()
+
+
+@pytest.mark.parametrize(
+    ("kind", "default", "data", "value"),
+    [
+        (["null", "long"], "null", b"\2\2", 1),
+        ("string", None, b"\4ab", "ab"),
+        ({"type": "array", "items": "int"}, None, b"\2\2\0", [1]),
+        ({"type": "array", "items": "string"}, "ab", b"\0", []),
+        ("long", "0", b"\2", 1),
+        ("int", 2**31, b"\2", 1),
+        ("int", True, b"\2", 1),
+        ({"type": "int", "logicalType": "date"}, "1970-01-01", b"\2", date(1970, 1, 2)),
+        ({"type": "fixed", "name": "F", "size": 2}, "a", b"ab", b"ab"),
+    ],
+)
+def test_avro_defaults_of_another_type_harm_nobody_who_has_the_field(
+    spark: SparkSession, registry: Registry, kind: Any, default: Any, data: bytes, value: Any
+) -> None:
+    """Registries have taken such schemas for years: reading needs no default, unless the field is
+    missing. A schema of one's own is refused, since one can correct it.
+    """
+
+    def record(*fields: Any) -> Any:
+        return {"type": "record", "name": "R", "fields": list(fields)}
+
+    field = {"name": "x", "type": kind, "default": default}
+    wrong, right = record(field), record({"name": "x", "type": kind})
+    lacking = registry.register("in-value", record())
+    number = registry.register("in-value", wrong)
+    subject = Avro(registry=registry.url, subject="in-value")
+    for given in (subject, Avro(right, registry=registry.url)):
+        assert decoded(given, [framed(number) + data]) == ([{"x": value}], {})
+    assert decoded(Avro(wrong), [data]) == ([{"x": value}], {})
+    assert "value.x" in reason(subject, framed(lacking))
+    with pytest.raises(SettingRefused, match=r"value\.x"):
+        Avro(wrong, registry=registry.url).bind()
+
+
+@pytest.mark.parametrize(("precision", "scale"), [(64, 2), (64, 127), (39, 0), (2, 3), (None, 0)])
+def test_avro_decimals_that_spark_lacks_are_refused_by_name(
+    spark: SparkSession, registry: Registry, precision: int | None, scale: int
+) -> None:
+    """Kafka Connect says that a decimal has 64 digits, and of Oracle's that 127 are its scale. A
+    schema of one's own reads what fits, or the other columns.
+    """
+
+    def record(*fields: Any) -> Any:
+        return {"type": "record", "name": "R", "fields": [{"name": "id", "type": "int"}, *fields]}
+
+    kind = {"type": "bytes", "logicalType": "decimal", "precision": precision, "scale": scale}
+    amount = {"name": "amount", "type": ["null", kind], "default": None}
+    number = registry.register("in-value", record(amount))
+    for given in (Avro(registry=registry.url, subject="in-value"), Avro(record(amount))):
+        with pytest.raises(SettingRefused, match=r"value\.amount is decimal") as refused:
+            given.bind()
+        assert len(str(refused.value).splitlines()) <= 3
+    unscaled = (5 * 10**scale).to_bytes(60, "big")
+    data = framed(number) + b"\2\2\x78" + unscaled
+    fits = {**amount, "type": ["null", {**kind, "precision": 38, "scale": 2}]}
+    for own, expected in ((record(), {"id": 1}), (record(fits), {"id": 1, "amount": Decimal(5)})):
+        assert decoded(Avro(own, registry=registry.url), [data]) == ([expected], {})
 
 
 def test_avro_of_two_fields_for_one_column_is_bad(spark: SparkSession, registry: Registry) -> None:

@@ -1,25 +1,87 @@
-"""Parsed Avro schemas, expanded by fastavro: what of one can be read without end, or as another
-value than it was.
+"""Avro schemas as fastavro expands them: the types that Avro tells apart, with their columns, and
+what of a schema can be read without end.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Mapping
 from typing import Any
 
-PRIMITIVES = ("null", "boolean", "int", "long", "float", "double", "bytes", "string")
-PROMOTED = {"int": ("long", "float", "double"), "long": ("float", "double"), "float": ("double",)}
-PROMOTED.update({"bytes": ("string",), "string": ("bytes",)})
-DECIMAL_DIGITS = 100
-"""Digits that a decimal may have while fastavro makes it: it rounds beyond. More than any column
-can hold, so that what is rounded is refused."""
-NO_MEMBER = {"type": "fixed", "name": "exactum.NoMember", "size": 2**62}
-NEGATIVE_MEMBERS = 8_192
-"""Stands behind the members of a union, as often as a number of two bytes can be negative: no
-record has its bytes.
+from exactum.formats.registry import SchemaText
+
+COLUMNS: Mapping[str, str] = {
+    "boolean": "BooleanType",
+    "int": "IntegerType",
+    "long": "LongType",
+    "float": "FloatType",
+    "double": "DoubleType",
+    "bytes": "BinaryType",
+    "string": "StringType",
+    "enum": "StringType",
+    "fixed": "BinaryType",
+    "bytes decimal": "DecimalType",
+    "fixed decimal": "DecimalType",
+    "int date": "DateType",
+    "long timestamp-millis": "TimestampType",
+    "long timestamp-micros": "TimestampType",
+    "long local-timestamp-millis": "TimestampNTZType",
+    "long local-timestamp-micros": "TimestampNTZType",
+    "long timestamp-nanos": "LongType",
+    "long local-timestamp-nanos": "LongType",
+    "int time-millis": "IntegerType",
+    "long time-micros": "LongType",
+    "bytes big-decimal": "BinaryType",
+    "fixed duration": "BinaryType",
+}
+"""What a value means, and the type of Spark that its column has: an Avro type, and the logical type
+if it says more than the value shows. Logical types that are not here, or stand on another type, are
+ignored, as Avro wants it; of a uuid the text and the bytes are all.
 """
-SCALE_MAX = 38
-"""Arrow rescales a decimal exactly by no more digits than this."""
+
+DEFAULT, LOGICAL = "exactum.default", "exactum.logicalType"
+_HIDDEN = {"default": DEFAULT, "logicalType": LOGICAL}
+
+
+def parsed(schema: SchemaText) -> Any:
+    """The schema, expanded, with those it refers to.
+
+    Its defaults and logical types stand under names of our own: fastavro refuses a schema for one
+    of them that is wrong, also where nobody needs it.
+    """
+    import fastavro
+
+    named: dict[str, Any] = {}
+
+    def parse(text: str) -> Any:
+        return fastavro.parse_schema(_hidden(json.loads(text)), named_schemas=named, expand=True)
+
+    for _, text in schema.references:
+        parse(text)
+    return parse(schema.text)
+
+
+def _hidden(schema: Any) -> Any:
+    if isinstance(schema, list):
+        return [_hidden(one) for one in schema]
+    if not isinstance(schema, dict):
+        return schema
+    return {
+        _HIDDEN.get(name, name): one if name == "default" else _hidden(one)
+        for name, one in schema.items()
+    }
+
+
+def kind_of(schema: Any) -> str:
+    """Avro's own type."""
+    return str(schema if isinstance(schema, str) else schema["type"])
+
+
+def meaning(schema: Any) -> str:
+    """A name of ``COLUMNS``, or of a type with others inside."""
+    kind = kind_of(schema)
+    logical = "" if isinstance(schema, str) else f"{kind} {schema.get(LOGICAL)}"
+    return logical if logical in COLUMNS else kind
 
 
 def contains_itself(schema: Any) -> bool:
@@ -29,115 +91,17 @@ def contains_itself(schema: Any) -> bool:
     Whatever does not contain itself was expanded when it was parsed, so that no names are left.
     """
     if isinstance(schema, str):
-        return schema not in PRIMITIVES
-    return any(contains_itself(one) for one in _inside(schema))
+        return schema != "null" and schema not in COLUMNS
+    inside = schema
+    if isinstance(schema, dict):
+        inside = [one["type"] for one in schema.get("fields", ())]
+        inside += [schema[name] for name in ("items", "values") if name in schema]
+    return any(map(contains_itself, inside))
 
 
-def endless(schema: Any) -> bool:
-    """True where some array's values take no bytes: a record of ten bytes may then say that it has
-    2^62 of them.
-    """
-    if isinstance(schema, dict) and "items" in schema and _without_bytes(schema["items"]):
-        return True
-    return not isinstance(schema, str) and any(endless(one) for one in _inside(schema))
-
-
-def _without_bytes(schema: Any) -> bool:
-    if isinstance(schema, dict) and schema["type"] == "record":
-        return all(_without_bytes(one["type"]) for one in schema["fields"])
-    if isinstance(schema, dict) and schema["type"] == "fixed":
-        return not schema["size"]
-    return schema == "null" or (isinstance(schema, dict) and schema["type"] == "null")
-
-
-def _inside(schema: Any) -> list[Any]:
-    if isinstance(schema, list):
-        return schema
-    inner = [one["type"] for one in schema.get("fields", ())]
-    inner += [schema[name] for name in ("items", "values") if name in schema]
-    if not inner and schema["type"] not in ("record", "enum", "fixed"):
-        inner.append(schema["type"])
-    return inner
-
-
-def strict(schema: Any) -> Any:
-    """A writer's schema with which fastavro refuses what it would else take; for reading only.
-
-    A decimal may have more digits than the schema says, where fastavro would round them: the column
-    refuses it. A negative number of a symbol or of a union's member would be counted from the end:
-    it finds none.
-    """
-    if isinstance(schema, list):
-        return [*(strict(one) for one in schema), *[NO_MEMBER] * NEGATIVE_MEMBERS]
-    if isinstance(schema, str):
-        return schema
-    made = dict(schema)
-    if made.get("logicalType") == "decimal":
-        made["precision"] = DECIMAL_DIGITS
-    if made["type"] == "enum":
-        made["symbols"] = dict(enumerate(made["symbols"]))
-    if "fields" in made:
-        made["fields"] = [{**one, "type": strict(one["type"])} for one in made["fields"]]
-    for name in ("items", "values"):
-        if name in made:
-            made[name] = strict(made[name])
-    return made
-
-
-def differences(writer: Any, reader: Any, place: str = "value") -> Iterator[str]:
-    """How a value that Avro's rules let pass would become another one.
-
-    fastavro converts by the writer's logical types alone, and Arrow takes a number for a time and a
-    decimal for a number; so what resolves to each other must be of one logical type. Fields are
-    matched as fastavro does it: by name or, else, by an alias of the reader's.
-    """
-    if isinstance(writer, list) or isinstance(reader, list):
-        for one in writer if isinstance(writer, list) else [writer]:
-            for other in reader if isinstance(reader, list) else [reader]:
-                yield from differences(one, other, place)
-        return
-    written, read = _kind(writer), _kind(reader)
-    if written == read == "record":
-        yield from _of_fields(writer, reader, place)
-    elif written == read and written in ("array", "map"):
-        name = "items" if written == "array" else "values"
-        yield from differences(writer[name], reader[name], f"{place}[]")
-    elif written == read or read in PROMOTED.get(written, ()):
-        yield from _of_logical(writer, reader, place)
-
-
-def _of_fields(writer: Any, reader: Any, place: str) -> Iterator[str]:
-    names = {one["name"]: one for one in reader["fields"]}
-    aliases = {alias: one for one in reader["fields"] for alias in one.get("aliases", ())}
-    filled: set[str] = set()
-    for one in writer["fields"]:
-        found = names.get(one["name"]) or aliases.get(one["name"])
-        if found is not None:
-            if found["name"] in filled:
-                yield f"has two fields for {place}.{found['name']}, by its name and an alias"
-            filled.add(found["name"])
-            yield from differences(one["type"], found["type"], f"{place}.{found['name']}")
-
-
-def _of_logical(writer: Any, reader: Any, place: str) -> Iterator[str]:
-    written, read = _logical(writer), _logical(reader)
-    if _family(written) != _family(read):
-        yield f"has {written or 'no'} logical type for {place}, not {read or 'none'}"
-    elif written == "decimal" and writer.get("scale", 0) > SCALE_MAX:
-        yield (
-            f"has a decimal of scale {writer['scale']} for {place}: more than {SCALE_MAX} cannot "
-            "be read exactly"
-        )
-
-
-def _kind(schema: Any) -> str:
-    return str(schema if isinstance(schema, str) else schema["type"])
-
-
-def _logical(schema: Any) -> str:
-    return "" if isinstance(schema, str) else str(schema.get("logicalType", ""))
-
-
-def _family(logical: str) -> str:
-    """Logical types that fastavro makes the same Python values of."""
-    return logical.removesuffix("-millis").removesuffix("-micros")
+def without_bytes(schema: Any) -> bool:
+    """True for values of which a record of ten bytes may say that it has 2^62."""
+    kind = "" if isinstance(schema, list) else kind_of(schema)
+    if kind == "record":
+        return all(without_bytes(one["type"]) for one in schema["fields"])
+    return kind == "null" or (kind == "fixed" and not schema["size"])

@@ -1,0 +1,223 @@
+"""A writer's Avro schema that is read as the reader's, resolved once for the two.
+
+fastavro resolves as well, but by the types that values are stored as: a time of milliseconds
+becomes one of microseconds. So it gets one schema, which is made here: the bytes of the writer's,
+with the names, symbols and defaults of the reader's.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+from exactum.formats.avro_schema import COLUMNS, DEFAULT, LOGICAL, kind_of, meaning, without_bytes
+from exactum.formats.format import BadRecord
+
+CONVERTED = frozenset(
+    {
+        ("int", "long"),
+        ("int", "float"),
+        ("int", "double"),
+        ("long", "float"),
+        ("long", "double"),
+        ("float", "double"),
+        ("bytes", "string"),
+        ("string", "bytes"),
+        ("long timestamp-millis", "long timestamp-micros"),
+        ("long timestamp-micros", "long timestamp-millis"),
+        ("long local-timestamp-millis", "long local-timestamp-micros"),
+        ("long local-timestamp-micros", "long local-timestamp-millis"),
+    }
+)
+"""Meanings (written, read) that differ and keep the value; others that differ are not read. The
+column refuses an integer that a float may not have.
+"""
+DECIMAL_DIGITS = 10**6
+"""Of a decimal while fastavro makes it, which rounds beyond: as many as it has exponents. What is
+too long for the column is refused there."""
+_READ_BY_FASTAVRO = ("DateType", "DecimalType", "TimestampType", "TimestampNTZType")
+_GIVEN = "exactum.given"
+
+
+class _Numbered(dict[Any, Any]):
+    """Symbols, or members of a union, by number, and why some are not read. In a list a negative
+    number would be counted from the end.
+    """
+
+    def __init__(self, place: str) -> None:
+        super().__init__()
+        self.place, self.reasons = place, dict[int, str]()
+
+    def __missing__(self, number: int) -> NoReturn:
+        raise BadRecord(self.reasons.get(number, f"{self.place} has no symbol or member {number}"))
+
+
+def value_reader(writer: Any, reader: Any) -> Callable[[Any], Any]:
+    """A function that reads the reader's value from a stream of what was written; it raises
+    BadRecord, and whatever fastavro raises.
+
+    Raises:
+        BadRecord: nothing that was written is a value of the reader's.
+    """
+    import fastavro
+
+    def given(_: Any, schema: Any, __: Any) -> Any:
+        return schema["value"]
+
+    fastavro.read.LOGICAL_READERS[f"null-{_GIVEN}"] = given
+    schema = _in_record(resolved(writer, reader, "value"))
+
+    def read(stream: Any) -> Any:
+        made: Any = fastavro.schemaless_reader(stream, schema, None)
+        return made["value"]
+
+    return read
+
+
+def resolved(writer: Any, reader: Any, place: str) -> Any:
+    """The schema for fastavro to read with. Where ``reader`` is None the value is needed by nobody,
+    and has no meaning that it could miss.
+
+    Raises:
+        BadRecord: nothing that was written is a value of the reader's.
+    """
+    if isinstance(writer, list):
+        return _union(writer, reader, place)
+    if isinstance(reader, list):
+        reader = "null" if writer == "null" and "null" in reader else _beside_null(reader)
+    kind = kind_of(writer)
+    if reader is not None:
+        _check(writer, reader, place)
+    if kind == "record":
+        return {"type": kind, "fields": _fields(writer, reader, place)}
+    if kind == "enum":
+        return {"type": kind, "symbols": _symbols(writer, reader or writer, place)}
+    if kind == "array" and without_bytes(writer["items"]):
+        raise BadRecord(f"{place} has values without bytes, and may be without end")
+    for inside in ("items", "values"):
+        if inside in writer:
+            read = reader and reader[inside]
+            return {"type": kind, inside: resolved(writer[inside], read, f"{place}[]")}
+    if kind in ("string", "bytes"):
+        kind = "bytes" if reader is None else kind_of(reader)
+    made: dict[str, Any] = {"type": kind}
+    if kind == "fixed":
+        made["size"] = writer["size"]
+    if reader is not None and COLUMNS.get(meaning(writer)) in _READ_BY_FASTAVRO:
+        made["logicalType"] = writer[LOGICAL]
+        if writer[LOGICAL] == "decimal":
+            made.update(precision=DECIMAL_DIGITS, scale=writer.get("scale", 0))
+    return made
+
+
+def default_value(field: Any, place: str) -> Any:
+    """The value that the default of a reader's field stands for, which is JSON.
+
+    Raises:
+        BadRecord: it is none of the field's type.
+    """
+    import fastavro
+
+    stream, schema = io.BytesIO(), field["type"]
+    try:
+        value = {"value": _from_json(schema, field[DEFAULT])}
+        fastavro.validate(value, _in_record(schema))
+        fastavro.schemaless_writer(stream, _in_record(schema), value)
+        stream.seek(0)
+        return value_reader(schema, schema)(stream)
+    except Exception as error:  # noqa: BLE001  (fastavro has many of its own)
+        why = f"the default {field[DEFAULT]!r} of {place} is none of its type"
+        raise BadRecord(f"{why} ({type(error).__name__})") from None
+
+
+def _check(writer: Any, reader: Any, place: str) -> None:
+    written, read = meaning(writer), meaning(reader)
+    if written != read and (written, read) not in CONVERTED:
+        raise BadRecord(f"{written} for {place} is not read as {read}")
+    if kind_of(writer) in ("record", "enum", "fixed") and not _same_name(writer, reader):
+        raise BadRecord(f"{writer['name']} for {place} is not read as {reader['name']}")
+    if written.startswith("fixed") and writer["size"] != reader["size"]:
+        raise BadRecord(f"{writer['size']} bytes for {place} are not read as {reader['size']}")
+    scale = writer.get("scale", 0) if written.endswith(" decimal") else 0
+    if type(scale) is not int or not 0 <= scale <= DECIMAL_DIGITS:
+        raise BadRecord(f"a decimal for {place} has the scale {scale!r}")
+
+
+def _same_name(writer: Any, reader: Any) -> bool:
+    """As fastavro compares them, without namespaces."""
+    last, aliases = writer["name"].rpartition(".")[2], reader.get("aliases", ())
+    return last == reader["name"].rpartition(".")[2] or last in aliases or writer["name"] in aliases
+
+
+def _union(writer: list[Any], reader: Any, place: str) -> Any:
+    made = _Numbered(place)
+    for number, one in enumerate(writer):
+        try:
+            made[number] = resolved(one, reader, place)
+        except BadRecord as error:
+            made.reasons[number] = str(error)
+    if not made:
+        raise BadRecord("; ".join(made.reasons.values()))
+    made["type"] = "union"
+    return made
+
+
+def _symbols(writer: Any, reader: Any, place: str) -> Any:
+    made, default = _Numbered(place), reader.get(DEFAULT)
+    for number, one in enumerate(writer["symbols"]):
+        if one in reader["symbols"] or default in reader["symbols"]:
+            made[number] = one if one in reader["symbols"] else default
+        else:
+            made.reasons[number] = f"{one} is no symbol of {place}"
+    return made
+
+
+def _fields(writer: Any, reader: Any, place: str) -> list[Any]:
+    missing = {one["name"]: one for one in reader["fields"]} if reader else {}
+    names = {alias: name for name, one in missing.items() for alias in one.get("aliases", ())}
+    names.update({name: name for name in missing})
+    made: list[Any] = []
+    for one in writer["fields"]:
+        name = names.get(one["name"])
+        if name is not None and name not in missing:
+            raise BadRecord(f"two fields for {place}.{name}, by its name and an alias")
+        read = None if name is None else missing.pop(name)["type"]
+        made.append({"name": name, "type": resolved(one["type"], read, f"{place}.{name}")})
+    for name, one in missing.items():
+        if DEFAULT not in one:
+            raise BadRecord(f"it lacks {place}.{name}, which has no default")
+        value = default_value(one, f"{place}.{name}")
+        made.append({"name": name, "type": {"type": "null", "logicalType": _GIVEN, "value": value}})
+    return made
+
+
+def _from_json(schema: Any, given: Any) -> Any:
+    """A default as fastavro writes it: bytes are a text in JSON, and fields may be left out."""
+    if isinstance(schema, list):
+        schema = "null" if given is None and "null" in schema else _beside_null(schema)
+    kind = kind_of(schema)
+    if kind in ("bytes", "fixed"):
+        return given.encode("latin-1")
+    if kind == "record":
+        fields = [(one, one["name"]) for one in schema["fields"]]
+        return {
+            name: _from_json(one["type"], given[name] if name in given else one[DEFAULT])
+            for one, name in fields
+        }
+    if kind == "array" and isinstance(given, list):
+        return [_from_json(schema["items"], one) for one in given]
+    if kind == "map":
+        return {name: _from_json(schema["values"], one) for name, one in given.items()}
+    return given
+
+
+def _in_record(schema: Any) -> Any:
+    """A record of one field, of the same bytes, that fastavro takes for one that it has parsed."""
+    fields = [{"name": "value", "type": schema}]
+    marks = {"__fastavro_parsed": True, "__named_schemas": {}}
+    return {"type": "record", "name": "Value", "fields": fields, **marks}
+
+
+def _beside_null(union: list[Any]) -> Any:
+    return next(one for one in union if one != "null")
