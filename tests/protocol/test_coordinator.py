@@ -19,10 +19,10 @@ from exactum.errors import (
 )
 from exactum.protocol.coordinator import Coordinator
 from exactum.protocol.decision_log import DecisionLog
-from exactum.protocol.epoch_protocol import Completed
 from exactum.protocol.model import (
     CommitPermit,
     CommitReport,
+    Completed,
     Decision,
     DecisionRecord,
     Epoch,

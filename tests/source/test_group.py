@@ -22,8 +22,7 @@ from exactum.java import jars
 from exactum.java.program import SMALL_OPTIONS, java_program
 from exactum.kafka.requests.topic_requests import TopicRequests
 from exactum.local import LocalKafka, broker
-from exactum.protocol.epoch_protocol import Completed
-from exactum.protocol.model import SourceOffsets
+from exactum.protocol.model import Completed, SourceOffsets
 from exactum.spark.epoch_listener import Batch
 from exactum.spark.source import group_offsets
 from exactum.spark.source.group_offsets import PAUSE_S, CommittedSource, GroupOffsets

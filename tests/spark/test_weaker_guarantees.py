@@ -10,22 +10,20 @@ import pytest
 
 import exactum
 from exactum import events
+from exactum.errors import CheckpointRefused
 from tests.kit.spark.folder_sink import arm
 
 pytestmark = pytest.mark.spark
 
 
 def test_at_least_once_repeats_what_is_not_logged(query: Any) -> None:
-    """Nothing is lost; a batch that Spark has not logged as done is written again. No decisions
-    are recorded.
-    """
+    """Nothing is lost; a batch that Spark has not logged as done is written again."""
     query.give(1)
     query.give(2)
     assert query.run(exactum.at_least_once(query.sink)) is None
     query.forget_last_commit()
     assert query.run(exactum.at_least_once(query.sink)) is None
     assert query.values() == [1, 2, 2]
-    assert not (query.checkpoint / "exactum" / "decisions").exists()
 
 
 def test_at_least_once_tries_a_failing_task_again(query: Any) -> None:
@@ -36,35 +34,47 @@ def test_at_least_once_tries_a_failing_task_again(query: Any) -> None:
     assert query.values() == [1, 1]
 
 
-@pytest.mark.in_turn
-@pytest.mark.parametrize(
-    ("since", "scheme"), [(1, ""), (2, ""), pytest.param(1, "viewfs", marks=pytest.mark.in_turn)]
-)
-def test_what_was_decided_before_at_least_once_is_not_committed_behind_it(
-    query: Any, tmp_path: Path, since: int, scheme: str
-) -> None:
-    """Batch 1 is decided and its driver dies; at_least_once writes it, and perhaps one more. Then
-    exactly_once goes on. Wherever the checkpoint lies.
+@pytest.mark.parametrize("make", [exactum.at_least_once, exactum.at_most_once])
+@pytest.mark.parametrize("step", ["prepare", "commit"])
+def test_what_exactly_once_left_open_is_settled_first(query: Any, make: Any, step: str) -> None:
+    """Batch 1 was decided, or not, and its driver died. It goes on under another guarantee, dies
+    likewise, and comes back.
     """
-    log = tmp_path / "log" if scheme else None
-    if scheme:
-        mounted = f"weaker{secrets.token_hex(4)}"  # Hadoop remembers what it has mounted
-        configuration = query.spark.sparkContext._jsc.hadoopConfiguration()
-        configuration.set(f"fs.viewfs.mounttable.{mounted}.linkFallback", tmp_path.as_uri())
-        query.checkpoint = f"viewfs://{mounted}/checkpoint"
+    for value in (1, 2):
+        query.give(value)
+        if value == 2:
+            arm(query.out, step, kind="unavailable", times=4)
+        assert (query.run(query.exactly_once()) is None) == (value == 1)
+    for fault in (query.out / "faults").iterdir():
+        fault.unlink()
+    query.give(3)
+    assert query.run(make(query.sink, on_event=query.events.append)) is None
+    assert (query.values(), query.values("staged")) == ([1, 2, 3], [])
+    redelivered = [e.batch_id for e in query.seen(events.EpochRedelivered)]
+    assert redelivered == [1] * (step == "commit")
+    query.give(4)
+    assert query.run(query.exactly_once()) is None
+    assert (query.values(), query.values("staged")) == ([1, 2, 3, 4], [])
+
+
+def test_at_least_once_where_the_checkpoint_holds_no_log(query: Any, tmp_path: Path) -> None:
+    """It needs none; but it goes on behind exactly_once by the log that this had."""
+    mounted = f"weaker{secrets.token_hex(4)}"  # Hadoop remembers what it has mounted
+    configuration = query.spark.sparkContext._jsc.hadoopConfiguration()
+    configuration.set(f"fs.viewfs.mounttable.{mounted}.linkFallback", tmp_path.as_uri())
+    query.checkpoint = f"viewfs://{mounted}/checkpoint"
     query.give(1)
-    assert query.run(query.exactly_once(decision_log=log)) is None
+    assert query.run(exactum.at_least_once(query.sink)) is None
     arm(query.out, "commit", kind="unavailable")
     query.give(2)
+    log = tmp_path / "log"
     assert query.run(query.exactly_once(decision_log=log)) is not None
+    refused = exactum.at_least_once(query.sink)
+    assert query.run(refused) is not None
+    assert isinstance(refused.error, CheckpointRefused)
     assert (query.values(), query.values("staged")) == ([1], [2])
-    for value in range(3, 2 + since):
-        query.give(value)
-    assert query.run(exactum.at_least_once(query.sink)) is None
-    query.give(9)
-    assert query.run(query.exactly_once(decision_log=log)) is None
-    assert query.values() == [*range(1, 2 + since), 9]
-    assert query.values("staged") == []
+    assert query.run(exactum.at_least_once(query.sink, decision_log=log)) is None
+    assert (query.values(), query.values("staged")) == ([1, 2], [])
 
 
 def test_at_most_once_never_writes_a_begun_batch_again(query: Any) -> None:

@@ -1,5 +1,5 @@
-"""A batch was decided and its driver died; ``at_least_once`` has written it and later ones since.
-What was decided is not committed behind them, by nobody.
+"""A batch was decided and its driver died; ``at_least_once`` goes on. It commits what was decided
+before it writes, so nobody commits it behind later batches.
 """
 
 from __future__ import annotations
@@ -78,32 +78,17 @@ def test_newer_rows_are_not_replaced(database: SqlDatabase, tmp_path: Path) -> N
     assert database.leftovers() == NOTHING
 
 
-def test_where_it_died_the_decision_stands(tmp_path: Path) -> None:
-    """Nothing later was begun: the batch is in the target, once or twice, and stays decided."""
-    query = files(tmp_path)
-    query.run([0, 1], dies_after_decision=True)
-    GuaranteeRecord.of(query.folder, query.query_id).begin(WEAK, 1)
-    query.run([1, 2])
-    assert batches_in(tmp_path) == [0, 1, 2]
-    record = GuaranteeRecord.of(query.folder, query.query_id)
-    assert record.stretches().each == (Stretch(1, 1),)
-    assert record.stretches().void(3) == frozenset()
-
-
-def test_what_operators_see(tmp_path: Path) -> None:
-    """It is a leftover: 'finish' leaves it, and 'abort' takes it."""
+def test_nothing_is_left_to_operators(tmp_path: Path) -> None:
+    """What was decided is committed, what was not is aborted, and batch 1 has its decision."""
     query = files(tmp_path)
     query.run([0, 1], dies_after_decision=True)
     query.run([1, 2], guarantee=WEAK)
-    found = listed(query.folder, status=1)
-    assert [t["on_record"] for t in found] == ["nothing on record"]
-    arguments = ("--checkpoint", query.folder)
-    assert "committed again" not in transactions("finish", *arguments, status=1).output
-    assert batches_in(tmp_path) == [0, 1, 2]
-    transactions("abort", "--all-leftovers", *arguments, status=0)
+    query.run([3], dies_before_decision=True)
+    query.run([3], guarantee=WEAK)
     assert listed(query.folder, status=0) == []
-    query.run([3])
     assert batches_in(tmp_path) == [0, 1, 2, 3]
+    record = GuaranteeRecord.of(query.folder, query.query_id)
+    assert record.stretches().each == (Stretch(2, 3), Stretch(3))
 
 
 def test_something_that_leaves_no_record(tmp_path: Path) -> None:
@@ -149,7 +134,6 @@ def test_the_record(tmp_path: Path) -> None:
     found = GuaranteeRecord.of(tmp_path, "q").stretches()
     assert found.each == (Stretch(5, 9), Stretch(20))
     assert [b for b in range(25) if b in found] == [5, 6, 7, 8, 20, 21, 22, 23, 24]
-    assert (found.void(20), found.void(21)) == ({5}, {5, 20})
     assert GuaranteeRecord.of(tmp_path, "fork").stretches().each == ()
 
 

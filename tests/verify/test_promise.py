@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from exactum.checkpoint.guarantee_record import Stretch, Stretches
 from exactum.errors import InvariantBroken
 from exactum.files.decision_log import FileDecisionLog
 from exactum.ops.verify.promise import SparkProgress, promises
@@ -72,15 +71,6 @@ def test_batches_that_a_start_passed_over(tmp_path: Path) -> None:
         assert [promise.batch_id for promise in found.each] == promised
         assert found.unrecorded == ((2, 3) if last != 2 else (2,))
         assert (found.undecided, found.forgotten_below) == ((), None)
-
-
-def test_what_at_least_once_wrote_again_is_not_promised(tmp_path: Path) -> None:
-    """Batch 1 was decided before, and nobody carries that out any more."""
-    log = log_of(tmp_path, *PASSED_OVER)
-    weaker = Stretches((Stretch(1, 4),))
-    found = promises(log, SparkProgress(4, 4), None, None, weaker)
-    assert [promise.batch_id for promise in found.each] == [0, 4]
-    assert found.unrecorded == (1, 2, 3)
 
 
 def test_a_log_in_a_database(database: SqlDatabase) -> None:

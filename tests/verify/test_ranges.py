@@ -75,16 +75,17 @@ def test_batches_that_somebody_names(query: RecordedQuery) -> None:
 
 
 def test_a_stretch_of_at_least_once(query: RecordedQuery) -> None:
-    """Nothing is promised of it, nor of what was decided of its first batch; the others are
-    looked at.
+    """Nothing is promised of what it wrote. What was decided before it, and the others, are looked
+    at.
     """
     query.run([0, 1], dies_after_decision=True)
     query.run([1, 2], guarantee=Guarantee.AT_LEAST_ONCE)
     query.run([3, 4])
     status, told = verified(query.folder)
-    assert (status, told["unrecorded"]) == (2, [1, 2])
+    assert (status, told["unrecorded"]) == (2, [2])
     assert [(e["batch_id"], e["finding"]) for e in told["epochs"]] == [
         (0, "exact"),
+        (1, "exact"),
         (3, "exact"),
         (4, "exact"),
     ]

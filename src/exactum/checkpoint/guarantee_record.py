@@ -3,12 +3,8 @@
     <checkpoint>/exactum/guarantees/<k>.json
         {"version": 1, "query_id": ..., "guarantee": "at least once", "batch_id": 7}
 
-A run writes one before anything of its first batch is written, where the run before had decisions
-and it has none, or the other way round. No file: all batches have decisions.
-
-What is decided of a stretch's first batch is *void* once a later batch is under way: the rows were
-written again without a decision, and later ones behind them. To commit it then would double rows,
-or put old ones over newer.
+A run writes one before it writes anything, where the run before had decisions and it has none, or
+the other way round. No file: all batches have decisions.
 """
 
 from __future__ import annotations
@@ -43,10 +39,6 @@ class Stretches:
 
     def __contains__(self, batch_id: int) -> bool:
         return any(batch_id in stretch for stretch in self.each)
-
-    def void(self, batch_id: int) -> frozenset[int]:
-        """The batches whose decisions are void for whoever goes on with ``batch_id``."""
-        return frozenset(s.first for s in self.each if s.first < batch_id and s.end != s.first)
 
 
 @dataclass(frozen=True)

@@ -96,10 +96,6 @@ class QueryPlace:
         """
         return GuaranteeRecord.of(self.folder, self.query_id).stretches()
 
-    def void(self, batch_id: int) -> frozenset[int]:
-        """See ``Stretches.void``. Raises as ``stretches``."""
-        return self.stretches().void(batch_id)
-
     def planned(self) -> int | None:
         """The highest batch that Spark has begun; None: none."""
         return highest_batch(self.folder / "offsets")

@@ -178,10 +178,6 @@ class WriteAheadSink(NotAFunction):
         ours = WriteAheadParticipant(
             log, run, scope, send=self.send, delivery=self._delivery, close=self.close
         )
-        if run.guarantee is not Guarantee.EXACTLY_ONCE:
-            return OpenSink(
-                ours, DirectWriterFactory(self, scope, self._rows_per_send_max, self._delivery)
-            )
         try:
             durable.make_folder(log.folder)
             durable.sync_folder(log.folder)
@@ -193,7 +189,9 @@ class WriteAheadSink(NotAFunction):
             ) from error
         return OpenSink(
             ours,
-            LogWriterFactory(self._folder, scope, self._rows_per_send_max),
+            LogWriterFactory(self._folder, scope, self._rows_per_send_max)
+            if run.guarantee is Guarantee.EXACTLY_ONCE
+            else DirectWriterFactory(self, scope, self._rows_per_send_max, self._delivery),
             where={
                 "kind": "write-ahead",
                 "class": f"{type(self).__module__}.{type(self).__qualname__}",

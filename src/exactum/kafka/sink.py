@@ -181,9 +181,9 @@ class KafkaSink(NotAFunction):
             transaction_timeout_ms=BROKER_TIMEOUT_MAX_MS,
             topic=self._topic,
         )
+        plan = self._with_timeout(plan, of_the_broker.get(TIMEOUT_MAX))
         if run.guarantee is Guarantee.EXACTLY_ONCE:
             self._check_transactions(plan, facts, requests)
-            plan = self._with_timeout(plan, of_the_broker.get(TIMEOUT_MAX))
             client_settings.try_out(plan.producer_settings("tried"), self._where)
         cluster_id = requests.cluster_id()
         topics = "all topics" if self._topic is None else f"topic {self._topic!r}"

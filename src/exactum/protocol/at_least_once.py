@@ -1,60 +1,62 @@
-"""At least once: no decision and no transactions. Spark repeats a batch that it has not logged as
-done.
+"""At least once: what is written is visible at once, and no decision about it is recorded. Spark
+repeats a batch that it has not logged as done.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 
 from exactum import events
-from exactum.protocol.epoch_protocol import Completed, EpochProtocol
-from exactum.protocol.model import SourceOffsets, rows_of
-from exactum.protocol.participant import Participant
-from exactum.protocol.sink import QueryRun, Write, WriteOrder
+from exactum.protocol.coordinator import Coordinator
+from exactum.protocol.model import Completed, DecisionRecord, SourceOffsets, rows_of
+from exactum.protocol.phase_timer import PhaseTimer
+from exactum.protocol.sink import Ready, Write, WriteOrder
 
 
-class AtLeastOnce(EpochProtocol):
-    """Runs the batches of one incarnation, in order; when ``run`` returns, every row is
-    acknowledged.
+class NoLog:
+    """For a query that was given no decision log, and whose checkpoint cannot hold one: what was
+    decided of it stands elsewhere, or nothing was.
     """
 
-    def __init__(
-        self,
-        run: QueryRun,
-        *,
-        participants: Sequence[Participant] = (),
-        on_event: events.Listener = lambda event: None,
-    ) -> None:
-        self._run = run
-        self._participants = tuple(participants)
-        self._emit = on_event
-        self._sequence = 0
+    def read(self, batch_id: int) -> Sequence[DecisionRecord]:
+        """See the port."""
+        return ()
 
-    def run(self, batch_id: int, offsets: SourceOffsets, write: Write) -> Completed:
-        """Write the batch, whether or not it was written before."""
-        self._sequence += 1
-        began_s = time.perf_counter()
-        prepared = tuple(write(WriteOrder(self._run, batch_id, 0, self._sequence)))
-        took_ms = (time.perf_counter() - began_s) * 1000
+    def decide(self, record: DecisionRecord) -> DecisionRecord:
+        """See the port. Nobody else sees the record."""
+        return record
+
+    def prune(self, below_batch_id: int) -> int:
+        """See the port."""
+        return 0
+
+    def close(self) -> None:
+        """Nothing to let go of."""
+
+
+class AtLeastOnce(Coordinator):
+    """Writes a batch that is not decided, whether or not it was written before."""
+
+    def prune(self, below_batch_id: int) -> None:
+        """Nothing: the last records are those of a run that decided, and tell a log that is whole
+        from an empty one.
+        """
+
+    def _attempt(
+        self, batch_id: int, attempt: int, offsets: SourceOffsets, write: Write, ready: Ready
+    ) -> Completed:
+        order = self._next_order(batch_id, attempt)
+        ready(order)
+        self._begin(order, offsets)
+        with PhaseTimer(self._phase_ms, "write"):
+            prepared = tuple(write(order))
         rows = rows_of(prepared)
         self._emit(
             events.EpochCompleted(
-                self._run.query_id,
-                batch_id,
-                self._run.incarnation,
-                0,
-                len(prepared),
-                rows,
-                {"write": took_ms},
+                *self._name(batch_id), attempt, len(prepared), rows, dict(self._phase_ms)
             )
         )
         return Completed(written=True, rows=rows)
 
-    def prune(self, below_batch_id: int) -> None:
-        """Nothing is kept, so nothing is pruned."""
-
-    def close(self) -> None:
-        """See the base class."""
-        for participant in self._participants:
-            participant.close()
+    def _begin(self, order: WriteOrder, offsets: SourceOffsets) -> None:
+        """The first row is about to be written."""

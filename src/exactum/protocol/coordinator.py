@@ -1,5 +1,7 @@
 """The coordinator: the one object that decides. One for each run of a query, on the driver.
 
+Every guarantee starts with it. ``AtLeastOnce`` and ``AtMostOnce`` write a batch in another way.
+
     open --every task prepares--> prepared --COMMIT recorded--> decided --all ack--> completed
      |                              |                             |
      +--a task fails--> aborted     crash: presumed abort         crash: the next run redelivers
@@ -21,18 +23,18 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from typing import NoReturn
 
 from exactum import events
 from exactum.errors import CheckpointRefused, EpochAborted, ExactumError, Fenced, OutcomeUnknown
 from exactum.protocol import resolve
 from exactum.protocol.decision_log import DecisionLog, StandingRecords
-from exactum.protocol.epoch_protocol import Completed, EpochProtocol
 from exactum.protocol.lost_commit import FinishedCommits
 from exactum.protocol.lost_decision import refuse_lost
 from exactum.protocol.model import (
     CommitPermit,
+    Completed,
     Decision,
     DecisionRecord,
     Epoch,
@@ -46,7 +48,7 @@ from exactum.protocol.parallel import Parallel, one_after_another
 from exactum.protocol.participant import Participant, Sweepable
 from exactum.protocol.participants import Participants
 from exactum.protocol.phase_timer import PhaseTimer
-from exactum.protocol.sink import QueryRun, Write, WriteOrder
+from exactum.protocol.sink import QueryRun, Ready, Write, WriteOrder
 
 STARTS_CONTESTED_MAX = 1_000
 """How often a start may lose a slot to others before it gives up."""
@@ -54,7 +56,7 @@ SALVAGES_MAX = 8
 """How often one epoch may be salvaged in a row before it is called hopeless."""
 
 
-class Coordinator(EpochProtocol):
+class Coordinator:
     """Runs the epochs of one incarnation, in order, one at a time."""
 
     def __init__(
@@ -64,20 +66,18 @@ class Coordinator(EpochProtocol):
         log: DecisionLog,
         *,
         former: Sequence[Sweepable] = (),
-        void: Collection[int] = (),
         engine: Callable[[], str] = lambda: "",
         on_event: events.Listener = lambda event: None,
         parallel: Parallel[Participant, object] = one_after_another,
     ) -> None:
         """``former``: of sinks that the query had before; what they left open is swept at the
-        start. ``void``: batches of which a COMMIT counts no more (``lost_commit``). ``engine``:
-        asked after the write job of each batch, and recorded with its decision.
+        start. ``engine``: asked after the write job of each batch, and recorded with its decision.
         """
         self._run = run
         self._participants = Participants(participants, former, parallel, self._tell_swept)
         self._engine = engine
         self._log = StandingRecords(log)
-        self._finished = FinishedCommits(self._participants, self._log, void)
+        self._finished = FinishedCommits(self._participants, self._log)
         self._emit = on_event
         self._fence: resolve.Fence | None = None
         self._sequence = 0
@@ -86,8 +86,16 @@ class Coordinator(EpochProtocol):
         self._between_epochs = threading.Lock()
         self._phase_ms: dict[str, float] = {}
 
-    def run(self, batch_id: int, offsets: SourceOffsets, write: Write) -> Completed:
-        """Bring one batch into every sink exactly once. Idempotent over crashes and incarnations.
+    def run(
+        self,
+        batch_id: int,
+        offsets: SourceOffsets,
+        write: Write,
+        ready: Ready = lambda order: None,
+    ) -> Completed:
+        """Bring one batch into every sink, as the guarantee has it. Idempotent over crashes and
+        incarnations. ``ready`` is called before an attempt is made, or put on record as begun, and
+        may refuse it.
 
         Raises:
             Fenced: another incarnation has taken over; what this one prepared is aborted.
@@ -103,12 +111,14 @@ class Coordinator(EpochProtocol):
             if self._stopped is not None:
                 raise self._spent(batch_id, self._stopped)
             try:
-                return self._run_batch(batch_id, offsets, write)
+                return self._run_batch(batch_id, offsets, write, ready)
             except BaseException as error:
                 self._stopped = error
                 raise
 
-    def _run_batch(self, batch_id: int, offsets: SourceOffsets, write: Write) -> Completed:
+    def _run_batch(
+        self, batch_id: int, offsets: SourceOffsets, write: Write, ready: Ready
+    ) -> Completed:
         self._phase_ms = {}
         if self._fence is None:
             self._fence = self._start(batch_id)
@@ -120,7 +130,7 @@ class Coordinator(EpochProtocol):
             return Completed(
                 written=False, rows=rows_of(step.record.prepared), engine=step.record.engine
             )
-        return self._attempt(batch_id, step.attempt, offsets, write)
+        return self._attempt(batch_id, step.attempt, offsets, write, ready)
 
     @property
     def abandoned(self) -> int | None:
@@ -149,10 +159,11 @@ class Coordinator(EpochProtocol):
             self._between_epochs.release()
 
     def prune(self, below_batch_id: int) -> None:
-        """Forget the records of batches that Spark can no longer ask for."""
+        """Forget the records of batches that Spark can no longer ask for. Idempotent."""
         self._log.prune(below_batch_id)
 
     def close(self) -> None:
+        """Let go of the participants and of the decision log."""
         self._participants.close()
         self._log.close()
 
@@ -212,10 +223,10 @@ class Coordinator(EpochProtocol):
     # ---- one attempt -------------------------------------------------------------------------
 
     def _attempt(
-        self, batch_id: int, attempt: int, offsets: SourceOffsets, write: Write
+        self, batch_id: int, attempt: int, offsets: SourceOffsets, write: Write, ready: Ready
     ) -> Completed:
         epoch = Epoch(self._run.query_id, batch_id)
-        prepared = self._prepare(epoch, attempt, write)
+        prepared = self._prepare(epoch, attempt, write, ready)
         sightings, record = self._decide(epoch, attempt, offsets, prepared)
         self._emit(
             events.EpochDecided(
@@ -240,10 +251,12 @@ class Coordinator(EpochProtocol):
         )
         return Completed(True, rows_of(final.prepared), phase_ms=dict(self._phase_ms))
 
-    def _prepare(self, epoch: Epoch, attempt: int, write: Write) -> tuple[PreparedTransaction, ...]:
-        self._sequence += 1
-        order = WriteOrder(self._run, epoch.batch_id, attempt, self._sequence)
+    def _prepare(
+        self, epoch: Epoch, attempt: int, write: Write, ready: Ready
+    ) -> tuple[PreparedTransaction, ...]:
+        order = self._next_order(epoch.batch_id, attempt)
         try:
+            ready(order)
             with PhaseTimer(self._phase_ms, "write"):
                 return tuple(write(order))
         except Exception as error:  # noqa: BLE001  (it is raised there)
@@ -369,6 +382,10 @@ class Coordinator(EpochProtocol):
         return mine
 
     # ---- small steps -------------------------------------------------------------------------
+
+    def _next_order(self, batch_id: int, attempt: int) -> WriteOrder:
+        self._sequence += 1
+        return WriteOrder(self._run, batch_id, attempt, self._sequence)
 
     def _fenced(self, record: DecisionRecord) -> Fenced:
         self._emit(

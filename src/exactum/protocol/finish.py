@@ -9,7 +9,7 @@ nothing, so it takes nothing from the driver that comes next, and may run beside
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from exactum.errors import CheckpointRefused, InvariantBroken
@@ -53,11 +53,9 @@ def decided_from(log: DecisionLog, batch_id: int) -> list[CommitPermit]:
     return permits
 
 
-def decided_before(
-    log: DecisionLog, batch_id: int, void: Collection[int] = ()
-) -> list[CommitPermit]:
+def decided_before(log: DecisionLog, batch_id: int) -> list[CommitPermit]:
     """The COMMITs in force of the last batches before ``batch_id``, which are over: for a target
-    that has lost one of them (see ``lost_commit``). Not of ``void`` ones.
+    that has lost one of them (see ``lost_commit``).
 
     Raises:
         Unavailable: storage did not answer.
@@ -65,8 +63,6 @@ def decided_before(
     records = StandingRecords(log)
     permits: list[CommitPermit] = []
     for earlier in range(max(0, batch_id - RECENT_BATCHES), batch_id):
-        if earlier in void:
-            continue
         with contextlib.suppress(CheckpointRefused, InvariantBroken):  # pruned, or damaged
             record = resolve.standing_commit(records.read(earlier))
             if record is not None:

@@ -4,10 +4,6 @@ A database that failed over to an asynchronous standby, was restored, or lost it
 a power cut has gone back in time: what an earlier COMMIT names is open in it once more, staged or
 prepared. The record has all that is needed, and a commit may be repeated, so it is delivered again
 before anything later is decided. It is never a leftover.
-
-Unless something else has written it since: ``at_least_once``, which began with this batch. To
-commit it then would double rows, or put old ones over newer. Its COMMIT is *void*: it counts for
-nothing once a later batch is under way.
 """
 
 from __future__ import annotations
@@ -15,7 +11,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
-from collections.abc import Collection, Iterable, Sequence, Set
+from collections.abc import Iterable, Sequence, Set
 
 from exactum.errors import (
     CheckpointRefused,
@@ -52,26 +48,16 @@ one's tasks begin when it stands."""
 class FinishedCommits:
     """The last COMMITs that were carried out, as far as this run knows."""
 
-    def __init__(
-        self, participants: Participants, log: StandingRecords, void: Collection[int]
-    ) -> None:
-        """``void``: the batches of void COMMITs."""
+    def __init__(self, participants: Participants, log: StandingRecords) -> None:
         self._participants = participants
         self._log = log
-        self._void = void
         self._records: deque[DecisionRecord] = deque(maxlen=RECORDS_KEPT)
         self._list_settled: set[str] = set()
         """Participants that list what is committed as well, as a user's sink may."""
 
     def add(self, records: Iterable[DecisionRecord]) -> None:
-        """Those that are COMMITs and not void, in the order of their batches."""
-        commits = [
-            r
-            for r in records
-            if r.decision is Decision.COMMIT
-            and r not in self._records
-            and r.epoch.batch_id not in self._void
-        ]
+        """Those that are COMMITs, in the order of their batches."""
+        commits = [r for r in records if r.decision is Decision.COMMIT and r not in self._records]
         self._records.extend(sorted(commits, key=lambda r: (r.epoch.batch_id, r.attempt)))
 
     def leftovers(

@@ -202,6 +202,17 @@ class CommitReport:
     expired: tuple[PreparedTransaction, ...] = ()
 
 
+@dataclass(frozen=True)
+class Completed:
+    """The epoch stands in every sink. ``written`` is False where an earlier run had decided it;
+    ``engine`` is then what its record says for the engine. ``phase_ms`` is what each phase took."""
+
+    written: bool
+    rows: int
+    engine: str = ""
+    phase_ms: Mapping[str, float] = field(default_factory=dict, compare=False)
+
+
 def rows_of(prepared: Sequence[PreparedTransaction]) -> int:
     return sum(p.rows for p in prepared)
 

@@ -247,3 +247,5 @@ class OpenSink:
 
 Write = Callable[[WriteOrder], Sequence[PreparedTransaction]]
 """Runs the write job of an attempt and returns what its winning tasks prepared."""
+Ready = Callable[[WriteOrder], None]
+"""Called before an attempt; raises where it must not be made."""

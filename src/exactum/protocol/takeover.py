@@ -17,7 +17,7 @@ any more. Where something of it has expired, this refuses.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from exactum.errors import CheckpointRefused, Fenced
@@ -57,8 +57,6 @@ def abort_undecided(
     participants: Sequence[Participant],
     log: DecisionLog,
     chosen: Callable[[Sighting], bool],
-    *,
-    void: Collection[int] = (),
 ) -> TakenOver:
     """Abort what is open, chosen, and named by no COMMIT. Idempotent; a crash anywhere leaves what
     a start settles.
@@ -66,7 +64,6 @@ def abort_undecided(
     Args:
         batch_id: the first batch that Spark has not logged as done.
         participants: of all sinks of the query that can be reached.
-        void: earlier batches whose COMMITs count no more (``lost_commit``).
 
     Raises:
         CheckpointRefused: a decided epoch was undone in part, names sinks that are not among
@@ -76,8 +73,7 @@ def abort_undecided(
     """
     standing = StandingRecords(log)
     ports = Participants(participants, (), one_after_another, lambda *_: None)
-    earlier = refuse_lost(query_id, batch_id, standing, ports.each)
-    seen = [record for record in earlier if record.epoch.batch_id not in void]
+    seen = refuse_lost(query_id, batch_id, standing, ports.each)
     doomed = tuple(s for s in ports.list_open() if chosen(s))
     if not doomed:
         return TakenOver(None)

@@ -11,8 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from exactum.protocol.epoch_protocol import Completed
-from exactum.protocol.model import SourceOffsets
+from exactum.protocol.model import Completed, SourceOffsets
 from exactum.protocol.sink import WriteOrder
 
 
@@ -39,13 +38,12 @@ class EpochListener:
         drained.
 
         Raises:
-            Refused: the batch must not be run; nothing of it was written. Under at most once only
-                what is refused here can be run by a later start.
+            Refused: the batch must not be run; nothing of it was written.
         """
 
     def writing(self, batch: Batch, order: WriteOrder) -> None:
-        """Before anything of an attempt at the batch is written, so before its decision; not called
-        where the batch stands already. Under exactly-once, older runs are fenced by then.
+        """Before anything of an attempt at the batch is written, so before its decision, or that it
+        was begun; not called where the batch stands already. Older runs are fenced by then.
 
         Raises:
             Fenced, Refused, Unavailable: the attempt must not be made; nothing of it was written.

@@ -81,17 +81,19 @@ def exactly_once(
 def at_least_once(
     *sinks: Sink,
     dead_letters: Sink | None = None,
+    decision_log: DecisionLog | str | Path | None = None,
     control: Control = (),
     on_event: events.Listener | None = None,
 ) -> ForeachBatch:
     """Every row is acknowledged by every sink before Spark goes on; a crash writes the batch again.
 
-    No decisions are recorded, so there is no decision log. The checkpoint notes the batch that it
-    began with: what ``exactly_once`` had decided of it is not committed later.
+    No decisions are recorded. What an earlier run under ``exactly_once`` has decided is committed
+    first, and what it left open is aborted.
 
     Args:
         sinks: as for ``exactly_once``.
         dead_letters: as for ``exactly_once``; default None.
+        decision_log: as for ``exactly_once``; it says what earlier runs have decided.
         control: as for ``exactly_once``; default none.
         on_event: as for ``exactly_once``; default None.
 
@@ -102,7 +104,7 @@ def at_least_once(
         SettingRefused: as ``exactly_once``.
     """
     return ForeachBatch(
-        Targets(sinks, dead_letters), Guarantee.AT_LEAST_ONCE, None, control, on_event
+        Targets(sinks, dead_letters), Guarantee.AT_LEAST_ONCE, decision_log, control, on_event
     )
 
 

@@ -21,8 +21,7 @@ from exactum import KafkaSink
 from exactum.events import Event
 from exactum.files.decision_log import FileDecisionLog
 from exactum.protocol.coordinator import Coordinator
-from exactum.protocol.epoch_protocol import Completed
-from exactum.protocol.model import PreparedTransaction, SourceOffsets, new_incarnation
+from exactum.protocol.model import Completed, PreparedTransaction, SourceOffsets, new_incarnation
 from exactum.protocol.sink import Guarantee, QueryRun, TaskName, WriteOrder
 from tests.kit.crash.deaths import Faults, FaultyLog, FaultySink
 from tests.kit.waiting import WAIT_MAX_S

@@ -11,8 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from exactum.protocol.coordinator import Coordinator
-from exactum.protocol.epoch_protocol import Completed
-from exactum.protocol.model import PreparedTransaction, SourceOffsets, new_incarnation
+from exactum.protocol.model import Completed, PreparedTransaction, SourceOffsets, new_incarnation
 from exactum.protocol.sink import (
     Guarantee,
     OpenSink,

@@ -16,7 +16,6 @@ from exactum.checkpoint.layout import DECISIONS
 from exactum.files.decision_log import FileDecisionLog
 from exactum.protocol.at_least_once import AtLeastOnce
 from exactum.protocol.coordinator import Coordinator
-from exactum.protocol.epoch_protocol import EpochProtocol
 from exactum.protocol.model import (
     PreparedTransaction,
     SourceOffsets,
@@ -63,8 +62,6 @@ class RecordedQuery:
         """
         run = QueryRun(self.query_id, new_incarnation(), guarantee)
         record = GuaranteeRecord.of(self.folder, self.query_id)
-        void = record.stretches().void(batches[0])
-        record.begin(guarantee, batches[0])
         opened = {n: make().open(run, n, columns) for n, (make, columns, _) in self._sinks.items()}
         write_known_sinks(
             self.folder,
@@ -90,18 +87,20 @@ class RecordedQuery:
                 raise DriverDied
 
         participants = [sink.participant for sink in opened.values()]
-        protocol: EpochProtocol = (
-            AtLeastOnce(run, participants=participants)
-            if guarantee is Guarantee.AT_LEAST_ONCE
-            else Coordinator(run, participants, log, void=void, on_event=decided)
-        )
+        kind = AtLeastOnce if guarantee is Guarantee.AT_LEAST_ONCE else Coordinator
+        protocol = kind(run, participants, log, on_event=decided)
         try:
             for batch_id in batches:
                 (self.folder / "offsets" / str(batch_id)).write_text("v1\n{}\n-\n")
                 write = self._write(
                     opened, batch_id, dies=dies_before_decision and batch_id == last
                 )
-                protocol.run(batch_id, offsets(batch_id), write)
+                protocol.run(
+                    batch_id,
+                    offsets(batch_id),
+                    write,
+                    lambda order: record.begin(guarantee, order.batch_id),
+                )
                 (self.folder / "commits" / str(batch_id)).write_text("v1\n{}\n")
         except DriverDied:
             pass

@@ -160,14 +160,11 @@ def look_at(place: QueryPlace, targets: QueryTargets) -> QueryLook:
 
 
 def _records(place: QueryPlace, first: int) -> list[DecisionRecord]:
-    """From a few batches before ``first`` up to the first one without any; no void ones."""
+    """From a few batches before ``first`` up to the first one without any."""
     log = place.open_log()
     try:
         found: list[DecisionRecord] = []
-        void = place.void(first)
         for batch_id in range(max(0, first - RECENT_BATCHES), first):
-            if batch_id in void:
-                continue
             # Pruned, or damaged and long done: nobody needs it.
             with contextlib.suppress(CheckpointRefused, InvariantBroken):
                 found += log.read(batch_id)

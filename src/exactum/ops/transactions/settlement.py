@@ -81,7 +81,7 @@ def finish_query(
     try:
         unfinished = first_unfinished(place)
         permits = decided_from(log, unfinished)
-        over = decided_before(log, unfinished, place.void(unfinished))
+        over = decided_before(log, unfinished)
     finally:
         log.close()
     outcome = FinishOutcome()
@@ -150,14 +150,12 @@ def abort_of_query(
                 _refuse_if_living(
                     place, take_over, "To abort what it may be about to decide stops it"
                 )
-            begins = first_unfinished(place)
             return abort_undecided(
                 place.query_id,
-                begins,
+                first_unfinished(place),
                 [inspector.participant() for inspector in inspectors],
                 log,
                 lambda sighting: sighting.identity in wanted,
-                void=place.void(begins),
             )
     finally:
         log.close()

@@ -93,7 +93,6 @@ def promises(
     undecided: list[int] = []
     without: list[int] = []
     forgotten: int | None = None
-    void = weaker.void(progress.finished + 1)
     lowest = _lowest(log)
     above = _next_records(log, end, newest)
     for batch_id in range(end, begin - 1, -1):
@@ -105,7 +104,7 @@ def promises(
         if not records and batch_id < max(lowest, progress.kept):
             forgotten = batch_id + 1
             break
-        standing = None if batch_id in void else standing_commit(records)
+        standing = standing_commit(records)
         if standing is not None:
             found.append(Promise(standing, _superseded(records, standing)))
         else:

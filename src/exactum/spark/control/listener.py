@@ -13,7 +13,7 @@ from exactum import events
 from exactum.checkpoint.layout import CONTROL
 from exactum.errors import CheckpointRefused, RowsRefused
 from exactum.kafka.topics.topic_reader import TopicReader, TopicRecord, another, checked
-from exactum.protocol.epoch_protocol import Completed
+from exactum.protocol.model import Completed
 from exactum.spark.control.record import ControlRecords, Seen, View, digest_of, text_of
 from exactum.spark.control.stream import ControlStream
 from exactum.spark.epoch_listener import Batch, EpochListener

@@ -18,8 +18,7 @@ from pyspark.sql import functions as f
 
 from exactum import events
 from exactum.errors import EpochAborted, SettingRefused
-from exactum.protocol.epoch_protocol import Completed
-from exactum.protocol.model import PreparedTransaction
+from exactum.protocol.model import Completed, PreparedTransaction
 from exactum.protocol.sink import Guarantee, Rejection, TaskName, WriteOrder, Writer
 from exactum.spark.decoding.bad_count import Bad, BadCount, mark, place
 from exactum.spark.decoding.decode import METRIC_PREFIX, Policy

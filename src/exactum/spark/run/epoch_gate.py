@@ -16,7 +16,7 @@ import time
 
 from exactum.checkpoint.offset_log import highest_batch
 from exactum.errors import EpochAborted
-from exactum.protocol.epoch_protocol import Completed
+from exactum.protocol.model import Completed
 from exactum.spark.epoch_listener import Batch, EpochListener
 from exactum.spark.run_context import RunContext
 from exactum.spark.write.write_job import CANCELLED

@@ -15,8 +15,8 @@ from pyspark.sql import DataFrame
 from exactum import events
 from exactum.checkpoint import offset_log
 from exactum.errors import EpochAborted, ExactumError
-from exactum.protocol.epoch_protocol import Completed, EpochProtocol
-from exactum.protocol.model import PreparedTransaction
+from exactum.protocol.coordinator import Coordinator
+from exactum.protocol.model import Completed, PreparedTransaction
 from exactum.protocol.sink import Guarantee, WriteOrder
 from exactum.spark.decoding.bad_records import BadRecords
 from exactum.spark.epoch_listener import Batch, EpochListener
@@ -44,7 +44,7 @@ class EpochRunner:
     def __init__(
         self,
         context: RunContext,
-        protocol: EpochProtocol,
+        protocol: Coordinator,
         sinks: OpenedSinks,
         standing_epochs: StandingEpochs,
         epoch_listeners: Sequence[EpochListener],
@@ -119,12 +119,13 @@ class EpochRunner:
     ) -> Completed:
         prepared: list[PreparedTransaction] = []
 
-        def write(order: WriteOrder) -> Sequence[PreparedTransaction]:
+        def ready(order: WriteOrder) -> None:
             for listener in self._listeners:
                 listener.writing(batch, order)
-            if not begun_before:
-                # Last: this one remembers that the batch was computed.
-                self._standing_epochs.begin(batch_id, first=not self._has_written)
+            # Last: this one remembers that the batch was computed.
+            self._standing_epochs.begin(batch_id, first=not self._has_written)
+
+        def write(order: WriteOrder) -> Sequence[PreparedTransaction]:
             with epoch_input.named(offsets):
                 written = self._jobs.run(frame, order, lambda whole: self._tasks(whole, sizes))
                 self._standing_epochs.wrote(written.fingerprint)
@@ -143,12 +144,7 @@ class EpochRunner:
         batch = Batch(batch_id, offsets, first=self._last_batch_id is None)
         for listener in self._listeners:
             listener.begin(batch)
-        begun_before = self._context.run.guarantee is Guarantee.AT_MOST_ONCE
-        if begun_before:
-            # The protocol puts the batch on record as begun before it calls ``write``. What is
-            # refused from there on is never written.
-            self._standing_epochs.begin(batch_id, first=not self._has_written)
-        completed = self._protocol.run(batch_id, offsets, write)
+        completed = self._protocol.run(batch_id, offsets, write, ready)
         self._has_written |= completed.written
         if not completed.written:
             self._standing_epochs.go_on(batch_id, completed.engine, frame)

@@ -24,8 +24,7 @@ from exactum.checkpoint.known_sinks import (
 )
 from exactum.checkpoint.layout import SINKS
 from exactum.errors import ExactumError
-from exactum.protocol.epoch_protocol import Completed
-from exactum.protocol.model import Sighting
+from exactum.protocol.model import Completed, Sighting
 from exactum.protocol.participant import Participant, Sweepable
 from exactum.protocol.sink import DEAD_LETTERS, Guarantee, WriteOrder
 from exactum.spark.epoch_listener import Batch, EpochListener
@@ -37,10 +36,8 @@ logger = logging.getLogger("exactum")
 
 
 class FormerSinks(EpochListener):
-    """Remembers this run's sinks before its first task, and finds those of earlier runs.
-
-    Does nothing where the checkpoint is on no file system of ours, or where nothing is ever left
-    open.
+    """Finds the sinks of earlier runs, and remembers this run's before its first task, where these
+    may leave something open. Does nothing where the checkpoint is on no file system of ours.
     """
 
     def __init__(self, context: RunContext, sinks: OpenedSinks, log_place: str) -> None:
@@ -52,8 +49,8 @@ class FormerSinks(EpochListener):
             for (name, sink), columns in zip(sinks.each, sinks.columns, strict=True)
         ]
         self._log_place = log_place
-        folder = context.query.folder if context.run.guarantee is Guarantee.EXACTLY_ONCE else None
-        self._folder = folder
+        is_remembered = context.run.guarantee is Guarantee.EXACTLY_ONCE
+        self._folder = context.query.folder if is_remembered else None
         known = self._known()
         before = () if known is None else known.sinks
         self._former = self._kept(sink for sink in before if sink not in self._present)
@@ -159,15 +156,14 @@ class FormerSinks(EpochListener):
         """What is on file of this query; a fork has another id, and its origin's sinks are not its
         own.
         """
-        if self._folder is None:
-            return None
         try:
             return read_before(self._context)
         except (OSError, ValueError) as error:
             logger.warning(
-                "%s cannot be read (%s): what sinks left open that this query has no longer is "
+                "%s: %s cannot be read (%s): what sinks left open that this query has no longer is "
                 "not looked for, nor whether its decision log or a database has gone back",
-                self._folder / SINKS,
+                self._context.query,
+                SINKS,
                 error,
             )
             return None

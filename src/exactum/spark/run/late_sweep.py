@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from exactum.protocol.epoch_protocol import EpochProtocol
+from exactum.protocol.coordinator import Coordinator
 
 IDLE_SWEEPS_S = (2.0, 6.0, 15.0)
 """How long after a quiet stream's last epoch its leftovers are looked for. Spark kills the losers
@@ -19,7 +19,7 @@ finds nobody there to tell of what it has prepared."""
 class LateSweep:
     """The sweeps of one run besides those of its epochs."""
 
-    def __init__(self, protocol: EpochProtocol) -> None:
+    def __init__(self, protocol: Coordinator) -> None:
         self._protocol = protocol
         self._done: tuple[int, float] | None = None  # the last batch's id, and when it was done
         self._sweeps = 0

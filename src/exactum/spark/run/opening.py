@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from contextlib import ExitStack
 
 from pyspark.sql import DataFrame
 
 from exactum.checkpoint.decision_place import open_log, shown_place
-from exactum.errors import SettingRefused
-from exactum.protocol.at_least_once import AtLeastOnce
+from exactum.errors import CheckpointRefused, SettingRefused
+from exactum.protocol.at_least_once import AtLeastOnce, NoLog
 from exactum.protocol.at_most_once import AtMostOnce
 from exactum.protocol.coordinator import Coordinator
-from exactum.protocol.epoch_protocol import EpochProtocol
+from exactum.protocol.decision_log import DecisionLog
 from exactum.protocol.model import new_incarnation
+from exactum.protocol.participant import Participant
 from exactum.protocol.sink import Guarantee, QueryRun
 from exactum.spark import query
 from exactum.spark.decoding.bad_records import BadRecords
@@ -35,6 +37,12 @@ from exactum.spark.run.shared_places import refuse_checkpoint_within
 from exactum.spark.run.standing_epoch import StandingEpochs
 from exactum.spark.run.waiting_queries import WAITING
 from exactum.spark.run_context import RunContext
+
+PROTOCOLS = {
+    Guarantee.EXACTLY_ONCE: Coordinator,
+    Guarantee.AT_LEAST_ONCE: AtLeastOnce,
+    Guarantee.AT_MOST_ONCE: AtMostOnce,
+}
 
 
 def open_run(
@@ -64,15 +72,10 @@ def open_run(
         attending.append(bad_records)
         # After the listeners: rows= may ask a control stream for its rules.
         columns = check_columns(frame, delivery.targets)
-        log = (
-            None
-            if delivery.guarantee is Guarantee.AT_LEAST_ONCE
-            else open_log(running, delivery.decision_log)
-        )
+        log = log_of(running, delivery)
+        undo.callback(log.close)
         place = shown_place(delivery.decision_log)
-        if log is not None:
-            undo.callback(log.close)
-            refuse_moved_log(context, log, place)
+        refuse_moved_log(context, log, place)
         sinks = OpenedSinks(delivery.targets, run, columns)
         undo.callback(sinks.close)
         if running.folder is not None:
@@ -83,28 +86,47 @@ def open_run(
         former = FormerSinks(context, sinks, place)
         attending += [change, former]
         standing_epochs = StandingEpochs(context)
-        protocol: EpochProtocol
-        if log is None:
-            protocol = AtLeastOnce(run, participants=sinks.participants, on_event=context.emit)
-        elif delivery.guarantee is Guarantee.AT_MOST_ONCE:
-            protocol = AtMostOnce(run, log, participants=sinks.participants, on_event=context.emit)
-        else:
-            refuse_cut_log(context, log, place, sinks.participants, change.stretches)
-            refuse_copied_target(context, log, sinks.each)
-            protocol = Coordinator(
-                run,
-                sinks.participants,
-                log,
-                former=former.reached(),
-                void=change.void,
-                engine=standing_epochs.record,
-                on_event=run_start.listen,
-                parallel=sinks.parallel,
-            )
+        refuse_cut_log(context, log, place, sinks.participants, change.stretches)
+        refuse_copied_target(context, log, sinks.each)
+        if isinstance(log, NoLog):
+            refuse_open(running, sinks.participants)
+        protocol = PROTOCOLS[delivery.guarantee](
+            run,
+            sinks.participants,
+            log,
+            former=former.reached(),
+            engine=standing_epochs.record,
+            on_event=run_start.listen,
+            parallel=sinks.parallel,
+        )
         undo.pop_all()
     return EpochRunner(
         context, protocol, sinks, standing_epochs, attending, bad_records=bad_records
     )
+
+
+def log_of(running: RunningQuery, delivery: Delivery) -> DecisionLog:
+    """Where it finds what earlier runs have decided. ``at_least_once`` goes without, where
+    ``exactly_once`` cannot have run without a ``decision_log=``.
+    """
+    is_without = delivery.decision_log is None and running.folder is None
+    if is_without and delivery.guarantee is Guarantee.AT_LEAST_ONCE:
+        return NoLog()
+    return open_log(running, delivery.decision_log)
+
+
+def refuse_open(running: RunningQuery, participants: Sequence[Participant]) -> None:
+    """
+    Raises:
+        CheckpointRefused: something is open, and nobody can tell whether it is decided.
+    """
+    for participant in participants:
+        if left := participant.list_open():
+            raise CheckpointRefused(
+                f"{running}: sink {participant.name!r} has {len(left)} open transactions of an "
+                "earlier run, and its decision log says which are decided. Pass at_least_once the "
+                "decision_log= that exactly_once had. Nothing was written."
+            )
 
 
 def refuse_repeated_stages(frame: DataFrame, running: RunningQuery) -> None:

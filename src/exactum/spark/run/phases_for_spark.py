@@ -13,7 +13,7 @@ import logging
 import math
 import time
 
-from exactum.protocol.epoch_protocol import Completed
+from exactum.protocol.model import Completed
 from exactum.spark.epoch_listener import Batch, EpochListener
 from exactum.spark.jvm.error import JvmError
 from exactum.spark.jvm.trigger_durations import TriggerDurations

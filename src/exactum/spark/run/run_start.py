@@ -21,13 +21,11 @@ INTERVAL = re.compile(r"ProcessingTimeTrigger\((\d+)\)")
 class RunStart(EpochListener):
     """A listener that also listens: what recovery did is known from the events that it emits.
 
-    ``listen`` passes every event on, and emits ``RunStarted`` right after older runs are fenced;
-    under a guarantee that fences none, before the first batch.
+    ``listen`` passes every event on, and emits ``RunStarted`` right after older runs are fenced.
     """
 
     def __init__(self, context: RunContext) -> None:
         self._context = context
-        self._fences = context.run.guarantee is Guarantee.EXACTLY_ONCE
         self._first: Batch | None = None
         self._redelivered: list[int] = []
         self._swept = 0
@@ -36,7 +34,7 @@ class RunStart(EpochListener):
 
     def opened(self, sinks: OpenedSinks) -> None:
         """The run's sinks are open. Called before anything is emitted."""
-        if self._fences:
+        if self._context.run.guarantee is Guarantee.EXACTLY_ONCE:
             self._timeouts_ms = sinks.timeouts_ms
 
     def listen(self, event: events.Event) -> None:
@@ -53,11 +51,8 @@ class RunStart(EpochListener):
 
     def begin(self, batch: Batch) -> None:
         """See the base class."""
-        if not batch.first:
-            return
-        self._first = batch
-        if not self._fences:
-            self._say(batch.batch_id)
+        if batch.first:
+            self._first = batch
 
     def _say(self, batch_id: int) -> None:
         self._said = True

@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 
 from exactum.checkpoint.layout import RUNS
 from exactum.durable import make_folder, write_whole
-from exactum.protocol.epoch_protocol import Completed
+from exactum.protocol.model import Completed
 from exactum.spark.epoch_listener import Batch, EpochListener
 from exactum.spark.jvm.error import JvmError
 from exactum.spark.run_context import RunContext

@@ -21,7 +21,7 @@ from exactum._version import __version__
 from exactum.checkpoint import request_file, retirement
 from exactum.checkpoint.request_file import Answer, Request
 from exactum.checkpoint.run_file import RunFile, refuse_another_query
-from exactum.protocol.epoch_protocol import Completed
+from exactum.protocol.model import Completed
 from exactum.spark.epoch_listener import Batch, EpochListener
 from exactum.spark.run.epoch_gate import EpochGate
 from exactum.spark.run_context import RunContext

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from exactum.checkpoint.partition_offsets import Offsets, from_json
 from exactum.errors import ExactumError, SettingRefused
 from exactum.kafka.requests.topic_requests import TopicRequests
-from exactum.protocol.epoch_protocol import Completed
+from exactum.protocol.model import Completed
 from exactum.spark.epoch_listener import Batch, EpochListener
 from exactum.spark.query import RunningQuery
 from exactum.spark.source.query_sources import RunningSource

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from exactum.checkpoint.partition_offsets import Offsets, as_argument, from_json, name_of
 from exactum.errors import CheckpointRefused, EpochAborted, Fenced
 from exactum.kafka.transaction import Partition
-from exactum.protocol.epoch_protocol import Completed
+from exactum.protocol.model import Completed
 from exactum.protocol.sink import Guarantee, WriteOrder
 from exactum.spark.epoch_listener import Batch, EpochListener
 from exactum.spark.run_context import RunContext
@@ -41,16 +41,10 @@ class StopGuard(EpochListener):
     def begin(self, batch: Batch) -> None:
         """
         Raises:
-            CheckpointRefused: a record is in a folder that cannot be read; or, under at most once,
-                rows between the stop on record and the checkpoint would be lost.
+            CheckpointRefused: a record is in a folder that cannot be read.
         """
-        if not batch.first:
-            return
-        self._numbers = [record.next_number() for _, record in self._sources]
-        if self._guarantee is Guarantee.AT_MOST_ONCE:
-            # When it comes to ``writing``, the batch is on record as begun: if it were refused
-            # there, no later start would write it.
-            self._refuse_lost(batch)
+        if batch.first:
+            self._numbers = [record.next_number() for _, record in self._sources]
 
     def writing(self, batch: Batch, order: WriteOrder) -> None:
         """Put the stop of this run on record, with the first batch that it cuts.
@@ -65,7 +59,7 @@ class StopGuard(EpochListener):
         """
         if self._is_on_record:
             return
-        if self._guarantee is not Guarantee.EXACTLY_ONCE:
+        if self._guarantee is Guarantee.AT_LEAST_ONCE:
             self._refuse_overtaken(batch)
         before = self._refuse_lost(batch)
         for n, (source, record) in enumerate(self._sources):
@@ -87,8 +81,8 @@ class StopGuard(EpochListener):
             refuse_lost(str(self._running), source, record.stop(batch.batch_id), ends)
 
     def _refuse_overtaken(self, batch: Batch) -> None:
-        """Where nothing fences a run that wakes up late, and attempts have no order, its stop must
-        not come behind that of a later run.
+        """Where there is no decision log (``NoLog``), nothing fences a run that wakes up late, and
+        attempts have no order: its stop must not come behind that of a later run.
         """
         if self._read(f"commits/{batch.batch_id}") is not None:
             raise Fenced(

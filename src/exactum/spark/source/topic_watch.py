@@ -17,7 +17,7 @@ from exactum import events
 from exactum.errors import CheckpointRefused, ExactumError
 from exactum.kafka.requests.open_transactions import Holder, holders
 from exactum.kafka.requests.topic_requests import TopicSeen
-from exactum.protocol.epoch_protocol import Completed
+from exactum.protocol.model import Completed
 from exactum.spark.epoch_listener import Batch, EpochListener
 from exactum.spark.run_context import RunContext
 from exactum.spark.source.input_lags import InputLags
