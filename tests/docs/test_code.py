@@ -49,7 +49,6 @@ NOT_RUN = {
     ("docs/kafka.md", 1): "it logs in; tests/security does so at a real cluster",
     ("docs/source.md", 0): "it shows a signature",
     ("docs/source.md", 2): "it logs in; tests/security does so at a real cluster",
-    ("docs/state.md", 2): "it rescales a checkpoint of twelve partitions; tests/state does so",
 }
 """Blocks that are only looked at, by page and number, and why."""
 

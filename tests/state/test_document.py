@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import re
+import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from confluent_kafka import Producer
 from pyspark.sql import SparkSession
 
 from exactum.local import LocalKafka
+from exactum.ops.cli import main
 from tests.kit.crash import oracle
 from tests.kit.docs.program import ran, replaced
-from tests.kit.waiting import WAIT_MAX_S
+from tests.kit.waiting import WAIT_MAX_S, await_true
 
 DOCUMENT = Path(__file__).parents[2] / "docs/state.md"
 
@@ -53,3 +58,78 @@ def test_the_examples_of_the_document(
     exec(readers, space)
     for frame in (space["totals"], space["older"]):
         assert {row.key.key: row.value.amount for row in frame.collect()} == {"a": 3, "b": 10}
+
+
+TYPED = """
+import os, sys
+from pathlib import Path
+
+import exactum
+
+program, readers, repartition, moved = sys.argv[1:]
+spark = exactum.local_session("typed")
+exec(readers)
+print(totals.count(), older.count(), "keys", flush=True)
+exec(repartition)
+last = max(map(int, filter(str.isdigit, os.listdir(f"{moved}/commits"))))
+for name in (f"{last}", f".{last}.crc"):
+    Path(moved, "commits", name).unlink(missing_ok=True)
+exec(repartition)
+exec(program)
+query.processAllAvailable()
+query.stop()
+"""
+"""What somebody types into a new process. Spark is killed at the end of the first repartition."""
+
+
+@pytest.mark.in_turn
+@pytest.mark.usefixtures("settings_put_back")
+def test_an_empty_process_looks_at_state_and_repartitions_it(
+    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
+) -> None:
+    """In which no query has begun before, and the state has snapshots."""
+    spark.conf.set("spark.sql.streaming.stateStore.minDeltasForSnapshot", 1)
+    page = DOCUMENT.read_text()
+    blocks = re.findall(r"```python\n(.*?)```", page, re.DOTALL)[:3]
+    commands = re.findall(r"^exactum savepoint .*$", page, re.MULTILINE)
+    orders, out = topic("orders", partitions=1), topic("totals", partitions=1)
+    names = {
+        "localhost:9092": kafka.bootstrap_servers,
+        "/data/": f"{tmp_path}/",
+        "/backup/": f"{tmp_path}/",
+        '"orders"': f'"{orders}"',
+        'KafkaSink("totals"': f'KafkaSink("{out}"',
+        '.option("batchId", 41)': '.option("batchId", 0)',
+        "query.awaitTermination()": "",
+        " --stop": "",
+    }
+    for name, ours in names.items():
+        blocks = [block.replace(name, ours) for block in blocks]
+        commands = [command.replace(name, ours) for command in commands]
+    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "log_level": 0})
+
+    def order(amount: int) -> None:
+        producer.produce(orders, str(amount), "a")
+        assert producer.flush(WAIT_MAX_S) == 0
+
+    def typed(command: str) -> None:
+        done = CliRunner().invoke(main, command.split()[1:])
+        assert done.exit_code == 0, done.output
+
+    order(1)
+    ran(blocks[0])
+    await_true(lambda: list(tmp_path.glob("totals/state/0/*/*.zip")), "the state has a snapshot")
+    create, restore = commands
+    typed(create)
+    typed(restore)
+    moved = tmp_path / "totals-12"
+    shutil.rmtree(moved)
+    typed(f"{restore} --original-is-gone")
+    order(2)
+    program = blocks[0].replace(str(tmp_path / "totals"), str(moved))
+    subprocess.run(
+        [sys.executable, "-c", TYPED, program, *blocks[1:], moved], check=True, timeout=WAIT_MAX_S
+    )
+    found = oracle.read_all(kafka.bootstrap_servers, [out])
+    assert sorted(seen.value for seen in found) == ["1", "3"]
+    assert len(list(moved.glob("state/0/*/"))) >= 12

@@ -83,6 +83,8 @@ def local_session(app_name: str, *, master: str = "local[*]", **spark_conf: obje
         builder = builder.config(name, value)
     warm_up.import_modules()
     session: SparkSession = builder.getOrCreate()
+    # Makes Spark's coordinator of state stores, without which no state is read or repartitioned.
+    session.streams  # noqa: B018
     if given.get(warm_up.SETTING, "true") == "true":
         warm_up.start_workers(session)
     return session

@@ -84,7 +84,8 @@ def _refuse_other_place(original: Path, manifest: Manifest, folder: Path) -> Non
     ):
         raise CheckpointRefused(
             f"The original checkpoint {original} is retired: {retired.get('to')} took its place. "
-            "Start the query from there, or start a fork (--as fork). Nothing was changed."
+            "Start the query from there, or start a fork (--as fork); or, if it has never run "
+            "there, remove that one and say --original-is-gone. Nothing was changed."
         )
 
 
