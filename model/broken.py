@@ -63,9 +63,9 @@ class ListsAfterDoor(Coordinator):
 class ListsAfterRecord(Coordinator):
     """Sweeps what is open at the time of the sweep."""
 
-    def _attempt(self, batch_id, attempt, offsets, write, ready):  # type: ignore[no-untyped-def]
+    def _attempt(self, batch_id, attempt, offsets, write):  # type: ignore[no-untyped-def]
         epoch = Epoch(self._run.query_id, batch_id)
-        prepared = self._prepare(epoch, attempt, write, ready)
+        prepared = self._prepare(epoch, attempt, write)
         _, record = self._decide(epoch, attempt, offsets, prepared)
         final = self._commit(record)
         self._participants.abort(
@@ -77,13 +77,13 @@ class ListsAfterRecord(Coordinator):
 class StepsOver(Coordinator):
     """Takes the next free slot, whoever stands in the one before."""
 
-    def _run_batch(self, batch_id, offsets, write, ready):  # type: ignore[no-untyped-def]
+    def _run_batch(self, batch_id, offsets, write):  # type: ignore[no-untyped-def]
         if self._fence is None:
             self._fence = self._start(batch_id)
         step = resolve.at_start(self._log.read(batch_id))
         if isinstance(step, resolve.Redeliver):
             return Completed(False, 0)
-        return self._attempt(batch_id, step.attempt, offsets, write, ready)
+        return self._attempt(batch_id, step.attempt, offsets, write)
 
 
 class RedeliversNothing(Coordinator):

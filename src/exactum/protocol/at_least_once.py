@@ -10,7 +10,7 @@ from exactum import events
 from exactum.protocol.coordinator import Coordinator
 from exactum.protocol.model import Completed, DecisionRecord, SourceOffsets, rows_of
 from exactum.protocol.phase_timer import PhaseTimer
-from exactum.protocol.sink import Ready, Write, WriteOrder
+from exactum.protocol.sink import Write, WriteOrder
 
 
 class NoLog:
@@ -43,10 +43,10 @@ class AtLeastOnce(Coordinator):
         """
 
     def _attempt(
-        self, batch_id: int, attempt: int, offsets: SourceOffsets, write: Write, ready: Ready
+        self, batch_id: int, attempt: int, offsets: SourceOffsets, write: Write
     ) -> Completed:
         order = self._next_order(batch_id, attempt)
-        ready(order)
+        self._ready(order)
         self._begin(order, offsets)
         with PhaseTimer(self._phase_ms, "write"):
             prepared = tuple(write(order))

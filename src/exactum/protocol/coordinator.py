@@ -48,7 +48,7 @@ from exactum.protocol.parallel import Parallel, one_after_another
 from exactum.protocol.participant import Participant, Sweepable
 from exactum.protocol.participants import Participants
 from exactum.protocol.phase_timer import PhaseTimer
-from exactum.protocol.sink import QueryRun, Ready, Write, WriteOrder
+from exactum.protocol.sink import QueryRun, Ready, Write, WriteOrder, refuse_nothing
 
 STARTS_CONTESTED_MAX = 1_000
 """How often a start may lose a slot to others before it gives up."""
@@ -85,17 +85,13 @@ class Coordinator:
         self._abandoned: int | None = None
         self._between_epochs = threading.Lock()
         self._phase_ms: dict[str, float] = {}
+        self._ready: Ready = refuse_nothing
 
     def run(
-        self,
-        batch_id: int,
-        offsets: SourceOffsets,
-        write: Write,
-        ready: Ready = lambda order: None,
+        self, batch_id: int, offsets: SourceOffsets, write: Write, ready: Ready = refuse_nothing
     ) -> Completed:
         """Bring one batch into every sink, as the guarantee has it. Idempotent over crashes and
-        incarnations. ``ready`` is called before an attempt is made, or put on record as begun, and
-        may refuse it.
+        incarnations.
 
         Raises:
             Fenced: another incarnation has taken over; what this one prepared is aborted.
@@ -111,14 +107,13 @@ class Coordinator:
             if self._stopped is not None:
                 raise self._spent(batch_id, self._stopped)
             try:
-                return self._run_batch(batch_id, offsets, write, ready)
+                self._ready = ready
+                return self._run_batch(batch_id, offsets, write)
             except BaseException as error:
                 self._stopped = error
                 raise
 
-    def _run_batch(
-        self, batch_id: int, offsets: SourceOffsets, write: Write, ready: Ready
-    ) -> Completed:
+    def _run_batch(self, batch_id: int, offsets: SourceOffsets, write: Write) -> Completed:
         self._phase_ms = {}
         if self._fence is None:
             self._fence = self._start(batch_id)
@@ -126,11 +121,10 @@ class Coordinator:
         if isinstance(step, resolve.FencedBy):
             raise self._fenced(step.record)
         if isinstance(step, resolve.Stands):
-            resolve.refuse_other_offsets(step.record, offsets)
-            return Completed(
-                written=False, rows=rows_of(step.record.prepared), engine=step.record.engine
-            )
-        return self._attempt(batch_id, step.attempt, offsets, write, ready)
+            record = step.record
+            resolve.refuse_other_offsets(record, offsets)
+            return Completed(False, rows_of(record.prepared), record.engine)
+        return self._attempt(batch_id, step.attempt, offsets, write)
 
     @property
     def abandoned(self) -> int | None:
@@ -186,12 +180,8 @@ class Coordinator:
                 seen.append(self._redeliver(step.record))
                 batch_id += 1
                 continue
-            mine = DecisionRecord(
-                Epoch(self._run.query_id, batch_id),
-                step.attempt,
-                Decision.ABORT,
-                self._run.incarnation,
-            )
+            epoch = Epoch(self._run.query_id, batch_id)
+            mine = DecisionRecord(epoch, step.attempt, Decision.ABORT, self._run.incarnation)
             if self._log.decide(mine) != mine:
                 continue
             swept = self._finished.leftovers(sightings, seen)
@@ -223,16 +213,13 @@ class Coordinator:
     # ---- one attempt -------------------------------------------------------------------------
 
     def _attempt(
-        self, batch_id: int, attempt: int, offsets: SourceOffsets, write: Write, ready: Ready
+        self, batch_id: int, attempt: int, offsets: SourceOffsets, write: Write
     ) -> Completed:
         epoch = Epoch(self._run.query_id, batch_id)
-        prepared = self._prepare(epoch, attempt, write, ready)
+        prepared = self._prepare(epoch, attempt, write)
         sightings, record = self._decide(epoch, attempt, offsets, prepared)
-        self._emit(
-            events.EpochDecided(
-                *self._name(batch_id), attempt, len(record.prepared), rows_of(prepared)
-            )
-        )
+        name, rows = self._name(batch_id), rows_of(prepared)
+        self._emit(events.EpochDecided(*name, attempt, len(prepared), rows))
         with PhaseTimer(self._phase_ms, "commit"):
             final = self._commit(record)
         self._finished.add((record, final))
@@ -251,12 +238,10 @@ class Coordinator:
         )
         return Completed(True, rows_of(final.prepared), phase_ms=dict(self._phase_ms))
 
-    def _prepare(
-        self, epoch: Epoch, attempt: int, write: Write, ready: Ready
-    ) -> tuple[PreparedTransaction, ...]:
+    def _prepare(self, epoch: Epoch, attempt: int, write: Write) -> tuple[PreparedTransaction, ...]:
         order = self._next_order(epoch.batch_id, attempt)
         try:
-            ready(order)
+            self._ready(order)
             with PhaseTimer(self._phase_ms, "write"):
                 return tuple(write(order))
         except Exception as error:  # noqa: BLE001  (it is raised there)

@@ -122,10 +122,11 @@ class Participant(Sweepable, Protocol):
         """Transactions that are committed for certain: of tasks of ``incarnations``, or later than
         one of ``recent``.
 
-        Asked at a start, to find out whether a decision is missing from the log. May leave out any;
-        a sink that cannot tell, or that refuses in ``verify`` a batch it has already, answers with
-        none. A salvage's are none of ``incarnations``: a start may have made them long before it
-        set its fence.
+        Asked at a start, to find out whether a decision is missing from the log. Leaves out what
+        tasks of the weaker guarantees have committed themselves, and may leave out any; a sink that
+        cannot tell, or that refuses in ``verify`` a batch it has already, answers with none. A
+        salvage's are none of ``incarnations``: a start may have made them long before it set its
+        fence.
 
         Raises:
             Unavailable: the target did not answer.

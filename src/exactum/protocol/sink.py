@@ -248,4 +248,8 @@ class OpenSink:
 Write = Callable[[WriteOrder], Sequence[PreparedTransaction]]
 """Runs the write job of an attempt and returns what its winning tasks prepared."""
 Ready = Callable[[WriteOrder], None]
-"""Called before an attempt; raises where it must not be made."""
+"""Called before an attempt is made, or put on record as begun; raises where it must not be."""
+
+
+def refuse_nothing(order: WriteOrder) -> None:
+    """A ``Ready`` for who has nothing to look at."""

@@ -180,18 +180,22 @@ class SinkContract:
             place.expect(0)
 
     def test_another_process_commits(self) -> None:
-        """The record's text is all that another process needs; the one that prepared may be
-        gone.
+        """The record's text is all that another process needs, whatever its guarantee; the one that
+        prepared may be gone.
         """
-        place = Scenario(self)
-        with place.opened() as one:
-            permit = place.permit(one, place.prepare(one, place.partitions(0)))
-        with place.opened() as two:
-            assert (
-                two.sink.participant.commit(permit, permit.record.prepared).committed
-                == permit.record.prepared
-            )
-        place.expect(0)
+        for guarantee in Guarantee:
+            place = Scenario(self)
+            with place.opened() as one:
+                permit = place.permit(one, place.prepare(one, place.partitions(0)))
+            with place.opened(guarantee) as two:
+                its = two.sink.participant
+                if self.lists_open:
+                    assert its.list_open()
+                assert its.commit(permit, permit.record.prepared).committed == (
+                    permit.record.prepared
+                )
+                place.expect(0)
+                place.expect_nothing_open()
 
     def test_writer_factories_pickle(self) -> None:
         """The executors get a copy, which prepares what the driver commits."""

@@ -15,6 +15,7 @@ from exactum.checkpoint.known_sinks import IN_CHECKPOINT, KnownSink, KnownSinks,
 from exactum.checkpoint.layout import DECISIONS
 from exactum.files.decision_log import FileDecisionLog
 from exactum.protocol.at_least_once import AtLeastOnce
+from exactum.protocol.at_most_once import AtMostOnce
 from exactum.protocol.coordinator import Coordinator
 from exactum.protocol.model import (
     PreparedTransaction,
@@ -27,6 +28,12 @@ from exactum.testing.task_job import TaskJob
 Columns = Sequence[tuple[str, str]]
 Tasks = Callable[[int], Sequence[Sequence[Any]]]
 """From a batch to what each of its tasks writes: Arrow record batches."""
+
+PROTOCOLS = {
+    Guarantee.EXACTLY_ONCE: Coordinator,
+    Guarantee.AT_LEAST_ONCE: AtLeastOnce,
+    Guarantee.AT_MOST_ONCE: AtMostOnce,
+}
 
 
 class DriverDied(BaseException):
@@ -87,8 +94,7 @@ class RecordedQuery:
                 raise DriverDied
 
         participants = [sink.participant for sink in opened.values()]
-        kind = AtLeastOnce if guarantee is Guarantee.AT_LEAST_ONCE else Coordinator
-        protocol = kind(run, participants, log, on_event=decided)
+        protocol = PROTOCOLS[guarantee](run, participants, log, on_event=decided)
         try:
             for batch_id in batches:
                 (self.folder / "offsets" / str(batch_id)).write_text("v1\n{}\n-\n")

@@ -10,14 +10,16 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from exactum import FileSink, MySQLSink, PostgresSink
+from exactum import FileSink, KafkaSink, MySQLSink, PostgresSink
 from exactum.checkpoint.guarantee_record import GuaranteeRecord, Stretch
 from exactum.checkpoint.layout import DECISIONS, GUARANTEES
 from exactum.errors import CheckpointRefused
 from exactum.files.decision_log import FileDecisionLog
+from exactum.local import LocalKafka
 from exactum.protocol.model import SourceOffsets
 from exactum.protocol.sink import Guarantee, Sink
 from exactum.sql.sink import SqlSink
+from tests.kit.crash import oracle
 from tests.kit.sql.sql_database import NOTHING, SqlDatabase
 from tests.kit.transactions.operator import listed, transactions
 from tests.kit.verify.recorded_query import RecordedQuery
@@ -58,6 +60,48 @@ def test_it_is_not_committed_behind_them(tmp_path: Path, since: Sequence[int]) -
     query.run([following, following + 1], dies_after_decision=True)
     query.run([following + 1, following + 2])
     assert batches_in(tmp_path) == list(range(following + 3))
+
+
+@pytest.mark.parametrize("decided", [True, False])
+@pytest.mark.parametrize("then", [WEAK, Guarantee.AT_MOST_ONCE])
+def test_readers_of_kafka_wait_for_nothing(
+    kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path, then: Guarantee, decided: bool
+) -> None:
+    """The dead run's transaction is ended by the start that comes, long before its timeout."""
+    out = topic("out", partitions=1)
+
+    def tasks(batch_id: int) -> list[list[pa.RecordBatch]]:
+        return [[pa.record_batch({"value": pa.array([str(batch_id)])})]]
+
+    def sink() -> Sink:
+        return KafkaSink(out, bootstrap_servers=kafka.bootstrap_servers)
+
+    query = RecordedQuery(tmp_path, {"out": (sink, (("value", "string"),), tasks)})
+    query.run([0, 1], dies_after_decision=decided, dies_before_decision=not decided)
+    query.run([1, 2], guarantee=then)
+    oracle.check_at_rest(kafka.bootstrap_servers, [out], query.query_id)
+    assert [s.value for s in oracle.read_all(kafka.bootstrap_servers, [out])] == ["0", "1", "2"]
+
+
+@pytest.mark.parametrize("decided", [True, False])
+@pytest.mark.parametrize("then", [WEAK, Guarantee.AT_MOST_ONCE])
+def test_prepared_rows_hold_no_key(
+    database: SqlDatabase, tmp_path: Path, then: Guarantee, decided: bool
+) -> None:
+    """Of a dead run's transaction, which PostgreSQL or MariaDB keeps prepared for ever."""
+    table = database.table("id bigint PRIMARY KEY")
+
+    def tasks(batch_id: int) -> list[list[pa.RecordBatch]]:
+        return [[pa.record_batch({"id": pa.array([batch_id], pa.int64())})]]
+
+    def sink() -> SqlSink:
+        return database.sink(table, mechanism="prepared")
+
+    query = RecordedQuery(tmp_path, {"out": (sink, (("id", "bigint"),), tasks)})
+    query.run([0, 1], dies_after_decision=decided, dies_before_decision=not decided)
+    query.run([1, 2], guarantee=then)
+    assert database.leftovers() == NOTHING
+    assert database.rows(f"SELECT id FROM {table} ORDER BY id") == [(0,), (1,), (2,)]
 
 
 @pytest.mark.in_turn
