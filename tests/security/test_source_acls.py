@@ -21,7 +21,7 @@ from pyspark.sql import SparkSession
 from exactum import events
 from exactum.errors import SettingRefused
 from exactum.java.program import SMALL_OPTIONS
-from exactum.spark.source import topic_watch
+from exactum.spark.source import topic_watch, watched_source
 from tests.kit.security.rights import Right, documented, revoke
 from tests.kit.servers.kafka_cluster import KafkaCluster
 from tests.kit.source.source_stream import Stream
@@ -267,7 +267,7 @@ def test_a_topic_that_is_hidden_for_some_batches(
     """Its right was taken by mistake, and is given back. It looks as if it had been deleted, and is
     not read from its first record once more.
     """
-    monkeypatch.setattr(topic_watch, "SURE_AFTER_S", 0.5)
+    monkeypatch.setattr(watched_source, "SURE_AFTER_S", 0.5)
     user, kept, hidden = "reads-no-group", "seen-kept", "seen-hidden"
     cluster = source.cluster
     login = {"bootstrap.servers": cluster.bootstrap_servers, **cluster.client_settings(user)}

@@ -17,7 +17,7 @@ import pytest
 
 from exactum.errors import Unavailable
 from exactum.local import LocalKafka
-from exactum.spark.source import start_position, topic_watch
+from exactum.spark.source import start_position, watched_source
 from tests.kit.source.source_stream import EPOCH_MS
 from tests.kit.waiting import WAIT_MAX_S, await_true
 
@@ -170,7 +170,7 @@ def test_a_topic_that_is_deleted(
     """Spark forgets how far it was. The query ends when all that is there was read, and says so
     where the rest of it is gone.
     """
-    monkeypatch.setattr(topic_watch, "SURE_AFTER_S", 0.5)
+    monkeypatch.setattr(watched_source, "SURE_AFTER_S", 0.5)
     here, gone = topic("ends-here", partitions=1), topic("ends-gone", partitions=1)
     topics.give(here, 3, partitions=1)
     topics.give(gone, read, partitions=1)
@@ -202,7 +202,7 @@ def test_what_is_short_where_a_topic_was_deleted(
     """A trigger that ends before the stop: what was read is not called missing, and the stop that
     is named reads on.
     """
-    monkeypatch.setattr(topic_watch, "SURE_AFTER_S", 0.5)
+    monkeypatch.setattr(watched_source, "SURE_AFTER_S", 0.5)
     here, gone = topic("short-here", partitions=1), topic("short-gone", partitions=1)
     topics.give(here, 3, partitions=1)
     topics.give(gone, 5, partitions=1)

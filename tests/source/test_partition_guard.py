@@ -16,16 +16,23 @@ from exactum.errors import CheckpointRefused, Unavailable
 from exactum.kafka.requests.topic_requests import TopicSeen
 from exactum.protocol.model import SourceOffsets
 from exactum.spark.epoch_listener import Batch
+from exactum.spark.source import watched_source
 from exactum.spark.source.partition_guard import PartitionGuard
 from exactum.spark.source.query_sources import RunningSource
 from exactum.spark.source.record import SourceRecord
 from exactum.spark.source.source_options import SourceOptions, Stop
 from exactum.spark.source.stop_record import KeptStop, StopRecord
-from exactum.spark.source.watched_source import Look, WatchedSource
+from exactum.spark.source.watched_source import SourceRange, WatchedSource
 
 OPTIONS = {"subscribePattern": "t.*", "failOnDataLoss": "false"}
 SOURCE = RunningSource(0, 0, "kafkatable", OPTIONS, "sources/0")
 QUERY: Any = "query q"
+
+
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What would stop a query for good is not asked again for some seconds."""
+    monkeypatch.setattr(watched_source, "SURE_AFTER_S", 0.0)
 
 
 def batch(batch_id: int, begins: dict[str, Any], ends: dict[str, Any]) -> Batch:
@@ -56,17 +63,16 @@ class Query:
     def topic_names(self) -> list[str]:
         return ["t1", "t2"]
 
+    def offsets(self, *_: Any, **__: Any) -> dict[Any, int]:
+        return {}
+
     def run(self, planned: Batch, look: bool = True) -> None:
         requests: Any = self
         watched = WatchedSource(QUERY, SOURCE, requests, self.record)
-        topics = watched.topics()
+        its = SourceRange.of(planned.offsets, 0)
         if look:
-            assert watched.changed(topics) is None
-            self.gone += watched.newly_gone(topics)
-        (start,), (end,) = planned.offsets.start, planned.offsets.end
-        watched.take_up(start, end)
-        if look:
-            watched.check(Look(topics, {}, {}, {}), start, end)
+            self.gone += watched.newly_gone(watched.look(its).topics)
+        watched.take_up(its)
         PartitionGuard(QUERY, [(SOURCE, self.record)]).begin(
             Batch(planned.batch_id, planned.offsets, first=True)
         )
@@ -146,24 +152,20 @@ def test_a_stop_is_not_meant_for_a_topic_that_came_later(tmp_path: Path) -> None
     source = replace(SOURCE, options={**OPTIONS, **SourceOptions(stop=stop).options()})
     cluster: Any = Query(tmp_path, TopicSeen("two", 1))
 
-    def begun() -> WatchedSource:
+    def begun(planned: Batch) -> WatchedSource:
         watched = WatchedSource(QUERY, source, cluster, cluster.record)
-        assert watched.changed(watched.topics()) is None
+        watched.look(SourceRange.of(planned.offsets, 0))
+        watched.take_up(SourceRange.of(planned.offsets, 0))
         return watched
 
-    def take_up(watched: WatchedSource, planned: Batch) -> None:
-        watched.take_up(planned.offsets.start[0], planned.offsets.end[0])
-
-    run = begun()
-    take_up(run, FIRST)
-    run.check(Look(run.topics(), {}, {}, {}), FIRST.offsets.start[0], FIRST.offsets.end[0])
-    take_up(run, WITHOUT)
+    run = begun(FIRST)
+    run.take_up(SourceRange.of(WITHOUT.offsets, 0))
     cluster.seen = TopicSeen("another", 1)
     again = batch(2, {"t1": {"0": 5}}, {"t1": {"0": 8}, "t2": {"0": 2}})
     for _ in range(2):
         with pytest.raises(CheckpointRefused, match=r"stop \(latest\) was meant for the old one"):
-            take_up(run, again)
-    take_up(begun(), again)
+            run.take_up(SourceRange.of(again.offsets, 0))
+    begun(again)
     assert cluster.record.topics()["t2"] == TopicSeen("another", 1)
 
 
@@ -203,5 +205,6 @@ def test_a_batch_without_a_topic_that_was_never_written(tmp_path: Path) -> None:
     assert query.record.left_out_topics() == {"t2"}
     query.run(batch(1, {"t1": {"0": 3}, "t2": {"0": 7}}, {"t1": {"0": 5}, "t2": {"0": 8}}))
     assert (query.record.left_out_topics(), query.record.left_out_partitions()) == (set(), {})
-    again = WatchedSource(QUERY, SOURCE, query, query.record)  # type: ignore[arg-type]
-    assert "made anew" in str(again.changed({"t2": TopicSeen("another", 1)}))
+    query.seen = TopicSeen("another", 1)
+    with pytest.raises(CheckpointRefused, match="made anew"):
+        query.run(batch(2, {"t1": {"0": 5}, "t2": {"0": 8}}, {"t1": {"0": 5}, "t2": {"0": 9}}))

@@ -26,7 +26,7 @@ from exactum.protocol.model import SourceOffsets, new_incarnation
 from exactum.protocol.sink import Guarantee, QueryRun, WriteOrder
 from exactum.spark.epoch_listener import Batch
 from exactum.spark.run import earlier_attempts
-from exactum.spark.source import topic_watch
+from exactum.spark.source import watched_source
 from exactum.spark.source.bounded_run import BoundedRun
 from exactum.spark.source.query_sources import RunningSource
 from exactum.spark.source.source_options import SourceOptions, Stop
@@ -225,7 +225,7 @@ def test_the_advice_where_a_topic_is_gone(
     stream: Any, topics: Any, topic: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Likewise: it does not name what is not read any more."""
-    monkeypatch.setattr(topic_watch, "SURE_AFTER_S", 0.5)
+    monkeypatch.setattr(watched_source, "SURE_AFTER_S", 0.5)
     here, gone = topic("stop-here", partitions=2), topic("stop-gone", partitions=1)
     pattern = re.compile(f"{re.escape(here)}|{re.escape(gone)}")
     topics.give(here, 5, partitions=1)

@@ -8,18 +8,22 @@ import json
 import logging
 import re
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from confluent_kafka import Producer
+from confluent_kafka.admin import NewPartitions
 
 from exactum import events
 from exactum.checkpoint.savepoint.create import create
 from exactum.checkpoint.savepoint.restore import restore
+from exactum.errors import Unavailable
 from exactum.local import LocalKafka
 from exactum.spark.last_words import LastWords
-from exactum.spark.source import topic_watch
+from exactum.spark.run import query_watch
+from exactum.spark.source import topic_watch, watched_source
 from exactum.spark.source.record import SourceRecord
 from exactum.spark.source.subscription import Subscription
 from tests.kit.waiting import WAIT_MAX_S, await_true
@@ -111,6 +115,44 @@ def test_topic_made_anew_while_the_query_runs(
     assert "CheckpointRefused" in error
     assert "made anew" in error or "does not exist any more" in error
     assert len(stream.rows()) == 5
+
+
+@pytest.mark.in_turn
+def test_topic_made_anew_with_more_partitions_while_the_query_runs(
+    stream: Any, topics: Any, topic: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody looks between the two batches: that a partition is new is reason enough to."""
+    monkeypatch.setattr(topic_watch, "LOOK_EVERY_S", WAIT_MAX_S)
+    name = topic("widened", partitions=1)
+    topics.give(name, 5, partitions=1)
+    retrying = stream.read(name, **{"fetchOffset.numRetries": 60})
+    query = stream.start(retrying, processingTime="100 milliseconds")
+    await_true(lambda: len(stream.rows()) == 5, "the first batch")
+    topics.made_anew(name, 2)
+    topics.give(name, 20)
+    error = stream.end(query) or ""
+    assert "CheckpointRefused" in error
+    assert "made anew" in error
+    assert len(stream.rows()) == 5
+
+
+def test_no_batch_is_written_that_was_not_compared(
+    stream: Any, topics: Any, topic: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A start whose topics cannot be looked at is refused, to be tried again."""
+    name = topic("unseen", partitions=2)
+    topics.give(name, 5)
+    frame = stream.read(name)
+
+    def away(*_: Any) -> Any:
+        raise Unavailable("no answer")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Subscription, "seen", away)
+        assert "Unavailable: no answer" in (stream.run(frame) or "")
+    assert stream.rows() == []
+    assert stream.run(frame) is None
+    assert len(stream.rows()) == 10
 
 
 def test_retention_passed_the_next_offset(
@@ -217,6 +259,40 @@ def test_a_new_topic_is_read_after_a_failed_attempt(
 
 
 @pytest.mark.in_turn
+def test_a_partition_added_to_an_idle_query(
+    stream: Any, topics: Any, topic: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is read from its first record, however short a time ago the topic was looked at."""
+    monkeypatch.setattr(query_watch, "LOOK_EVERY_S", 0.1)
+    name = topic("grows", partitions=1)
+    topics.give(name, 1, partitions=1)
+    query = stream.start(stream.read(name), processingTime="100 milliseconds")
+
+    def read(number: int) -> bool:
+        return len(stream.rows()) == number or not query.isActive
+
+    for partitions in range(2, 6):
+        await_true(partial(read, partitions - 1), "the query reads")
+        assert query.isActive
+        monkeypatch.setattr(topic_watch, "LOOK_EVERY_S", 0.1)
+        seen = len(looks(stream))
+        await_true(lambda: len(looks(stream)) > seen, "and waits, and looks")  # noqa: B023
+        monkeypatch.setattr(topic_watch, "LOOK_EVERY_S", WAIT_MAX_S)
+        (grown,) = topics.admin.create_partitions([NewPartitions(name, partitions)]).values()
+        grown.result(WAIT_MAX_S)
+        producer = Producer({"bootstrap.servers": topics.kafka.bootstrap_servers})
+        producer.produce(name, b"x", partition=partitions - 1)
+        assert producer.flush(WAIT_MAX_S) == 0
+    await_true(partial(read, 5), "the last one is read")
+    assert query.isActive
+    query.stop()
+
+
+def looks(stream: Any) -> list[events.InputLag]:
+    return [event for event in stream.events if isinstance(event, events.InputLag)]
+
+
+@pytest.mark.in_turn
 def test_open_transaction_upstream(
     stream: Any,
     kafka: LocalKafka,
@@ -293,7 +369,7 @@ def test_one_topic_of_a_pattern_is_deleted(
     """Where losses are accepted the query goes on without it, with an event; its name may be
     used again later, for another topic.
     """
-    monkeypatch.setattr(topic_watch, "SURE_AFTER_S", 0.5)
+    monkeypatch.setattr(watched_source, "SURE_AFTER_S", 0.5)
     kept, gone = topic("family-kept", partitions=1), topic("family-gone", partitions=1)
     pattern = re.compile(f"{re.escape(kept)}|{re.escape(gone)}")
 

@@ -1,9 +1,10 @@
 """A listener that makes sure a query reads what it has read so far: the same topics, and nothing is
 gone of them.
 
-It looks when a run begins, before anything is written, and every few seconds from then on; what it
-finds wrong refuses the next batch. It tells of transactions upstream that hold the query back, and
-how far the query is behind, too.
+It looks when a run begins, before anything is written, where a batch reads more partitions than the
+one before, and every few seconds; what it finds wrong then refuses the next batch. Whatever it
+looks at, it compares with a batch that was planned before. It tells of transactions upstream that
+hold the query back, and how far the query is behind, too.
 """
 
 from __future__ import annotations
@@ -14,23 +15,19 @@ import time
 from collections.abc import Mapping, Sequence
 
 from exactum import events
-from exactum.errors import CheckpointRefused, ExactumError
+from exactum.checkpoint.offset_log import source_offsets
+from exactum.errors import CheckpointRefused
 from exactum.kafka.requests.open_transactions import Holder, holders
-from exactum.kafka.requests.topic_requests import TopicSeen
-from exactum.protocol.model import Completed
+from exactum.protocol.model import Completed, SourceOffsets
 from exactum.spark.epoch_listener import Batch, EpochListener
 from exactum.spark.run_context import RunContext
 from exactum.spark.source.input_lags import InputLags
 from exactum.spark.source.upstream_stall import Stall, StallTracker
-from exactum.spark.source.watched_source import Look, WatchedSource
+from exactum.spark.source.watched_source import Look, SourceRange, WatchedSource
 
 logger = logging.getLogger("exactum")
 
 LOOK_EVERY_S = 5.0
-FIRST_LOOK_TIMEOUT_S = 30.0
-SURE_AFTER_S = 4.0
-"""How long a topic that was read must be away, or another one, before it is taken for gone."""
-SURE_PAUSE_S = 0.4
 
 
 class TopicWatch(EpochListener):
@@ -48,35 +45,31 @@ class TopicWatch(EpochListener):
         self._context = context
         self._lags = InputLags(watched, context)
         self._stalls = [StallTracker(source.chosen.stall_after_s) for source, _ in watched]
-        self._looks: list[Look | None] = [None] * len(
-            self._watched
-        )  # not compared with a batch yet
-        self._changed: str | None = None
+        self._trouble: Exception | None = None
         self._told: set[str] = set()
         self._batch: Batch | None = None
         self._closed = False
         self._last_look_s = 0.0
-        self._look_thread = self._begin_look()
+        first = source_offsets(context.read, context.first_batch_id, context.query.checkpoint)
+        self._look_thread = self._begin_look(self._ranges(first))
 
     def begin(self, batch: Batch) -> None:
         """
         Raises:
-            CheckpointRefused: see ``WatchedSource.changed``, ``take_up`` and ``check``.
-            Unavailable, SettingRefused: see ``WatchedSource.take_up``.
+            CheckpointRefused: see ``WatchedSource.look`` and ``take_up``.
+            Unavailable, SettingRefused: likewise, where this is the run's first batch, or one that
+                reads more than the one before.
         """
         if batch.first:
-            self._look_thread.join(FIRST_LOOK_TIMEOUT_S)
+            self._look_thread.join()  # each of its requests ends within its time
             self._lags.begin(batch)
         self._batch = batch
-        if self._changed is not None:
-            raise CheckpointRefused(self._changed)
-        for place, (source, _) in enumerate(self._watched):
-            index = source.source.index
-            start = batch.offsets.start[index] if index < len(batch.offsets.start) else None
-            source.take_up(start, batch.offsets.end[index])
-            look, self._looks[place] = self._looks[place], None
-            if look is not None:
-                source.check(look, start, batch.offsets.end[index])
+        if self._trouble is not None:
+            raise self._trouble
+        for (source, _), planned in zip(self._watched, self._ranges(batch.offsets), strict=True):
+            source.take_up(planned)
+            if not batch.first and source.shows_more(planned):
+                source.look(planned)
 
     def done(self, batch: Batch, completed: Completed) -> None:
         """See the base class."""
@@ -84,38 +77,42 @@ class TopicWatch(EpochListener):
 
     def idle(self) -> None:
         """Look again in the background, if it is time."""
-        if (
-            not self._look_thread.is_alive()
-            and time.monotonic() - self._last_look_s >= LOOK_EVERY_S
-        ):
-            self._look_thread = self._begin_look()
+        due = time.monotonic() - self._last_look_s >= LOOK_EVERY_S
+        if due and self._batch is not None and not self._look_thread.is_alive():
+            self._look_thread = self._begin_look(
+                [planned.rest() for planned in self._ranges(self._batch.offsets)]
+            )
 
     def close(self) -> None:
         """A look that is under way ends by itself, within its time."""
         self._closed = True
 
-    def _begin_look(self) -> threading.Thread:
-        thread = threading.Thread(target=self._look, name="exactum-topics", daemon=True)
+    def _ranges(self, offsets: SourceOffsets) -> list[SourceRange]:
+        return [SourceRange.of(offsets, source.source.index) for source, _ in self._watched]
+
+    def _begin_look(self, ranges: Sequence[SourceRange]) -> threading.Thread:
+        self._last_look_s = time.monotonic()
+        thread = threading.Thread(
+            target=self._look, args=(ranges,), name="exactum-topics", daemon=True
+        )
         thread.start()
         return thread
 
-    def _look(self) -> None:
-        self._last_look_s = time.monotonic()
-        for place, (source, settings) in enumerate(self._watched):
+    def _look(self, ranges: Sequence[SourceRange]) -> None:
+        for place, planned in enumerate(ranges):
+            source, settings = self._watched[place]
             if self._closed:
                 return
             try:
-                topics = self._settled_topics(source)
-                self._note_change(source.changed(topics))
-                for name in source.newly_gone(topics):
-                    self._context.emit(events.TopicForgotten(*self._name(), name))
-                look = source.look(topics)
-                self._looks[place] = look
-                self._lags.saw(place, look)
-                if source.read_committed:
-                    self._tell_of_stalls(self._stalls[place], look, settings)
+                look = source.look(planned)
             except Exception as error:  # noqa: BLE001  (a thread has nobody else to tell)
-                self._warn_once(f"{source.source.index} {type(error).__name__}", error)
+                self._note(error, source)
+                continue
+            for name in source.newly_gone(look.topics):
+                self._context.emit(events.TopicForgotten(*self._name(), name))
+            self._lags.saw(place, look)
+            if source.read_committed:
+                self._tell_of_stalls(self._stalls[place], look, settings)
         if not self._closed:
             self._tell_of_lags()
 
@@ -125,34 +122,25 @@ class TopicWatch(EpochListener):
         except Exception as error:  # noqa: BLE001  (an onlooker's trouble is not the query's)
             logger.debug("%s: how far it is behind is not known: %r", self._running, error)
 
-    def _settled_topics(self, source: WatchedSource) -> Mapping[str, TopicSeen]:
-        """The topics that are there. What would stop the query for good is looked at again for some
-        seconds: a broker that has just started, or hears of a change late, calls a topic unknown
-        that is there.
+    def _note(self, error: Exception, source: WatchedSource) -> None:
+        """The first batch is refused for any trouble, a later one for what is known for good: a
+        topic that is gone may come back, but then it is another one.
         """
-        deadline_s = time.monotonic() + SURE_AFTER_S
-        while True:
-            topics = source.topics()
-            if not source.misses_any(topics) or time.monotonic() > deadline_s or self._closed:
-                return topics
-            time.sleep(SURE_PAUSE_S)
-
-    def _note_change(self, changed: str | None) -> None:
-        """Known for good: a topic that is gone may come back, but then it is another one."""
-        if changed is not None and self._changed is None:
-            self._changed = changed
-            if self._batch is not None:  # else the first batch says so at once
-                logger.error("The next batch will be refused. %s", changed)
-
-    def _warn_once(self, kind: str, error: Exception) -> None:
-        if kind not in self._told and not self._closed:
+        if self._batch is None:
+            self._trouble = self._trouble or error
+        elif isinstance(error, CheckpointRefused):
+            if self._trouble is None:
+                logger.error("The next batch will be refused. %s", error)
+            self._trouble = self._trouble or error
+        elif (kind := f"{source.source.index} {type(error).__name__}") not in self._told:
             self._told.add(kind)
-            logger.warning(
-                "%s: the topics could not be looked at, so it is not known whether they changed: "
-                "%s",
-                self._running,
-                error,
-            )
+            if not self._closed:
+                logger.warning(
+                    "%s: the topics could not be looked at, so it is not known whether they "
+                    "changed: %s",
+                    self._running,
+                    error,
+                )
 
     def _tell_of_stalls(
         self, tracker: StallTracker, look: Look, settings: Mapping[str, str]
@@ -171,7 +159,7 @@ class TopicWatch(EpochListener):
             who = holders(
                 settings, {s.partition: s.last_stable_offset for s in began}, str(self._running)
             )
-        except ExactumError as error:
+        except Exception as error:  # noqa: BLE001  (likewise)
             logger.debug("%s: who holds its partitions back is not known: %s", self._running, error)
         for stall in began:
             holder = who.get(stall.partition)

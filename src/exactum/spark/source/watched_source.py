@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import logging
+import threading
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from exactum.checkpoint.partition_offsets import Offsets, from_json, name_of
 from exactum.errors import CheckpointRefused, Unavailable
 from exactum.kafka.requests.topic_requests import EARLIEST, LATEST, TopicRequests, TopicSeen
+from exactum.protocol.model import SourceOffsets
 from exactum.spark.query import RunningQuery
 from exactum.spark.source.kafka_options import reads_committed
 from exactum.spark.source.query_sources import RunningSource
@@ -18,10 +21,32 @@ from exactum.spark.source.subscription import Subscription
 
 logger = logging.getLogger("exactum")
 
+SURE_AFTER_S = 4.0
+"""How long a topic that was read must be away, or another one, before it is taken for gone."""
+SURE_PAUSE_S = 0.4
+
 _NEW = (
     "Start a new query with a checkpoint location of its own; there start= says where it begins. "
     "Nothing of this batch was written."
 )
+
+
+@dataclass(frozen=True)
+class SourceRange:
+    """What a micro-batch that Spark has planned reads of one source."""
+
+    begins: Offsets
+    ends: Offsets
+
+    @staticmethod
+    def of(offsets: SourceOffsets, index: int) -> SourceRange:
+        """Of the source with this place in the offset log."""
+        begins = offsets.start[index] if index < len(offsets.start) else None
+        return SourceRange(from_json(begins), from_json(offsets.end[index]))
+
+    def rest(self) -> SourceRange:
+        """What is to be read after it."""
+        return SourceRange(self.ends, self.ends)
 
 
 @dataclass(frozen=True)
@@ -64,22 +89,44 @@ class WatchedSource:
         self._losses_refused = source.refuses("failOnDataLoss")
         self._losses_told: set[str] = set()
         self._gone: set[str] = set()
+        self._looking = threading.Lock()
         self._at_start: Mapping[str, TopicSeen] | None = None  # as they were seen first
 
-    def topics(self) -> dict[str, TopicSeen]:
-        """The topics that are there now.
+    def shows_more(self, planned: SourceRange) -> bool:
+        """Whether the batch reads a partition that the one before had not, or a topic that nobody
+        has seen yet.
+        """
+        return bool(planned.ends.keys() - planned.begins.keys()) or any(
+            topic not in self._known for topic, _ in planned.ends
+        )
+
+    def look(self, planned: SourceRange) -> Look:
+        """Ask the cluster about the topics, and compare what it says with a batch: that is planned
+        by now, so no answer is older than it. Topics that are read for the first time are put on
+        record.
 
         Raises:
+            CheckpointRefused: a topic is another one, has fewer partitions, or records that come
+                next are gone and ``failOnDataLoss`` is not false.
             Unavailable, SettingRefused: see ``TopicRequests``.
         """
-        return self._subscribed.seen(self._requests)
+        with self._looking:  # a topic that another thread puts on record may be newer than our look
+            seen = self._seen(planned)
+            self._check(planned, seen)
+        return seen
 
-    def look(self, topics: Mapping[str, TopicSeen]) -> Look:
-        """Where the partitions of these topics begin and end.
-
-        Raises:
-            Unavailable, SettingRefused: see ``TopicRequests``.
+    def _seen(self, planned: SourceRange) -> Look:
+        """What would stop the query for good is asked again for some seconds: a broker that has
+        just started, or hears of a change late, calls a topic unknown that is there.
         """
+        deadline_s = time.monotonic() + SURE_AFTER_S
+        while True:
+            topics = self._subscribed.seen(self._requests)
+            if not self._in_doubt(planned, topics) or time.monotonic() > deadline_s:
+                break
+            time.sleep(SURE_PAUSE_S)
+        if self._at_start is None:
+            self._at_start = topics
         partitions = [
             p for p in self._subscribed.partitions(topics) if p[1] < topics[p[0]].partitions
         ]
@@ -93,13 +140,38 @@ class WatchedSource:
         )
         return Look(topics, beginnings, stable, marks)
 
-    def changed(self, topics: Mapping[str, TopicSeen]) -> str | None:
+    def _check(self, planned: SourceRange, look: Look) -> None:
+        changed = self._changed(planned, look.topics)
+        if changed is not None:
+            raise CheckpointRefused(changed)
+        for topic in {topic for topic, _ in planned.ends} & look.topics.keys():
+            if topic not in self._known:
+                self._known[topic] = look.topics[topic]
+                if self._record is not None:
+                    self._record.add_topic(topic, look.topics[topic])
+        for partition, offset in sorted(planned.begins.items()):
+            beginning = look.beginnings.get(partition, 0)
+            if beginning > offset:
+                self._lost(
+                    f"{name_of(partition)} begins at {beginning} now, but the next offset to read "
+                    f"is {offset}: the {beginning - offset} offsets between were deleted, by "
+                    "retention or by an operator, before they were read"
+                )
+
+    def _in_doubt(self, planned: SourceRange, topics: Mapping[str, TopicSeen]) -> bool:
+        """Whether a topic that was read is not among these, or is another one."""
+        done_with = self._gone | self._left_out
+        return self._changed(planned, topics) is not None or any(
+            n not in topics and n not in done_with and self._subscribed.reads(n)
+            for n in self._known.keys() | {topic for topic, _ in planned.ends}
+        )
+
+    def _changed(self, planned: SourceRange, topics: Mapping[str, TopicSeen]) -> str | None:
         """Why these topics are not those that the query has read; None: they are."""
-        if self._at_start is None:
-            self._at_start = topics
+        goes_on = {t for t, _ in planned.begins} & {t for t, _ in planned.ends}
         for name, known in sorted(self._known.items()):
             now = topics.get(name)
-            if name in self._left_out:
+            if name in self._left_out - goes_on:
                 continue
             if now is None and self._subscribed.reads(name) and not self._may_go(name):
                 return (
@@ -115,15 +187,20 @@ class WatchedSource:
                     "to the old one; to go on with them would leave out records of the new one. "
                     f"{_NEW}"
                 )
+        for (name, index), now in ((p, topics.get(p[0])) for p in sorted(planned.ends)):
+            # One with the same id has as many or more: a broker that names fewer is behind.
+            if now is not None and index >= now.partitions and not self._is_known(name, now):
+                return (
+                    f"{self._running}: the topic {name!r} has {now.partitions} partitions now, "
+                    f"but the checkpoint has read partition {index}: it is not the topic that it "
+                    f"was. {_NEW}"
+                )
         return None
 
-    def misses_any(self, topics: Mapping[str, TopicSeen]) -> bool:
-        """Whether a topic that was read is not among these, or is another one."""
-        done_with = self._gone | self._left_out
-        return self.changed(topics) is not None or any(
-            n not in topics and n not in done_with and self._subscribed.reads(n)
-            for n in self._known
-        )
+    def _is_known(self, name: str, now: TopicSeen) -> bool:
+        """Whether it is for sure the topic that was read."""
+        known = self._known.get(name)
+        return known is not None and known.topic_id is not None and known.topic_id == now.topic_id
 
     def newly_gone(self, topics: Mapping[str, TopicSeen]) -> list[str]:
         """Topics that were read and are not seen any more, without which the user can do; each is
@@ -144,11 +221,11 @@ class WatchedSource:
         """
         return self._subscribed.pattern is not None and not self._losses_refused
 
-    def take_up(self, start: str | None, end: str | None) -> None:
-        """Find topics in a batch (its offsets in Spark's JSON) that the query has gone on without,
-        or a batch of it: nobody may have looked in that one. Spark reads each as a new one, from
-        its first record. Right so if it is a new one, which has come in the name of one that was
-        deleted. Topics that are read no more are put on record.
+    def take_up(self, planned: SourceRange) -> None:
+        """Find topics in a batch that the query has gone on without, or a batch of it: nobody may
+        have looked in that one. Spark reads each as a new one, from its first record. Right so if
+        it is a new one, which has come in the name of one that was deleted. Topics that are read no
+        more are put on record.
 
         Raises:
             CheckpointRefused: it is the one that was read, or nobody can tell, and no partition
@@ -156,21 +233,20 @@ class WatchedSource:
             Unavailable: the brokers do not answer, or do not name it at this moment.
             SettingRefused: which topic it is could not be asked.
         """
-        begins, ends = from_json(start), from_json(end)
-        before, now = {topic for topic, _ in begins}, {topic for topic, _ in ends}
+        before, now = ({topic for topic, _ in its} for its in (planned.begins, planned.ends))
         for name in sorted(self._left_out & before & now):
             self._left_out.discard(name)  # the batch without it was never written
             if self._record is not None:
                 self._record.take_back(name)
         came = (self._known.keys() & now) - before
         if came:
-            self._read_from_the_first(came, ends)
+            self._read_from_the_first(came, planned.ends)
         self._note_left_out(now)
 
     def _read_from_the_first(self, came: set[str], ends: Offsets) -> None:
         marks = self._record.left_out_partitions() if self._record is not None else {}
         again = sorted(came & (self._left_out | {topic for topic, _ in marks}))
-        topics = self.topics() if again else {}
+        topics = self._subscribed.seen(self._requests) if again else {}
         for name in again:
             its = topics.get(name)
             if its is None:
@@ -217,43 +293,6 @@ class WatchedSource:
             f"the planned batch (docs/misuse.md: another topic). {never}Nothing of this batch was "
             "written."
         )
-
-    def check(self, look: Look, start: str | None, end: str | None) -> None:
-        """Refuse a batch (its offsets in Spark's JSON) that the topics do not have any more.
-
-        Topics that are read for the first time are put on record.
-
-        Raises:
-            CheckpointRefused: a topic is another one, has fewer partitions, or records that come
-                next are gone and ``failOnDataLoss`` is not false.
-        """
-        begins, ends = from_json(start), from_json(end)
-        changed = self.changed(look.topics)  # of one that was taken up only now
-        if changed is not None:
-            raise CheckpointRefused(changed)
-        for topic in sorted({topic for topic, _ in ends} & look.topics.keys()):
-            highest, now = (
-                max(index for name, index in ends if name == topic),
-                look.topics[topic].partitions,
-            )
-            if highest >= now:
-                raise CheckpointRefused(
-                    f"{self._running}: the topic {topic!r} has {now} partitions now, but the "
-                    f"checkpoint has read partition {highest}: it is not the topic that it was. "
-                    f"{_NEW}"
-                )
-            if topic not in self._known:
-                self._known[topic] = look.topics[topic]
-                if self._record is not None:
-                    self._record.add_topic(topic, look.topics[topic])
-        for partition, offset in sorted(begins.items()):
-            beginning = look.beginnings.get(partition, 0)
-            if beginning > offset:
-                self._lost(
-                    f"{name_of(partition)} begins at {beginning} now, but the next offset to read "
-                    f"is {offset}: the {beginning - offset} offsets between were deleted, by "
-                    "retention or by an operator, before they were read"
-                )
 
     def _note_left_out(self, ends: set[str]) -> None:
         """Put on record which topics the query goes on without. One that seems to be deleted only

@@ -1,0 +1,101 @@
+"""What is concluded from a look at a topic, for the batch that was planned before, without a
+cluster.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from exactum.errors import CheckpointRefused
+from exactum.kafka.requests.topic_requests import EARLIEST, TopicSeen
+from exactum.spark.source import watched_source
+from exactum.spark.source.query_sources import RunningSource
+from exactum.spark.source.record import SourceRecord
+from exactum.spark.source.watched_source import SourceRange, WatchedSource
+
+SOURCE = RunningSource(0, 0, "kafkatable", {"subscribe": "t"}, "sources/0")
+QUERY: Any = "query q"
+
+
+class Cluster:
+    """Its answers about the topic ``t``, one after another; the last one holds."""
+
+    def __init__(self, *answers: TopicSeen | None, beginning: int = 0) -> None:
+        self.answers = list(answers)
+        self.beginning = beginning
+
+    def describe(self, names: list[str]) -> dict[str, TopicSeen]:
+        now = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        return {} if now is None else dict.fromkeys(names, now)
+
+    def offsets(self, partitions: Any, at: str, **_: Any) -> dict[Any, int]:
+        return dict.fromkeys(partitions, self.beginning if at == EARLIEST else 100)
+
+
+def planned(begins: dict[int, int], ends: dict[int, int]) -> SourceRange:
+    return SourceRange(
+        {("t", p): o for p, o in begins.items()}, {("t", p): o for p, o in ends.items()}
+    )
+
+
+def watched(folder: Path, cluster: Cluster, known: TopicSeen | None) -> WatchedSource:
+    record = SourceRecord(folder)
+    if known is not None:
+        record.add_topic("t", known)
+    requests: Any = cluster
+    return WatchedSource(QUERY, SOURCE, requests, record)
+
+
+GROWS = planned({0: 5}, {0: 5, 1: 1})
+
+
+@pytest.mark.parametrize(
+    ("known", "now", "refused"),
+    [
+        (("a", 1), [("a", 2)], None),
+        (("a", 1), [("a", 1)], None),  # the broker that answers has not heard of it yet
+        (("a", 1), [("b", 2)], "made anew"),
+        (("a", 1), [None], "does not exist any more"),
+        (("a", 1), [None, ("a", 2)], None),
+        ((None, 1), [(None, 2)], None),
+        ((None, 1), [(None, 1)], "1 partitions now"),
+        ((None, 1), [(None, 1), (None, 2)], None),
+        (None, [("a", 1)], "1 partitions now"),
+        (None, [("a", 1), ("a", 2)], None),
+    ],
+)
+def test_a_partition_that_is_new(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    known: Any,
+    now: list[Any],
+    refused: str | None,
+) -> None:
+    """More partitions of the topic with the same id are more partitions, whatever a broker says that
+    hears of them late.
+    """
+    monkeypatch.setattr(watched_source, "SURE_AFTER_S", 0.1)
+    monkeypatch.setattr(watched_source, "SURE_PAUSE_S", 0.01)
+    cluster = Cluster(*(None if its is None else TopicSeen(*its) for its in now))
+    source = watched(tmp_path, cluster, None if known is None else TopicSeen(*known))
+    if refused is None:
+        source.look(GROWS)
+        assert source.shows_more(GROWS)
+        assert not source.shows_more(GROWS.rest())
+    else:
+        with pytest.raises(CheckpointRefused, match=refused):
+            source.look(GROWS)
+
+
+def test_what_is_gone_before_it_was_planned(tmp_path: Path) -> None:
+    """After a batch it is compared with what is to be read next."""
+    source = watched(tmp_path, Cluster(TopicSeen("a", 1), beginning=5), TopicSeen("a", 1))
+    batch = planned({0: 4}, {0: 5})
+    source.look(batch.rest())
+    with pytest.raises(
+        CheckpointRefused, match="begins at 5 now, but the next offset to read is 4"
+    ):
+        source.look(batch)
