@@ -10,12 +10,17 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 from confluent_kafka import Producer
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
 
+import exactum
+from exactum.checkpoint.run_file import outliving
 from exactum.local import LocalKafka
 from exactum.monitor.verdict import Verdict
 from exactum.ops.status.query_status import QueryStatus, status_of
@@ -156,3 +161,50 @@ class PlainCommand:
         if self._process.poll() is None:
             self._process.kill()
             self._process.wait()
+
+
+# ---- the script goes on ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("way", ["has read all", "fails", "is stopped while it waits"])
+def test_an_end_is_never_taken_for_a_death(spark: SparkSession, tmp_path: Path, way: str) -> None:
+    """How it ended is written down before the run lets go of its file."""
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.txt").write_text("x\n")
+    checkpoint = tmp_path / "checkpoint"
+    write = exactum.exactly_once(exactum.FileSink(tmp_path / "out", format="json"))
+
+    def code(frame: DataFrame, batch_id: int) -> None:
+        write(frame, batch_id)
+        if way == "fails":
+            raise ValueError("of the user")
+
+    def run(**trigger: Any) -> Any:
+        lines = spark.readStream.text(str(tmp_path / "in")).writeStream.foreachBatch(code)
+        return lines.option("checkpointLocation", str(checkpoint)).trigger(**trigger).start()
+
+    if way == "is stopped while it waits":
+        query = run(processingTime="0 seconds")
+        query.processAllAvailable()
+        query.stop()
+        assert not outliving(checkpoint, WAIT_MAX_S)
+        query = run(processingTime="0 seconds")
+        deadline_s = time.monotonic() + WAIT_MAX_S
+        while not outliving(checkpoint, 0):
+            assert time.monotonic() < deadline_s
+        query.stop()
+    else:
+        with suppress(StreamingQueryException):
+            assert run(availableNow=True).awaitTermination(WAIT_MAX_S)
+    seen: list[tuple[Verdict, str]] = []
+    over_s = float("inf")
+    while time.monotonic() < over_s:
+        found = status_of(str(checkpoint)).judgement
+        assert found is not None
+        seen.append((found.verdict, found.reason))
+        if over_s == float("inf") and not outliving(checkpoint, 0):
+            over_s = time.monotonic() + 1.5  # more than the recorder keeps anything
+    assert not [reason for _, reason in seen if "without a word" in reason]
+    verdict, reason = seen[-1]
+    assert verdict is (Verdict.OK if way == "has read all" else Verdict.DOWN)
+    assert {"has read all": "", "fails": "Streaming"}.get(way, "It was stopped") in reason

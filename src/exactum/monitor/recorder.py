@@ -172,13 +172,14 @@ class Recorder:
         for each in gone:
             each.close()
 
-    def flush(self, timeout_s: float = LAST_TIMEOUT_S) -> None:
+    def flush(self, timeout_s: float = LAST_TIMEOUT_S, only: Outlet | None = None) -> None:
         """Hand on what was heard until now, by the caller's thread; an outlet that is busy for so
-        long is passed over.
+        long is passed over. To all outlets, or one.
         """
         end_s = time.monotonic() + timeout_s
         for each in self._queues:
-            each.flush(end_s - time.monotonic())
+            if only in (None, each.outlet):
+                each.flush(end_s - time.monotonic())
 
 
 RECORDER = Recorder()

@@ -24,6 +24,7 @@ from exactum.spark.jvm.collecting import Tasks
 from exactum.spark.jvm.error import JvmError
 from exactum.spark.run.delivery import DEAD_LETTERS
 from exactum.spark.run.epoch_listeners import close_listeners
+from exactum.spark.run.history import write_history
 from exactum.spark.run.late_sweep import LateSweep
 from exactum.spark.run.opened_sinks import OpenedSinks
 from exactum.spark.run.small_epoch import SmallEpochs, partition_sizes
@@ -201,6 +202,7 @@ class EpochRunner:
         """Let go of every connection; what is open in the targets stays as it is."""
         self._closed = True
         self.tell_end()
+        write_history()
         try:
             close_listeners(self._listeners)
         finally:

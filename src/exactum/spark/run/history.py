@@ -24,3 +24,10 @@ def keep_history(session: SparkSession, query_id: str, checkpoint: Path | None) 
     if checkpoint is not None and is_on(session, SETTING):
         HISTORY.begin(query_id, checkpoint)
         RECORDER.add(HISTORY)
+
+
+def write_history() -> None:
+    """What was heard until now is written. Before a run lets go of its file: who sees that it is
+    over reads here how it ended, and takes it for killed where nothing stands.
+    """
+    RECORDER.flush(only=HISTORY)

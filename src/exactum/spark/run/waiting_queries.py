@@ -26,7 +26,7 @@ from exactum.checkpoint.run_file import WAITS_ENDING, RunFile
 from exactum.protocol.model import new_incarnation
 from exactum.spark.event_log import tell_onlookers
 from exactum.spark.jvm.execution import Execution
-from exactum.spark.run.history import keep_history
+from exactum.spark.run.history import keep_history, write_history
 
 logger = logging.getLogger("exactum")
 
@@ -116,14 +116,16 @@ class WaitingQueries:
         run = self._runs.pop(run_id)
         with self._lock:
             begun = run_id in self._begun
-        if run.file is not None:
-            run.file.release()
-            if not begun:
-                failure = run.execution.failure()
-                kind = "" if failure is None else "StreamingQueryException"
-                tell_onlookers(
-                    events.RunEnded(run.query_id, -1, run.incarnation, kind, "", failure or "")
-                )
+        if run.file is None:
+            return
+        if not begun:
+            failure = run.execution.failure()
+            kind = "" if failure is None else "StreamingQueryException"
+            tell_onlookers(
+                events.RunEnded(run.query_id, -1, run.incarnation, kind, "", failure or "")
+            )
+            write_history()
+        run.file.release()
 
 
 WAITING = WaitingQueries()
