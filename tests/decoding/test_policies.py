@@ -13,6 +13,13 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Producer
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    ResourceType,
+)
 from confluent_kafka.schema_registry.serde import SchemaId
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
@@ -278,6 +285,37 @@ def test_weaker_guarantees_have_the_same_policies(
 
 
 @pytest.mark.in_turn
+def test_a_bad_record_that_the_dead_letters_topic_does_not_take(
+    job: Job, kafka: LocalKafka, topic: TopicFactory
+) -> None:
+    """With what a letter says besides it is larger than the topic's limit: that one is to be
+    raised, and dead letters are there already.
+    """
+    large = {"max.message.bytes": "2000000"}
+    source, out, dead = topic("in", partitions=1, config=large), topic("out"), topic("dead")
+    produce(kafka, source, b'{"id": 1}', b"x" * 1_048_300)
+    frame = exactum.decode(
+        kafka_frame(job, kafka, source), exactum.Json("id int not null"), on_error="dead_letter"
+    )
+    batch = job.exactly_once(
+        KafkaSink(out, bootstrap_servers=kafka.bootstrap_servers),
+        dead_letters=KafkaSink(dead, bootstrap_servers=kafka.bootstrap_servers),
+    )
+    chosen = frame.selectExpr("cast(value.id as string) as value")
+    assert job.run(chosen, batch) is not None
+    assert isinstance(batch.error, RowsRefused)
+    assert f"{dead!r} takes (its max.message.bytes)" in str(batch.error)
+    assert "give dead_letters=" not in str(batch.error)
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+    entry = ConfigEntry("max.message.bytes", "2000000", incremental_operation=AlterConfigOpType.SET)
+    raised = ConfigResource(ResourceType.TOPIC, dead, incremental_configs=[entry])
+    admin.incremental_alter_configs([raised])[raised].result(WAIT_MAX_S)
+    assert job.run(chosen, batch) is None
+    assert [len(one.value()) for one in read(kafka, dead)] == [1_048_300]
+    assert [one.value() for one in read(kafka, out)] == [b"1"]
+
+
+@pytest.mark.in_turn
 def test_text_needs_no_python_and_has_the_same_policies(
     job: Job, kafka: LocalKafka, topic: TopicFactory
 ) -> None:
@@ -450,7 +488,8 @@ def kafka_frame(job: Job, kafka: LocalKafka, topic: str) -> DataFrame:
 
 
 def produce(kafka: LocalKafka, topic: str, *values: bytes | None) -> None:
-    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
+    large = {"message.max.bytes": 2_000_000}
+    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, **large})
     for value in values:
         producer.produce(topic, value, b"key")
     assert producer.flush(WAIT_MAX_S) == 0

@@ -18,7 +18,7 @@ import pytest
 from exactum import errors
 from exactum.errors import InvariantBroken
 from exactum.protocol.model import Incarnation, PreparedTransaction
-from exactum.protocol.sink import Guarantee, QueryRun, Rejection, TaskName, WriteOrder
+from exactum.protocol.sink import DEAD_LETTERS, Guarantee, QueryRun, Rejection, TaskName, WriteOrder
 from exactum.spark.decoding.decode_task import DecodeTask, Decoding
 from exactum.spark.write.failure import TaskFailed, carried_by
 from exactum.spark.write.fingerprint import Fingerprint
@@ -130,6 +130,15 @@ def test_dead_letters_that_are_refused_stop_the_epoch() -> None:
         list(task.on_behalf_of(ORDER, batches(1)))
     assert isinstance(carried_by(failed.value), errors.RowsRefused)
     assert dead.calls == ["open", "write", "abort"]
+
+
+def test_records_that_nobody_could_decode_are_refused_by_the_dead_letters() -> None:
+    """Their job has no other sink: dead_letters= is there already, and is what refuses."""
+    task = WriteTask(((DEAD_LETTERS, Recorder(refuses=("too large",))),), RUN)
+    with pytest.raises(TaskFailed, match="The dead letters can never take a row in epoch 7") as it:
+        list(task.on_behalf_of(ORDER, batches(1)))
+    assert "max.message.bytes" in str(it.value)
+    assert "give dead_letters=" not in str(it.value)
 
 
 @pytest.mark.parametrize("step", ["open", "write", "prepare"])

@@ -19,6 +19,7 @@ from typing import Any
 from exactum.errors import InvariantBroken, RowsRefused
 from exactum.protocol.model import PreparedTransaction
 from exactum.protocol.sink import (
+    DEAD_LETTERS,
     Guarantee,
     QueryRun,
     Rejection,
@@ -148,23 +149,27 @@ class _Refused:
         """
         from exactum.spark.write.dead_letter import dead_letters
 
-        if self._plan is None:
+        whose = ""
+        if self._plan is not None:
+            if self._writer is None:
+                self._writer = self._plan.writers.open(self._order, self._task)
+                writers.append(self._writer)
+            again = self._writer.write(dead_letters(rejection, sink, self._plan.columns))
+            if again is None or not again.reasons:
+                return
+            rejection, whose = again, f" which {sink} refused"
+        elif sink != DEAD_LETTERS:
             raise RowsRefused(
                 f"{sink} can never take {_count(rejection)} of epoch {self._order.batch_id}: "
                 f"{_first(rejection)} Nothing of the epoch is visible. Correct the rows in the "
                 "query, change the table, or give dead_letters= to exactly_once() so that such "
                 "rows are put aside."
             )
-        if self._writer is None:
-            self._writer = self._plan.writers.open(self._order, self._task)
-            writers.append(self._writer)
-        again = self._writer.write(dead_letters(rejection, sink, self._plan.columns))
-        if again is not None and again.reasons:
-            raise RowsRefused(
-                f"The dead letters can never take {_count(again)} which {sink} refused in epoch "
-                f"{self._order.batch_id}: {_first(again)} Nothing of the epoch is visible. Let the "
-                "dead letters' target take larger rows."
-            )
+        raise RowsRefused(
+            f"The dead letters can never take {_count(rejection)}{whose} in epoch "
+            f"{self._order.batch_id}: {_first(rejection)} Nothing of the epoch is visible. Let the "
+            "dead letters' target take larger rows: of a topic, raise max.message.bytes."
+        )
 
 
 RULES_SHOWN_MAX = 3
