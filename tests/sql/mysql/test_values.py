@@ -436,10 +436,54 @@ def test_create_table(database: Database) -> None:
 
 
 @pytest.mark.parametrize(
-    "statement", ["CREATE TABLE t (v bigint) ENGINE=Aria", "CREATE VIEW t AS SELECT 1 AS v"]
+    ("statement", "kind"),
+    [
+        *(
+            (f"CREATE TABLE t (v bigint NOT NULL) ENGINE={engine}", f"of the engine {engine}")
+            for engine in ("Aria", "MyISAM", "MEMORY", "CSV", "MRG_MyISAM")
+        ),
+        ("CREATE VIEW t AS SELECT 1 AS v", "a view"),
+        ("CREATE SEQUENCE t", "a sequence"),  # whose engine is InnoDB
+    ],
 )
-def test_only_transactional_tables(database: Database, statement: str) -> None:
-    """Another engine, or a view, is refused at start."""
+def test_only_transactional_tables(database: Database, statement: str, kind: str) -> None:
+    """Another engine, or what is no table, is refused at start by its true name."""
     database.run(statement)
-    with pytest.raises(SettingRefused, match="InnoDB"):
+    with pytest.raises(SettingRefused, match=f" is {kind}; only InnoDB") as caught:
         Query(lambda: MySQLSink(database.url, table="t")).started()
+    assert ("Convert it" in str(caught.value)) == ("engine" in kind)
+
+
+@pytest.mark.parametrize("mechanism", ["staged", "prepared"])
+@pytest.mark.parametrize(
+    "more",
+    [
+        ") WITH SYSTEM VERSIONING",
+        ") WITH SYSTEM VERSIONING PARTITION BY SYSTEM_TIME (PARTITION p HISTORY, PARTITION n CURRENT)",
+        ", b timestamp(6) GENERATED ALWAYS AS ROW START, e timestamp(6) GENERATED ALWAYS AS ROW "
+        "END, PERIOD FOR SYSTEM_TIME (b, e)) WITH SYSTEM VERSIONING",
+        ") PARTITION BY HASH (v) PARTITIONS 3",
+        ") ROW_FORMAT=COMPRESSED",
+    ],
+)
+def test_tables_that_the_catalog_calls_by_another_name(
+    database: Database, mechanism: str, more: str
+) -> None:
+    """MariaDB's tables that keep their former rows are tables as well."""
+    database.run(f"CREATE TABLE t (v bigint NOT NULL{more}")
+    one = Query(lambda: MySQLSink(database.url, table="t", mechanism=mechanism)).started()
+    one.epoch(0, numbers(1, 2), numbers(3))
+    one.die()
+    assert database.values("t") == [1, 2, 3]
+
+
+def test_an_upsert_into_a_table_that_keeps_its_former_rows(database: Database) -> None:
+    database.run("CREATE TABLE t (k bigint PRIMARY KEY, v bigint) WITH SYSTEM VERSIONING")
+    columns = (("k", "bigint"), ("v", "bigint"))
+    query = Query(lambda: MySQLSink(database.url, table="t", mode="upsert", key="k"), columns)
+    one = query.started()
+    for epoch in range(2):
+        one.epoch(epoch, pa.record_batch({"k": pa.array([1, 2]), "v": pa.array([epoch, epoch])}))
+    one.die()
+    assert sorted(database.run("SELECT k, v FROM t")) == [(1, 1), (2, 1)]
+    assert database.run("SELECT count(*) FROM t FOR SYSTEM_TIME ALL")[0][0] == 4

@@ -96,18 +96,38 @@ def test_columns_that_may_be_left_out(database: Database) -> None:
 
 
 def test_tables_that_cannot_hold_the_guarantee(database: Database) -> None:
-    """A missing table, a view, an UNLOGGED table: refused, each with what to do."""
+    """A missing table, an UNLOGGED one, what is no table: refused by name, with what to do."""
     database.run("CREATE TABLE base (id bigint, name text)")
     database.run("CREATE VIEW seen AS SELECT * FROM base")
     database.run("CREATE UNLOGGED TABLE light (id bigint, name text)")
+    database.run("CREATE VIEW written AS SELECT id + 0 AS id, name FROM base")
+    database.run(
+        "CREATE FUNCTION take() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN INSERT INTO base "
+        "VALUES (NEW.id, NEW.name); RETURN NEW; END $$"
+    )
+    database.run(
+        "CREATE TRIGGER take INSTEAD OF INSERT ON written FOR EACH ROW EXECUTE FUNCTION take()"
+    )
+    database.run("CREATE MATERIALIZED VIEW kept AS SELECT * FROM base")
+    database.run("CREATE SEQUENCE numbers")
+    database.run("DROP FOREIGN DATA WRAPPER IF EXISTS far CASCADE")
+    database.run(
+        "CREATE FOREIGN DATA WRAPPER far; CREATE SERVER far FOREIGN DATA WRAPPER far; "
+        "CREATE FOREIGN TABLE far_away (id bigint, name text) SERVER far"
+    )
     for table, words in (
         ("nowhere", "create_table=True"),
         ("no_schema.base", "create_table=True"),
-        ("seen", "not an ordinary table"),
+        ("seen", "a view"),
+        ("written", "a view"),
+        ("kept", "a materialized view"),
+        ("numbers", "a sequence"),
+        ("far_away", "a foreign table"),
         ("light", "SET LOGGED"),
     ):
         with pytest.raises(SettingRefused, match=words):
             start(database, table)
+    database.run("DROP FOREIGN DATA WRAPPER far CASCADE")
     assert database.value("SELECT to_regclass('exactum_ledger')") is None
 
 

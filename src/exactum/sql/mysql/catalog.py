@@ -20,6 +20,8 @@ _COLUMN_FACTS = (
     "DATETIME_PRECISION", "CHARACTER_SET_NAME", "COLLATION_NAME",
 )  # fmt: skip
 """What the statement ``list_columns`` asks for, in its order."""
+TABLES = ("BASE TABLE", "SYSTEM VERSIONED")
+"""Kinds of tables, the second one of MariaDB; it also has SEQUENCE, and both VIEW."""
 
 
 def read_table(session: MySQLSession, name: TableName) -> Table | None:
@@ -61,11 +63,13 @@ def _find_table(session: MySQLSession, name: TableName) -> TableName | None:
     if not found:
         return None
     schema, table, table_type, engine = found[0]
-    if "TABLE" not in str(table_type) or str(engine).lower() != "innodb":
-        what = f"of the engine {engine}" if engine else f"a {str(table_type).lower()}"
+    is_table = table_type in TABLES
+    if not is_table or str(engine).lower() != "innodb":
+        what = f"of the engine {engine}" if is_table else f"a {str(table_type).lower()}"
+        convert = "Convert it (ALTER TABLE ... ENGINE=InnoDB), or write" if is_table else "Write"
         raise SettingRefused(
-            f"The table {name} at {session.address.where} is {what}; only InnoDB tables hold "
-            "transactions. Convert it (ALTER TABLE ... ENGINE=InnoDB), or write to another table."
+            f"{name} at {session.address.where} is {what}; only InnoDB tables hold transactions. "
+            f"{convert} to another table."
         )
     return TableName(str(schema), str(table))
 

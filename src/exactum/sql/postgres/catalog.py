@@ -22,6 +22,8 @@ from exactum.sql.postgres.types import CatalogColumn
 from exactum.sql.statements import unsubstituted
 from exactum.sql.table import Column, Table, TableName
 
+KINDS = {"v": "a view", "m": "a materialized view", "f": "a foreign table", "S": "a sequence"}
+
 
 def read_table(session: Session, name: TableName) -> Table | None:
     """See ``Dialect.read_table``."""
@@ -55,8 +57,8 @@ def _find_table(session: Session, name: TableName) -> tuple[int, TableName, bool
     full = TableName(str(schema), name.table)
     if kind not in ("r", "p"):
         raise SettingRefused(
-            f"{full} is not an ordinary table (pg_class.relkind {kind!r}): exactum writes to "
-            "tables and partitioned tables."
+            f"{full} is not an ordinary table but {KINDS.get(str(kind), 'something else')} "
+            f"(pg_class.relkind {kind!r}): exactum writes to tables and partitioned tables."
         )
     if persistence != "p":
         raise SettingRefused(
