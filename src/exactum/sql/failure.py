@@ -8,9 +8,6 @@ from exactum.sql.dialect import ServerFailure, SqlFailure
 TRANSIENT = frozenset({ServerFailure.LOST, ServerFailure.BUSY, ServerFailure.PREPARED_BUSY})
 """The same again may succeed."""
 
-AT_LOGIN = frozenset({"", "1044", "1045", "1129", "1130", "1251", "1524", "1698", "1820", "1862"})
-"""Codes of MySQL and MariaDB for who is not let in; PostgreSQL's client gives none there."""
-
 
 def sentence(failure: SqlFailure) -> str:
     """The server's words, with a full stop unless they end with a question."""
@@ -22,7 +19,7 @@ def port_error(failure: SqlFailure, where: str) -> ExactumError:
     """For the driver, where nothing is known to have changed."""
     said = sentence(failure)
     match failure.failure:
-        case ServerFailure.DENIED if failure.code in AT_LOGIN:
+        case ServerFailure.DENIED if not failure.code:  # at login
             return SettingRefused(
                 f"{where}: the server does not let the user in: {said} Correct user, "
                 "password and database in the URL, or what the server allows."

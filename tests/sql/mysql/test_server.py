@@ -516,6 +516,8 @@ def test_the_password_is_never_shown(database: Database, problem: dict[str, Any]
         ({"url": "mysql://u:hidden-pw@host/db?autocommit=true"}, "autocommit"),
         ({"connect": {"init_command": "hidden-pw"}}, "init_command"),
         ({"connect": {"port": "hidden-pw"}}, "port"),
+        ({"connect": {"port": 65_536}}, "port"),
+        ({"url": "mysql://u:hidden-pw@host:0/db"}, "port"),
         ({"connect": {"ssl_ca": object()}}, "ssl_ca"),
         ({"mechanism": "xa"}, "mechanism"),
         ({"mode": "merge"}, "mode"),

@@ -22,6 +22,7 @@ from exactum.errors import (
 from exactum.protocol.model import new_incarnation
 from exactum.protocol.sink import Guarantee, QueryRun
 from exactum.sql.postgres.sink import PostgresSink
+from tests.kit.servers.mariadb import LocalMariaDB
 from tests.kit.servers.postgres import LocalPostgres
 from tests.kit.sql.certificates import make_certificate, serve_tls
 from tests.kit.sql.postgres_server import Database
@@ -180,6 +181,54 @@ def test_a_server_that_is_away(database: Database) -> None:
         start(database, table, url=database.server.url_of("nowhere"))
     with pytest.raises(SettingRefused, match="authentication"):
         start(database, table, url=database.server.url_of("exactum", password="wrong"))
+
+
+@pytest.mark.parametrize(
+    ("connect", "error"),
+    [
+        ({"port": "99999"}, SettingRefused),
+        ({"port": "0"}, SettingRefused),
+        ({"port": "abc"}, SettingRefused),
+        ({"port": "1,2"}, SettingRefused),
+        ({"port": "1"}, Unavailable),
+        ({"host": "a..b"}, SettingRefused),
+        (
+            {"host": "no-such-host.invalid"},
+            Unavailable,
+        ),  # a name service that is down says the same
+        ({"host": "/nowhere"}, Unavailable),  # the server makes its socket
+        ({"hostaddr": "nonsense"}, SettingRefused),
+        ({"sslmode": "nonsense"}, SettingRefused),
+        ({"sslmode": "verify-full", "sslrootcert": "/nowhere/ca.pem"}, SettingRefused),
+        ({"ssl_min_protocol_version": "TLSv9"}, SettingRefused),
+        ({"channel_binding": "require"}, SettingRefused),
+        ({"gssencmode": "require"}, SettingRefused),
+        ({"require_auth": "gss"}, SettingRefused),
+        ({"connect_timeout": "abc"}, SettingRefused),
+        ({"keepalives": "abc"}, SettingRefused),
+        ({"target_session_attrs": "nonsense"}, SettingRefused),
+        ({"target_session_attrs": "standby"}, SettingRefused),
+        ({"target_session_attrs": "read-only"}, SettingRefused),
+        ({"service": "none-such"}, SettingRefused),
+        ({"client_encoding": "nonsense"}, SettingRefused),
+        ({"options": "-c nonsense=1"}, SettingRefused),
+        ({"options": "-c work_mem=abc"}, SettingRefused),
+    ],
+    ids=str,
+)
+def test_what_no_other_start_mends_is_a_setting(
+    database: Database, connect: dict[str, str], error: type[ExactumError]
+) -> None:
+    """And what one may mend is Unavailable."""
+    with pytest.raises(error):
+        start(database, database.table(), connect=connect)
+
+
+def test_a_port_where_another_kind_of_server_listens(
+    database: Database, mariadb: LocalMariaDB
+) -> None:
+    with pytest.raises(SettingRefused, match="invalid response"):
+        start(database, database.table(), connect={"port": mariadb.port})
 
 
 def test_libpq_options_pass_through(database: Database) -> None:

@@ -29,6 +29,12 @@ MARIADB_MIN = (10, 6)
 MYSQL_MIN = (8, 0)
 
 
+def _port(text: str) -> int:
+    if not 0 < int(text) < 1 << 16:
+        raise ValueError(text)
+    return int(text)
+
+
 def _flag(text: str) -> bool:
     lowered = text.lower()
     if lowered not in ("true", "false", "1", "0", "yes", "no", "on", "off"):
@@ -38,7 +44,7 @@ def _flag(text: str) -> bool:
 
 OPTIONS: Mapping[str, Callable[[str], Any]] = {
     "host": str,
-    "port": int,
+    "port": _port,
     "user": str,
     "password": str,
     "database": str,
@@ -219,10 +225,9 @@ def connect(address: Address, role: Role, label: str, lock_timeout_s: float) -> 
                 "the certificate of the authority that signed the server's (ssl_ca), or connect "
                 "by the name that the certificate is for."
             ) from error
-        raise failure from error
-    except (
-        OSError
-    ) as error:  # what comes from the network is wrapped: this is a file of a TLS option
+        raise SqlFailure(failure.failure, "", str(failure)) from error  # not of a statement
+    # What comes from the network is wrapped: this is a file of TLS, a host's name or a number.
+    except (OSError, ValueError) as error:
         raise SettingRefused(
             f"{address.where}: {address.scrub(f'{type(error).__name__}: {error}')}"
         ) from error

@@ -93,7 +93,7 @@ def address_of(url: str, connect: Mapping[str, object] | None, where: str) -> Ad
     parts = split_url(url, SCHEMES, where)
     options = {
         "host": parts.host or DEFAULT_HOST,
-        "port": str(parts.port or DEFAULT_PORT),
+        "port": str(DEFAULT_PORT if parts.port is None else parts.port),
         **dict(parts.options),
     }
     for name, value in (

@@ -19,6 +19,13 @@ DENIED_WORDS = (
     "does not support SSL",
     "no password supplied",
 )
+SETTING_WORDS = (
+    "invalid ", "bad value for", "could not parse network address", "could not match",
+    "definition of service", "unrecognized configuration parameter", "channel binding required",
+    "authentication method", "encryption required", "private key", "is not in hot standby mode",
+    "session is not read-only", "codec",
+)  # fmt: skip
+"""What options that the user gave cannot become, as often as it is tried."""
 BUSY_WORDS = ("too many clients", "connection slots", "too many connections")
 
 
@@ -57,4 +64,6 @@ def connect_failure(address: Address, error: Exception) -> SqlFailure:
         return SqlFailure(ServerFailure.MISSING, "", text)
     if any(word in text for word in DENIED_WORDS):
         return SqlFailure(ServerFailure.DENIED, "", text)
+    if any(word in text for word in SETTING_WORDS):
+        return SqlFailure(ServerFailure.UNFIT, "", text)
     return SqlFailure(ServerFailure.LOST, "", text)

@@ -146,7 +146,7 @@ def opened(address: Address, label: str) -> PostgresSession:
     options = {**defaults, **_primary_of_many(address), **dict(address.options)}
     try:
         connection = psycopg.connect(**options, prepare_threshold=None)
-    except psycopg.Error as error:
+    except (psycopg.Error, UnicodeError) as error:
         raise connect_failure(address, error) from None
     return PostgresSession(connection, address)
 
