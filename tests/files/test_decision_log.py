@@ -130,6 +130,15 @@ def test_a_record_is_readable_by_a_person(log: FileDecisionLog, tmp_path: Path) 
     assert os.listdir(tmp_path) == ["00000000000000000042-0.json"]
 
 
+@pytest.mark.parametrize("place", ["file", "file/below", "x" * 300, "/dev/null/x"])
+def test_a_place_that_can_be_no_folder_is_a_setting(tmp_path: Path, place: str) -> None:
+    """From the first look on: no other start mends it."""
+    (tmp_path / "file").write_text("")
+    log = FileDecisionLog(tmp_path / place, QUERY_ID)
+    with pytest.raises(SettingRefused, match="Choose a folder"):
+        log.read(0)
+
+
 def test_a_record_of_another_query_is_refused(log: FileDecisionLog, tmp_path: Path) -> None:
     """Two queries on one log is found at the first read, and at a lost race."""
     FileDecisionLog(tmp_path, "other").decide(record(1, query_id="other"))

@@ -72,6 +72,8 @@ NESTED = [
         ({"path": "s3://bucket/out#1"}, "%23 for #"),
         ({"path": "s3:bucket/out"}, "a slash after its colon"),
         ({"path": "file:lake"}, "a slash after its colon"),
+        ({"path": "s3://"}, "no bucket"),
+        ({"path": "gs:///out"}, "no bucket"),
         ({"path": "~/lake"}, "give the whole path"),
     ],
 )

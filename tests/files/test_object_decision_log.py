@@ -16,6 +16,7 @@ from obstore.store import LocalStore, MemoryStore
 
 from exactum.errors import (
     CheckpointRefused,
+    ExactumError,
     Fenced,
     InvariantBroken,
     OutcomeUnknown,
@@ -24,10 +25,12 @@ from exactum.errors import (
 )
 from exactum.files import object_decision_log
 from exactum.files.object_decision_log import ObjectDecisionLog
+from exactum.files.sink import FileSink
 from exactum.protocol.decision_log import DecisionLog
 from exactum.protocol.model import Decision
 from exactum.testing import LogContract
 from exactum.testing.log_contract import QUERY_ID, record
+from tests.kit.files.epochs_in_files import OpenedSink
 from tests.kit.files.s3_server import s3_server
 
 
@@ -199,6 +202,39 @@ def test_a_store_that_keeps_to_conditional_puts_is_tried_once() -> None:
             assert told[0] in mine
         assert sorted(server.objects) == [f"log/{QUERY_ID}/{n:020d}-0.json" for n in range(5)]
         assert server.tried == 2
+
+
+@pytest.mark.parametrize(
+    ("refusal", "more", "error"),
+    [
+        ((403, "AccessDenied"), {}, SettingRefused),
+        ((401, ""), {}, SettingRefused),
+        ((404, "NoSuchBucket"), {}, SettingRefused),
+        ((400, "InvalidBucketName"), {}, SettingRefused),
+        ((400, "AuthorizationHeaderMalformed"), {}, SettingRefused),
+        ((301, "PermanentRedirect"), {}, SettingRefused),  # the region
+        ((400, "ExpiredToken"), {}, Unavailable),  # a new start may be given another one
+        ((500, "InternalError"), {}, Unavailable),
+        ((503, "SlowDown"), {}, Unavailable),
+        (None, {"endpoint": "nonsense"}, SettingRefused),
+        (None, {"endpoint": "http://127.0.0.1:99999"}, SettingRefused),
+        (None, {"allow_http": False}, SettingRefused),
+        (None, {"endpoint": "http://127.0.0.1:1"}, Unavailable),
+        (None, {"endpoint": "http://no-such-host.invalid"}, Unavailable),
+    ],
+    ids=str,
+)
+def test_what_no_other_start_mends_is_a_setting(
+    refusal: tuple[int, str] | None, more: dict[str, Any], error: type[ExactumError]
+) -> None:
+    """Of the log and of the sink: an address or credentials that never work."""
+    with s3_server("kept") as server:
+        settings = {**server.settings, "retry_config": {"max_retries": 0}, **more}
+        server.refusal = refusal
+        with pytest.raises(error):
+            ObjectDecisionLog("s3://bucket/log", QUERY_ID, store=settings).read(0)
+        with pytest.raises(error):
+            OpenedSink(FileSink("s3://bucket/table", store=settings))
 
 
 def test_a_store_that_fails_while_it_is_tried_is_unavailable() -> None:

@@ -51,9 +51,7 @@ class FileDecisionLog(SlotLog):
         except FileNotFoundError:
             return []
         except OSError as error:
-            raise Unavailable(
-                f"The decision log {self._folder} could not be listed: {error}"
-            ) from error
+            raise self._failed("could not be listed", error) from error
 
     def _bytes(self, name: str) -> bytes | None:
         try:
@@ -61,9 +59,7 @@ class FileDecisionLog(SlotLog):
         except FileNotFoundError:
             return None
         except OSError as error:
-            raise Unavailable(
-                f"The decision record {self._shown(name)} could not be read: {error}"
-            ) from error
+            raise self._failed("could not be read", error) from error
 
     def _make_durable(self) -> None:
         self._sync_folder(Unavailable)
@@ -128,18 +124,19 @@ class FileDecisionLog(SlotLog):
             make_folder(self._folder)
             sync_folder(self._folder)
         except OSError as error:
-            if error.errno not in _NO_FOLDER:
-                raise Unavailable(
-                    f"The folder {self._folder} of the decision log could not be made: {error} "
-                    f"({free_bytes(self._folder.parent)}). Nothing was written; start the query "
-                    "again when it can be."
-                ) from error
-            raise SettingRefused(
-                f"The folder {self._folder} of the decision log cannot be made durable: {error}. "
-                "Choose a folder that this user may write to, on a file system that can fsync "
-                "folders. Nothing was written."
-            ) from error
+            raise self._failed("could not be made durable", error) from error
         self._ready = True
+
+    def _failed(self, trouble: str, error: OSError) -> SettingRefused | Unavailable:
+        what = f"The decision log {self._folder} {trouble}: {error}"
+        if error.errno in _NO_FOLDER:
+            return SettingRefused(
+                f"{what}. Choose a folder that this user may write to, on a file system that can "
+                "fsync folders."
+            )
+        return Unavailable(
+            f"{what} ({free_bytes(self._folder.parent)}). Start the query again when it can be."
+        )
 
     def _sync_folder(self, failure: type[Unavailable] | type[OutcomeUnknown]) -> None:
         try:

@@ -22,7 +22,6 @@ from typing import Any
 
 from exactum.errors import OutcomeUnknown, SettingRefused, Unavailable
 from exactum.files.object_store import (
-    FORBIDDEN,
     STORE_ERRORS,
     ObjectLocation,
     answering,
@@ -96,11 +95,6 @@ class ObjectDecisionLog(SlotLog):
             return True
         except obstore.exceptions.AlreadyExistsError:
             return False
-        except FORBIDDEN as error:
-            raise SettingRefused(
-                f"The decision log {self._where} may not be written with these credentials: "
-                f"{brief(error)}. Grant put, get, list and delete below it."
-            ) from error
         except (obstore.exceptions.NotSupportedError, NotImplementedError) as error:
             raise SettingRefused(
                 f"The object store {self._where} has no conditional put ({brief(error)}), and the "
@@ -148,7 +142,7 @@ class ObjectDecisionLog(SlotLog):
         try:
             if self._load(name) is not None:
                 return
-        except Unavailable:
+        except (SettingRefused, Unavailable):
             pass
         raise OutcomeUnknown(
             f"The decision record {self._shown(name)} may or may not have been created: "
@@ -158,7 +152,7 @@ class ObjectDecisionLog(SlotLog):
     def _standing(self, name: str, record: DecisionRecord) -> DecisionRecord | None:
         try:
             return super()._standing(name, record)
-        except Unavailable as error:
+        except (SettingRefused, Unavailable) as error:
             raise OutcomeUnknown(
                 f"{record.epoch}: the record {self._shown(name)} may stand, and could not be read: "
                 f"{error}"

@@ -24,7 +24,6 @@ import pyarrow as pa
 
 from exactum.errors import HeuristicOutcome, SettingRefused
 from exactum.files.object_store import (
-    FORBIDDEN,
     STORE_ERRORS,
     ObjectLocation,
     answering,
@@ -89,17 +88,8 @@ class ObjectPlace:
 
     def open(self, area: Area) -> NameLimits:
         limits = NameLimits.of(NAME_BYTES_MAX, KEY_BYTES_MAX - self._prefix_bytes(), self.where)
-        try:
+        with answering(self.where, "could not be opened"):
             self._probe()
-        except FORBIDDEN as error:
-            raise SettingRefused(
-                f"FileSink({self.where!r}): the credentials may not put, list, copy and delete "
-                f"objects there: {type(error).__name__}. Grant all four below this prefix. Nothing "
-                "was written."
-            ) from None
-        except STORE_ERRORS:
-            with answering(self.where, "could not be opened"):
-                raise
         with answering(self.where, "could not be tidied up"):
             for owner in OWNERS:
                 if any(chunk for chunk in obstore.list(self._store, owner, chunk_size=1)):

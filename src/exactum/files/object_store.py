@@ -39,6 +39,12 @@ CLIENT_SETTINGS = frozenset(
 )
 """Settings of obstore's HTTP client, which may stand among those of the store."""
 FORBIDDEN = (PermissionDeniedError, UnauthenticatedError)
+LASTING = (
+    "NoSuchBucket", "InvalidBucketName", "ContainerNotFound",
+    "AuthorizationHeaderMalformed", "redirect without LOCATION",  # another region
+    "builder error",  # http:// without allow_http
+)  # fmt: skip
+"""What a store or its client says of an address that never works."""
 
 
 @dataclass(frozen=True)
@@ -81,13 +87,21 @@ class ObjectLocation:
 
 @contextlib.contextmanager
 def answering(where: str, trouble: str) -> Iterator[None]:
-    """Turns the errors of a store into ``Unavailable``."""
+    """Turns the errors of a store into ``Unavailable``, or ``SettingRefused``."""
     try:
         yield
-    except STORE_ERRORS as error:
+    except BaseException as error:
+        panics = type(error).__name__ == "PanicException"  # obstore, on an address that is none
+        if not panics and not isinstance(error, STORE_ERRORS):
+            raise
+        what = f"The object store {where} {trouble}: {brief(error)}."
+        if panics or isinstance(error, FORBIDDEN) or any(word in str(error) for word in LASTING):
+            raise SettingRefused(
+                f"{what} Correct the URL and store={{...}}. The credentials need the rights to "
+                "put, get, list, copy and delete objects below it."
+            ) from None
         raise Unavailable(
-            f"The object store {where} {trouble}: {brief(error)}. Start the query again when it "
-            "answers: what is decided is then carried out."
+            f"{what} Start the query again when it answers: what is decided is then carried out."
         ) from error
 
 

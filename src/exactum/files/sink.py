@@ -233,6 +233,8 @@ def _checked_path(path: str | os.PathLike[str], store: Any) -> str:
             "nor an object store. Mount it and give the path, or write to an object store (s3, "
             "gs, az)."
         )
+    if not urlsplit(text).netloc:
+        raise SettingRefused(f"FileSink({shown(text)!r}): no bucket, as in s3://bucket/prefix.")
     if re.match(r"s3[an]:", text, re.IGNORECASE):
         text = "s3" + text[3:]
     return text.rstrip("/")

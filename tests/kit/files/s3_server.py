@@ -31,6 +31,8 @@ class S3Server(ThreadingHTTPServer):
         self.objects: dict[str, bytes] = {}
         self.lock = threading.Lock()
         self.broken = False
+        self.refusal: tuple[int, str] | None = None
+        """A status and one of S3's codes, answered to everything."""
         self.probes: set[str] = set()
 
     @property
@@ -135,6 +137,9 @@ class _Handler(BaseHTTPRequestHandler):
         return unquote(urlsplit(self.path).path).removeprefix(f"/{BUCKET}/")
 
     def _answer(self, status: int, body: bytes, content: bytes | None = None) -> None:
+        if self.server.refusal is not None:
+            status, code = self.server.refusal
+            body, content = f"<Error><Code>{code}</Code></Error>".encode(), None
         self.send_response(status)
         self.send_header("Content-Length", str(len(body)))
         self.send_header("Last-Modified", formatdate(usegmt=True))

@@ -47,12 +47,9 @@ def write_ahead_findings(sink: WriteAheadSink) -> Iterator[DoctorFinding]:
 
 
 def _object_store(area: str, url: str, store: Any) -> Iterator[DoctorFinding]:
-    from exactum.errors import SettingRefused
     from exactum.files.object_store import (
-        FORBIDDEN,
         ObjectLocation,
         answering,
-        brief,
         exists,
         get,
         obstore,
@@ -65,20 +62,14 @@ def _object_store(area: str, url: str, store: Any) -> Iterator[DoctorFinding]:
     staged, target = f"{prefix}/staged", f"{prefix}/target"
     with answering(location.where, "could not be tried"):
         try:
-            try:
-                obstore.put(location.store, staged, b"1")
-                written_s = time.time()
-                listed = sizes(location.store, prefix)
-                obstore.copy(location.store, staged, target)
-                copied = get(location.store, target)
-            finally:
-                remove(location.store, [staged, target])
-            gone = not exists(location.store, staged) and not exists(location.store, target)
-        except FORBIDDEN as failure:
-            raise SettingRefused(
-                f"The credentials may not put, list, copy and delete objects at {location.where}: "
-                f"{brief(failure)}. Grant all four below this prefix."
-            ) from None
+            obstore.put(location.store, staged, b"1")
+            written_s = time.time()
+            listed = sizes(location.store, prefix)
+            obstore.copy(location.store, staged, target)
+            copied = get(location.store, target)
+        finally:
+            remove(location.store, [staged, target])
+        gone = not exists(location.store, staged) and not exists(location.store, target)
     if "staged" not in listed:
         yield error(
             area,
