@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import socket
+import ssl
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -23,6 +25,7 @@ from tests.kit.decoding.format_cases import (
     reason,
 )
 from tests.kit.decoding.registry import Registry, guid_of
+from tests.kit.sql.certificates import make_certificate
 
 pytestmark = pytest.mark.spark
 
@@ -325,6 +328,47 @@ def test_a_registry_with_a_password(spark: SparkSession) -> None:
         Avro('"long"', registry={**good, "no.such": 1}).bind()
     assert "secret" not in str(unknown.value)
     server.close()
+
+
+@pytest.mark.parametrize("status", [400, 403, 405, 407, 422])
+def test_what_a_registry_refuses_is_a_setting(
+    spark: SparkSession, registry: Registry, status: int
+) -> None:
+    """A version that can be none (422), a TLS port that is asked without TLS (400), a proxy."""
+    registry.status = status
+    with pytest.raises(SettingRefused, match=f"refuses access .HTTP {status}"):
+        Avro(registry=registry.url, subject="s", version=-7).bind()
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        *("", "ftp://h", "httpx://h", "http://", "http://h:x", "http://h:0", "http://h:65536"),
+        *("http://a..b", "http://h,", "http://h,h:1"),
+    ],
+)
+def test_a_url_that_can_be_none_is_refused(url: str) -> None:
+    with pytest.raises(SettingRefused, match="registry must be a URL"):
+        Avro('"long"', registry=url).bind()
+
+
+def test_tls_that_cannot_come_about_is_a_setting(
+    spark: SparkSession, registry: Registry, tmp_path: Path
+) -> None:
+    """On a port without it, with an authority that is not trusted, without its file."""
+    made, key = make_certificate(tmp_path)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(made, key)
+    with pytest.raises(SettingRefused, match="no TLS connection"):
+        Avro(registry=registry.url.replace("http:", "https:"), subject="s").bind()
+    registry.encrypt(context)
+    secured = registry.url.replace("http:", "https:")
+    with pytest.raises(SettingRefused, match="not trusted"):
+        Avro(registry=secured, subject="s").bind()
+    with pytest.raises(SettingRefused, match="FileNotFoundError"):
+        Avro('"long"', registry={"url": secured, "ssl.ca.location": "/nowhere/ca.pem"}).bind()
+    with pytest.raises(SettingRefused, match="no version of subject"):
+        Avro(registry={"url": secured, "ssl.ca.location": str(made)}, subject="s").bind()
 
 
 def test_json_in_a_registry_of_records_that_are_cut_off(

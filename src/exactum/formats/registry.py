@@ -45,7 +45,8 @@ another one.
 WAITED_IDS_MAX = 1_000
 """Of how many ids a process remembers that it has waited for them."""
 PAUSE_S = 0.2
-REFUSED = (401, 403)
+REFUSED = (400, 401, 403, 405, 406, 407, 422)
+TLS_REFUSED = ("CERTIFICATE_VERIFY_FAILED", "WRONG_VERSION_NUMBER")
 
 
 class _Unknown(Exception):
@@ -95,7 +96,8 @@ def place(
     if given is None:
         return None
     settings = {"url": given} if isinstance(given, str) else dict(given)
-    if not isinstance(settings.get("url"), str) or not settings["url"].startswith("http"):
+    urls = settings.get("url")
+    if not isinstance(urls, str) or not all(_is_url(each.strip()) for each in urls.split(",")):
         raise SettingRefused(
             f"{where}: registry must be a URL like 'http://localhost:8081', or settings with a "
             "'url'."
@@ -228,7 +230,7 @@ def _client(at: RegistryAddress) -> Any:
         ) from None
     try:
         return SchemaRegistryClient(dict(at.settings))
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, OSError) as error:  # OSError: a file of a certificate
         names = ", ".join(name for name, _ in at.settings)
         raise SettingRefused(
             f"The settings of the schema registry {at} are not those of a client "
@@ -285,11 +287,17 @@ def _answer(at: RegistryAddress, named: str, ask: Callable[[], Any]) -> Any:
         if error.http_status_code in REFUSED:
             raise SettingRefused(
                 f"The schema registry {at} refuses access (HTTP {error.http_status_code}). Check "
-                "the credentials in registry=. Nothing of the epoch is visible."
+                "the address and the credentials in registry=, and version=. Nothing of the epoch "
+                "is visible."
             ) from None
         raise Unavailable(_silent(at, f"HTTP {error.http_status_code}")) from None
     except Exception as error:  # noqa: BLE001  (its HTTP client's own; the text may hold the URL with a password)
         _client(at).clear_caches()  # it keeps every answer, also one that is no schema
+        if any(word in str(error) for word in TLS_REFUSED):
+            raise SettingRefused(
+                f"The schema registry {at} takes no TLS connection, or its certificate is not "
+                "trusted. Check the address and ssl.ca.location in registry=."
+            ) from None
         raise Unavailable(_silent(at, type(error).__name__)) from None
     return schema
 
@@ -373,6 +381,15 @@ def _rules(schema: Any) -> Iterator[str]:
 def _context(subject: str) -> str:
     """``:.lab:`` of ``:.lab:orders-value``; empty for a subject without one."""
     return f":{subject[1:].partition(':')[0]}:" if subject.startswith(":.") else ""
+
+
+def _is_url(text: str) -> bool:
+    try:
+        parts = urlsplit(text)
+        host = (parts.hostname or "..").encode("idna")  # refuses empty labels
+        return parts.scheme in ("http", "https") and parts.port != 0 and bool(host)
+    except ValueError:
+        return False
 
 
 def _without_credentials(url: str) -> str:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import base64
 import json
+import ssl
 import threading
 import uuid
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -79,6 +80,10 @@ class Registry:
         self._by_id[context, number] = made
         self._subjects.setdefault(subject, []).append(number)
         return number
+
+    def encrypt(self, context: ssl.SSLContext) -> None:
+        """From now on it speaks TLS."""
+        self._server.socket = context.wrap_socket(self._server.socket, server_side=True)
 
     def close(self) -> None:
         self._server.shutdown()
