@@ -18,6 +18,7 @@ from pyspark.sql import functions as f
 
 import exactum
 from exactum.checkpoint.record_folder import FolderFiles
+from exactum.errors import SettingRefused
 from exactum.java import jars
 from exactum.java.program import SMALL_OPTIONS, java_program
 from exactum.kafka.requests.topic_requests import TopicRequests
@@ -288,3 +289,32 @@ def test_a_stop_that_cannot_be_read(
     finally:
         listener.close()
         requests.close()
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_a_group_that_has_members_is_named_as_such(
+    kafka: LocalKafka, topics: Any, topic: Callable[..., str], protocol: str
+) -> None:
+    """Whichever protocol they speak; rights are not to blame."""
+    name, group = topic("members", partitions=1), f"members-{protocol}"
+    topics.give(name, 1)
+    member = Consumer(
+        {
+            "bootstrap.servers": kafka.bootstrap_servers,
+            "group.id": group,
+            "group.protocol": protocol,
+            "auto.offset.reset": "earliest",
+        }
+    )
+    member.subscribe([name])
+    await_true(lambda: member.poll(0.5) is not None, "it is a member")
+    requests = TopicRequests({"bootstrap.servers": kafka.bootstrap_servers}, "here")
+    try:
+        with pytest.raises(SettingRefused, match="the group has members") as refused:
+            requests.commit_group(group, {(name, 0): 1})
+        assert "ACL" not in str(refused.value)
+        member.close()
+        requests.commit_group(group, {(name, 0): 1})
+    finally:
+        requests.close()
+        member.close()

@@ -40,7 +40,7 @@ NO_TOPIC_ID = "A" * 22
 
 EARLIEST, LATEST = "earliest", "latest"
 
-_REFUSED = DENIALS | {KafkaFailure.LOGIN, KafkaFailure.MEMBERS}
+_REFUSED = DENIALS | {KafkaFailure.LOGIN}
 _NOT_READY = frozenset({KafkaFailure.COORDINATOR, KafkaFailure.MISSING})
 """What a group's coordinator answers while it starts, moves, or lags behind, also behind what
 topics there are.
@@ -272,11 +272,17 @@ class TopicRequests:
         if admin is not None:
             admin.poll(0)  # lets librdkafka tell why it cannot connect
         reason = _text(error) if error is not None else "no answer"
+        failure = failure_of(None if error is None else error.code())
+        if failure is KafkaFailure.MEMBERS:
+            return SettingRefused(
+                f"{self._where}: could not {what}: the group has members, who alone may set its "
+                f"offsets ({reason}). Stop them, or give the query another group_id."
+            )
         told = list(self._told)
         # A refused login comes first, and then only that no broker can be reached.
         refused = [text for text in told if "authentication" in text.lower()]
         also = f" ({(refused or told)[-1]})" if told else ""
-        if (error is not None and failure_of(error.code()) in _REFUSED) or refused:
+        if failure in _REFUSED or refused:
             return SettingRefused(
                 f"{self._where}: the cluster at {self._servers} does not let this user {what}: "
                 f"{reason}{also}. Look at the security settings and at the ACLs (docs/source.md "

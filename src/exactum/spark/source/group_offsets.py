@@ -147,7 +147,7 @@ class GroupOffsets(EpochListener):
                 ends = self._ends(one, batch)
             except ExactumError as error:  # the batch stands, and the group is for onlookers
                 logger.debug("%s: its stop on record cannot be read: %s", self._running, error)
-                self._warn_once(its, _UnknownStop("its stop on record cannot be read"))
+                self._warn_once(its, _UnknownStop("its stop on record cannot be read."))
                 unknown.add(its)
                 continue
             for partition, offset in ends.items():
@@ -209,9 +209,8 @@ class GroupOffsets(EpochListener):
             return
         self._told.add(kind)
         logger.warning(
-            "%s: its offsets could not be committed to the group %r: %s. The query is not "
-            "affected; it is tried again with the next epoch. Does somebody else consume with "
-            "this group id, or does the user lack READ on it?",
+            "%s: its offsets could not be committed to the group %r: %s The query is not "
+            "affected; it is tried again with the next epoch.",
             self._running,
             group[1],
             error,
