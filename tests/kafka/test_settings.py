@@ -5,9 +5,12 @@ from typing import Any
 
 import pytest
 
+import exactum
 from exactum.errors import SettingRefused
+from exactum.kafka.settings import listener
 from exactum.kafka.settings.settings import OWNED, admin_settings, checked, with_sizes
 from exactum.kafka.sink import KafkaSink
+from exactum.local import LocalKafka
 
 
 @pytest.mark.parametrize("name", sorted(OWNED))
@@ -128,3 +131,39 @@ def test_a_number_as_c_writes_it_is_refused(name: str) -> None:
     pairs = checked({name: "0x100000"}, "KafkaSink")
     with pytest.raises(SettingRefused, match=rf"{name}.*plain number"):
         with_sizes(pairs, True, None, 104_857_600)
+
+
+@pytest.mark.parametrize(
+    ("given", "taken"),
+    [
+        ("h:1", "h:1"),
+        (" h:1 , g.example:2,", "h:1,g.example:2"),
+        ("PLAINTEXT://h:1,SASL_SSL://g:2", "h:1,g:2"),
+        ("h_1:65535", "h_1:65535"),
+        ("[::1]:1,::1:2,[fe80::1%eth0]:3", "[::1]:1,[::1]:2,[fe80::1%eth0]:3"),
+    ],
+)
+def test_addresses_are_taken_as_kafkas_own_clients_take_them(given: str, taken: str) -> None:
+    assert listener.checked(given, "here") == taken
+    assert exactum.control_stream("t", bootstrap_servers=given).bootstrap_servers == taken
+    assert KafkaSink("t", bootstrap_servers=given).client_settings["bootstrap.servers"] == taken
+
+
+@pytest.mark.broker
+def test_an_address_with_a_scheme_connects(kafka: LocalKafka) -> None:
+    KafkaSink("t", bootstrap_servers=f"PLAINTEXT://{kafka.bootstrap_servers}").connect().close()
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        *("", " ", ",", None, 9092, ["h:1"], "h", "h:", ":1", "h:0", "h:-1", "h:65536", "h:x"),
+        *("h:1;g:2", "h:1 g:2", "a host:1", "a..b:1", f"{'x' * 64}.example:1", "h:1/path", "h\0:1"),
+        *("h:1,g", "http://", "[::1:9", "ж:1", "\ud800:1"),
+    ],
+)
+def test_addresses_that_can_be_none_are_refused(given: Any) -> None:
+    """At once, and for good: not by a client that takes them for a broker that is away."""
+    for make in (KafkaSink, exactum.control_stream):
+        with pytest.raises(SettingRefused, match="bootstrap_servers"):
+            make("t", bootstrap_servers=given)

@@ -500,7 +500,8 @@ def test_wrong_credentials_are_refused_at_once_and_never_shown(
     gc.collect()  # here and not in another module's test
     secrets = [secure.client_settings(lacking())["sasl.password"], "guessed-staple"]
     shown = "".join(traceback.format_exception(caught[0])) + repr(sink_) + caplog.text
-    assert "Starting KafkaAdminClient with configuration" in caplog.text
+    connects = "Starting KafkaAdminClient with configuration" in caplog.text
+    assert connects or "librdkafka does not take" in shown
     assert not any(secret in shown for secret in secrets)
 
 

@@ -4,17 +4,23 @@ what no ACL allows.
 
 from __future__ import annotations
 
+import gc
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 
 import pytest
 from confluent_kafka import Producer
+from exactum.kafka.consumer.topic_consumer import Range, TopicConsumer
 
 from exactum.errors import SettingRefused, Unavailable
 from exactum.java.program import SMALL_OPTIONS
+from exactum.kafka.requests.broker_requests import BrokerRequests
+from exactum.kafka.requests.topic_requests import TopicRequests
+from exactum.kafka.settings.listener import mismatch
 from exactum.kafka.topics import topic_reader
 from exactum.kafka.topics.topic_reader import TopicReader
+from exactum.local import LocalKafka
 from tests.kit.security.rights import documented, revoke
 from tests.kit.servers.kafka_cluster import KafkaCluster
 from tests.kit.waiting import WAIT_MAX_S
@@ -132,3 +138,74 @@ def test_a_broker_that_is_away_is_unavailable(
     ) as reader:
         with pytest.raises(Unavailable, match="did not answer"):
             reader.end_offsets()
+
+
+PROTOCOLS = ("PLAINTEXT", "SASL_PLAINTEXT", "SSL", "SASL_SSL")
+NOBODY = {"sasl.mechanism": "PLAIN", "sasl.username": "x", "sasl.password": "y"}
+
+
+@pytest.mark.in_turn
+def test_what_a_listener_is_told_apart_from_what_was_asked(
+    secure: KafkaCluster, kafka: LocalKafka
+) -> None:
+    """Also from a broker that does not answer, of which nothing is said."""
+    for cluster, truth in ((secure, "SASL_SSL"), (kafka, "PLAINTEXT")):
+        for asked in PROTOCOLS:
+            settings = {
+                "bootstrap.servers": f"127.0.0.1:1,{cluster.bootstrap_servers}",
+                "security.protocol": asked.lower(),
+            }
+            found = mismatch(settings, "here")
+            assert (found is None) == (asked == truth)
+            assert found is None or f"is one of {truth}" in str(found)
+    assert mismatch({"bootstrap.servers": "127.0.0.1:1"}, "here") is None
+
+
+def sinks_client(servers: str, settings: dict[str, str]) -> None:
+    BrokerRequests(servers, tuple(settings.items()), "here", connect_timeout_ms=1_000).close()
+
+
+def drivers_client(servers: str, settings: dict[str, str]) -> None:
+    own = {"bootstrap.servers": servers, **settings}
+    with closing(TopicRequests(own, "here", timeout_ms=1_000)) as requests:
+        requests.describe([TOPIC])
+
+
+def control_client(servers: str, settings: dict[str, str]) -> None:
+    with closing(TopicReader(TOPIC, servers, tuple(settings.items()))) as reader:
+        reader.end_offsets()
+
+
+def tasks_client(servers: str, settings: dict[str, str]) -> None:
+    own = {"bootstrap.servers": servers, "group.id": "g", "log_level": "0", **settings}
+    with closing(TopicConsumer(TOPIC, own)) as consumer:
+        for _ in consumer.read([Range(0, 0, 1)], lambda _, records: records, 1.0, []):
+            pass
+
+
+@pytest.mark.in_turn
+@pytest.mark.filterwarnings("ignore:unclosed <ssl.SSLSocket:ResourceWarning")  # kafka-python's
+@pytest.mark.parametrize("client", [sinks_client, drivers_client, control_client, tasks_client])
+def test_a_wrong_security_protocol_is_a_setting_to_every_client(
+    secure: KafkaCluster,
+    kafka: LocalKafka,
+    monkeypatch: pytest.MonkeyPatch,
+    client: Callable[[str, dict[str, str]], None],
+) -> None:
+    """Each was Unavailable, which is tried again for ever."""
+    monkeypatch.setattr(topic_reader, "TIMEOUT_S", 1.0)
+    trust = {"ssl.ca.location": secure.client_settings("full")["ssl.ca.location"]}
+    for servers, settings in (
+        (secure.bootstrap_servers, {}),
+        (secure.bootstrap_servers, {"security.protocol": "SASL_PLAINTEXT", **NOBODY}),
+        (secure.bootstrap_servers, {"security.protocol": "SSL", **trust}),
+        (kafka.bootstrap_servers, {"security.protocol": "SSL"}),
+        (kafka.bootstrap_servers, {"security.protocol": "SASL_PLAINTEXT", **NOBODY}),
+    ):
+        with pytest.raises(SettingRefused, match=r"security\.protocol|login|credentials|let this"):
+            client(servers, settings)
+    with pytest.raises(Unavailable):
+        client("127.0.0.1:1", {})
+    with pytest.raises(SettingRefused, match="sasl"):
+        client(secure.bootstrap_servers, {"security.protocol": "SASL_SSL", **trust})
+    gc.collect()  # here and not in another module's test

@@ -55,6 +55,7 @@ _CLASSES = {
     -169: KafkaFailure.LOGIN,  # _AUTHENTICATION
     -181: KafkaFailure.TLS,  # _SSL
     33: KafkaFailure.MECHANISM,  # UNSUPPORTED_SASL_MECHANISM
+    34: KafkaFailure.MECHANISM,  # ILLEGAL_SASL_STATE: it wants no login
     5: KafkaFailure.MOVED,  # LEADER_NOT_AVAILABLE
     6: KafkaFailure.MOVED,  # NOT_LEADER_FOR_PARTITION
     74: KafkaFailure.MOVED,  # FENCED_LEADER_EPOCH
@@ -107,6 +108,14 @@ RETRIABLE = frozenset({KafkaFailure.MOVED, KafkaFailure.COORDINATOR, KafkaFailur
 def failure_of(code: int | None) -> KafkaFailure:
     """OTHER for a code that says nothing to us, and for none."""
     return KafkaFailure.OTHER if code is None else _CLASSES.get(code, KafkaFailure.OTHER)
+
+
+def login_refused(code: int, text: str) -> bool:
+    """Whether a client's error says that every other connection fails alike."""
+    failure = failure_of(code)
+    return failure in (KafkaFailure.LOGIN, KafkaFailure.MECHANISM) or (
+        failure is KafkaFailure.TLS and certificate_refused(text)
+    )
 
 
 def certificate_refused(text: str) -> bool:

@@ -11,7 +11,7 @@ from exactum.kafka.participant import KafkaParticipant
 from exactum.kafka.producer import messages
 from exactum.kafka.producer.producer_pool import ProducerPlan
 from exactum.kafka.requests.broker_requests import BrokerRequests
-from exactum.kafka.settings import client_settings, settings
+from exactum.kafka.settings import client_settings, listener, settings
 from exactum.kafka.settings.security_settings import security_settings
 from exactum.kafka.topics import topic_name
 from exactum.kafka.topics.topic_facts import CONFIGS, TopicFacts, facts_of
@@ -73,9 +73,6 @@ class KafkaSink(NotAFunction):
         rows: Callable[[Any], Any] | None = None,
     ) -> None:
         where = f"KafkaSink({topic!r})" if topic is not None else "KafkaSink()"
-        if not isinstance(bootstrap_servers, str) or not bootstrap_servers.strip():
-            raise SettingRefused(f"{where}: bootstrap_servers must be text like 'localhost:9092'.")
-        client_settings.text_for_c(bootstrap_servers, f"{where}: bootstrap_servers")
         if topic is not None and not isinstance(topic, str):
             raise SettingRefused(f"{where}: topic must be the name of a topic, or None.")
         if topic is not None and (
@@ -97,7 +94,7 @@ class KafkaSink(NotAFunction):
         self._where = where
         self.rows = rows
         self._topic = topic
-        self._bootstrap_servers = bootstrap_servers
+        self._bootstrap_servers = listener.checked(bootstrap_servers, where)
         self._prefix = checked_prefix(transactional_id_prefix, where)
         self._timeout_ms = transaction_timeout_ms
         self._settings = settings.checked(producer, where)

@@ -8,9 +8,7 @@ kafka-python goes on trying until its timeout, also after a wrong password, and 
 from __future__ import annotations
 
 import logging
-import socket
-import ssl
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import kafka.errors as kafka_errors
@@ -18,6 +16,8 @@ import kafka.errors as kafka_errors
 from exactum.errors import SettingRefused, Unavailable
 from exactum.kafka.failure import DENIALS, KafkaFailure, certificate_refused, failure_of
 from exactum.kafka.requests.client_internals import AdminConnection
+from exactum.kafka.settings import client_settings, listener
+from exactum.kafka.settings.security_settings import security_settings
 from exactum.kafka.settings.settings import Settings, admin_settings
 
 IN_FLIGHT_MAX = 1_000
@@ -40,11 +40,14 @@ def connect(
         SettingRefused: the broker refused the credentials, or its certificate is not trusted.
     """
     quieten_client_log()
-    _check_reachable(bootstrap_servers, where, connect_timeout_ms)
+    # kafka-python would go on trying without a user.
+    client_settings.try_out(dict(security_settings(dict(settings))), where, login=True)
+    servers = listener.checked(bootstrap_servers, where).split(",")
+    _check_reachable(servers, where, connect_timeout_ms)
     connection = AdminConnection(_is_refusal)
     try:
         connection.open(
-            bootstrap_servers=[s.strip() for s in bootstrap_servers.split(",") if s.strip()],
+            bootstrap_servers=servers,
             bootstrap_timeout_ms=connect_timeout_ms,
             request_timeout_ms=request_timeout_ms,
             max_in_flight_requests_per_connection=IN_FLIGHT_MAX,
@@ -55,7 +58,13 @@ def connect(
     except (kafka_errors.KafkaError, OSError, ValueError) as error:
         last = connection.last_failure or error
         connection.close()
-        raise _not_connected(where, bootstrap_servers, connect_timeout_ms, last) from error
+        refused = _refused(where, bootstrap_servers, last) or listener.mismatch(
+            {**dict(settings), "bootstrap.servers": bootstrap_servers}, where
+        )
+        raise refused or Unavailable(
+            f"{where}: no broker answered at {bootstrap_servers} within {connect_timeout_ms} ms "
+            f"({reason_of(last)}). Is it running, and is the address right?"
+        ) from error
     return connection
 
 
@@ -82,28 +91,21 @@ def quieten_client_log() -> None:
         client.setLevel(logging.CRITICAL)
 
 
-def _check_reachable(bootstrap_servers: str, where: str, timeout_ms: int) -> None:
+def _check_reachable(servers: Sequence[str], where: str, timeout_ms: int) -> None:
     """Connect a plain socket to one of the servers: a clear answer at once, where kafka-python
     would go on trying.
 
     Raises:
-        SettingRefused: an address has no port.
         Unavailable: none of them accepts a connection.
     """
     reasons: list[str] = []
-    for address in (a.strip() for a in bootstrap_servers.split(",") if a.strip()):
-        host, _, port = address.rpartition(":")
-        if not host or not port.isdigit():
-            raise SettingRefused(
-                f"{where}: bootstrap_servers has {address!r}, which is not host:port."
-            )
+    for address in servers:
         try:
-            socket.create_connection((host.strip("[]"), int(port)), timeout_ms / 1000).close()
-            return
+            return listener.connected(address, timeout_ms / 1000).close()
         except OSError as error:
             reasons.append(f"{address}: {error}")
     raise Unavailable(
-        f"{where}: no broker could be reached at {bootstrap_servers} ({'; '.join(reasons)}). Is it "
+        f"{where}: no broker could be reached at {','.join(servers)} ({'; '.join(reasons)}). Is it "
         "running, and is the address right?"
     )
 
@@ -134,31 +136,20 @@ def _failure_of(error: BaseException) -> KafkaFailure:
 
 def _is_refusal(error: BaseException) -> bool:
     """Whether every further attempt would fail alike: credentials, certificates."""
-    if is_denied(error) or _failure_of(error) is KafkaFailure.MECHANISM:
-        return True
-    of_our_files = (ssl.SSLError, FileNotFoundError)  # the handshake's SSLError arrives as text
-    return isinstance(error, of_our_files) or certificate_refused(str(error))
+    unknown = _failure_of(error) is KafkaFailure.MECHANISM
+    return unknown or is_denied(error) or certificate_refused(str(error))
 
 
-def _not_connected(
-    where: str, servers: str, timeout_ms: int, error: BaseException
-) -> SettingRefused | Unavailable:
-    if is_denied(error):
+def _refused(where: str, servers: str, error: BaseException) -> SettingRefused | None:
+    if certificate_refused(str(error)):
         return SettingRefused(
-            f"{where}: {servers} refused the credentials ({reason_of(error)}). Look at "
-            "sasl.mechanism, sasl.username and sasl.password."
-        )
-    if _failure_of(error) is KafkaFailure.MECHANISM:
-        return SettingRefused(
-            f"{where}: {servers} does not take this sasl.mechanism ({reason_of(error)})."
+            f"{where}: no TLS connection to {servers} ({reason_of(error)}). Is ssl.ca.location the "
+            "file with the authority that signed the broker's certificate, and does it name this "
+            "host?"
         )
     if _is_refusal(error):
         return SettingRefused(
-            f"{where}: no TLS connection to {servers} ({reason_of(error)}). Is ssl.ca.location the "
-            "file with the authority that signed the broker's certificate, can the other "
-            "ssl.*.location files be read, and does the certificate name this host?"
+            f"{where}: {servers} refused the credentials ({reason_of(error)}). Look at "
+            "security.protocol, sasl.mechanism, sasl.username and sasl.password."
         )
-    return Unavailable(
-        f"{where}: no broker answered at {servers} within {timeout_ms} ms ({reason_of(error)}). Is "
-        "it running, is the address right, do the security settings match the listener?"
-    )
+    return None

@@ -26,9 +26,10 @@ from confluent_kafka import (
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from exactum.errors import SettingRefused, Unavailable
-from exactum.kafka.failure import DENIALS, KafkaFailure, failure_of
+from exactum.kafka.failure import DENIALS, KafkaFailure, certificate_refused, failure_of
 from exactum.kafka.requests.group_committer import GroupCommitter
 from exactum.kafka.requests.listed_offsets import listed_offsets
+from exactum.kafka.settings.listener import mismatch
 from exactum.kafka.transaction import Partition
 
 if TYPE_CHECKING:
@@ -280,7 +281,7 @@ class TopicRequests:
             )
         told = list(self._told)
         # A refused login comes first, and then only that no broker can be reached.
-        refused = [text for text in told if "authentication" in text.lower()]
+        refused = [t for t in told if "authentication" in t.lower() or certificate_refused(t)]
         also = f" ({(refused or told)[-1]})" if told else ""
         if failure in _REFUSED or refused:
             return SettingRefused(
@@ -288,10 +289,9 @@ class TopicRequests:
                 f"{reason}{also}. Look at the security settings and at the ACLs (docs/source.md "
                 "lists them)."
             )
-        return Unavailable(
+        return mismatch(self._given, self._where) or Unavailable(
             f"{self._where}: could not {what} at {self._servers} within {self._timeout_s:.0f} s: "
-            f"{reason}{also}. Is the broker running, is the address right, do the security "
-            "settings match the listener?"
+            f"{reason}{also}. Is the broker running, and is the address right?"
         )
 
 

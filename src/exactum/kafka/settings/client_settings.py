@@ -85,18 +85,18 @@ def new_producer(
     return int(handle)
 
 
-def try_out(settings: Mapping[str, str], where: str) -> None:
+def try_out(settings: Mapping[str, str], where: str, *, login: bool = False) -> None:
     """Have librdkafka check them, all together, and connect to nothing.
 
-    Security settings are checked each for itself: together they would have files read and programs
-    run.
+    Security settings are checked each for itself unless it is to ``login``: together they have
+    files read and programs run.
 
     Raises:
         SettingRefused: as ``new_producer``.
     """
     c = librdkafka.library()
     c.rd_kafka_conf_destroy(new_conf(settings, where))
-    left_out = (*SECURITY_PREFIXES, "plugin.", "bootstrap.servers", "debug")
+    left_out = ("plugin.", "bootstrap.servers", "debug", *(() if login else SECURITY_PREFIXES))
     together = {name: value for name, value in settings.items() if not name.startswith(left_out)}
     c.rd_kafka_destroy(new_producer({**together, "log_level": "0"}, where))
 

@@ -227,8 +227,12 @@ def admin_settings(settings: Settings, where: str) -> dict[str, Any]:
     if given.get("ssl.endpoint.identification.algorithm", "https") == "none":
         result["ssl_check_hostname"] = False
     if given.get("enable.ssl.certificate.verification") == "false":
-        context = ssl.create_default_context()
-        context.check_hostname = False
-        context.verify_mode = ssl.CERT_NONE
-        result["ssl_context"] = context
+        result["ssl_context"] = unverified_context()
     return result
+
+
+def unverified_context() -> ssl.SSLContext:
+    context = ssl.create_default_context()
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    return context

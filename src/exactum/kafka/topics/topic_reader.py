@@ -14,9 +14,10 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicCollectio
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from exactum.errors import CheckpointRefused, SettingRefused, Unavailable
-from exactum.kafka.failure import KafkaFailure, certificate_refused, failure_of
+from exactum.kafka.failure import KafkaFailure, failure_of, login_refused
 from exactum.kafka.requests.listed_offsets import listed_offsets
 from exactum.kafka.requests.topic_requests import NO_TOPIC_ID
+from exactum.kafka.settings.listener import mismatch
 from exactum.kafka.settings.settings import Settings
 from exactum.kafka.topics.topic_identity import TopicIdentity
 
@@ -86,7 +87,8 @@ class TopicReader:
         # Not a method of self: a client that is part of a cycle would be ended whenever the garbage
         # is collected.
         self._told = told = deque[KafkaError](maxlen=TOLD_MAX)
-        common = {"bootstrap.servers": bootstrap_servers, **dict(settings), "error_cb": told.append}
+        self._settings = {"bootstrap.servers": bootstrap_servers, **dict(settings)}
+        common = {**self._settings, "error_cb": told.append}
         reading = {
             # librdkafka demands one; nothing is ever committed to it
             "group.id": "exactum-control",
@@ -310,19 +312,12 @@ class TopicReader:
             SettingRefused: the connection fails by what no other try mends.
         """
         for error in list(self._told):
-            failure = failure_of(error.code())
-            if failure is KafkaFailure.LOGIN:
+            if login_refused(error.code(), error.str()):
                 raise SettingRefused(
-                    f"{self.where} cannot be read: the broker refused the credentials "
-                    f"({error.str()}). Look at sasl.mechanism, sasl.username and sasl.password in "
-                    "consumer=. Nothing was written."
-                )
-            if failure is KafkaFailure.TLS and certificate_refused(error.str()):
-                raise SettingRefused(
-                    f"{self.where} cannot be read: no TLS connection to the broker "
-                    f"({error.str()}). Is ssl.ca.location in consumer= the file with the authority "
-                    "that signed its certificate, and does the certificate name this host? "
-                    "Nothing was written."
+                    f"{self.where} cannot be read: the broker refused the credentials, or no TLS "
+                    f"connection came about ({error.str()}). Look at sasl.mechanism, "
+                    "sasl.username, sasl.password and ssl.ca.location in consumer=, and at the "
+                    "host that the certificate names. Nothing was written."
                 )
 
     def _denied(self, right: str) -> SettingRefused:
@@ -331,9 +326,9 @@ class TopicReader:
             "DESCRIBE along, and start the query again. Nothing was written."
         )
 
-    def _unavailable(self, what: str, error: BaseException | None) -> Unavailable:
+    def _unavailable(self, what: str, error: BaseException | None) -> Unavailable | SettingRefused:
         why = f": {error}" if error is not None and str(error) else ""
-        return Unavailable(
+        return mismatch(self._settings, self.where) or Unavailable(
             f"{self.where} {what}{why}. Is the broker up? Start the query again when it is."
         )
 

@@ -16,6 +16,7 @@ from types import MappingProxyType
 from typing import Any
 
 from exactum.errors import SettingRefused
+from exactum.kafka.settings import listener
 from exactum.spark.control.record import view_of
 
 SIZE_MAX_BYTES = 1 << 20
@@ -68,8 +69,6 @@ def control_stream(
     where = f"control_stream({topic!r})"
     if not isinstance(topic, str) or not topic:
         raise SettingRefused(f"{where}: topic must be the name of a topic.")
-    if not isinstance(bootstrap_servers, str) or not bootstrap_servers.strip():
-        raise SettingRefused(f"{where}: bootstrap_servers must be text like 'localhost:9092'.")
     for setting, decoder in (("key", key), ("value", value)):
         if not callable(decoder):
             raise SettingRefused(f"{where}: {setting}={decoder!r} must be a function of bytes.")
@@ -83,7 +82,7 @@ def control_stream(
         raise SettingRefused(f"{where}: max_bytes={max_bytes} leaves no room for any rule.")
     return ControlStream(
         topic,
-        bootstrap_servers,
+        listener.checked(bootstrap_servers, where),
         key=key,
         value=value,
         max_bytes=max_bytes,

@@ -19,6 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from exactum.errors import SettingRefused
 from exactum.kafka.requests.topic_requests import TopicRequests, TopicSeen
+from exactum.kafka.settings import listener
 from exactum.kafka.settings.java_settings import librdkafka_settings
 from exactum.spark.source import start_position, stop_position
 from exactum.spark.source.bounded_queries import bounded_queries
@@ -104,8 +105,6 @@ def read_kafka(
         Unavailable: the cluster did not answer within some seconds; or open transactions upstream
             hold readers back before the ``stop``.
     """
-    if not isinstance(bootstrap_servers, str) or not bootstrap_servers.strip():
-        raise SettingRefused("read_kafka: bootstrap_servers must be text like 'localhost:9092'.")
     if client is not None and not isinstance(client, Mapping):
         raise SettingRefused(
             f"read_kafka: client={client!r} must be a dictionary of librdkafka's settings."
@@ -113,7 +112,7 @@ def read_kafka(
     check_group(group_id, auto_offset_reset, commit_offsets)
     begin = start_position.checked(start, group_id)
     chosen = {
-        "kafka.bootstrap.servers": bootstrap_servers,
+        "kafka.bootstrap.servers": listener.checked(bootstrap_servers, "read_kafka"),
         **subscription(topics),
         **further_options(options),
     }
