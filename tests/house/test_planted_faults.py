@@ -8,7 +8,8 @@ import re
 import pytest
 
 from tests.kit.environment import ROOT
-from tests.planted.faults import FAULTS, Fault
+from tests.planted.fault import Fault
+from tests.planted.faults import FAULTS
 
 FAULTS_MIN = 40
 

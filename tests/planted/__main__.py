@@ -20,7 +20,8 @@ from pathlib import Path
 
 import click
 
-from tests.planted.faults import FAULTS, Fault
+from tests.planted.fault import Fault
+from tests.planted.faults import FAULTS
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / ".cache" / "planted.jsonl"

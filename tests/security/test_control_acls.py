@@ -11,7 +11,6 @@ from contextlib import closing, contextmanager
 
 import pytest
 from confluent_kafka import Producer
-from exactum.kafka.consumer.topic_consumer import Range, TopicConsumer
 
 from exactum.errors import SettingRefused, Unavailable
 from exactum.java.program import SMALL_OPTIONS
@@ -176,16 +175,9 @@ def control_client(servers: str, settings: dict[str, str]) -> None:
         reader.end_offsets()
 
 
-def tasks_client(servers: str, settings: dict[str, str]) -> None:
-    own = {"bootstrap.servers": servers, "group.id": "g", "log_level": "0", **settings}
-    with closing(TopicConsumer(TOPIC, own)) as consumer:
-        for _ in consumer.read([Range(0, 0, 1)], lambda _, records: records, 1.0, []):
-            pass
-
-
 @pytest.mark.in_turn
 @pytest.mark.filterwarnings("ignore:unclosed <ssl.SSLSocket:ResourceWarning")  # kafka-python's
-@pytest.mark.parametrize("client", [sinks_client, drivers_client, control_client, tasks_client])
+@pytest.mark.parametrize("client", [sinks_client, drivers_client, control_client])
 def test_a_wrong_security_protocol_is_a_setting_to_every_client(
     secure: KafkaCluster,
     kafka: LocalKafka,

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from exactum.local.mariadb import LocalMariaDB
 
 from exactum.errors import ExactumError, SettingRefused, Unavailable
 from exactum.sql.dialect import ServerFailure, SqlFailure
 from exactum.sql.failure import TRANSIENT, port_error
 from exactum.sql.mysql import errors
 from exactum.sql.mysql.sink import MySQLSink
+from tests.kit.servers.mariadb import LocalMariaDB
 from tests.kit.sql.mysql_query import Query
 from tests.kit.sql.mysql_server import Database
 
