@@ -13,7 +13,7 @@ import pymysql
 import pytest
 
 from exactum.errors import LocalServerError
-from exactum.local import mariadb
+from tests.kit.servers import mariadb
 from tests.kit.servers.mariadb import LocalMariaDB
 
 pytestmark = pytest.mark.slow

@@ -12,7 +12,7 @@ import psycopg
 import pytest
 
 from exactum.errors import LocalServerError
-from exactum.local import postgres
+from tests.kit.servers import postgres
 from tests.kit.servers.postgres import LocalPostgres
 
 pytestmark = pytest.mark.postgres
