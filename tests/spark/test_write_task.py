@@ -372,7 +372,7 @@ def test_a_decoder_that_fails_says_on_which_records() -> None:
     records = pa.record_batch(
         {"topic": ["t"] * 3, "partition": [1] * 3, "offset": [7, 8, 9], "value": [b"x"] * 3}
     )
-    task = DecodeTask((Decoding("value", BrokenCodec(), None),), fail=False, null_is_bad=False)  # type: ignore[arg-type]
+    task = DecodeTask((Decoding("value", BrokenCodec(), None),), fail=False, nulls_are_bad=())  # type: ignore[arg-type]
     with pytest.raises(TaskFailed) as raised:
         list(task(iter([records])))
     carried = carried_by(raised.value)

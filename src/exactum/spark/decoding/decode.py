@@ -27,10 +27,13 @@ from exactum.formats.format import Bound, Format
 from exactum.formats.function_format import Function
 from exactum.formats.text_format import TextCodec
 from exactum.spark.decoding.bad_count import mark, place
-from exactum.spark.decoding.decode_task import BAD, NULL_REASON, DecodeTask, Decoding, refusal_of
+from exactum.spark.decoding.decode_task import BAD, DecodeTask, Decoding, null_reason, refusal_of
 from exactum.spark.jvm import arrow_job
-from exactum.spark.jvm.frame import node_names
+from exactum.spark.jvm.error import JvmError
+from exactum.spark.jvm.frame import frame_of, logical_plan, node_names
+from exactum.spark.jvm.java_class import java_class
 from exactum.spark.query import refuse_connect
+from exactum.spark.runtime.columnar_kafka import FORMAT
 from exactum.spark.write.failure import MARKER
 
 SOURCE_COLUMNS = {
@@ -127,14 +130,29 @@ def decode(
     _check_frame(frame, Policy(policy))
     bound = {name: one.bind() for name, one in given.items()}
     fail = Policy(policy) is Policy.FAIL
+    nulls_are_bad = tuple(bound) if null_is_bad else ()
+    if (timed := _with_null_times(frame)) is not None:
+        frame, nulls_are_bad = timed, (*nulls_are_bad, "timestamp")
     if all(isinstance(one.codec, TextCodec) for one in bound.values()):
-        marked, result = _text_marked(frame, list(bound), fail, null_is_bad)
+        marked, result = _text_marked(frame, list(bound), fail, nulls_are_bad)
     else:
-        marked, result = _marked(frame, bound, fail, null_is_bad), dict[str, Column]()
+        marked, result = _marked(frame, bound, fail, nulls_are_bad), dict[str, Column]()
     name = f"{METRIC_PREFIX}{policy}.{uuid.uuid4().hex[:8]}"
     observed = marked.observe(name, *_counted(Policy(policy)))
     good = observed.filter(f.col(BAD).isNull()).drop(BAD)
     return good.withColumns(result) if result else good
+
+
+def _with_null_times(frame: DataFrame) -> DataFrame | None:
+    """The frame with null for each timestamp that Spark cannot hold; None where such a record is an
+    error of the source: it makes rows, or the frame computes with timestamps.
+    """
+    try:
+        source = java_class(frame.sparkSession, FORMAT)
+        plan = source.withNullTimes(logical_plan(frame))
+    except JvmError:  # there is no such class, or that of another exactum
+        return None
+    return None if plan is None else frame_of(frame.sparkSession, plan)
 
 
 def _counted(policy: Policy) -> list[Column]:
@@ -150,7 +168,9 @@ def _counted(policy: Policy) -> list[Column]:
     return [number, *(f.coalesce(its, f.lit(0)).alias(name) for name, its in sums.items())]
 
 
-def _marked(frame: DataFrame, bound: dict[str, Bound], fail: bool, null_is_bad: bool) -> DataFrame:
+def _marked(
+    frame: DataFrame, bound: dict[str, Bound], fail: bool, nulls_are_bad: tuple[str, ...]
+) -> DataFrame:
     """The frame decoded by Python, with the column ``BAD``."""
     decodings: list[Decoding] = []
     fields = {field.name: field for field in frame.schema.fields}
@@ -161,24 +181,21 @@ def _marked(frame: DataFrame, bound: dict[str, Bound], fail: bool, null_is_bad: 
         decodings.append(Decoding(name, one.codec, record_type.arrow_type(outward, name), header))
         fields[name] = StructField(name, outward)
     schema = StructType([*fields.values(), StructField(BAD, BAD_TYPE)])
-    task = DecodeTask(tuple(decodings), fail, null_is_bad)
+    task = DecodeTask(tuple(decodings), fail, nulls_are_bad)
     return arrow_job.applied(frame, arrow_job.call(frame.columns, task, schema))
 
 
 def _text_marked(
-    frame: DataFrame, names: list[str], fail: bool, null_is_bad: bool
+    frame: DataFrame, names: list[str], fail: bool, nulls_are_bad: tuple[str, ...]
 ) -> tuple[DataFrame, dict[str, Column]]:
     """The frame with the column ``BAD``, found by Spark alone, and what its text columns are
     then.
     """
-    reasons: list[Column] = []
-    for name in names:
-        invalid = f.when(
-            f.col(name).isNotNull() & ~f.is_valid_utf8(f.col(name)),
-            f.lit(f"{name}: it is not valid UTF-8"),
-        )
-        null = f.when(f.col(name).isNull(), f.lit(f"{name}: {NULL_REASON}"))
-        reasons.append(f.coalesce(invalid, null) if null_is_bad else invalid)
+    invalid = {name: f.col(name).isNotNull() & ~f.is_valid_utf8(f.col(name)) for name in names}
+    reasons = [
+        f.when(its, f.lit(f"{name}: it is not valid UTF-8")) for name, its in invalid.items()
+    ]
+    reasons += [f.when(f.col(name).isNull(), f.lit(null_reason(name))) for name in nulls_are_bad]
     reason = f.concat_ws("; ", *reasons)
     bad = f.struct(reason.alias("error"), f.col("key").alias("key"), f.col("value").alias("value"))
     if fail:

@@ -20,7 +20,13 @@ BAD = "__exactum_bad"
 """The column that is null for a good record, and for a bad one holds the reason, its key and its
 value.
 """
-NULL_REASON = "it is null"
+
+
+def null_reason(column: str) -> str:
+    """Why a null in this column makes a record bad."""
+    if column == "timestamp":  # of the source, where Spark can hold no value of the record's
+        return f"{column}: Spark cannot hold it; it should be milliseconds since 1970"
+    return f"{column}: it is null"
 
 
 @dataclass(frozen=True)
@@ -40,13 +46,13 @@ class Decoding:
 class DecodeTask:
     """What ``mapInArrow`` calls in each task.
 
-    ``fail`` raises at the first bad record instead of marking it; ``null_is_bad`` makes a null
-    value one.
+    ``fail`` raises at the first bad record instead of marking it; a null makes one in the columns
+    ``nulls_are_bad``.
     """
 
     decodings: tuple[Decoding, ...]
     fail: bool
-    null_is_bad: bool
+    nulls_are_bad: tuple[str, ...]
 
     def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
         task = current_task()
@@ -80,20 +86,19 @@ class DecodeTask:
                     if row in reasons
                     else f"{one.column}: {reason}"
                 )
-        if self.null_is_bad:
-            self._add_nulls(batch, reasons)
+        for name in self.nulls_are_bad:
+            self._add_nulls(batch, name, reasons)
         if reasons and self.fail:
             raise RowsRefused(refusal(batch, reasons))
         columns[BAD] = _bad(batch, reasons)
         return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
 
-    def _add_nulls(self, batch: Any, reasons: dict[int, str]) -> None:
-        for one in self.decodings:
-            column = batch.column(one.column)
-            if column.null_count:
-                for row, there in enumerate(column.is_valid().to_pylist()):
-                    if not there:
-                        reasons.setdefault(row, f"{one.column}: {NULL_REASON}")
+    def _add_nulls(self, batch: Any, name: str, reasons: dict[int, str]) -> None:
+        column = batch.column(name)
+        if column.null_count:
+            for row, there in enumerate(column.is_valid().to_pylist()):
+                if not there:
+                    reasons[row] = "; ".join(filter(None, (reasons.get(row), null_reason(name))))
 
 
 def _records(batch: Any) -> str:

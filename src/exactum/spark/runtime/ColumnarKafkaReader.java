@@ -55,7 +55,7 @@ final class ColumnarKafkaReader implements PartitionReader<ColumnarBatch> {
                 nextOffset = record.offset() + 1;
             }
         }
-        batch = records.count() == 0 ? null : records.batch();
+        batch = records.count() == 0 ? null : records.batch("true".equals(range.executorKafkaParams().get(ColumnarKafka.NULL_TIMES)));
         return batch != null;
     }
 

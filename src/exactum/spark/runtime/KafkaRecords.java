@@ -36,6 +36,11 @@ final class KafkaRecords {
     /** From 1900 to 9999 the calendars and time zones of Java and Spark agree. */
     private static final long PLAIN_MS_MIN = -2_208_988_800_000L + 86_400_000L, PLAIN_MS_MAX = 253_402_300_799_999L;
 
+    private static final String NO_TIME = "exactum-task-failed: {\"error\": \"RowsRefused\", \"message\": \"The record of %s"
+            + " has the timestamp %d ms since 1970, which Spark cannot hold. Nothing of its epoch is visible. Leave out the"
+            + " column timestamp, or call exactum.decode() before it is looked at, which can put such records aside:"
+            + " on_error='dead_letter' (or 'skip').\"}";
+
     private final TopicPartition partition;
     private final UTF8String topic;
     private byte[][] keys = new byte[64][];
@@ -109,19 +114,36 @@ final class KafkaRecords {
 
     long timestampMicros(int row) {
         long ms = timestamps[row];
-        return ms >= PLAIN_MS_MIN && ms <= PLAIN_MS_MAX
-                ? ms * 1000
-                : DateTimeUtils.fromJavaTimestamp(new java.sql.Timestamp(ms)); // as KafkaRecordToRowConverter
+        if (ms >= PLAIN_MS_MIN && ms <= PLAIN_MS_MAX) {
+            return ms * 1000;
+        }
+        try {
+            return DateTimeUtils.fromJavaTimestamp(new java.sql.Timestamp(ms)); // as KafkaRecordToRowConverter
+        } catch (ArithmeticException tooFar) {
+            String place = partition + " at offset " + offsets[row];
+            throw new IllegalStateException(String.format(NO_TIME, place, ms)); // failure.py reads it
+        }
+    }
+
+    /** Whether Spark can hold its timestamp. */
+    private boolean hasTime(int row) {
+        try {
+            timestampMicros(row);
+            return true;
+        } catch (IllegalStateException tooFar) {
+            return false;
+        }
     }
 
     int timestampType(int row) {
         return timestampTypes[row];
     }
 
-    ColumnarBatch batch() {
+    /** {@code nullTimes}: a timestamp that Spark cannot hold is null, instead of an error where it is asked for. */
+    ColumnarBatch batch(boolean nullTimes) {
         ColumnVector[] columns = new ColumnVector[headers == null ? HEADERS : TYPES.length];
         for (int column = 0; column < columns.length; column++) {
-            columns[column] = new Column(this, column);
+            columns[column] = new Column(this, column, nullTimes);
         }
         return new ColumnarBatch(columns, count);
     }
@@ -138,17 +160,19 @@ final class KafkaRecords {
     private static final class Column extends PlainColumn {
         private final KafkaRecords records;
         private final int column;
+        private final boolean nullTimes;
 
-        Column(KafkaRecords records, int column) {
+        Column(KafkaRecords records, int column, boolean nullTimes) {
             super(TYPES[column]);
             this.records = records;
             this.column = column;
+            this.nullTimes = nullTimes && column == TIMESTAMP;
         }
 
         @Override
         public int numNulls() {
             int nulls = 0;
-            for (int row = 0; (column <= VALUE || column == HEADERS) && row < records.count; row++) {
+            for (int row = 0; (column <= VALUE || column == HEADERS || nullTimes) && row < records.count; row++) {
                 nulls += isNullAt(row) ? 1 : 0;
             }
             return nulls;
@@ -158,7 +182,7 @@ final class KafkaRecords {
         public boolean isNullAt(int row) {
             return column == HEADERS
                     ? records.headers.isNull(row)
-                    : column <= VALUE && records.binary(column, row) == null;
+                    : column <= VALUE ? records.binary(column, row) == null : nullTimes && !records.hasTime(row);
         }
 
         @Override

@@ -3,7 +3,7 @@
 A task's exception reaches the driver as the text of its traceback, wrapped by Spark two or three
 times. So the task raises ``TaskFailed``, whose text holds one marker line of JSON; the driver finds
 it and raises exactum's own error class again, with the same message. What Spark's Kafka source is
-denied in a task has no marker, and is known by its Java class.
+denied in a task, or cannot hold, has no marker, and is known by its Java class.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _MARKED = re.compile(re.escape(MARKER) + r" (\{.*\})")
 _UNREADABLE = re.compile(
     r"TopicAuthorizationException: Not authorized to access topics: \[([^\]]*)\]"
 )
-
+_TOO_FAR = re.compile(r"ArithmeticException: long overflow(?:\n\tat .*)*KafkaRecordToRowConverter")
 
 LASTING = (
     ArithmeticError,
@@ -83,7 +83,9 @@ def carried_by(error: BaseException) -> errors.ExactumError | None:
     found = _MARKED.search(text)
     if found is None:
         unreadable = _UNREADABLE.search(text)
-        return None if unreadable is None else _not_readable(unreadable[1])
+        if unreadable is not None:
+            return _not_readable(unreadable[1])
+        return errors.RowsRefused(NO_TIME) if _TOO_FAR.search(text) else None
     try:
         value = json.loads(found.group(1))
         name, message = str(value["error"]), str(value["message"])
@@ -106,6 +108,14 @@ def _place(error: BaseException) -> str:
     if trace is None:
         return "an unknown line"
     return f"{Path(trace.tb_frame.f_code.co_filename).name}:{trace.tb_lineno}"
+
+
+NO_TIME = (
+    "The Kafka source: Spark cannot hold the timestamp of a record, which should be milliseconds "
+    "since 1970. Nothing of its epoch is visible. Find the record with kafka-get-offsets --time "
+    "9223372036854775. Where Kafka is read in columns (docs/source.md), exactum.decode() can put "
+    "such records aside."
+)
 
 
 def _not_readable(topics: str) -> errors.SettingRefused:

@@ -1,0 +1,269 @@
+"""Odd records of Kafka through ``read_kafka`` and ``decode``: each is in its target as it was, or put
+aside with its bytes and its place, and no error is a library's.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from confluent_kafka import Producer
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+
+import exactum
+from exactum.errors import RowsRefused
+from exactum.local import LocalKafka, LocalPostgres
+from exactum.spark.source import columnar
+from kafka import KafkaProducer
+from tests.kit.decoding.decoded_stream import Job, read
+from tests.kit.spark.torn_stream import configured
+from tests.kit.waiting import WAIT_MAX_S
+
+pytestmark = [pytest.mark.broker, pytest.mark.spark]
+
+ANY = {
+    "message.timestamp.after.max.ms": 2**63 - 1,
+    "message.timestamp.before.max.ms": 2**63 - 1,
+    "max.message.bytes": 3_000_000,
+}
+DEEP = 100_000
+LAST_MS = (2**63 - 1) // 1000
+SCHEMA = (
+    "s string, d double, n bigint, c decimal(38,10), t timestamp, b binary, m map<string,string>"
+)
+GOOD: list[tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]]]] = [
+    (None, None, []),
+    (b"tombstone", None, []),
+    (b"\xff\xfe\0", b'{"s":"x"}', []),
+    (b"twice", b"{}", [("h", b"1"), ("h", b"2"), ("", b""), ("n", None), ("\u00e9", b"\xff")]),
+    (b"many", b"{}", [(f"h{n}", b"%d" % n) for n in range(3000)]),
+    (b"huge", b"{}", [("h", os.urandom(900_000))]),
+    (b"pair", b'{"s":"\\ud83d\\ude00\\r\\n"}', []),
+    (b"no characters", '{"s":"\u2028\ufffe\uffff"}'.encode(), []),
+    (b"zero", b'{"d":-0.0}', []),
+    (b"long", b'{"s":"' + b"x" * 1_500_000 + b'"}', []),
+]
+BAD: list[tuple[bytes, str]] = [
+    (b"", "truncated"),
+    (b'{"d":NaN}', "malformed"),
+    (b'{"d":-Infinity}', "malformed"),
+    (b'{"d":1e400}', "out of range"),
+    (b'{"s":"\\ud800"}', "truncated"),
+    (b'{"s":"\\udc00\\ud800"}', "surrogate"),
+    (b'{"s":"\xed\xa0\x80"}', "UnicodeDecodeError"),
+    (b"[" * DEEP + b"]" * DEEP, "got `array`"),
+    (b'{"other":' + b"[" * DEEP + b"]" * DEEP + b"}", "RecursionError"),
+    (b'{"m":' * DEEP, "got `object`"),
+    (b'{"n":18446744073709551616}', "9223372036854775807"),
+    (b'{"n":' + b"9" * 5000 + b"}", "out of range"),
+    (b'{"c":1e999999999}', "does not fit decimal(38,10)"),
+    (b'{"c":"Infinity"}', "does not fit decimal(38,10)"),
+    (b'{"t":1e300}', "datetime"),
+    (b'{"b":"A"}', "base64"),
+    (b'\xef\xbb\xbf{"s":"x"}', "malformed"),
+    ('{"s":"x"}'.encode("utf-16"), "malformed"),
+    (b'{"s":"x"}{"s":"y"}', "trailing"),
+    (b'{"s":"\x01"}', "malformed"),
+]
+TIMES = (0, -2, LAST_MS, -62_135_596_800_001)
+NO_TIMES = (LAST_MS + 1, 2**63 - 1, -LAST_MS - 1, -(2**63), 1_764_000_000_000_000_000)
+GOOD_COUNT = len(GOOD) + len(TIMES)
+REASONS = [reason for _, reason in BAD] + ["timestamp: Spark cannot hold it"] * len(NO_TIMES)
+
+
+@pytest.fixture(scope="module")
+def odd(kafka: LocalKafka) -> str:
+    """A topic of one partition: first what is good, by its place in the tables above."""
+    kafka.create_topic("odd-records", 1, ANY)
+    producer = Producer(
+        {"bootstrap.servers": kafka.bootstrap_servers, "message.max.bytes": 3_000_000}
+    )
+    timed = KafkaProducer(bootstrap_servers=kafka.bootstrap_servers)
+
+    def give(key: bytes | None, value: bytes | None, headers: Any = ()) -> None:
+        producer.produce("odd-records", value, key, headers=list(headers))
+        assert producer.flush(WAIT_MAX_S) == 0
+
+    def at(ms: int) -> None:
+        timed.send("odd-records", b"{}", b"%d" % ms, timestamp_ms=ms).get(WAIT_MAX_S)
+
+    for key, value, headers in GOOD:
+        give(key, value, headers)
+    for ms in TIMES:
+        at(ms)
+    for value, _ in BAD:
+        give(b"bad", value)
+    for ms in NO_TIMES:
+        at(ms)
+    timed.close()
+    return "odd-records"
+
+
+@pytest.fixture
+def job(spark: SparkSession, tmp_path: Path) -> Job:
+    return Job(spark, tmp_path / "checkpoint")
+
+
+def source(job: Job, kafka: LocalKafka, topic: str, **options: Any) -> DataFrame:
+    return exactum.read_kafka(
+        job.spark, topic, bootstrap_servers=kafka.bootstrap_servers, start="earliest", **options
+    )
+
+
+def lines(folder: Path) -> list[Any]:
+    texts = [file.read_bytes() for file in folder.glob("part-*")]
+    return [json.loads(line) for text in texts for line in text.split(b"\n") if line]
+
+
+def check(
+    kafka: LocalKafka, topic: str, good: list[int], letters: list[tuple[int, str, Any]]
+) -> None:
+    """``letters``: offset, reason and value of each."""
+    assert sorted(good) == list(range(GOOD_COUNT))
+    values = [record.value() for record in read(kafka, topic)]
+    assert [offset for offset, _, _ in sorted(letters)] == list(range(GOOD_COUNT, len(values)))
+    for offset, reason, value in letters:
+        assert REASONS[offset - GOOD_COUNT] in reason, (offset, reason)
+        assert value is None or bytes(value) == values[offset]
+
+
+def into_files(
+    job: Job, kafka: LocalKafka, frame: DataFrame, topic: Any, folder: Path, _: Any
+) -> tuple[list[int], list[tuple[int, str, Any]]]:
+    out, dead = folder / "out", folder / "dead"
+    sink = exactum.FileSink(out, format="json")
+    letters = exactum.FileSink(dead, format="json")
+    assert job.run(frame, job.exactly_once(sink, dead_letters=letters)) is None
+    found = [(one["source_offset"], one["error"], None) for one in lines(dead)]
+    return [one["offset"] for one in lines(out)], found
+
+
+def into_kafka(
+    job: Job, kafka: LocalKafka, frame: DataFrame, topic: Any, folder: Path, _: Any
+) -> tuple[list[int], list[tuple[int, str, Any]]]:
+    out, dead = (topic(name, partitions=1, config=ANY) for name in ("out", "dead"))
+    to = {"bootstrap_servers": kafka.bootstrap_servers}
+    once = job.exactly_once(
+        exactum.KafkaSink(out, **to), dead_letters=exactum.KafkaSink(dead, **to)
+    )
+    rows = frame.selectExpr("cast(offset as string) key", "s value")
+    assert job.run(rows, once) is None
+    letters = []
+    for one in read(kafka, dead):
+        told = dict(one.headers())
+        reason = told["exactum.error"].decode()
+        letters.append((int(told["exactum.source_offset"]), reason, one.value()))
+    return [int(one.key()) for one in read(kafka, out)], letters
+
+
+def into_postgres(
+    job: Job, kafka: LocalKafka, frame: DataFrame, topic: Any, folder: Path, server: LocalPostgres
+) -> tuple[list[int], list[tuple[int, str, Any]]]:
+    sink, letters = (
+        exactum.PostgresSink(server.url, table=table, create_table=True)
+        for table in ("odd", "odd_dead")
+    )
+    assert job.run(frame, job.exactly_once(sink, dead_letters=letters)) is None
+    with psycopg.connect(server.url) as connection:
+        good = [row[0] for row in connection.execute('SELECT "offset" FROM odd').fetchall()]
+        dead = connection.execute("SELECT source_offset, error, value FROM odd_dead").fetchall()
+    return good, dead
+
+
+@pytest.mark.in_turn
+@pytest.mark.parametrize(
+    "into", [into_files, into_kafka, pytest.param(into_postgres, marks=pytest.mark.postgres)]
+)
+def test_each_record_is_there_or_put_aside(
+    job: Job,
+    kafka: LocalKafka,
+    odd: str,
+    topic: Callable[..., str],
+    tmp_path: Path,
+    request: pytest.FixtureRequest,
+    into: Callable[..., Any],
+) -> None:
+    """None is lost, doubled or changed, and the query goes on."""
+    decoded = exactum.decode(source(job, kafka, odd), exactum.Json(SCHEMA), on_error="dead_letter")
+    frame = decoded.select("offset", *[f"value.{n}" for n in "sdnctb"])
+    server = request.getfixturevalue("postgres") if into is into_postgres else None
+    check(kafka, odd, *into(job, kafka, frame, topic, tmp_path, server))
+
+
+@pytest.mark.in_turn
+def test_a_copy_is_exact(job: Job, kafka: LocalKafka, odd: str, topic: Callable[..., str]) -> None:
+    """Whatever keys, values and headers are, and times that nobody asks for."""
+    out = topic("out", partitions=1, config=ANY)
+    frame = source(job, kafka, odd, includeHeaders=True).select("key", "value", "headers")
+    sink = exactum.KafkaSink(out, bootstrap_servers=kafka.bootstrap_servers)
+    assert job.run(frame, job.exactly_once(sink)) is None
+    found, given = (
+        [(one.key(), one.value(), one.headers()) for one in read(kafka, name)]
+        for name in (out, odd)
+    )
+    assert found == given
+
+
+FIRST = f"odd-records-0 at offset {GOOD_COUNT + len(BAD)}"
+JSON_OF_ANY = exactum.Function(lambda data: None, "bigint")
+
+
+@pytest.mark.in_turn
+@pytest.mark.parametrize(
+    ("made", "in_columns", "said"),
+    [
+        pytest.param(lambda s: s.select("timestamp"), True, FIRST, id="packed"),
+        pytest.param(lambda s: s.selectExpr("cast(timestamp as date) d"), True, FIRST, id="computed"),
+        pytest.param(
+            lambda s: exactum.decode(s.where("timestamp is not null"), JSON_OF_ANY, on_error="skip"),
+            True,
+            FIRST,
+            id="looked at before",
+        ),
+        pytest.param(
+            lambda s: exactum.decode(s.where("offset > 0"), JSON_OF_ANY), True, FIRST, id="decoded"
+        ),
+        pytest.param(lambda s: s.select("key"), False, "odd-records-0 before", id="Spark's rows"),
+    ],
+)  # fmt: skip
+def test_a_timestamp_that_spark_cannot_hold_is_refused_by_its_place(
+    job: Job,
+    kafka: LocalKafka,
+    odd: str,
+    tmp_path: Path,
+    made: Callable[[DataFrame], DataFrame],
+    in_columns: bool,
+    said: str,
+) -> None:
+    """Where it is asked for, and nobody has said what becomes of bad records."""
+    once = job.exactly_once(exactum.FileSink(tmp_path / "out", format="parquet"))
+    with configured(job.spark, {} if in_columns else {columnar.SETTING: "false"}):
+        job.run(made(source(job, kafka, odd)), once)
+    assert isinstance(once.error, RowsRefused)
+    assert said in str(once.error) and "cannot hold" in str(once.error)
+    assert not list((tmp_path / "out").glob("part-*"))
+
+
+@pytest.mark.in_turn
+def test_such_a_record_is_skipped_in_any_plan(
+    job: Job, kafka: LocalKafka, odd: str, tmp_path: Path
+) -> None:
+    """As text, beside the same frame without a decoding, and in an aggregation."""
+    frame = source(job, kafka, odd)
+    texts = exactum.decode(frame, key=exactum.String(), on_error="skip").select(
+        "offset", "timestamp"
+    )
+    both = texts.select("offset").union(frame.select("offset"))
+    totals = both.groupBy("offset").agg(f.count("*").alias("n"))
+    once = job.exactly_once(exactum.FileSink(tmp_path / "out", format="json"))
+    assert job.run(totals, once, "update") is None
+    found = {row["offset"]: row["n"] for row in lines(tmp_path / "out")}
+    count = GOOD_COUNT + len(BAD) + len(NO_TIMES)
+    alone = {2, *range(GOOD_COUNT + len(BAD), count)}  # its key is no text
+    assert found == {n: 1 if n in alone else 2 for n in range(count)}
