@@ -10,6 +10,7 @@
     ├── Unavailable             RETRY   a server did not answer; nothing is known to have changed
     ├── OutcomeUnknown          RETRY   a request may have taken effect, or not; never a success
     ├── EpochAborted            ABORT   the attempt is void and aborted; run the batch again
+    │   └── UnknownFailure              likewise; if it comes again, it is the rows or the code
     ├── Fenced                  FENCED  a newer incarnation has taken over; this one must stop
     ├── HeuristicOutcome        HALT    a decided epoch was undone outside; an operator must look
     ├── InvariantBroken         HALT    the protocol met a state it excludes; please report it
@@ -87,6 +88,13 @@ class EpochAborted(ExactumError):
     """The attempt is void: it was not decided and nothing of it is or becomes visible."""
 
     disposition = Disposition.ABORT
+
+
+class UnknownFailure(EpochAborted):
+    """A task, or a function of the query, failed with an error of another library, whose name tells
+    of no connection, disk or memory. ``exactum run`` gives up when it has ended three lives at the
+    same batch.
+    """
 
 
 class Fenced(ExactumError):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from exactum.errors import CodeFailed, EpochAborted, RowsRefused
+from exactum.errors import CodeFailed, EpochAborted, ExactumError, RowsRefused, UnknownFailure
 from exactum.protocol.model import SourceOffsets
 from exactum.spark.write import epoch_input
 
@@ -15,7 +15,7 @@ OFFSETS = SourceOffsets(
 TEXT = "The epoch reads these offsets: orders-0 from 10 to before 25, orders-2 before 3."
 
 
-@pytest.mark.parametrize("kind", [RowsRefused, CodeFailed])
+@pytest.mark.parametrize("kind", [RowsRefused, CodeFailed, UnknownFailure])
 def test_an_error_about_rows_says_where_they_are(kind: type[Exception]) -> None:
     """The offsets of Kafka's partitions that advance; another source's are left out."""
     with pytest.raises(kind, match="too long") as raised, epoch_input.named(OFFSETS):
@@ -33,6 +33,25 @@ def test_other_errors_are_left_as_they_are() -> None:
         with pytest.raises(type(error)) as raised, epoch_input.named(offsets):
             raise error
         assert raised.value is error
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [(LookupError("no such column"), UnknownFailure), (ConnectionError("gone"), EpochAborted)],
+)
+def test_no_error_of_a_library_is_let_through(error: Exception, kind: type[ExactumError]) -> None:
+    """It is one of exactum, with its line, and the records where they may be to blame; but for
+    the interruption by which Spark knows its stop.
+    """
+    with pytest.raises(ExactumError) as raised, epoch_input.named(OFFSETS):
+        raise error
+    assert type(raised.value) is kind
+    assert f"{type(error).__name__}: {error} (at test_epoch_input.py:" in str(raised.value)
+    assert str(raised.value).endswith(TEXT) is (kind is UnknownFailure)
+    stopped = RuntimeError("java.lang.InterruptedException")
+    with pytest.raises(RuntimeError) as again, epoch_input.named(OFFSETS):
+        raise stopped
+    assert again.value is stopped
 
 
 def test_many_partitions() -> None:

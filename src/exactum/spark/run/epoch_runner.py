@@ -32,6 +32,7 @@ from exactum.spark.run.standing_epoch import StandingEpochs
 from exactum.spark.run_context import RunContext
 from exactum.spark.supervised.handover import Columns
 from exactum.spark.write import epoch_input, write_job
+from exactum.spark.write.failure import thrown
 from exactum.spark.write.packing import Packing
 from exactum.spark.write.view import views
 from exactum.spark.write.view_jobs import ViewJobs
@@ -180,15 +181,15 @@ class EpochRunner:
         if self._end_told:
             return
         self._end_told = True
-        if isinstance(error, EpochAborted) and self._is_over():
+        failure = self.query.failure() if error is None else None
+        error = error if failure is None else thrown(RuntimeError(failure))
+        if isinstance(error, EpochAborted) and failure is None and self._is_over():
             told = ("", "", "")  # stop() ended the query before, and cut the micro-batch off
         elif error is not None:
             disposition = error.disposition.value if isinstance(error, ExactumError) else ""
             told = (type(error).__name__, disposition, str(error))
-        elif (failure := self.query.failure()) is not None:
-            told = ("StreamingQueryException", "", failure)
         else:
-            told = ("", "", "")
+            told = ("", "", "") if failure is None else ("StreamingQueryException", "", failure)
         last = -1 if self._last_batch_id is None else self._last_batch_id
         self._context.emit(events.RunEnded(*self._context.about(last), *told))
 

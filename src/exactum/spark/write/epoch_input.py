@@ -1,14 +1,22 @@
-"""Where the rows of an epoch come from, for an error that the same rows will meet again."""
+"""Where the rows of an epoch come from, for an error that the same rows will meet again; and no
+error but those of exactum.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from exactum.checkpoint.partition_offsets import from_json, name_of
-from exactum.errors import CodeFailed, RowsRefused
-from exactum.protocol.model import SourceOffsets
+from pyspark.errors import PySparkException
 
+from exactum.checkpoint.partition_offsets import from_json, name_of
+from exactum.errors import CodeFailed, EpochAborted, ExactumError, RowsRefused, UnknownFailure
+from exactum.protocol.model import SourceOffsets
+from exactum.spark.jvm.error import JvmError, reason_of
+from exactum.spark.write.failure import place_of, thrown, unknown
+from exactum.spark.write.write_job import was_cancelled
+
+OF_ROWS = (RowsRefused, CodeFailed, UnknownFailure)
 SHOWN_MAX = 8
 
 
@@ -17,17 +25,29 @@ def named(offsets: SourceOffsets) -> Iterator[None]:
     """Adds to an error about rows which records the epoch reads: the row is among them.
 
     Raises:
-        RowsRefused, CodeFailed: as they were raised within, with more to say.
+        ExactumError: as it was raised within, where it is about rows with more to say; or what is
+            made of an error of Spark or of another library.
+        Exception: Spark has cancelled what was done within.
     """
     try:
         yield
-    except (RowsRefused, CodeFailed) as error:
-        text = text_of(offsets)
-        if not text:
+    except Exception as error:
+        if was_cancelled(error):
+            raise
+        ours = error if isinstance(error, ExactumError) else thrown(error) or _unknown(error)
+        text = text_of(offsets) if isinstance(ours, OF_ROWS) else ""
+        if ours is error and not text:
             raise
         # "from None": Spark shows the printed traceback, and the same message twice would bury the
         # end of it.
-        raise type(error)(f"{error} {text}") from None
+        raise type(ours)(f"{ours} {text}".rstrip()) from None
+
+
+def _unknown(error: Exception) -> EpochAborted:
+    if not isinstance(error, JvmError | PySparkException):
+        return unknown(f"{type(error).__name__}: {error} (at {place_of(error)})", error)
+    cause = str(error).rpartition("\nCaused by: ")[2]
+    return unknown(reason_of(RuntimeError(cause)), error)
 
 
 def text_of(offsets: SourceOffsets) -> str:

@@ -3,17 +3,21 @@
 A task's exception reaches the driver as the text of its traceback, wrapped by Spark two or three
 times. So the task raises ``TaskFailed``, whose text holds one marker line of JSON; the driver finds
 it and raises exactum's own error class again, with the same message. What Spark's Kafka source is
-denied in a task, or cannot hold, has no marker, and is known by its Java class.
+denied in a task, or cannot hold, has no marker, and is known by its Java class. Whatever
+else Spark or another library raises becomes ``EpochAborted`` or ``UnknownFailure``.
 """
 
 from __future__ import annotations
 
 import json
+import pickle
 import re
+import struct
 from pathlib import Path
 
 from exactum import errors
 from exactum.protocol.sink import TaskName
+from exactum.spark.last_words import plainly
 
 MARKER = "exactum-task-failed:"
 _MARKED = re.compile(re.escape(MARKER) + r" (\{.*\})")
@@ -21,6 +25,18 @@ _UNREADABLE = re.compile(
     r"TopicAuthorizationException: Not authorized to access topics: \[([^\]]*)\]"
 )
 _TOO_FAR = re.compile(r"ArithmeticException: long overflow(?:\n\tat .*)*KafkaRecordToRowConverter")
+_LOST = re.compile(r"Lost task \S+ in stage .*?\): ")
+_TRACEBACK = "Traceback (most recent call last):"
+_NAME = r"[A-Za-z_][\w.$]*(?:Error|Exception|Failure|Unavailable|FetchFailed|TaskKilled)\b"
+_NAMES = re.compile(rf"(?:^|\n|\): |: |Caused by: )({_NAME})")
+_SAID = re.compile(rf"^{_NAME}.*$", re.MULTILINE)
+_PASSING = re.compile(
+    r"connect|time.?out|timed.?out|interrupt|network|socket|transport|available|operational|"
+    r"interface|rpc|retry|throttl|IOException|OSError|EOF|Memory|URLError|gaierror|HTTPError|"
+    r"ExecutorLost|FetchFailed|TaskKilled|KafkaException|DeliveryError|SqlFailure",
+    re.IGNORECASE,
+)
+"""In the name of an error, of Python or Java, for which the rows are not to blame."""
 
 LASTING = (
     ArithmeticError,
@@ -33,6 +49,8 @@ LASTING = (
     RecursionError,
     TypeError,
     ValueError,
+    pickle.PickleError,
+    struct.error,
 )
 """What Python, and pyarrow, raise for a mistake or for a value, and not for a connection, a disk
 or memory.
@@ -62,11 +80,13 @@ class TaskFailed(Exception):
         if code is not None and isinstance(error, LASTING):
             return TaskFailed._carrying(
                 errors.CodeFailed,
-                f"{what}. The code of {code} failed at {_place(error)}, and a new start gives it "
+                f"{what}. The code of {code} failed at {place_of(error)}, and a new start gives it "
                 "the same rows. If it is yours, correct it, refuse such rows, or raise "
                 "exactum.errors.Unavailable for what may pass; else please report it.",
             )
-        return TaskFailed._carrying(errors.EpochAborted, what)
+        by = "" if code is None else f", by the code of {code} at {place_of(error)}"
+        made = unknown(f"{what}{by}", error)
+        return TaskFailed._carrying(type(made), str(made))
 
     @staticmethod
     def _carrying(kind: type[errors.ExactumError], message: str) -> TaskFailed:
@@ -100,7 +120,32 @@ def carried_by(error: BaseException) -> errors.ExactumError | None:
     )
 
 
-def _place(error: BaseException) -> str:
+def thrown(error: BaseException) -> errors.ExactumError | None:
+    """What a task of Spark, or a function in Python, threw, by the text of Spark's error; None
+    where it is of neither.
+    """
+    carried, text = carried_by(error), str(error)
+    lost = _LOST.search(text)
+    if carried is not None or (lost is None and _TRACEBACK not in text):
+        return carried
+    head = text[0 if lost is None else lost.end() :].partition("\n\tat ")[0]
+    said = [line for line in _SAID.findall(head) if _TRACEBACK not in line]
+    return unknown((said or [line for line in head.splitlines() if line[:1].strip()])[-1], error)
+
+
+def unknown(what: str, error: BaseException) -> errors.EpochAborted:
+    """``what`` another library has raised with ``error``."""
+    what = (plainly(str(error)) or what).rstrip(".")
+    names = [kind.__name__ for kind in type(error).__mro__] + _NAMES.findall(str(error))
+    if any(map(_PASSING.search, names)):
+        return errors.EpochAborted(f"{what}. The attempt is void; start the query again.")
+    return errors.UnknownFailure(
+        f"{what}. The attempt is void. If it comes again at the same batch, correct the rows, or "
+        "the code that cannot take them."
+    )
+
+
+def place_of(error: BaseException) -> str:
     """The innermost line of code that raised it, as ``writer.py:123``."""
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:

@@ -102,11 +102,11 @@ class WriteTask:
                     seen = self._of_sinks(batch)
                     if self.hashed:
                         fingerprint += Fingerprint.of(seen[0])
-                    code = "a sink"
                     for number, rows in enumerate(seen):
                         if rows.num_rows == 0:
                             continue
                         name, factory = self.writers[number]
+                        code = f"sink {name!r}"
                         if number not in of_sink:
                             of_sink[number] = factory.open(order, task)
                             writers.append(of_sink[number])
