@@ -165,6 +165,57 @@ def test_what_may_go_on_is_started_again(tmp_path: Path, kind: str) -> None:
     assert f"{kind}: so what" in run.log
 
 
+UNKNOWN = f"""{COUNTED}
+from exactum import events
+from exactum.errors import UnknownFailure
+from exactum.spark.supervised import process
+script, query_id = process.current(), "00000000-0000-0000-0000-000000000007"
+script.hand_over(query_id, None)
+failed = f"[STREAM_FAILED] Query [id = {{query_id}}, runId = 8] terminated with exception: "
+TRACE = "Traceback (most recent call last):\\n  File 'job.py', line 3\\n"
+"""
+
+
+@pytest.mark.in_turn
+@pytest.mark.parametrize(
+    ("body", "counted", "status"),
+    [
+        pytest.param(
+            'error = UnknownFailure("KeyError: x")\n'
+            "script.tell_error(error, query_id)\nraise RuntimeError(failed + str(error))",
+            3,
+            3,
+            id="told by exactum",
+        ),
+        pytest.param(
+            'raise RuntimeError(failed + TRACE + "KeyError: x")', 3, 3, id="before it was called"
+        ),
+        pytest.param(
+            "if life == 1:\n"
+            "    script.tell('batch', query_id=query_id, batch_id=0)\n"
+            "    script.tell_event(events.EpochCompleted(query_id, 0, 'i', 0, 1, 1, dict()))\n"
+            'raise RuntimeError(failed + TRACE + "KeyError: x")',
+            4,
+            3,
+            id="with a batch between",
+        ),
+        pytest.param(
+            'raise RuntimeError(failed + TRACE + "ConnectionError: gone")', 5, 1, id="it may pass"
+        ),
+        pytest.param('raise RuntimeError(TRACE + "KeyError: x")', 5, 1, id="of no query"),
+    ],
+)
+def test_an_unknown_failure_at_the_same_batch_ends_three_lives(
+    tmp_path: Path, body: str, counted: int, status: int
+) -> None:
+    """Then it is the rows or the code, and a person has to look; a network may come back."""
+    options = [*AT_ONCE, "--restart-strategy.fixed-delay.attempts=4", "--start-attempts=9"]
+    with command(tmp_path, f"{UNKNOWN}\n{body}", *options) as run:
+        assert run.ends() == status
+    assert lives(tmp_path) == counted
+    assert ("so ended 3 lives at one micro-batch" in run.log) is (status == 3)
+
+
 SLOW_END = f"""{COUNTED}
 import atexit, signal, time
 import exactum

@@ -9,11 +9,12 @@ that nobody catches.
 from __future__ import annotations
 
 import signal
+from collections import Counter
 from collections.abc import Mapping, Set
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from exactum.errors import Disposition
+from exactum.errors import Disposition, UnknownFailure
 
 
 class Meaning(Enum):
@@ -61,7 +62,8 @@ class Ending:
     ``is_transient``: with an error of exactum that another start may mend. ``disposition`` is what
     that error's class says may be done next, empty where nothing is known of an error. ``suspects``
     are queries (with the name of their error) that must not be started again and failed shortly
-    before, where nothing says that this was the cause.
+    before, where nothing says that this was the cause. ``unknown_of`` is the query that ended it
+    with an ``UnknownFailure``.
     """
 
     meaning: Meaning
@@ -70,8 +72,10 @@ class Ending:
     is_transient: bool = False
     disposition: str = ""
     suspects: frozenset[tuple[str, str]] = frozenset()
+    unknown_of: str = ""
 
 
+LIVES_MAX = 3
 HALTING = (Disposition.FENCED, Disposition.HALT)
 RELATED_S = 30.0
 """A script that ends so soon after a query of it, and does not say why, may have ended because
@@ -106,6 +110,7 @@ def ending(
             str(cause),
             is_transient=True,
             disposition=cause.disposition.value,
+            unknown_of=_query_of(cause, reports) if cause.name == UnknownFailure.__name__ else "",
         )
     return Ending(
         Meaning.RESTART,
@@ -137,6 +142,28 @@ def judged(how: Ending, suspects: Set[tuple[str, str]]) -> Ending:
     return replace(how, meaning=Meaning.HALT, text=why)
 
 
+class SameBatch:
+    """Of each query, how many lives it has ended with a failure that nobody knows, and no
+    micro-batch of it complete between them: no delay mends its rows or its code.
+    """
+
+    def __init__(self) -> None:
+        self._lives: Counter[str] = Counter()
+
+    def judged(self, how: Ending) -> Ending:
+        """A life has ended so."""
+        if how.unknown_of:
+            self._lives[how.unknown_of] += 1
+        if self._lives[how.unknown_of] < LIVES_MAX:
+            return how
+        why = f"{how.text}; so ended {LIVES_MAX} lives at one micro-batch of query {how.unknown_of}"
+        return replace(how, meaning=Meaning.HALT, text=why)
+
+    def completed(self, query_id: str) -> None:
+        """A micro-batch of the query is complete."""
+        del self._lives[query_id]
+
+
 def _cause(
     status: int, recent: Mapping[str, Report], reports: Mapping[str, Report], last: LastError | None
 ) -> Report | LastError | None:
@@ -153,6 +180,12 @@ def _cause(
     if status > 0 and recent:  # by sys.exit(), after it has caught something
         return _worst([*recent.values()])
     return None
+
+
+def _query_of(cause: Report | LastError, reports: Mapping[str, Report]) -> str:
+    if isinstance(cause, LastError):
+        return min(cause.queries, default="")
+    return next(query_id for query_id, each in reports.items() if each is cause)
 
 
 def _worst(reports: list[Report]) -> Report:

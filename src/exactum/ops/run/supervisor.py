@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping
 
 from exactum.ops.run.child import GRACE_S, Child
 from exactum.ops.run.commit_worker_client import CommitWorkerClient
-from exactum.ops.run.ending import Ending, Meaning, ending, judged
+from exactum.ops.run.ending import Ending, Meaning, SameBatch, ending, judged
 from exactum.ops.run.plan import (
     KILL_AFTER_S,
     LOOK_EVERY_S,
@@ -53,6 +53,7 @@ class Supervisor:
         self._plan = plan
         self._strategy = strategy
         self._first_starts = FirstStarts(plan.start_attempts)
+        self._same_batch = SameBatch()
         self._facts = facts
         self._stats = facts.stats
         self._say = say
@@ -189,6 +190,7 @@ class Supervisor:
                 and self._open.get(query_id) == batch_id
             ):
                 del self._open[query_id]
+                self._same_batch.completed(query_id)
             self._facts.heard(str(fields["name"]), fields["event"])
         elif message.kind == "stopped" and not fields["queries"]:
             stopping = self._stopping if self._stopping.asked else self._removing
@@ -246,7 +248,7 @@ class Supervisor:
     def _ended(self, child: Child, status: int, now_s: float) -> None:
         how = ending(status, child.reports, child.last, now_s)
         if child is self._active:
-            how, self._suspects = judged(how, self._suspects), how.suspects
+            how, self._suspects = self._same_batch.judged(judged(how, self._suspects)), how.suspects
         if child is self._active and self._standby is not None and how.meaning is Meaning.RESTART:
             # Nobody waits until its JVM is gone as well: what that still does is fenced.
             self._say(f"process {child.pid}: {how.text}")

@@ -15,6 +15,7 @@ import dataclasses
 import logging
 import os
 import queue
+import re
 import socket
 import sys
 import threading
@@ -33,6 +34,7 @@ from exactum.spark.supervised.supervisor_channel import (
     MessageDecoder,
     inherited,
 )
+from exactum.spark.write.failure import thrown
 
 if TYPE_CHECKING:
     from exactum.spark.supervised.handover import Handover
@@ -45,6 +47,8 @@ CONCURRENT = ("CONCURRENT_STREAM_LOG_UPDATE", "Multiple streaming queries are co
 """How Spark says that another run has written a file of its logs; the second for those of the
 sources.
 """
+QUERY = re.compile(r"Query \[id = ([0-9a-f-]{36}),")
+"""How Spark names the query that has ended with an error."""
 FENCED_BY_SPARK = (
     f"Spark found the next batch in the checkpoint already ({CONCURRENT[0]}): another run of this "
     "query has taken over, or an older one woke up. This run stops before it writes anything: run "
@@ -113,14 +117,17 @@ class SupervisedProcess:
         ours = next((one for one in _chain(error) if isinstance(one, ExactumError)), None)
         if ours is None and any(how in text for text in texts for how in CONCURRENT):
             ours = Fenced(FENCED_BY_SPARK)
-        told = error if ours is None else ours
-        text = _text(told)
         failed = [*self._failed.items()]
         queries = [
             query_id
             for query_id, said in failed
             if any(query_id in text or said in text for text in texts)
         ]
+        if ours is None and not queries:  # it has not come to exactum
+            queries = [query_id for text in texts for query_id in QUERY.findall(text)]
+            ours = next(filter(None, map(thrown, _chain(error))), None) if queries else None
+        told = error if ours is None else ours
+        text = _text(told)
         disposition = None if ours is None else ours.disposition.value
         fields = {
             "name": type(told).__name__,
