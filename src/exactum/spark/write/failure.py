@@ -32,8 +32,8 @@ _NAMES = re.compile(rf"(?:^|\n|\): |: |Caused by: )({_NAME})")
 _SAID = re.compile(rf"^{_NAME}.*$", re.MULTILINE)
 _PASSING = re.compile(
     r"connect|time.?out|timed.?out|interrupt|network|socket|transport|available|operational|"
-    r"interface|rpc|retry|throttl|IOException|OSError|EOF|Memory|URLError|gaierror|HTTPError|"
-    r"ExecutorLost|FetchFailed|TaskKilled|KafkaException|DeliveryError|SqlFailure",
+    r"interface|rpc|remote|http|server|busy|too.?many|retry|throttl|IOException|OSError|EOF|"
+    r"Memory|URLError|gaierror|ExecutorLost|FetchFailed|TaskKilled|KafkaException|DeliveryError|SqlFailure",
     re.IGNORECASE,
 )
 """In the name of an error, of Python or Java, for which the rows are not to blame."""
