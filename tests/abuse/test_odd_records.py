@@ -18,10 +18,11 @@ from pyspark.sql import functions as f
 
 import exactum
 from exactum.errors import RowsRefused
-from exactum.local import LocalKafka, LocalPostgres
+from exactum.local import LocalKafka
 from exactum.spark.source import columnar
 from kafka import KafkaProducer
 from tests.kit.decoding.decoded_stream import Job, read
+from tests.kit.servers.postgres import LocalPostgres
 from tests.kit.spark.torn_stream import configured
 from tests.kit.waiting import WAIT_MAX_S
 
