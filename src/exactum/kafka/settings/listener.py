@@ -1,8 +1,7 @@
-"""Where brokers listen, as people write it for any of Kafka's clients, and what a listener asks of
-its clients, found out by one plain request.
+"""Where brokers listen, as people write it, and what a listener asks of its clients.
 
 Where security.protocol says something else, a client is hung up on or reads noise, as it might
-while brokers die. So whoever got no answer asks here before he says that another start may help.
+while brokers die: whoever got no answer asks here before he says that another start may help.
 """
 
 from __future__ import annotations
@@ -45,8 +44,7 @@ def _address(text: str, where: str) -> str:
         if match and host.encode("idna") and 0 < int(match[3]) < 1 << 16:
             return f"[{host}]:{match[3]}" if ":" in host else f"{host}:{match[3]}"
     raise SettingRefused(
-        f"{where}: bootstrap_servers has {text!r}, which is not host:port. Put commas between "
-        "several."
+        f"{where}: bootstrap_servers has {text!r}, which is not host:port (commas between several)."
     )
 
 

@@ -118,14 +118,16 @@ class WaitingQueries:
             begun = run_id in self._begun
         if run.file is None:
             return
-        if not begun:
-            failure = run.execution.failure()
-            kind = "" if failure is None else "StreamingQueryException"
-            tell_onlookers(
-                events.RunEnded(run.query_id, -1, run.incarnation, kind, "", failure or "")
-            )
-            write_history()
-        run.file.release()
+        try:
+            if not begun:
+                failure = run.execution.failure()
+                kind = "" if failure is None else "StreamingQueryException"
+                tell_onlookers(
+                    events.RunEnded(run.query_id, -1, run.incarnation, kind, "", failure or "")
+                )
+                write_history()
+        finally:
+            run.file.release()
 
 
 WAITING = WaitingQueries()
