@@ -1,9 +1,9 @@
 """A smoke run on whatever PySpark is installed: `make smoke` takes the oldest and the newest that
 are supported. Not in `make test`: each needs an environment of its own.
 
-Kafka to Kafka exactly once, as it comes and through `decode` with bad records in several plans, and
-the rows of one key into a topic of their own; each query with Spark's note of its last batch taken
-away once, so that the batch is asked for again.
+Kafka to Kafka exactly once, as it comes (first up to a stop) and through `decode` with bad records
+in several plans, and the rows of one key into a topic of their own; each query with Spark's note of
+its last batch taken away once, so that the batch is asked for again.
 """
 
 from __future__ import annotations
@@ -144,6 +144,9 @@ def is_exact(spark: SparkSession, kafka: LocalKafka, case: Case, checkpoint: Pat
     for number, value in enumerate(case.records()):
         producer.produce(source, key=f"{number % KEYS}", value=value)
     assert producer.flush(60) == 0
+    if case.format is None:
+        run(spark, kafka, case, checkpoint, stop={source: {0: 200, 1: 0}})
+        assert read(kafka.bootstrap_servers, target).total() == 200, "it ends at its stop"
     run(spark, kafka, case, checkpoint)
     forget_last_batch(checkpoint)
     run(spark, kafka, case, checkpoint)
@@ -164,11 +167,13 @@ def is_exact(spark: SparkSession, kafka: LocalKafka, case: Case, checkpoint: Pat
     return exact
 
 
-def run(spark: SparkSession, kafka: LocalKafka, case: Case, checkpoint: Path) -> None:
-    """Drain the topic."""
+def run(
+    spark: SparkSession, kafka: LocalKafka, case: Case, checkpoint: Path, stop: Any = None
+) -> None:
+    """Drain the topic, up to the stop."""
     servers = kafka.bootstrap_servers
     frame = exactum.read_kafka(
-        spark, f"{case.name}-in", bootstrap_servers=servers, start="earliest"
+        spark, f"{case.name}-in", bootstrap_servers=servers, start="earliest", stop=stop
     )
     if case.format is not None:
         frame = exactum.decode(frame, case.format, exactum.String(), on_error="dead_letter")

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import shutil
 import subprocess
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,19 +15,13 @@ from confluent_kafka import Consumer, TopicPartition
 from pyspark.sql import functions as f
 
 import exactum
-from exactum.checkpoint.record_folder import FolderFiles
 from exactum.errors import SettingRefused
 from exactum.java import jars
 from exactum.java.program import SMALL_OPTIONS, java_program
 from exactum.kafka.requests.topic_requests import TopicRequests
 from exactum.local import LocalKafka, broker
-from exactum.protocol.model import Completed, SourceOffsets
-from exactum.spark.epoch_listener import Batch
 from exactum.spark.source import group_offsets
-from exactum.spark.source.group_offsets import PAUSE_S, CommittedSource, GroupOffsets
-from exactum.spark.source.query_sources import RunningSource
-from exactum.spark.source.source_options import SourceOptions, Stop
-from exactum.spark.source.stop_record import KeptStop, StopRecord
+from exactum.spark.source.group_offsets import PAUSE_S
 from tests.kit.source.source_stream import Topics
 from tests.kit.waiting import WAIT_MAX_S, await_true
 
@@ -254,41 +246,6 @@ def test_two_clusters_one_group_id(
             assert len(stream.rows()) == 8
             await_true(lambda: topics.committed(group, name) == {0: 3}, "the group here")
             await_true(lambda: elsewhere.committed(group, name) == {0: 5}, "the group there")
-
-
-def test_a_stop_that_cannot_be_read(
-    topics: Topics,
-    topic: Callable[..., str],
-    kafka: LocalKafka,
-    tmp_path: Path,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    """The batch stands by then, and the group is for onlookers: the query goes on."""
-    name, group = topic("unread", partitions=1), "unread"
-    stop = Stop("offsets", {(name, 0): 5})
-    chosen = SourceOptions(source_id="one", group_id=group, commit_offsets=True, stop=stop)
-    record = StopRecord(FolderFiles(tmp_path))
-    record.add(0, KeptStop(stop, stop.offsets), batch_id=0, attempt=1)
-    (path,) = tmp_path.iterdir()
-    whole = path.read_text()
-    path.write_text("{")
-    requests = TopicRequests({"bootstrap.servers": kafka.bootstrap_servers}, "here", 10_000)
-    source = RunningSource(0, 0, "kafkatable", chosen.options(), None)
-    running: Any = "query q"
-    listener = GroupOffsets(running, [CommittedSource(source, chosen, requests, record)])
-    ends = json.dumps({name: {"0": 7}})
-    batch = Batch(0, SourceOffsets((ends,), (ends,)), first=True)
-    try:
-        listener.begin(batch)
-        for _ in range(2):
-            listener.done(batch, Completed(written=True, rows=1))
-        assert caplog.text.count("its stop on record cannot be read") == 1
-        path.write_text(whole)
-        listener.done(batch, Completed(written=True, rows=1))
-        await_true(lambda: topics.committed(group, name) == {0: 5}, "it is committed again")
-    finally:
-        listener.close()
-        requests.close()
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])

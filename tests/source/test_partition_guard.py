@@ -5,13 +5,11 @@ a cluster.
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from exactum.checkpoint.record_folder import FolderFiles
 from exactum.errors import CheckpointRefused, Unavailable
 from exactum.kafka.requests.topic_requests import TopicSeen
 from exactum.protocol.model import SourceOffsets
@@ -20,8 +18,6 @@ from exactum.spark.source import watched_source
 from exactum.spark.source.partition_guard import PartitionGuard
 from exactum.spark.source.query_sources import RunningSource
 from exactum.spark.source.record import SourceRecord
-from exactum.spark.source.source_options import SourceOptions, Stop
-from exactum.spark.source.stop_record import KeptStop, StopRecord
 from exactum.spark.source.watched_source import SourceRange, WatchedSource
 
 OPTIONS = {"subscribePattern": "t.*", "failOnDataLoss": "false"}
@@ -142,43 +138,6 @@ def test_a_topic_made_anew_after_one_batch_without_it(tmp_path: Path, looked: bo
     query.run(batch(2, {"t1": {"0": 5}}, {"t1": {"0": 6}, "t2": {"0": 9}}))
     assert query.record.topics()["t2"] == TopicSeen("another", 1)
     assert (query.record.left_out_topics(), query.record.left_out_partitions()) == (set(), {})
-
-
-def test_a_stop_is_not_meant_for_a_topic_that_came_later(tmp_path: Path) -> None:
-    """A bounded query reads a topic to its stop; the topic is deleted and made anew while the query
-    runs. Records of the new one lie below the stop. The next start has a stop for it.
-    """
-    stop = Stop("latest", {("t1", 0): 8, ("t2", 0): 7})
-    source = replace(SOURCE, options={**OPTIONS, **SourceOptions(stop=stop).options()})
-    cluster: Any = Query(tmp_path, TopicSeen("two", 1))
-
-    def begun(planned: Batch) -> WatchedSource:
-        watched = WatchedSource(QUERY, source, cluster, cluster.record)
-        watched.look(SourceRange.of(planned.offsets, 0))
-        watched.take_up(SourceRange.of(planned.offsets, 0))
-        return watched
-
-    run = begun(FIRST)
-    run.take_up(SourceRange.of(WITHOUT.offsets, 0))
-    cluster.seen = TopicSeen("another", 1)
-    again = batch(2, {"t1": {"0": 5}}, {"t1": {"0": 8}, "t2": {"0": 2}})
-    for _ in range(2):
-        with pytest.raises(CheckpointRefused, match=r"stop \(latest\) was meant for the old one"):
-            run.take_up(SourceRange.of(again.offsets, 0))
-    begun(again)
-    assert cluster.record.topics()["t2"] == TopicSeen("another", 1)
-
-
-def test_where_the_rows_of_a_bounded_query_end(tmp_path: Path) -> None:
-    """The batch that reached the stop read further. What it left out is not called written."""
-    record = SourceRecord(tmp_path / "0")
-    stop = StopRecord(FolderFiles(tmp_path / "stops"))
-    stop.add(0, KeptStop(Stop("latest", {("t2", 0): 6}), {("t2", 0): 6}), batch_id=0, attempt=0)
-    guard = PartitionGuard(QUERY, [(SOURCE, record)], {0: stop})
-    guard.begin(FIRST)
-    guard.begin(WITHOUT)
-    with pytest.raises(CheckpointRefused, match=r"it has read t2-0 up to 6, .*\{'t2': \{0: 6\}\}"):
-        guard.begin(batch(2, {"t1": {"0": 5}}, {"t1": {"0": 6}, "t2": {"0": 9}}))
 
 
 def test_a_topic_of_the_name_of_a_deleted_one(tmp_path: Path) -> None:

@@ -9,8 +9,6 @@ from pyspark.sql import SparkSession
 
 from exactum.errors import Unavailable
 from exactum.spark.source.record_files import record_files
-from exactum.spark.source.source_options import Stop
-from exactum.spark.source.stop_record import KeptStop, StopRecord
 
 pytestmark = pytest.mark.spark
 
@@ -21,17 +19,11 @@ def test_a_store_that_does_not_answer_is_unavailable(spark: SparkSession) -> Non
     """A supervisor starts such a query again; nobody has to read a page of Java for it."""
     java = spark.sparkContext._jsc.hadoopConfiguration()
     java.set("ipc.client.connect.max.retries", "0")
-    record = StopRecord(record_files(spark, NOBODY, Path("exactum/source/0/stops")))
-    asked = (
-        record.next_number,
-        lambda: record.stop(3),
-        lambda: record.files.read("0.json"),
-        lambda: record.files.create("0.json", {}),
-        lambda: record.add(0, KeptStop(Stop("latest", {}), {}), batch_id=3, attempt=1),
-    )
+    files = record_files(spark, NOBODY, Path("exactum/guarantees"))
+    asked = (files.names, lambda: files.read("0.json"), lambda: files.create("0.json", {}))
     for ask in asked:
         with pytest.raises(Unavailable, match="start the query again") as caught:
             ask()
-        assert f"{NOBODY}/exactum/source/0/stops" in str(caught.value)
+        assert f"{NOBODY}/exactum/guarantees" in str(caught.value)
         assert "ConnectException" in str(caught.value)
         assert "\tat " not in str(caught.value), "not a trace"

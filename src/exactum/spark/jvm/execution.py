@@ -13,9 +13,6 @@ from exactum.spark.jvm.seq import class_name, nodes_of
 if TYPE_CHECKING:  # a supervisor knows queries, and has no pyspark to import
     from pyspark.sql import SparkSession
 
-SET_DEATH_CAUSE = "streamDeathCause_$eq"
-"""The setter of what ``awaitTermination`` raises, as Scala names it in Java."""
-
 
 class Execution:
     """One run of one streaming query of this process.
@@ -73,21 +70,6 @@ class Execution:
         """Stop the query and wait for its thread, unless this is that one."""
         self._execution.stop()
 
-    def fail(self, session: SparkSession, text: str) -> bool:
-        """End the query with an error, as if a batch had raised it: Spark has no public way to do
-        so from outside. False where it has failed already.
-        """
-        if self._execution.exception().isDefined():
-            return False
-        utils = java_class(session, "org.apache.spark.api.python.PythonUtils")
-        none = utils.toScalaMap(java_class(session, "java.util.HashMap")())
-        cause = java_class(session, "java.lang.IllegalStateException")(text)
-        exception = java_class(session, "org.apache.spark.sql.streaming.StreamingQueryException")
-        died = exception(text, cause, "STREAM_FAILED", none)
-        getattr(self._execution, SET_DEATH_CAUSE)(died)
-        self._execution.stop()
-        return True
-
     def last_logged_batch(self) -> int | None:
         """The highest batch id in Spark's commit log."""
         last = self._execution.commitLog().getLatestBatchId()
@@ -97,11 +79,6 @@ class Execution:
         """Spark's last StreamingQueryProgress as JSON text, before there is any None."""
         report = self._execution.lastProgress()
         return None if report is None else str(report.json())
-
-    def first_reported_batch(self) -> int | None:
-        """The batch of the first of the last reports that Spark keeps, of which there are 100."""
-        reports = self._execution.recentProgress()
-        return int(reports[0].batchId()) if len(reports) else None
 
     def latest_context(self) -> Any:
         """What Spark keeps of the trigger at hand."""

@@ -34,15 +34,21 @@ import org.apache.spark.sql.vectorized.ColumnarBatch;
 import scala.jdk.javaapi.CollectionConverters;
 
 /**
- * Spark's own Kafka source, whose micro-batches are read in batches of columns instead of row by row.
+ * Spark's own Kafka source, whose micro-batches are read in batches of columns instead of row by row, and end at a stop.
  *
- * <p>All that a driver does is Spark's: options, offsets, limits, partitions, the checkpoint. Executors read the same
- * ranges through the same cached consumers with the same checks. So a checkpoint of one goes on with the other. Batch
- * reads and other triggers than micro-batches are left to Spark's source as it is.
+ * <p>All else that a driver does is Spark's: options, offsets, limits, partitions, the checkpoint. Executors read the
+ * same ranges through the same cached consumers with the same checks. So a checkpoint of one goes on with the other.
+ * Batch reads and other triggers than micro-batches are left to Spark's source as it is.
+ *
+ * <p>With the option exactum.rows executors read by Spark's own reader, and need no class of ours. That much works with
+ * every Spark from 4.0 on; what reads in columns is loaded only where it is used.
  */
 public final class ColumnarKafka implements TableProvider {
     /** Among the settings of Kafka's consumer, which passes them on: see withNullTimes. */
     static final String NULL_TIMES = "exactum.null.times";
+    static final String ROWS = "exactum.rows";
+    /** As Spark writes offsets: the first of each partition that is not read. */
+    static final String STOP = "exactum.stop.offsets";
 
     private final KafkaSourceProvider spark = new KafkaSourceProvider();
 
@@ -110,16 +116,20 @@ public final class ColumnarKafka implements TableProvider {
 
         @Override
         public ScanBuilder newScanBuilder(CaseInsensitiveStringMap options) {
-            return () -> new ColumnarScan(table.newScanBuilder(options).build());
+            return () -> new ColumnarScan(table.newScanBuilder(options).build(), options);
         }
     }
 
     private static final class ColumnarScan implements Scan {
         private final Scan scan;
+        private final boolean inColumns;
+        private final StopOffsets stop;
         private ColumnarKafkaStream stream;
 
-        ColumnarScan(Scan scan) {
+        ColumnarScan(Scan scan, CaseInsensitiveStringMap options) {
             this.scan = scan;
+            inColumns = !options.getBoolean(ROWS, false);
+            stop = options.containsKey(STOP) ? new StopOffsets(options.get(STOP)) : null;
         }
 
         @Override
@@ -144,9 +154,7 @@ public final class ColumnarKafka implements TableProvider {
 
         @Override
         public ColumnarSupportMode columnarSupportMode() {
-            return stream != null && !stream.inRealTime()
-                    ? ColumnarSupportMode.SUPPORTED
-                    : ColumnarSupportMode.UNSUPPORTED;
+            return stream != null && inColumns ? ColumnarSupportMode.SUPPORTED : ColumnarSupportMode.UNSUPPORTED;
         }
 
         @Override
@@ -161,7 +169,7 @@ public final class ColumnarKafka implements TableProvider {
 
         @Override
         public MicroBatchStream toMicroBatchStream(String checkpoint) {
-            stream = new ColumnarKafkaStream(scan.toMicroBatchStream(checkpoint));
+            stream = new ColumnarKafkaStream(scan.toMicroBatchStream(checkpoint), inColumns, stop);
             return stream;
         }
     }

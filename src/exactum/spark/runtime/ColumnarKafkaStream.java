@@ -6,42 +6,33 @@ import org.apache.spark.sql.connector.read.InputPartition;
 import org.apache.spark.sql.connector.read.PartitionReaderFactory;
 import org.apache.spark.sql.connector.read.streaming.MicroBatchStream;
 import org.apache.spark.sql.connector.read.streaming.Offset;
-import org.apache.spark.sql.connector.read.streaming.PartitionOffset;
 import org.apache.spark.sql.connector.read.streaming.ReadLimit;
 import org.apache.spark.sql.connector.read.streaming.ReportsSourceMetrics;
-import org.apache.spark.sql.connector.read.streaming.SupportsRealTimeMode;
 import org.apache.spark.sql.connector.read.streaming.SupportsTriggerAvailableNow;
 import org.apache.spark.sql.kafka010.KafkaMicroBatchStream;
 
 /**
- * Spark's stream, but for the readers.
+ * Spark's stream, but for the readers, and for the stop of a bounded source.
  *
  * <p>A class and no java.lang.reflect.Proxy: what Spark's Scala throws without declaring it, the interruption by which a
  * query is stopped among it, a proxy would wrap, and Spark would take the stop for a failure.
  */
-final class ColumnarKafkaStream
-        implements MicroBatchStream, SupportsTriggerAvailableNow, SupportsRealTimeMode, ReportsSourceMetrics {
+final class ColumnarKafkaStream implements MicroBatchStream, SupportsTriggerAvailableNow, ReportsSourceMetrics {
     private final KafkaMicroBatchStream stream;
-    private volatile boolean inRealTime = false;
+    private final boolean inColumns;
+    /** Or null. */
+    private final StopOffsets stop;
 
-    ColumnarKafkaStream(MicroBatchStream stream) {
+    ColumnarKafkaStream(MicroBatchStream stream, boolean inColumns, StopOffsets stop) {
         this.stream = (KafkaMicroBatchStream) stream;
-    }
-
-    boolean inRealTime() {
-        return inRealTime;
+        this.inColumns = inColumns;
+        this.stop = stop;
     }
 
     @Override
     public PartitionReaderFactory createReaderFactory() {
         PartitionReaderFactory rows = stream.createReaderFactory();
-        return inRealTime ? rows : new ColumnarKafka.ColumnarReaderFactory(rows);
-    }
-
-    @Override
-    public void prepareForRealTimeMode() {
-        inRealTime = true;
-        stream.prepareForRealTimeMode();
+        return inColumns ? new ColumnarKafka.ColumnarReaderFactory(rows) : rows;
     }
 
     @Override
@@ -61,7 +52,8 @@ final class ColumnarKafkaStream
 
     @Override
     public Offset latestOffset(Offset start, ReadLimit limit) {
-        return stream.latestOffset(start, limit);
+        Offset end = stream.latestOffset(start, limit);
+        return stop == null || end == null ? end : deserializeOffset(stop.capped(start.json(), end.json()));
     }
 
     @Override
@@ -80,18 +72,8 @@ final class ColumnarKafkaStream
     }
 
     @Override
-    public Offset mergeOffsets(PartitionOffset[] offsets) {
-        return stream.mergeOffsets(offsets);
-    }
-
-    @Override
     public InputPartition[] planInputPartitions(Offset start, Offset end) {
         return stream.planInputPartitions(start, end);
-    }
-
-    @Override
-    public InputPartition[] planInputPartitions(Offset start) {
-        return stream.planInputPartitions(start);
     }
 
     @Override

@@ -1,5 +1,5 @@
 """The jar of ``ColumnarKafka.java``: Spark's Kafka source, read in columns
-(docs/adr/0025-columnar-kafka-source.md).
+(docs/adr/0025-columnar-kafka-source.md), and no further than to a stop.
 
 The jar lies beside its sources, compiled; ``make columnar-jar`` makes it anew.
 """
@@ -26,12 +26,13 @@ SOURCES = tuple(
         "PackedBatches",
         "PlainColumn",
         "RecordPacker",
+        "StopOffsets",
     )
 )
 
 
 def columnar_kafka_jar() -> Path:
-    """The jar that ``spark.jars`` must name for ``read_kafka`` to read in columns.
+    """The jar that ``spark.jars`` must name for ``read_kafka`` to read in columns, or to a stop.
 
     Raises:
         LocalServerError: exactum was imported from an archive, and the JVM cannot read the jar in

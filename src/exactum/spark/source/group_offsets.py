@@ -22,7 +22,6 @@ from exactum.spark.epoch_listener import Batch, EpochListener
 from exactum.spark.query import RunningQuery
 from exactum.spark.source.query_sources import RunningSource
 from exactum.spark.source.source_options import SourceOptions
-from exactum.spark.source.stop_record import StopRecord
 
 logger = logging.getLogger("exactum")
 
@@ -40,18 +39,13 @@ Group = tuple[str, str]
 """A consumer group: its cluster, and its id there."""
 
 
-class _UnknownStop(Exception):
-    """How far the rows of a source stand is not known."""
-
-
 @dataclass(frozen=True)
 class CommittedSource:
-    """A source whose offsets go to ``chosen.group_id``, and the record of its stops, if any."""
+    """A source whose offsets go to ``chosen.group_id``."""
 
     source: RunningSource
     chosen: SourceOptions
     requests: TopicRequests
-    stops: StopRecord | None = None
 
 
 class GroupOffsets(EpochListener):
@@ -62,8 +56,6 @@ class GroupOffsets(EpochListener):
         self._sources = tuple(sources)
         self._requests: dict[Group, TopicRequests] = {}
         self._groups: dict[int, Group] = {}  # by source index; known from the first batch on
-        # By source index, once this run's own stop is on record.
-        self._left_out_from: dict[int, Offsets] = {}
         self._changed = threading.Condition()
         self._newest: dict[Group, Offsets] | None = None
         self._committed: dict[Group, Offsets] | None = None
@@ -139,48 +131,17 @@ class GroupOffsets(EpochListener):
 
     def _put(self, batch: Batch) -> None:
         groups: dict[Group, Offsets] = {}
-        unknown: set[Group] = set()
+        ends = batch.offsets.end
         for one in self._sources:
-            its = self._groups[one.source.index]
-            group = groups.setdefault(its, {})
-            try:
-                ends = self._ends(one, batch)
-            except ExactumError as error:  # the batch stands, and the group is for onlookers
-                logger.debug("%s: its stop on record cannot be read: %s", self._running, error)
-                self._warn_once(its, _UnknownStop("its stop on record cannot be read."))
-                unknown.add(its)
-                continue
-            for partition, offset in ends.items():
+            group = groups.setdefault(self._groups[one.source.index], {})
+            its = from_json(ends[one.source.index]) if one.source.index < len(ends) else {}
+            for partition, offset in its.items():
                 # A frame that is joined with itself is read by two streams: the slower one counts.
                 group[partition] = min(offset, group.get(partition, offset))
-        for its in unknown:
-            del groups[its]
         if any(groups.values()):
             with self._changed:
                 self._newest = {group: found for group, found in groups.items() if found}
                 self._changed.notify()
-
-    def _ends(self, one: CommittedSource, batch: Batch) -> Offsets:
-        """How far the rows of the source stand: not beyond what was left out because of a stop."""
-        ends = batch.offsets.end
-        found = from_json(ends[one.source.index]) if one.source.index < len(ends) else {}
-        left_out = self._left_out(one, batch.batch_id)
-        if left_out is None:
-            return found
-        return {p: min(offset, left_out[p]) for p, offset in found.items() if p in left_out}
-
-    def _left_out(self, one: CommittedSource, batch_id: int) -> Offsets | None:
-        """From where on each partition was left out up to this batch; None: nothing was."""
-        stop, index = one.chosen.stop, one.source.index
-        if stop is None or one.stops is None:
-            return None if stop is None else stop.offsets
-        if index not in self._left_out_from:
-            kept = one.stops.stop(batch_id)
-            if kept is None or kept.stop.offsets != stop.offsets:
-                # The batch stood already, of a run that had another stop, or none.
-                return None if kept is None else kept.left_out_from
-            self._left_out_from[index] = kept.left_out_from
-        return self._left_out_from[index]
 
     def _run(self) -> None:
         while True:

@@ -17,7 +17,6 @@ from exactum.kafka.requests.record_time import record_times
 from exactum.kafka.transaction import Partition
 from exactum.spark.epoch_listener import Batch
 from exactum.spark.run_context import RunContext
-from exactum.spark.source.initial_offsets import initial_offsets
 from exactum.spark.source.lag_table import LagTable, TopicLag
 from exactum.spark.source.watched_source import Look, WatchedSource
 
@@ -91,7 +90,7 @@ class _SourceLag:
         if index < len(batch.offsets.start):
             self._positions = from_json(batch.offsets.start[index])
         elif batch.batch_id == 0:
-            self._positions = initial_offsets(context.read, self._source.source) or None
+            self._positions = self._source.source.initial_offsets(context.read) or None
 
     def done(self, batch: Batch) -> None:
         self._positions = from_json(batch.offsets.end[self._source.source.index])
@@ -101,7 +100,7 @@ class _SourceLag:
         ends = look.last_stable_offsets if self._source.read_committed else look.high_watermarks
         stop = self._source.chosen.stop
         if stop is not None:  # what lies past it is not to be read
-            ends = {p: min(end, stop.offsets.get(p, 0)) for p, end in ends.items()}
+            ends = {p: min(end, stop.get(p, 0)) for p, end in ends.items()}
         self._table.saw(ends, now_s)
 
     def take(self) -> dict[str, TopicLag]:

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 
 from exactum.spark.epoch_listener import EpochListener
 from exactum.spark.run_context import RunContext
-from exactum.spark.source.bounded_queries import bounded_queries
 from exactum.spark.source.clients import Clients
 from exactum.spark.source.group_offsets import CommittedSource, GroupOffsets
 from exactum.spark.source.kafka_options import ISOLATION, reads_committed
@@ -16,8 +15,6 @@ from exactum.spark.source.query_sources import sources_of
 from exactum.spark.source.record import SourceRecord
 from exactum.spark.source.source_options import SourceOptions
 from exactum.spark.source.start_report import StartReport
-from exactum.spark.source.stop_guard import StopGuard
-from exactum.spark.source.stop_record import StopRecord
 from exactum.spark.source.topic_guard import TopicGuard
 from exactum.spark.source.topic_watch import TopicWatch
 from exactum.spark.source.watched_source import WatchedSource
@@ -34,8 +31,7 @@ def source_listeners(context: RunContext, clients: Clients) -> list[EpochListene
         CheckpointRefused: what the checkpoint has on record about its sources cannot be read.
     """
     running = context.query
-    all_sources = sources_of(running)
-    sources = [s for s in all_sources if s.is_kafka and s.same_as == s.index]
+    sources = [s for s in sources_of(running) if s.is_kafka and s.same_as == s.index]
     if not sources:
         return []
     if running.folder is None:
@@ -56,11 +52,6 @@ def source_listeners(context: RunContext, clients: Clients) -> list[EpochListene
                 ISOLATION,
             )
     records = {s.index: SourceRecord.of(running.folder, s) for s in sources}
-    stops = {
-        source.index: its
-        for source in sources
-        if (its := StopRecord.of(context.session, running.checkpoint, source)) is not None
-    }
     watched: list[tuple[WatchedSource, Mapping[str, str]]] = []
     committed: list[CommittedSource] = []
     for source in sources:
@@ -71,16 +62,13 @@ def source_listeners(context: RunContext, clients: Clients) -> list[EpochListene
         watched.append((WatchedSource(running, source, requests, records[source.index]), settings))
         chosen = SourceOptions.of(source.options)
         if chosen.commit_offsets:
-            committed.append(CommittedSource(source, chosen, requests, stops.get(source.index)))
+            committed.append(CommittedSource(source, chosen, requests))
     recorded = [
         (source, record) for source in sources if (record := records[source.index]) is not None
     ]
-    if any(SourceOptions.of(source.options).stop for source in sources):
-        bounded_queries.guarded(context.session, running.execution, all_sources)
     listeners: list[EpochListener] = [
         TopicGuard(running, sources),
-        PartitionGuard(running, recorded, stops),
-        StopGuard(context, [(s, stops[s.index]) for s in sources if s.index in stops]),
+        PartitionGuard(running, recorded),
         StartReport(context, sources),
     ]
     if watched:

@@ -8,8 +8,7 @@ brokers leave out of their list for one batch, as one does that has just started
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Sequence
 
 from exactum.checkpoint.partition_offsets import Offsets, as_argument, from_json, name_of
 from exactum.errors import CheckpointRefused
@@ -18,7 +17,6 @@ from exactum.spark.epoch_listener import Batch, EpochListener
 from exactum.spark.query import RunningQuery
 from exactum.spark.source.query_sources import RunningSource
 from exactum.spark.source.record import SourceRecord
-from exactum.spark.source.stop_record import StopRecord
 
 
 class PartitionGuard(EpochListener):
@@ -29,15 +27,10 @@ class PartitionGuard(EpochListener):
     """
 
     def __init__(
-        self,
-        running: RunningQuery,
-        sources: Sequence[tuple[RunningSource, SourceRecord]],
-        stops: Mapping[int, StopRecord] = MappingProxyType({}),
+        self, running: RunningQuery, sources: Sequence[tuple[RunningSource, SourceRecord]]
     ) -> None:
-        """``stops`` are the stops on record, by the source's index."""
         self._running = running
         self._sources = tuple(sources)
-        self._stops = stops
         self._may_come_and_go: set[int] = set()
 
     def begin(self, batch: Batch) -> None:
@@ -64,7 +57,7 @@ class PartitionGuard(EpochListener):
         ends = from_json(batch.offsets.end[source.index])
         again = {p: known[p] for p in sorted((known.keys() & ends.keys()) - begins.keys())}
         if again:
-            raise CheckpointRefused(self._refusal(self._written(source, again, batch.batch_id)))
+            raise CheckpointRefused(self._refusal(again))
         for partition in sorted(known.keys() & begins.keys() & ends.keys()):
             record.take_back_partition(partition)  # the batch without it was never written
         for partition in sorted(begins.keys() - ends.keys()):
@@ -74,16 +67,6 @@ class PartitionGuard(EpochListener):
     def _leave_out(record: SourceRecord, partition: Partition, offset: int) -> None:
         record.take_back_partition(partition)  # of an earlier time
         record.leave_out_partition(partition, offset)
-
-    def _written(self, source: RunningSource, read: Offsets, batch_id: int) -> Offsets:
-        """Up to where the rows of these partitions stand: a batch that reaches a stop reads
-        further, and leaves out what lies behind.
-        """
-        record = self._stops.get(source.index)
-        kept = None if record is None else record.stop(batch_id - 1)
-        if kept is None:
-            return read
-        return {p: min(offset, kept.left_out_from.get(p, 0)) for p, offset in read.items()}
 
     def _refusal(self, again: Offsets) -> str:
         read = ", ".join(f"{name_of(p)} up to {offset}" for p, offset in again.items())

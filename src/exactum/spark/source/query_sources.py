@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from exactum.checkpoint.offset_log import ReadText
+from exactum.checkpoint.partition_offsets import Offsets, from_json
 from exactum.spark.jvm.execution import Execution
 from exactum.spark.jvm.source_leaf import source_leaves
 from exactum.spark.query import RunningQuery
@@ -48,6 +50,22 @@ class RunningSource:
         are gone: it is on unless it is false.
         """
         return (self.option(name) or "true").lower() != "false"
+
+    @property
+    def initial_file(self) -> str | None:
+        """Where Spark keeps the offsets with which the source began, relative to the checkpoint;
+        None where Spark does not tell.
+        """
+        return None if self.metadata is None else f"{self.metadata}/0"
+
+    def initial_offsets(self, read: ReadText) -> Offsets:
+        """The offsets with which the source began; empty where they are not on record.
+
+        The file is a zero byte, a line ``v1``, then one line of JSON.
+        """
+        name = self.initial_file
+        text = read(name) if name is not None and self.is_kafka else None
+        return {} if text is None else from_json(text.partition("\n")[2])
 
 
 def sources_of(running: RunningQuery) -> tuple[RunningSource, ...]:

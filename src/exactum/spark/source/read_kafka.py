@@ -23,7 +23,7 @@ from exactum.kafka.settings import listener
 from exactum.kafka.settings.java_settings import librdkafka_settings
 from exactum.spark.source import start_position, stop_position
 from exactum.spark.source.bounded_queries import bounded_queries
-from exactum.spark.source.columnar import kafka_format
+from exactum.spark.source.columnar import SPARKS, kafka_format, rows_format
 from exactum.spark.source.kafka_options import further_options, reads_committed
 from exactum.spark.source.source_options import STALL_AFTER_S, SourceOptions
 from exactum.spark.source.start_position import Positions, Resolved, Start
@@ -79,7 +79,8 @@ def read_kafka(
             "latest" (the ends as of now, with what open transactions upstream hold back: their end
             is waited for), a time as for ``start``, or the offsets of all partitions; the record at
             the stop is the first that is not read. Partitions that come later are not read. A query
-            of several sources ends when all are bounded and read.
+            of several sources ends when all are bounded and read. A later start with another stop,
+            or none, reads on. The driver needs exactum's jar, which ``local_session`` has.
         auto_offset_reset: where a partition begins for which the group has no offset: "earliest"
             (default), "latest", or "none": refused.
         commit_offsets: False: nothing is committed to the group. Default: as soon as there is a
@@ -100,8 +101,8 @@ def read_kafka(
 
     Raises:
         SettingRefused: an option that would break the guarantee or contradicts the arguments, an
-            unknown or impossible position, a topic that does not exist, or no connector on the
-            class path.
+            unknown or impossible position, a topic that does not exist, or no connector (or with
+            ``stop``, no jar of exactum's) on the class path.
         Unavailable: the cluster did not answer within some seconds; or open transactions upstream
             hold readers back before the ``stop``.
     """
@@ -142,11 +143,11 @@ def read_kafka(
         stall_after_s=stall_after_s,
         client=own,
     )
-    frame = _load(spark, {**chosen, "startingOffsets": resolved.starting_offsets, **ours.options()})
-    if end is None:
-        return frame
-    bounded_queries.watch(spark, ours.source_id)
-    return stop_position.bounded(frame, end)
+    return _load(
+        spark,
+        {**chosen, "startingOffsets": resolved.starting_offsets, **ours.options()},
+        bounded=end is not None,
+    )
 
 
 def check_group(group_id: str | None, auto_offset_reset: str, commit_offsets: bool | None) -> None:
@@ -235,9 +236,15 @@ def _seen(subscribed: Subscription, requests: TopicRequests, servers: str) -> di
     return seen
 
 
-def _load(spark: SparkSession, options: Mapping[str, str]) -> DataFrame:
+def _load(spark: SparkSession, options: dict[str, str], *, bounded: bool) -> DataFrame:
     standby.remember_source(options)
-    reader = spark.readStream.format(kafka_format(spark))
+    kind = kafka_format(spark)
+    if bounded:
+        if kind == SPARKS:
+            kind, rows = rows_format(spark)
+            options |= rows
+        bounded_queries.watch(spark)
+    reader = spark.readStream.format(kind)
     for name, value in options.items():
         reader = reader.option(name, value)
     try:

@@ -8,7 +8,7 @@
         {"version": 1, "topic": "orders", "partition": 1, "offset": 123}
 
 ``n`` is Spark's number of the source (``sources/<n>``). A file is created once, whole and durable,
-and never changed. Its stops are in ``stop_record``. A topic, or a partition, is left out when the
+and never changed. A topic, or a partition, is left out when the
 query has gone on without it: Spark has forgotten by then how far it was read. All stays when a
 topic seems to be deleted. So does one that this user may not see any more: the id tells, when it is
 there again. A topic's files are removed when another one has come in its name.

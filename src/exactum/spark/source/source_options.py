@@ -19,23 +19,14 @@ STALL_AFTER_S = 30.0
 
 
 @dataclass(frozen=True)
-class Stop:
-    """Where a bounded source ends: what the user gave, as text, and the first offset not read of
-    each partition.
-    """
-
-    given: str
-    offsets: Offsets
-
-
-@dataclass(frozen=True)
 class SourceOptions:
     """What one call of ``read_kafka`` chose. A source that was made by Spark's own reader has the
     defaults.
 
     ``source_id`` names the call, ``made_ms`` is when it was made (ms since the epoch; 0: unknown),
     ``why`` tells by partition (``orders-0``) why it starts where it does, ``word`` is a start that
-    goes for all partitions, ``client`` are librdkafka settings that replace the translated ones.
+    goes for all partitions, ``stop`` the first offset of each partition that is not read,
+    ``client`` are librdkafka settings that replace the translated ones.
     """
 
     source_id: str = ""
@@ -44,7 +35,7 @@ class SourceOptions:
     commit_offsets: bool = False
     word: str | None = None
     why: Mapping[str, str] = field(default_factory=dict)
-    stop: Stop | None = None
+    stop: Offsets | None = None
     stall_after_s: float = STALL_AFTER_S
     client: Mapping[str, str] = field(default_factory=dict)
 
@@ -63,8 +54,7 @@ class SourceOptions:
         if self.why:
             options["start.why"] = json.dumps(dict(self.why))
         if self.stop is not None:
-            options["stop"] = self.stop.given
-            options["stop.offsets"] = to_json(self.stop.offsets)
+            options["stop.offsets"] = to_json(self.stop)
         named = {PREFIX + name: value for name, value in options.items()}
         return named | {CLIENT_PREFIX + name: value for name, value in self.client.items()}
 
@@ -75,7 +65,6 @@ class SourceOptions:
             name[len(PREFIX) :]: value for name, value in options.items() if name.startswith(PREFIX)
         }
         client = len(CLIENT_PREFIX) - len(PREFIX)
-        stop = Stop(ours["stop"], from_json(ours["stop.offsets"])) if "stop" in ours else None
         return SourceOptions(
             source_id=ours.get("source.id", ""),
             made_ms=int(ours.get("source.made.ms", "0")),
@@ -83,7 +72,7 @@ class SourceOptions:
             commit_offsets=ours.get("commit.offsets") == "true",
             word=ours.get("start"),
             why=json.loads(ours.get("start.why", "{}")),
-            stop=stop,
+            stop=from_json(ours["stop.offsets"]) if "stop.offsets" in ours else None,
             stall_after_s=float(ours.get("stall.after.s", STALL_AFTER_S)),
             client={
                 name[client:]: value for name, value in ours.items() if name.startswith("client.")

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from exactum.checkpoint.partition_offsets import Offsets, from_json, name_of
 from exactum.spark.epoch_listener import Batch, EpochListener
 from exactum.spark.run_context import RunContext
-from exactum.spark.source.initial_offsets import initial_file, initial_offsets
 from exactum.spark.source.query_sources import RunningSource
 from exactum.spark.source.source_options import SourceOptions
 
@@ -54,13 +53,13 @@ class StartReport(EpochListener):
     def _begins(self, source: RunningSource, batch: Batch) -> Offsets:
         if source.index < len(batch.offsets.start):
             return from_json(batch.offsets.start[source.index])
-        return initial_offsets(self._read, source) if batch.batch_id == 0 else {}
+        return source.initial_offsets(self._read) if batch.batch_id == 0 else {}
 
     def _begun_before(self, source: RunningSource, chosen: SourceOptions) -> bool:
         """Whether an earlier start fixed the beginning: the file is older than the frame that is
         read now.
         """
-        name, folder = initial_file(source), self._running.folder
+        name, folder = source.initial_file, self._running.folder
         if name is None or folder is None or chosen.made_ms == 0:
             return False
         try:

@@ -1,17 +1,15 @@
-"""Where a bounded source ends: resolved once, and rows from there on filtered out."""
+"""Where a bounded source ends: resolved once, to the first offset of each partition that is not
+read.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
 
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as f
-
 from exactum.checkpoint.partition_offsets import Offsets, as_argument, name_of
 from exactum.errors import SettingRefused, Unavailable
 from exactum.kafka.requests.topic_requests import LATEST
-from exactum.spark.source.source_options import Stop
 from exactum.spark.source.start_position import (
     OffsetMap,
     Positions,
@@ -30,7 +28,7 @@ KNOWN = (
 )
 
 
-def resolve(stop: StopAt, positions: Positions) -> Stop:
+def resolve(stop: StopAt, positions: Positions) -> Offsets:
     """The first offset that is not read, for each partition that is there now.
 
     Raises:
@@ -39,7 +37,7 @@ def resolve(stop: StopAt, positions: Positions) -> Stop:
             before the end, or the time, for longer than it is waited for.
     """
     if isinstance(stop, Mapping):
-        return Stop("offsets", _given(offset_map(stop, "stop"), positions))
+        return _given(offset_map(stop, "stop"), positions)
     if stop == LATEST:
         wanted = positions.last()
     elif is_time(stop):
@@ -49,27 +47,7 @@ def resolve(stop: StopAt, positions: Positions) -> Stop:
     else:
         raise SettingRefused(f"read_kafka(stop={stop!r}) is not known; it may be {KNOWN}.")
     _refuse_held_back(wanted, stop, positions)
-    return Stop(str(stop), wanted)
-
-
-def bounded(frame: DataFrame, stop: Stop) -> DataFrame:
-    """The frame without the rows at or past the stop, and without partitions that came later."""
-    limit: Column | None = None
-    for topic in sorted({topic for topic, _ in stop.offsets}):
-        # An array that Spark folds into a constant: one look for each row, however many partitions
-        # there are.
-        highest = max(index for name, index in stop.offsets if name == topic)
-        cells = [
-            f.lit(stop.offsets.get((topic, index))).cast("long") for index in range(highest + 1)
-        ]
-        here, its = f.col("topic") == topic, f.get(f.array(*cells), f.col("partition"))
-        limit = f.when(here, its) if limit is None else limit.when(here, its)
-    return frame.filter(f.lit(False) if limit is None else f.col("offset") < limit)
-
-
-def reached(stop: Stop, positions: Mapping[tuple[str, int], int]) -> bool:
-    """Whether everything before the stop is behind ``positions``, the next offsets to read."""
-    return all(positions.get(partition, 0) >= offset for partition, offset in stop.offsets.items())
+    return wanted
 
 
 def _refuse_held_back(wanted: Offsets, stop: object, positions: Positions) -> None:

@@ -90,7 +90,6 @@ class WatchedSource:
         self._losses_told: set[str] = set()
         self._gone: set[str] = set()
         self._looking = threading.Lock()
-        self._at_start: Mapping[str, TopicSeen] | None = None  # as they were seen first
 
     def shows_more(self, planned: SourceRange) -> bool:
         """Whether the batch reads a partition that the one before had not, or a topic that nobody
@@ -125,8 +124,6 @@ class WatchedSource:
             if not self._in_doubt(planned, topics) or time.monotonic() > deadline_s:
                 break
             time.sleep(SURE_PAUSE_S)
-        if self._at_start is None:
-            self._at_start = topics
         partitions = [
             p for p in self._subscribed.partitions(topics) if p[1] < topics[p[0]].partitions
         ]
@@ -258,25 +255,9 @@ class WatchedSource:
                     "(docs/misuse.md: another topic)."
                 )
             if _is_another(self._known[name], its):
-                self._refuse_other_stop(name, its, ends)
                 self._begin_with(name, its)
             elif not any(partition in ends for partition in marks if partition[0] == name):
                 raise CheckpointRefused(self._read_again(name))
-
-    def _refuse_other_stop(self, name: str, now: TopicSeen, ends: Offsets) -> None:
-        """A stop was meant for the topic that had the name when the run began: records of a later
-        one would pass below it.
-        """
-        stop = self.chosen.stop
-        if stop is None or not any(stop.offsets.get(p) for p in ends if p[0] == name):
-            return
-        then = None if self._at_start is None else self._at_start.get(name)
-        if then is None or _is_another(then, now):
-            raise CheckpointRefused(
-                f"{self._running}: the topic {name!r} was deleted and made anew since this start, "
-                f"and its stop ({stop.given}) was meant for the old one. Start the query again, "
-                "with a stop for the topics that are there now. Nothing of this batch was written."
-            )
 
     def _read_again(self, name: str) -> str:
         never = (
