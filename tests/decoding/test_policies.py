@@ -119,7 +119,7 @@ def check_letters(kafka: LocalKafka, topic: str, stream: Poisoned) -> None:
         "too deep": "contains itself",
         "huge": "Error|cut off",
         "null": "it is null",
-        "wrong type": "SchemaResolutionError",
+        "wrong type": "string for value.id",
         "trailing garbage": "5 bytes follow",
     }
     for kind, texts in reasons.items():
