@@ -48,10 +48,11 @@ def test_no_error_of_a_library_is_let_through(error: Exception, kind: type[Exact
     assert type(raised.value) is kind
     assert f"{type(error).__name__}: {error} (at test_epoch_input.py:" in str(raised.value)
     assert str(raised.value).endswith(TEXT) is (kind is UnknownFailure)
-    stopped = RuntimeError("java.lang.InterruptedException")
-    with pytest.raises(RuntimeError) as again, epoch_input.named(OFFSETS):
-        raise stopped
-    assert again.value is stopped
+    for name in ("java.lang.InterruptedException", "java.nio.channels.ClosedByInterruptException"):
+        stopped = RuntimeError(name)
+        with pytest.raises(RuntimeError) as again, epoch_input.named(OFFSETS):
+            raise stopped
+        assert again.value is stopped
 
 
 def test_many_partitions() -> None:
