@@ -80,7 +80,6 @@ FRAGMENTS = {
     ("postgres.md", 1): {},
     ("running.md", 0): {},
     ("source.md", 1): {'"localhost:9092"': "servers", '"orders"': "topic"},
-    ("source.md", 2): {'"localhost:9092"': "servers", '"orders"': "topic"},
     ("targets.md", 0): {".start()": ""},
 }
 """Further programs of the pages, by page and number, and what is replaced in them. Those that nobody

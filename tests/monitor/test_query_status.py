@@ -207,4 +207,4 @@ def test_an_end_is_never_taken_for_a_death(spark: SparkSession, tmp_path: Path, 
     assert not [reason for _, reason in seen if "without a word" in reason]
     verdict, reason = seen[-1]
     assert verdict is (Verdict.OK if way == "has read all" else Verdict.DOWN)
-    assert {"has read all": "", "fails": "Streaming"}.get(way, "It was stopped") in reason
+    assert {"has read all": "", "fails": "UnknownFailure"}.get(way, "It was stopped") in reason

@@ -15,6 +15,7 @@ from exactum.spark.source.query_sources import sources_of
 from exactum.spark.source.record import SourceRecord
 from exactum.spark.source.source_options import SourceOptions
 from exactum.spark.source.start_report import StartReport
+from exactum.spark.source.subscription import Subscription
 from exactum.spark.source.topic_guard import TopicGuard
 from exactum.spark.source.topic_watch import TopicWatch
 from exactum.spark.source.watched_source import WatchedSource
@@ -59,7 +60,14 @@ def source_listeners(context: RunContext, clients: Clients) -> list[EpochListene
         if found is None:
             continue
         settings, requests = found
-        watched.append((WatchedSource(running, source, requests, records[source.index]), settings))
+        if Subscription.of(source.options).names() is None:
+            logger.warning(
+                "Source %d is not watched for topics that change: Python cannot read its pattern",
+                source.index,
+            )
+        else:
+            watching = WatchedSource(running, source, requests, records[source.index])
+            watched.append((watching, settings))
         chosen = SourceOptions.of(source.options)
         if chosen.commit_offsets:
             committed.append(CommittedSource(source, chosen, requests))
