@@ -269,16 +269,6 @@ class UpstreamMoved(Event):
 
 
 @dataclass(frozen=True)
-class TopicForgotten(Event):
-    """A topic that matched the source's pattern and was read does not exist any more, or is hidden
-    from this user, who has said that losses are accepted (``failOnDataLoss=False``): the query goes
-    on without it.
-    """
-
-    topic: str
-
-
-@dataclass(frozen=True)
 class IncarnationFenced(Event):
     """A record of another incarnation stands where ours had to: somebody newer runs the query."""
 

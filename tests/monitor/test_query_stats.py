@@ -19,7 +19,6 @@ from tests.kit.monitor.facts import QUERY, Story
 WITHOUT_NUMBERS = {
     "ControlChanged",
     "FormerSinkOutOfReach",
-    "TopicForgotten",
     "ProcessStarted",
     "SupervisorEnds",
     "OperatorFenced",

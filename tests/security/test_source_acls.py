@@ -21,8 +21,8 @@ from pyspark.sql import SparkSession
 from exactum import events
 from exactum.errors import SettingRefused
 from exactum.java.program import SMALL_OPTIONS
-from exactum.spark.source import topic_watch, watched_source
-from tests.kit.security.rights import Right, documented, revoke
+from exactum.spark.source import topic_watch
+from tests.kit.security.rights import Right, documented
 from tests.kit.servers.kafka_cluster import KafkaCluster
 from tests.kit.source.source_stream import Stream
 from tests.kit.waiting import WAIT_MAX_S, await_true
@@ -258,57 +258,6 @@ def test_a_pattern_finds_what_may_be_seen(source: Source) -> None:
         WAIT_S,
     )
     assert source.run("full", topics=pattern) == (rows(TOPIC) + rows(SECOND), None)
-
-
-@pytest.mark.in_turn
-def test_a_topic_that_is_hidden_for_some_batches(
-    source: Source, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its right was taken by mistake, and is given back. It looks as if it had been deleted, and is
-    not read from its first record once more.
-    """
-    monkeypatch.setattr(watched_source, "SURE_AFTER_S", 0.5)
-    user, kept, hidden = "reads-no-group", "seen-kept", "seen-hidden"
-    cluster = source.cluster
-    login = {"bootstrap.servers": cluster.bootstrap_servers, **cluster.client_settings(user)}
-    admin = Producer({**login, **cluster.client_settings("admin")})
-    for name in (kept, hidden):
-        cluster.create_topic(name, partitions=1)
-        cluster.grant(user, "topic", name, "READ")
-
-    def give(*names: str) -> None:
-        for name in names:
-            admin.produce(name, b"x")
-        assert admin.flush(WAIT_S) == 0
-
-    def await_seen(seen: set[str]) -> None:
-        await_true(
-            lambda: (
-                {kept, hidden} & Producer(login).list_topics(timeout=WAIT_S).topics.keys() == seen
-            ),
-            f"the broker shows {seen} to the user",
-            WAIT_S,
-        )
-
-    def run() -> str | None:
-        options = {**java(cluster, user), "failOnDataLoss": False}
-        return stream.run(stream.read(re.compile("seen-.*"), **options))
-
-    give(kept, hidden)
-    await_seen({kept, hidden})
-    stream, _ = source.stream(user)
-    assert run() is None
-    before = [(kept, 0, 0), (kept, 0, 1), (kept, 0, 2)]
-    revoke(cluster, user, hidden)
-    await_seen({kept})
-    for _ in range(2):  # told with the first one, behind which Spark's offsets do not name it
-        give(kept)
-        assert run() is None
-    assert [e.topic for e in stream.events if isinstance(e, events.TopicForgotten)] == [hidden]
-    cluster.grant(user, "topic", hidden, "READ")
-    await_seen({kept, hidden})
-    assert f"it has read {hidden}-0 up to 1, then went on without" in (run() or "")
-    assert stream.rows() == sorted([(hidden, 0, 0), *before])
 
 
 @pytest.mark.in_turn

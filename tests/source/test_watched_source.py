@@ -41,12 +41,14 @@ def planned(begins: dict[int, int], ends: dict[int, int]) -> SourceRange:
     )
 
 
-def watched(folder: Path, cluster: Cluster, known: TopicSeen | None) -> WatchedSource:
+def watched(
+    folder: Path, cluster: Cluster, known: TopicSeen | None, of: RunningSource = SOURCE
+) -> WatchedSource:
     record = SourceRecord(folder)
     if known is not None:
         record.add_topic("t", known)
     requests: Any = cluster
-    return WatchedSource(QUERY, SOURCE, requests, record)
+    return WatchedSource(QUERY, of, requests, record)
 
 
 GROWS = planned({0: 5}, {0: 5, 1: 1})
@@ -83,8 +85,8 @@ def test_a_partition_that_is_new(
     source = watched(tmp_path, cluster, None if known is None else TopicSeen(*known))
     if refused is None:
         source.look(GROWS)
-        assert source.shows_more(GROWS)
-        assert not source.shows_more(GROWS.rest())
+        assert source.differs(GROWS)
+        assert not source.differs(GROWS.rest())
     else:
         with pytest.raises(CheckpointRefused, match=refused):
             source.look(GROWS)
@@ -99,3 +101,27 @@ def test_what_is_gone_before_it_was_planned(tmp_path: Path) -> None:
         CheckpointRefused, match="begins at 5 now, but the next offset to read is 4"
     ):
         source.look(batch)
+
+
+@pytest.mark.parametrize("now", ["a", "b"])
+def test_what_spark_goes_on_without(tmp_path: Path, now: str) -> None:
+    """Where losses are accepted, a topic that comes back is a new one, whichever it is. One that is
+    read on is the one that it was.
+    """
+    options = {"subscribe": "t,u", "failOnDataLoss": "false"}
+    accepts = RunningSource(0, 0, "kafkatable", options, "sources/0")
+    record = SourceRecord(tmp_path)
+    other = ("u", 0)
+    both, without = {("t", 0): 5, other: 1}, {other: 1}
+    source = watched(tmp_path, Cluster(TopicSeen("a", 1)), TopicSeen("a", 1), accepts)
+    source.look(SourceRange(both, both))
+    assert source.differs(SourceRange(both, without))
+    source.look(SourceRange(both, without))
+    assert record.topics().keys() == {"u"}
+    record.forget_topic("u")
+    source = watched(tmp_path, Cluster(TopicSeen(now, 1)), None, accepts)
+    source.look(SourceRange(without, both))
+    assert record.topics()["t"] == TopicSeen(now, 1)
+    source = watched(tmp_path, Cluster(TopicSeen("c", 1)), None, accepts)
+    with pytest.raises(CheckpointRefused, match="made anew"):
+        source.look(SourceRange(both, both))

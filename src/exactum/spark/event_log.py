@@ -19,7 +19,7 @@ def level_of(event: events.Event) -> int:
     """DEBUG for every epoch, INFO for what a restart brings, WARNING for what a person may ask
     about.
     """
-    if isinstance(event, events.UpstreamStalled | events.UpstreamMoved | events.TopicForgotten):
+    if isinstance(event, events.UpstreamStalled | events.UpstreamMoved):
         return logging.WARNING
     if isinstance(
         event, events.EpochAbandoned | events.TransactionsExpired | events.TransactionsSalvaged
@@ -105,11 +105,6 @@ def text_of(event: events.Event) -> str:
             return _stalled(event)
         case events.UpstreamMoved():
             return f"{event.topic}-{event.partition} is no longer held back upstream"
-        case events.TopicForgotten():
-            return (
-                f"the topic {event.topic!r} does not exist any more, or is hidden from this user; "
-                "the query goes on without what was left of it"
-            )
         case events.IncarnationFenced():
             return f"fenced: incarnation {event.by} has taken over"
     return str(event)

@@ -46,7 +46,8 @@ def plainly(spoken: str) -> str | None:
         f"{reason[1] if reason else 'it does not say what'}. Is the checkpoint that of this query, "
         "and the Kafka the one that it has read? Were topics deleted, recreated, or cleaned by "
         "retention? Then start with a new checkpointLocation. failOnDataLoss=False leaves out what "
-        "is missing. Nothing of this batch was written. (docs/misuse.md: another topic)"
+        "is missing, and reads again what comes back. Nothing of this batch was written. "
+        "(docs/misuse.md: another topic)"
     )
 
 

@@ -153,10 +153,6 @@ def _control(of: Mapping[str, Any]) -> tuple[str, str, str]:
     return f"Control stream {of['topic']}: {count(int(of['keys']), 'rule')}", QUIET, ""
 
 
-def _forgotten(of: Mapping[str, Any]) -> tuple[str, str, str]:
-    return f"The topic {of['topic']} is gone, or hidden from this user", WARN, ""
-
-
 def _supervisor_ends(of: Mapping[str, Any]) -> tuple[str, str, str]:
     return f"exactum run ends: {of['status']}", QUIET if of["status"] == "done" else BAD, ""
 
@@ -182,5 +178,4 @@ _WORDS: dict[str, Callable[[Mapping[str, Any]], tuple[str, str, str]]] = {
     "UpstreamMoved": _moved,
     "FormerSinkOutOfReach": _former,
     "ControlChanged": _control,
-    "TopicForgotten": _forgotten,
 }

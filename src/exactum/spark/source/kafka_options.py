@@ -67,7 +67,8 @@ def further_options(options: Mapping[str, object]) -> dict[str, str]:
     if given.get(DATA_LOSS.lower(), "true").lower() == "false":
         logger.warning(
             "read_kafka: failOnDataLoss=false: records that Kafka deletes before they were read "
-            "are skipped without an error, so 'exactly once' does not hold for them."
+            "are skipped without an error, and a topic or partition that was away and comes back "
+            "is read again from its first record: exactly once does not hold."
         )
     if ISOLATION not in given:
         chosen[ISOLATION] = "read_committed"

@@ -10,13 +10,11 @@ from exactum.spark.run_context import RunContext
 from exactum.spark.source.clients import Clients
 from exactum.spark.source.group_offsets import CommittedSource, GroupOffsets
 from exactum.spark.source.kafka_options import ISOLATION, reads_committed
-from exactum.spark.source.partition_guard import PartitionGuard
 from exactum.spark.source.query_sources import sources_of
 from exactum.spark.source.record import SourceRecord
 from exactum.spark.source.source_options import SourceOptions
 from exactum.spark.source.start_report import StartReport
 from exactum.spark.source.subscription import Subscription
-from exactum.spark.source.topic_guard import TopicGuard
 from exactum.spark.source.topic_watch import TopicWatch
 from exactum.spark.source.watched_source import WatchedSource
 
@@ -52,7 +50,6 @@ def source_listeners(context: RunContext, clients: Clients) -> list[EpochListene
                 source.index,
                 ISOLATION,
             )
-    records = {s.index: SourceRecord.of(running.folder, s) for s in sources}
     watched: list[tuple[WatchedSource, Mapping[str, str]]] = []
     committed: list[CommittedSource] = []
     for source in sources:
@@ -66,19 +63,12 @@ def source_listeners(context: RunContext, clients: Clients) -> list[EpochListene
                 source.index,
             )
         else:
-            watching = WatchedSource(running, source, requests, records[source.index])
-            watched.append((watching, settings))
+            record = SourceRecord.of(running.folder, source)
+            watched.append((WatchedSource(running, source, requests, record), settings))
         chosen = SourceOptions.of(source.options)
         if chosen.commit_offsets:
             committed.append(CommittedSource(source, chosen, requests))
-    recorded = [
-        (source, record) for source in sources if (record := records[source.index]) is not None
-    ]
-    listeners: list[EpochListener] = [
-        TopicGuard(running, sources),
-        PartitionGuard(running, recorded),
-        StartReport(context, sources),
-    ]
+    listeners: list[EpochListener] = [StartReport(context, sources)]
     if watched:
         listeners.insert(0, TopicWatch(watched, context))
     if committed:

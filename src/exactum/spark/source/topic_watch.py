@@ -1,8 +1,8 @@
 """A listener that makes sure a query reads what it has read so far: the same topics, and nothing is
 gone of them.
 
-It looks when a run begins, before anything is written, where a batch reads more partitions than the
-one before, and every few seconds; what it finds wrong then refuses the next batch. Whatever it
+It looks when a run begins, before anything is written, where a batch reads other partitions than
+the one before, and every few seconds; what it finds wrong then refuses the next batch. Whatever it
 looks at, it compares with a batch that was planned before. It tells of transactions upstream that
 hold the query back, and how far the query is behind, too.
 """
@@ -56,9 +56,9 @@ class TopicWatch(EpochListener):
     def begin(self, batch: Batch) -> None:
         """
         Raises:
-            CheckpointRefused: see ``WatchedSource.look`` and ``take_up``.
+            CheckpointRefused: see ``WatchedSource.look``.
             Unavailable, SettingRefused: likewise, where this is the run's first batch, or one that
-                reads more than the one before.
+                reads other partitions than the one before.
         """
         if batch.first:
             self._look_thread.join()  # each of its requests ends within its time
@@ -67,8 +67,7 @@ class TopicWatch(EpochListener):
         if self._trouble is not None:
             raise self._trouble
         for (source, _), planned in zip(self._watched, self._ranges(batch.offsets), strict=True):
-            source.take_up(planned)
-            if not batch.first and source.shows_more(planned):
+            if not batch.first and source.differs(planned):
                 source.look(planned)
 
     def done(self, batch: Batch, completed: Completed) -> None:
@@ -108,8 +107,6 @@ class TopicWatch(EpochListener):
             except Exception as error:  # noqa: BLE001  (a thread has nobody else to tell)
                 self._note(error, source)
                 continue
-            for name in source.newly_gone(look.topics):
-                self._context.emit(events.TopicForgotten(*self._name(), name))
             self._lags.saw(place, look)
             if source.read_committed:
                 self._tell_of_stalls(self._stalls[place], look, settings)

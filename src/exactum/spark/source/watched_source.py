@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from exactum.checkpoint.partition_offsets import Offsets, from_json, name_of
-from exactum.errors import CheckpointRefused, Unavailable
+from exactum.errors import CheckpointRefused
 from exactum.kafka.requests.topic_requests import EARLIEST, LATEST, TopicRequests, TopicSeen
 from exactum.protocol.model import SourceOffsets
 from exactum.spark.query import RunningQuery
@@ -83,19 +83,16 @@ class WatchedSource:
         self._running = running
         self._record = record
         self._known: dict[str, TopicSeen] = {} if record is None else record.topics()
-        # Of those known, the ones that the query has gone on without.
-        self._left_out = set() if record is None else record.left_out_topics() & self._known.keys()
         self._subscribed = Subscription.of(source.options)
         self._losses_refused = source.refuses("failOnDataLoss")
         self._losses_told: set[str] = set()
-        self._gone: set[str] = set()
         self._looking = threading.Lock()
 
-    def shows_more(self, planned: SourceRange) -> bool:
-        """Whether the batch reads a partition that the one before had not, or a topic that nobody
-        has seen yet.
+    def differs(self, planned: SourceRange) -> bool:
+        """Whether the batch reads other partitions than the one before, or a topic that nobody has
+        seen yet.
         """
-        return bool(planned.ends.keys() - planned.begins.keys()) or any(
+        return planned.ends.keys() != planned.begins.keys() or any(
             topic not in self._known for topic, _ in planned.ends
         )
 
@@ -110,9 +107,28 @@ class WatchedSource:
             Unavailable, SettingRefused: see ``TopicRequests``.
         """
         with self._looking:  # a topic that another thread puts on record may be newer than our look
+            self._forget(planned)
             seen = self._seen(planned)
             self._check(planned, seen)
         return seen
+
+    def _forget(self, planned: SourceRange) -> None:
+        """Where losses are accepted Spark goes on without a topic that it does not see, and forgets
+        how far it was. What comes in its name is a new one then, whichever it is.
+        """
+        if self._losses_refused:
+            return
+        gone = {topic for topic, _ in planned.begins} - {topic for topic, _ in planned.ends}
+        for name in sorted(gone & self._known.keys()):
+            logger.warning(
+                "%s goes on without the topic %r, since losses are accepted. If it comes back, "
+                "it is read from its first record.",
+                self._running,
+                name,
+            )
+            if self._record is not None:
+                self._record.forget_topic(name)
+            del self._known[name]
 
     def _seen(self, planned: SourceRange) -> Look:
         """What would stop the query for good is asked again for some seconds: a broker that has
@@ -157,20 +173,16 @@ class WatchedSource:
 
     def _in_doubt(self, planned: SourceRange, topics: Mapping[str, TopicSeen]) -> bool:
         """Whether a topic that was read is not among these, or is another one."""
-        done_with = self._gone | self._left_out
         return self._changed(planned, topics) is not None or any(
-            n not in topics and n not in done_with and self._subscribed.reads(n)
-            for n in self._known.keys() | {topic for topic, _ in planned.ends}
+            name not in topics and self._subscribed.reads(name) and not self._may_go
+            for name, _ in planned.ends
         )
 
     def _changed(self, planned: SourceRange, topics: Mapping[str, TopicSeen]) -> str | None:
         """Why these topics are not those that the query has read; None: they are."""
-        goes_on = {t for t, _ in planned.begins} & {t for t, _ in planned.ends}
         for name, known in sorted(self._known.items()):
             now = topics.get(name)
-            if name in self._left_out - goes_on:
-                continue
-            if now is None and self._subscribed.reads(name) and not self._may_go(name):
+            if now is None and self._subscribed.reads(name) and not self._may_go:
                 return (
                     f"{self._running}: the topic {name!r}, which it has read, does not exist any "
                     "more (or the user lacks DESCRIBE on it). Restore the topic or the right. Or: "
@@ -199,101 +211,12 @@ class WatchedSource:
         known = self._known.get(name)
         return known is not None and known.topic_id is not None and known.topic_id == now.topic_id
 
-    def newly_gone(self, topics: Mapping[str, TopicSeen]) -> list[str]:
-        """Topics that were read and are not seen any more, without which the user can do; each is
-        told once a run, until the query has gone on without it.
-        """
-        gone = {
-            n
-            for n in self._known.keys() - self._left_out
-            if n not in topics and self._subscribed.reads(n) and self._may_go(n)
-        }
-        new = sorted(gone - self._gone)
-        self._gone |= gone
-        return new
-
-    def _may_go(self, name: str) -> bool:
-        """Whether the query can go on without the topic: it was found by a pattern, and losses are
+    @property
+    def _may_go(self) -> bool:
+        """Whether the query can go on without a topic: it was found by a pattern, and losses are
         accepted.
         """
         return self._subscribed.pattern is not None and not self._losses_refused
-
-    def take_up(self, planned: SourceRange) -> None:
-        """Find topics in a batch that the query has gone on without, or a batch of it: nobody may
-        have looked in that one. Spark reads each as a new one, from its first record. Right so if
-        it is a new one, which has come in the name of one that was deleted. Topics that are read no
-        more are put on record.
-
-        Raises:
-            CheckpointRefused: it is the one that was read, or nobody can tell, and no partition
-                of it is on record, with which ``PartitionGuard`` refuses it.
-            Unavailable: the brokers do not answer, or do not name it at this moment.
-            SettingRefused: which topic it is could not be asked.
-        """
-        before, now = ({topic for topic, _ in its} for its in (planned.begins, planned.ends))
-        for name in sorted(self._left_out & before & now):
-            self._left_out.discard(name)  # the batch without it was never written
-            if self._record is not None:
-                self._record.take_back(name)
-        came = (self._known.keys() & now) - before
-        if came:
-            self._read_from_the_first(came, planned.ends)
-        self._note_left_out(now)
-
-    def _read_from_the_first(self, came: set[str], ends: Offsets) -> None:
-        marks = self._record.left_out_partitions() if self._record is not None else {}
-        again = sorted(came & (self._left_out | {topic for topic, _ in marks}))
-        topics = self._subscribed.seen(self._requests) if again else {}
-        for name in again:
-            its = topics.get(name)
-            if its is None:
-                raise Unavailable(
-                    f"{self._running}: this batch reads the topic {name!r}, which the query had "
-                    "gone on without, and the brokers do not name it now, so nobody can tell "
-                    "whether it is the one that was read. Nothing of this batch was written; start "
-                    "the query again. If the topic was deleted for good, remove the planned batch "
-                    "(docs/misuse.md: another topic)."
-                )
-            if _is_another(self._known[name], its):
-                self._begin_with(name, its)
-            elif not any(partition in ends for partition in marks if partition[0] == name):
-                raise CheckpointRefused(self._read_again(name))
-
-    def _read_again(self, name: str) -> str:
-        never = (
-            ""
-            if self._record is None
-            else "If nothing of it was ever written, remove "
-            f"{self._record.left_out_file(name)} and the files {name}+*.json beside it. "
-        )
-        return (
-            f"{self._running}: it has read the topic {name!r}, then went on without it, and is to "
-            "read it again. Spark has forgotten how far it was: it would begin at the first "
-            f"record, and write each once more. Read {name!r} with a query and a "
-            "checkpointLocation of its own, from where this one was. To go on without it, remove "
-            f"the planned batch (docs/misuse.md: another topic). {never}Nothing of this batch was "
-            "written."
-        )
-
-    def _note_left_out(self, ends: set[str]) -> None:
-        """Put on record which topics the query goes on without. One that seems to be deleted only
-        when Spark's offsets end without it: until then a topic that comes back in its name would be
-        read from the old one's offsets. The next batch begins without it, and reads it as a new
-        one.
-        """
-        without = self._known.keys() - ends if ends else set(self._gone)
-        for name in sorted(without - self._left_out):
-            self._left_out.add(name)
-            if self._record is not None:
-                self._record.leave_out(name)
-        self._gone -= without
-
-    def _begin_with(self, name: str, topic: TopicSeen) -> None:
-        self._left_out.discard(name)
-        self._known[name] = topic
-        if self._record is not None:
-            self._record.forget_topic(name)
-            self._record.add_topic(name, topic)
 
     def _lost(self, what: str) -> None:
         if self._losses_refused:
