@@ -263,3 +263,31 @@ def test_a_value_that_would_change_is_bad(
         assert reason(given, data)
     else:
         assert decoded(given, [data]) == ([expected], {})
+
+
+A = {"type": "record", "name": "n1.A", "fields": [{"name": "x", "type": "int"}]}
+B = {**A, "name": "n2.A"}
+
+
+@pytest.mark.parametrize(
+    ("reader", "expected"),
+    [(B, [None, {"x": 2}]), (["null", B], [None, {"x": 2}]), (["null", A], [{"x": 1}, None])],
+    ids=["the second", "it or null", "the first or null"],
+)
+def test_a_member_of_a_union_is_taken_by_its_whole_name(
+    registry: Registry, reader: Any, expected: list[Any]
+) -> None:
+    """Another namespace is forgiven where no member has the reader's."""
+    number = registry.register("s", [A, B])
+    records = [framed(number) + b"\x00\x02", framed(number) + b"\x02\x04"]
+    values, reasons = decoded(Avro(reader, registry=registry.url), records)
+    assert values == expected
+    assert list(reasons) == [expected.index(None)]
+    other = Avro({**B, "name": "n3.A"}, registry=registry.url)
+    assert decoded(other, records) == ([{"x": 1}, {"x": 2}], {})
+
+
+def test_a_map_of_decimals_that_is_null() -> None:
+    maps = {"type": "map", "values": of("bytes", "decimal", precision=9, scale=3)}
+    schema = {"type": "array", "items": ["null", maps]}
+    assert decoded(Avro(schema), [b"\x02\x00\x00"]) == ([[None]], {})

@@ -302,6 +302,13 @@ def test_a_pattern_of_which_spark_would_know_a_part(pattern: Any, stream: Any) -
         stream.read(pattern)
 
 
+@pytest.mark.parametrize("text", ["orders-.*", ["orders", "a b"], "orders/eu"], ids=str)
+def test_a_text_that_is_no_topics_name(text: Any, stream: Any) -> None:
+    """A pattern as text was looked for as a topic, which is tried again for ever."""
+    with pytest.raises(SettingRefused, match=r"re\.compile"):
+        stream.read(text)
+
+
 def test_a_flag_in_a_patterns_text(stream: Any, topics: Any, topic: Callable[..., str]) -> None:
     small = topic("flags-a", partitions=1)
     large = small.upper()

@@ -144,6 +144,11 @@ def _check(writer: Any, reader: Any, place: str) -> None:
         raise BadRecord(f"a decimal for {place} has the scale {scale!r}")
 
 
+def _name(schema: Any) -> str | None:
+    """The whole name of a record, an enum or a fixed; None of other types."""
+    return schema.get("name") if isinstance(schema, dict) else None
+
+
 def _same_name(writer: Any, reader: Any) -> bool:
     """As fastavro compares them, without namespaces."""
     last, aliases = writer["name"].rpartition(".")[2], reader.get("aliases", ())
@@ -151,9 +156,14 @@ def _same_name(writer: Any, reader: Any) -> bool:
 
 
 def _union(writer: list[Any], reader: Any, place: str) -> Any:
+    """Where a member has the reader's whole name, another namespace or an alias is another one."""
     made = _Numbered(place)
+    name = _name(_beside_null(reader) if isinstance(reader, list) else reader)
+    is_there = name is not None and name in map(_name, writer)
     for number, one in enumerate(writer):
         try:
+            if is_there and _name(one) not in (None, name):
+                raise BadRecord(f"{_name(one)} for {place} is not read as {name}")
             made[number] = resolved(one, reader, place)
         except BadRecord as error:
             made.reasons[number] = str(error)

@@ -99,6 +99,8 @@ def _of_entries(
     of_key: Callable[[Any, str], Any] | None, of_value: Callable[[Any, str], Any] | None
 ) -> Callable[[Any, str], Any]:
     def fit(value: Any, place: str) -> Any:
+        if value is None:
+            return None
         entries = value.items() if isinstance(value, dict) else value
         return [
             (

@@ -13,14 +13,14 @@ KAFKAS_OWN = (
     b"__share_group_state",
     b"__cluster_metadata",
 )
-_LEGAL = re.compile(rb"[a-zA-Z0-9._-]*")
+LEGAL = re.compile(rb"[a-zA-Z0-9._-]*")
 
 
 def trouble(name: bytes) -> str:
     """Why no topic of a user can have this name, to be read after it; empty where one can."""
     if not name:
         return "is empty"
-    if not _LEGAL.fullmatch(name):
+    if not LEGAL.fullmatch(name):
         return (
             "has other characters than a topic's name may have: A to Z, a to z, 0 to 9, '.', '_' "
             "and '-'"

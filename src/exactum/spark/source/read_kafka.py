@@ -21,6 +21,7 @@ from exactum.errors import SettingRefused
 from exactum.kafka.requests.topic_requests import TopicRequests, TopicSeen
 from exactum.kafka.settings import listener
 from exactum.kafka.settings.java_settings import librdkafka_settings
+from exactum.kafka.topics.topic_name import LEGAL
 from exactum.spark.source import start_position, stop_position
 from exactum.spark.source.bounded_queries import bounded_queries
 from exactum.spark.source.columnar import SPARKS, kafka_format, rows_format
@@ -285,7 +286,14 @@ def subscription(topics: Topics) -> dict[str, str]:
             f"read_kafka: topics={topics!r} names no topic. Give a name, a list of names, a "
             "compiled pattern, or partitions by topic."
         )
-    return {"subscribe": ",".join(name.strip() for name in names)}
+    named = [name.strip() for name in names]
+    for name in named:
+        if not LEGAL.fullmatch(name.encode()):
+            raise SettingRefused(
+                f"read_kafka: no topic can be called {name!r}. For every topic like a pattern give "
+                f"topics=re.compile({name!r})."
+            )
+    return {"subscribe": ",".join(named)}
 
 
 def _partitions(value: object) -> bool:
