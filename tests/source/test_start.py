@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import pytest
@@ -370,3 +370,12 @@ def test_time_behind_an_open_transaction(
         assert since.run(since.read(name, start=times["start"])) is None
     assert [offset for _, _, offset in until.rows()] == list(range(8))
     assert [offset for _, _, offset in since.rows()] == [8, 9, 10]
+
+
+@pytest.mark.parametrize(("micros", "millis"), [(0, 0), (1, 1), (5_300, 6), (5_700, 6), (6_000, 6)])
+def test_a_moment_between_two_milliseconds(micros: int, millis: int) -> None:
+    """The first record at or after it is the first of the next one."""
+    moment = datetime(2026, 11, 28, tzinfo=timezone.utc)
+    whole_ms = round(moment.timestamp() * 1000)
+    found = start_position.milliseconds(moment + timedelta(microseconds=micros), "start")
+    assert found == whole_ms + millis

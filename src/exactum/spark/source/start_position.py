@@ -15,7 +15,7 @@ import logging
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta, timezone
 from typing import Any
 
 from exactum.checkpoint.partition_offsets import Offsets, name_of, to_json
@@ -184,8 +184,11 @@ def resolve(start: Start, positions: Positions) -> Resolved:
     )
 
 
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+
+
 def milliseconds(given: Any, argument: str) -> int:
-    """A time as milliseconds since the epoch.
+    """A time as milliseconds since the epoch, the next whole one.
 
     Raises:
         SettingRefused: a datetime without a time zone, or a time before 1970.
@@ -196,7 +199,8 @@ def milliseconds(given: Any, argument: str) -> int:
                 f"read_kafka({argument}={given!r}) has no time zone, so it names no moment. Say "
                 "which one, for example datetime(2026, 11, 21, 12, 0, tzinfo=timezone.utc)."
             )
-        given_ms = round(given.timestamp() * 1000)
+        # Kafka's records have whole ones: the first at or after it is at or after the next.
+        given_ms = -((_EPOCH - given) // timedelta(milliseconds=1))
     else:
         given_ms = int(given)
     if given_ms < 0:  # Kafka takes -1 for the end (ListOffsets)
