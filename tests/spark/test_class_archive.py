@@ -149,6 +149,24 @@ def test_a_session_that_misses_it_has_it_made(
         started.clear()
 
 
+@pytest.mark.spark
+def test_one_that_is_being_made_is_not_made_twice(
+    archive: ClassArchive, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Unless it takes too long for that: a process that was killed leaves its folder behind."""
+    started: list[Any] = []
+    monkeypatch.setattr(class_archive.subprocess, "Popen", lambda *a, **k: started.append(a))
+    monkeypatch.setattr(class_archive, "CGROUP_LIMIT", tmp_path / "memory.max")
+    monkeypatch.setenv("CI", "")
+    making = archive.path.parent / f".{archive.path.stem}-xyz"
+    making.mkdir(parents=True)
+    class_archive.start_options(archive)
+    assert not started
+    os.utime(making, (1, 1))
+    class_archive.start_options(archive)
+    assert len(started) == 1
+
+
 def test_none_is_used_while_none_is_there(tmp_path: Path) -> None:
     kept = ClassArchive(tmp_path / "cache" / "spark.jsa")
     assert kept.reading_options() == []

@@ -63,8 +63,7 @@ def start_options(archive: ClassArchive) -> list[str]:
         return [*options, VERIFIED]
     # A gigabyte is dumped: not where a container's memory has a limit.
     is_limited = CGROUP_LIMIT.exists() and CGROUP_LIMIT.read_text().strip() != "max"
-    is_made = any(archive.path.parent.glob(f".{archive.path.stem}*"))
-    if not (is_made or is_limited or os.environ.get("CI")):
+    if not (is_limited or os.environ.get("CI") or _is_being_made(archive)):
         command = [sys.executable, "-m", __name__]
         quiet = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
         with contextlib.suppress(OSError):  # nothing depends on it
@@ -72,8 +71,19 @@ def start_options(archive: ClassArchive) -> list[str]:
     return []
 
 
-def make(*, echo: Callable[[str], None] = lambda _line: None) -> ClassArchive:
-    """Make the archive if it is missing. ``echo`` is told what happens, line by line.
+def _is_being_made(archive: ClassArchive) -> bool:
+    """Whether a process is at it. A folder that is older than one may take is a killed one's."""
+    since_s = time.time() - DELAY_S - TIMEOUT_S
+    folders = archive.path.parent.glob(f".{archive.path.stem}*")
+    try:
+        return any(os.path.getmtime(folder) > since_s for folder in folders)
+    except FileNotFoundError:
+        return True  # it has ended this moment
+
+
+def make(*, echo: Callable[[str], None] = lambda _line: None, delay_s: float = 0) -> ClassArchive:
+    """Make the archive if it is missing, ``delay_s`` from now: other sessions see already that it
+    is being made. ``echo`` is told what happens, line by line.
 
     Raises:
         LocalServerError: the JVM failed, or the cache cannot be written.
@@ -85,6 +95,7 @@ def make(*, echo: Callable[[str], None] = lambda _line: None) -> ClassArchive:
             archive.path.parent.mkdir(parents=True, exist_ok=True)
             kept = archive.path
             with tempfile.TemporaryDirectory(prefix=f".{kept.stem}", dir=kept.parent) as name:
+                time.sleep(delay_s)
                 _dump(Path(name))
                 archive.keep_made(Path(name))
         except (OSError, subprocess.TimeoutExpired) as error:
@@ -117,6 +128,5 @@ def _dump(folder: Path) -> None:
 
 if __name__ == "__main__":
     os.nice(19)
-    time.sleep(DELAY_S)
     with contextlib.suppress(LocalServerError):  # the command says what fails
-        make()
+        make(delay_s=DELAY_S)
