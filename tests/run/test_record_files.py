@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from exactum.errors import Unavailable
-from exactum.spark.source.record_files import record_files
+from exactum.spark.run.record_files import record_files
 
 pytestmark = pytest.mark.spark
 

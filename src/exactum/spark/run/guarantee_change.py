@@ -8,8 +8,8 @@ from exactum.checkpoint.guarantee_record import GuaranteeRecord
 from exactum.checkpoint.layout import GUARANTEES
 from exactum.protocol.sink import WriteOrder
 from exactum.spark.epoch_listener import Batch, EpochListener
+from exactum.spark.run.record_files import record_files
 from exactum.spark.run_context import RunContext
-from exactum.spark.source.record_files import record_files
 
 
 class GuaranteeChange(EpochListener):
