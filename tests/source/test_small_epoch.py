@@ -5,19 +5,22 @@ elsewhere.
 from __future__ import annotations
 
 import dataclasses
+import json
 import time
 from collections.abc import Callable, Iterator
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka.admin import NewPartitions
 from pyspark.sql import functions as f
 
 import exactum
 from exactum import errors, events
 from exactum.protocol.model import SourceOffsets
 from exactum.spark.run import small_epoch
-from tests.kit.waiting import await_true
+from tests.kit.waiting import WAIT_MAX_S, await_true
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 
@@ -58,8 +61,8 @@ def filled(topics: Any, topic: Callable[..., str]) -> Callable[[int], str]:
 def test_small_epochs(
     stream: Any, filled: Callable[[int], str], partitions: int, tasks: int
 ) -> None:
-    """Every row once; the first epoch as planned, the next ones in a task for four partitions, and
-    in four tasks where two run at once.
+    """Every row once; the first epoch as planned where it is of few partitions, the next ones in a
+    task for four partitions, and in four tasks where two run at once.
     """
     name = filled(partitions)
     frame = (
@@ -68,10 +71,42 @@ def test_small_epochs(
         .where("records.value is not null")
     )
     assert stream.run(frame) is None
-    assert transactions(stream) == [partitions, tasks, tasks]
+    assert transactions(stream) == [partitions if partitions <= 16 else tasks, tasks, tasks]
     assert stream.rows() == [
         (name, partition, offset) for partition in range(partitions) for offset in range(6)
     ]
+
+
+@pytest.mark.in_turn
+@pytest.mark.parametrize("packed", [True, False])
+def test_a_wide_topic(stream: Any, filled: Callable[[int], str], topics: Any, packed: bool) -> None:
+    """More partitions than Spark keeps consumers for, and some more while the query runs: each is
+    read whole and in order by one of few tasks, in the first epoch as well.
+    """
+    name = filled(70)
+    frame = stream.read(name, maxOffsetsPerTrigger=210)
+    query = stream.start(
+        frame if packed else frame.where("value is not null"), processingTime="0 seconds"
+    )
+    await_true(lambda: len(stream.rows()) == 420, "all is read")
+    (grown,) = topics.admin.create_partitions([NewPartitions(name, 72)]).values()
+    grown.result(WAIT_MAX_S)
+    topics.give(name, 2, partitions=72)
+    await_true(lambda: len(stream.rows()) == 420 + 144, "what was added is read")
+    query.stop()
+    assert max(transactions(stream)) <= 4
+    assert stream.rows() == [
+        (name, partition, offset)
+        for partition in range(72)
+        for offset in range(8 if partition < 70 else 2)
+    ]
+    for file in stream.out.glob("part-*"):
+        rows = [json.loads(line) for line in file.read_text().splitlines()]
+        runs = [
+            [row["offset"] for row in each] for _, each in groupby(rows, lambda r: r["partition"])
+        ]
+        assert len(runs) == len({row["partition"] for row in rows})
+        assert all(run == list(range(run[0], run[0] + len(run))) for run in runs)
 
 
 AS_PLANNED: dict[str, Callable[[Any], Any]] = {
@@ -368,7 +403,7 @@ def test_slots(spark: Any) -> None:
     [
         (('{"a":{"0":1,"1":5}}',), ('{"a":{"0":4,"1":5}}',), [3]),
         (('{"a":{"0":1}}', '{"b":{"0":0}}'), ('{"a":{"0":2}}', '{"b":{"0":9}}'), [1, 9]),
-        (('{"a":{"0":1}}',), ('{"a":{"0":2,"1":1}}',), None),  # a new partition
+        (('{"a":{"0":1}}',), ('{"a":{"0":2,"1":3}}',), [1, 3]),  # a new partition
         ((), ('{"a":{"0":2}}',), None),  # the batch before is not on record
         ((None,), (None,), None),
         (("7",), ("9",), None),  # another source
@@ -379,3 +414,12 @@ def test_partition_sizes(
     start: tuple[str | None, ...], end: tuple[str | None, ...], sizes: list[int] | None
 ) -> None:
     assert small_epoch.partition_sizes(SourceOffsets(start, end)) == sizes
+
+
+@pytest.mark.parametrize(
+    ("began", "sizes"), [([{("a", 0): 1, ("a", 1): 0}], [3]), ([{}], None), ([], None)]
+)
+def test_sizes_of_the_first_batch(began: list[Any], sizes: list[int] | None) -> None:
+    """They are known where it is on record where the sources began."""
+    offsets = SourceOffsets((), ('{"a":{"0":4,"1":0}}',))
+    assert small_epoch.partition_sizes(offsets, began) == sizes

@@ -30,6 +30,7 @@ from exactum.spark.run.opened_sinks import OpenedSinks
 from exactum.spark.run.small_epoch import SmallEpochs, partition_sizes
 from exactum.spark.run.standing_epoch import StandingEpochs
 from exactum.spark.run_context import RunContext
+from exactum.spark.source.query_sources import all_initial_offsets
 from exactum.spark.supervised.handover import Columns
 from exactum.spark.write import epoch_input, write_job
 from exactum.spark.write.failure import thrown
@@ -129,7 +130,7 @@ class EpochRunner:
 
         def write(order: WriteOrder) -> Sequence[PreparedTransaction]:
             with epoch_input.named(offsets):
-                written = self._jobs.run(frame, order, lambda whole: self._tasks(whole, sizes))
+                written = self._jobs.run(frame, order, tasks_of)
                 self._standing_epochs.wrote(written.fingerprint)
                 prepared.extend(written.prepared)
                 if self._dead_letters is not None:
@@ -139,8 +140,13 @@ class EpochRunner:
             before_decision()
             return prepared
 
-        offsets = offset_log.source_offsets(self._context.read, batch_id, self.query.checkpoint)
-        sizes = partition_sizes(offsets)
+        def tasks_of(whole: DataFrame) -> Tasks:
+            return self._small_epochs.tasks(whole, sizes, first=batch.first)
+
+        read = self._context.read
+        offsets = offset_log.source_offsets(read, batch_id, self.query.checkpoint)
+        began = all_initial_offsets(read, len(offsets.end)) if batch_id == 0 else ()
+        sizes = partition_sizes(offsets, began)
         records = None if sizes is None else sum(sizes)
         self._context.emit(events.EpochBegan(*self._context.about(batch_id), records))
         batch = Batch(batch_id, offsets, first=self._last_batch_id is None)
@@ -159,14 +165,6 @@ class EpochRunner:
         self._last_batch_id = batch_id
         self._late_sweep.after_epoch(batch_id)
         return completed
-
-    def _tasks(self, frame: DataFrame, sizes: Sequence[int] | None) -> Tasks:
-        """Of what is written, as a small epoch where it is one. Not in a run's first batch, which
-        somebody waits for.
-        """
-        if self._last_batch_id is None:
-            return Tasks()
-        return self._small_epochs.tasks(frame, sizes)
 
     def idle(self) -> None:
         """Called now and then while the query waits, for the listeners and for late leftovers."""

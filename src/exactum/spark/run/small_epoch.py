@@ -14,7 +14,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from exactum.checkpoint.partition_offsets import from_json
+from exactum.checkpoint.partition_offsets import Offsets, from_json
 from exactum.protocol.model import SourceOffsets
 from exactum.spark.jvm.collecting import BRIEF_TASKS_MAX, Tasks
 from exactum.spark.jvm.frame import classes_in, logical_plan
@@ -75,11 +75,15 @@ class SmallEpochs:
         self._suited: bool | None = None
         self._view_suited: bool | None = None
 
-    def tasks(self, frame: DataFrame, sizes: Sequence[int] | None) -> Tasks:
+    def tasks(self, frame: DataFrame, sizes: Sequence[int] | None, *, first: bool) -> Tasks:
         """As many as it is worth for ``frame``, what is written of a micro-batch of these
-        ``partition_sizes``.
+        ``partition_sizes``. For a run's ``first`` one, which somebody waits for, the plan is looked
+        at only where there are many.
         """
-        if not sizes or sum(sizes) > MIDDLE_ROWS_MAX or not self._may(frame):
+        few = sizes is not None and len(sizes) <= BRIEF_TASKS_MAX * PARTITIONS_PER_TASK
+        if not sizes or (first and few):
+            return Tasks()
+        if sum(sizes) > MIDDLE_ROWS_MAX or not self._may(frame):
             return Tasks()
         rows = sum(sizes)
         if rows > ROWS_MAX:
@@ -87,7 +91,7 @@ class SmallEpochs:
                 return Tasks()
             number = slots_of(frame.sparkSession)
         else:
-            few = len(sizes) <= BRIEF_TASKS_MAX * PARTITIONS_PER_TASK  # then the JVM is not asked
+            # Of few the JVM is not asked.
             number = tasks_worth(len(sizes), 0 if few else slots_of(frame.sparkSession))
         return Tasks(number if number < len(sizes) else None, number <= BRIEF_TASKS_MAX)
 
@@ -116,23 +120,23 @@ def slots_of(session: SparkSession) -> int:
     return int(session.sparkContext.defaultParallelism)
 
 
-def partition_sizes(offsets: SourceOffsets) -> list[int] | None:
+def partition_sizes(offsets: SourceOffsets, began: Sequence[Offsets] = ()) -> list[int] | None:
     """How many offsets each Kafka partition advances in the batch, those alone that advance. None
-    where that is not known: a partition is new, a source is not Kafka, the batch before is not on
-    record.
+    where that is not known: a source is not Kafka, the batch before is not on record.
+
+    ``began`` is where the sources began, for a query's first batch. A partition that came later is
+    read from its first record, which is not the one at 0 where losses are accepted.
     """
-    if len(offsets.start) != len(offsets.end):
+    begins = began or [from_json(text) for text in offsets.start]
+    if len(begins) != len(offsets.end):
         return None
     sizes = []
-    for first, last in zip(offsets.start, offsets.end, strict=True):
-        before, after = from_json(first), from_json(last)
-        if not after:
+    for before, last in zip(begins, offsets.end, strict=True):
+        after = from_json(last)
+        if not before or not after:
             return None
-        for partition, end in after.items():
-            if partition not in before:
-                return None
-            if end > before[partition]:
-                sizes.append(end - before[partition])
+        counts = (end - before.get(partition, 0) for partition, end in after.items())
+        sizes += [count for count in counts if count > 0]
     return sizes
 
 

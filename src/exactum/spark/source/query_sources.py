@@ -59,13 +59,22 @@ class RunningSource:
         return None if self.metadata is None else f"{self.metadata}/0"
 
     def initial_offsets(self, read: ReadText) -> Offsets:
-        """The offsets with which the source began; empty where they are not on record.
-
-        The file is a zero byte, a line ``v1``, then one line of JSON.
-        """
+        """The offsets with which the source began; empty where they are not on record."""
         name = self.initial_file
-        text = read(name) if name is not None and self.is_kafka else None
-        return {} if text is None else from_json(text.partition("\n")[2])
+        return _noted(read, name) if name is not None and self.is_kafka else {}
+
+
+def all_initial_offsets(read: ReadText, sources: int) -> list[Offsets]:
+    """Those of so many sources, in the order of the offset log's lines, without asking Spark; empty
+    for one that is not Kafka's, or that has no folder of its own.
+    """
+    return [_noted(read, f"sources/{number}/0") for number in range(sources)]
+
+
+def _noted(read: ReadText, name: str) -> Offsets:
+    """What such a file says: it is a zero byte, a line ``v1``, then one line of JSON."""
+    text = read(name)
+    return {} if text is None else from_json(text.partition("\n")[2])
 
 
 def sources_of(running: RunningQuery) -> tuple[RunningSource, ...]:
