@@ -89,7 +89,7 @@ def test_history_and_checkpoint_go_away(made: MadeCheckpoint, server: HttpServer
 
 
 def test_a_checkpoint_without_a_history(made: MadeCheckpoint, server: HttpServer) -> None:
-    """An older exactum, or the history switched off: decisions are shown all the same."""
+    """The history is switched off: decisions are shown all the same."""
     made.decide(7, 0)
     made.spark(7, 7)
     text = page(server, f"/query/{made.query_id}")

@@ -62,7 +62,7 @@ def test_every_event(
     kind: type[events.Event], bare: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Each is a line for a person, goes through the history, and changes a number or is known not
-    to. One that an older exactum wrote, without the newer fields, is taken, too.
+    to. One without the fields that have a default is taken, too.
     """
     event = an_event(kind, bare=bare)
     assert text_of(event) != str(event)

@@ -552,10 +552,18 @@ FAULTS = (
     Fault(
         "a savepoint is made while an epoch is in doubt",
         FORK,
-        "checkpoint/savepoint/create.py",
-        "    if decided > batch_id:\n",
+        "checkpoint/savepoint/cut.py",
+        "    if last > batch_id:\n",
         "    if False:\n",
         ("tests/savepoint",),
+    ),
+    Fault(
+        "a moved query's old checkpoint may be started",
+        FORK,
+        "checkpoint/savepoint/restore.py",
+        "                stands = retire(each, begun)\n",
+        "                stands = begun\n",
+        ("tests/savepoint/test_restore.py",),
     ),
     Fault(
         "text that is no UTF-8 passes for text",

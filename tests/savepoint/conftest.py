@@ -1,8 +1,9 @@
-"""A query with state, on a broker."""
+"""A query with state, on a broker; and one without, made by hand."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import subprocess
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from pyspark.sql import SparkSession
 
 from exactum.local import LocalKafka
 from tests.kit.crash import oracle
+from tests.kit.savepoint.stateless import Driver, make_checkpoint, start_driver
 from tests.kit.savepoint.totals import Totals
 
 
@@ -23,3 +25,24 @@ def totals(
     return Totals(
         spark, kafka.bootstrap_servers, source, topic("out", partitions=3), tmp_path / "check point"
     )
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path) -> Path:
+    """Of a query without state that has completed epochs 0 and 1."""
+    return make_checkpoint(tmp_path / "checkpoint")
+
+
+@pytest.fixture
+def driver(checkpoint: Path) -> Iterator[Driver]:
+    """Start a process that runs on ``checkpoint``."""
+    started: list[subprocess.Popen[str]] = []
+
+    def start(*arguments: str) -> subprocess.Popen[str]:
+        started.append(start_driver(checkpoint, *arguments))
+        return started[-1]
+
+    yield start
+    for process in started:
+        process.kill()
+        process.communicate()

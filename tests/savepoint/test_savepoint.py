@@ -18,6 +18,7 @@ from kafka.admin import KafkaAdminClient
 from pyspark.sql import SparkSession
 
 from exactum.checkpoint.request_file import Answer, Request
+from exactum.checkpoint.run_file import outliving
 from exactum.checkpoint.savepoint.create import create
 from exactum.checkpoint.savepoint.manifest import verify
 from exactum.checkpoint.savepoint.restore import Identity, restore
@@ -192,16 +193,14 @@ def test_a_fork_beside_its_parent(
     assert totals.query_id != fork.query_id
 
 
-def test_an_epoch_in_doubt_is_finished_first(
-    totals: Totals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_epoch_in_doubt_is_finished_first(totals: Totals, tmp_path: Path) -> None:
     """A driver died after the decision and before Spark's commit log: no savepoint until a start
     has finished it.
     """
-    monkeypatch.setattr("exactum.checkpoint.savepoint.create.SETTLE_S", TIMEOUT_S)
     assert totals.run() is None
+    assert not outliving(totals.checkpoint, TIMEOUT_S)
     totals.forget_last_commit()
-    with pytest.raises(CheckpointRefused, match="is decided, and Spark's commit log has only"):
+    with pytest.raises(CheckpointRefused, match="has gone on to epoch .* Spark's commit log has"):
         create(str(totals.checkpoint), tmp_path / "savepoint")
     assert not (tmp_path / "savepoint").exists()
     totals.source.produce(totals.bootstrap_servers, 30)
@@ -222,13 +221,13 @@ def test_going_back_is_a_fork(
         made = create(str(totals.checkpoint), tmp_path / "savepoint")
         totals.source.produce(totals.bootstrap_servers, 30)  # however late the savepoint came
         await_true(totals.caught_up, "the query reads all input")
-        monkeypatch.setattr("exactum.checkpoint.savepoint.move.ENDING_S", 0.2)
+        monkeypatch.setattr("exactum.checkpoint.savepoint.restore.ENDING_S", 0.2)
         with pytest.raises(CheckpointRefused, match="runs: run"):
             restore(tmp_path / "savepoint", str(tmp_path / "moved"), Identity.SAME)
         with pytest.raises(CheckpointRefused, match="runs: run"):
             restore(tmp_path / "savepoint", str(totals.checkpoint), replace=True)
         monkeypatch.undo()
-    monkeypatch.setattr("exactum.checkpoint.savepoint.move.ENDING_S", TIMEOUT_S)
+    monkeypatch.setattr("exactum.checkpoint.savepoint.restore.ENDING_S", TIMEOUT_S)
     with pytest.raises(CheckpointRefused, match="has gone on to epoch"):
         restore(tmp_path / "savepoint", str(tmp_path / "moved"), Identity.SAME)
     with pytest.raises(CheckpointRefused, match="takes precedence over a savepoint"):

@@ -283,7 +283,7 @@ def test_a_record_without_a_seal(
     undisturbed: Callable[[Any, str], Shown],
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """An older exactum wrote it: the clock tells whether the state was written again."""
+    """As where the state is not on this machine: the clock tells whether it was written again."""
     caplog.set_level("INFO", "exactum")
     stream = Stream(spark, tmp_path / "torn", stateful.update, "update")
     stream.live(DIES_AT)
@@ -300,7 +300,7 @@ def test_a_record_without_a_fingerprint(
     undisturbed: Callable[[Any, str], Shown],
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """An older exactum wrote it: a warning says that nothing was compared."""
+    """As of sinks with rows=: a warning says that nothing was compared."""
     stream = Stream(spark, tmp_path / "torn", stateful.update, "update")
     stream.live(DIES_AT)
     forget(stream, "fingerprint", "state_seals")

@@ -44,7 +44,7 @@ def test_value_list_and_map_state_timers_a_crash_and_another_scale(
     goes on in the same topic. In the end each key's output is the fold of its input, epoch by
     epoch, and each timer went off once.
     """
-    monkeypatch.setattr("exactum.checkpoint.savepoint.move.ENDING_S", TIMEOUT_S)
+    monkeypatch.setattr("exactum.checkpoint.savepoint.restore.ENDING_S", TIMEOUT_S)
     keyed.source.produce(keyed.bootstrap_servers, 80)
     keyed.live(folds.Fold(), "EventTime", die=lambda batch: batch == 1)
     events = keyed.live(folds.Fold(), "EventTime")

@@ -256,7 +256,3 @@ def test_a_host_by_an_option(
         assert on_file["trace"]["mysql"] == server
         monkeypatch.setenv("MYSQL_PWD", database.server.password)
         assert len(listed(its.folder, status=1)) == TASKS
-        del on_file["where"]["connect"]  # as versions before had it, with the right place
-        text = json.loads((its.folder / SINKS).read_text()) | {"sinks": [on_file]}
-        (its.folder / SINKS).write_text(json.dumps(text))
-        assert len(listed(its.folder, status=1)) == TASKS

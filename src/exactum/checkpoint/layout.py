@@ -5,7 +5,6 @@
     exactum/runs/                 who runs here, or ran (``run_file``), and with which settings
     exactum/requests/             who asks the query to stop (``request_file``)
     exactum/retired.json          another checkpoint took this one's place (``retirement``)
-    exactum/moved.json            that checkpoint was there, whole (``retirement``)
     exactum/restored.json         the savepoint that it was made from (``savepoint.restore``)
     exactum/sinks.json            the sinks of the last run, and former ones (``known_sinks``)
     exactum/guarantees/           which batches ran under at_least_once (``guarantee_record``)
@@ -28,7 +27,6 @@ DECISIONS = OWN / "decisions"
 RUNS = OWN / "runs"
 REQUESTS = OWN / "requests"
 RETIRED = OWN / "retired.json"
-MOVED = OWN / "moved.json"
 RESTORED = OWN / "restored.json"
 SINKS = OWN / "sinks.json"
 GUARANTEES = OWN / "guarantees"

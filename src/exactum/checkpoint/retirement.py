@@ -1,9 +1,8 @@
-"""A checkpoint whose query lives on elsewhere: nobody may start from it any more.
+"""A checkpoint whose place another one takes: nobody may start from it any more.
 
     <checkpoint>/exactum/retired.json                      for people, and for a start
     <checkpoint>/exactum/decisions/floor-999...            for a driver that was only asleep
     <checkpoint>/exactum/replays/floor-999...              for a replay of dead letters
-    <checkpoint>/exactum/moved.json                        the other checkpoint was there, whole
 
 The floors are the decision log's own floor above every batch: whoever decides anything under it is
 fenced, at whatever step it stood when the checkpoint was retired (the proof is in
@@ -12,61 +11,64 @@ fenced, at whatever step it stood when the checkpoint was retired (the proof is 
 
 from __future__ import annotations
 
-import contextlib
 import json
-from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
-from exactum.checkpoint.layout import DECISIONS, MOVED, REPLAYS, RETIRED
-from exactum.durable import create_whole, make_folder, sync_folder
+from exactum.checkpoint.layout import DECISIONS, REPLAYS, RETIRED
+from exactum.durable import create_whole, make_folder, remove, sync_folder
 from exactum.errors import CheckpointRefused
 from exactum.files.slot_log import HIGHEST_FLOOR
 
 
-def retire(checkpoint: Path, value: Mapping[str, str]) -> None:
-    """Let nobody start from this checkpoint and nobody decide under it. Durable when it returns;
-    idempotent.
-
-    ``value`` has ``to``, the checkpoint that takes its place, and ``savepoint``, the id of what
-    that was made of.
+@dataclass(frozen=True)
+class Retirement:
+    """``to`` is the checkpoint that takes the place, made of the savepoint with this id.
+    ``built`` is what becomes it by a rename, the last step.
     """
-    _create(checkpoint / RETIRED, (json.dumps(dict(value), indent=2) + "\n").encode())
+
+    to: str
+    savepoint: str
+    built: str
+
+    @property
+    def is_unfinished(self) -> bool:
+        """Whether the rename was not reached. A command that was killed leaves it so."""
+        return Path(self.built).is_dir()
+
+
+def retire(checkpoint: Path, retirement: Retirement) -> Retirement:
+    """Let nobody start from this checkpoint and nobody decide under it. Durable when it returns;
+    idempotent. Returns the retirement that stands: of two at once the first one.
+    """
+    _create(checkpoint / RETIRED, (json.dumps(asdict(retirement), indent=2) + "\n").encode())
     if (checkpoint / DECISIONS).is_dir():
         _create(checkpoint / DECISIONS / HIGHEST_FLOOR, b"")
     _create(checkpoint / REPLAYS / HIGHEST_FLOOR, b"")
+    return retired(checkpoint) or retirement
 
 
-def reinstate(checkpoint: Path) -> None:
-    """Undo ``retire``: for a retirement that turned out to be wrong. Idempotent."""
-    floors = (checkpoint / place / HIGHEST_FLOOR for place in (REPLAYS, DECISIONS))
-    for path in (*floors, checkpoint / RETIRED):
-        with contextlib.suppress(FileNotFoundError):
-            path.unlink()
-            sync_folder(path.parent)
+def reinstate(checkpoint: Path, retirement: Retirement) -> None:
+    """Undo this retirement, if it is the one that stands. Idempotent."""
+    if retired(checkpoint) != retirement:
+        return
+    for path in (REPLAYS / HIGHEST_FLOOR, DECISIONS / HIGHEST_FLOOR, RETIRED):
+        if (checkpoint / path).exists():
+            remove(checkpoint / path)
+            sync_folder((checkpoint / path).parent)
 
 
-def retired(checkpoint: Path) -> Mapping[str, Any] | None:
-    """What ``retire`` was told; None where the checkpoint is not retired."""
+def retired(checkpoint: Path) -> Retirement | None:
+    """By what this checkpoint is retired; None: by nothing."""
     try:
-        value: Mapping[str, Any] = json.loads((checkpoint / RETIRED).read_text())
+        return Retirement(**json.loads((checkpoint / RETIRED).read_text()))
     except FileNotFoundError:
         return None
-    except ValueError:
-        return {}
-    return value
-
-
-def note_moved(checkpoint: Path) -> None:
-    """The checkpoint that takes this one's place is there: from now on it may go on, so nobody may
-    make it anew from the same savepoint. Durable when it returns; idempotent.
-    """
-    _create(checkpoint / MOVED, b"{}\n")
-
-
-def is_moved(checkpoint: Path) -> bool:
-    """Whether ``note_moved`` was told."""
-    return (checkpoint / MOVED).exists()
+    except (ValueError, TypeError) as error:
+        raise CheckpointRefused(
+            f"{checkpoint / RETIRED} cannot be read ({error}): another checkpoint took this one's "
+            "place, and nobody can tell which. Nothing was changed."
+        ) from error
 
 
 def refuse_retired(checkpoint: Path) -> None:
@@ -74,13 +76,20 @@ def refuse_retired(checkpoint: Path) -> None:
     Raises:
         CheckpointRefused: the checkpoint is retired.
     """
-    value = retired(checkpoint)
-    if value is not None:
+    found = retired(checkpoint)
+    if found is None:
+        return
+    if found.is_unfinished:
         raise CheckpointRefused(
-            f"The checkpoint {checkpoint} is retired: {value.get('to', 'another checkpoint')} took "
-            f"its place, from savepoint {value.get('savepoint', 'unknown')}. Go on from there; if "
-            "that is lost for good, start a fork of a savepoint. Nothing was written."
+            f"The checkpoint {checkpoint} makes room for {found.to}, and the command that does it "
+            "was killed. Repeat that 'exactum savepoint restore', then go on from there. Nothing "
+            "was written."
         )
+    raise CheckpointRefused(
+        f"The checkpoint {checkpoint} is retired: {found.to} took its place, from savepoint "
+        f"{found.savepoint}. Go on from there; if that is lost for good, start a fork of a "
+        "savepoint. Nothing was written."
+    )
 
 
 def _create(path: Path, content: bytes) -> None:

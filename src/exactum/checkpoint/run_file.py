@@ -164,13 +164,12 @@ def outliving(checkpoint: Path, timeout_s: float) -> list[RecordedRun]:
     among them: one whose query has just ended is seen for seconds.
     """
     deadline_s = time.monotonic() + timeout_s
-    while (alive := _living_or_waiting(checkpoint)) and time.monotonic() < deadline_s:
+    while True:
+        every = [*runs(checkpoint), *runs(checkpoint, WAITS_ENDING)]
+        alive = [run for run, lives in every if lives]
+        if not alive or time.monotonic() >= deadline_s:
+            return alive
         time.sleep(POLL_S)
-    return alive
-
-
-def _living_or_waiting(checkpoint: Path) -> list[RecordedRun]:
-    return [*living(checkpoint), *(run for run, alive in runs(checkpoint, WAITS_ENDING) if alive)]
 
 
 def _locked(path: Path) -> bool:

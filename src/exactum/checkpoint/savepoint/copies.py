@@ -5,10 +5,11 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 from exactum.checkpoint.state_store import Vanished
 from exactum.durable import make_folder, sync_folder, sync_open
@@ -57,24 +58,21 @@ def copy_files(source: Path, target: Path, names: Sequence[str]) -> tuple[Copied
         folder.mkdir(parents=True, exist_ok=True)
 
     def copy(name: str) -> Copied:
-        try:
-            return Copied(name, *_copy(source / name, target / name))
-        except FileNotFoundError as error:
-            raise Vanished(name) from error
+        with (target / name).open("xb") as writer:
+            try:
+                copied = Copied(name, *sha256_of(source / name, writer))
+            except FileNotFoundError as error:
+                raise Vanished(name) from error
+            writer.flush()
+            sync_open(writer.fileno())
+        return copied
 
     with ThreadPoolExecutor(AT_ONCE, "exactum-copy") as pool:
         copied = tuple(pool.map(copy, names))
-    sync_tree(target, folders)
-    return copied
-
-
-def sync_tree(root: Path, folders: Iterable[Path]) -> None:
-    """fsync these folders below ``root``, and all folders between."""
-    wanted = {root}
-    for folder in folders:
-        wanted.update(p for p in (folder, *folder.parents) if p.is_relative_to(root))
-    for folder in sorted(wanted, reverse=True):
+    between = {p for f in folders for p in (f, *f.parents) if p.is_relative_to(target)}
+    for folder in sorted({target} | between, reverse=True):
         sync_folder(folder)
+    return copied
 
 
 def move_into_place(folder: Path, place: Path) -> None:
@@ -88,23 +86,13 @@ def move_into_place(folder: Path, place: Path) -> None:
     sync_folder(place.parent)
 
 
-def sha256_of(path: Path) -> tuple[int, str]:
-    """Size in bytes, and the digest."""
+def sha256_of(path: Path, copy: IO[bytes] | None = None) -> tuple[int, str]:
+    """Size in bytes, and the digest. What is read is written to ``copy``, too."""
     digest, size = hashlib.sha256(), 0
     with path.open("rb") as file:
         while chunk := file.read(CHUNK_BYTES):
             digest.update(chunk)
             size += len(chunk)
-    return size, digest.hexdigest()
-
-
-def _copy(source: Path, target: Path) -> tuple[int, str]:
-    digest, size = hashlib.sha256(), 0
-    with source.open("rb") as reader, target.open("xb") as writer:
-        while chunk := reader.read(CHUNK_BYTES):
-            digest.update(chunk)
-            writer.write(chunk)
-            size += len(chunk)
-        writer.flush()
-        sync_open(writer.fileno())
+            if copy is not None:
+                copy.write(chunk)
     return size, digest.hexdigest()

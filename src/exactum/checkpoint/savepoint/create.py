@@ -9,7 +9,6 @@ from __future__ import annotations
 import secrets
 import shutil
 import socket
-import time
 from datetime import datetime, timezone
 from pathlib import Path
 
@@ -24,8 +23,6 @@ from exactum.durable import make_folder, sync_folder, write_durably
 from exactum.errors import CheckpointRefused, Unavailable
 
 STOP_TIMEOUT_S = 60.0
-SETTLE_S = 6.0
-SETTLE_POLL_S = 0.1
 TRIES_MAX = 5
 """How often the query may outrun the copy before we give up."""
 
@@ -54,21 +51,22 @@ def create(
             f"{to} lies within the checkpoint {folder}. Keep savepoints elsewhere. Nothing was "
             "written."
         )
-    stopped = stop(folder, timeout_s) if stop_query else None
+    stopped = stop(folder, timeout_s) if stop_query else Stopped(None)
     why = ""
     for _ in range(TRIES_MAX):
-        running = not _at_rest(folder)
+        running = bool(living(folder))
         batch_id = cut.last_complete(folder)
         if batch_id < 0:
             raise CheckpointRefused(
                 f"The query of checkpoint {folder} has not completed an epoch yet, so there is "
                 "nothing to save. Run it first. Nothing was written."
             )
+        said_so = stopped.batch_id == batch_id  # that nothing later was begun
         if not running:
-            refuse_doubt(folder, batch_id, stopped)
+            refuse_doubt(folder, batch_id, said_so)
         try:
             with writing(to):
-                return _copy(folder, to, batch_id, stopped)
+                return _copy(folder, to, batch_id, stopped.incarnations if said_so else None)
         except Vanished as error:
             why = str(error)
             if not running and cut.last_complete(folder) == batch_id:
@@ -83,57 +81,22 @@ def create(
     )
 
 
-def _at_rest(folder: Path) -> bool:
-    """False where a run lives. Gives it a moment to finish what is decided; one that has just ended
-    is seen for seconds still.
-    """
-    deadline_s = time.monotonic() + SETTLE_S
-    while living(folder):
-        if cut.last_decided(folder) <= cut.last_complete(folder) or time.monotonic() > deadline_s:
-            return False
-        time.sleep(SETTLE_POLL_S)
-    return True
-
-
-def refuse_doubt(folder: Path, batch_id: int, stopped: Stopped | None) -> None:
-    """Refuse an epoch after ``batch_id`` that may be decided and is not complete. For a query that
-    does not run.
+def refuse_doubt(folder: Path, batch_id: int, is_as_it_stopped: bool = False) -> None:
+    """Of a query that does not run. See ``cut.past``.
 
     Raises:
-        CheckpointRefused: there is one, or nobody can tell.
+        CheckpointRefused: an epoch after ``batch_id``, the last complete one, may be decided.
     """
-    finish = (
-        "Start the query once, so that it finishes it, and stop it again; then make the savepoint."
-    )
-    decided = cut.last_decided(folder)
-    if decided > batch_id:
+    past = cut.past(folder, batch_id, is_as_it_stopped)
+    if past:
         raise CheckpointRefused(
-            f"Epoch {decided} of the query of checkpoint {folder} is decided, and Spark's commit "
-            f"log has only epoch {batch_id}: its driver died in between. {finish} Nothing was "
-            "written."
-        )
-    planned = cut.last_planned(folder)
-    if planned > batch_id and not _told(batch_id, stopped) and not cut.has_decisions(folder):
-        raise CheckpointRefused(
-            f"Epoch {planned} of the query of checkpoint {folder} was begun and is not complete, "
-            "and its decision log lies elsewhere, so nobody can tell from here whether it is "
-            f"decided. {finish} Nothing was written."
+            f"The query of checkpoint {folder} {past}, and Spark's commit log has only epoch "
+            f"{batch_id}: its driver died in between. Start the query once, so that it finishes "
+            "it, and stop it again (--stop). Nothing was written."
         )
 
 
-def _undecided(folder: Path, batch_id: int, stopped: Stopped | None) -> int:
-    """See ``Manifest.undecided``."""
-    planned = cut.last_planned(folder)
-    return planned if planned > batch_id and _told(batch_id, stopped) else -1
-
-
-def _told(batch_id: int, stopped: Stopped | None) -> bool:
-    """Whether the query has said that it stopped behind this batch: nothing later was begun."""
-    return stopped is not None and stopped.batch_id == batch_id
-
-
-def _copy(folder: Path, to: Path, batch_id: int, stopped: Stopped | None) -> Manifest:
-    undecided = _undecided(folder, batch_id, stopped)
+def _copy(folder: Path, to: Path, batch_id: int, incarnations: tuple[str, ...] | None) -> Manifest:
     chosen = cut.cut_at(folder, batch_id)
     make_folder(to.parent)
     partial = to.with_name(f".{to.name}.partial-{secrets.token_hex(4)}")
@@ -155,8 +118,7 @@ def _copy(folder: Path, to: Path, batch_id: int, stopped: Stopped | None) -> Man
             sources=whole.sources,
             operators=whole.operators,
             files=copied,
-            undecided=undecided,
-            incarnations=None if stopped is None else stopped.incarnations,
+            incarnations=incarnations,
         )
         write_durably(partial / MANIFEST, manifest.to_bytes())
         sync_folder(partial)

@@ -17,16 +17,7 @@ from pathlib import Path
 
 from exactum.checkpoint import offset_log
 from exactum.checkpoint.known_sinks import IN_CHECKPOINT, read_known_sinks
-from exactum.checkpoint.layout import (
-    DECISIONS,
-    MOVED,
-    OWN,
-    REPLAYS,
-    REQUESTS,
-    RESTORED,
-    RETIRED,
-    RUNS,
-)
+from exactum.checkpoint.layout import DECISIONS, OWN, REPLAYS, REQUESTS, RESTORED, RETIRED, RUNS
 from exactum.checkpoint.state_store import Vanished, stores
 from exactum.errors import CheckpointRefused
 from exactum.files.slot_log import HIGHEST_FLOOR, floor_of, slots
@@ -36,7 +27,7 @@ _OWN_OF_EPOCH = re.compile(r"(\d{20})\.json")
 """A record of exactum's that belongs to one epoch."""
 _STATE_OF_EPOCH = re.compile(r"(\d+)(?:_[0-9a-f-]{36})?")
 """Metadata or a schema of Spark's state that belongs to one epoch."""
-_NOT_SAVED = (RUNS, REQUESTS, RETIRED, MOVED, RESTORED, REPLAYS / HIGHEST_FLOOR)
+_NOT_SAVED = (RUNS, REQUESTS, RETIRED, RESTORED, REPLAYS / HIGHEST_FLOOR)
 
 
 @dataclass(frozen=True)
@@ -144,6 +135,23 @@ def has_decisions(folder: Path) -> bool:
         return False
     said = None if known is None or known.query_id != query_id_of(folder) else known.decision_log
     return said in (None, IN_CHECKPOINT) and (folder / DECISIONS).is_dir()
+
+
+def past(folder: Path, batch_id: int, is_as_it_stopped: bool) -> str:
+    """What of the query may stand in its targets beyond this epoch, in words; empty: nothing.
+
+    ``is_as_it_stopped``: the query has said that it began nothing later, and none has run since.
+    """
+    last = max(last_complete(folder), last_decided(folder))
+    if last > batch_id:
+        return f"has gone on to epoch {last}"
+    planned = last_planned(folder)
+    if planned > batch_id and not is_as_it_stopped and not has_decisions(folder):
+        return (
+            f"has begun epoch {planned} (its decision log lies elsewhere, so nobody can tell from "
+            "here whether that is decided)"
+        )
+    return ""
 
 
 def replays_of(names: Iterable[str]) -> frozenset[str]:

@@ -13,6 +13,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from exactum.checkpoint.savepoint.copies import Copied, sha256_of
 from exactum.checkpoint.savepoint.cut import Cut, Operator, cut_at
 from exactum.checkpoint.state_store import Vanished
@@ -29,9 +31,8 @@ SHOWN_MAX = 5
 class Manifest:
     """A savepoint, in words. ``checkpoint`` and ``host`` are where it was made; ``decision_log`` is
     "checkpoint" where the decisions are in the savepoint, else "elsewhere"; ``spark`` is empty
-    where no run has left its version. ``undecided`` is a later batch that was planned by then and
-    for certain never decided, as the stopped query has said; -1: there was none, or nobody knew.
-    ``incarnations`` are the runs that were on file when it said so; None: an older exactum made it.
+    where no run has left its version. ``incarnations`` are the runs that were on file when the
+    query was stopped and said that it had begun nothing after this epoch; None: it did not say so.
     """
 
     id: str
@@ -46,8 +47,7 @@ class Manifest:
     sources: tuple[str | None, ...]
     operators: tuple[Operator, ...]
     files: tuple[Copied, ...]
-    undecided: int = -1
-    incarnations: tuple[str, ...] | None = None
+    incarnations: tuple[str, ...] | None
 
     @property
     def size_bytes(self) -> int:
@@ -55,10 +55,6 @@ class Manifest:
 
     def to_bytes(self) -> bytes:
         value = {"format": FORMAT, **asdict(self)}
-        if self.undecided < 0:  # unknown to older versions, both of them
-            del value["undecided"]
-        if self.undecided < 0 or self.incarnations is None:
-            del value["incarnations"]
         return (json.dumps({**value, "digest": _digest(value)}, indent=1) + "\n").encode()
 
 
@@ -95,16 +91,7 @@ def read_manifest(savepoint: Path) -> Manifest:
             savepoint,
             f"its {MANIFEST} names a file outside of it, {outside[0]!r}: somebody changed it",
         )
-    ran = value.get("incarnations")
-    return Manifest(
-        **{
-            **value,
-            "incarnations": None if ran is None else tuple(ran),
-            "sources": tuple(value["sources"]),
-            "operators": tuple(Operator(**each) for each in value["operators"]),
-            "files": tuple(Copied(**each) for each in value["files"]),
-        }
-    )
+    return msgspec.convert(value, Manifest)
 
 
 def verify(savepoint: Path) -> Manifest:

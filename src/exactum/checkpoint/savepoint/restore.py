@@ -7,12 +7,18 @@ fork   a new query id: Spark's ``metadata`` gets it, and the decisions of the pa
 same   the query itself goes on in another place. Only from its very last epoch: targets know which
        epochs of a query they have, so an epoch of the same name must never be written with other
        rows. The original is retired.
+
+check -> copy beside the place -> retire what makes room -> check again -> rename
+
+Killed before the retirement, the old checkpoint is what it was. Killed after it, the old one says
+so, and the same call goes on with the same copy.
 """
 
 from __future__ import annotations
 
 import errno
 import json
+import os
 import secrets
 import shutil
 import uuid
@@ -21,14 +27,20 @@ from datetime import datetime, timezone
 from enum import Enum
 from pathlib import Path
 
-from exactum.checkpoint import offset_log, retirement
-from exactum.checkpoint.layout import RESTORED
-from exactum.checkpoint.savepoint import cut, move
+from exactum.checkpoint import offset_log
+from exactum.checkpoint.layout import REPLAYS, RESTORED
+from exactum.checkpoint.record_folder import listed
+from exactum.checkpoint.retirement import Retirement, reinstate, retire, retired
+from exactum.checkpoint.run_file import outliving, runs
+from exactum.checkpoint.savepoint import cut
 from exactum.checkpoint.savepoint.copies import move_into_place, writing
 from exactum.checkpoint.savepoint.create import refuse_doubt
 from exactum.checkpoint.savepoint.manifest import CONTENT, MANIFEST, Manifest, verify
 from exactum.checkpoint.savepoint.rebuilt import build
 from exactum.errors import CheckpointRefused
+
+ENDING_S = 4.0
+"""How long a query that has just ended may still be seen."""
 
 
 class Identity(Enum):
@@ -76,37 +88,41 @@ def restore(
     savepoint = savepoint.absolute()
     manifest = verify(savepoint)
     folder = _target(checkpoint)
-    before = _restored_before(folder, manifest, identity)
-    if before is not None and not replace:
-        if identity is Identity.SAME:
-            move.note_moved(manifest, before.checkpoint)
-        return before
+    made = _made_before(folder, manifest, identity)
+    if made is not None and not replace:
+        return made
     occupied = folder.exists() and any(folder.iterdir())
     if occupied and not replace:
         raise _occupied(folder)
-    if occupied:
-        _refuse_unless_at_rest(folder)
-        if identity is Identity.SAME and move.is_of(folder, manifest):
-            move.refuse_rollback(folder, manifest)
-    original = None
+    former = [cut.local_checkpoint(str(folder))] if occupied else []
+    original, begun = None, None
     if identity is Identity.SAME and not original_is_gone:
-        original = move.original_at_rest(manifest, folder)
-    fork_id = str(uuid.uuid4()) if identity is Identity.FORK else None
-    with writing(folder):
-        built = build(savepoint, manifest, folder, fork_id)
-    try:
+        original, begun = _original(manifest, folder)
+        former += [original] if original != folder else []
+    if begun is None:
+        for each in former:
+            _refuse_unless_at_rest(each, manifest, identity)
+        fork_id = str(uuid.uuid4()) if identity is Identity.FORK else None
         with writing(folder):
-            if original is not None and original != folder:
-                move.retire(original, manifest, folder)
-            aside = _move_aside(folder, manifest, identity) if occupied else None
-            faster = _moved_in(built, folder, manifest, identity)
-    finally:
-        shutil.rmtree(built, ignore_errors=True)  # it has another name by now, or is not wanted
-    if identity is Identity.SAME:
-        move.note_moved(manifest, folder)
-    if faster is not None:
-        return faster
-    return Restored(folder, fork_id or manifest.query_id, manifest.batch_id, moved_aside=aside)
+            built = build(savepoint, manifest, folder, fork_id)
+        begun = Retirement(str(folder), manifest.id, str(built))
+    aside = _aside(folder) if occupied else None
+    with writing(folder):
+        try:
+            for each in former:
+                stands = retire(each, begun)
+                if each == original and stands != begun:  # another command was faster
+                    raise _left(each, stands)
+                _refuse_unless_at_rest(each, manifest, identity)
+            if aside is not None:
+                move_into_place(folder, aside)
+            move_into_place(Path(begun.built), folder)
+        except Exception as error:
+            _undo(begun, former)
+            if isinstance(error, OSError) and error.errno in (errno.ENOTEMPTY, errno.EEXIST):
+                raise _occupied(folder) from error
+            raise
+    return Restored(folder, cut.query_id_of(folder), manifest.batch_id, moved_aside=aside)
 
 
 def _occupied(folder: Path) -> CheckpointRefused:
@@ -136,7 +152,7 @@ def _target(checkpoint: str) -> Path:
     return folder
 
 
-def _restored_before(folder: Path, manifest: Manifest, identity: Identity) -> Restored | None:
+def _made_before(folder: Path, manifest: Manifest, identity: Identity) -> Restored | None:
     """What an earlier call with the same savepoint made, or None.
 
     Raises:
@@ -157,53 +173,87 @@ def _restored_before(folder: Path, manifest: Manifest, identity: Identity) -> Re
     return Restored(folder, cut.query_id_of(folder), manifest.batch_id, already=True)
 
 
-def _refuse_unless_at_rest(folder: Path) -> None:
+def _is_of(checkpoint: Path, manifest: Manifest) -> bool:
+    """Whether this is a checkpoint of the query that the savepoint is of."""
+    return (checkpoint / "metadata").is_file() and cut.query_id_of(checkpoint) == manifest.query_id
+
+
+def _original(manifest: Manifest, folder: Path) -> tuple[Path, Retirement | None]:
+    """The checkpoint that a move retires; and what a command that was killed had begun of the same
+    move.
+
+    Raises:
+        CheckpointRefused: it cannot be found, or the query has left it.
+    """
+    original = Path(manifest.checkpoint)
+    if not _is_of(original, manifest):
+        raise CheckpointRefused(
+            f"The original checkpoint {original} (on {manifest.host}) is not to be found, so it "
+            "cannot be retired. Run this where it can be seen, or start a fork (--as fork); or, if "
+            "it is lost and no driver of it lives, say --original-is-gone. Nothing was changed."
+        )
+    stands = retired(original)
+    if stands is None:
+        return original, None
+    is_this = (stands.to, stands.savepoint) == (str(folder), manifest.id)
+    if not is_this or _made_before(Path(stands.built), manifest, Identity.SAME) is None:
+        raise _left(original, stands)
+    return original, stands
+
+
+def _left(checkpoint: Path, stands: Retirement) -> CheckpointRefused:
+    return CheckpointRefused(
+        f"The checkpoint {checkpoint} is retired: {stands.to} took its place. Start the query from "
+        "there, or start a fork (--as fork); or, if that is gone and nobody has gone on there, say "
+        "--original-is-gone. Nothing was changed."
+    )
+
+
+def _refuse_unless_at_rest(checkpoint: Path, manifest: Manifest, identity: Identity) -> None:
     """
     Raises:
-        CheckpointRefused: what is in ``folder`` is no checkpoint, is used, or has an epoch in
-            doubt.
+        CheckpointRefused: its query runs, or what it has may not be left: of another query an epoch
+            in doubt; of the moved query itself anything after the savepoint's epoch.
     """
-    cut.local_checkpoint(str(folder))
-    alive = move.still_living(folder)
+    alive = outliving(checkpoint, ENDING_S)
     if alive:
         raise CheckpointRefused(
-            f"The query of checkpoint {folder} runs: {alive[0]}. Stop it before its checkpoint is "
-            "replaced. Nothing was changed."
+            f"The query of checkpoint {checkpoint} runs: {alive[0]}. Stop it first, for a move "
+            "with a new savepoint (exactum savepoint create --stop). Nothing was changed."
         )
-    refuse_doubt(folder, cut.last_complete(folder), None)
-
-
-def _moved_in(built: Path, folder: Path, manifest: Manifest, identity: Identity) -> Restored | None:
-    """Give what was built its name. Returns what another call with the same savepoint has made
-    there meanwhile; None: there was none.
-
-    Raises:
-        CheckpointRefused: something else has the name by now.
-        OSError: the file system failed.
-    """
-    try:
-        move_into_place(built, folder)
-        return None
-    except OSError as error:
-        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
-            raise
-        faster = _restored_before(folder, manifest, identity)
-        if faster is None:
-            raise _occupied(folder) from error
-        return faster
-
-
-def _move_aside(folder: Path, manifest: Manifest, identity: Identity) -> Path:
-    """Retire what is in ``folder`` and give it another name, which is returned.
-
-    Raises:
-        CheckpointRefused: it is the query's own, and as ``move.refuse_late``.
-    """
-    aside = folder.with_name(
-        f"{folder.name}.replaced-{datetime.now(timezone.utc):%Y%m%dT%H%M%S}-{secrets.token_hex(2)}"
+    if identity is Identity.FORK or not _is_of(checkpoint, manifest):
+        refuse_doubt(checkpoint, cut.last_complete(checkpoint))
+        return
+    known = manifest.incarnations
+    is_as_it_stopped = known is not None and all(
+        r.incarnation in known for r, _ in runs(checkpoint)
     )
-    retirement.retire(folder, {"to": str(folder), "savepoint": manifest.id})
-    if identity is Identity.SAME and move.is_of(folder, manifest):
-        move.refuse_late(folder, manifest)
-    move_into_place(folder, aside)
-    return aside
+    past = cut.past(checkpoint, manifest.batch_id, is_as_it_stopped)
+    names = listed(checkpoint / REPLAYS, "what dead letters were replayed")
+    replays = cut.replays_of(f"{REPLAYS}/{name}" for name in names)
+    if not past and replays - cut.replays_of(file.path for file in manifest.files):
+        past = "has replayed dead letters"
+    if past:
+        raise CheckpointRefused(
+            f"The query of checkpoint {checkpoint} {past} since this savepoint of epoch "
+            f"{manifest.batch_id} was made, and under its own identity it never goes back: make a "
+            "new savepoint of it, or start a fork (--as fork). Nothing was changed."
+        )
+
+
+def _aside(folder: Path) -> Path:
+    now = datetime.now(timezone.utc)
+    return folder.with_name(f"{folder.name}.replaced-{now:%Y%m%dT%H%M%S}-{secrets.token_hex(2)}")
+
+
+def _undo(begun: Retirement, former: list[Path]) -> None:
+    """Leave nothing of it. What was built goes first: nobody else can finish the move then."""
+    built = Path(begun.built)
+    unwanted = built.with_name(f"{built.name}.unwanted")
+    try:
+        os.rename(built, unwanted)
+    except FileNotFoundError:  # it has its place
+        return
+    for each in former:
+        reinstate(each, begun)
+    shutil.rmtree(unwanted)

@@ -49,13 +49,12 @@ def _where(target: Target, name: str) -> str:
     """What the checkpoint has on file of it.
 
     Raises:
-        SettingRefused: nothing, so an older exactum wrote the file.
+        SettingRefused: nothing.
     """
     value = target.known.where.get(name, "") if target.known is not None else ""
     if not value:
         raise SettingRefused(
-            f"The checkpoint does not say which {name} the dead letters go to. Start the query "
-            "once with this exactum."
+            f"The checkpoint does not say which {name} the dead letters go to: read them there."
         )
     return value
 

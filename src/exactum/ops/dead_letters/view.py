@@ -44,8 +44,7 @@ class Letters:
             names = ", ".join(repr(each.name) for each in self.targets.each)
             raise SettingRefused(
                 f"{self.place} has no sink for dead letters (its sinks: {names}). Give it one: "
-                "exactum.exactly_once(..., dead_letters=...). If it had one, an older exactum has "
-                "forgotten where: start the query once with the same one."
+                "exactum.exactly_once(..., dead_letters=...)."
             )
         self.target: Target = target
 

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -21,10 +20,6 @@ from exactum.protocol.sink import Sink
 if TYPE_CHECKING:
     from exactum.sql.sink import SqlSink
 
-_ADDRESS = re.compile(
-    r"\w+://(?:(?P<user>.*)@)?(?P<host>[^@]*?):(?P<port>[0-9,]*)/(?P<database>[^/]*)"
-)
-"""As ``sql.url.Address.where`` has it: not escaped, and with several hosts perhaps."""
 _PLACE_AND_LOGIN = frozenset(
     {
         "database",
@@ -60,9 +55,7 @@ class Target:
 
     @property
     def kind(self) -> str:
-        """kafka, postgres, mysql, files, custom, write-ahead; empty where an older exactum wrote
-        the file.
-        """
+        """kafka, postgres, mysql, files, custom, write-ahead; empty where nothing is on file."""
         return self.known.where.get("kind", "") if self.known is not None else ""
 
     @property
@@ -103,8 +96,8 @@ def targets_of(known: KnownSinks | None, access: Access) -> QueryTargets:
     if known is None or not known.sinks:
         if not given:
             raise SettingRefused(
-                "The checkpoint has no list of this query's sinks: an older exactum ran it, or it "
-                "is not an exactly-once query. Say which sinks it has by --sinks MODULE:NAME."
+                "The checkpoint has no list of this query's sinks: it is not an exactly-once "
+                "query. Say which sinks it has by --sinks MODULE:NAME."
             )
         return QueryTargets(tuple(Target(name, sink, None, True) for name, sink in given.items()))
     names = [sink.name for sink in known.sinks]
@@ -127,7 +120,7 @@ def _target(known: KnownSink, given: Sink | None, access: Access, present: bool)
     kind = known.where.get("kind", "")
     if kind in _MAKERS:
         return Target(known.name, _MAKERS[kind](known, access), known, present)
-    reason = _WITH_CODE.get(kind, "an older exactum wrote down too little of it")
+    reason = _WITH_CODE.get(kind, "its sink does not say what it is")
     why = (
         f"Sink {known.name!r} cannot be made of what the checkpoint has on file: {reason}. Give it "
         "by --sinks MODULE:NAME or --sinks FILE.py:NAME."
@@ -153,7 +146,7 @@ def _postgres(known: KnownSink, access: Access) -> Sink:
 
     make = partial(PostgresSink, **(_of_table(known.where) | _found_table(known)))
     url = access.urls.get(known.name)
-    recorded = _recorded(known, url)
+    recorded = _recorded(known)
     if os.environ.get(PGPASSFILE):  # an option would be stronger
         recorded.pop("passfile", None)
     return _connected(make, "postgresql://", recorded, url)
@@ -163,7 +156,7 @@ def _mysql(known: KnownSink, access: Access) -> Sink:
     from exactum.sql.mysql.sink import MySQLSink
 
     url = access.urls.get(known.name)
-    recorded = _recorded(known, url)
+    recorded = _recorded(known)
     if os.environ.get(MYSQL_PASSWORD):
         recorded["password"] = os.environ[MYSQL_PASSWORD]
     return _connected(partial(MySQLSink, **_of_table(known.where)), "mysql://", recorded, url)
@@ -182,21 +175,9 @@ def _connected(
     return make(url, connect={n: v for n, v in recorded.items() if n not in left_out})
 
 
-def _recorded(known: KnownSink, url: str | None) -> dict[str, str]:
-    """The options on file, without secrets.
-
-    Raises:
-        SettingRefused: an older exactum wrote only a URL, which cannot be read, and there is no
-            ``url``.
-    """
-    if "connect" in known.where:
-        return dict(json.loads(known.where["connect"]))
-    if url is not None:
-        return {}
-    found = _address(known)
-    if known.where["kind"] == "postgres" and "database" in found:
-        found["dbname"] = found.pop("database")
-    return found
+def _recorded(known: KnownSink) -> dict[str, str]:
+    """The options on file, without secrets."""
+    return dict(json.loads(known.where["connect"]))
 
 
 def _found_table(known: KnownSink) -> dict[str, str]:
@@ -247,18 +228,3 @@ def _of_table(where: Mapping[str, str]) -> dict[str, Any]:
         "order_by": json.loads(where.get("order_by", "null")),
         "delete_when": where.get("delete_when") or None,
     }
-
-
-def _address(known: KnownSink) -> dict[str, str]:
-    """user, host, port and database; those that are not empty.
-
-    Raises:
-        SettingRefused: the file has another form of it.
-    """
-    match = _ADDRESS.fullmatch(known.where["url"])
-    if match is None:
-        raise SettingRefused(
-            f"Where the database of sink {known.name!r} is cannot be read from the checkpoint. "
-            f"Give it by --url '{known.name}=postgresql://...' or mysql://..."
-        )
-    return {name: value for name, value in match.groupdict().items() if value}

@@ -17,20 +17,19 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from exactum.durable import create_whole, make_folder, sync_folder
-from exactum.errors import InvariantBroken, Unavailable
+from exactum.checkpoint.record_folder import VERSION, FolderFiles, damaged
+from exactum.durable import remove
+from exactum.errors import Unavailable
 from exactum.kafka.topics.topic_identity import TopicIdentity
 
-VERSION = 1
 TOPIC = "topic.json"
 _RECORD = re.compile(r"(\d{20})\.json")
-_VIEW = re.compile(r"view-([0-9a-f]{32})\.json")
+_VIEW = re.compile(r"view-[0-9a-f]{32}\.json")
 
 View = Mapping[bytes, bytes]
 """The last value of each key."""
@@ -48,154 +47,93 @@ class Seen:
 
 
 class ControlRecords:
-    """The records of one control stream of one query. Every method is idempotent."""
+    """The records of one control stream of one query. Every method is idempotent, and raises
+
+    CheckpointRefused: a record or its view is damaged, or the folder may not be used.
+    Unavailable: the file system failed.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
+        self._files = FolderFiles(folder)
         self._kept: set[str] = set()  # digests of views that are known to be on disk
 
     def read(self, batch_id: int) -> Seen | None:
-        """What the epoch saw; None if none is recorded.
-
-        Raises:
-            InvariantBroken: a record or its view is damaged.
-            Unavailable: the file system failed.
-        """
-        path = self._path(batch_id)
-        try:
-            return self._seen(path, path.read_bytes())
-        except FileNotFoundError:
+        """What the epoch saw; None if none is recorded."""
+        name = _record_name(batch_id)
+        if name not in self._files.names():
             return None
-        except OSError as error:
-            raise Unavailable(f"The control record {path} could not be read: {error}") from error
+        record = self._files.read(name)
+        try:
+            digest = str(record["view"])
+            text = str(self._files.read(_view_name(digest))["pairs"])
+            if digest_of(text) != digest:
+                raise ValueError(f"the view {digest} was changed")
+            return Seen(digest, text, {int(p): int(o) for p, o in record["offsets"].items()})
+        except (ValueError, KeyError, AttributeError) as error:
+            raise damaged(str(self._folder / name), error) from error
 
     def newest(self) -> Seen | None:
-        """What the newest recorded epoch saw; None if there is no record. Raises as ``read``."""
+        """What the newest recorded epoch saw; None if there is no record."""
         batches = self._batches()
         return self.read(max(batches)) if batches else None
 
     def record(self, batch_id: int, seen: Seen) -> Seen:
         """Record what the epoch sees, unless that is recorded already; returns what stands. Durable
         on return.
-
-        Raises:
-            Unavailable: the file system failed.
         """
-        content = {
-            "version": VERSION,
-            "view": seen.digest,
-            "offsets": {str(p): o for p, o in seen.offsets.items()},
-        }
-        try:
-            make_folder(self._folder)
-            if seen.digest not in self._kept:
-                create_whole(self._folder / f"view-{seen.digest}.json", seen.text.encode())
-                self._kept.add(seen.digest)
-            created = create_whole(self._path(batch_id), (json.dumps(content) + "\n").encode())
-            sync_folder(self._folder)
-        except OSError as error:
-            raise Unavailable(
-                f"The control records in {self._folder} could not be written: {error}"
-            ) from error
-        if created:
+        if seen.digest not in self._kept:
+            view = {"version": VERSION, "pairs": seen.text}
+            self._files.create(_view_name(seen.digest), view)
+            self._kept.add(seen.digest)
+        offsets = {str(p): o for p, o in seen.offsets.items()}
+        value = {"version": VERSION, "view": seen.digest, "offsets": offsets}
+        if self._files.create(_record_name(batch_id), value):
             return seen
-        standing = self.read(batch_id)
-        return standing if standing is not None else seen
+        return self.read(batch_id) or seen
 
     def topic(self) -> TopicIdentity | None:
-        """Which topic was read; None if that is not on record.
-
-        Raises:
-            InvariantBroken: the record is damaged.
-            Unavailable: the file system failed.
-        """
-        path = self._folder / TOPIC
-        try:
-            content = json.loads(path.read_bytes())
-            return TopicIdentity(content["topic_id"], content["cluster_id"])
-        except FileNotFoundError:
+        """Which topic was read; None if that is not on record."""
+        if TOPIC not in self._files.names():
             return None
-        except OSError as error:
-            raise Unavailable(f"The control record {path} could not be read: {error}") from error
-        except (ValueError, KeyError, TypeError) as error:
-            raise InvariantBroken(
-                f"The control record {path} is damaged ({type(error).__name__}: {error}). Restore "
-                "the checkpoint from a backup; without it nobody can tell which topic the rules "
-                "came from."
-            ) from error
+        value = self._files.read(TOPIC)
+        try:
+            return TopicIdentity(value["topic_id"], value["cluster_id"])
+        except KeyError as error:
+            raise damaged(str(self._folder / TOPIC), error) from error
 
     def record_topic(self, topic: TopicIdentity) -> None:
-        """Put on record which topic is read, unless that is on record already. Durable on return.
-
-        Raises:
-            Unavailable: the file system failed.
+        """Put on record which topic is read, unless that is on record already. Durable on
+        return.
         """
-        content = {"version": VERSION, "topic_id": topic.topic_id, "cluster_id": topic.cluster_id}
-        try:
-            make_folder(self._folder)
-            create_whole(self._folder / TOPIC, (json.dumps(content) + "\n").encode())
-            sync_folder(self._folder)
-        except OSError as error:
-            raise Unavailable(
-                f"The control records in {self._folder} could not be written: {error}"
-            ) from error
+        value = {"version": VERSION, "topic_id": topic.topic_id, "cluster_id": topic.cluster_id}
+        self._files.create(TOPIC, value)
 
     def prune(self, below_batch_id: int) -> None:
-        """Forget epochs that Spark can no longer ask for, and the views that only they saw.
-
-        Raises:
-            Unavailable: the file system failed; the next call goes on.
-        """
+        """Forget epochs that Spark can no longer ask for, and the views that only they saw."""
         batches = self._batches()
-        doomed = [b for b in batches if b < below_batch_id]
-        if not doomed or max(batches) < below_batch_id:
+        kept = {_record_name(b) for b in batches if b >= below_batch_id}
+        if not kept or len(kept) == len(batches):
             return
-        try:
-            for batch in doomed:
-                self._path(batch).unlink(missing_ok=True)
-            named = {
-                json.loads(self._path(b).read_bytes())["view"]
-                for b in batches
-                if b >= below_batch_id
-            }
-            for path in self._folder.iterdir():
-                view = _VIEW.fullmatch(path.name)
-                if view and view[1] not in named:
-                    self._kept.discard(view[1])
-                    path.unlink(missing_ok=True)
-        except OSError as error:
-            raise Unavailable(
-                f"The control records in {self._folder} could not be pruned: {error}"
-            ) from error
-
-    def _seen(self, path: Path, content: bytes) -> Seen:
-        try:
-            record = json.loads(content)
-            digest = record["view"]
-            text = (self._folder / f"view-{digest}.json").read_text()
-            if digest_of(text) != digest:
-                raise ValueError(f"the view {digest} was changed")
-            return Seen(digest, text, {int(p): int(o) for p, o in record["offsets"].items()})
-        except (ValueError, KeyError, TypeError, FileNotFoundError) as error:
-            raise InvariantBroken(
-                f"The control record {path} is damaged ({type(error).__name__}: {error}). Restore "
-                "the checkpoint from a backup; without it nobody can tell which rules the epoch "
-                "was computed with."
-            ) from error
+        kept |= {_view_name(str(self._files.read(name)["view"])) for name in kept}
+        own = [n for n in self._files.names() if _RECORD.fullmatch(n) or _VIEW.fullmatch(n)]
+        for path in (self._folder / name for name in own if name not in kept):
+            try:
+                remove(path)
+            except OSError as error:
+                raise Unavailable(f"{path} could not be removed: {error}") from error
+        self._kept = {digest for digest in self._kept if _view_name(digest) in kept}
 
     def _batches(self) -> list[int]:
-        try:
-            names = os.listdir(self._folder)
-        except FileNotFoundError:
-            return []
-        except OSError as error:
-            raise Unavailable(
-                f"The control records in {self._folder} could not be listed: {error}"
-            ) from error
-        return [int(m[1]) for m in map(_RECORD.fullmatch, names) if m]
+        return [int(m[1]) for m in map(_RECORD.fullmatch, self._files.names()) if m]
 
-    def _path(self, batch_id: int) -> Path:
-        return self._folder / f"{batch_id:020d}.json"
+
+def _record_name(batch_id: int) -> str:
+    return f"{batch_id:020d}.json"
+
+
+def _view_name(digest: str) -> str:
+    return f"view-{digest}.json"
 
 
 def text_of(view: View) -> str:

@@ -268,19 +268,11 @@ class _Known:
 
     @classmethod
     def of(cls, facts: dict[str, Any]) -> _Known:
-        """
-        Raises:
-            NotWhole: an older exactum wrote it, in an order of watermarks that is not known.
-        """
-        times = facts.get("watermarks_ms")
-        if times is None:
-            times = facts["event_time_max_ms"]
-            if len(times) > 1:
-                raise NotWhole(
-                    "its record is of an older exactum, which ordered watermarks in another way"
-                )
         return cls(
-            times, facts["decided_ms"], facts.get("state_ids", {}), facts.get("state_seals", {})
+            facts["watermarks_ms"],
+            facts["decided_ms"],
+            facts.get("state_ids", {}),
+            facts.get("state_seals", {}),
         )
 
     def ids_of(self, state: OperatorState) -> list[list[str]]:
@@ -296,7 +288,7 @@ class _Known:
             ) from None
 
     def seal_of(self, state: OperatorState) -> str | None:
-        """None in a record of an older exactum as well."""
+        """None where its files are not on this machine."""
         return self.state_seals.get(str(state.operator_id))
 
 

@@ -1,0 +1,66 @@
+"""A checkpoint of a query without state, made by hand, and drivers that hold it. Without Spark."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from exactum.checkpoint.run_file import RUNS_ENDING
+from exactum.files.decision_log import FileDecisionLog
+from exactum.protocol.model import Decision, DecisionRecord, Epoch, Incarnation
+
+QUERY = "0c6c5c3a-4dd2-4b0b-9e8a-111111111111"
+Driver = Callable[..., "subprocess.Popen[str]"]
+_HOLD = """
+import sys, time
+from pathlib import Path
+from exactum.checkpoint.run_file import RunFile
+run = RunFile(Path(sys.argv[1]), sys.argv[2], sys.argv[3], "0", "4.2.0", ending=sys.argv[4])
+run.hold()
+print("held", flush=True)
+time.sleep(300)
+"""
+
+
+def make_checkpoint(folder: Path) -> Path:
+    """Epochs 0 and 1 are complete."""
+    conf = {"conf": {"spark.sql.shuffle.partitions": "2"}}
+    for name, content in {
+        "metadata": json.dumps({"id": QUERY}),
+        **{f"offsets/{n}": f'v1\n{json.dumps(conf)}\n{{"in":{{"0":{n}}}}}' for n in (0, 1)},
+        **{f"commits/{n}": 'v1\n{"nextBatchWatermarkMs":0}' for n in (0, 1)},
+    }.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(content)
+    decide(folder, 1)
+    return folder
+
+
+def decide(folder: Path, batch_id: int, decision: Decision = Decision.COMMIT) -> None:
+    log = FileDecisionLog(folder / "exactum" / "decisions", QUERY)
+    record = DecisionRecord(
+        Epoch(QUERY, batch_id), len(log.read(batch_id)), decision, Incarnation("a" * 16)
+    )
+    assert log.decide(record) == record
+
+
+def plan(folder: Path, batch_id: int) -> None:
+    (folder / "offsets" / str(batch_id)).write_text((folder / "offsets" / "1").read_text())
+
+
+def complete(folder: Path, batch_id: int) -> None:
+    plan(folder, batch_id)
+    (folder / "commits" / str(batch_id)).write_text((folder / "commits" / "1").read_text())
+
+
+def start_driver(
+    folder: Path, incarnation: str, ending: str = RUNS_ENDING
+) -> subprocess.Popen[str]:
+    """A process that holds a run's file as a driver does, and knows nothing of requests."""
+    command = [sys.executable, "-c", _HOLD, str(folder), incarnation, QUERY, ending]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None and process.stdout.readline() == "held\n"
+    return process

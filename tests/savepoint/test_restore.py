@@ -1,0 +1,412 @@
+"""Who may start from a savepoint, and what becomes of the checkpoints that make room: by files,
+without Spark.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from exactum.checkpoint import retirement
+from exactum.checkpoint.known_sinks import KnownSinks, write_known_sinks
+from exactum.checkpoint.run_file import RUNS_ENDING, WAITS_ENDING
+from exactum.checkpoint.savepoint import create as create_module
+from exactum.checkpoint.savepoint import cut
+from exactum.checkpoint.savepoint import restore as restore_module
+from exactum.checkpoint.savepoint.create import create
+from exactum.checkpoint.savepoint.manifest import verify
+from exactum.checkpoint.savepoint.restore import Identity, Restored, restore
+from exactum.checkpoint.savepoint.stop import Stopped
+from exactum.errors import CheckpointRefused, Fenced, Unavailable
+from exactum.files.decision_log import FileDecisionLog
+from exactum.protocol.model import Decision, DecisionRecord, Epoch, Incarnation
+from exactum.testing.faults import Crash
+from tests.kit.every_call import every_call
+from tests.kit.savepoint.killed import killed_at
+from tests.kit.savepoint.stateless import (
+    QUERY,
+    Driver,
+    complete,
+    decide,
+    make_checkpoint,
+    plan,
+)
+
+ELSEWHERE = KnownSinks(QUERY, (), frozenset(), "postgresql://db/decisions")
+
+
+@pytest.fixture(autouse=True)
+def no_patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(restore_module, "ENDING_S", 0.2)
+
+
+@pytest.fixture
+def savepoint(checkpoint: Path, tmp_path: Path) -> Path:
+    """Of epoch 1."""
+    create(str(checkpoint), tmp_path / "savepoint")
+    return tmp_path / "savepoint"
+
+
+@pytest.fixture
+def while_copying(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], object]], None]:
+    """Do something once, while the files of the next ``restore`` are copied."""
+    build = restore_module.build
+
+    def arrange(do: Callable[[], object]) -> None:
+        def build_slowly(*arguments: Any) -> Path:
+            monkeypatch.setattr(restore_module, "build", build)
+            built = build(*arguments)
+            do()
+            return built
+
+        monkeypatch.setattr(restore_module, "build", build_slowly)
+
+    return arrange
+
+
+def is_usable(checkpoint: Path) -> bool:
+    """Whether a query starts from it, and is not fenced there."""
+    if not (checkpoint / "metadata").exists():
+        return False
+    try:
+        retirement.refuse_retired(checkpoint)
+    except CheckpointRefused:
+        return False
+    log = FileDecisionLog(checkpoint / "exactum" / "decisions", cut.query_id_of(checkpoint))
+    log.read(2)
+    return True
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_a_move_fences_a_driver_that_was_asleep(
+    checkpoint: Path, savepoint: Path, tmp_path: Path
+) -> None:
+    """After the original was retired nobody decides under it any more, at whatever step he fell
+    asleep.
+    """
+    asleep = FileDecisionLog(checkpoint / "exactum" / "decisions", QUERY)
+    assert asleep.read(2) == ()
+    restore(savepoint, str(tmp_path / "moved"), Identity.SAME)
+    with pytest.raises(Fenced):
+        asleep.decide(DecisionRecord(Epoch(QUERY, 2), 0, Decision.COMMIT, Incarnation("b" * 16)))
+    with pytest.raises(CheckpointRefused, match="is retired"):
+        retirement.refuse_retired(checkpoint)
+    moved = FileDecisionLog(tmp_path / "moved" / "exactum" / "decisions", QUERY)
+    assert [r.decision for r in moved.read(1)] == [Decision.COMMIT]
+    decide(tmp_path / "moved", 2)
+    with pytest.raises(CheckpointRefused, match="is retired"):
+        restore(savepoint, str(tmp_path / "second"), Identity.SAME)
+
+
+def goes_on(checkpoint: Path, driver: Driver) -> None:
+    decide(checkpoint, 2)
+
+
+def is_started(checkpoint: Path, driver: Driver) -> None:
+    driver("1" * 16)
+
+
+def dies_in_an_epoch(checkpoint: Path, driver: Driver) -> None:
+    """Its decisions lie elsewhere: nobody knows whether it was decided."""
+    write_known_sinks(checkpoint, ELSEWHERE)
+    plan(checkpoint, 2)
+
+
+def replays(checkpoint: Path, driver: Driver) -> None:
+    (checkpoint / "exactum" / "replays").mkdir(exist_ok=True)
+    (checkpoint / "exactum" / "replays" / f"{0:020d}-0.json").touch()
+
+
+LATE = {
+    goes_on: "has gone on to epoch 2 since this savepoint",
+    is_started: "runs: run 1111111111111111",
+    dies_in_an_epoch: "has begun epoch 2 .* since this savepoint",
+    replays: "has replayed dead letters since this savepoint",
+}
+
+
+@pytest.mark.parametrize("when", ["before", "meanwhile"])
+@pytest.mark.parametrize("what", LATE, ids=lambda what: what.__name__)
+def test_a_move_that_comes_too_late_undoes_nothing(
+    checkpoint: Path,
+    savepoint: Path,
+    tmp_path: Path,
+    driver: Driver,
+    while_copying: Callable[[Callable[[], object]], None],
+    what: Callable[[Path, Driver], None],
+    when: str,
+) -> None:
+    """The original has done something since, or does so while files are copied: it is not retired,
+    and goes on; nothing of the move is left.
+    """
+    if when == "before":
+        what(checkpoint, driver)
+    else:
+        while_copying(lambda: what(checkpoint, driver))
+    with pytest.raises(CheckpointRefused, match=LATE[what]):
+        restore(savepoint, str(tmp_path / "moved"), Identity.SAME)
+    assert is_usable(checkpoint)
+    decide(checkpoint, 2)
+    assert names(tmp_path) == ["checkpoint", "savepoint"]
+
+
+@pytest.mark.parametrize("place", ["elsewhere", "moved"])
+def test_two_moves_at_once(
+    checkpoint: Path,
+    savepoint: Path,
+    tmp_path: Path,
+    while_copying: Callable[[Callable[[], object]], None],
+    place: str,
+) -> None:
+    """Two operators move the query at the same time: it goes on in one place, under one identity.
+    The slower one is told of it.
+    """
+    while_copying(lambda: restore(savepoint, str(tmp_path / place), Identity.SAME))
+    with pytest.raises(CheckpointRefused, match=f"{tmp_path / place} took its place"):
+        restore(savepoint, str(tmp_path / "moved"), Identity.SAME)
+    assert names(tmp_path) == sorted({"checkpoint", "savepoint", place})
+    assert is_usable(tmp_path / place) and not is_usable(checkpoint)
+    decide(tmp_path / place, 2)
+    assert restore(savepoint, str(tmp_path / place), Identity.SAME).already
+
+
+def test_two_forks_at_once(
+    savepoint: Path,
+    tmp_path: Path,
+    while_copying: Callable[[Callable[[], object]], None],
+) -> None:
+    """Of two that are to lie in one place there is one."""
+    first: list[Restored] = []
+    while_copying(lambda: first.append(restore(savepoint, str(tmp_path / "fork"))))
+    with pytest.raises(CheckpointRefused, match="takes precedence over a savepoint"):
+        restore(savepoint, str(tmp_path / "fork"))
+    assert restore(savepoint, str(tmp_path / "fork")).query_id == first[0].query_id
+    assert names(tmp_path) == ["checkpoint", "fork", "savepoint"]
+
+
+def test_an_original_that_is_out_of_sight(
+    checkpoint: Path, savepoint: Path, tmp_path: Path
+) -> None:
+    """The same identity needs the original to be retired, or the word of somebody who knows that
+    it is lost.
+    """
+    shutil.rmtree(checkpoint)
+    with pytest.raises(CheckpointRefused, match="is not to be found"):
+        restore(savepoint, str(tmp_path / "moved"), Identity.SAME)
+    restored = restore(savepoint, str(tmp_path / "moved"), Identity.SAME, original_is_gone=True)
+    assert restored.query_id == QUERY
+
+
+def test_restoring_twice(checkpoint: Path, savepoint: Path, tmp_path: Path) -> None:
+    """The same call again finds that it is done, and keeps the identity that was given; another
+    one is refused.
+    """
+    first = restore(savepoint, str(tmp_path / "fork"))
+    again = restore(savepoint, str(tmp_path / "fork"))
+    assert not first.already and again.already
+    assert first.query_id == again.query_id != QUERY
+    with pytest.raises(CheckpointRefused, match="as fork, not as same"):
+        restore(savepoint, str(tmp_path / "fork"), Identity.SAME)
+    create(str(checkpoint), tmp_path / "other")
+    with pytest.raises(CheckpointRefused, match="takes precedence over a savepoint"):
+        restore(tmp_path / "other", str(tmp_path / "fork"))
+
+
+@pytest.mark.parametrize("is_lost", [False, True])
+def test_a_moved_query_never_goes_back(
+    checkpoint: Path, savepoint: Path, tmp_path: Path, is_lost: bool
+) -> None:
+    """A supervisor repeats the call at each start. Under the same identity nobody goes back behind
+    what the query has written in its new place, be that checkpoint there or gone.
+    """
+    moved = tmp_path / "moved"
+    restore(savepoint, str(moved), Identity.SAME)
+    complete(moved, 2)
+    decide(moved, 2)
+    if is_lost:
+        shutil.rmtree(moved)
+    with pytest.raises(CheckpointRefused, match=f"{moved} took its place"):
+        restore(savepoint, str(moved), Identity.SAME, replace=True)
+    assert moved.exists() != is_lost
+    if is_lost:
+        restored = restore(savepoint, str(moved), Identity.SAME, original_is_gone=True)
+        assert restored.query_id == QUERY
+        return
+    with pytest.raises(CheckpointRefused, match="has gone on to epoch 2"):
+        restore(savepoint, str(moved), Identity.SAME, replace=True, original_is_gone=True)
+    decide(moved, 3)
+
+
+def test_a_query_moves_there_and_back(checkpoint: Path, savepoint: Path, tmp_path: Path) -> None:
+    """The place that it has left is retired and may be replaced by what it has become since."""
+    moved = tmp_path / "moved"
+    restore(savepoint, str(moved), Identity.SAME)
+    complete(moved, 2)
+    decide(moved, 2)
+    create(str(moved), tmp_path / "later")
+    back = restore(tmp_path / "later", str(checkpoint), Identity.SAME, replace=True)
+    assert (back.query_id, back.batch_id) == (QUERY, 2)
+    assert is_usable(checkpoint) and not is_usable(moved)
+    assert back.moved_aside is not None and not is_usable(back.moved_aside)
+
+
+@pytest.mark.parametrize("ending", [RUNS_ENDING, WAITS_ENDING])
+def test_no_checkpoint_is_replaced_under_a_query(
+    checkpoint: Path, savepoint: Path, tmp_path: Path, driver: Driver, ending: str
+) -> None:
+    """One that was started again and has nothing to read yet runs as well."""
+    driver("1" * 16, ending)
+    for identity in Identity:
+        with pytest.raises(CheckpointRefused, match="runs: run 1111111111111111"):
+            restore(savepoint, str(checkpoint), identity, replace=True)
+    assert is_usable(checkpoint)
+
+
+@pytest.mark.parametrize("place", ["checkpoint", "new", "link"])
+def test_a_savepoint_is_no_place_for_a_checkpoint(
+    savepoint: Path, tmp_path: Path, place: str
+) -> None:
+    """Its own files would be moved aside, or a query would write into it."""
+    folder = savepoint / place
+    if place == "link":
+        folder = tmp_path / "link"
+        folder.symlink_to(savepoint / "checkpoint")
+    with pytest.raises(CheckpointRefused, match="lies within the savepoint"):
+        restore(savepoint, str(folder), replace=True)
+    verify(savepoint)
+
+
+@pytest.mark.parametrize("since", ["nothing", "a plan", "a run", "a run while it is copied"])
+def test_an_original_that_may_have_decided_more_elsewhere(
+    checkpoint: Path, tmp_path: Path, driver: Driver, monkeypatch: pytest.MonkeyPatch, since: str
+) -> None:
+    """If an epoch after the savepoint's is decided in a log that is not seen from here, the moved
+    query would plan another one of its number. One that the stopped query had planned by then, and
+    never begun, does not matter.
+    """
+
+    def run(incarnation: str) -> None:
+        process = driver(incarnation)
+        process.kill()
+        process.wait()
+
+    def stop_as_a_driver_answers(folder: Path, timeout_s: float) -> Stopped:
+        run("0" * 16)
+        if since == "a run while it is copied":
+            run("1" * 16)
+        return Stopped(1, ("0" * 16,))
+
+    write_known_sinks(checkpoint, ELSEWHERE)
+    monkeypatch.setattr(create_module, "stop", stop_as_a_driver_answers)
+    if since == "a plan":
+        create(str(checkpoint), tmp_path / "savepoint")  # nobody has said that it is at rest
+        plan(checkpoint, 2)
+    else:
+        plan(checkpoint, 2)
+        create(str(checkpoint), tmp_path / "savepoint", stop_query=True)
+    if since == "a run":
+        run("1" * 16)
+    to = (str(tmp_path / "moved"), Identity.SAME)
+    if since == "nothing":
+        assert restore(tmp_path / "savepoint", *to).batch_id == 1
+        return
+    with pytest.raises(CheckpointRefused, match="has begun epoch 2 .* since this savepoint"):
+        restore(tmp_path / "savepoint", *to)
+    assert is_usable(checkpoint) and not (tmp_path / "moved").exists()
+    complete(checkpoint, 2)
+    create(str(checkpoint), tmp_path / "newer")
+    assert restore(tmp_path / "newer", *to).batch_id == 2
+
+
+CALLS_MAX = 300
+
+
+def killed(tmp_path: Path, **arguments: Any) -> Iterator[tuple[Path, Callable[..., Restored]]]:
+    """For each change of the file system in ``restore(...)``: what it has left when it was killed
+    before that one, and the same call once more.
+    """
+    for at in every_call(CALLS_MAX):
+        folder = tmp_path / str(at)
+        folder.mkdir()
+        checkpoint = make_checkpoint(folder / "checkpoint")
+        create(str(checkpoint), folder / "savepoint")
+        target = str(folder / arguments["to"])
+
+        def call(folder: Path = folder, target: str = target, **more: Any) -> Restored:
+            given = {"identity": arguments["identity"], "replace": arguments["replace"], **more}
+            return restore(folder / "savepoint", target, **given)
+
+        try:
+            with killed_at(at, folder):
+                call()
+        except Crash:
+            yield folder, call
+        else:
+            assert at > 20, "it was killed at each change"
+            return
+    pytest.fail("it takes more changes than that")
+
+
+@pytest.mark.sweep
+def test_a_move_that_is_killed_at_each_change(tmp_path: Path) -> None:
+    """The query goes on in one place, never in two: in the old one as it was; or the old one says
+    that the move was cut short, and the same call finishes it.
+    """
+    seen = set()
+    for folder, call in killed(tmp_path, to="moved", identity=Identity.SAME, replace=False):
+        old, new = folder / "checkpoint", folder / "moved"
+        seen.add((is_usable(old), new.exists()))
+        assert (is_usable(old), new.exists()) != (True, True)
+        if not is_usable(old) and not new.exists():
+            with pytest.raises(CheckpointRefused, match=f"makes room for {new}.* Repeat"):
+                retirement.refuse_retired(old)
+        assert call().query_id == QUERY
+        assert is_usable(new) and not is_usable(old)
+        decide(new, 2)
+        with pytest.raises(CheckpointRefused, match="old driver that woke up"):
+            decide(old, 2)
+    assert {(True, False), (False, False)} <= seen
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("identity", Identity)
+def test_a_replacement_that_is_killed_at_each_change(tmp_path: Path, identity: Identity) -> None:
+    """The old checkpoint is in its place, as it was or so that it says that it makes room; or it
+    lies aside. The same call puts the new one there.
+    """
+    for folder, call in killed(tmp_path, to="checkpoint", identity=identity, replace=True):
+        place = folder / "checkpoint"
+        was_there = place.exists()
+        if was_there and not is_usable(place):
+            with pytest.raises(CheckpointRefused, match=f"makes room for {place}.* Repeat"):
+                retirement.refuse_retired(place)
+        aside = [path for path in folder.iterdir() if path.name.startswith("checkpoint.replaced")]
+        assert was_there or (len(aside) == 1 and not is_usable(aside[0]))
+        is_gone = identity is Identity.SAME and not was_there
+        restored = call(original_is_gone=is_gone)
+        assert (restored.query_id == QUERY) is (identity is Identity.SAME)
+        assert is_usable(place)
+
+
+def test_a_disk_that_fails_at_the_last_step(
+    checkpoint: Path, savepoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The original goes on, and nothing is left."""
+
+    def fail(*_: object) -> None:
+        raise OSError("the disk fails")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(restore_module, "move_into_place", fail)
+        with pytest.raises(Unavailable, match="the disk fails"):
+            restore(savepoint, str(tmp_path / "moved"), Identity.SAME)
+    assert names(tmp_path) == ["checkpoint", "savepoint"]
+    assert is_usable(checkpoint)
+    decide(checkpoint, 2)
