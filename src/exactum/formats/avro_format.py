@@ -33,9 +33,10 @@ class Avro:
             it is also what the records were written with.
         registry: URL of a Confluent schema registry, or a mapping of the settings of
             confluent-kafka's client (``url``, ``basic.auth.user.info``, ...). Then each record
-            names the schema it was written with, and is resolved to the reader's by Avro's rules,
-            where its values stay what they are; an unknown id, and a schema that cannot be resolved
-            to the reader's, make the record bad.
+            names the schema it was written with, before its value or in a header, so that headers
+            have to be read (``read_kafka(..., includeHeaders=True)``). It is resolved to the
+            reader's by Avro's rules, where its values stay what they are; an unknown id, and a
+            schema that cannot be resolved to the reader's, make the record bad.
         subject: with ``registry``: the subject whose schema the records are read with, where no
             ``schema`` is given. Its context (``:.lab:orders-value``) is that of the records' ids.
         version: which version of it; None is the latest one, looked up when ``decode`` is called.
