@@ -239,7 +239,7 @@ def _text(value: str, place: str) -> str:
         value.encode()
     except UnicodeEncodeError as error:
         raise BadRecord(
-            f"{place}: at {error.start} is half of a pair of surrogates, which no UTF-8 has"
+            f"{place}: character {error.start} is a surrogate, which no UTF-8 has"
         ) from None
     return str.__str__(value)  # of an enum's member, too
 
@@ -278,10 +278,8 @@ def _integer(kind: Any, place: str) -> Step:
 def _time(kind: Any, place: str) -> Step:
     def one(value: datetime.datetime) -> datetime.datetime:
         if (value.utcoffset() is None) != (kind.tz is None):
-            raise BadRecord(
-                f"{place}: {value} has {'no' if kind.tz else 'a'} time zone, and is no "
-                f"{_name(kind)}"
-            )
+            zone = "no" if kind.tz else "a"
+            raise BadRecord(f"{place}: {value} has {zone} time zone, and is no {_name(kind)}")
         if getattr(value, "nanosecond", 0):  # of pandas
             raise BadRecord(f"{place}: {value} is finer than a microsecond")
         return value

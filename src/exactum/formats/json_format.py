@@ -92,13 +92,11 @@ class JsonCodec:
 def reader(checked: Any) -> Callable[[bytes], Any]:
     """A function from a JSON text to a value of the Arrow type ``checked``; raises BadRecord."""
     import msgspec
-    import pyarrow as pa
 
     decoder = msgspec.json.Decoder(record_type.json_type(checked), float_hook=exact.decimal_of)
     decode = decoder.decode
     fit = exact.fitter(checked, exact.json_numbers, null=False)
-    has_times = any(map(pa.types.is_timestamp, record_type.atoms_of(checked)))
-    refuse_finer = exact.fitter(checked, _times) if has_times else None
+    refuse_finer = exact.fitter(checked, _times)
 
     def one(data: bytes) -> Any:
         try:

@@ -8,17 +8,13 @@ from __future__ import annotations
 
 import datetime
 import types
-from collections.abc import Iterator
 from typing import Annotated, Any, TypedDict
 
 from exactum.errors import SettingRefused
 
 
-def arrow_type(kind: Any, where: str, *, nullable: bool = False) -> Any:
+def arrow_type(kind: Any, where: str) -> Any:
     """Arrow's type for one of Spark's; ``where`` names the record in errors.
-
-    ``nullable`` makes every field nullable, whatever ``kind`` says: the type of a column in which
-    bad rows are null.
 
     Raises:
         SettingRefused: a decoded record cannot have this type.
@@ -34,11 +30,9 @@ def arrow_type(kind: Any, where: str, *, nullable: bool = False) -> Any:
                     f"{where}: a struct has two fields of the name {', '.join(twice)}, and nobody "
                     "can tell which one a record means. Rename or remove one."
                 )
-            return pa.struct(
-                [pa.field(f.name, of(f.dataType), nullable or f.nullable) for f in one.fields]
-            )
+            return pa.struct([pa.field(f.name, of(f.dataType), f.nullable) for f in one.fields])
         if isinstance(one, t.ArrayType):
-            return pa.list_(pa.field("element", of(one.elementType), nullable or one.containsNull))
+            return pa.list_(pa.field("element", of(one.elementType), one.containsNull))
         if isinstance(one, t.MapType):
             if isinstance(one.keyType, t.FloatType):
                 raise SettingRefused(
@@ -46,9 +40,7 @@ def arrow_type(kind: Any, where: str, *, nullable: bool = False) -> Any:
                     "become one. Use double, decimal or string."
                 )
             key = pa.field("key", of(one.keyType), False)
-            return pa.map_(
-                key, pa.field("value", of(one.valueType), nullable or one.valueContainsNull)
-            )
+            return pa.map_(key, pa.field("value", of(one.valueType), one.valueContainsNull))
         if isinstance(one, t.DecimalType):
             return pa.decimal128(one.precision, one.scale)
         found = _atoms().get(type(one))
@@ -64,7 +56,7 @@ def arrow_type(kind: Any, where: str, *, nullable: bool = False) -> Any:
 
 
 def as_nullable(kind: Any) -> Any:
-    """Spark's type with every field nullable."""
+    """Spark's type with every field nullable: of a column in which bad rows are null."""
     from pyspark.sql import types as t
 
     if isinstance(kind, t.StructType):
@@ -149,14 +141,6 @@ def _json_atom(kind: Any) -> Any:
         pa.float64(): float,
         pa.date32(): datetime.date,
     }[kind]
-
-
-def atoms_of(kind: Any) -> Iterator[Any]:
-    """The Arrow types inside of ``kind`` that have no types inside of them."""
-    if not kind.num_fields:
-        yield kind
-    for number in range(kind.num_fields):
-        yield from atoms_of(kind.field(number).type)
 
 
 def _atoms() -> dict[Any, Any]:
