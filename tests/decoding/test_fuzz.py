@@ -33,6 +33,7 @@ from exactum.formats import registry as registry_client
 from tests.kit.decoding import records as made
 from tests.kit.decoding.messages import narrow_and_wide, narrow_or_wide
 from tests.kit.decoding.oracles import (
+    NotWritten,
     is_avro_of,
     is_json_record_of,
     is_proto_of,
@@ -146,7 +147,7 @@ def id_of(data: bytes) -> int:
 
 @contextmanager
 def cases() -> Iterator[dict[str, Case]]:
-    registry_client.TIMEOUT_S = registry_client.PAUSE_S = 0.0  # of this process, for unknown ids
+    registry_client.TIMEOUT_S = 0.0  # of this process, for unknown ids
     registry = Registry()
     try:
         yield {**plain(), **framed(registry)}
@@ -202,6 +203,8 @@ def fuzz_one(name: str, case: Case, seed: int, records: int) -> None:
 def is_right(case: Case, data: bytes, value: Any) -> bool:
     try:
         return case.is_right(data, value)
+    except NotWritten:
+        return True
     except (AssertionError, ValueError, LookupError, ArithmeticError):
         return False  # the other reader finds no record there
 

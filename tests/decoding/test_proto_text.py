@@ -133,6 +133,16 @@ def test_old_texts() -> None:
     )
 
 
+def test_numbers_in_each_notation_of_protobuf() -> None:
+    """Decimal, hexadecimal and octal, of fields, of groups and of enums."""
+    made = descriptor_of(
+        "message A { int32 a = 017; int32 b = 0x1F; int32 c = 0XA; optional group G = 010 { } }"
+        "enum E { N = 0; O = -017; H = - 0x1f; D = 8; P = 00; }"
+    )
+    assert [one.number for one in made.message_type[0].field] == [15, 31, 10, 8]
+    assert [one.number for one in made.enum_type[0].value] == [0, -15, -31, 8, 0]
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -142,6 +152,12 @@ def test_old_texts() -> None:
         "message A { int32 a; }",
         "message A { int32 a = one; }",
         "messages A { }",
+        "message A { int32 a = 08; }",
+        "message A { int32 a = 1_0; }",
+        "message A { int32 a = 4294967297; }",
+        "message A { enum E { X; } }",
+        "message",
+        "syntax; message A { int32 a = 1; }",
         "message A { $ }",
         'message A { string a = 1; } "',
         "/* message A { }",
@@ -154,7 +170,8 @@ def test_texts_that_are_not_understood(registry: Registry, text: str) -> None:
     registry.texts = True
     with pytest.raises(SettingRefused):
         Protobuf(registry=registry.url, subject="s").bind()
-    assert reason(Protobuf(message("Order"), registry=registry.url), framed(number) + b"\0")
+    why = reason(Protobuf(message("Order"), registry=registry.url), framed(number) + b"\0")
+    assert why.startswith("its schema") and "Error" not in why
 
 
 def test_a_registry_that_has_texts_only(registry: Registry) -> None:

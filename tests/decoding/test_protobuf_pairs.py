@@ -199,7 +199,9 @@ def test_maps(registry: Registry) -> None:
     too_large = frame + writer(v={"a": 2**31}).SerializeToString()
     assert "v.value holds 2147483648" in reason(given, too_large)
     assert "v.value" in reason(given, frame + b"\x0a\x05\x0a\x01a\x12\x00"), "another wire type"
-    assert "field v is" in reason(given, frame + b"\x0a\x05\x0a\x01a\x18\x05"), "another field"
+    unknown = frame + b"\x0a\x05\x0a\x01a\x18\x05" + b"\x0a\x07\x0a\x01b\x10\x07\x22\x00"
+    assert decoded(given, [unknown])[0][0]["v"] == [("a", 0), ("b", 7)], "as in other messages"
+    assert decoded(Protobuf(class_of(with_map("string", "int32"))), [unknown[6:]])[1] == {}
     as_list = Protobuf(class_of(with_map("string", "int64", is_map=False)), registry=registry.url)
     assert "is a map" in reason(as_list, data)
     for kind, default in (("enum", "NONE"), ("message", {"a": None}), ("bool", False)):

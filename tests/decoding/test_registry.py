@@ -229,7 +229,8 @@ def test_what_a_registry_cannot_explain_is_bad(spark: SparkSession, registry: Re
     assert "0 bytes are too short" in reason(given, b"")
     assert "string for value.id" in reason(given, framed(text) + b"\x02x")
     assert "of kind JSON" in reason(given, framed(other) + b"{}")
-    assert "contains itself" in reason(given, framed(nested) + b"\x02" * 1_000_000)
+    assert "value.t contains itself" in reason(given, framed(nested) + b"\x02" * 1_000_000)
+    assert decoded(given, [framed(nested) + b"\x02\x00"]) == ([{"id": 1}], {}), "it need not"
     assert decoded(given, [framed(number) + b"\x0a"]) == ([{"id": 5}], {})
 
 
@@ -287,7 +288,7 @@ def test_a_registry_that_follows_another_is_waited_for(
     ids of a task.
     """
     number = registry.register("s", '"long"')
-    registry.behind = 2
+    registry.behind = 1
     assert decoded(Avro('"long"', registry=registry.url), [framed(number) + b"\x02"]) == ([1], {})
     registry.behind = 1
     assert decoded(Avro(registry=registry.url, subject="s"), [framed(number) + b"\x02"]) == (

@@ -574,11 +574,19 @@ FAULTS = (
         ("tests/values", "tests/kafka/test_odd_rows.py", "tests/abuse/test_kafka_rows.py"),
     ),
     Fault(
-        "JSON is not looked at a second time",
+        "a time of JSON is rounded to microseconds",
         BAD_RECORD,
         "formats/json_format.py",
-        "            except BadRecord as error:\n                wrong[row] = reason_of(error)\n",
-        "            except BadRecord:\n                pass\n",
+        "            if refuse_finer is not None and _MAY_BE_FINER.search(text):\n",
+        "            if False:\n",
+        ("tests/decoding/test_formats.py",),
+    ),
+    Fault(
+        "a float of JSON is rounded twice",
+        BAD_RECORD,
+        "formats/exact.py",
+        "    if number > Decimal(double):\n        return max(made, other)\n",
+        "    if number > Decimal(double):\n        return made\n",
         ("tests/decoding/test_formats.py",),
     ),
     Fault(

@@ -120,21 +120,16 @@ def test_a_topic_that_may_be_written(own: bool, job: Job, kafka: LocalKafka, top
 
 
 def test_topics_that_are_called_alike(job: Job, kafka: LocalKafka, topic: Any) -> None:
-    """A name is no pattern, and a pattern is for whole names; one that only Java knows stops
-    nothing.
-    """
+    """A name is no pattern, and a pattern is for whole names."""
     name = topic("in", partitions=1)
     out = f"{name}.out"
     kafka.create_topic(out, partitions=1)
     give(kafka, name)
-    only_java = by_spark(
-        job, kafka.bootstrap_servers, subscribePattern=f"{re.escape(name)}(?<group>x?)"
-    )
-    frames = [source(job, kafka, name), source(job, kafka, pattern(name)), only_java]
-    one, two, three = (frame.select(*KEY_AND_VALUE) for frame in frames)
+    frames = [source(job, kafka, name), source(job, kafka, pattern(name))]
+    one, two = (frame.select(*KEY_AND_VALUE) for frame in frames)
     sink = exactum.KafkaSink(out, bootstrap_servers=kafka.bootstrap_servers)
-    assert job.run(one.union(two).union(three), job.exactly_once(sink)) is None
-    assert len(read(kafka, out)) == 3 * RECORDS
+    assert job.run(one.union(two), job.exactly_once(sink)) is None
+    assert len(read(kafka, out)) == 2 * RECORDS
 
 
 @pytest.mark.in_turn

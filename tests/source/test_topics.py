@@ -16,9 +16,9 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import NewPartitions
 
 from exactum import events
-from exactum.errors import Unavailable
+from exactum.errors import SettingRefused, Unavailable
 from exactum.local import LocalKafka
-from exactum.spark.last_words import LastWords
+from exactum.spark.last_words import LAST_WORDS, LastWords
 from exactum.spark.run import query_watch
 from exactum.spark.source import topic_watch, watched_source
 from exactum.spark.source.record import SourceRecord
@@ -86,32 +86,34 @@ def test_topic_made_anew_with_fewer_records(
         assert stream.rows() == before
 
 
-@pytest.mark.in_turn
-def test_topic_made_anew_while_the_query_runs(
+@pytest.mark.parametrize("records", [0, 5], ids=["none", "as many"])
+def test_topic_made_anew_while_the_query_is_quiet(
     stream: Any,
     topics: Any,
     topic: Callable[..., str],
     monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
+    records: int,
 ) -> None:
-    """A running query notices between two batches, and the next batch is refused."""
+    """No batch begins, since nothing comes or the offsets look as they did: it ends all the same,
+    and is not taken for one that was stopped.
+    """
     monkeypatch.setattr(topic_watch, "LOOK_EVERY_S", 0.5)
-    name = topic("running", partitions=1)
+    name = topic("quiet", partitions=1)
     topics.give(name, 5, partitions=1)
     # Spark finds by itself that offsets went back, after three tries: our look has to come first.
-    retrying = stream.read(name, **{"fetchOffset.numRetries": 60})
+    retrying = stream.read(name, **{"fetchOffset.numRetries": 600})
     query = stream.start(retrying, processingTime="100 milliseconds")
     await_true(lambda: len(stream.rows()) == 5, "the first batch")
-    with caplog.at_level(logging.ERROR, "exactum"):
-        topics.made_anew(name, 1)
-        await_true(
-            lambda: "The next batch will be refused" in caplog.text, "it is noticed and logged"
-        )
-    topics.give(name, 20, partitions=1)
+    topics.made_anew(name, 1)
+    topics.give(name, records, partitions=1)
     error = stream.end(query) or ""
-    assert "CheckpointRefused" in error
+    assert "exactum.errors.CheckpointRefused: query" in error
     assert "made anew" in error or "does not exist any more" in error
+    assert "CheckpointRefused" in str(query.exception())
     assert len(stream.rows()) == 5
+    (ended,) = (one for one in stream.events if isinstance(one, events.RunEnded))
+    assert ended.error == "CheckpointRefused"
+    assert LAST_WORDS.text(RuntimeError(error)) is not None, "and it is the last line of a script"
 
 
 @pytest.mark.in_turn
@@ -354,3 +356,23 @@ def test_one_topic_of_a_pattern_is_deleted(
     assert stream.rows() == sorted(
         [(kept, 0, o) for o in range(12)] + [(gone, 0, o) for o in [*range(5), *range(3)]]
     )
+
+
+@pytest.mark.parametrize("pattern", [r"\Q{}\E", r"{}(?<group>x?)", r"{}\p{{Alpha}}?"])
+def test_a_pattern_that_only_java_knows(
+    stream: Any, topics: Any, topic: Callable[..., str], kafka: LocalKafka, pattern: str
+) -> None:
+    """Nobody could watch its topics: Spark's own reader takes it, and the query is refused."""
+    name = topic("java", partitions=1)
+    topics.give(name, 1, partitions=1)
+    given = {
+        "kafka.bootstrap.servers": kafka.bootstrap_servers,
+        "subscribePattern": pattern.format(name),
+    }
+    frame = stream.spark.readStream.format("kafka").options(**given).load()
+    error = stream.run(frame) or ""
+    assert "SettingRefused: subscribePattern=" in error and "no pattern that Python reads" in error
+    assert stream.rows() == []
+    with pytest.raises(SettingRefused) as refused:
+        Subscription.of(given).seen(topics)
+    assert len(str(refused.value).splitlines()) <= 3

@@ -12,10 +12,9 @@ from functools import partial
 from typing import Any, NoReturn
 
 from exactum.errors import SettingRefused
-from exactum.formats import registry
+from exactum.formats import exact, registry
 from exactum.formats.avro_resolution import default_value, resolved, value_reader
-from exactum.formats.avro_schema import COLUMNS, DEFAULT, contains_itself, meaning, parsed
-from exactum.formats.avro_wire import wire_check
+from exactum.formats.avro_schema import COLUMNS, DEFAULT, meaning, parsed
 from exactum.formats.format import BadRecord, Bound, RecordDecoder, reason_of, require
 
 DIGITS_MAX = 38
@@ -34,9 +33,10 @@ class Avro:
             it is also what the records were written with.
         registry: URL of a Confluent schema registry, or a mapping of the settings of
             confluent-kafka's client (``url``, ``basic.auth.user.info``, ...). Then each record
-            names the schema it was written with, and is resolved to the reader's by Avro's rules,
-            where its values stay what they are; an unknown id, and a schema that cannot be resolved
-            to the reader's, make the record bad.
+            names the schema it was written with, before its value or in a header, so that headers
+            have to be read (``read_kafka(..., includeHeaders=True)``). It is resolved to the
+            reader's by Avro's rules, where its values stay what they are; an unknown id, and a
+            schema that cannot be resolved to the reader's, make the record bad.
         subject: with ``registry``: the subject whose schema the records are read with, where no
             ``schema`` is given. Its context (``:.lab:orders-value``) is that of the records' ids.
         version: which version of it; None is the latest one, looked up when ``decode`` is called.
@@ -89,36 +89,49 @@ class AvroCodec:
         reader = parsed(self.reader)
         if self.place is None:
             read = record_reader(reader, reader)
-            return RecordDecoder(kind, lambda data: read(data, 0))
-        return RecordDecoder(kind, _registered(registry.Writers(self.place), reader))
+            return RecordDecoder(kind, exact.fitted(kind, lambda data: read(data, 0)))
+        read_any = _registered(registry.Writers(self.place), reader)
+        return RecordDecoder(kind, exact.fitted(kind, read_any))
 
 
 def record_reader(writer: Any, reader: Any) -> Callable[[bytes, int], Any]:
     """A function of a record and where its value begins: the value, which must end where the record
-    ends; raises BadRecord where it does not, and whatever fastavro raises.
+    ends; raises BadRecord where it does not.
 
     Raises:
         BadRecord: nothing that was written is a value of the reader's.
     """
-    if contains_itself(writer):
-        raise BadRecord("it contains itself: such records may be nested without end")
-    value, check = value_reader(writer, reader), wire_check(writer)
+    value = value_reader(writer, reader)
 
     def read(data: bytes, start: int) -> Any:
         stream = io.BytesIO(data + PADDING)
         stream.seek(start)
-        made = value(stream)
+        try:
+            made, why = value(stream), None
+        except (BadRecord, MemoryError):
+            raise
+        except Exception as error:  # noqa: BLE001  (fastavro's own, and Python's of texts and times)
+            made, why = None, _no_value(error)
         end = stream.tell()
         if end > len(data):
             raise BadRecord(
                 f"the record is cut off: it has {len(data)} bytes and says that it has more"
             )
-        check(data, start, end)
+        if why is not None:
+            raise BadRecord(f"what ends at byte {end} is {why}")
         if end < len(data):
             raise BadRecord(f"{len(data) - end} bytes follow the end of the value")
         return made
 
     return read
+
+
+def _no_value(error: Exception) -> str:
+    if isinstance(error, UnicodeDecodeError):
+        return "a text that is not valid UTF-8"
+    if isinstance(error, (OverflowError, ValueError)):
+        return "a number that is out of range: of a date, a time, or a length"
+    return "no value of its schema"
 
 
 def _registered(writers: registry.Writers, reader: Any) -> Callable[[bytes], Any]:
@@ -133,8 +146,8 @@ def _registered(writers: registry.Writers, reader: Any) -> Callable[[bytes], Any
             except MemoryError:
                 raise
             except Exception as error:  # noqa: BLE001  (fastavro has many of its own)
-                why = f"its schema, id {number}: {reason_of(error)}"
-                known[number] = partial(_refuse, why)
+                why = error if isinstance(error, BadRecord) else f"no such ({reason_of(error)})"
+                known[number] = partial(_refuse, f"its schema, id {number}: {why}")
         return known[number](data, start)
 
     return one

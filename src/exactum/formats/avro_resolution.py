@@ -8,10 +8,14 @@ with the names, symbols and defaults of the reader's.
 from __future__ import annotations
 
 import io
+import json
+import math
 from collections.abc import Callable
+from decimal import Decimal
 from typing import Any, NoReturn
 
-from exactum.formats.avro_schema import COLUMNS, DEFAULT, LOGICAL, kind_of, meaning, without_bytes
+from exactum.formats.avro_schema import COLUMNS, DEFAULT, LOGICAL, kind_of, meaning
+from exactum.formats.exact import SHOWN_CHARS_MAX, nearest_float
 from exactum.formats.format import BadRecord
 
 CONVERTED = frozenset(
@@ -84,6 +88,9 @@ def resolved(writer: Any, reader: Any, place: str) -> Any:
     """
     if isinstance(writer, list):
         return _union(writer, reader, place)
+    if isinstance(writer, str) and writer != "null" and writer not in COLUMNS:
+        # a name: whatever does not contain itself was expanded, so that none are left
+        raise BadRecord(f"{place} contains itself: such values may be nested without end")
     if isinstance(reader, list):
         reader = "null" if writer == "null" and "null" in reader else _beside_null(reader)
     kind = kind_of(writer)
@@ -93,8 +100,6 @@ def resolved(writer: Any, reader: Any, place: str) -> Any:
         return {"type": kind, "fields": _fields(writer, reader, place)}
     if kind == "enum":
         return {"type": kind, "symbols": _symbols(writer, reader or writer, place)}
-    if kind == "array" and without_bytes(writer["items"]):
-        raise BadRecord(f"{place} has values without bytes, and may be without end")
     for inside in ("items", "values"):
         if inside in writer:
             read = reader and reader[inside]
@@ -126,9 +131,12 @@ def default_value(field: Any, place: str) -> Any:
         fastavro.schemaless_writer(stream, _in_record(schema), value)
         stream.seek(0)
         return value_reader(schema, schema)(stream)
-    except Exception as error:  # noqa: BLE001  (fastavro has many of its own)
-        why = f"the default {field[DEFAULT]!r} of {place} is none of its type"
-        raise BadRecord(f"{why} ({type(error).__name__})") from None
+    except Exception:  # noqa: BLE001  (fastavro has many of its own)
+        given = field[DEFAULT]
+        shown = str(given) if isinstance(given, Decimal) else json.dumps(given, default=str)
+        raise BadRecord(
+            f"the default {shown[:SHOWN_CHARS_MAX]} of {place} is none of its type"
+        ) from None
 
 
 def _check(writer: Any, reader: Any, place: str) -> None:
@@ -193,7 +201,8 @@ def _fields(writer: Any, reader: Any, place: str) -> list[Any]:
         if name is not None and name not in missing:
             raise BadRecord(f"two fields for {place}.{name}, by its name and an alias")
         read = None if name is None else missing.pop(name)["type"]
-        made.append({"name": name, "type": resolved(one["type"], read, f"{place}.{name}")})
+        where = f"{place}.{name or one['name']}"
+        made.append({"name": name, "type": resolved(one["type"], read, where)})
     for name, one in missing.items():
         if DEFAULT not in one:
             raise BadRecord(f"it lacks {place}.{name}, which has no default")
@@ -209,6 +218,8 @@ def _from_json(schema: Any, given: Any) -> Any:
     kind = kind_of(schema)
     if kind in ("bytes", "fixed"):
         return given.encode("latin-1")
+    if kind in ("float", "double"):
+        return _number(kind, given)
     if kind == "record":
         fields = [(one, one["name"]) for one in schema["fields"]]
         return {
@@ -220,6 +231,16 @@ def _from_json(schema: Any, given: Any) -> Any:
     if kind == "map":
         return {name: _from_json(schema["values"], one) for name, one in given.items()}
     return given
+
+
+def _number(kind: str, given: Any) -> float:
+    """The nearest one of a number with a point, and the same one of an integer."""
+    if isinstance(given, bool) or not isinstance(given, (int, Decimal)):
+        raise TypeError
+    made = nearest_float(Decimal(given)) if kind == "float" else float(given)
+    if math.isinf(made) or (isinstance(given, int) and made != given):
+        raise ValueError
+    return made
 
 
 def _in_record(schema: Any) -> Any:

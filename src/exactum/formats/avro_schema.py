@@ -1,11 +1,10 @@
-"""Avro schemas as fastavro expands them: the types that Avro tells apart, with their columns, and
-what of a schema can be read without end.
-"""
+"""Avro schemas as fastavro expands them: the types that Avro tells apart, with their columns."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from decimal import Decimal
 from typing import Any
 
 from exactum.formats.registry import SchemaText
@@ -54,7 +53,8 @@ def parsed(schema: SchemaText) -> Any:
     named: dict[str, Any] = {}
 
     def parse(text: str) -> Any:
-        return fastavro.parse_schema(_hidden(json.loads(text)), named_schemas=named, expand=True)
+        given = _hidden(json.loads(text, parse_float=Decimal))  # as defaults are written
+        return fastavro.parse_schema(given, named_schemas=named, expand=True)
 
     for _, text in schema.references:
         parse(text)
@@ -82,26 +82,3 @@ def meaning(schema: Any) -> str:
     kind = kind_of(schema)
     logical = "" if isinstance(schema, str) else f"{kind} {schema.get(LOGICAL)}"
     return logical if logical in COLUMNS else kind
-
-
-def contains_itself(schema: Any) -> bool:
-    """True for a schema whose values may be nested without end: fastavro's recursion then ends the
-    process.
-
-    Whatever does not contain itself was expanded when it was parsed, so that no names are left.
-    """
-    if isinstance(schema, str):
-        return schema != "null" and schema not in COLUMNS
-    inside = schema
-    if isinstance(schema, dict):
-        inside = [one["type"] for one in schema.get("fields", ())]
-        inside += [schema[name] for name in ("items", "values") if name in schema]
-    return any(map(contains_itself, inside))
-
-
-def without_bytes(schema: Any) -> bool:
-    """True for values of which a record of ten bytes may say that it has 2^62."""
-    kind = "" if isinstance(schema, list) else kind_of(schema)
-    if kind == "record":
-        return all(without_bytes(one["type"]) for one in schema["fields"])
-    return kind == "null" or (kind == "fixed" and not schema["size"])

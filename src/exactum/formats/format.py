@@ -10,7 +10,7 @@ Workers import this module, so it imports neither pyspark nor pyarrow at module 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
@@ -88,15 +88,9 @@ def reason_of(error: BaseException) -> str:
     return text[:REASON_CHARS_MAX]
 
 
-def without(column: Any, rows: Collection[int]) -> Any:
-    """The Arrow array with null in these rows."""
-    if not rows:
-        return column
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    gone = pa.array([row in rows for row in range(len(column))])
-    return pc.if_else(gone, pa.scalar(None, column.type), column)
+def not_utf_8(error: UnicodeDecodeError) -> str:
+    """Why a text is bad."""
+    return f"it is not valid UTF-8: byte {error.start} is 0x{error.object[error.start]:02x}"
 
 
 def require(package: str, extra: str, format_name: str) -> None:
@@ -112,17 +106,17 @@ def require(package: str, extra: str, format_name: str) -> None:
 
 @dataclass(frozen=True)
 class RecordDecoder:
-    """A ``Decoder`` of one record after the other, for everything that has no faster way.
+    """A ``Decoder`` of one record after the other.
 
-    ``one`` decodes the bytes of a record or raises; ``plain`` makes of decoded values what Arrow
-    takes.
+    ``one`` makes of the bytes of a record what Arrow takes, or raises.
     """
 
     kind: Any
     one: Callable[[bytes], Any]
-    plain: Callable[[list[Any]], list[Any]] = lambda values: values
 
     def decode(self, column: Any) -> tuple[Any, dict[int, str]]:
+        import pyarrow as pa
+
         values: list[Any] = []
         reasons: dict[int, str] = {}
         append, one = values.append, self.one
@@ -134,30 +128,14 @@ class RecordDecoder:
             except Exception as error:  # noqa: BLE001  (whatever it is, it is the record's: the policy decides)
                 append(None)
                 reasons[row] = reason_of(error)
-        return self._column(self.plain(values), reasons)
-
-    def _column(self, values: list[Any], reasons: dict[int, str]) -> tuple[Any, dict[int, str]]:
-        """The values as an Arrow array; those that do not fit its type become bad rows."""
-        import pyarrow as pa
-
-        from exactum.formats.json_texts import fitter
-
-        fit = fitter(self.kind)
-
-        def array(some: list[Any]) -> Any:
-            if fit is not None:
-                some = [None if one is None else fit(one, "value") for one in some]
-            return pa.array(some, self.kind)
-
         try:
-            return array(values), reasons
-        except Exception as error:  # noqa: BLE001  (one of them does not fit: find out which)
-            if len(values) == 1:
-                return pa.nulls(1, self.kind), {0: reason_of(error)}
+            return pa.array(values, self.kind), reasons
+        except (pa.ArrowException, ArithmeticError, ValueError, TypeError):
+            pass  # one of them does not fit: find out which
         for row, value in enumerate(values):
             try:
-                array([value])
-            except Exception as error:  # noqa: BLE001  (as above)
+                pa.array([value], self.kind)
+            except (pa.ArrowException, ArithmeticError, ValueError, TypeError) as error:
                 values[row] = None
-                reasons[row] = reason_of(error)
-        return array(values), reasons
+                reasons[row] = reason_of(BadRecord(f"it does not fit its column: {error}"))
+        return pa.array(values, self.kind), reasons

@@ -11,8 +11,8 @@ from typing import Any
 from urllib.error import HTTPError, URLError
 
 from exactum.errors import SettingRefused, Unavailable
-from exactum.formats import record_type
-from exactum.formats.format import Bound, RecordDecoder, require
+from exactum.formats import exact, record_type
+from exactum.formats.format import Bound, RecordDecoder
 
 _UNREACHABLE = frozenset(
     {
@@ -41,11 +41,12 @@ class Function:
             ``ConnectionError``, a ``TimeoutError``, another error of a network that gives no answer
             (``URLError``, ``gaierror``, that of ``requests``) or an error of ``exactum.errors``
             fails the task: that nobody answered is no property of a record. A
-            struct is returned as a dictionary (or an object of msgspec), times as ``datetime``,
-            decimals as ``Decimal``.
+            struct is returned as a dictionary, a dataclass or an object of msgspec, an array as a
+            list or a tuple, a map as a dictionary, times as ``datetime``, decimals as ``Decimal``.
         returns: Spark's type, or its DDL: ``"bigint"``, ``"id bigint not null, tags
-            array<string>"``. A value of another type, a null where none may be and a number out of
-            range make the record bad.
+            array<string>"``. A value of another type, a null where none may be and a number that
+            the column does not have make the record bad. An ``int`` may stand for a float, a double
+            or a decimal that is the same number; a ``float`` for the nearest one of a float column.
     """
 
     f: Callable[[bytes], Any]
@@ -53,7 +54,6 @@ class Function:
 
     def bind(self) -> Bound:
         """See ``Format.bind``."""
-        require("msgspec", "", "Function")
         where = f"Function({getattr(self.f, '__name__', 'f')})"
         if not callable(self.f):
             raise SettingRefused(
@@ -72,10 +72,8 @@ class FunctionCodec:
     """The Arrow type that its values must have, with what may be null."""
 
     def open(self, kind: Any) -> RecordDecoder:
-        import msgspec
-
-        wanted = record_type.checked_type(self.checked) | None
-        convert, f = msgspec.convert, self.f
+        f = self.f
+        fit = exact.fitter(self.checked, exact.python_values, exact.python_containers)
 
         def one(data: bytes) -> Any:
             try:
@@ -88,9 +86,9 @@ class FunctionCodec:
                     f"from what it asks ({type(error).__name__}: {error}). No record is taken for "
                     "a bad one, and nothing of the epoch is visible; start the query again."
                 ) from error
-            return convert(made, wanted, builtin_types=record_type.NATIVE, from_attributes=True)
+            return made if fit is None else fit(made)
 
-        return RecordDecoder(kind, one, record_type.plain)
+        return RecordDecoder(kind, one)
 
 
 def _got_no_answer(error: BaseException) -> bool:

@@ -8,23 +8,19 @@ null for what is missing; here each of these is a bad record.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from exactum.errors import SettingRefused
-from exactum.formats import record_type, registry
-from exactum.formats.format import (
-    BadRecord,
-    Bound,
-    Decoder,
-    RecordDecoder,
-    reason_of,
-    require,
-    without,
-)
-from exactum.formats.json_texts import JsonTexts
-from exactum.formats.text_format import TextCodec
+from exactum.formats import exact, record_type, registry
+from exactum.formats.exact import SHOWN_CHARS_MAX
+from exactum.formats.format import BadRecord, Bound, RecordDecoder, not_utf_8, require
+
+_MAY_BE_FINER = re.compile(r":[0-9]{2}\.[0-9]{7}|\\u00[23]")
+"""In each text of JSON with a time that is finer than a microsecond; few others have it."""
+_FINER = re.compile(r"\.[0-9]{6}[0-9]*[1-9]")
 
 
 @dataclass(frozen=True)
@@ -79,63 +75,57 @@ class JsonCodec:
     """The Arrow type that records must have, with what may be null."""
     place: registry.RegistryAddress | None
 
-    def open(self, kind: Any) -> Decoder:
-        import msgspec
-
-        decode = msgspec.json.Decoder(record_type.checked_type(self.checked)).decode
+    def open(self, kind: Any) -> RecordDecoder:
+        read = reader(self.checked)
         if self.place is None:
-            return _JsonDecoder(
-                RecordDecoder(kind, decode, record_type.plain), JsonTexts(self.checked), False
-            )
+            return RecordDecoder(kind, read)
         schemas = registry.Writers(self.place)
 
         def one(data: bytes) -> Any:
             number, start = registry.schema_id(data)
             schemas.writer(number)
-            return decode(memoryview(data)[start:])
+            return read(data[start:])
 
-        records = RecordDecoder(kind, one, record_type.plain)
-        return _JsonDecoder(records, JsonTexts(self.checked), True)
-
-
-@dataclass(frozen=True)
-class _JsonDecoder:
-    """Decodes, and looks a second time at the few records whose values may be other than their text
-    says.
-    """
-
-    records: RecordDecoder
-    texts: JsonTexts
-    framed: bool
-
-    def decode(self, column: Any) -> tuple[Any, dict[int, str]]:
-        made, reasons = self.records.decode(column)
-        bodies = _bodies(column) if self.framed else column
-        _, not_text = TextCodec().decode(
-            bodies
-        )  # msgspec does not look at the bytes of what the schema does not name
-        wrong = {row: reason for row, reason in not_text.items() if row not in reasons}
-        for row in self.texts.suspicious(column):
-            if row in reasons or row in wrong:
-                continue
-            try:
-                self.texts.check(memoryview(bodies[row].as_py()))
-            except BadRecord as error:
-                wrong[row] = reason_of(error)
-        return without(made, wrong), {**reasons, **wrong}
+        return RecordDecoder(kind, one)
 
 
-def _bodies(column: Any) -> Any:
-    """The column's records without the ids of their schemas.
+def reader(checked: Any) -> Callable[[bytes], Any]:
+    """A function from a JSON text to a value of the Arrow type ``checked``; raises BadRecord."""
+    import msgspec
 
-    Not by Arrow's ``binary_slice``: where a record is shorter, or null, it takes too small a buffer
-    for all of them (pyarrow 26: an error, or bytes behind the buffer).
-    """
+    decoder = msgspec.json.Decoder(record_type.json_type(checked), float_hook=exact.decimal_of)
+    decode = decoder.decode
+    fit = exact.fitter(checked, exact.json_numbers, null=False)
+    refuse_finer = exact.fitter(checked, _times)
+
+    def one(data: bytes) -> Any:
+        try:
+            text = data.decode()  # msgspec passes over the bytes of what the schema does not name
+            made = decode(text)
+            if refuse_finer is not None and _MAY_BE_FINER.search(text):
+                refuse_finer(json.loads(text, parse_float=str, parse_int=str))
+        except UnicodeDecodeError as error:
+            raise BadRecord(not_utf_8(error)) from None
+        except msgspec.ValidationError as error:
+            raise BadRecord(f"it does not fit the schema: {error}") from None
+        except msgspec.DecodeError as error:
+            raise BadRecord(f"it is no JSON: {error}") from None
+        except RecursionError:
+            raise BadRecord("it is no JSON that can be read: it is nested too deeply") from None
+        return made if fit is None else fit(made)
+
+    return one
+
+
+def _times(kind: Any, place: str) -> exact.Step | None:
+    """Refuses the texts of times that msgspec has rounded."""
     import pyarrow as pa
 
-    return pa.array(
-        [one and one[registry.id_bytes(one) :] for one in column.to_pylist()], column.type
-    )
+    def one(text: str) -> None:
+        if _FINER.search(text):
+            raise BadRecord(f"{place}: {text[:SHOWN_CHARS_MAX]!r} is finer than a microsecond")
+
+    return one if pa.types.is_timestamp(kind) else None
 
 
 def _parsed(text: str, subject: str | None) -> Any:

@@ -14,7 +14,7 @@ from datetime import datetime, timedelta, timezone
 from decimal import Decimal
 from typing import Any
 
-from exactum.formats.format import BadRecord
+from exactum.formats.format import BadRecord, not_utf_8
 
 KINDS = (
     "",
@@ -64,13 +64,24 @@ def reader(written: Any, read: Any) -> Callable[[bytes], Any]:
         descriptor_pool,
         message_factory,
     )
+    from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
     views = descriptor_pb2.FileDescriptorProto(name="views.proto")
     name, convert = _message(views, written, read, "")
     pool = descriptor_pool.DescriptorPool()
     pool.AddSerializedFile(views.SerializeToString())
     parse = message_factory.GetMessageClass(pool.FindMessageTypeByName(name)).FromString
-    return lambda data: convert(parse(data))
+
+    def one(data: bytes) -> Any:
+        try:
+            message = parse(data)
+        except DecodeError:  # it does not say where
+            raise BadRecord(
+                f"its {len(data)} bytes are no Protobuf message: a field is cut off, or is none"
+            ) from None
+        return convert(message)
+
+    return one
 
 
 def _message(views: Any, written: Any, read: Any, place: str) -> tuple[str, Convert]:
@@ -88,11 +99,9 @@ def _message(views: Any, written: Any, read: Any, place: str) -> tuple[str, Conv
         its = written.fields_by_number.get(item.number)
         fields.append((item.name, _field(views, view, its, item, where)))
 
-    other = place if _is_entry(read) else None  # an entry of a map has no other fields
-
     def convert(message: Any) -> Any:
         for unknown in UnknownFieldSet(message):
-            where = numbers.get(unknown.field_number, other)
+            where = numbers.get(unknown.field_number)
             if where is not None:
                 raise BadRecord(
                     f"the field {where} is not there by its schema, or has another wire type"
@@ -106,7 +115,7 @@ def _message(views: Any, written: Any, read: Any, place: str) -> tuple[str, Conv
 
 def _field(views: Any, view: Any, written: Any, read: Any, where: str) -> Convert:
     """Adds a field to a view; a function from the view's message to the field's value."""
-    unset, required = _unset(read), read.is_required
+    unset, required = _unset(read, where), read.is_required
 
     def missing() -> Any:
         if required:
@@ -161,7 +170,7 @@ def _single(written: Any, read: Any, where: str) -> Convert:
         return _number(written, read, where)
     if kind != other and (kind, other) not in KEPT:
         raise BadRecord(f"its schema has {kind} for {where}, which is not read as {other}")
-    return _final(read)
+    return _final(read, where)
 
 
 def is_map(item: Any) -> bool:
@@ -172,7 +181,7 @@ def _is_entry(message: Any) -> bool:
     return bool(message.GetOptions().map_entry)
 
 
-def _unset(read: Any) -> Any:
+def _unset(read: Any, where: str) -> Any:
     """The value of a field that a message does not have. Those of a map's entry have defaults."""
     if read.is_repeated:
         return []
@@ -180,14 +189,14 @@ def _unset(read: Any) -> Any:
         return None
     if read.enum_type is not None:
         return read.enum_type.values_by_number[read.default_value].name
-    return _final(read)(read.default_value)
+    return _final(read, where)(read.default_value)
 
 
 def _number(written: Any, read: Any, where: str) -> Convert:
     """Whole numbers as another type of them, or as the names of an enum."""
     kind, other = KINDS[written.type], KINDS[read.type]
     low, high = NUMBERS[other]
-    final = _final(read) if read.enum_type is None else _name(written, read, where)
+    final = _final(read, where) if read.enum_type is None else _name(written, read, where)
 
     def convert(number: int) -> Any:
         if not low <= number <= high:
@@ -198,16 +207,23 @@ def _number(written: Any, read: Any, where: str) -> Convert:
     return final if low <= least and most <= high else convert
 
 
-def _final(read: Any) -> Convert:
+def _final(read: Any, where: str) -> Convert:
     """A function from a value that fits to what Arrow takes."""
     kind = KINDS[read.type]
     if kind == "string":
-        return lambda value: value if isinstance(value, str) else value.decode()
+        return lambda value: value if isinstance(value, str) else _text(value, where)
     if kind == "bool":
         return bool
     if kind in NUMBERS:
         return Decimal if NUMBERS[kind] == _UINT64 else int
     return lambda value: value
+
+
+def _text(value: bytes, where: str) -> str:
+    try:
+        return value.decode()
+    except UnicodeDecodeError as error:
+        raise BadRecord(f"the field {where}: {not_utf_8(error)}") from None
 
 
 def _name(written: Any, read: Any, where: str) -> Convert:
@@ -248,8 +264,11 @@ def _time(seconds: int, nanos: int) -> datetime:
     """A time in microseconds; nanoseconds below are cut off, as Spark does it.
 
     Raises:
-        BadRecord: it has more nanoseconds than a second has.
+        BadRecord: it has more nanoseconds than a second has, or is not of the years 1 to 9999.
     """
     if not 0 <= nanos < NANOS:
         raise BadRecord(f"a timestamp has {nanos} nanoseconds, and may have 0 to {NANOS - 1}")
-    return EPOCH + timedelta(seconds=seconds, microseconds=nanos // 1000)
+    try:
+        return EPOCH + timedelta(seconds=seconds, microseconds=nanos // 1000)
+    except OverflowError:
+        raise BadRecord(f"a timestamp has {seconds} seconds, which no calendar has") from None

@@ -17,6 +17,7 @@ _TOKEN = re.compile(
     r"""("(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*'|[.\w+-]+|[][{}()<>=,;:/]|\Z|(?P<wrong>.))""",
     re.DOTALL,
 )
+_OCTAL = re.compile("-?0[0-7]+")
 LABELS = ("optional", "required", "repeated")
 PASSED_OVER = ("option", "service", "extend", "reserved", "extensions")
 Statement = tuple[list[str], list[Any]]
@@ -33,17 +34,25 @@ def descriptor_of(text: str) -> Any:
 
     file = descriptor_pb2.FileDescriptorProto()
     for words, inner in _statements(_tokens(text), ""):
-        if words[0] == "syntax":
-            file.syntax = words[2][1:-1]
-        elif words[0] == "package":
-            file.package = words[1]
-        elif words[0] == "import":
-            if words[1] == "public":
-                file.public_dependency.append(len(file.dependency))
-            file.dependency.append(words[-1][1:-1])
-        elif not _type(file.message_type, file.enum_type, words, inner, file.syntax == "proto3"):
-            raise ValueError(f"{words[0]!r} is not read from the text of a schema")
+        try:
+            _add(file, words, inner)
+        except (LookupError, TypeError, ValueError):
+            where = " ".join(words[:2])
+            raise ValueError(f"the text of a schema is not understood at {where!r}") from None
     return file
+
+
+def _add(file: Any, words: list[str], inner: list[Statement]) -> None:
+    if words[0] == "syntax":
+        file.syntax = words[2][1:-1]
+    elif words[0] == "package":
+        file.package = words[1]
+    elif words[0] == "import":
+        if words[1] == "public":
+            file.public_dependency.append(len(file.dependency))
+        file.dependency.append(words[-1][1:-1])
+    elif not _type(file.message_type, file.enum_type, words, inner, file.syntax == "proto3"):
+        raise ValueError
 
 
 def _tokens(text: str) -> Iterator[str]:
@@ -81,7 +90,7 @@ def _type(messages: Any, enums: Any, words: list[str], inner: list[Statement], n
         enum = enums.add(name=words[1])
         for value, _ in inner:
             if value[0] not in PASSED_OVER:
-                enum.value.add(name=value[0], number=int(value[2], 0))
+                enum.value.add(name=value[0], number=_number(value[2:]))
         enum.options.allow_alias = True
     else:
         return words[0] in PASSED_OVER
@@ -106,10 +115,22 @@ def _message(message: Any, inner: list[Statement], new: bool) -> None:
         message.oneof_decl.add(name=f"_{field.name}")
 
 
+def _number(words: list[str]) -> int:
+    """As Protobuf writes it: decimal, 0x1F or 017; the sign of an enum's may stand apart.
+
+    Raises:
+        ValueError: it is none.
+    """
+    text = "".join(words)
+    if "_" in text:  # which Python would pass over
+        raise ValueError
+    return int(text, 8 if _OCTAL.fullmatch(text) else 0)
+
+
 def _field(message: Any, words: list[str], group: list[Statement], new: bool) -> Any:
     label = words[0] if words[0] in LABELS else "optional"
     *kind, name, _, number = words[words[0] in LABELS :]
-    field = message.field.add(name=name, number=int(number, 0))
+    field = message.field.add(name=name, number=_number([number]))
     field.label = getattr(field, f"LABEL_{label.upper()}")
     if kind[0] == "group":
         field.name = name.lower()

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from exactum.errors import SettingRefused
-from exactum.formats import message_reader, message_type, registry
+from exactum.formats import exact, message_reader, message_type, registry
 from exactum.formats.format import BadRecord, Bound, RecordDecoder, reason_of, require
 from exactum.formats.registry import RegistryAddress
 
@@ -93,8 +93,10 @@ class ProtobufCodec:
     def open(self, kind: Any) -> RecordDecoder:
         read = self.message.descriptor()
         if self.place is None:
-            return RecordDecoder(kind, message_reader.reader(read, read))
-        return RecordDecoder(kind, _registered(self.place, read))
+            one = message_reader.reader(read, read)
+        else:
+            one = _registered(self.place, read)
+        return RecordDecoder(kind, exact.fitted(kind, one))
 
 
 def _registered(place: RegistryAddress, read: Any) -> Callable[[bytes], Any]:
@@ -111,7 +113,8 @@ def _registered(place: RegistryAddress, read: Any) -> Callable[[bytes], Any]:
             except BadRecord as error:
                 return str(error)
             except (TypeError, KeyError, ValueError) as error:
-                reason = reason or f"its schema, id {number}, cannot be used: {reason_of(error)}"
+                why = " ".join(map(str, error.args))
+                reason = reason or f"its schema, id {number}, cannot be used: {why}"
         return reason
 
     def one(data: bytes) -> Any:

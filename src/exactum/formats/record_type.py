@@ -7,26 +7,14 @@ Arrow's types go to the tasks: they carry which fields may be null, and need no 
 from __future__ import annotations
 
 import datetime
-import decimal
-from collections.abc import Callable, Iterator, Sequence
-from typing import Annotated, Any
+import types
+from typing import Annotated, Any, TypedDict
 
 from exactum.errors import SettingRefused
 
-NATIVE = (bytes, datetime.datetime, datetime.date, decimal.Decimal)
-"""Python types that Arrow takes as they are."""
 
-FLOAT_END = 2.0**128 - 2.0**103
-"""Half a step beyond the largest ``float``: the nearest one of what is less is finite. Other
-systems write the largest as 3.4028235e38, which is a little more than it is.
-"""
-
-
-def arrow_type(kind: Any, where: str, *, nullable: bool = False) -> Any:
+def arrow_type(kind: Any, where: str) -> Any:
     """Arrow's type for one of Spark's; ``where`` names the record in errors.
-
-    ``nullable`` makes every field nullable, whatever ``kind`` says: the type of a column in which
-    bad rows are null.
 
     Raises:
         SettingRefused: a decoded record cannot have this type.
@@ -42,16 +30,17 @@ def arrow_type(kind: Any, where: str, *, nullable: bool = False) -> Any:
                     f"{where}: a struct has two fields of the name {', '.join(twice)}, and nobody "
                     "can tell which one a record means. Rename or remove one."
                 )
-            return pa.struct(
-                [pa.field(f.name, of(f.dataType), nullable or f.nullable) for f in one.fields]
-            )
+            return pa.struct([pa.field(f.name, of(f.dataType), f.nullable) for f in one.fields])
         if isinstance(one, t.ArrayType):
-            return pa.list_(pa.field("element", of(one.elementType), nullable or one.containsNull))
+            return pa.list_(pa.field("element", of(one.elementType), one.containsNull))
         if isinstance(one, t.MapType):
+            if isinstance(one.keyType, t.FloatType):
+                raise SettingRefused(
+                    f"{where}: a map cannot have floats as its keys, because two numbers may "
+                    "become one. Use double, decimal or string."
+                )
             key = pa.field("key", of(one.keyType), False)
-            return pa.map_(
-                key, pa.field("value", of(one.valueType), nullable or one.valueContainsNull)
-            )
+            return pa.map_(key, pa.field("value", of(one.valueType), one.valueContainsNull))
         if isinstance(one, t.DecimalType):
             return pa.decimal128(one.precision, one.scale)
         found = _atoms().get(type(one))
@@ -67,7 +56,7 @@ def arrow_type(kind: Any, where: str, *, nullable: bool = False) -> Any:
 
 
 def as_nullable(kind: Any) -> Any:
-    """Spark's type with every field nullable."""
+    """Spark's type with every field nullable: of a column in which bad rows are null."""
     from pyspark.sql import types as t
 
     if isinstance(kind, t.StructType):
@@ -105,78 +94,53 @@ def spark_type(given: Any, where: str) -> Any:
         ) from None
 
 
-def checked_type(kind: Any, *, as_texts: bool = False) -> Any:
-    """What msgspec decodes JSON into, or converts values into, so that they fit the Arrow type
-    ``kind``.
+def json_type(kind: Any) -> Any:
+    """What msgspec decodes JSON into, so that it fits the Arrow type ``kind``: dictionaries and
+    lists, in which only fields that may be null may be missing.
 
-    A struct becomes a class with one attribute for each field; only fields that may be null may be
-    missing. ``as_texts`` leaves decimals and times as they are written: their JSON, and keys as
-    text.
+    Decimals and floats are left as the numbers and texts that they are written as
+    (``exact.json_numbers``).
     """
-    import msgspec
     import pyarrow as pa
 
     if pa.types.is_struct(kind):
-        return _struct(kind, as_texts)
-    if pa.types.is_list(kind):
-        return list[_field(kind.value_field, as_texts)]  # type: ignore[misc]
-    if pa.types.is_map(kind):
-        key = (
-            str
-            if as_texts and _is_text(kind.key_type)
-            else checked_type(kind.key_type, as_texts=as_texts)
+        required = {one.name: json_type(one.type) for one in kind if not one.nullable}
+        others = {one.name: json_type(one.type) | None for one in kind if one.nullable}
+        record = TypedDict("Record", required)  # type: ignore[misc]
+        return types.new_class(
+            "Record", (record,), {"total": False}, lambda made: made.update(__annotations__=others)
         )
-        return dict[key, _field(kind.item_field, as_texts)]  # type: ignore[valid-type, misc]
-    if as_texts and _is_text(kind):
-        return msgspec.Raw
-    for test, made in _CHECKED:
-        if test(pa.types, kind):
-            return made(kind)
-    raise SettingRefused(f"Records cannot be decoded into the Arrow type {kind}.")
+    if pa.types.is_list(kind):
+        return list[_json_field(kind.value_field)]  # type: ignore[misc]
+    if pa.types.is_map(kind):
+        key = str if pa.types.is_decimal(kind.key_type) else json_type(kind.key_type)
+        return dict[key, _json_field(kind.item_field)]  # type: ignore[valid-type, misc]
+    return _json_atom(kind)
 
 
-def atoms_of(kind: Any) -> Iterator[Any]:
-    """The Arrow types inside of ``kind`` that have no types inside of them."""
-    if not kind.num_fields:
-        yield kind
-    for number in range(kind.num_fields):
-        yield from atoms_of(kind.field(number).type)
+def _json_field(field: Any) -> Any:
+    made = json_type(field.type)
+    return made | None if field.nullable else made
 
 
-def _is_text(kind: Any) -> bool:
-    """True for types that JSON has no form of its own for, and of which Python's value may show
-    less than the text.
-    """
+def _json_atom(kind: Any) -> Any:
+    import msgspec
     import pyarrow as pa
 
-    return bool(pa.types.is_decimal(kind) or pa.types.is_timestamp(kind))
-
-
-def plain(values: Sequence[Any]) -> list[Any]:
-    """Decoded values as dictionaries and lists, which Arrow takes."""
-    import msgspec
-
-    made: list[Any] = msgspec.to_builtins(values, builtin_types=NATIVE)
-    return made
-
-
-def _struct(kind: Any, as_texts: bool) -> Any:
-    """Attributes are numbered, so that a field may have any name."""
-    import msgspec
-
-    fields: list[Any] = []
-    for number, field in enumerate(kind):
-        made = _field(field, as_texts)
-        fields.append((f"f{number}", made, None) if field.nullable else (f"f{number}", made))
-    names = {f"f{number}": field.name for number, field in enumerate(kind)}
-    return msgspec.defstruct("Record", fields, rename=names, kw_only=True, gc=False)
-
-
-def _field(field: Any, as_texts: bool) -> Any:
-    import msgspec
-
-    made = checked_type(field.type, as_texts=as_texts)
-    return (made | None) if field.nullable and made is not msgspec.Raw else made
+    if pa.types.is_decimal(kind) or pa.types.is_float32(kind):
+        return Any
+    if pa.types.is_integer(kind):
+        end = 2 ** (kind.bit_width - 1)
+        return Annotated[int, msgspec.Meta(ge=-end, le=end - 1)]
+    if pa.types.is_timestamp(kind):
+        return Annotated[datetime.datetime, msgspec.Meta(tz=kind.tz is not None)]
+    return {
+        pa.string(): str,
+        pa.binary(): bytes,
+        pa.bool_(): bool,
+        pa.float64(): float,
+        pa.date32(): datetime.date,
+    }[kind]
 
 
 def _atoms() -> dict[Any, Any]:
@@ -197,41 +161,3 @@ def _atoms() -> dict[Any, Any]:
         t.TimestampType: pa.timestamp("us", "UTC"),
         t.TimestampNTZType: pa.timestamp("us"),
     }
-
-
-def _ranged(base: type, low: float, high: float) -> Any:
-    import msgspec
-
-    return Annotated[base, msgspec.Meta(ge=low, le=high)]
-
-
-def _between(base: type, low: float, high: float) -> Any:
-    import msgspec
-
-    return Annotated[base, msgspec.Meta(gt=low, lt=high)]
-
-
-def _integer(kind: Any) -> Any:
-    return _ranged(int, -(2 ** (kind.bit_width - 1)), 2 ** (kind.bit_width - 1) - 1)
-
-
-def _time(kind: Any) -> Any:
-    import msgspec
-
-    return Annotated[datetime.datetime, msgspec.Meta(tz=kind.tz is not None)]
-
-
-_CHECKED: tuple[tuple[Callable[[Any, Any], bool], Callable[[Any], Any]], ...] = (
-    (lambda types, kind: types.is_string(kind), lambda kind: str),
-    (lambda types, kind: types.is_binary(kind), lambda kind: bytes),
-    (lambda types, kind: types.is_boolean(kind), lambda kind: bool),
-    (lambda types, kind: types.is_signed_integer(kind), _integer),
-    (
-        lambda types, kind: types.is_float32(kind),
-        lambda kind: _between(float, -FLOAT_END, FLOAT_END),
-    ),
-    (lambda types, kind: types.is_float64(kind), lambda kind: float),
-    (lambda types, kind: types.is_decimal(kind), lambda kind: decimal.Decimal),
-    (lambda types, kind: types.is_date32(kind), lambda kind: datetime.date),
-    (lambda types, kind: types.is_timestamp(kind), _time),
-)

@@ -12,7 +12,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cache, lru_cache
+from functools import cache, lru_cache, partial
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
@@ -44,7 +44,6 @@ another one.
 """
 WAITED_IDS_MAX = 1_000
 """Of how many ids a process remembers that it has waited for them."""
-PAUSE_S = 0.2
 REFUSED = (400, 401, 403, 405, 406, 407, 422)
 TLS_REFUSED = ("CERTIFICATE_VERIFY_FAILED", "WRONG_VERSION_NUMBER")
 
@@ -116,7 +115,7 @@ def schema_id(data: bytes) -> tuple[int | str, int]:
     Raises:
         BadRecord: the record is not in the registry's wire format.
     """
-    end = id_bytes(data)
+    end = GUID_BYTES if data[:1] == b"\1" else NUMBER_BYTES
     if data[:1] > b"\1":
         raise BadRecord(
             f"the magic byte is {data[0]}, not 0 or 1: not in the schema registry's wire format, "
@@ -127,11 +126,6 @@ def schema_id(data: bytes) -> tuple[int | str, int]:
     if data[0]:
         return str(uuid.UUID(bytes=data[1:end])), end
     return int.from_bytes(data[1:end], "big"), end
-
-
-def id_bytes(data: bytes) -> int:
-    """How long the id of its schema is, with the magic byte."""
-    return GUID_BYTES if data[:1] == b"\1" else NUMBER_BYTES
 
 
 def with_ids(column: Any, headers: Any, name: str) -> Any:
@@ -166,7 +160,8 @@ def reader_schema(at: RegistryAddress, subject: str | None, version: int | None)
     named = f"subject {subject!r}" + ("" if version is None else f", version {version}")
     _client(at).clear_latest_caches()
     try:
-        found = _found(at, named, _version(at, subject, version), time.monotonic() + TIMEOUT_S)
+        ask = partial(_version, at, subject, version)
+        found = _found(at, named, ask, time.monotonic() + TIMEOUT_S)
     except _Unknown as unknown:
         raise SettingRefused(
             f"The schema registry {at} does not know {unknown}. Check the name."
@@ -209,7 +204,8 @@ class Writers:
         """The schema, or why it makes a record bad."""
         until_s = min(self._until_s, _first_asked_s(self._at, number) + TIMEOUT_S)
         try:
-            found = _found(self._at, f"schema id {number}", _by_id(self._at, number), until_s)
+            ask = partial(_by_id, self._at, number)
+            found = _found(self._at, f"schema id {number}", ask, until_s)
         except _Unknown as unknown:
             return f"{unknown} is not known to the schema registry"
         why = _unusable(self._at, found)
@@ -246,31 +242,27 @@ def _first_asked_s(at: RegistryAddress, number: int | str) -> float:
 
 
 def _found(at: RegistryAddress, named: str, ask: Callable[[], Any], until_s: float) -> SchemaText:
-    """What ``ask`` finds, with its references. That there is none is believed when it was asked
-    at least twice, and until ``until_s`` of the monotonic clock.
+    """What ``ask`` finds, with its references. That there is none is believed when it is asked
+    again at ``until_s`` of the monotonic clock.
 
     Raises:
         Unavailable: the registry did not answer, or not with a schema.
         SettingRefused: it does not let us in.
         _Unknown: it says that it has no such schema, or not what the schema refers to.
     """
-    again = False
-    while True:
-        asked_s = time.monotonic()
-        try:
-            schema = _answer(at, named, ask)
-            references: dict[str, str] = {}
-            _add_references(at, at.context, schema, references)
-        except _Unknown:
-            if again and asked_s >= until_s:
-                raise
-            time.sleep(min(PAUSE_S, max(0.0, until_s - asked_s)))
-            again = True
-        else:
-            kind = str(schema.schema_type or "AVRO").upper()
-            return SchemaText(
-                schema.schema_str, kind, tuple(references.items()), tuple(_rules(schema))
-            )
+    try:
+        return _asked(at, named, ask)
+    except _Unknown:
+        time.sleep(max(0.0, until_s - time.monotonic()))
+        return _asked(at, named, ask)
+
+
+def _asked(at: RegistryAddress, named: str, ask: Callable[[], Any]) -> SchemaText:
+    schema = _answer(at, named, ask)
+    references: dict[str, str] = {}
+    _add_references(at, at.context, schema, references)
+    kind = str(schema.schema_type or "AVRO").upper()
+    return SchemaText(schema.schema_str, kind, tuple(references.items()), tuple(_rules(schema)))
 
 
 def _answer(at: RegistryAddress, named: str, ask: Callable[[], Any]) -> Any:
@@ -318,40 +310,34 @@ def _add_references(at: RegistryAddress, context: str, schema: Any, found: dict[
             continue
         subject = one.subject if _context(one.subject) else f"{context}{one.subject}"
         named = f"{one.name!r} (subject {subject!r}, version {one.version}), which it refers to,"
-        referred = _answer(at, named, _version(at, subject, one.version, deleted=True))
+        referred = _answer(at, named, partial(_version, at, subject, one.version, deleted=True))
         _add_references(at, _context(subject), referred, found)
         found[one.name] = referred.schema_str
 
 
-def _by_id(at: RegistryAddress, number: int | str) -> Callable[[], Any]:
+def _by_id(at: RegistryAddress, number: int | str) -> Any:
     """Asks with the context, not with a subject: without one the registry looks through all
     contexts for the subject.
     """
     from confluent_kafka.schema_registry.error import SchemaRegistryError
 
-    client, fmt = _client(at), at.form
-
-    def by_guid() -> Any:
-        try:
-            return client.get_schema_by_guid(number, fmt=fmt)
-        except SchemaRegistryError as error:
-            if error.http_status_code == 404:
-                client.get_schema_types()  # it answers, and so the 404 is its own: it has no GUIDs
-                error.error_code = NO_SCHEMA
-            raise
-
-    if isinstance(number, str):
-        return by_guid
-    return lambda: client.get_schema(number, at.context or None, fmt=fmt)
+    client = _client(at)
+    if isinstance(number, int):
+        return client.get_schema(number, at.context or None, fmt=at.form)
+    try:
+        return client.get_schema_by_guid(number, fmt=at.form)
+    except SchemaRegistryError as error:
+        if error.http_status_code == 404:
+            client.get_schema_types()  # it answers, and so the 404 is its own: it has no GUIDs
+            error.error_code = NO_SCHEMA
+        raise
 
 
-def _version(
-    at: RegistryAddress, subject: str, version: int | None, *, deleted: bool = False
-) -> Callable[[], Any]:
-    client, fmt = _client(at), at.form
+def _version(at: RegistryAddress, subject: str, version: int | None, deleted: bool = False) -> Any:
+    client = _client(at)
     if version is None:
-        return lambda: client.get_latest_version(subject, fmt=fmt).schema
-    return lambda: client.get_version(subject, version, deleted, fmt=fmt).schema
+        return client.get_latest_version(subject, fmt=at.form).schema
+    return client.get_version(subject, version, deleted, fmt=at.form).schema
 
 
 def _unusable(at: RegistryAddress, found: SchemaText) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from exactum.formats.format import Bound, reason_of
+from exactum.formats.format import BadRecord, Bound, RecordDecoder, not_utf_8
 
 
 @dataclass(frozen=True)
@@ -35,12 +35,11 @@ class TextCodec:
         try:
             return column.cast(pa.string()), {}
         except pa.ArrowInvalid:  # one of them is not UTF-8: find out which
-            values: list[str | None] = []
-            reasons: dict[int, str] = {}
-            for row, data in enumerate(column.to_pylist()):
-                try:
-                    values.append(None if data is None else data.decode())
-                except UnicodeDecodeError as error:
-                    values.append(None)
-                    reasons[row] = reason_of(error)
-            return pa.array(values, pa.string()), reasons
+            return RecordDecoder(pa.string(), _text).decode(column)
+
+
+def _text(data: bytes) -> str:
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        raise BadRecord(not_utf_8(error)) from None

@@ -57,6 +57,9 @@ class EpochListener:
     def idle(self) -> None:
         """Every other second. Must not raise for what only concerns onlookers, and must not wait
         for long.
+
+        Raises:
+            CheckpointRefused: no other batch may be run. The query ends with it.
         """
 
     def close(self) -> None:

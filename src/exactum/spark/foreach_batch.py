@@ -6,13 +6,14 @@ import logging
 import threading
 import weakref
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from pyspark.sql import DataFrame
 
 from exactum import events
-from exactum.errors import EpochAborted, ExactumError, SettingRefused
+from exactum.errors import CheckpointRefused, EpochAborted, ExactumError, SettingRefused
 from exactum.protocol.decision_log import DecisionLog
 from exactum.protocol.sink import Guarantee, Sink
 from exactum.spark import arguments, query
@@ -273,8 +274,23 @@ class ForeachBatch:
         run = self._run = open_run(frame, batch_id, running_query, self._delivery)
         self._closer = weakref.finalize(self, run.close)  # at the latest when Python ends
         self._hand_over(run)
-        query_watch.over(run.query, run.idle, run.ended, self._closer)
+        query_watch.over(run.query, partial(self._idle, run), run.ended, self._closer)
         return run
+
+    def _idle(self, run: EpochRunner) -> None:
+        """Between two batches. What would refuse the next one ends the query now: a quiet one may
+        not have another for days.
+        """
+        try:
+            run.idle()
+        except CheckpointRefused as error:
+            self._keep(error)
+            LAST_WORDS.remember(error)
+            supervised = process.current()
+            if supervised is not None:
+                supervised.tell_error(error, run.query.query_id)
+            run.tell_end(error)
+            run.query.fail(error)
 
     def _hand_over(self, run: EpochRunner) -> None:
         """Give a supervisor what finishes a decided epoch without Spark, where there is a

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from exactum.checkpoint import offset_log
-from exactum.errors import CheckpointRefused, SettingRefused
+from exactum.errors import CheckpointRefused, ExactumError, SettingRefused
 from exactum.spark.jvm.error import JvmError
 from exactum.spark.jvm.execution import Execution
 from exactum.spark.jvm.hadoop_files import HadoopFiles
@@ -83,6 +83,11 @@ class RunningQuery:
         deadline_s = time.monotonic() + STOP_TIMEOUT_S
         while self.still_runs() and time.monotonic() < deadline_s:
             time.sleep(STOP_POLL_S)
+
+    def fail(self, error: ExactumError) -> None:
+        """End the query, which waits for data, with an error that no micro-batch brings about."""
+        kind = type(error)
+        self.execution.fail(f"{self}: {kind.__module__}.{kind.__name__}: {error}")
 
     def __str__(self) -> str:
         called = f"{self.name!r} ({self.query_id})" if self.name else self.query_id

@@ -86,6 +86,7 @@ class Rated(Totals):
             self.source.topic,
             bootstrap_servers=self.bootstrap_servers,
             maxOffsetsPerTrigger=self.offsets_max,
+            includeHeaders=True,
         )
         value = exactum.Avro(registry=self.registry_url, subject="orders-value")
         decoded = exactum.decode(orders, value, on_error="dead_letter").selectExpr("value.id AS id")

@@ -23,6 +23,7 @@ from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
 from exactum.errors import FrameRefused, RowsRefused, SettingRefused
 from exactum.formats import record_type
+from exactum.formats.avro_format import AvroCodec
 from exactum.formats.format import Bound, Format
 from exactum.formats.function_format import Function
 from exactum.formats.text_format import TextCodec
@@ -111,8 +112,8 @@ def decode(
         as it was.
 
     Raises:
-        FrameRefused: the frame is not one of ``read_kafka``, or lacks a column, or cannot be read
-            twice.
+        FrameRefused: the frame is not one of ``read_kafka``, or lacks a column (headers, for Avro
+            with a registry), or cannot be read twice.
         SettingRefused: a format that cannot be decoded, an unknown policy, a package that is
             missing, Spark Connect.
         Unavailable: a schema registry did not answer.
@@ -129,6 +130,11 @@ def decode(
         raise SettingRefused("decode() was told to decode nothing. Give value=, key= or both.")
     _check_frame(frame, Policy(policy))
     bound = {name: one.bind() for name, one in given.items()}
+    if not _has_headers(frame) and any(map(_begins_as_an_id_may, bound.values())):
+        raise FrameRefused(
+            "decode() needs the headers of records that are Avro with a registry: a schema's id "
+            "may be there. Say includeHeaders=True in read_kafka, and .drop('headers') afterwards."
+        )
     fail = Policy(policy) is Policy.FAIL
     nulls_are_bad = tuple(bound) if null_is_bad else ()
     if (timed := _with_null_times(frame)) is not None:
@@ -141,6 +147,17 @@ def decode(
     observed = marked.observe(name, *_counted(Policy(policy)))
     good = observed.filter(f.col(BAD).isNull()).drop(BAD)
     return good.withColumns(result) if result else good
+
+
+def _has_headers(frame: DataFrame) -> bool:
+    return dict(frame.dtypes).get("headers") == HEADERS
+
+
+def _begins_as_an_id_may(one: Bound) -> bool:
+    """Whether a value whose schema's id is in a header may look as if it began with another one: no
+    JSON and no Protobuf does.
+    """
+    return one.framed and isinstance(one.codec, AvroCodec)
 
 
 def _with_null_times(frame: DataFrame) -> DataFrame | None:
@@ -174,7 +191,7 @@ def _marked(
     """The frame decoded by Python, with the column ``BAD``."""
     decodings: list[Decoding] = []
     fields = {field.name: field for field in frame.schema.fields}
-    has_headers = dict(frame.dtypes).get("headers") == HEADERS
+    has_headers = _has_headers(frame)
     for name, one in bound.items():
         outward = record_type.as_nullable(one.kind)
         header = f"__{name}_schema_id" if one.framed and has_headers else ""

@@ -7,8 +7,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from py4j.java_gateway import JavaClass
+
 from exactum.spark.jvm.java_class import java_class
 from exactum.spark.jvm.seq import class_name, nodes_of
+
+_FAILURE = "org.apache.spark.sql.streaming.StreamingQueryException"
+_EMPTY_MAP = "scala.collection.immutable.Map$EmptyMap$"
 
 if TYPE_CHECKING:  # a supervisor knows queries, and has no pyspark to import
     from pyspark.sql import SparkSession
@@ -68,6 +73,23 @@ class Execution:
 
     def stop(self) -> None:
         """Stop the query and wait for its thread, unless this is that one."""
+        self._execution.stop()
+
+    def fail(self, message: str) -> None:
+        """End the query with an error, as one ends whose micro-batch fails; see ``stop``.
+
+        Spark's own way to it is closed to others: what ``exception()`` gives is a variable of its
+        that its thread sets when something is thrown there, and keeps otherwise.
+        """
+        client = self._execution._gateway_client
+        no_parameters = getattr(JavaClass(_EMPTY_MAP, client), "MODULE$")
+        error = JavaClass(_FAILURE, client)(
+            message,
+            JavaClass("java.lang.RuntimeException", client)(message),
+            "STREAM_FAILED",
+            no_parameters,
+        )
+        getattr(self._execution, "streamDeathCause_$eq")(error)
         self._execution.stop()
 
     def last_logged_batch(self) -> int | None:

@@ -55,7 +55,7 @@ def _kept(
         names
         for source in sources
         if source.refuses("failOnLoop")
-        and (names := Subscription.of(source.options).names()) is not None
+        and (names := Subscription.of(source.options).names())
         and (writers.topic is None or names.fullmatch(writers.topic))
         and _is_of_cluster(source, sink, clients)
     )

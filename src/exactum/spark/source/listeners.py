@@ -14,7 +14,6 @@ from exactum.spark.source.query_sources import sources_of
 from exactum.spark.source.record import SourceRecord
 from exactum.spark.source.source_options import SourceOptions
 from exactum.spark.source.start_report import StartReport
-from exactum.spark.source.subscription import Subscription
 from exactum.spark.source.topic_watch import TopicWatch
 from exactum.spark.source.watched_source import WatchedSource
 
@@ -57,14 +56,8 @@ def source_listeners(context: RunContext, clients: Clients) -> list[EpochListene
         if found is None:
             continue
         settings, requests = found
-        if Subscription.of(source.options).names() is None:
-            logger.warning(
-                "Source %d is not watched for topics that change: Python cannot read its pattern",
-                source.index,
-            )
-        else:
-            record = SourceRecord.of(running.folder, source)
-            watched.append((WatchedSource(running, source, requests, record), settings))
+        record = SourceRecord.of(running.folder, source)
+        watched.append((WatchedSource(running, source, requests, record), settings))
         chosen = SourceOptions.of(source.options)
         if chosen.commit_offsets:
             committed.append(CommittedSource(source, chosen, requests))

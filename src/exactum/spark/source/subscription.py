@@ -9,6 +9,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from exactum.errors import SettingRefused
 from exactum.kafka.requests.topic_requests import TopicRequests, TopicSeen
 from exactum.kafka.transaction import Partition
 
@@ -43,28 +44,34 @@ class Subscription:
         """The topics that are called by name; none where there is a pattern."""
         return self.topics or tuple(self.assigned)
 
-    def names(self) -> re.Pattern[str] | None:
-        """For the whole names of the topics that are read; None: a pattern that only Java knows."""
+    def names(self) -> re.Pattern[str]:
+        """For the whole names of the topics that are read.
+
+        Raises:
+            SettingRefused: a pattern that Java knows and Python does not.
+        """
         try:
             return re.compile(self.pattern or "|".join(map(re.escape, self.named())))
-        except re.error:
-            return None
+        except re.error as error:
+            raise SettingRefused(
+                f"subscribePattern={self.pattern!r} is no pattern that Python reads ({error}), and "
+                "exactum finds the topics with it.\nWrite it so that Java and Python both read it."
+            ) from None
 
     def reads(self, topic: str) -> bool:
         """Whether a topic of this name is read, if it is there."""
-        names = self.names()
-        return names is not None and names.fullmatch(topic) is not None
+        return self.names().fullmatch(topic) is not None
 
     def seen(self, requests: TopicRequests) -> dict[str, TopicSeen]:
         """The topics that are there now. A named one that does not exist is left out, as internal
         ones of a pattern.
 
         Raises:
-            Unavailable, SettingRefused: see ``TopicRequests.describe``.
+            Unavailable, SettingRefused: see ``names`` and ``TopicRequests.describe``.
         """
         if self.pattern is None:
             return requests.describe(self.named())
-        matching = [name for name in requests.topic_names() if re.fullmatch(self.pattern, name)]
+        matching = list(filter(self.names().fullmatch, requests.topic_names()))
         return {
             name: topic for name, topic in requests.describe(matching).items() if not topic.internal
         }

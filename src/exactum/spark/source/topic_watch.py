@@ -2,9 +2,9 @@
 gone of them.
 
 It looks when a run begins, before anything is written, where a batch reads other partitions than
-the one before, and every few seconds; what it finds wrong then refuses the next batch. Whatever it
-looks at, it compares with a batch that was planned before. It tells of transactions upstream that
-hold the query back, and how far the query is behind, too.
+the one before, and every few seconds; what it finds wrong then refuses the next batch, or ends a
+query that waits for one. Whatever it looks at, it compares with a batch that was planned before. It
+tells of transactions upstream that hold the query back, and how far the query is behind, too.
 """
 
 from __future__ import annotations
@@ -48,6 +48,7 @@ class TopicWatch(EpochListener):
         self._trouble: Exception | None = None
         self._told: set[str] = set()
         self._batch: Batch | None = None
+        self._at_work = True
         self._closed = False
         self._last_look_s = 0.0
         first = source_offsets(context.read, context.first_batch_id, context.query.checkpoint)
@@ -64,6 +65,7 @@ class TopicWatch(EpochListener):
             self._look_thread.join()  # each of its requests ends within its time
             self._lags.begin(batch)
         self._batch = batch
+        self._at_work = True
         if self._trouble is not None:
             raise self._trouble
         for (source, _), planned in zip(self._watched, self._ranges(batch.offsets), strict=True):
@@ -72,10 +74,17 @@ class TopicWatch(EpochListener):
 
     def done(self, batch: Batch, completed: Completed) -> None:
         """See the base class."""
+        self._at_work = False
         self._lags.done(batch)
 
     def idle(self) -> None:
-        """Look again in the background, if it is time."""
+        """Look again in the background, if it is time.
+
+        Raises:
+            CheckpointRefused: a look has found that the next batch will be refused.
+        """
+        if self._trouble is not None and self._batch is not None and not self._at_work:
+            raise self._trouble
         due = time.monotonic() - self._last_look_s >= LOOK_EVERY_S
         if due and self._batch is not None and not self._look_thread.is_alive():
             self._look_thread = self._begin_look(
@@ -123,11 +132,7 @@ class TopicWatch(EpochListener):
         """The first batch is refused for any trouble, a later one for what is known for good: a
         topic that is gone may come back, but then it is another one.
         """
-        if self._batch is None:
-            self._trouble = self._trouble or error
-        elif isinstance(error, CheckpointRefused):
-            if self._trouble is None:
-                logger.error("The next batch will be refused. %s", error)
+        if self._batch is None or isinstance(error, CheckpointRefused):
             self._trouble = self._trouble or error
         elif (kind := f"{source.source.index} {type(error).__name__}") not in self._told:
             self._told.add(kind)
