@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from exactum.monitor.fact import Fact
 from exactum.ops.dashboard import wording
 from exactum.ops.dashboard.series import HOUR_MS, POINTS_MAX, STEP_MS, Series
 from tests.kit.dashboard.checkpoints import MadeCheckpoint
@@ -61,36 +60,6 @@ def test_phases_are_drawn_on_between_micro_batches_of_one_run() -> None:
     write = series.hour(END_MS)["phases"]["write"]
     drawn = [index * STEP_MS // 1_000 for index, ms in enumerate(write) if ms == 7.0]
     assert drawn == [*range(0, 65, 5), 130]
-
-
-@pytest.mark.parametrize("days", [0.05, 2, 8])
-def test_days_are_drawn_from_minutes(days: float) -> None:
-    """The rate stays what it was, the lag is the highest of its step, and a gap stays a gap."""
-    series = Series()
-    minutes = int(days * 24 * 60)
-    for number in range(minutes):
-        if minutes // 2 < number < minutes // 2 + minutes // 4:
-            continue
-        at_ms = END_MS - (minutes - number) * 60_000
-        fields = {
-            "query_id": "q",
-            "lasted_ms": 60_000,
-            "rows": 600,
-            "epochs": 6,
-            "write_ms": 60.0,
-            "epoch_ms_max": 99.0,
-            "lag_records": 5 if number else 700,
-            "lag_seconds": 1.0,
-        }
-        series.hear_minute(Fact(at_ms, "Minute", fields))
-    plot = series.days(END_MS)
-    assert len(plot["times"]) <= POINTS_MAX + 2
-    known = [rate for rate in plot["rows"] if rate is not None]
-    assert set(known) == {10.0}
-    assert len(known) < len(plot["rows"]) * 0.85
-    assert max(lag for lag in plot["lag_records"] if lag is not None) == 700
-    assert set(plot["phases"]) == {"write"}
-    assert {ms for ms in plot["phases"]["write"] if ms is not None} == {10.0}
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,6 @@ from exactum.checkpoint.run_file import RunFile
 from exactum.errors import Fenced
 from exactum.files.decision_log import FileDecisionLog
 from exactum.local import LocalKafka
-from exactum.monitor.history import read_facts
 from exactum.ops.status.query_status import status_of
 from exactum.ops.targets.access import Access
 from exactum.ops.targets.target import targets_of
@@ -32,6 +31,7 @@ from exactum.protocol.model import Decision, DecisionRecord, SourceOffsets, new_
 from exactum.protocol.sink import Guarantee, QueryRun
 from exactum.testing.task_job import TaskJob
 from tests.kit.kafka.transactions import frame, read_all
+from tests.kit.monitor.facts import read_facts
 from tests.kit.transactions.hanging import hang, unverified
 from tests.kit.transactions.operator import listed, transactions
 from tests.kit.verify.recorded_query import RecordedQuery

@@ -31,12 +31,12 @@ class CheckpointSource:
             at_ms = now_ms()
             return [watch.picture(key, at_ms) for key, watch in self._keyed().items()]
 
-    def plots(self, key: str, *, days: bool) -> Mapping[str, Any]:
+    def plots(self, key: str) -> Mapping[str, Any]:
         """See ``PageSource``."""
         with self._lock:
             self._refresh()
             watch = self._keyed().get(key)
-            return {} if watch is None else watch.plots(now_ms(), days=days)
+            return {} if watch is None else watch.plots(now_ms())
 
     def script(self) -> ScriptPicture | None:
         """See ``PageSource``."""

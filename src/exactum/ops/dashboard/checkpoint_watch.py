@@ -45,7 +45,6 @@ class CheckpointWatch:
             self._tail = HistoryTail(self.folder)
         self._place = place
         self._read(lambda: self._tail.added(self._chronicle.hear, now_ms))
-        self._read(lambda: self._tail.added_minutes(self._chronicle.hear_minute))
         self._state = state_of(place, now_ms, followed=self._chronicle.stats)
         self._troubles += [each for each in self._state.troubles if each not in self._troubles]
         self._say_what_is_missing()
@@ -73,10 +72,9 @@ class CheckpointWatch:
             troubles=tuple(self._troubles),
         )
 
-    def plots(self, now_ms: int, *, days: bool) -> Mapping[str, Any]:
+    def plots(self, now_ms: int) -> Mapping[str, Any]:
         """See ``Series``."""
-        series = self._chronicle.series
-        return series.days(now_ms) if days else series.hour(now_ms)
+        return self._chronicle.series.hour(now_ms)
 
     def _read(self, read: Callable[[], T]) -> T | None:
         try:

@@ -111,13 +111,6 @@ class Chronicle:
             if len(self.malformed) < 100:
                 self.malformed[fact.name[:100]] += 1
 
-    def hear_minute(self, fact: Fact) -> None:
-        """Take the summary of a minute."""
-        try:
-            self.series.hear_minute(fact)
-        except MALFORMED:
-            self.malformed["Minute"] += 1
-
     def batch(self, batch_id: int) -> list[BatchLine]:
         """What is known of one micro-batch, oldest first."""
         return [line for line in self.batches if line.batch_id == batch_id]

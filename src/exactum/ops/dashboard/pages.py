@@ -15,9 +15,7 @@ from exactum.ops.dashboard import wording
 from exactum.ops.dashboard.batch_story import TRANSACTIONS_MAX, BatchStory
 from exactum.ops.dashboard.judged import WORST_FIRST, Judged, judged
 from exactum.ops.dashboard.picture import QueryPicture, ScriptPicture
-from exactum.ops.dashboard.target_looks import TargetLook
 from exactum.ops.dashboard.timeline import held_by
-from exactum.ops.dead_letters.letter import DeadLetter
 
 TEMPLATES = Path(__file__).parent / "templates"
 BATCHES_SHOWN = 15
@@ -26,7 +24,6 @@ BATCHES_LIVE_MAX = 100
 """A longer list is not drawn again every two seconds."""
 MOMENTS_SHOWN = 40
 FAILURES_SHOWN = 20
-STATE_TONES = {"committed": "ok", "aborted": "ended", "gone": "ended", "unknown": "ended"}
 PHASES = ("write", "verify", "decide", "commit", "sweep")
 """Those that have a colour of their own; the others share one."""
 
@@ -52,8 +49,6 @@ class Pages:
             iso=wording.iso,
             words=wording.text,
             first_line=wording.first_line,
-            content=_content,
-            state_tone=lambda state: STATE_TONES.get(state, "slow"),
             segment=lambda text: quote(str(text), safe=""),
             held_by=held_by,
         )
@@ -80,9 +75,7 @@ class Pages:
             "overview.html", title, "/fragment/overview", part, queries=queries, counts=counts
         )
 
-    def query(
-        self, picture: QueryPicture, targets: TargetLook, shown: int, *, days: bool, part: bool
-    ) -> str:
+    def query(self, picture: QueryPicture, shown: int, *, part: bool) -> str:
         """One query. ``shown`` is how many micro-batches are listed."""
         verdict = judged(picture)
         title = f"{verdict.word} · {picture.name}"
@@ -94,12 +87,11 @@ class Pages:
         return self._draw(
             "query.html",
             title,
-            (f"{address}&span=days" if days else address) if is_live else "",
+            address if is_live else "",
             part,
             picture=picture,
             stats=picture.stats,
             verdict=verdict,
-            targets=targets,
             batches=batches,
             more_batches=len(picture.batches) > len(batches),
             failures=failures,
@@ -107,13 +99,10 @@ class Pages:
             put_aside=list(reversed(picture.put_aside))[:FAILURES_SHOWN],
             longest_ms=max((line.whole_ms for line in batches), default=0.0),
             phases=list(dict.fromkeys(name for line in batches for name in line.phase_ms)),
-            days=days,
         )
 
-    def batch(
-        self, picture: QueryPicture, story: BatchStory, targets: TargetLook | None, *, part: bool
-    ) -> str:
-        """One micro-batch of a query. ``targets`` is None where nothing is decided."""
+    def batch(self, picture: QueryPicture, story: BatchStory, *, part: bool) -> str:
+        """One micro-batch of a query."""
         return self._draw(
             "batch.html",
             f"Micro-batch {story.batch_id} · {picture.name}",
@@ -121,19 +110,7 @@ class Pages:
             part,
             picture=picture,
             story=story,
-            targets=targets,
             transactions_max=TRANSACTIONS_MAX,
-        )
-
-    def letters(self, picture: QueryPicture, found: TargetLook, *, part: bool) -> str:
-        """The dead letters of a query."""
-        return self._draw(
-            "letters.html",
-            f"Dead letters · {picture.name}",
-            f"/fragment/query/{quote(picture.key, safe='')}/letters",
-            part,
-            picture=picture,
-            found=found,
         )
 
     def script(self, script: ScriptPicture, *, part: bool) -> str:
@@ -156,13 +133,6 @@ class Pages:
 def phase_class(name: str) -> str:
     """The class of style of a phase."""
     return f"p-{name}" if name in PHASES else "p-other"
-
-
-def _content(letter: DeadLetter) -> str:
-    """What was put aside, as text: the record's value, or the row that a sink refused."""
-    if letter.value is not None:
-        return letter.value.decode("utf-8", "backslashreplace")
-    return letter.row_json or ""
 
 
 def _rank(verdict: Judged) -> int:

@@ -87,8 +87,8 @@ class PageSource(Protocol):
     def pictures(self) -> list[QueryPicture]:
         """Every query that is known, in a steady order. Never raises for one of them."""
 
-    def plots(self, key: str, *, days: bool) -> Mapping[str, Any]:
-        """See ``Series.hour`` and ``Series.days``; empty where the query is not known."""
+    def plots(self, key: str) -> Mapping[str, Any]:
+        """See ``Series.hour``; empty where the query is not known."""
 
     def script(self) -> ScriptPicture | None:
         """None where there is no script, only checkpoints."""

@@ -37,11 +37,11 @@ class ScriptSource:
         with self._lock:
             return [self._look(stats) for stats in live]
 
-    def plots(self, key: str, *, days: bool) -> Mapping[str, Any]:
+    def plots(self, key: str) -> Mapping[str, Any]:
         """See ``PageSource``."""
         with self._lock:
             watch = self._watches.get(key)
-            return {} if watch is None else watch.plots(now_ms(), days=days)
+            return {} if watch is None else watch.plots(now_ms())
 
     def script(self) -> ScriptPicture | None:
         """See ``PageSource``."""

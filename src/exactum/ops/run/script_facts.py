@@ -44,7 +44,7 @@ class ScriptFacts:
         self._looked_s = time.monotonic()
         self._dropped: dict[int, int] = {0: 0}  # of the last process, and of all before it
         self.stats = stats if stats is not None else ScriptStats()
-        self._history = HistoryOutlet(minutes=False)
+        self._history = HistoryOutlet()
         self._recorder = Recorder()
         self._disposition = ""  # of the error with which the last process ended
 
