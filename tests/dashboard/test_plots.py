@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from exactum.ops.dashboard import wording
+from exactum.monitor import words
 from exactum.ops.dashboard.series import HOUR_MS, POINTS_MAX, STEP_MS, Series
 from tests.kit.dashboard.checkpoints import MadeCheckpoint
 
@@ -64,7 +64,7 @@ def test_phases_are_drawn_on_between_micro_batches_of_one_run() -> None:
 
 @pytest.mark.parametrize(
     ("given", "shown"),
-    [(0, "0 s"), (0.0, "0 s"), (0.42, "0.4 s"), (59.6, "1 min"), (200, "3 min 20 s"), (3_600, "1 h"), (90_000, "1 d 1 h"), (-2, "\N{MINUS SIGN}2 s"), (None, "\N{EN DASH}"), ("x", "\N{EN DASH}"), (float("nan"), "\N{EN DASH}")],
+    [(0, "0 s"), (0.0, "0 s"), (0.42, "420 ms"), (0.0004, "0.4 ms"), (0.9996, "1 s"), (9.96, "10 s"), (3.25, "3.2 s"), (59.6, "1 min"), (200, "3 min 20 s"), (3_600, "1 h"), (90_000, "1 d 1 h"), (604_800, "7 d"), (-2, "\N{MINUS SIGN}2 s"), (None, "\N{EN DASH}"), ("x", "\N{EN DASH}"), (float("nan"), "\N{EN DASH}")],
 )  # fmt: skip
 def test_durations_are_written_as_people_say_them(given: object, shown: str) -> None:
-    assert wording.seconds(given) == shown
+    assert words.duration(given) == shown

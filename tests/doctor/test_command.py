@@ -33,7 +33,6 @@ from exactum.ops.doctor.finding import (
     warning,
 )
 from exactum.ops.doctor.machine import Requirement
-from exactum.ops.doctor.span import span
 from tests.kit.doctor.diagnosis import diagnosed, tree
 from tests.kit.environment import python_path
 from tests.kit.waiting import WAIT_MAX_S
@@ -253,16 +252,6 @@ def test_clocks_that_differ() -> None:
     )
     (near,) = skew_findings("a", "the server", 2.5, 1.0)
     assert near.level is Level.OK
-
-
-def test_spans_are_said_as_people_say_them() -> None:
-    assert [span(s) for s in (0.25, 5, 900, 5400, 604_800)] == [
-        "250 ms",
-        "5 s",
-        "15 min",
-        "1.5 h",
-        "7 d",
-    ]
 
 
 def test_sinks_that_cannot_be_imported_end_it_before_anything_is_looked_at() -> None:

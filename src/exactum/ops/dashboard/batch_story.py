@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from exactum.checkpoint.offset_log import folder_reader, source_offsets
 from exactum.checkpoint.partition_offsets import from_json
 from exactum.errors import ExactumError
-from exactum.ops.dashboard.chronicle import ACKNOWLEDGED, BatchLine
+from exactum.monitor.words import GOOD, QUIET, WARN, count
 from exactum.ops.dashboard.picture import QueryPicture
-from exactum.ops.dashboard.timeline import GOOD, QUIET, WARN
-from exactum.ops.dashboard.wording import count
+from exactum.ops.dashboard.query_history import ACKNOWLEDGED, BatchLine
 from exactum.protocol.model import (
     Decision,
     DecisionRecord,

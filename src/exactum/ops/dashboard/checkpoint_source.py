@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from exactum.monitor.words import now_ms
 from exactum.ops.dashboard.checkpoint_watch import CheckpointWatch
 from exactum.ops.dashboard.picture import QueryPicture, ScriptPicture
-from exactum.ops.dashboard.wording import now_ms
 
 FRESH_S = 0.9
 """Within this time nothing is read again, however many browsers ask."""

@@ -10,9 +10,9 @@ from exactum.checkpoint.layout import HISTORY
 from exactum.checkpoint.query_place import QueryPlace
 from exactum.errors import ExactumError
 from exactum.monitor.checkpoint_verdict import CheckpointState, state_of
-from exactum.ops.dashboard.chronicle import Chronicle
 from exactum.ops.dashboard.history_tail import HistoryTail
 from exactum.ops.dashboard.picture import SPARK_POINTS, QueryPicture, copy_of
+from exactum.ops.dashboard.query_history import QueryHistory
 
 T = TypeVar("T")
 
@@ -25,7 +25,7 @@ class CheckpointWatch:
         self._decision_log = decision_log
         self._place: QueryPlace | None = None
         self._state: CheckpointState | None = None
-        self._chronicle = Chronicle("")
+        self._history = QueryHistory("")
         self._tail = HistoryTail(folder)
         self._troubles: list[str] = []
 
@@ -41,18 +41,18 @@ class CheckpointWatch:
         if place is None:
             return
         if self._place is None or self._place.query_id != place.query_id:
-            self._chronicle = Chronicle(place.query_id)
+            self._history = QueryHistory(place.query_id)
             self._tail = HistoryTail(self.folder)
         self._place = place
-        self._read(lambda: self._tail.added(self._chronicle.hear, now_ms))
-        self._state = state_of(place, now_ms, followed=self._chronicle.stats)
+        self._read(lambda: self._tail.added(self._history.hear, now_ms))
+        self._state = state_of(place, now_ms, followed=self._history.stats)
         self._troubles += [each for each in self._state.troubles if each not in self._troubles]
         self._say_what_is_missing()
 
     def picture(self, key: str, now_ms: int) -> QueryPicture:
         """What was read last."""
-        chronicle, state = self._chronicle, self._state
-        stats = chronicle.stats if state is None else state.stats
+        history, state = self._history, self._state
+        stats = history.stats if state is None else state.stats
         return QueryPicture(
             key,
             copy_of(stats),
@@ -63,18 +63,18 @@ class CheckpointWatch:
             judgement=state.judged(now_ms) if state is not None and state.is_known else None,
             planned=None if state is None else state.planned,
             finished=None if state is None else state.finished,
-            batches=tuple(chronicle.batches),
-            moments=tuple(chronicle.moments),
-            failures=tuple(chronicle.failures),
-            put_aside=tuple(chronicle.put_aside),
-            rates=tuple(chronicle.series.recent_rates(now_ms, SPARK_POINTS)),
-            began_ms=chronicle.began_ms,
+            batches=tuple(history.batches),
+            events=tuple(history.events),
+            failures=tuple(history.failures),
+            put_aside=tuple(history.put_aside),
+            rates=tuple(history.series.recent_rates(now_ms, SPARK_POINTS)),
+            began_ms=history.began_ms,
             troubles=tuple(self._troubles),
         )
 
     def plots(self, now_ms: int) -> Mapping[str, Any]:
         """See ``Series``."""
-        return self._chronicle.series.hour(now_ms)
+        return self._history.series.hour(now_ms)
 
     def _read(self, read: Callable[[], T]) -> T | None:
         try:
@@ -90,11 +90,11 @@ class CheckpointWatch:
             place = self.folder / HISTORY
             self._troubles.append(
                 f"The history {place} is gone. What is shown of the past was read before."
-                if self._chronicle.began_ms is not None
+                if self._history.began_ms is not None
                 else f"There is no history at {place}: plots and past micro-batches are missing. "
                 "An exactly-once query writes it, unless spark.exactum.history.enabled is false."
             )
-        malformed = self._tail.unreadable + sum(self._chronicle.malformed.values())
+        malformed = self._tail.unreadable + sum(self._history.malformed.values())
         if malformed:
             self._troubles.append(
                 f"{malformed:,} lines of the history could not be read and are not shown "

@@ -11,18 +11,17 @@ from urllib.parse import quote
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from exactum._version import __version__
-from exactum.ops.dashboard import wording
+from exactum.monitor import words
 from exactum.ops.dashboard.batch_story import TRANSACTIONS_MAX, BatchStory
 from exactum.ops.dashboard.judged import WORST_FIRST, Judged, judged
 from exactum.ops.dashboard.picture import QueryPicture, ScriptPicture
-from exactum.ops.dashboard.timeline import held_by
 
 TEMPLATES = Path(__file__).parent / "templates"
 BATCHES_SHOWN = 15
 BATCHES_SHOWN_MAX = 1_000
 BATCHES_LIVE_MAX = 100
 """A longer list is not drawn again every two seconds."""
-MOMENTS_SHOWN = 40
+EVENTS_SHOWN = 40
 FAILURES_SHOWN = 20
 PHASES = ("write", "verify", "decide", "commit", "sweep")
 """Those that have a colour of their own; the others share one."""
@@ -40,21 +39,20 @@ class Pages:
             lstrip_blocks=True,
         )
         self._jinja.filters.update(
-            number=wording.number,
-            rate=wording.rate,
-            seconds=wording.seconds,
-            millis=wording.millis,
-            size=wording.size,
-            clock=wording.clock,
-            iso=wording.iso,
-            words=wording.text,
-            first_line=wording.first_line,
+            number=words.number,
+            duration=words.duration,
+            millis=words.millis,
+            size=words.size,
+            clock=words.clock,
+            iso=words.iso,
+            words=words.text,
+            first_line=words.first_line,
             segment=lambda text: quote(str(text), safe=""),
-            held_by=held_by,
+            held_by=words.held_by,
         )
         self._jinja.globals.update(
-            ago=wording.ago,
-            count=wording.count,
+            ago=words.ago,
+            count=words.count,
             spark=_spark,
             bars=_bars,
             phase_class=phase_class,
@@ -81,7 +79,7 @@ class Pages:
         title = f"{verdict.word} · {picture.name}"
         batches = list(reversed(picture.batches))[: min(max(shown, 1), BATCHES_SHOWN_MAX)]
         failures = list(reversed(picture.failures))[:FAILURES_SHOWN]
-        moments = list(reversed(picture.moments))[:MOMENTS_SHOWN]
+        events = list(reversed(picture.events))[:EVENTS_SHOWN]
         address = f"/fragment/query/{quote(picture.key, safe='')}?batches={shown}"
         is_live = shown <= BATCHES_LIVE_MAX
         return self._draw(
@@ -95,7 +93,7 @@ class Pages:
             batches=batches,
             more_batches=len(picture.batches) > len(batches),
             failures=failures,
-            moments=moments,
+            events=events,
             put_aside=list(reversed(picture.put_aside))[:FAILURES_SHOWN],
             longest_ms=max((line.whole_ms for line in batches), default=0.0),
             phases=list(dict.fromkeys(name for line in batches for name in line.phase_ms)),
@@ -126,7 +124,7 @@ class Pages:
     def _draw(self, template: str, title: str, address: str, part: bool, **values: Any) -> str:
         whole = "part.html" if part else "page.html"
         return self._jinja.get_template(whole).render(
-            body=template, title=title, address=address, now=wording.now_ms(), **values
+            body=template, title=title, address=address, now=words.now_ms(), **values
         )
 
 

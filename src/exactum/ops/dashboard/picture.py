@@ -13,8 +13,7 @@ from exactum.checkpoint.query_place import QueryPlace
 from exactum.checkpoint.run_file import RecordedRun
 from exactum.monitor.query_stats import QueryStats
 from exactum.monitor.verdict import Judgement
-from exactum.ops.dashboard.chronicle import BatchLine, FailureLine, PutAside
-from exactum.ops.dashboard.timeline import Moment
+from exactum.ops.dashboard.query_history import BatchLine, FailureLine, PutAside, TimelineEvent
 
 SPARK_POINTS = 60
 """Of the small picture of a query's rate."""
@@ -39,7 +38,7 @@ class QueryPicture:
     planned: int | None = None
     finished: int | None = None
     batches: tuple[BatchLine, ...] = ()
-    moments: tuple[Moment, ...] = ()
+    events: tuple[TimelineEvent, ...] = ()
     failures: tuple[FailureLine, ...] = ()
     put_aside: tuple[PutAside, ...] = ()
     rates: tuple[float, ...] = ()
@@ -78,7 +77,7 @@ class ScriptPicture:
     restarts: int
     began_ms: int
     processes: tuple[ScriptProcess, ...] = ()
-    moments: tuple[Moment, ...] = ()
+    events: tuple[TimelineEvent, ...] = ()
 
 
 class PageSource(Protocol):

@@ -13,10 +13,10 @@ from typing import Any
 from exactum.checkpoint.offset_log import local_folder
 from exactum.monitor.query_stats import QueryStats
 from exactum.monitor.script_stats import ScriptStats
+from exactum.monitor.words import now_ms
 from exactum.ops.dashboard.checkpoint_source import FRESH_S
 from exactum.ops.dashboard.checkpoint_watch import CheckpointWatch
 from exactum.ops.dashboard.picture import QueryPicture, ScriptPicture, copy_of
-from exactum.ops.dashboard.wording import now_ms
 
 WATCHES_MAX = 200
 

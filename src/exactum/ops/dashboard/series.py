@@ -10,7 +10,7 @@ from itertools import pairwise
 from typing import Any
 
 from exactum.monitor.fact import Fact
-from exactum.ops.dashboard.wording import is_number
+from exactum.monitor.words import is_number
 
 STEP_MS = 5_000
 HOUR_MS = 3_600_000

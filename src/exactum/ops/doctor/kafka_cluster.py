@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from exactum.kafka.examination import ClusterExamination, KafkaTarget
 from exactum.kafka.requests.operator_requests import TRANSACTION_LOG
 from exactum.kafka.settings.settings import Settings
+from exactum.monitor.words import duration
 from exactum.ops.doctor import kafka_group, kafka_topics, kafka_transactions
 from exactum.ops.doctor.finding import DoctorFinding, error, ok, skew_findings, unknown, warning
 from exactum.ops.doctor.kafka_topics import MIN_ISR
-from exactum.ops.doctor.span import span
 
 CONNECT_TIMEOUT_MS = 5_000
 DEADLINE_MS = 10_000
@@ -155,7 +155,7 @@ def _settings(
     if expiration_ms and longest_outage_s is not None and expiration_ms / 1000 < longest_outage_s:
         yield warning(
             area,
-            f"{EXPIRATION} is {span(expiration_ms / 1000)}, shorter than the longest outage.",
+            f"{EXPIRATION} is {duration(expiration_ms / 1000)}, shorter than the longest outage.",
             "After it the brokers do not know any more what became of a transaction. A decision "
             "record that was lost is then not noticed.",
             f"Raise {EXPIRATION} above the longest outage.",

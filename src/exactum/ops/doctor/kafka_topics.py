@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from exactum.kafka.examination import READ, RIGHT_NAMES, WRITE, ClusterExamination, TopicExamined
+from exactum.monitor.words import duration
 from exactum.ops.doctor.finding import DoctorFinding, error, ok, warning
-from exactum.ops.doctor.span import span
 
 if TYPE_CHECKING:
     from exactum.ops.doctor.kafka_cluster import ClusterSubject
@@ -99,8 +99,8 @@ class TopicLook:
         if deletes and self._outage_s is not None and 0 <= retention_s < self._outage_s:
             yield error(
                 area,
-                f"It keeps records for {span(retention_s)}, and the longest outage is "
-                f"{span(self._outage_s)}.",
+                f"It keeps records for {duration(retention_s)}, and the longest outage is "
+                f"{duration(self._outage_s)}.",
                 why,
                 f"Raise {RETENTION} above the longest outage plus the lag that is usual.",
             )
@@ -207,8 +207,8 @@ class TopicLook:
         if deletes and self._outage_s is not None and 0 <= retention_s < self._outage_s:
             yield warning(
                 area,
-                f"It keeps records for {span(retention_s)}, and the longest outage is "
-                f"{span(self._outage_s)}.",
+                f"It keeps records for {duration(retention_s)}, and the longest outage is "
+                f"{duration(self._outage_s)}.",
                 "Records that were decided before an outage and are deleted during it can be "
                 "neither committed nor salvaged: the next start stops and names them.",
                 f"Raise {RETENTION} above the longest outage.",

@@ -15,8 +15,8 @@ from exactum.kafka.requests.operator_requests import TRANSACTION_LOG, OpenProduc
 from exactum.kafka.sink import BROKER_TIMEOUT_MAX_MS
 from exactum.kafka.transactional_id import KafkaScope
 from exactum.kafka.transactions.hanging import find_hanging
+from exactum.monitor.words import duration
 from exactum.ops.doctor.finding import DoctorFinding, error, of_failure, ok, warning
-from exactum.ops.doctor.span import span
 from exactum.protocol.model import new_incarnation
 
 if TYPE_CHECKING:
@@ -96,11 +96,11 @@ def _timeout(
         )
         return
     timeout_s = (sink.timeout_ms or timeout_max_ms or BROKER_TIMEOUT_MAX_MS) / 1000
-    text = f"A transaction that is prepared may wait {span(timeout_s)} for its commit"
+    text = f"A transaction that is prepared may wait {duration(timeout_s)} for its commit"
     if longest_outage_s is None or timeout_s >= longest_outage_s:
         yield ok(area, f"{text}.")
         return
-    text = f"{text}, and the longest outage is {span(longest_outage_s)}."
+    text = f"{text}, and the longest outage is {duration(longest_outage_s)}."
     mend = (
         "Raise transaction.max.timeout.ms on the brokers (and transaction_timeout_ms, where the "
         "sink has it) above the longest outage."
@@ -161,8 +161,8 @@ def _of_known(
     topic, index = producer.partition
     age_s = max(0.0, time.time() - description.start_time_ms / 1000)
     text = (
-        f"Transaction {name!r} is open for {span(age_s)} in partition {index}, where {hidden:,} "
-        "records are hidden."
+        f"Transaction {name!r} is open for {duration(age_s)} in partition {index}, where "
+        f"{hidden:,} records are hidden."
     )
     if age_s < LATE_AFTER_S:
         return ok(f"topic {topic}", text)
@@ -171,7 +171,7 @@ def _of_known(
         f"topic {topic}",
         text,
         "Readers of committed records wait for it; so does a query that reads this topic.",
-        f"Its owner ends it, or the broker by its timeout in {span(max(0.0, left_s))}.",
+        f"Its owner ends it, or the broker by its timeout in {duration(max(0.0, left_s))}.",
     )
 
 
@@ -193,7 +193,7 @@ def _of_unseen(producer: OpenProducer, hidden: int, timeout_max_ms: int | None) 
     age_s = max(0.0, time.time() - producer.last_write_ms / 1000)
     text = (
         f"Producer {producer.producer_id} holds partition {index} back since offset "
-        f"{producer.start_offset}, wrote last {span(age_s)} ago, and hides {hidden:,} records; "
+        f"{producer.start_offset}, wrote last {duration(age_s)} ago, and hides {hidden:,} records; "
         "this user may not see its transaction."
     )
     longest_s = (timeout_max_ms or BROKER_TIMEOUT_MAX_MS) / 1000 + MARGIN_S

@@ -6,9 +6,9 @@ import os
 from collections.abc import Iterator, Sequence
 
 from exactum.errors import Refused
+from exactum.monitor.words import duration
 from exactum.ops.doctor.databases import absent, lagging, rights, saying_where, table_of
 from exactum.ops.doctor.finding import DoctorFinding, error, of_failure, ok, skew_findings, warning
-from exactum.ops.doctor.span import span
 from exactum.sql.dialect import DIRECTORY, LEDGER
 from exactum.sql.plan import Mechanism
 from exactum.sql.postgres import examination
@@ -134,7 +134,7 @@ def _prepared(
             yield warning(
                 area,
                 f"The prepared transaction {left.gid!r} of {left.owner} waits since "
-                f"{span(left.age_s)}.",
+                f"{duration(left.age_s)}.",
                 "It holds its locks, keeps dead rows from being removed, and takes one of "
                 "max_prepared_transactions.",
                 "'exactum transactions' says whether a query still owns it; if nobody does: "

@@ -12,12 +12,11 @@ from typing import Any
 
 from exactum.monitor.fact import Fact
 from exactum.monitor.query_stats import QueryStats
+from exactum.monitor.words import Sentence, is_number, sentence_of
 from exactum.ops.dashboard.series import Series
-from exactum.ops.dashboard.timeline import Moment, moment_of
-from exactum.ops.dashboard.wording import is_number
 
 BATCHES_MAX = 1_000
-MOMENTS_MAX = 300
+EVENTS_MAX = 300
 FAILURES_MAX = 100
 DEAD_LETTERS_MAX = 200
 # fmt: off
@@ -39,6 +38,35 @@ MALFORMED = (KeyError, TypeError, ValueError, AttributeError, OverflowError)
 
 ACKNOWLEDGED = ("committed", "redelivered", "finished")
 """Outcomes after which every sink has the batch."""
+
+
+# fmt: off
+OF_EACH_BATCH = frozenset((
+    "EpochBegan", "EpochDecided", "EpochCompleted", "EpochAbandoned", "InputLag", "Progress",
+    "QueryWaits", "RowsDeadLettered", "RowsSkipped",
+))
+# fmt: on
+"""Facts that are no line of the timeline: they come with each micro-batch, or have lists of their
+own.
+"""
+
+
+@dataclass(frozen=True)
+class TimelineEvent:
+    """One line of what happened."""
+
+    at_ms: int
+    said: Sentence
+
+
+def timeline_event(fact: Fact) -> TimelineEvent | None:
+    """The line of a fact; None for one that has none.
+
+    Raises:
+        KeyError, TypeError, ValueError: the fact has not the fields of its name.
+    """
+    said = None if fact.name in OF_EACH_BATCH else sentence_of(fact.name, fact.fields)
+    return None if said is None else TimelineEvent(fact.at_ms, said)
 
 
 @dataclass(frozen=True)
@@ -84,14 +112,14 @@ class PutAside:
     skipped: bool
 
 
-class Chronicle:
+class QueryHistory:
     """Used by one thread at a time. ``stats`` are the numbers that the same facts add up to."""
 
     def __init__(self, query_id: str) -> None:
         self.stats = QueryStats(query_id)
         self.series = Series()
         self.batches: deque[BatchLine] = deque(maxlen=BATCHES_MAX)
-        self.moments: deque[Moment] = deque(maxlen=MOMENTS_MAX)
+        self.events: deque[TimelineEvent] = deque(maxlen=EVENTS_MAX)
         self.failures: deque[FailureLine] = deque(maxlen=FAILURES_MAX)
         self.put_aside: deque[PutAside] = deque(maxlen=DEAD_LETTERS_MAX)
         self.malformed: Counter[str] = Counter()
@@ -111,15 +139,11 @@ class Chronicle:
             if len(self.malformed) < 100:
                 self.malformed[fact.name[:100]] += 1
 
-    def batch(self, batch_id: int) -> list[BatchLine]:
-        """What is known of one micro-batch, oldest first."""
-        return [line for line in self.batches if line.batch_id == batch_id]
-
     def _keep(self, fact: Fact) -> None:
         of = fact.fields
-        moment = moment_of(fact)
-        if moment is not None:
-            self.moments.append(moment)
+        event = timeline_event(fact)
+        if event is not None:
+            self.events.append(event)
         if fact.name in ("EpochCompleted", "EpochRedelivered", "EpochAbandoned"):
             self.batches.append(_batch_line(fact))
         if fact.name == "DecidedFinished":
