@@ -17,7 +17,8 @@ from exactum.checkpoint.known_sinks import KnownSinks, write_known_sinks
 from exactum.checkpoint.layout import DECISIONS, HISTORY, SINKS
 from exactum.checkpoint.run_file import WAITS_ENDING
 from exactum.monitor.history import HistoryWriter
-from exactum.ops.status.query_status import checkpoints_below, exit_status_of, status_of
+from exactum.ops import render
+from exactum.ops.status.query_status import checkpoints_below, status_of
 from tests.kit.environment import environment
 from tests.kit.monitor.facts import QUERY
 from tests.kit.monitor.made_checkpoint import Checkpoint, ago
@@ -225,9 +226,9 @@ def test_exit_status_of_several(tmp_path: Path) -> None:
     done.tells(ago(60).starts(ends=True).epoch(1).ends())
     names = (str(down.folder), str(tmp_path / "none"), str(done.folder))
     one, two, three = map(status_of, names)
-    assert exit_status_of([three]) == 0
-    assert exit_status_of([three, two]) == 2
-    assert exit_status_of([three, two, one]) == 1
+    assert render.worst(each.exit_status for each in [three]) == 0
+    assert render.worst(each.exit_status for each in [three, two]) == 2
+    assert render.worst(each.exit_status for each in [three, two, one]) == 1
     assert checkpoints_below(tmp_path) == [str(done.folder), str(down.folder)]
     assert checkpoints_below(done.folder) == [str(done.folder)]
     said = run_status(cwd=tmp_path)

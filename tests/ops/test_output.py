@@ -19,16 +19,15 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from rich.console import Console
 
 from exactum import FileSink
 from exactum.checkpoint.savepoint.create import create
 from exactum.kafka.requests.operator_requests import OpenProducer
 from exactum.kafka.transactions.hanging import HangingTransaction, HeldPartitions
+from exactum.ops import render
 from exactum.ops.cli import main
-from exactum.ops.doctor import report
-from exactum.ops.doctor.finding import DoctorFinding, Level, error, ok, status_of, unknown, warning
-from exactum.ops.transactions import hanging_report
+from exactum.ops.problem import Level, Problem, error, ok, unknown, warning
+from exactum.ops.transactions import hanging
 from exactum.protocol.sink import Rejection
 from exactum.spark.write.dead_letter import dead_letters
 from tests.kit.environment import ROOT
@@ -240,7 +239,7 @@ def test_a_savepoint(query: RecordedQuery, tmp_path: Path) -> None:
 
 
 def test_hanging_transactions() -> None:
-    hanging = tuple(
+    found = tuple(
         HangingTransaction(
             OpenProducer(("orders", index), 4_001, 3, -1, 17, NOW_MS), name, says, 17, 1_029
         )
@@ -248,13 +247,11 @@ def test_hanging_transactions() -> None:
             ((None, "no coordinator knows it"), ("app-1", "is at producer epoch 9"))
         )
     )
-    held = HeldPartitions(
-        12, (("orders", 0), ("orders", 1)), hanging, ("topic secret: refused",), 2
-    )
+    held = HeldPartitions(12, (("orders", 0), ("orders", 1)), found, ("topic secret: refused",), 2)
     texts = {
-        "pipe": printed(lambda: hanging_report._show(held)),
-        "terminal": quiet(printed(lambda: hanging_report._show(held), terminal=True)),
-        "json": json.dumps([hanging_report._value(each) for each in hanging], indent=1) + "\n",
+        "pipe": printed(lambda: hanging.show(held)),
+        "terminal": quiet(printed(lambda: hanging.show(held), terminal=True)),
+        "json": json.dumps([hanging._value(each) for each in found], indent=1) + "\n",
     }
     check_text("transactions-find-hanging", texts)
 
@@ -266,13 +263,12 @@ def test_what_the_doctor_finds() -> None:
         ok("machine", "Java is there."),
         warning("topic orders", "It has 1 partition.", "One task reads it.", "Add partitions."),
         error("kafka", long * 3, "Why\nit matters.", "Mend it."),
-        DoctorFinding("sink out", Level.ERROR, "It is refused."),
+        Problem(Level.ERROR, "sink out", "It is refused."),
         unknown("checkpoint", "No answer within 60 s.", "It hangs.", "See why."),
     ]
     texts = {
-        "pipe": printed(lambda: report.show(found, Console())),
-        "terminal": quiet(printed(lambda: report.show(found, Console()), terminal=True)),
-        "json": report.as_json(found, status_of(found).value) + "\n",
+        "pipe": printed(lambda: render.show_problems(found)),
+        "terminal": quiet(printed(lambda: render.show_problems(found), terminal=True)),
     }
     check_text("doctor", texts)
 

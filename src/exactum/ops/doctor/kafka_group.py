@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from exactum.kafka.examination import READ, ClusterExamination
-from exactum.ops.doctor.finding import DoctorFinding, error, ok
+from exactum.ops.problem import Problem, error, ok
 
 GROUP_LOG = "__consumer_offsets"
 WITHOUT_MEMBERS = ("Empty", "Dead")
 
 
-def findings(asked: ClusterExamination, group_id: str) -> Iterator[DoctorFinding]:
+def findings(asked: ClusterExamination, group_id: str) -> Iterator[Problem]:
     """``group_id``: as ``read_kafka`` is given it."""
     area = f"group {group_id}"
     if asked.is_missing(GROUP_LOG):

@@ -16,7 +16,7 @@ from exactum.kafka.sink import BROKER_TIMEOUT_MAX_MS
 from exactum.kafka.transactional_id import KafkaScope
 from exactum.kafka.transactions.hanging import find_hanging
 from exactum.monitor.words import duration
-from exactum.ops.doctor.finding import DoctorFinding, error, of_failure, ok, warning
+from exactum.ops.problem import Problem, error, of_failure, ok, warning
 from exactum.protocol.model import new_incarnation
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def findings(
     topics: TopicLook,
     timeout_max_ms: int | None,
     longest_outage_s: float | None,
-) -> Iterator[DoctorFinding]:
+) -> Iterator[Problem]:
     """``timeout_max_ms``: the brokers' longest; None where it may not be read."""
     for sink in sinks:
         yield from _rights(asked, sink)
@@ -44,7 +44,7 @@ def findings(
         yield from _open_ones(asked, readable, timeout_max_ms)
 
 
-def _rights(asked: ClusterExamination, sink: KafkaTarget) -> Iterator[DoctorFinding]:
+def _rights(asked: ClusterExamination, sink: KafkaTarget) -> Iterator[Problem]:
     area = sink.where
     if not asked.has_transaction_tools():
         yield error(
@@ -84,7 +84,7 @@ def _timeout(
     topics: TopicLook,
     timeout_max_ms: int | None,
     longest_outage_s: float | None,
-) -> Iterator[DoctorFinding]:
+) -> Iterator[Problem]:
     area = sink.where
     if sink.timeout_ms is not None and timeout_max_ms and sink.timeout_ms > timeout_max_ms:
         yield error(
@@ -128,7 +128,7 @@ def _timeout(
 
 def _open_ones(
     asked: ClusterExamination, topics: Sequence[TopicExamined], timeout_max_ms: int | None
-) -> Iterator[DoctorFinding]:
+) -> Iterator[Problem]:
     names = sorted(topic.name for topic in topics)
     partitions = [(topic.name, p.index) for topic in topics for p in topic.partitions]
     # In this order: what is between the two was there before, and is held back after.
@@ -157,7 +157,7 @@ def _open_ones(
 
 def _of_known(
     producer: OpenProducer, hidden: int, name: str, description: TransactionDescription
-) -> DoctorFinding:
+) -> Problem:
     topic, index = producer.partition
     age_s = max(0.0, time.time() - description.start_time_ms / 1000)
     text = (
@@ -175,7 +175,7 @@ def _of_known(
     )
 
 
-def _of_nobody(producer: OpenProducer, hidden: int) -> DoctorFinding:
+def _of_nobody(producer: OpenProducer, hidden: int) -> Problem:
     topic, index = producer.partition
     return error(
         f"topic {topic}",
@@ -187,7 +187,7 @@ def _of_nobody(producer: OpenProducer, hidden: int) -> DoctorFinding:
     )
 
 
-def _of_unseen(producer: OpenProducer, hidden: int, timeout_max_ms: int | None) -> DoctorFinding:
+def _of_unseen(producer: OpenProducer, hidden: int, timeout_max_ms: int | None) -> Problem:
     """Nobody's, or one that this user may not see."""
     topic, index = producer.partition
     age_s = max(0.0, time.time() - producer.last_write_ms / 1000)

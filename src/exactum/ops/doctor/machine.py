@@ -15,7 +15,7 @@ from pathlib import Path
 
 from exactum.errors import LocalServerError
 from exactum.java.program import JAVA_MIN, java_program
-from exactum.ops.doctor.finding import DoctorFinding, error, ok, unknown, warning
+from exactum.ops.problem import Problem, error, ok, unknown, warning
 
 AREA = "machine"
 JAVA_TIMEOUT_S = 20
@@ -30,7 +30,7 @@ _BOUND = re.compile(r"(>=|<=|<|>|==|!=)\s*(\d+(?:\.\d+)*)")
 _EXTRA = re.compile(r"extra\s*==\s*['\"]([A-Za-z0-9_-]+)['\"]")
 
 
-def findings() -> Iterator[DoctorFinding]:
+def findings() -> Iterator[Problem]:
     """All that needs nothing but this machine."""
     yield _python()
     yield from _packages()
@@ -41,7 +41,7 @@ def findings() -> Iterator[DoctorFinding]:
     yield _descriptors()
 
 
-def _python() -> DoctorFinding:
+def _python() -> Problem:
     version = sys.version_info[:2]
     text = f"Python {sys.version.split()[0]} at {sys.executable}"
     if version < PYTHON_MIN:
@@ -83,7 +83,7 @@ class Requirement:
         )
 
 
-def _packages() -> Iterator[DoctorFinding]:
+def _packages() -> Iterator[Problem]:
     try:
         own = importlib.metadata.version("exactum")
         texts = importlib.metadata.requires("exactum") or []
@@ -154,7 +154,7 @@ def _compare(version: tuple[int, ...], operator: str, bound: tuple[int, ...]) ->
 # ---- Java ------------------------------------------------------------------------------------
 
 
-def _java() -> DoctorFinding:
+def _java() -> Problem:
     try:
         program = java_program("java")
         told = subprocess.run(
@@ -192,7 +192,7 @@ def _java() -> DoctorFinding:
     return ok(AREA, text)
 
 
-def _jars() -> Iterator[DoctorFinding]:
+def _jars() -> Iterator[Problem]:
     # Here: it looks for PySpark's folder, and finds none where PySpark is not installed.
     from exactum.java.jars import pyspark_version
     from exactum.spark.runtime.connector import kept_connector
@@ -225,7 +225,7 @@ def _jars() -> Iterator[DoctorFinding]:
 # ---- room ------------------------------------------------------------------------------------
 
 
-def _memory() -> DoctorFinding:
+def _memory() -> Problem:
     total, available = _memory_bytes()
     text = f"{available / GIB:.1f} of {total / GIB:.1f} GiB of memory are available."
     if available >= MEMORY_MIN_BYTES:
@@ -257,12 +257,12 @@ def _memory_bytes() -> tuple[int, int]:
     return total, max(0, available)
 
 
-def _temporary() -> Iterator[DoctorFinding]:
+def _temporary() -> Iterator[Problem]:
     for folder in sorted({tempfile.gettempdir(), "/tmp"}):
         yield _temporary_folder(Path(folder))
 
 
-def _temporary_folder(folder: Path) -> DoctorFinding:
+def _temporary_folder(folder: Path) -> Problem:
     try:
         with tempfile.NamedTemporaryFile(prefix=".exactum-doctor-", dir=folder) as file:
             file.write(b"1" * 4096)
@@ -295,7 +295,7 @@ def _temporary_folder(folder: Path) -> DoctorFinding:
     )
 
 
-def _descriptors() -> DoctorFinding:
+def _descriptors() -> Problem:
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY or soft >= DESCRIPTORS_MIN:
         return ok(AREA, f"A process may open {'any number of' if soft < 0 else soft} files.")

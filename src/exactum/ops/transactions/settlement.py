@@ -10,9 +10,10 @@ from exactum.checkpoint import run_file
 from exactum.checkpoint.query_place import QueryPlace
 from exactum.checkpoint.retirement import refuse_retired
 from exactum.errors import CheckpointRefused, ExactumError, SettingRefused
+from exactum.ops.problem import Problem, not_seen
+from exactum.ops.render import ExitStatus
 from exactum.ops.targets.target import QueryTargets, Target
 from exactum.ops.transactions.query_look import (
-    Trouble,
     first_unfinished,
     inspector_of,
     refuse_strange_log,
@@ -50,20 +51,19 @@ class FinishOutcome:
     before: int = 0
     again: int = 0
     open_undecided: int = 0
-    troubles: list[Trouble] = field(default_factory=list)
+    problems: list[Problem] = field(default_factory=list)
 
     @property
     def left(self) -> int:
         return sum(batch.left for batch in self.batches)
 
     @property
-    def status(self) -> int:
-        """0: all that is decided is committed; 1: a person is needed; 2: not all targets could be
-        asked.
-        """
-        if self.troubles:
-            return 2
-        return 1 if self.left or (not self.batches and self.open_undecided) else 0
+    def status(self) -> ExitStatus:
+        """CANNOT_TELL: not all targets could be asked."""
+        if self.problems:
+            return ExitStatus.CANNOT_TELL
+        waits = self.left or (not self.batches and self.open_undecided)
+        return ExitStatus.NEEDS_PERSON if waits else ExitStatus.FINE
 
 
 def finish_query(
@@ -103,13 +103,13 @@ def finish_query(
             finally:
                 inspector.close()
         except (ExactumError, SettlementRefused) as error:
-            outcome.troubles.append(Trouble(f"sink {name!r}", str(error)))
+            outcome.problems.append(not_seen(f"sink {name!r}", str(error)))
     outcome.batches = finished(permits, committed)
     if not permits:
         _count_open(place, targets, over, outcome)
     if outcome.open_undecided:
         refuse_strange_log(place)
-    outcome.troubles = list(dict.fromkeys(outcome.troubles))  # a target is asked more than once
+    outcome.problems = list(dict.fromkeys(outcome.problems))  # a target is asked more than once
     return outcome
 
 
@@ -205,8 +205,8 @@ def _commit_again(
                 again |= lost & done
                 if gone := len(permit.record.of(target.name)) - len(done):
                     why = f"{gone} transactions of {permit.record.epoch}, which was committed, "
-                    outcome.troubles.append(
-                        Trouble(f"sink {target.name!r}", f"{why}are gone from it")
+                    outcome.problems.append(
+                        not_seen(f"sink {target.name!r}", f"{why}are gone from it")
                     )
             if again:  # a sink of the user's may list what is settled as well, and had lost nothing
                 again -= {view.identity for view in inspector.list_open()}
@@ -214,7 +214,7 @@ def _commit_again(
         finally:
             inspector.close()
     except ExactumError as error:
-        outcome.troubles.append(Trouble(f"sink {target.name!r}", str(error)))
+        outcome.problems.append(not_seen(f"sink {target.name!r}", str(error)))
 
 
 def _refuse_loss(inspector: Inspector, over: Sequence[CommitPermit]) -> None:
@@ -249,7 +249,7 @@ def _count_open(
             outcome.open_undecided += len({(target.name, i) for i in opened} - decided)
         except ExactumError as error:
             if target.present:
-                outcome.troubles.append(Trouble(f"sink {target.name!r}", str(error)))
+                outcome.problems.append(not_seen(f"sink {target.name!r}", str(error)))
 
 
 def _open_in(target: Target, query_id: str) -> set[str]:

@@ -22,7 +22,7 @@ def tell_finished(place: QueryPlace, outcome: FinishOutcome) -> str:
     Returns:
         Why it could not be written; empty: it was, or there was nothing to write.
     """
-    if not outcome.batches or outcome.left or outcome.troubles:
+    if not outcome.batches or outcome.left or outcome.problems:
         return ""
     batches = outcome.batches
     finished = _finished(
