@@ -83,9 +83,9 @@ class QueryStatus:
             "topics": stats.inputs,
             "held_upstream": list(stats.stalled.values()),
             "in_doubt": stats.in_doubt,
-            "running": state.living,
+            "running": list(state.living),
             "last_failure": stats.last_failure,
-            "troubles": state.troubles,
+            "troubles": list(state.troubles),
         }
 
 
