@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import click
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from exactum.errors import SettingRefused
 from exactum.ops.run.command import strategy_of
-from exactum.ops.run.duration import seconds
 from exactum.ops.run.plan import STANDBY_AFTER_S, STANDBY_LAST_S, standby_due_s
 from exactum.ops.run.restart import (
     ExponentialDelay,
@@ -21,6 +21,7 @@ from exactum.ops.run.restart import (
     RestartStrategy,
     StartAgain,
 )
+from exactum.ops.run.values import duration
 
 GAPS_S = st.lists(st.integers(0, 40), min_size=1, max_size=40)
 
@@ -175,7 +176,7 @@ def test_options_reach_their_strategy() -> None:
 )
 def test_durations(text: str, expected_s: float) -> None:
     """Durations are written as in Flink's configuration."""
-    assert seconds(text) == expected_s
+    assert duration(text) == expected_s
 
 
 @pytest.mark.parametrize(
@@ -183,5 +184,5 @@ def test_durations(text: str, expected_s: float) -> None:
 )
 def test_what_is_no_duration_is_refused(text: str) -> None:
     """A bare number too: Flink takes it for milliseconds, most people for seconds."""
-    with pytest.raises(SettingRefused, match="unit"):
-        seconds(text)
+    with pytest.raises(click.BadParameter, match="unit"):
+        duration(text)

@@ -13,8 +13,13 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from exactum._version import __version__
 from exactum.monitor import words
 from exactum.ops.dashboard.batch_story import TRANSACTIONS_MAX, BatchStory
-from exactum.ops.dashboard.judged import WORST_FIRST, Judged, judged
-from exactum.ops.dashboard.picture import QueryPicture, ScriptPicture
+from exactum.ops.dashboard.picture import (
+    WORST_FIRST,
+    Judged,
+    QueryPicture,
+    ScriptPicture,
+    judged,
+)
 
 TEMPLATES = Path(__file__).parent / "templates"
 BATCHES_SHOWN = 15

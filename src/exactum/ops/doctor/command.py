@@ -11,7 +11,7 @@ from types import FrameType
 
 import click
 
-from exactum.ops.run.command import duration
+from exactum.ops.run.values import duration
 from exactum.ops.targets.options import COMMAND_CONFIG, DECISION_LOG, JSON, SINKS, URLS
 
 INTERRUPTED = 130

@@ -10,28 +10,19 @@ from typing import Any, TypeVar
 import click
 
 from exactum.errors import SettingRefused
-from exactum.ops.run.duration import seconds
-from exactum.ops.run.listen_address import ListenAddress, listen_address
 from exactum.ops.run.restart import (
     ExponentialDelay,
     FixedDelay,
     NoRestart,
     RestartStrategy,
 )
+from exactum.ops.run.values import ListenAddress, duration, listen_address
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 OWN_OPTIONS = "Options of the script itself stand behind --, as in: exactum run app.py --"
 PREFIX = "--restart-strategy."
 STRATEGIES = ("exponential-delay", "fixed-delay", "none")
-
-
-def duration(text: str) -> float:
-    """A duration as Flink writes it, in seconds. Named as the help is to show it."""
-    try:
-        return seconds(text)
-    except SettingRefused as error:
-        raise click.BadParameter(str(error)) from None
 
 
 def _option(strategy: str, name: str, **more: Any) -> Callable[[F], F]:

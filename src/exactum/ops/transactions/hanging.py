@@ -12,7 +12,7 @@ import click
 
 from exactum.ops import render
 from exactum.ops.render import ExitStatus
-from exactum.ops.run.command import duration
+from exactum.ops.run.values import duration
 from exactum.ops.targets.options import COMMAND_CONFIG, JSON, could_not_tell
 from exactum.ops.transactions.places import ClusterPlace
 
