@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING
 
 from exactum.errors import SettingRefused
 from exactum.monitor.http_server import HttpHandler, HttpRequest, HttpResponse, HttpServer
-from exactum.monitor.process_view import ProcessView
 from exactum.monitor.readiness import unready
 from exactum.monitor.recorder import RECORDER
-from exactum.monitor.script_stats import ScriptStats
+from exactum.monitor.script_stats import ProcessView, ScriptStats
 from exactum.packages import HERE, not_installed
 
 if TYPE_CHECKING:

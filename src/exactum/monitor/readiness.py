@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from exactum.monitor.process_view import ProcessView
 from exactum.monitor.query_stats import QueryStats
+from exactum.monitor.script_stats import ProcessView
 
 SILENT_MAX_S = 15.0
 """A process that was not heard of for longer is taken for frozen."""

@@ -12,7 +12,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from exactum._version import __version__
 from exactum.monitor import words
-from exactum.ops.dashboard.batch_story import TRANSACTIONS_MAX, BatchStory
+from exactum.ops.dashboard.batch import TRANSACTIONS_MAX, BatchState
 from exactum.ops.dashboard.picture import (
     WORST_FIRST,
     Judged,
@@ -104,15 +104,15 @@ class Pages:
             phases=list(dict.fromkeys(name for line in batches for name in line.phase_ms)),
         )
 
-    def batch(self, picture: QueryPicture, story: BatchStory, *, part: bool) -> str:
+    def batch(self, picture: QueryPicture, batch: BatchState, *, part: bool) -> str:
         """One micro-batch of a query."""
         return self._draw(
             "batch.html",
-            f"Micro-batch {story.batch_id} · {picture.name}",
-            f"/fragment/query/{quote(picture.key, safe='')}/batch/{story.batch_id}",
+            f"Micro-batch {batch.batch_id} · {picture.name}",
+            f"/fragment/query/{quote(picture.key, safe='')}/batch/{batch.batch_id}",
             part,
             picture=picture,
-            story=story,
+            batch=batch,
             transactions_max=TRANSACTIONS_MAX,
         )
 

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from exactum.monitor.http_server import HttpHandler, HttpRequest, HttpResponse
-from exactum.ops.dashboard.batch_story import story_of
+from exactum.ops.dashboard.batch import batch_of
 from exactum.ops.dashboard.picture import PageSource
 from exactum.packages import HERE, not_installed
 
@@ -81,7 +81,7 @@ class _Routes:
         batch_id = _whole(rest[1]) if len(rest) == 2 and rest[0] == "batch" else None
         if batch_id is None:
             return self._missing("There is no such page of this query.")
-        return _html(self._pages.batch(picture, story_of(picture, batch_id), part=part))
+        return _html(self._pages.batch(picture, batch_of(picture, batch_id), part=part))
 
     def _missing(self, what: str) -> HttpResponse:
         return _html(self._pages.missing(what), 404)

@@ -12,7 +12,7 @@ from exactum.kafka.examination import ClusterExamination, KafkaTarget
 from exactum.kafka.requests.operator_requests import TRANSACTION_LOG
 from exactum.kafka.settings.settings import Settings
 from exactum.monitor.words import duration
-from exactum.ops.doctor import kafka_group, kafka_topics, kafka_transactions
+from exactum.ops.doctor import kafka_topics, kafka_transactions
 from exactum.ops.doctor.examination import skew_findings
 from exactum.ops.doctor.kafka_topics import MIN_ISR
 from exactum.ops.problem import Problem, error, ok, unknown, warning
@@ -66,7 +66,7 @@ def findings(subject: ClusterSubject, longest_outage_s: float | None) -> Iterato
         topics = kafka_topics.TopicLook(asked, subject, longest_outage_s)
         yield from topics.findings()
         if subject.group is not None:
-            yield from kafka_group.findings(asked, subject.group)
+            yield from kafka_topics.group_findings(asked, subject.group)
         timeout_max_ms = least(settings, TIMEOUT_MAX)
         yield from kafka_transactions.findings(
             asked, subject.sinks, topics, timeout_max_ms, longest_outage_s

@@ -15,9 +15,8 @@ from typing import Any
 from exactum.checkpoint.offset_log import local_folder
 from exactum.monitor.fact import Fact
 from exactum.monitor.history_outlet import HistoryOutlet
-from exactum.monitor.process_view import ProcessView
 from exactum.monitor.recorder import Recorder
-from exactum.monitor.script_stats import ScriptStats
+from exactum.monitor.script_stats import ProcessView, ScriptStats
 from exactum.ops.run.child import Child
 from exactum.ops.run.ending import Ending
 

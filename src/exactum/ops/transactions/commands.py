@@ -131,12 +131,11 @@ def finish(options: QueryOptions, take_over: bool, as_json: bool) -> None:
     Safe beside a driver that lives. It decides nothing itself: what no COMMIT on record names
     stays as it is.
     """
-    from exactum.ops.transactions.settlement import finish_query
-    from exactum.ops.transactions.settlement_facts import tell_finished
+    from exactum.ops.transactions.settlement import finish_query, record_finished
 
     place = options.place()
     outcome = finish_query(place, options.targets(place), take_over=take_over)
-    _warn_not_told(tell_finished(place, outcome))
+    _warn_not_recorded(record_finished(place, outcome))
     if as_json:
         render.show_json(
             {
@@ -201,8 +200,11 @@ def abort(
     It fences the query first, as a start does: a driver that lives can decide nothing more, and
     stops. Then it aborts. What a COMMIT on record names is refused.
     """
-    from exactum.ops.transactions.settlement import SettlementRefused, abort_of_query
-    from exactum.ops.transactions.settlement_facts import tell_aborted
+    from exactum.ops.transactions.settlement import (
+        SettlementRefused,
+        abort_of_query,
+        record_aborted,
+    )
 
     if bool(identities) == all_leftovers:
         raise click.UsageError("Name transactions, or say --all-leftovers.")
@@ -213,7 +215,7 @@ def abort(
     except SettlementRefused as error:
         click.secho(f"exactum: {error}", fg="red", err=True)
         sys.exit(ExitStatus.NEEDS_PERSON)
-    _warn_not_told(tell_aborted(place, done))
+    _warn_not_recorded(record_aborted(place, done))
     refused = [s.identity for s in done.decided] if identities else []
     if as_json:
         fence = done.fence
@@ -259,7 +261,7 @@ def _elsewhere(
     return [judged_elsewhere(view) for view in views], problems
 
 
-def _warn_not_told(why: str) -> None:
+def _warn_not_recorded(why: str) -> None:
     if why:
         click.secho(
             f"The query's history could not be written ({why}): 'exactum status' and the page do "

@@ -41,7 +41,7 @@ class OffsetLine:
 
 
 @dataclass(frozen=True)
-class AttemptStory:
+class AttemptState:
     """One record of the decision log. ``meaning`` says in words what it does."""
 
     record: DecisionRecord
@@ -62,14 +62,14 @@ class AttemptStory:
 
 
 @dataclass(frozen=True)
-class BatchStory:
+class BatchState:
     """``word`` is what stands in the heading: stands; decided, not acknowledged; aborted; ..."""
 
     batch_id: int
     word: str
     tone: str
     meaning: str
-    attempts: tuple[AttemptStory, ...] = ()
+    attempts: tuple[AttemptState, ...] = ()
     offsets: tuple[OffsetLine, ...] = ()
     other_offsets: tuple[str, ...] = ()
     """The end of sources that are not Kafka, as Spark writes it."""
@@ -77,7 +77,7 @@ class BatchStory:
     trouble: str = ""
 
 
-def story_of(picture: QueryPicture, batch_id: int) -> BatchStory:
+def batch_of(picture: QueryPicture, batch_id: int) -> BatchState:
     """Reads the decision log and Spark's offset log. Never raises for what cannot be read."""
     records: Sequence[DecisionRecord] = ()
     trouble = ""
@@ -102,7 +102,7 @@ def story_of(picture: QueryPicture, batch_id: int) -> BatchStory:
         picture, batch_id, records, standing, acknowledged=acknowledged, is_unread=bool(trouble)
     )
     offsets = standing.offsets if standing is not None else _planned(picture, batch_id)
-    return BatchStory(
+    return BatchState(
         batch_id,
         word,
         tone,
@@ -159,7 +159,7 @@ def _verdict(
 
 def _attempt(
     record: DecisionRecord, in_force: bool, records: Sequence[DecisionRecord]
-) -> AttemptStory:
+) -> AttemptState:
     if record.decision is Decision.ABORT:
         meaning = (
             "Fence: a newer run closed this attempt when it started. An older run that comes to "
@@ -176,7 +176,7 @@ def _attempt(
         later = next((r.attempt for r in records if r.supersedes == record.attempt), None)
         by = "a later attempt" if later is None else f"attempt {later}"
         meaning = f"Superseded by {by}: its transactions were undone outside."
-    return AttemptStory(record, in_force, meaning)
+    return AttemptState(record, in_force, meaning)
 
 
 def _planned(picture: QueryPicture, batch_id: int) -> SourceOffsets:
