@@ -20,7 +20,6 @@ from exactum.errors import SettingRefused, Unavailable
 from exactum.ops import cli
 from exactum.ops.doctor import machine
 from exactum.ops.doctor.examination import Examined, examine, skew_findings
-from exactum.ops.doctor.machine import Requirement
 from exactum.ops.problem import Level, Problem, error, ok, unknown, warning
 from exactum.ops.render import ExitStatus, status_of
 from tests.kit.doctor.diagnosis import diagnosed, tree
@@ -170,27 +169,6 @@ cli.main(["doctor", "--checkpoint", *sys.argv[1:]])
 
 
 # ---- this machine ------------------------------------------------------------------------------
-
-
-def test_requirements_are_read_and_compared() -> None:
-    asked = Requirement.of("psycopg[binary]<4,>=3.1.19; extra == 'postgres'")
-    assert asked == Requirement("psycopg", "<4,>=3.1.19", "postgres")
-    assert [asked.fits(v) for v in ("3.1.19", "3.2", "4.0", "3.1.18", "4.0.0.dev1")] == [
-        True,
-        True,
-        False,
-        False,
-        False,
-    ]
-    spark = Requirement.of("pyspark<4.3,>=4.0")
-    assert spark is not None
-    assert [spark.fits(v) for v in ("4.0.0", "4.2.1", "4.3.0", "3.5.6")] == [
-        True,
-        True,
-        False,
-        False,
-    ]
-    assert Requirement.of("msgspec") == Requirement("msgspec", "", "")
 
 
 def test_a_package_of_a_wrong_version_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:

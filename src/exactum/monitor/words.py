@@ -194,12 +194,13 @@ def _run_started(of: Fields) -> Sentence:
     if of["swept"]:
         did.append(f"aborted {count(int(of['swept']), 'leftover transaction')}")
     title = f"A run begins at micro-batch {int(of['batch_id'])}"
+    called = f"query {of['name']!r}, " if of["name"] else ""
     where = "; ".join(str(offset) for offset in of["offsets"]) or "the start position"
     return Sentence(
         f"{title}: {'; '.join(did)}" if did else title,
         GOOD,
-        f"run {of['run_id']}, incarnation {of['incarnation']}, {of['guarantee']}; checkpoint "
-        f"{of['checkpoint']}, from {where}",
+        f"{called}run {of['run_id']}, incarnation {of['incarnation']}, {of['guarantee']}; "
+        f"checkpoint {of['checkpoint']}, from {where}",
     )
 
 
