@@ -172,7 +172,7 @@ def sentence_of(name: str, fields: Fields) -> Sentence | None:
 def held_by(of: Fields) -> str:
     """Whose transaction upstream it is, of the fields of ``UpstreamStalled``."""
     if of.get("producer_id") is None:
-        return "of a producer that could not be told"
+        return "of an unknown producer"
     name = of.get("transactional_id")
     by = f"transactional id {name}" if name else "transactional id unknown"
     return f"{by}, producer id {of['producer_id']}"
