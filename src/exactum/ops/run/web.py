@@ -19,7 +19,7 @@ from exactum.monitor.http_server import (
 )
 from exactum.monitor.metrics_server import MISSING, metrics_handler_of, probes
 from exactum.monitor.script_stats import ScriptStats
-from exactum.ops.dashboard.script_view import script_routes
+from exactum.ops.dashboard.script_source import script_routes
 from exactum.ops.run.script_facts import ScriptFacts
 from exactum.ops.run.values import ListenAddress
 
