@@ -71,9 +71,9 @@ def require_pyspark() -> None:
     except ModuleNotFoundError as error:
         raise ImportError(
             f"exactum needs PySpark {_range()}, and there is none in the Python at "
-            f"{sys.executable}. On a laptop: pip install 'exactum[spark]'. On a platform that "
-            "brings its own PySpark (Databricks, EMR, spark-submit), run this with the platform's "
-            "Python. Nothing was started.",
+            f"{sys.executable}. On a laptop: pip install 'exactum[spark]'. On a platform with its "
+            "own PySpark (Databricks, EMR), run this with the platform's Python. Nothing was "
+            "started.",
             name=error.name,
         ) from None
     found = _MINOR.match(version)

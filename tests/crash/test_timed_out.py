@@ -63,5 +63,5 @@ def test_decided_and_timed_out_is_salvaged(
                 "EpochRedelivered",
                 "OlderRunsFenced",
             ]
-            assert "read back and written again, nothing is lost (60 rows" in job.log
+            assert "read back and written again, nothing is lost; 60 rows" in job.log
             world.check_exact(reader)

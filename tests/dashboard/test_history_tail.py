@@ -10,9 +10,9 @@ import pytest
 from exactum.checkpoint.layout import HISTORY
 from exactum.monitor.fact import Fact
 from exactum.monitor.history import HistoryWriter
-from exactum.ops.dashboard.checkpoint_watch import CheckpointWatch
-from exactum.ops.dashboard.chronicle import BATCHES_MAX
+from exactum.ops.dashboard.checkpoint_source import CheckpointWatch
 from exactum.ops.dashboard.history_tail import HistoryTail
+from exactum.ops.dashboard.query_history import BATCHES_MAX
 from tests.kit.dashboard.checkpoints import MadeCheckpoint
 
 NOW_MS = time.time_ns() // 1_000_000

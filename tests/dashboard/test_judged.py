@@ -13,7 +13,7 @@ from exactum.checkpoint.layout import DECISIONS, HISTORY
 from exactum.ops.dashboard import checkpoint_source
 from exactum.ops.dashboard.checkpoint_source import CheckpointSource
 from exactum.ops.dashboard.history_tail import HELD_MS
-from exactum.ops.dashboard.judged import Judged, judged
+from exactum.ops.dashboard.picture import Judged, judged
 from exactum.ops.status.query_status import status_of
 from tests.kit.dashboard.checkpoints import MadeCheckpoint
 

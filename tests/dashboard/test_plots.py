@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from exactum.monitor.fact import Fact
-from exactum.ops.dashboard import wording
+from exactum.monitor import words
 from exactum.ops.dashboard.series import HOUR_MS, POINTS_MAX, STEP_MS, Series
 from tests.kit.dashboard.checkpoints import MadeCheckpoint
 
@@ -63,39 +62,9 @@ def test_phases_are_drawn_on_between_micro_batches_of_one_run() -> None:
     assert drawn == [*range(0, 65, 5), 130]
 
 
-@pytest.mark.parametrize("days", [0.05, 2, 8])
-def test_days_are_drawn_from_minutes(days: float) -> None:
-    """The rate stays what it was, the lag is the highest of its step, and a gap stays a gap."""
-    series = Series()
-    minutes = int(days * 24 * 60)
-    for number in range(minutes):
-        if minutes // 2 < number < minutes // 2 + minutes // 4:
-            continue
-        at_ms = END_MS - (minutes - number) * 60_000
-        fields = {
-            "query_id": "q",
-            "lasted_ms": 60_000,
-            "rows": 600,
-            "epochs": 6,
-            "write_ms": 60.0,
-            "epoch_ms_max": 99.0,
-            "lag_records": 5 if number else 700,
-            "lag_seconds": 1.0,
-        }
-        series.hear_minute(Fact(at_ms, "Minute", fields))
-    plot = series.days(END_MS)
-    assert len(plot["times"]) <= POINTS_MAX + 2
-    known = [rate for rate in plot["rows"] if rate is not None]
-    assert set(known) == {10.0}
-    assert len(known) < len(plot["rows"]) * 0.85
-    assert max(lag for lag in plot["lag_records"] if lag is not None) == 700
-    assert set(plot["phases"]) == {"write"}
-    assert {ms for ms in plot["phases"]["write"] if ms is not None} == {10.0}
-
-
 @pytest.mark.parametrize(
     ("given", "shown"),
-    [(0, "0 s"), (0.0, "0 s"), (0.42, "0.4 s"), (59.6, "1 min"), (200, "3 min 20 s"), (3_600, "1 h"), (90_000, "1 d 1 h"), (-2, "\N{MINUS SIGN}2 s"), (None, "\N{EN DASH}"), ("x", "\N{EN DASH}"), (float("nan"), "\N{EN DASH}")],
+    [(0, "0 s"), (0.0, "0 s"), (0.42, "420 ms"), (0.0004, "0.4 ms"), (0.9996, "1 s"), (9.96, "10 s"), (3.25, "3.2 s"), (59.6, "1 min"), (200, "3 min 20 s"), (3_600, "1 h"), (90_000, "1 d 1 h"), (604_800, "7 d"), (-2, "\N{MINUS SIGN}2 s"), (None, "\N{EN DASH}"), ("x", "\N{EN DASH}"), (float("nan"), "\N{EN DASH}")],
 )  # fmt: skip
 def test_durations_are_written_as_people_say_them(given: object, shown: str) -> None:
-    assert wording.seconds(given) == shown
+    assert words.duration(given) == shown

@@ -15,25 +15,13 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from rich.console import Console
 
 from exactum.errors import SettingRefused, Unavailable
 from exactum.ops import cli
-from exactum.ops.doctor import machine, report
-from exactum.ops.doctor.examination import Examined, examine
-from exactum.ops.doctor.finding import (
-    DoctorFinding,
-    ExitStatus,
-    Level,
-    error,
-    ok,
-    skew_findings,
-    status_of,
-    unknown,
-    warning,
-)
-from exactum.ops.doctor.machine import Requirement
-from exactum.ops.doctor.span import span
+from exactum.ops.doctor import machine
+from exactum.ops.doctor.examination import Examined, examine, skew_findings
+from exactum.ops.problem import Level, Problem, error, ok, unknown, warning
+from exactum.ops.render import ExitStatus, status_of
 from tests.kit.doctor.diagnosis import diagnosed, tree
 from tests.kit.environment import python_path
 from tests.kit.waiting import WAIT_MAX_S
@@ -61,18 +49,8 @@ def test_in_a_pipe_each_finding_is_a_line(tmp_path: Path) -> None:
     assert shown.exit_code == 1
     lines = shown.stdout.splitlines()
     assert any(line.startswith("error   checkpoint: s3a://bucket/cp lies on no") for line in lines)
-    assert "Mend: Pass decision_log=" in shown.stdout
+    assert "-> Pass decision_log=" in shown.stdout
     assert lines[-1].endswith("1 error")
-
-
-def test_on_a_terminal_there_is_a_table() -> None:
-    console = Console(force_terminal=True, width=100, record=True)
-    finding = error("here", "It is wrong.\nvery", "It matters.", "Mend it.")
-    with console.capture() as captured:
-        report.show([finding, ok("there", "fine"), ok("there", "well")], console)
-    for text in ("area", "how to mend", "It is wrong.", "It matters.", "Mend it.", "2 ok, 1 error"):
-        assert text in captured.get()
-    assert report.line(finding) == "error   here: It is wrong. very It matters. Mend: Mend it."
 
 
 @pytest.mark.parametrize(
@@ -80,11 +58,11 @@ def test_on_a_terminal_there_is_a_table() -> None:
     [
         ([], ExitStatus.FINE),
         ([ok("a", "x"), warning("a", "x", "y", "z")], ExitStatus.FINE),
-        ([unknown("a", "x", "y", "z"), ok("a", "x")], ExitStatus.NOT_SEEN),
-        ([unknown("a", "x", "y", "z"), error("a", "x", "y", "z")], ExitStatus.TROUBLE),
+        ([unknown("a", "x", "y", "z"), ok("a", "x")], ExitStatus.CANNOT_TELL),
+        ([unknown("a", "x", "y", "z"), error("a", "x", "y", "z")], ExitStatus.NEEDS_PERSON),
     ],
 )
-def test_the_exit_status(findings: list[DoctorFinding], status: ExitStatus) -> None:
+def test_the_exit_status(findings: list[Problem], status: ExitStatus) -> None:
     assert status_of(findings) is status
 
 
@@ -92,18 +70,18 @@ def test_the_exit_status(findings: list[DoctorFinding], status: ExitStatus) -> N
 
 
 def test_what_a_check_raises_is_a_finding_and_the_others_go_on() -> None:
-    def of_ours() -> Iterator[DoctorFinding]:
+    def of_ours() -> Iterator[Problem]:
         yield ok("ours", "before")
         raise SettingRefused("It is refused.")
 
-    def away() -> list[DoctorFinding]:
+    def away() -> list[Problem]:
         raise Unavailable("Nobody answers.")
 
-    def broken() -> list[DoctorFinding]:
+    def broken() -> list[Problem]:
         raise ValueError("what nobody thought of")
 
     areas = [Examined("ours", of_ours), Examined("away", away), Examined("broken", broken)]
-    found = [(f.area, f.level, f.what) for f in examine([*areas, Examined("last", list)])]
+    found = [(f.where, f.level, f.what) for f in examine([*areas, Examined("last", list)])]
     assert found == [
         ("ours", Level.OK, "before"),
         ("ours", Level.ERROR, "It is refused."),
@@ -115,7 +93,7 @@ def test_what_a_check_raises_is_a_finding_and_the_others_go_on() -> None:
 def test_an_area_that_hangs_is_given_up_and_what_it_found_counts() -> None:
     ended = threading.Event()
 
-    def hangs() -> Iterator[DoctorFinding]:
+    def hangs() -> Iterator[Problem]:
         yield ok("slow", "first")
         ended.wait(WAIT_S)
 
@@ -123,7 +101,7 @@ def test_an_area_that_hangs_is_given_up_and_what_it_found_counts() -> None:
     area = Examined("slow", hangs, timeout_s=0.3)
     found = list(examine([area, Examined("quick", lambda: [ok("quick", "x")])], waiting.extend))
     ended.set()
-    assert [(f.area, f.level) for f in found] == [
+    assert [(f.where, f.level) for f in found] == [
         ("slow", Level.OK),
         ("slow", Level.UNKNOWN),
         ("quick", Level.OK),
@@ -139,7 +117,7 @@ def test_what_an_area_has_made_is_removed_or_told(
     monkeypatch.setattr("exactum.ops.doctor.examination.STOP_TIMEOUT_S", WAIT_S if ends else 0.1)
     waits, made = threading.Event(), ["a folder"]
 
-    def hangs() -> Iterator[DoctorFinding]:
+    def hangs() -> Iterator[Problem]:
         waits.wait(1.0 if ends else WAIT_S)
         made.clear()
         yield from ()
@@ -193,27 +171,6 @@ cli.main(["doctor", "--checkpoint", *sys.argv[1:]])
 # ---- this machine ------------------------------------------------------------------------------
 
 
-def test_requirements_are_read_and_compared() -> None:
-    asked = Requirement.of("psycopg[binary]<4,>=3.1.19; extra == 'postgres'")
-    assert asked == Requirement("psycopg", "<4,>=3.1.19", "postgres")
-    assert [asked.fits(v) for v in ("3.1.19", "3.2", "4.0", "3.1.18", "4.0.0.dev1")] == [
-        True,
-        True,
-        False,
-        False,
-        False,
-    ]
-    spark = Requirement.of("pyspark<4.3,>=4.0")
-    assert spark is not None
-    assert [spark.fits(v) for v in ("4.0.0", "4.2.1", "4.3.0", "3.5.6")] == [
-        True,
-        True,
-        False,
-        False,
-    ]
-    assert Requirement.of("msgspec") == Requirement("msgspec", "", "")
-
-
 def test_a_package_of_a_wrong_version_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     real = machine._version
     monkeypatch.setattr(
@@ -253,16 +210,6 @@ def test_clocks_that_differ() -> None:
     )
     (near,) = skew_findings("a", "the server", 2.5, 1.0)
     assert near.level is Level.OK
-
-
-def test_spans_are_said_as_people_say_them() -> None:
-    assert [span(s) for s in (0.25, 5, 900, 5400, 604_800)] == [
-        "250 ms",
-        "5 s",
-        "15 min",
-        "1.5 h",
-        "7 d",
-    ]
 
 
 def test_sinks_that_cannot_be_imported_end_it_before_anything_is_looked_at() -> None:

@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from exactum.ops.process_session import members
+from exactum.ops.processes import members
 from tests.kit.waiting import WAIT_MAX_S
 
 TIMEOUT_S = WAIT_MAX_S

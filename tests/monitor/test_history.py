@@ -10,20 +10,19 @@ import random
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 
 from exactum.checkpoint.layout import HISTORY
 from exactum.local import LocalKafka
-from exactum.monitor import history, history_outlet
+from exactum.monitor import history
 from exactum.monitor.fact import Fact
-from exactum.monitor.history import FACTS, MINUTES, HistoryWriter, read_facts, segments
+from exactum.monitor.history import HistoryWriter, segments
 from exactum.monitor.history_outlet import LETTERS_MAX, HistoryOutlet
 from exactum.monitor.history_stats import stats_of_history
 from exactum.monitor.recorder import RECORDER
-from tests.kit.monitor.facts import QUERY, WHEN_MS, Story
+from tests.kit.monitor.facts import QUERY, WHEN_MS, Story, read_facts
 from tests.kit.small_disk import small_disk
 from tests.kit.source.source_stream import Stream, Topics
 
@@ -33,8 +32,8 @@ def fact(number: int, letters: int = 0) -> Fact:
     return Fact(WHEN_MS + number, "Something", fields)
 
 
-def numbers(checkpoint: Path, **more: Any) -> list[int]:
-    return [found.fields["batch_id"] for found in read_facts(checkpoint, **more)]
+def numbers(checkpoint: Path) -> list[int]:
+    return [found.fields["batch_id"] for found in read_facts(checkpoint)]
 
 
 # ---- what is in it ---------------------------------------------------------------------------
@@ -48,13 +47,11 @@ def test_what_is_written_is_read() -> None:
 
 
 def test_facts_of_all_writers_come_by_time(tmp_path: Path) -> None:
-    """Those of a driver, its successor and a supervisor; and from a moment on, only those."""
+    """Those of a driver, its successor and a supervisor."""
     writers = [HistoryWriter(tmp_path) for _ in range(3)]
     for number in range(30):
-        writers[number % 3].write([fact(number)], [fact(100 + number)])
+        writers[number % 3].write([fact(number)])
     assert numbers(tmp_path) == [*range(30)]
-    assert numbers(tmp_path, since_ms=WHEN_MS + 20) == [*range(20, 30)]
-    assert numbers(tmp_path, ending=MINUTES) == [*range(100, 130)]
     assert len(segments(tmp_path / HISTORY)) == 3
     assert read_facts(tmp_path / "nowhere") == []
 
@@ -63,7 +60,7 @@ def test_what_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     """What says nothing once a batch is complete; most of a fast query's reports; other queries'
     facts; the end of long texts.
     """
-    outlet = HistoryOutlet(minutes=False)
+    outlet = HistoryOutlet()
     outlet.begin(QUERY, tmp_path)
     story = Story().epoch(0)
     report = {
@@ -81,33 +78,6 @@ def test_what_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert kept[-1].fields["reason"].endswith(f"[cut: {9 * LETTERS_MAX:,} more characters]")
 
 
-def test_minutes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What plots over days are drawn from: sums of a minute, the lag at its end."""
-    monkeypatch.setattr(history_outlet, "MINUTE_MS", 60_000)
-    outlet = HistoryOutlet()
-    outlet.begin(QUERY, tmp_path)
-    story = Story()
-    for number in range(5):
-        story.begins(number, 100).completes(number, write=100.0, commit=10.0 * number).after(5)
-        story.lag(50 - number, 2.0, topic="a").lag(7, 9.0, topic="b")
-    story.tell("EpochAbandoned", attempt=0, reason="x").tell("RowsDeadLettered", rows=4)
-    outlet.take(story.facts)
-    (minute,) = read_facts(tmp_path, ending=MINUTES)  # they are long past by the clock
-    wanted = {
-        "epochs": 5,
-        "rows": 50,
-        "records_read": 500,
-        "write_ms": 500.0,
-        "commit_ms": 100.0,
-        "epoch_ms_max": 140.0,
-        "abandoned": 1,
-        "dead_lettered": 4,
-        "lag_records": 53,
-        "lag_seconds": 9.0,
-    }
-    assert {name: minute.fields.get(name) for name in wanted} == wanted
-
-
 # ---- it is bounded ---------------------------------------------------------------------------
 
 
@@ -115,20 +85,16 @@ def test_bounded_however_many_write(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     """A file that is full is followed by a new one, and the oldest go; the newest are there."""
     monkeypatch.setattr(history, "SEGMENT_BYTES_MAX", 2_000)
     monkeypatch.setattr(history, "HISTORY_BYTES_MAX", 20_000)
-    monkeypatch.setattr(history, "MINUTES_BYTES_MAX", 20_000)
-    for writer in (writers := [HistoryWriter(tmp_path) for _ in range(3)]):
-        # The bounds are given when a writer is made.
-        assert writer._facts._bytes_max == 20_000
+    writers = [HistoryWriter(tmp_path) for _ in range(3)]
     began_ms = time.time_ns() // 1_000_000
     for number in range(900):
         monkeypatch.setattr(time, "time_ns", lambda n=number: (began_ms + n) * 1_000_000)
-        writers[number % 3].write([fact(number, 100)], [fact(number, 100)])
+        writers[number % 3].write([fact(number, 100)])
     found = numbers(tmp_path)
     assert found[-50:] == [*range(850, 900)]
     slack = 3 * (2_000 + 300)  # each writer's file at hand
-    for ending in (FACTS, MINUTES):
-        kept = segments(tmp_path / HISTORY, ending)
-        assert sum(path.stat().st_size for path in kept) <= 20_000 + slack
+    kept = segments(tmp_path / HISTORY)
+    assert sum(path.stat().st_size for path in kept) <= 20_000 + slack
 
 
 def test_so_many_files_at_most(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -213,7 +179,7 @@ def test_a_full_disk(disk: Path, tmp_path: Path) -> None:
     there.
     """
     (tmp_path / "sound").mkdir()
-    outlet = HistoryOutlet(minutes=False)
+    outlet = HistoryOutlet()
     outlet.begin(QUERY, disk)
     outlet.begin("another", tmp_path / "sound")
     filler = disk / "filler"

@@ -5,8 +5,6 @@ from __future__ import annotations
 import http.client
 import logging
 import socket
-import threading
-import time
 from collections.abc import Iterator
 
 import pytest
@@ -15,12 +13,10 @@ from exactum.errors import SettingRefused
 from exactum.monitor import http_server
 from exactum.monitor.http_server import (
     HEADERS,
-    REQUESTS_AT_ONCE_MAX,
     HttpRequest,
     HttpResponse,
     HttpServer,
 )
-from tests.kit.waiting import WAIT_MAX_S
 
 TIMEOUT_S = 1.0
 
@@ -142,66 +138,17 @@ def test_head_and_other_methods(server: HttpServer) -> None:
         assert ask(server, "/exact", method)[0] == 501
 
 
-@pytest.mark.in_turn
-@pytest.mark.parametrize("sends", [b"", b"x"])
-def test_slow_clients_are_cut_off(server: HttpServer, sends: bytes) -> None:
-    """As many as there is room for say nothing, or a byte now and then: they are cut off after
-    their time, and a browser that comes meanwhile is served then.
-    """
-    over = threading.Event()
-
-    def trickle(client: socket.socket) -> None:
-        with client:
-            client.sendall(b"GET /exact HTTP/1.1\r\nX: ")
-            try:
-                while not over.wait(TIMEOUT_S / 5):
-                    client.sendall(sends)
-            except OSError:
-                return
-
-    clients = [
-        socket.create_connection((server.host, server.port)) for _ in range(REQUESTS_AT_ONCE_MAX)
-    ]
-    slow = [threading.Thread(target=trickle, args=(client,)) for client in clients]
-    for thread in slow:
-        thread.start()
-    time.sleep(TIMEOUT_S / 4)  # they have the room
+def test_clients_that_say_nothing_hold_nobody_up(server: HttpServer) -> None:
+    """They are cut off after their time."""
+    clients = [socket.create_connection((server.host, server.port)) for _ in range(40)]
     try:
-        deadline_s = time.monotonic() + 10 * TIMEOUT_S
-        while not served(server):
-            assert time.monotonic() < deadline_s
+        assert served(server)
+        for client in clients:
+            client.settimeout(10 * TIMEOUT_S)
+            assert client.recv(1) == b""
     finally:
-        over.set()
-        for thread in slow:
-            thread.join(WAIT_MAX_S)
-
-
-def test_no_more_requests_at_once_than_there_is_room_for(server: HttpServer) -> None:
-    """Handlers that take their time: the next one waits for room, and none is lost."""
-    at_once, most, go = [0], [0], threading.Event()
-    lock = threading.Lock()
-
-    def busy(request: HttpRequest) -> HttpResponse:
-        with lock:
-            at_once[0] += 1
-            most[0] = max(most[0], at_once[0])
-        go.wait(TIMEOUT_S / 2)
-        with lock:
-            at_once[0] -= 1
-        return HttpResponse.text("done")
-
-    server._routes["/busy"] = busy
-    found: list[int] = []
-    asking = [
-        threading.Thread(target=lambda: found.append(ask(server, "/busy")[0]))
-        for _ in range(REQUESTS_AT_ONCE_MAX + 4)
-    ]
-    for thread in asking:
-        thread.start()
-    for thread in asking:
-        thread.join(WAIT_MAX_S)
-    assert found == [200] * len(asking)
-    assert most[0] <= REQUESTS_AT_ONCE_MAX
+        for client in clients:
+            client.close()
 
 
 def test_a_request_that_is_too_long(server: HttpServer) -> None:

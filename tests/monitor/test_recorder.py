@@ -15,10 +15,9 @@ import pytest
 from exactum import events
 from exactum.monitor import recorder as recorder_module
 from exactum.monitor.fact import Fact
-from exactum.monitor.history import read_facts
 from exactum.monitor.recorder import Recorder
 from tests.kit.environment import environment
-from tests.kit.monitor.facts import Story
+from tests.kit.monitor.facts import Story, read_facts
 from tests.kit.waiting import WAIT_MAX_S
 
 

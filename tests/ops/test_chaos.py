@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 
 from exactum.errors import ExactumError
-from exactum.ops import process_session
+from exactum.ops import processes
 from exactum.ops.demo.chaos import Aim, plan
 from exactum.ops.demo.kept_running import StandbyBeside
-from exactum.ops.driver import Driver
+from exactum.ops.processes import Driver
 from exactum.ops.shown_checkpoint import ShownCheckpoint
 
 # As a driver has it: a child, whose own child has a process group of its own and whose parent is
@@ -71,7 +71,7 @@ def test_a_name_that_is_no_text() -> None:
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as process:
         try:
             assert process.stdout is not None and process.stdout.readline()
-            assert process.pid in process_session.children(os.getpid())
+            assert process.pid in processes.children(os.getpid())
         finally:
             process.kill()
 
@@ -85,10 +85,10 @@ def test_a_kill_takes_the_whole_tree(tmp_path: Path) -> None:
     )
     assert leader.stdout is not None
     orphan = int(leader.stdout.readline().split()[1])
-    assert process_session.members(leader.pid) >= {leader.pid, orphan}
-    assert process_session.kill_all(leader.pid, known=set()) == 2
+    assert processes.members(leader.pid) >= {leader.pid, orphan}
+    assert processes.kill_all(leader.pid, known=set()) == 2
     leader.wait()
-    process_session.await_gone(leader.pid)
+    processes.await_gone(leader.pid)
     leader.stdout.close()
 
 
@@ -136,14 +136,14 @@ def test_a_driver_ends_though_its_supervisor_did_not_end_it(tmp_path: Path) -> N
     try:
         driver.start()
         (supervisor,) = (pid for pid in [driver._run.pid] if pid is not None)
-        (left,) = process_session.children(supervisor)
+        (left,) = processes.children(supervisor)
         os.kill(supervisor, signal.SIGKILL)
         with pytest.raises(ExactumError, match=r"ended by itself \(SIGKILL\)"):
             await_(lambda: False, driver)
-        assert left in process_session.members(left)
+        assert left in processes.members(left)
     finally:
         driver.end()
-    assert process_session.members(left) == set()
+    assert processes.members(left) == set()
 
 
 @pytest.mark.in_turn
@@ -165,25 +165,25 @@ def test_a_supervised_driver_comes_back_and_ends(tmp_path: Path) -> None:
         await_(lambda: begun() == 1 and "orphan" in log.read_text(), driver)
         assert not driver.is_ready
         (supervisor,) = (pid for pid in [driver._run.pid] if pid is not None)
-        (first,) = process_session.children(supervisor)
+        (first,) = processes.children(supervisor)
         alive: list[set[int]] = []
         driver.look()
         assert driver.kill(lambda: False) == 0
         driver.check()
-        assert len(process_session.members(first)) == 2
+        assert len(processes.members(first)) == 2
         assert " (stopped)" not in Path(f"/proc/{first}/status").read_text()
-        assert driver.kill(lambda: alive.append(process_session.members(first)) is None) == 2
+        assert driver.kill(lambda: alive.append(processes.members(first)) is None) == 2
         assert len(alive[0]) == 2
         driver.start()
         await_(lambda: begun() == 2, driver)
         assert driver.comes_back == "works again"
-        (second,) = process_session.children(supervisor)
-        process_session.kill_all(second, set())
+        (second,) = processes.children(supervisor)
+        processes.kill_all(second, set())
         with pytest.raises(ExactumError, match="driver of silly ended by itself"):
             await_(lambda: False, driver)
     finally:
         driver.end()
-    assert process_session.children(supervisor) == process_session.members(second) == set()
+    assert processes.children(supervisor) == processes.members(second) == set()
     driver.end()
 
 

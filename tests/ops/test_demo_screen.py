@@ -26,7 +26,7 @@ def test_the_picture_shows_the_kills_the_table_and_the_verdict() -> None:
     shown = " ".join(" ".join(words).replace("\xa0", " ").split())
     places = [
         shown.index(text)
-        for text in ("SIGKILL", "counting", "a new start", "14.2 s", "2,093", "93", "VERDICT NOT")
+        for text in ("SIGKILL", "counting", "a new start", "14 s", "2,093", "93", "VERDICT NOT")
     ]
     assert places == sorted(places)
     assert "produced 2,000 | Spark's own" in terminal.getvalue()

@@ -82,20 +82,20 @@ def test_a_script_that_dies_is_started_again(tmp_path: Path, end: str) -> None:
 
 @pytest.mark.in_turn
 def test_it_gives_up_when_the_strategy_does(tmp_path: Path) -> None:
-    """The third death within the interval is one too many for a rate of two; the status is 1 and
-    the reason is said.
+    """The third death in a row is one too many for two restarts; the status is 1 and the reason is
+    said.
     """
     options = [
         "--restart",
-        "failure-rate",
-        "--restart-strategy.failure-rate.max-failures-per-interval",
+        "exponential-delay",
+        "--restart-strategy.exponential-delay.attempts-before-reset-backoff",
         "2",
     ]
-    options += ["--restart-strategy.failure-rate.delay", "10 ms"]
+    options += ["--restart-strategy.exponential-delay.initial-backoff", "10 ms"]
     with command(tmp_path, f"{COUNTED}\nsys.exit(1)", *options) as run:
         assert run.ends() == 1
     assert lives(tmp_path) == 3
-    assert "it failed 3 times within 60 s" in run.log
+    assert "it failed 3 times in a row" in run.log
 
 
 @pytest.mark.in_turn

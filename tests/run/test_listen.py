@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from exactum.monitor.http_server import PORTS_TRIED_MAX, REQUESTS_AT_ONCE_MAX
+from exactum.monitor.http_server import PORTS_TRIED_MAX
 from tests.kit.monitor.prometheus import free_port, get
 from tests.kit.run.run_command import Command
 
@@ -100,7 +100,7 @@ def test_the_next_port_is_taken_and_readers_that_hang_are_left(
         assert 'exactum_up{query="quiet"} 1.0' in get(f"{base}/metrics")[1]
         assert get(f"{base}/elsewhere")[0] == 404
         port = int(base.rsplit(":", 1)[1])
-        for _ in range(REQUESTS_AT_ONCE_MAX + 4):
+        for _ in range(20):
             browsers.enter_context(socket.create_connection(("localhost", port)))
         end(tmp_path, run)
 

@@ -57,14 +57,6 @@ STRATEGIES = {
             f"--restart-strategy.exponential-delay.attempts-before-reset-backoff={DEATHS}",
         ],
     ),
-    "failure-rate": (
-        1,
-        [
-            f"--restart-strategy.failure-rate.max-failures-per-interval={DEATHS}",
-            "--restart-strategy.failure-rate.failure-rate-interval=1 h",
-            "--restart-strategy.failure-rate.delay=10 ms",
-        ],
-    ),
 }
 
 

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import click
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from exactum.errors import SettingRefused
 from exactum.ops.run.command import strategy_of
-from exactum.ops.run.duration import seconds
 from exactum.ops.run.plan import STANDBY_AFTER_S, STANDBY_LAST_S, standby_due_s
 from exactum.ops.run.restart import (
     ExponentialDelay,
-    FailureRate,
     FirstStarts,
     FixedDelay,
     GiveUp,
@@ -22,6 +21,7 @@ from exactum.ops.run.restart import (
     RestartStrategy,
     StartAgain,
 )
+from exactum.ops.run.values import duration
 
 GAPS_S = st.lists(st.integers(0, 40), min_size=1, max_size=40)
 
@@ -52,30 +52,10 @@ def test_fixed_delay_restarts_so_often_in_all(attempts: int) -> None:
 
 
 def test_flinks_defaults() -> None:
-    """One restart after a second; one failure a minute; a delay from 1 s to 1 min that grows by
-    half.
-    """
+    """One restart after a second; a delay from 1 s to 1 min that grows by half."""
     assert delays(FixedDelay(), [0, 1]) == [1.0, None]
-    assert delays(FailureRate(), [0, 60.5, 120.5]) == [1.0, 1.0, None]
     backoff = ExponentialDelay(uniform=lambda low, high: 0.0)
     assert delays(backoff, range(5)) == [1.0, 1.5, 2.25, 3.375, 5.0625]
-
-
-@given(gaps_s=GAPS_S, most=st.integers(1, 5), interval_s=st.integers(1, 60))
-def test_failure_rate_gives_up_exactly_when_it_should(
-    gaps_s: list[int], most: int, interval_s: int
-) -> None:
-    """At the first failure that has ``most`` others within the interval before it, and at no
-    other.
-    """
-    failures_s = [sum(gaps_s[: n + 1]) for n in range(len(gaps_s))]
-    expected: list[float | None] = []
-    for number, now_s in enumerate(failures_s):
-        within = [f for f in failures_s[: number + 1] if now_s - f <= interval_s]
-        expected.append(None if len(within) > most else 0.5)
-        if expected[-1] is None:
-            break
-    assert delays(FailureRate(most, interval_s, 0.5), failures_s) == expected
 
 
 @given(gaps_s=GAPS_S, jitter=st.floats(0, 1), attempts=st.none() | st.integers(1, 5))
@@ -147,8 +127,6 @@ def test_a_standby_waits_for_the_first_query_and_not_for_ever() -> None:
         lambda: FixedDelay(-1),
         lambda: FirstStarts(0),
         lambda: FixedDelay(1, -1.0),
-        lambda: FailureRate(0),
-        lambda: FailureRate(1, 0.0),
         lambda: ExponentialDelay(0.0),
         lambda: ExponentialDelay(5, 4),
         lambda: ExponentialDelay(backoff_multiplier=1.0),
@@ -159,9 +137,7 @@ def test_a_standby_waits_for_the_first_query_and_not_for_ever() -> None:
 )
 def test_a_strategy_that_makes_no_sense_is_refused(make: object) -> None:
     """Bad settings are one error before anything runs, with the setting's name."""
-    with pytest.raises(
-        SettingRefused, match=r"fixed-delay|failure-rate|exponential-delay|start-attempts"
-    ):
+    with pytest.raises(SettingRefused, match=r"fixed-delay|exponential-delay|start-attempts"):
         make()  # type: ignore[operator]
 
 
@@ -172,9 +148,6 @@ def test_options_reach_their_strategy() -> None:
     options: dict[str, float | int | None] = {
         "fixed_delay_attempts": 7,
         "fixed_delay_delay": 0.5,
-        "failure_rate_max_failures_per_interval": 3,
-        "failure_rate_failure_rate_interval": 9.0,
-        "failure_rate_delay": 0.25,
         "exponential_delay_initial_backoff": 2.0,
         "exponential_delay_max_backoff": 20.0,
         "exponential_delay_backoff_multiplier": 3.0,
@@ -183,7 +156,6 @@ def test_options_reach_their_strategy() -> None:
         "exponential_delay_attempts_before_reset_backoff": 4,
     }
     assert strategy_of("fixed-delay", options) == FixedDelay(7, 0.5)
-    assert strategy_of("failure-rate", options) == FailureRate(3, 9.0, 0.25)
     assert strategy_of("exponential-delay", options) == ExponentialDelay(
         2.0, 20.0, 3.0, 30.0, 0.0, 4
     )
@@ -204,7 +176,7 @@ def test_options_reach_their_strategy() -> None:
 )
 def test_durations(text: str, expected_s: float) -> None:
     """Durations are written as in Flink's configuration."""
-    assert seconds(text) == expected_s
+    assert duration(text) == expected_s
 
 
 @pytest.mark.parametrize(
@@ -212,5 +184,5 @@ def test_durations(text: str, expected_s: float) -> None:
 )
 def test_what_is_no_duration_is_refused(text: str) -> None:
     """A bare number too: Flink takes it for milliseconds, most people for seconds."""
-    with pytest.raises(SettingRefused, match="unit"):
-        seconds(text)
+    with pytest.raises(click.BadParameter, match="unit"):
+        duration(text)

@@ -66,7 +66,7 @@ def test_a_whole_one_is_shown_and_deleted(savepoint: Path, tmp_path: Path) -> No
     shown = run("inspect", str(savepoint))
     assert shown.exit_code == 0
     manifest = json.loads((savepoint / "manifest.json").read_text())
-    for text in (manifest["query_id"], "stateStoreSave", "Sources", "State"):
+    for text in (manifest["query_id"], "stateStoreSave", "goes on at", "size of state"):
         assert text in shown.output
     verified = run("verify", str(savepoint))
     assert verified.exit_code == 0

@@ -82,9 +82,9 @@ def test_what_to_do(
     """A decided transaction is never told to be aborted, an undecided one never to be finished."""
     shown = TransactionView("out", "t", "q", A, state)
     found = judged(shown, says, owner, lives=lives)
-    assert found.needs_person is needs_person and do in found.do
-    assert ("finish" in found.do) <= (says is SAYS.COMMIT)
-    assert ("abort'" in found.do) <= (says is not SAYS.COMMIT)
+    assert found.needs_person is needs_person and do in found.problem.do
+    assert ("finish" in found.problem.do) <= (says is SAYS.COMMIT)
+    assert ("abort'" in found.problem.do) <= (says is not SAYS.COMMIT)
 
 
 def test_times() -> None:

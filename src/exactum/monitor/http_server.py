@@ -1,6 +1,6 @@
 """A small read-only web server for what a process knows of its queries: metrics, probes, the page.
 
-Python's own server, bounded: so many requests at once, so many seconds for each, GET and HEAD only.
+Python's own server: GET and HEAD only, and a client that is silent for some seconds is cut off.
 It runs in threads of its own, and no trouble of it is the queries'.
 """
 
@@ -21,7 +21,6 @@ from exactum.errors import SettingRefused
 logger = logging.getLogger("exactum")
 
 REQUEST_TIMEOUT_S = 10.0
-REQUESTS_AT_ONCE_MAX = 16
 PORTS_TRIED_MAX = 16
 """As Spark's UI: where a port is taken, the next one."""
 HEADERS = {
@@ -111,8 +110,7 @@ class HttpServer:
         request = HttpRequest(path, dict(parse_qsl(parts.query)))
         handler = self._handler(path)
         if handler is None:
-            known = " ".join(sorted(self._routes))
-            return HttpResponse.text(f"There is no {path!r} here. There is: {known}\n", 404)
+            return HttpResponse.text(f"There is no {path!r} here.\n", 404)
         try:
             return handler(request)
         except Exception:  # the page's trouble, and not the query's
@@ -129,27 +127,14 @@ class HttpServer:
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
     allow_reuse_address = True
-    request_queue_size = REQUESTS_AT_ONCE_MAX
+    request_queue_size = 64
 
     def __init__(self, owner: HttpServer, address: tuple[str, int]) -> None:
         self.owner = owner
         self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
-        self._room = threading.BoundedSemaphore(REQUESTS_AT_ONCE_MAX)
         super().__init__(address, _Handler)
 
-    def process_request(self, request: Any, client_address: Any) -> None:
-        if not self._room.acquire(timeout=REQUEST_TIMEOUT_S):
-            self.shutdown_request(request)
-            return
-        super().process_request(request, client_address)
-
-    def process_request_thread(self, request: Any, client_address: Any) -> None:
-        try:
-            super().process_request_thread(request, client_address)
-        finally:
-            self._room.release()
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
+    def handle_error(self, *_: Any) -> None:
         logger.debug("a browser went away", exc_info=True)
 
 
@@ -158,20 +143,6 @@ class _Handler(BaseHTTPRequestHandler):
     timeout = REQUEST_TIMEOUT_S
     server_version = "exactum"
     sys_version = ""
-
-    def handle(self) -> None:
-        """One request. Its time is bounded as a whole: who sends a byte now and then ends, too."""
-        overdue = threading.Timer(REQUEST_TIMEOUT_S, self._cut_off)
-        overdue.daemon = True
-        overdue.start()
-        try:
-            super().handle()
-        finally:
-            overdue.cancel()
-
-    def _cut_off(self) -> None:
-        with contextlib.suppress(OSError):
-            self.connection.shutdown(socket.SHUT_RDWR)
 
     def do_GET(self) -> None:
         self._send(with_body=True)

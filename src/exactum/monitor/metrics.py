@@ -24,9 +24,8 @@ from prometheus_client.registry import Collector
 from exactum._version import __version__
 from exactum.monitor.http_server import HttpHandler, HttpRequest, HttpResponse
 from exactum.monitor.metric_table import METRICS, PREFIX, Metric
-from exactum.monitor.process_view import ProcessView
 from exactum.monitor.query_stats import BUCKETS_S, WHOLE, Histogram, QueryStats
-from exactum.monitor.script_stats import ScriptStats
+from exactum.monitor.script_stats import ProcessView, ScriptStats
 from exactum.monitor.verdict import verdict_flags
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 
 from exactum.errors import SettingRefused
 from exactum.monitor.http_server import HttpHandler, HttpRequest, HttpResponse, HttpServer
-from exactum.monitor.process_view import ProcessView
 from exactum.monitor.readiness import unready
 from exactum.monitor.recorder import RECORDER
-from exactum.monitor.script_stats import ScriptStats
+from exactum.monitor.script_stats import ProcessView, ScriptStats
+from exactum.monitor.words import now_ms
 from exactum.packages import HERE, not_installed
 
 if TYPE_CHECKING:
@@ -42,8 +42,8 @@ def serve_metrics(port: int, host: str = "127.0.0.1") -> MetricsServer:
     """Serve the metrics of this driver's queries for Prometheus, until the process ends.
 
     Paths: ``/metrics``; ``/livez``, 200 as long as the process answers; ``/readyz``, 200 while
-    every query runs, else 503 with the reason. It works in threads of its own: no trouble of it
-    stops a query. Queries that run already are shown from now on.
+    every query is OK or SLOW, else 503 with the reason. It works in threads of its own: no trouble
+    of it stops a query. Queries that run already are shown from now on.
 
     A script under ``exactum run`` need not call it: ``exactum run`` serves the same, and goes on
     when the driver has died.
@@ -124,7 +124,7 @@ def probes(
 
     def readyz(request: HttpRequest) -> HttpResponse:
         seen = None if process is None else process()
-        why = stats.read(lambda queries: unready(queries, seen))
+        why = stats.read(lambda queries: unready(queries, now_ms(), seen))
         return HttpResponse.text("\n".join(why or ["ready"]) + "\n", 503 if why else 200)
 
     return {"/livez": livez, "/readyz": readyz}

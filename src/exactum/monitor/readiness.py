@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from exactum.monitor.process_view import ProcessView
 from exactum.monitor.query_stats import QueryStats
+from exactum.monitor.script_stats import ProcessView
+from exactum.monitor.verdict import verdict_of
 
 SILENT_MAX_S = 15.0
 """A process that was not heard of for longer is taken for frozen."""
 
 
-def unready(queries: Mapping[str, QueryStats], process: ProcessView | None = None) -> list[str]:
-    """Why not every query works, a sentence each; empty where all do.
+def unready(
+    queries: Mapping[str, QueryStats], now_ms: int, process: ProcessView | None = None
+) -> list[str]:
+    """Why not every query is OK or SLOW, a sentence each; empty where all are.
 
     ``process``: where there is a supervisor, what it sees. A query that was stopped, or has read
     all that it was to read, does not count.
@@ -23,8 +26,12 @@ def unready(queries: Mapping[str, QueryStats], process: ProcessView | None = Non
             return [why]
     if not queries:
         return ["No query has begun."]
-    resting = [one for one in queries.values() if not one.is_running and not one.has_stopped]
-    return [f"Query {one.label} does not run{_reason(one)}." for one in resting]
+    found = [(one, verdict_of(one, now_ms)) for one in queries.values() if not one.has_stopped]
+    return [
+        f"Query {one.label} is {its.verdict.value}. {its.reason}"
+        for one, its in found
+        if not its.verdict.is_working
+    ]
 
 
 def _process_unready(process: ProcessView) -> str:
@@ -35,10 +42,3 @@ def _process_unready(process: ProcessView) -> str:
     if not process.has_begun:
         return f"Process {process.pid} has not begun a query yet."
     return ""
-
-
-def _reason(query: QueryStats) -> str:
-    failure = query.last_failure
-    if failure is None:
-        return " yet"
-    return f"; what it ended with last: {failure.error or failure.reason}"

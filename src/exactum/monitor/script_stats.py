@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TypeVar
 
 from exactum.monitor.fact import Fact
@@ -58,3 +59,22 @@ class ScriptStats:
             resting = [q for q in self.queries.values() if not q.is_running]
             oldest = min(resting or self.queries.values(), key=lambda q: q.heard_ms or 0)
             del self.queries[oldest.query_id]
+
+
+@dataclass(frozen=True)
+class ProcessView:
+    """``pid`` is the process that runs the queries, None while there is none.
+
+    ``silent_s``: for how long nothing was heard of it; it says something twice a second, once it
+    has imported exactum, and is None before. ``has_begun``: a query of it has begun.
+    ``has_standby``: whether a standby waits for its turn, None where none is asked for.
+    ``standby_pid``: it, or the process that is about to be it.
+    ``dropped``: events that could not be told to the supervisor, of all processes until now.
+    """
+
+    pid: int | None = None
+    silent_s: float | None = None
+    has_begun: bool = False
+    has_standby: bool | None = None
+    standby_pid: int | None = None
+    dropped: int = 0

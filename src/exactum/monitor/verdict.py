@@ -30,6 +30,7 @@ from itertools import pairwise
 from exactum.monitor.failure_text import advice_after, ending_of
 from exactum.monitor.query_stats import QueryStats
 from exactum.monitor.window import SAME_LOOK_MS, LagSample, Window
+from exactum.monitor.words import duration, millis
 
 WINDOW_MS = 30_000
 LOOK_MS = 5_000
@@ -326,7 +327,7 @@ def _fine(case: _Case) -> str:
         return "Nothing is left to read."
     if at_hand is not None and not case.completed_in_window:
         many = "" if at_hand.records is None else f" of {at_hand.records:,} records"
-        age = span(max(0, case.now_ms - at_hand.since_ms))
+        age = span(case.now_ms - at_hand.since_ms)
         return f"Micro-batch {at_hand.batch_id}{many} is at work for {age}."
     is_silent = bool(lags) and (case.window.heard_ms or 0) - lags[-1].at_ms < SAME_LOOK_MS
     if is_stale and (is_silent or lags[-1].records == 0):
@@ -363,16 +364,10 @@ def _is_in_hand(case: _Case, sample: LagSample) -> bool:
 
 
 def _records(sample: LagSample) -> str:
-    age = (
-        "" if sample.seconds is None else f", the oldest for {span(round(sample.seconds * 1000))},"
-    )
+    age = "" if sample.seconds is None else f", the oldest for {duration(sample.seconds)},"
     return f"{sample.records:,} offsets{age} are"
 
 
 def span(ms: int) -> str:
-    """``40 s``, ``5 min``, ``3 h``, ``2 d``."""
-    seconds = max(0, ms) / 1000
-    for size, unit in ((172_800, "d"), (7_200, "h"), (120, "min")):
-        if seconds >= size:
-            return f"{seconds / {'d': 86_400, 'h': 3_600, 'min': 60}[unit]:.0f} {unit}"
-    return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.1f} s"
+    """A duration in words. Clocks of two machines differ: none is below zero."""
+    return millis(max(0, ms))

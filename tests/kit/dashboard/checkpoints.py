@@ -88,8 +88,8 @@ class MadeCheckpoint:
         }
         return self.fact(at_ms, "InputLag", **{**whole, **fields})
 
-    def write(self, facts: Sequence[Fact], minutes: Sequence[Fact] = ()) -> None:
-        HistoryWriter(self.folder).write(facts, minutes)
+    def write(self, facts: Sequence[Fact]) -> None:
+        HistoryWriter(self.folder).write(facts)
 
     @contextmanager
     def living(self) -> Iterator[None]:

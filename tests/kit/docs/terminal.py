@@ -10,7 +10,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from exactum.ops.process_session import members
+from exactum.ops.processes import members
 from tests.kit.waiting import WAIT_MAX_S
 
 POLL_S = 0.1

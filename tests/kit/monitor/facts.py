@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
+from exactum.checkpoint.layout import HISTORY
 from exactum.monitor.fact import Fact
+from exactum.monitor.history import segments
 from exactum.monitor.query_stats import QueryStats
 
 QUERY = "0e9d1c5e-0000-4000-8000-000000000001"
 NAME = {"query_id": QUERY, "batch_id": 0, "incarnation": "i1"}
 WHEN_MS = 1_700_000_000_000
+
+
+def read_facts(checkpoint: Path) -> list[Fact]:
+    """All that stand in the history of a checkpoint, by time, of all writers."""
+    lines = [
+        line
+        for path in segments(checkpoint / HISTORY)
+        for line in path.read_text("utf-8", "replace").split("\n")
+    ]
+    found = [fact for line in lines if (fact := Fact.from_line(line)) is not None]
+    return sorted(found, key=lambda fact: fact.at_ms)
 
 
 class Story:

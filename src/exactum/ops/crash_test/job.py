@@ -9,7 +9,7 @@ from pathlib import Path
 
 from exactum.errors import ExactumError
 from exactum.ops.crash_test.topics import LocalTopics
-from exactum.ops.driver import SUCCESS, Driver
+from exactum.ops.processes import SUCCESS, Driver
 from exactum.ops.shown_checkpoint import ShownCheckpoint
 from exactum.testing.crash_verdict import CrashRun
 

@@ -10,8 +10,7 @@ import click
 
 from exactum.errors import SettingRefused
 from exactum.monitor.http_server import PORTS_TRIED_MAX, HttpServer
-from exactum.ops.targets.access import Access, with_password
-from exactum.ops.targets.options import COMMAND_CONFIG, SINKS, URLS
+from exactum.ops.targets.access import with_password
 
 PORT = 4142
 
@@ -38,25 +37,12 @@ PORT = 4142
     show_default=True,
     help="0 takes a free one; where it is taken, the next one.",
 )
-@click.option(
-    "--transactions",
-    is_flag=True,
-    help="Also look into the sinks, while somebody looks at them: what is open there, dead "
-    "letters. The next three options imply it.",
-)
-@COMMAND_CONFIG
-@URLS
-@SINKS
 @click.option("--open", "opens", is_flag=True, help="Show the page in this machine's browser.")
 def dashboard(
     *,
     checkpoints: tuple[Path, ...],
     decision_log: str | None,
     port: int,
-    transactions: bool,
-    command_config: Path | None,
-    urls: tuple[str, ...],
-    sinks: str | None,
     opens: bool,
 ) -> None:
     """Show queries in a browser: verdicts, lag, micro-batches, decisions.
@@ -66,15 +52,12 @@ def dashboard(
     """
     from exactum.ops.dashboard.checkpoint_source import CheckpointSource
     from exactum.ops.dashboard.routes import NOT_INSTALLED, dashboard_routes, is_installed
-    from exactum.ops.dashboard.target_looks import TargetLooks
 
     if not is_installed():
         raise SettingRefused(NOT_INSTALLED.strip())
-    asks = transactions or command_config is not None or bool(urls) or sinks is not None
-    access = Access.of(command_config, urls, sinks) if asks else None
     log = None if decision_log is None else with_password(decision_log)
     source = CheckpointSource([path.resolve() for path in checkpoints], log)
-    routes = dashboard_routes(source, TargetLooks(access))
+    routes = dashboard_routes(source)
     server = HttpServer(routes, port=port, ports_tried=PORTS_TRIED_MAX if port else 1)
     click.echo(f"exactum dashboard: {server.url}")
     if opens:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from exactum.checkpoint.layout import HISTORY
 from exactum.monitor.fact import Fact
-from exactum.monitor.history import FACTS, MINUTES, segments
+from exactum.monitor.history import segments
 
 READ_BYTES_MAX = 4 << 20
 """Of one file at a time. A segment is rolled at 1 MiB."""
@@ -40,22 +40,12 @@ class HistoryTail:
         Raises:
             OSError: the folder is there and may not be read.
         """
-        for path in self._changed(FACTS):
+        for path in self._changed():
             # What is older than a file is in no later one.
             self._give(take, _began_ms(path) - HELD_MS, float("-inf"))
             heard_s = time.monotonic()
             self._held += [(fact.at_ms, heard_s, fact) for fact in self._facts_of(path)]
         self._give(take, now_ms - HELD_MS, time.monotonic() - HELD_MS / 1_000)
-
-    def added_minutes(self, take: Take) -> None:
-        """The same for summaries of minutes.
-
-        Raises:
-            OSError: as ``added``.
-        """
-        for path in self._changed(MINUTES):
-            for fact in self._facts_of(path):
-                take(fact)
 
     def _give(self, take: Take, before_ms: int, heard_before_s: float) -> None:
         """Those from before that time, and those that have waited for so long."""
@@ -69,11 +59,11 @@ class HistoryTail:
         for _, _, fact in facts:
             take(fact)
 
-    def _changed(self, ending: str) -> list[Path]:
+    def _changed(self) -> list[Path]:
         """The files in which there is something new, oldest first."""
-        paths = segments(self._folder, ending)
+        paths = segments(self._folder)
         known = {path.name for path in paths}
-        for name in [n for n in self._read if n.endswith(MINUTES) == (ending == MINUTES)]:
+        for name in list(self._read):
             if name not in known:  # it made room for newer ones
                 del self._read[name]
         return [path for path in paths if _size(path) != self._read.get(path.name, 0)]

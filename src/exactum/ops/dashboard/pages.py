@@ -11,22 +11,23 @@ from urllib.parse import quote
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from exactum._version import __version__
-from exactum.ops.dashboard import wording
-from exactum.ops.dashboard.batch_story import TRANSACTIONS_MAX, BatchStory
-from exactum.ops.dashboard.judged import WORST_FIRST, Judged, judged
-from exactum.ops.dashboard.picture import QueryPicture, ScriptPicture
-from exactum.ops.dashboard.target_looks import TargetLook
-from exactum.ops.dashboard.timeline import held_by
-from exactum.ops.dead_letters.letter import DeadLetter
+from exactum.monitor import words
+from exactum.ops.dashboard.batch import TRANSACTIONS_MAX, BatchState
+from exactum.ops.dashboard.picture import (
+    WORST_FIRST,
+    Judged,
+    QueryPicture,
+    ScriptPicture,
+    judged,
+)
 
 TEMPLATES = Path(__file__).parent / "templates"
 BATCHES_SHOWN = 15
 BATCHES_SHOWN_MAX = 1_000
 BATCHES_LIVE_MAX = 100
 """A longer list is not drawn again every two seconds."""
-MOMENTS_SHOWN = 40
+EVENTS_SHOWN = 40
 FAILURES_SHOWN = 20
-STATE_TONES = {"committed": "ok", "aborted": "ended", "gone": "ended", "unknown": "ended"}
 PHASES = ("write", "verify", "decide", "commit", "sweep")
 """Those that have a colour of their own; the others share one."""
 
@@ -43,23 +44,20 @@ class Pages:
             lstrip_blocks=True,
         )
         self._jinja.filters.update(
-            number=wording.number,
-            rate=wording.rate,
-            seconds=wording.seconds,
-            millis=wording.millis,
-            size=wording.size,
-            clock=wording.clock,
-            iso=wording.iso,
-            words=wording.text,
-            first_line=wording.first_line,
-            content=_content,
-            state_tone=lambda state: STATE_TONES.get(state, "slow"),
+            number=words.number,
+            duration=words.duration,
+            millis=words.millis,
+            size=words.size,
+            clock=words.clock,
+            iso=words.iso,
+            words=words.text,
+            first_line=words.first_line,
             segment=lambda text: quote(str(text), safe=""),
-            held_by=held_by,
+            held_by=words.held_by,
         )
         self._jinja.globals.update(
-            ago=wording.ago,
-            count=wording.count,
+            ago=words.ago,
+            count=words.count,
             spark=_spark,
             bars=_bars,
             phase_class=phase_class,
@@ -80,60 +78,42 @@ class Pages:
             "overview.html", title, "/fragment/overview", part, queries=queries, counts=counts
         )
 
-    def query(
-        self, picture: QueryPicture, targets: TargetLook, shown: int, *, days: bool, part: bool
-    ) -> str:
+    def query(self, picture: QueryPicture, shown: int, *, part: bool) -> str:
         """One query. ``shown`` is how many micro-batches are listed."""
         verdict = judged(picture)
         title = f"{verdict.word} · {picture.name}"
         batches = list(reversed(picture.batches))[: min(max(shown, 1), BATCHES_SHOWN_MAX)]
         failures = list(reversed(picture.failures))[:FAILURES_SHOWN]
-        moments = list(reversed(picture.moments))[:MOMENTS_SHOWN]
+        events = list(reversed(picture.events))[:EVENTS_SHOWN]
         address = f"/fragment/query/{quote(picture.key, safe='')}?batches={shown}"
         is_live = shown <= BATCHES_LIVE_MAX
         return self._draw(
             "query.html",
             title,
-            (f"{address}&span=days" if days else address) if is_live else "",
+            address if is_live else "",
             part,
             picture=picture,
             stats=picture.stats,
             verdict=verdict,
-            targets=targets,
             batches=batches,
             more_batches=len(picture.batches) > len(batches),
             failures=failures,
-            moments=moments,
+            events=events,
             put_aside=list(reversed(picture.put_aside))[:FAILURES_SHOWN],
             longest_ms=max((line.whole_ms for line in batches), default=0.0),
             phases=list(dict.fromkeys(name for line in batches for name in line.phase_ms)),
-            days=days,
         )
 
-    def batch(
-        self, picture: QueryPicture, story: BatchStory, targets: TargetLook | None, *, part: bool
-    ) -> str:
-        """One micro-batch of a query. ``targets`` is None where nothing is decided."""
+    def batch(self, picture: QueryPicture, batch: BatchState, *, part: bool) -> str:
+        """One micro-batch of a query."""
         return self._draw(
             "batch.html",
-            f"Micro-batch {story.batch_id} · {picture.name}",
-            f"/fragment/query/{quote(picture.key, safe='')}/batch/{story.batch_id}",
+            f"Micro-batch {batch.batch_id} · {picture.name}",
+            f"/fragment/query/{quote(picture.key, safe='')}/batch/{batch.batch_id}",
             part,
             picture=picture,
-            story=story,
-            targets=targets,
+            batch=batch,
             transactions_max=TRANSACTIONS_MAX,
-        )
-
-    def letters(self, picture: QueryPicture, found: TargetLook, *, part: bool) -> str:
-        """The dead letters of a query."""
-        return self._draw(
-            "letters.html",
-            f"Dead letters · {picture.name}",
-            f"/fragment/query/{quote(picture.key, safe='')}/letters",
-            part,
-            picture=picture,
-            found=found,
         )
 
     def script(self, script: ScriptPicture, *, part: bool) -> str:
@@ -149,20 +129,13 @@ class Pages:
     def _draw(self, template: str, title: str, address: str, part: bool, **values: Any) -> str:
         whole = "part.html" if part else "page.html"
         return self._jinja.get_template(whole).render(
-            body=template, title=title, address=address, now=wording.now_ms(), **values
+            body=template, title=title, address=address, now=words.now_ms(), **values
         )
 
 
 def phase_class(name: str) -> str:
     """The class of style of a phase."""
     return f"p-{name}" if name in PHASES else "p-other"
-
-
-def _content(letter: DeadLetter) -> str:
-    """What was put aside, as text: the record's value, or the row that a sink refused."""
-    if letter.value is not None:
-        return letter.value.decode("utf-8", "backslashreplace")
-    return letter.row_json or ""
 
 
 def _rank(verdict: Judged) -> int:

@@ -12,9 +12,8 @@ from typing import Any, Protocol
 from exactum.checkpoint.query_place import QueryPlace
 from exactum.checkpoint.run_file import RecordedRun
 from exactum.monitor.query_stats import QueryStats
-from exactum.monitor.verdict import Judgement
-from exactum.ops.dashboard.chronicle import BatchLine, FailureLine, PutAside
-from exactum.ops.dashboard.timeline import Moment
+from exactum.monitor.verdict import Judgement, Verdict, verdict_of
+from exactum.ops.dashboard.query_history import BatchLine, FailureLine, PutAside, TimelineEvent
 
 SPARK_POINTS = 60
 """Of the small picture of a query's rate."""
@@ -39,7 +38,7 @@ class QueryPicture:
     planned: int | None = None
     finished: int | None = None
     batches: tuple[BatchLine, ...] = ()
-    moments: tuple[Moment, ...] = ()
+    events: tuple[TimelineEvent, ...] = ()
     failures: tuple[FailureLine, ...] = ()
     put_aside: tuple[PutAside, ...] = ()
     rates: tuple[float, ...] = ()
@@ -78,7 +77,7 @@ class ScriptPicture:
     restarts: int
     began_ms: int
     processes: tuple[ScriptProcess, ...] = ()
-    moments: tuple[Moment, ...] = ()
+    events: tuple[TimelineEvent, ...] = ()
 
 
 class PageSource(Protocol):
@@ -87,8 +86,8 @@ class PageSource(Protocol):
     def pictures(self) -> list[QueryPicture]:
         """Every query that is known, in a steady order. Never raises for one of them."""
 
-    def plots(self, key: str, *, days: bool) -> Mapping[str, Any]:
-        """See ``Series.hour`` and ``Series.days``; empty where the query is not known."""
+    def plots(self, key: str) -> Mapping[str, Any]:
+        """See ``Series.hour``; empty where the query is not known."""
 
     def script(self) -> ScriptPicture | None:
         """None where there is no script, only checkpoints."""
@@ -109,3 +108,44 @@ def copy_of(stats: QueryStats) -> QueryStats:
         _phases=deque(stats._phases, stats._phases.maxlen),
         _rows=deque(stats._rows),
     )
+
+
+# ---- how a query is --------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Judged:
+    """``tone`` names the colour: down, doubt, stalled, slow, held, ok or ended."""
+
+    word: str
+    tone: str
+    reason: str
+    todo: str = ""
+
+
+TONES = {
+    Verdict.DOWN: "down",
+    Verdict.IN_DOUBT: "doubt",
+    Verdict.STALLED: "stalled",
+    Verdict.SLOW: "slow",
+    Verdict.HELD_UPSTREAM: "held",
+    Verdict.OK: "ok",
+}
+WORST_FIRST = (*(TONES[verdict] for verdict in Verdict), "ended")
+NOT_BEGUN = Judged("NOT BEGUN", "ended", "No query has begun on this checkpoint.")
+NOT_KNOWN = Judged("NOT KNOWN", "ended", "There is no history and no run to judge by.")
+
+
+def judged(picture: QueryPicture) -> Judged:
+    """The same verdict as everywhere else."""
+    if picture.judgement is not None:
+        return _shown(picture.judgement)
+    if not picture.stats.query_id:
+        return NOT_BEGUN
+    if picture.stats.heard_ms is None and not picture.living:
+        return NOT_KNOWN
+    return _shown(verdict_of(picture.stats, picture.now_ms))
+
+
+def _shown(found: Judgement) -> Judged:
+    return Judged(found.verdict.value, TONES[found.verdict], found.reason, found.todo)

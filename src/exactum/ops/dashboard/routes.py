@@ -1,7 +1,7 @@
 """The page's addresses, for ``monitor.http_server``.
 
     /, /script
-    /query/<key>, /query/<key>/batch/<n>, /query/<key>/letters
+    /query/<key>, /query/<key>/batch/<n>
     /fragment/...      the same, only what changes; /fragment/query/<key>/plots is JSON
     /assets/<name>
 
@@ -16,9 +16,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from exactum.monitor.http_server import HttpHandler, HttpRequest, HttpResponse
-from exactum.ops.dashboard.batch_story import story_of
-from exactum.ops.dashboard.picture import PageSource, QueryPicture
-from exactum.ops.dashboard.target_looks import TargetLooks
+from exactum.ops.dashboard.batch import batch_of
+from exactum.ops.dashboard.picture import PageSource
 from exactum.packages import HERE, not_installed
 
 ASSETS = Path(__file__).parent / "assets"
@@ -37,15 +36,11 @@ def is_installed() -> bool:
     return importlib.util.find_spec(NEEDED) is not None
 
 
-def dashboard_routes(
-    source: PageSource, looks: TargetLooks | None = None
-) -> dict[str, HttpHandler]:
-    """The page over a source; ``looks`` asks the sinks, None: nobody does. Where jinja2 is missing,
-    a page that says so.
-    """
+def dashboard_routes(source: PageSource) -> dict[str, HttpHandler]:
+    """The page over a source. Where jinja2 is missing, a page that says so."""
     if not is_installed():
         return {"/": lambda request: HttpResponse.text(NOT_INSTALLED, 503)}
-    routes = _Routes(source, looks or TargetLooks(None))
+    routes = _Routes(source)
     return {
         "/": lambda request: routes.overview(part=False),
         "/script": lambda request: routes.script(part=False),
@@ -58,11 +53,10 @@ def dashboard_routes(
 
 
 class _Routes:
-    def __init__(self, source: PageSource, looks: TargetLooks) -> None:
+    def __init__(self, source: PageSource) -> None:
         from exactum.ops.dashboard.pages import Pages
 
         self._source = source
-        self._looks = looks
         self._pages = Pages(has_script=source.script() is not None)
 
     def overview(self, *, part: bool) -> HttpResponse:
@@ -80,25 +74,14 @@ class _Routes:
         picture = next((picture for picture in self._source.pictures() if picture.key == key), None)
         if picture is None:
             return self._missing(f"No query {key[:100]!r} is known here.")
-        days = request.query.get("span") == "days"
         if not rest:
-            shown, targets = _batches(request.query), self._looks.open_in(picture.place)
-            return _html(self._pages.query(picture, targets, shown, days=days, part=part))
+            return _html(self._pages.query(picture, _batches(request.query), part=part))
         if rest == ["plots"] and part:
-            return _json(self._source.plots(key, days=days))
-        if rest == ["letters"]:
-            found = self._looks.letters_in(picture.place)
-            return _html(self._pages.letters(picture, found, part=part))
+            return _json(self._source.plots(key))
         batch_id = _whole(rest[1]) if len(rest) == 2 and rest[0] == "batch" else None
         if batch_id is None:
             return self._missing("There is no such page of this query.")
-        return self._batch(picture, batch_id, part=part)
-
-    def _batch(self, picture: QueryPicture, batch_id: int, *, part: bool) -> HttpResponse:
-        story = story_of(picture, batch_id)
-        standing = next((a.record for a in story.attempts if a.in_force), None)
-        targets = None if standing is None else self._looks.of_record(picture.place, standing)
-        return _html(self._pages.batch(picture, story, targets, part=part))
+        return _html(self._pages.batch(picture, batch_of(picture, batch_id), part=part))
 
     def _missing(self, what: str) -> HttpResponse:
         return _html(self._pages.missing(what), 404)

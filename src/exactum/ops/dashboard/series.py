@@ -1,6 +1,4 @@
-"""The numbers that the plots are drawn from: the last hour in steps of five seconds, days in
-minutes.
-"""
+"""The numbers that the plots are drawn from: the last hour, in steps of five seconds."""
 
 from __future__ import annotations
 
@@ -12,14 +10,13 @@ from itertools import pairwise
 from typing import Any
 
 from exactum.monitor.fact import Fact
-from exactum.ops.dashboard.wording import is_number
+from exactum.monitor.words import is_number
 
 STEP_MS = 5_000
 HOUR_MS = 3_600_000
 STEPS_MAX = HOUR_MS // STEP_MS + 100
-MINUTES_MAX = 8 * 24 * 60
 POINTS_MAX = 720
-"""Of one plot; days are drawn from the longest lag and the mean rate of each step."""
+"""Of one plot."""
 LAG_HOLDS_MS = 15_000
 """For so long a lag is drawn on that was not looked at again."""
 BRIDGED_STEPS = 24
@@ -27,7 +24,6 @@ TOLD_AFTER_MS = 2_500
 """A fact is in the history, and read, so much later."""
 STARTS_MAX = 200
 TOPICS_MAX = 100
-NOT_PHASES = frozenset({"lasted_ms", "epoch_ms_max"})
 
 
 @dataclass
@@ -36,20 +32,9 @@ class _Step:
 
     rows: float = 0.0
     epochs: int = 0
-    lasted_ms: float = STEP_MS
     lag_records: float | None = None
     lag_seconds: float | None = None
     phase_ms: dict[str, float] = field(default_factory=dict)
-
-    def add(self, other: _Step) -> None:
-        """``other`` comes after this and is drawn with it."""
-        self.rows += other.rows
-        self.epochs += other.epochs
-        self.lasted_ms += other.lasted_ms
-        self.lag_records = _most(self.lag_records, other.lag_records)
-        self.lag_seconds = _most(self.lag_seconds, other.lag_seconds)
-        for phase, ms in other.phase_ms.items():
-            self.phase_ms[phase] = self.phase_ms.get(phase, 0.0) + ms
 
 
 class Series:
@@ -57,7 +42,6 @@ class Series:
 
     def __init__(self) -> None:
         self._steps: dict[int, _Step] = {}
-        self._minutes: dict[int, _Step] = {}
         self._starts: list[int] = []
         self._lags: dict[str, tuple[int, int, float | None]] = {}
         self._topics_seen = False
@@ -80,25 +64,6 @@ class Series:
             self._starts = [*self._starts[1 - STARTS_MAX :], fact.at_ms]
             self._lags.clear()
 
-    def hear_minute(self, fact: Fact) -> None:
-        """Take the summary of a minute."""
-        of = fact.fields
-        lag_records, lag_seconds = of.get("lag_records"), of.get("lag_seconds")
-        step = _Step(
-            rows=float(of.get("rows", 0)),
-            epochs=int(of.get("epochs", 0)),
-            lasted_ms=max(1.0, float(of["lasted_ms"])),
-            lag_records=float(lag_records) if is_number(lag_records) else None,
-            lag_seconds=float(lag_seconds) if is_number(lag_seconds) else None,
-            phase_ms={
-                name.removesuffix("_ms"): float(ms)
-                for name, ms in of.items()
-                if name.endswith("_ms") and name not in NOT_PHASES and is_number(ms)
-            },
-        )
-        self._minutes[fact.at_ms // 60_000 * 60_000] = step
-        _shorten(self._minutes, MINUTES_MAX)
-
     def hour(self, now_ms: int) -> dict[str, Any]:
         """The last hour, for uPlot: seconds since 1970, and a list of values for each line."""
         end = _complete(now_ms)
@@ -106,21 +71,6 @@ class Series:
         times = list(range(first, end, STEP_MS))[-POINTS_MAX:]
         steps = [self._steps.get(at, _Step()) for at in times]
         return _plot(times, _held(times, steps), self._marks(first))
-
-    def days(self, now_ms: int) -> dict[str, Any]:
-        """All minutes there are, some of them together."""
-        minutes = sorted(at for at in self._minutes if at <= now_ms + HOUR_MS)
-        if not minutes:
-            return _plot([], [], [])
-        first = max(minutes[0], now_ms - MINUTES_MAX * 60_000)
-        size = max(1, -(-(now_ms - first) // (60_000 * POINTS_MAX))) * 60_000
-        found: dict[int, _Step] = {}
-        for at in minutes:
-            if at >= first:
-                step = found.setdefault(at // size * size, _Step(lasted_ms=0.0))
-                step.add(self._minutes[at])
-        times = list(range(first // size * size, now_ms + 1, size))
-        return _plot(times, [found.get(at) for at in times], self._marks(first))
 
     def recent_rates(self, now_ms: int, points: int) -> list[float]:
         """Rows in a second over the last ten minutes, for a small picture."""
@@ -153,7 +103,9 @@ class Series:
         step = self._steps.get(begin)
         if step is None:
             step = self._steps[begin] = _Step()
-            _shorten(self._steps, STEPS_MAX)
+            while len(self._steps) > STEPS_MAX:
+                # Nearly always in order; a file of another machine's clock may not be.
+                del self._steps[min(self._steps)]
         return step
 
     def _marks(self, first_ms: int) -> list[float]:
@@ -165,15 +117,9 @@ def _complete(now_ms: int) -> int:
     return (now_ms - TOLD_AFTER_MS) // STEP_MS * STEP_MS
 
 
-def _shorten(steps: dict[int, _Step], length_max: int) -> None:
-    while len(steps) > length_max:
-        # They are nearly always in order; a file of another machine's clock may not be.
-        del steps[min(steps)]
-
-
-def _held(times: list[int], steps: list[_Step]) -> list[_Step | None]:
+def _held(times: list[int], steps: list[_Step]) -> list[_Step]:
     """A lag that was not looked at in a step is that of the step before, for a while."""
-    found: list[_Step | None] = []
+    found: list[_Step] = []
     last_ms, last = 0, _Step()
     for at, step in zip(times, steps, strict=True):
         if step.lag_records is not None:
@@ -186,22 +132,22 @@ def _held(times: list[int], steps: list[_Step]) -> list[_Step | None]:
     return found
 
 
-def _plot(times: list[int], steps: list[_Step | None], marks: list[float]) -> dict[str, Any]:
-    phases = list(dict.fromkeys(name for step in steps if step for name in step.phase_ms))
+def _plot(times: list[int], steps: list[_Step], marks: list[float]) -> dict[str, Any]:
+    phases = list(dict.fromkeys(name for step in steps for name in step.phase_ms))
     starts = {bisect_right(times, mark * 1_000) - 1 for mark in marks}
     means = {phase: _bridged([_mean(s, phase) for s in steps], starts) for phase in phases}
     return {
         "times": [at / 1_000 for at in times],
         "marks": marks,
-        "rows": [None if s is None else _finite(s.rows / s.lasted_ms * 1_000) for s in steps],
-        "lag_records": [None if s is None else _finite(s.lag_records) for s in steps],
-        "lag_seconds": [None if s is None else _finite(s.lag_seconds) for s in steps],
+        "rows": [_finite(s.rows / STEP_MS * 1_000) for s in steps],
+        "lag_records": [_finite(s.lag_records) for s in steps],
+        "lag_seconds": [_finite(s.lag_seconds) for s in steps],
         "phases": means,
     }
 
 
-def _mean(step: _Step | None, phase: str) -> float | None:
-    if step is None or not step.epochs:
+def _mean(step: _Step, phase: str) -> float | None:
+    if not step.epochs:
         return None
     return _finite(step.phase_ms.get(phase, 0.0) / step.epochs)
 
@@ -222,7 +168,3 @@ def _bridged(means: list[float | None], starts: set[int]) -> list[float | None]:
 def _finite(value: float | None) -> float | None:
     """JSON has no other numbers."""
     return round(value, 2) if value is not None and math.isfinite(value) else None
-
-
-def _most(one: float | None, other: float | None) -> float | None:
-    return other if one is None else one if other is None else max(one, other)

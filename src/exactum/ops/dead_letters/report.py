@@ -1,16 +1,14 @@
-"""Dead letters on a terminal, in a pipe, and as JSON."""
+"""Dead letters in groups, in lines, and whole."""
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
+import click
 
+from exactum.ops import render
 from exactum.ops.dead_letters.letter import DeadLetter
 
 _OWN = re.compile(r"'[^']*'|\"[^\"]*\"|\b\d[\d.,]*")
@@ -57,60 +55,58 @@ def groups(letters: Iterable[DeadLetter], replayed: Mapping[str, str]) -> list[L
 
 
 def show_groups(found: list[LetterGroup], *, as_json: bool) -> None:
-    console = Console(highlight=False)
     if as_json:
-        console.file.write(json.dumps([asdict(group) for group in found], indent=1) + "\n")
+        render.show_json(found)
         return
-    table = Table(box=None)
-    for heading in ("count", "replayed", "refused by", "reason", "records from", "to", "example"):
-        number = heading in ("count", "replayed")
-        table.add_column(heading, justify="right" if number else "left", overflow="fold")
-    for group in found:
-        table.add_row(
-            f"{group.count:,}",
-            f"{group.replayed:,}",
-            Text(group.sink),
-            Text(group.reason),
-            (group.first or "-")[:19],
-            (group.last or "-")[:19],
-            Text(group.example),
-        )
-    console.print(table)
+    render.show_table(
+        ("count", "replayed", "refused by", "reason", "records from", "to", "example"),
+        [
+            (
+                group.count,
+                group.replayed,
+                group.sink,
+                group.reason,
+                (group.first or "-")[:19],
+                (group.last or "-")[:19],
+                group.example,
+            )
+            for group in found
+        ],
+    )
     total = sum(group.count for group in found)
-    console.print(f"{total:,} dead letters, {sum(g.replayed for g in found):,} sent again.")
+    click.echo(f"{total:,} dead letters, {sum(g.replayed for g in found):,} sent again.")
 
 
 def show_letters(
     letters: Iterable[DeadLetter], replayed: Mapping[str, str], *, as_json: bool
 ) -> None:
     """A line for each: as JSON lines, or identity, origin, who and why, with tabs between."""
-    console = Console(highlight=False)
     for letter in letters:
         to = letter.sent_to(replayed)
         if as_json:
-            console.file.write(json.dumps(values_of(letter, to)) + "\n")
+            render.show_json(values_of(letter, to), indent=None)
             continue
         parts = (letter.identity, origin_of(letter), letter.sink, letter.error, to or "-")
-        console.file.write("\t".join(" ".join(part.split()) for part in parts) + "\n")
+        click.echo("\t".join(" ".join(part.split()) for part in parts))
 
 
 def show_letter(letter: DeadLetter, to: str | None, *, as_json: bool) -> None:
-    console = Console(highlight=False)
     if as_json:
-        console.file.write(json.dumps(values_of(letter, to), indent=1) + "\n")
+        render.show_json(values_of(letter, to))
         return
-    for name, value in (
-        ("letter", letter.identity),
-        ("record", origin_of(letter)),
-        ("of", letter.timestamp or "-"),
-        ("refused by", letter.sink),
-        ("reason", letter.error),
-        ("sent again", f"to {to}" if to is not None else "no"),
-        ("key", shown(letter.key)),
-        ("value", shown(letter.value)),
-        ("row", letter.row_json or "-"),
-    ):
-        console.print(Text(f"{name:<11} {value}"), soft_wrap=True)
+    render.show_values(
+        [
+            ("letter", letter.identity),
+            ("record", origin_of(letter)),
+            ("of", letter.timestamp or "-"),
+            ("refused by", letter.sink),
+            ("reason", letter.error),
+            ("sent again", f"to {to}" if to is not None else "no"),
+            ("key", shown(letter.key)),
+            ("value", shown(letter.value)),
+            ("row", letter.row_json or "-"),
+        ]
+    )
 
 
 def origin_of(letter: DeadLetter) -> str:

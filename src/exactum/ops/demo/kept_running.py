@@ -12,9 +12,8 @@ from typing import Protocol
 
 from exactum.errors import ExactumError
 from exactum.local.guard import Guard
-from exactum.ops import process_session
-from exactum.ops.driver import Driver
-from exactum.ops.environment import environment
+from exactum.ops import processes
+from exactum.ops.processes import Driver, environment
 
 START_TIMEOUT_S = 90.0
 """For ``exactum run`` itself to start the script; no JVM is waited for."""
@@ -130,7 +129,7 @@ class StandbyBeside:
     def look(self) -> None:
         """See ``KeptRunning.look``."""
         self._hear()
-        self._known = process_session.members(self._active)
+        self._known = processes.members(self._active)
 
     def kill(self, frozen: Callable[[], bool]) -> int:
         """See ``KeptRunning.kill``. The standby lives."""
@@ -144,7 +143,7 @@ class StandbyBeside:
                 self._kills, self._took_over = self._kills + 1, False
             return dies
 
-        return process_session.kill_all(self._active, self._known, before_death)
+        return processes.kill_all(self._active, self._known, before_death)
 
     def end(self) -> None:
         """See ``KeptRunning.end``."""
@@ -154,15 +153,15 @@ class StandbyBeside:
         # While it is frozen it starts nothing, and reaps nobody: the ids stay what they are. Where
         # it has ended by itself, what it had started is known by its guards.
         os.kill(leader, signal.SIGSTOP)
-        started = process_session.children(leader)
-        started |= {pid for pid in self._guards if process_session.members(pid)}
+        started = processes.children(leader)
+        started |= {pid for pid in self._guards if processes.members(pid)}
         for pid in list(self._guards):
             self._unguard(pid)
         for pid in started:
-            process_session.kill_all(pid, set())
+            processes.kill_all(pid, set())
         self._run.kill()
         for pid in started:
-            process_session.await_gone(pid)
+            processes.await_gone(pid)
 
     def check(self) -> None:
         """

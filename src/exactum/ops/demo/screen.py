@@ -15,6 +15,8 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from exactum.monitor.words import duration
+
 PLAIN_INTERVAL_S = 2.0
 LIVE_REFRESHES_PER_SECOND = 4
 PICTURE_COLUMNS = 110
@@ -153,7 +155,10 @@ class Screen:
             ),
             ("SIGKILLs", [_number(q.kills) for q in queries]),
             ("kept running by", [Text(q.way) for q in queries]),
-            ("worked again after", [Text(_seconds(q.recoveries_s)) for q in queries]),
+            (
+                "worked again after",
+                [Text(", ".join(map(duration, q.recoveries_s)) or "-") for q in queries],
+            ),
             ("produced", [_number(now.produced) for _ in queries]),
             ("committed, as a reader sees it", [_number(q.committed) for q in queries]),
             ("duplicates", [_number(q.duplicates, "bold red") for q in queries]),
@@ -168,10 +173,6 @@ class Screen:
 
 def _number(value: int | None, style: str = "") -> Text:
     return Text("-" if value is None else f"{value:,}", style if value else "")
-
-
-def _seconds(times: Sequence[float]) -> str:
-    return ", ".join(f"{time:.1f}" for time in times) + " s" if times else "-"
 
 
 def _line(query: QueryNumbers) -> str:

@@ -9,13 +9,13 @@ from exactum.checkpoint.offset_log import local_folder
 from exactum.checkpoint.query_place import QueryPlace
 from exactum.checkpoint.retirement import refuse_retired
 from exactum.checkpoint.run_file import living
-from exactum.ops.doctor.finding import DoctorFinding, error, ok, warning
 from exactum.ops.doctor.folder_probe import FOR_CHECKPOINT, folder_findings
+from exactum.ops.problem import Problem, error, ok, warning
 
 AREA = "checkpoint"
 
 
-def findings(checkpoint: str, decision_log: str | None) -> Iterator[DoctorFinding]:
+def findings(checkpoint: str, decision_log: str | None) -> Iterator[Problem]:
     """``checkpoint``: as the query is given it as checkpointLocation."""
     folder = local_folder(checkpoint)
     if folder is None:
@@ -25,7 +25,7 @@ def findings(checkpoint: str, decision_log: str | None) -> Iterator[DoctorFindin
     yield from _left(folder, decision_log)
 
 
-def _elsewhere(checkpoint: str, decision_log: str | None) -> Iterator[DoctorFinding]:
+def _elsewhere(checkpoint: str, decision_log: str | None) -> Iterator[Problem]:
     if decision_log is None:
         yield error(
             AREA,
@@ -41,7 +41,7 @@ def _elsewhere(checkpoint: str, decision_log: str | None) -> Iterator[DoctorFind
     )
 
 
-def _left(folder: Path, decision_log: str | None) -> Iterator[DoctorFinding]:
+def _left(folder: Path, decision_log: str | None) -> Iterator[Problem]:
     """A query that ran on it before."""
     if not (folder / "metadata").exists():
         return

@@ -11,7 +11,7 @@ from types import FrameType
 
 import click
 
-from exactum.ops.run.command import duration
+from exactum.ops.run.values import duration
 from exactum.ops.targets.options import COMMAND_CONFIG, DECISION_LOG, JSON, SINKS, URLS
 
 INTERRUPTED = 130
@@ -57,10 +57,8 @@ def doctor(
     from rich.console import Console
 
     from exactum.errors import ExactumError
+    from exactum.ops import render
     from exactum.ops.doctor.examination import examine
-    from exactum.ops.doctor.finding import ExitStatus, status_of
-    from exactum.ops.doctor.report import as_json as json_of
-    from exactum.ops.doctor.report import show
     from exactum.ops.doctor.subject import DoctorSubject
     from exactum.ops.targets.access import Access, with_password
 
@@ -78,7 +76,7 @@ def doctor(
         areas = subject.areas()
     except ExactumError as refused:
         click.secho(f"exactum: {refused}", fg="red", err=True)
-        sys.exit(ExitStatus.NOT_SEEN.value)
+        sys.exit(render.ExitStatus.CANNOT_TELL)
     with Console(stderr=True).status("") as status:
 
         def tick(waiting: Sequence[str]) -> None:
@@ -86,12 +84,14 @@ def doctor(
 
         with closing(examine(areas, tick)) as findings:  # closed: what was made is removed
             found = list(findings)
-    end = status_of(found)
+    end = render.status_of(found)
     if as_json:
-        click.echo(json_of(found, end.value))
+        names = {"where": "area", "do": "mend"}  # as programs know them
+        plain = [{names.get(k, k): v for k, v in render.plain(each).items()} for each in found]
+        render.show_json({"status": end, "findings": plain})
     else:
-        show(found, Console())
-    sys.exit(end.value)
+        render.show_problems(found)
+    sys.exit(end)
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 
-from exactum.ops.doctor.finding import DoctorFinding, error, ok, warning
+from exactum.ops.problem import Problem, error, ok, warning
 from exactum.sql.dialect import Session, SqlFailure
 from exactum.sql.failure import port_error
 from exactum.sql.plan import Mechanism
@@ -42,7 +42,7 @@ def table_of(session: Session, target: SqlTarget) -> Table | None:
     return found
 
 
-def lagging(area: str, count: int) -> Iterator[DoctorFinding]:
+def lagging(area: str, count: int) -> Iterator[Problem]:
     """Standbys that no COMMIT waits for."""
     if count:
         yield warning(
@@ -53,7 +53,7 @@ def lagging(area: str, count: int) -> Iterator[DoctorFinding]:
         )
 
 
-def absent(target: SqlTarget, *, may_create: bool) -> DoctorFinding:
+def absent(target: SqlTarget, *, may_create: bool) -> Problem:
     """There is no table."""
     if target.creates_table and may_create:
         return ok(target.where, "The table is not there yet; it can be created.")
@@ -73,7 +73,7 @@ def absent(target: SqlTarget, *, may_create: bool) -> DoctorFinding:
 
 def rights(
     target: SqlTarget, denied: Collection[str], *, may_create: bool, own_are_there: bool
-) -> DoctorFinding:
+) -> Problem:
     """``denied``: of SELECT, INSERT, UPDATE and DELETE, those that the user may not do.
     ``own_are_there``: exactum's own two tables beside the target.
     """

@@ -20,8 +20,8 @@ from exactum.checkpoint.decision_place import (
 from exactum.checkpoint.layout import DECISIONS
 from exactum.checkpoint.offset_log import local_folder
 from exactum.ops.doctor.databases import saying_where
-from exactum.ops.doctor.finding import DoctorFinding, error, ok
 from exactum.ops.doctor.folder_probe import FOR_DECISIONS, folder_findings
+from exactum.ops.problem import Problem, error, ok
 from exactum.sql.dialect import DECISIONS as DECISIONS_TABLE
 from exactum.sql.dialect import FLOORS, Session, SqlFailure
 from exactum.sql.table import TableName
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 AREA = "decision log"
 
 
-def findings(place: str | None, checkpoint: str | None) -> Iterator[DoctorFinding]:
+def findings(place: str | None, checkpoint: str | None) -> Iterator[Problem]:
     """``place``: as the query is given it as decision_log=; None for the checkpoint's own."""
     if place is None:
         folder = None if checkpoint is None else local_folder(checkpoint)
@@ -62,7 +62,7 @@ def findings(place: str | None, checkpoint: str | None) -> Iterator[DoctorFindin
 # ---- object stores ---------------------------------------------------------------------------
 
 
-def _in_object_store(place: str) -> Iterator[DoctorFinding]:
+def _in_object_store(place: str) -> Iterator[Problem]:
     from exactum.files.object_decision_log import ObjectDecisionLog
 
     with closing(ObjectDecisionLog(place, _nobody())) as log:
@@ -78,7 +78,7 @@ def _in_object_store(place: str) -> Iterator[DoctorFinding]:
 # ---- databases -------------------------------------------------------------------------------
 
 
-def _in_postgres(place: str) -> Iterator[DoctorFinding]:
+def _in_postgres(place: str) -> Iterator[Problem]:
     from exactum.ops.doctor import postgres
     from exactum.sql.postgres import examination
     from exactum.sql.postgres.dialect import PostgresDialect
@@ -104,7 +104,7 @@ def _in_postgres(place: str) -> Iterator[DoctorFinding]:
             session.close()
 
 
-def _in_mysql(place: str) -> Iterator[DoctorFinding]:
+def _in_mysql(place: str) -> Iterator[Problem]:
     from exactum.ops.doctor import mysql
     from exactum.sql.mysql import examination
     from exactum.sql.mysql.sink import address_of
@@ -124,7 +124,7 @@ def _in_mysql(place: str) -> Iterator[DoctorFinding]:
             session.close()
 
 
-def _to_be_made(address: Address, *, may_create: bool) -> DoctorFinding:
+def _to_be_made(address: Address, *, may_create: bool) -> Problem:
     tables = f"{DECISIONS_TABLE} and {FLOORS}"
     if may_create:
         return ok(AREA, f"{tables} are not at {address.where} yet; they can be created.")
@@ -136,7 +136,7 @@ def _to_be_made(address: Address, *, may_create: bool) -> DoctorFinding:
     )
 
 
-def _tried(session: Session, address: Address) -> DoctorFinding:
+def _tried(session: Session, address: Address) -> Problem:
     """Do once what a decision and a pruning do, and take it back."""
     from exactum.sql.mysql.session import MySQLSession
     from exactum.sql.mysql.statements import sql as mysql

@@ -6,12 +6,12 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from exactum.ops.doctor.finding import DoctorFinding, of_failure, unknown
+from exactum.ops.problem import Problem, of_failure, ok, unknown, warning
 
-Look = Callable[[], Iterable[DoctorFinding]]
+Look = Callable[[], Iterable[Problem]]
 TIMEOUT_S = 60.0
 """How long one area may take: every request in it is bounded by less."""
 POLL_S = 0.1
@@ -34,7 +34,7 @@ class Examined:
 
 def examine(
     areas: Sequence[Examined], tick: Callable[[Sequence[str]], None] = lambda waiting: None
-) -> Generator[DoctorFinding, None, None]:
+) -> Generator[Problem, None, None]:
     """What is found, area by area in their order, as soon as the areas before are done.
 
     ``tick`` is called a few times a second with the areas that are still looked at. An area that
@@ -62,7 +62,7 @@ def examine(
     yield from (_left_by(look.area) for look in makers if not look.done.is_set())
 
 
-def _left_by(area: Examined) -> DoctorFinding:
+def _left_by(area: Examined) -> Problem:
     return unknown(
         area.area,
         "It has not answered since, so what was made there for the while may be left.",
@@ -77,7 +77,7 @@ class _Look:
         self.started = False
         self.done = threading.Event()
         self._stopping = stopping
-        self._found: list[DoctorFinding] = []
+        self._found: list[Problem] = []
         self._lock = threading.Lock()
 
     def start(self) -> None:
@@ -85,7 +85,7 @@ class _Look:
         name = f"exactum-doctor-{self.area.area}"
         threading.Thread(target=self._run, name=name, daemon=True).start()
 
-    def outcome(self) -> list[DoctorFinding]:
+    def outcome(self) -> list[Problem]:
         with self._lock:
             found = list(self._found)
         if not self.done.is_set():
@@ -113,6 +113,27 @@ class _Look:
         finally:
             self.done.set()
 
-    def _add(self, finding: DoctorFinding) -> None:
+    def _add(self, finding: Problem) -> None:
         with self._lock:
             self._found.append(finding)
+
+
+# ---- clocks ----------------------------------------------------------------------------------
+
+SKEW_MAX_S = 2.0
+"""How far two clocks may differ before it is said."""
+
+
+def skew_findings(area: str, whose: str, skew_s: float, uncertain_s: float) -> Iterator[Problem]:
+    """``skew_s``: how far the other clock is ahead of ours, give or take ``uncertain_s``."""
+    if abs(skew_s) <= SKEW_MAX_S + uncertain_s:
+        yield ok(area, f"The clock of {whose} differs by {abs(skew_s):.1f} s or less.")
+        return
+    way = "ahead of" if skew_s > 0 else "behind"
+    yield warning(
+        area,
+        f"The clock of {whose} is {abs(skew_s):.0f} s {way} this machine's.",
+        "No guarantee rests on clocks. But ages, timeouts, lag in seconds and start positions by "
+        "time are wrong by as much.",
+        "Let both machines follow one time server (chronyd, systemd-timesyncd).",
+    )

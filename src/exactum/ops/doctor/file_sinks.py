@@ -12,14 +12,15 @@ from typing import Any
 from exactum.custom.write_ahead import WriteAheadSink
 from exactum.files.place import HIDDEN, OWNERS, owned
 from exactum.files.sink import FileSink
-from exactum.ops.doctor.finding import DoctorFinding, error, ok, skew_findings
+from exactum.ops.doctor.examination import skew_findings
 from exactum.ops.doctor.folder_probe import FOR_FILES, PROBE, folder_findings
+from exactum.ops.problem import Problem, error, ok
 
 STAMP_S = 1.0
 """Object stores stamp in whole seconds."""
 
 
-def findings(sink: FileSink) -> Iterator[DoctorFinding]:
+def findings(sink: FileSink) -> Iterator[Problem]:
     """Tried where it will write."""
     path, store = sink.location
     area = sink.name
@@ -41,12 +42,12 @@ def findings(sink: FileSink) -> Iterator[DoctorFinding]:
     yield from folder_findings(area, folder, FOR_FILES)
 
 
-def write_ahead_findings(sink: WriteAheadSink) -> Iterator[DoctorFinding]:
+def write_ahead_findings(sink: WriteAheadSink) -> Iterator[Problem]:
     """The folder of its log."""
     yield from folder_findings(f"{sink.name} (write-ahead log)", sink.log_folder, FOR_FILES)
 
 
-def _object_store(area: str, url: str, store: Any) -> Iterator[DoctorFinding]:
+def _object_store(area: str, url: str, store: Any) -> Iterator[Problem]:
     from exactum.files.object_store import (
         ObjectLocation,
         answering,

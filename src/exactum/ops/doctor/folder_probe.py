@@ -22,15 +22,16 @@ from pathlib import Path
 from typing import ClassVar
 
 from exactum.durable import create_whole, sync_folder, write_durably
-from exactum.ops.doctor.finding import DoctorFinding, error, of_failure, ok, skew_findings, warning
+from exactum.ops.doctor.examination import skew_findings
 from exactum.ops.doctor.mount import Mount, mount_findings, mount_of
+from exactum.ops.problem import Problem, error, of_failure, ok, warning
 
 PROBE = ".exactum-doctor-"
 FREE_MIN_BYTES = 2**30
 FILES_MIN = 10_000
 LOCK_TIMEOUT_S = 20
 AT_ONCE = 4
-Check = Callable[[str, Path], Iterator[DoctorFinding]]
+Check = Callable[[str, Path], Iterator[Problem]]
 
 _TRY_LOCK = (
     "import fcntl, sys\n"
@@ -96,7 +97,7 @@ class _Made:
                         path.rmdir()
 
 
-def folder_findings(area: str, folder: Path, checks: Sequence[Check]) -> Iterator[DoctorFinding]:
+def folder_findings(area: str, folder: Path, checks: Sequence[Check]) -> Iterator[Problem]:
     """What each check finds, in a folder of its own below ``folder``; first whether that can be."""
     with contextlib.ExitStack() as stack:
         try:
@@ -109,7 +110,7 @@ def folder_findings(area: str, folder: Path, checks: Sequence[Check]) -> Iterato
             yield from _guarded(area, check, work)
 
 
-def _guarded(area: str, check: Check, work: Path) -> Iterator[DoctorFinding]:
+def _guarded(area: str, check: Check, work: Path) -> Iterator[Problem]:
     """An OSError of one check is its finding; the next ones are tried all the same."""
     try:
         yield from check(area, work)
@@ -117,7 +118,7 @@ def _guarded(area: str, check: Check, work: Path) -> Iterator[DoctorFinding]:
         yield of_failure(area, failure)
 
 
-def _not_writable(area: str, folder: Path, failure: OSError) -> DoctorFinding:
+def _not_writable(area: str, folder: Path, failure: OSError) -> Problem:
     if failure.errno == errno.EEXIST or (folder.exists() and not folder.is_dir()):
         return error(area, f"{folder} is no folder.", "", "Give the path of a folder.")
     return error(
@@ -129,7 +130,7 @@ def _not_writable(area: str, folder: Path, failure: OSError) -> DoctorFinding:
     )
 
 
-def _owner(area: str, folder: Path, *, was_there: bool) -> DoctorFinding:
+def _owner(area: str, folder: Path, *, was_there: bool) -> Problem:
     if not was_there:
         return ok(area, f"{folder} is not there yet; it can be made.")
     found = folder.stat()
@@ -157,7 +158,7 @@ def _user(number: int) -> str:
 # ---- the checks ------------------------------------------------------------------------------
 
 
-def create_if_absent(area: str, work: Path) -> Iterator[DoctorFinding]:
+def create_if_absent(area: str, work: Path) -> Iterator[Problem]:
     """A file appears whole, and only if its name is free: the commit point of a decision log in a
     folder.
     """
@@ -194,7 +195,7 @@ def _contents() -> list[bytes]:
     return [str(number).encode() for number in range(AT_ONCE)]
 
 
-def durable_files(area: str, work: Path) -> Iterator[DoctorFinding]:
+def durable_files(area: str, work: Path) -> Iterator[Problem]:
     """fsync of a file and of a folder, and how long they take."""
     began_s = time.monotonic()
     try:
@@ -220,7 +221,7 @@ def durable_files(area: str, work: Path) -> Iterator[DoctorFinding]:
     yield ok(area, f"fsync of a file and its folder took {took_ms:.1f} ms.")
 
 
-def rename_over(area: str, work: Path) -> Iterator[DoctorFinding]:
+def rename_over(area: str, work: Path) -> Iterator[Problem]:
     """A file takes another one's place in one step."""
     (work / "old").write_bytes(b"old")
     (work / "new").write_bytes(b"new")
@@ -245,7 +246,7 @@ def rename_over(area: str, work: Path) -> Iterator[DoctorFinding]:
     yield ok(area, "A file is renamed over another in one step.")
 
 
-def locks(area: str, work: Path) -> Iterator[DoctorFinding]:
+def locks(area: str, work: Path) -> Iterator[Problem]:
     """flock between processes: it tells a query that runs from one that is over."""
     import fcntl
 
@@ -281,7 +282,7 @@ def locks(area: str, work: Path) -> Iterator[DoctorFinding]:
     yield ok(area, "Locks hold between processes.")
 
 
-def room(area: str, work: Path) -> Iterator[DoctorFinding]:
+def room(area: str, work: Path) -> Iterator[Problem]:
     """Bytes and files that are left."""
     found = os.statvfs(work)
     free = found.f_bavail * found.f_frsize
@@ -298,14 +299,14 @@ def room(area: str, work: Path) -> Iterator[DoctorFinding]:
     )
 
 
-def mount(area: str, work: Path) -> Iterator[DoctorFinding]:
+def mount(area: str, work: Path) -> Iterator[Problem]:
     """Which file system it is, and how it is mounted."""
     found: Mount | None = mount_of(work)
     if found is not None:
         yield from mount_findings(area, found)
 
 
-def server_clock(area: str, work: Path) -> Iterator[DoctorFinding]:
+def server_clock(area: str, work: Path) -> Iterator[Problem]:
     """The clock that stamps files: a network file system's is its server's."""
     path = work / "stamped"
     before_s = time.time()

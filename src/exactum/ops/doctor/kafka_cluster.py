@@ -11,10 +11,11 @@ from dataclasses import dataclass, field
 from exactum.kafka.examination import ClusterExamination, KafkaTarget
 from exactum.kafka.requests.operator_requests import TRANSACTION_LOG
 from exactum.kafka.settings.settings import Settings
-from exactum.ops.doctor import kafka_group, kafka_topics, kafka_transactions
-from exactum.ops.doctor.finding import DoctorFinding, error, ok, skew_findings, unknown, warning
+from exactum.monitor.words import duration
+from exactum.ops.doctor import kafka_topics, kafka_transactions
+from exactum.ops.doctor.examination import skew_findings
 from exactum.ops.doctor.kafka_topics import MIN_ISR
-from exactum.ops.doctor.span import span
+from exactum.ops.problem import Problem, error, ok, unknown, warning
 
 CONNECT_TIMEOUT_MS = 5_000
 DEADLINE_MS = 10_000
@@ -43,7 +44,7 @@ class ClusterSubject:
         return f"Kafka {self.bootstrap_servers}"
 
 
-def findings(subject: ClusterSubject, longest_outage_s: float | None) -> Iterator[DoctorFinding]:
+def findings(subject: ClusterSubject, longest_outage_s: float | None) -> Iterator[Problem]:
     """``longest_outage_s``: how long the query, or all of it, may be down; None: not said."""
     with closing(connected(subject)) as asked:
         area = subject.area
@@ -65,7 +66,7 @@ def findings(subject: ClusterSubject, longest_outage_s: float | None) -> Iterato
         topics = kafka_topics.TopicLook(asked, subject, longest_outage_s)
         yield from topics.findings()
         if subject.group is not None:
-            yield from kafka_group.findings(asked, subject.group)
+            yield from kafka_topics.group_findings(asked, subject.group)
         timeout_max_ms = least(settings, TIMEOUT_MAX)
         yield from kafka_transactions.findings(
             asked, subject.sinks, topics, timeout_max_ms, longest_outage_s
@@ -92,7 +93,7 @@ def least(settings: NodeSettings, key: str) -> int | None:
     return min(values, default=None)
 
 
-def _nodes(area: str, asked: ClusterExamination, reached: list[int]) -> Iterator[DoctorFinding]:
+def _nodes(area: str, asked: ClusterExamination, reached: list[int]) -> Iterator[Problem]:
     for node in asked.nodes():
         name = f"Broker {node.node_id} at {node.address}"
         if node.trouble:
@@ -130,7 +131,7 @@ def _settings(
     asked: ClusterExamination,
     settings: NodeSettings,
     longest_outage_s: float | None,
-) -> Iterator[DoctorFinding]:
+) -> Iterator[Problem]:
     """What the nodes are set to, as far as it concerns transactions."""
     if not all(settings.values()):
         yield warning(
@@ -155,7 +156,7 @@ def _settings(
     if expiration_ms and longest_outage_s is not None and expiration_ms / 1000 < longest_outage_s:
         yield warning(
             area,
-            f"{EXPIRATION} is {span(expiration_ms / 1000)}, shorter than the longest outage.",
+            f"{EXPIRATION} is {duration(expiration_ms / 1000)}, shorter than the longest outage.",
             "After it the brokers do not know any more what became of a transaction. A decision "
             "record that was lost is then not noticed.",
             f"Raise {EXPIRATION} above the longest outage.",
@@ -164,7 +165,7 @@ def _settings(
 
 def _transaction_log(
     area: str, asked: ClusterExamination, settings: NodeSettings
-) -> Iterator[DoctorFinding]:
+) -> Iterator[Problem]:
     """As it is, where the user may see it; else as the brokers would make it."""
     seen = asked.topics([TRANSACTION_LOG]).get(TRANSACTION_LOG)
     replicas, in_sync = least(settings, LOG_REPLICAS), least(settings, LOG_MIN_ISR)
@@ -183,7 +184,7 @@ def _transaction_log(
     )
 
 
-def _clock(area: str, asked: ClusterExamination) -> Iterator[DoctorFinding]:
+def _clock(area: str, asked: ClusterExamination) -> Iterator[Problem]:
     seen = asked.controller_clock()
     if seen is None:
         yield ok(

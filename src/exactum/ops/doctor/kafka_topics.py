@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from exactum.kafka.examination import READ, RIGHT_NAMES, WRITE, ClusterExamination, TopicExamined
-from exactum.ops.doctor.finding import DoctorFinding, error, ok, warning
-from exactum.ops.doctor.span import span
+from exactum.monitor.words import duration
+from exactum.ops.problem import Problem, error, ok, warning
 
 if TYPE_CHECKING:
     from exactum.ops.doctor.kafka_cluster import ClusterSubject
@@ -38,7 +38,7 @@ class TopicLook:
         self._configs: dict[str, Mapping[str, str]] = {}
         self.seen: dict[str, TopicExamined] = {}
 
-    def findings(self) -> Iterator[DoctorFinding]:
+    def findings(self) -> Iterator[Problem]:
         names = (*self._inputs, *self._outputs)
         self.seen = self._asked.topics(names)
         self._configs = {name: self._asked.configs("topic", name, KEYS) for name in self.seen}
@@ -61,7 +61,7 @@ class TopicLook:
 
     # ---- inputs ------------------------------------------------------------------------------
 
-    def _input(self, name: str) -> Iterator[DoctorFinding]:
+    def _input(self, name: str) -> Iterator[Problem]:
         area = f"topic {name} (input)"
         topic = self.seen.get(name)
         if topic is None:
@@ -80,7 +80,7 @@ class TopicLook:
             "it lacks. Where the query had read so far it skips them without a word.",
         )
 
-    def _input_retention(self, area: str, name: str) -> Iterator[DoctorFinding]:
+    def _input_retention(self, area: str, name: str) -> Iterator[Problem]:
         text = self._config(name, RETENTION, "")
         if not text:
             yield warning(
@@ -99,8 +99,8 @@ class TopicLook:
         if deletes and self._outage_s is not None and 0 <= retention_s < self._outage_s:
             yield error(
                 area,
-                f"It keeps records for {span(retention_s)}, and the longest outage is "
-                f"{span(self._outage_s)}.",
+                f"It keeps records for {duration(retention_s)}, and the longest outage is "
+                f"{duration(self._outage_s)}.",
                 why,
                 f"Raise {RETENTION} above the longest outage plus the lag that is usual.",
             )
@@ -115,7 +115,7 @@ class TopicLook:
 
     # ---- outputs -----------------------------------------------------------------------------
 
-    def _output(self, name: str) -> Iterator[DoctorFinding]:
+    def _output(self, name: str) -> Iterator[Problem]:
         area = f"topic {name} (output)"
         topic = self.seen.get(name)
         if topic is None:
@@ -147,7 +147,7 @@ class TopicLook:
         yield from self._output_cleanup(area, name)
         yield from self._sizes(area, name)
 
-    def _replicas(self, area: str, name: str, topic: TopicExamined) -> Iterator[DoctorFinding]:
+    def _replicas(self, area: str, name: str, topic: TopicExamined) -> Iterator[Problem]:
         factor = min((p.replicas for p in topic.partitions), default=0)
         least = int(self._config(name, MIN_ISR, "1"))
         in_sync = min((p.in_sync for p in topic.partitions), default=0)
@@ -188,11 +188,11 @@ class TopicLook:
             "A replica that lags may become leader; what it lacks is lost, decided or not.",
         )
 
-    def _unclean(self, area: str, name: str, why: str) -> Iterator[DoctorFinding]:
+    def _unclean(self, area: str, name: str, why: str) -> Iterator[Problem]:
         if self._config(name, UNCLEAN, "false") == "true":
             yield warning(area, f"{UNCLEAN} is on.", why, f"Set {UNCLEAN}=false.")
 
-    def _output_cleanup(self, area: str, name: str) -> Iterator[DoctorFinding]:
+    def _output_cleanup(self, area: str, name: str) -> Iterator[Problem]:
         if self.compacted(name):
             yield warning(
                 area,
@@ -207,14 +207,14 @@ class TopicLook:
         if deletes and self._outage_s is not None and 0 <= retention_s < self._outage_s:
             yield warning(
                 area,
-                f"It keeps records for {span(retention_s)}, and the longest outage is "
-                f"{span(self._outage_s)}.",
+                f"It keeps records for {duration(retention_s)}, and the longest outage is "
+                f"{duration(self._outage_s)}.",
                 "Records that were decided before an outage and are deleted during it can be "
                 "neither committed nor salvaged: the next start stops and names them.",
                 f"Raise {RETENTION} above the longest outage.",
             )
 
-    def _sizes(self, area: str, name: str) -> Iterator[DoctorFinding]:
+    def _sizes(self, area: str, name: str) -> Iterator[Problem]:
         own = int(self._config(name, RECORD_MAX, "0"))
         for source in self._inputs:
             largest = int(self._config(source, RECORD_MAX, "0"))
@@ -228,7 +228,7 @@ class TopicLook:
                 )
 
 
-def _absent(area: str) -> DoctorFinding:
+def _absent(area: str) -> Problem:
     return error(
         area,
         "It does not exist, or the user lacks DESCRIBE on it.",
@@ -237,7 +237,7 @@ def _absent(area: str) -> DoctorFinding:
     )
 
 
-def _denied(area: str, right: int, why: str) -> DoctorFinding:
+def _denied(area: str, right: int, why: str) -> Problem:
     return error(
         area,
         f"{RIGHT_NAMES[right]} on it is not granted to this user.",
@@ -247,7 +247,7 @@ def _denied(area: str, right: int, why: str) -> DoctorFinding:
     )
 
 
-def _partitions(area: str, topic: TopicExamined) -> Iterator[DoctorFinding]:
+def _partitions(area: str, topic: TopicExamined) -> Iterator[Problem]:
     lost = [p.index for p in topic.partitions if p.leader < 0]
     if lost:
         yield error(
@@ -256,3 +256,38 @@ def _partitions(area: str, topic: TopicExamined) -> Iterator[DoctorFinding]:
             "Nothing can be read from it or written to it.",
             "Bring the brokers with its replicas back.",
         )
+
+
+# ---- the group ---------------------------------------------------------------------------------
+
+
+GROUP_LOG = "__consumer_offsets"
+WITHOUT_MEMBERS = ("Empty", "Dead")
+
+
+def group_findings(asked: ClusterExamination, group_id: str) -> Iterator[Problem]:
+    """``group_id``: as ``read_kafka`` is given it."""
+    area = f"group {group_id}"
+    if asked.is_missing(GROUP_LOG):
+        # To ask for the group's coordinator would make Kafka's own topic.
+        yield ok(area, "No group has committed anything on this cluster yet: it was not tried.")
+        return
+    found = asked.group(group_id)
+    if found is None or (found.rights is not None and READ not in found.rights):
+        yield error(
+            area,
+            "The user may not read and commit its offsets.",
+            "The source reads them at its start, and commits after each micro-batch.",
+            f"Grant READ on the group {group_id} (docs/source.md lists the ACLs).",
+        )
+        return
+    if found.state not in WITHOUT_MEMBERS:
+        yield error(
+            area,
+            f"It has {found.members} members and is {found.state}.",
+            "The members of a group alone may set its offsets, so that exactum's commits are "
+            "refused; and both would read the same topics.",
+            "Stop those consumers, or take a group of the query's own.",
+        )
+        return
+    yield ok(area, "Its offsets can be read and committed; it has no members.")

@@ -10,12 +10,13 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
+
+from packaging.requirements import Requirement
 
 from exactum.errors import LocalServerError
 from exactum.java.program import JAVA_MIN, java_program
-from exactum.ops.doctor.finding import DoctorFinding, error, ok, unknown, warning
+from exactum.ops.problem import Problem, error, ok, unknown, warning
 
 AREA = "machine"
 JAVA_TIMEOUT_S = 20
@@ -25,12 +26,9 @@ MEMORY_MIN_BYTES = 2 * 2**30
 FREE_MIN_BYTES = 2**30
 DESCRIPTORS_MIN = 1024
 GIB = 2**30
-_REQUIREMENT = re.compile(r"([A-Za-z0-9._-]+)(?:\[[^]]*\])?\s*([^;]*)(?:;\s*(.*))?")
-_BOUND = re.compile(r"(>=|<=|<|>|==|!=)\s*(\d+(?:\.\d+)*)")
-_EXTRA = re.compile(r"extra\s*==\s*['\"]([A-Za-z0-9_-]+)['\"]")
 
 
-def findings() -> Iterator[DoctorFinding]:
+def findings() -> Iterator[Problem]:
     """All that needs nothing but this machine."""
     yield _python()
     yield from _packages()
@@ -41,7 +39,7 @@ def findings() -> Iterator[DoctorFinding]:
     yield _descriptors()
 
 
-def _python() -> DoctorFinding:
+def _python() -> Problem:
     version = sys.version_info[:2]
     text = f"Python {sys.version.split()[0]} at {sys.executable}"
     if version < PYTHON_MIN:
@@ -59,31 +57,7 @@ def _python() -> DoctorFinding:
 # ---- packages --------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Requirement:
-    """A package that exactum's metadata ask for; ``extra`` is empty for what it always needs."""
-
-    name: str
-    bounds: str
-    extra: str
-
-    @staticmethod
-    def of(text: str) -> Requirement | None:
-        """From ``pyspark<4.3,>=4.0`` or ``psycopg[binary]<4,>=3.1; extra == 'postgres'``."""
-        found = _REQUIREMENT.fullmatch(text.strip())
-        if found is None:
-            return None
-        extra = _EXTRA.search(found[3] or "")
-        return Requirement(found[1], found[2].strip(), extra[1] if extra else "")
-
-    def fits(self, version: str) -> bool:
-        return all(
-            _compare(_numbers(version), operator, _numbers(bound))
-            for operator, bound in _BOUND.findall(self.bounds)
-        )
-
-
-def _packages() -> Iterator[DoctorFinding]:
+def _packages() -> Iterator[Problem]:
     try:
         own = importlib.metadata.version("exactum")
         texts = importlib.metadata.requires("exactum") or []
@@ -95,7 +69,7 @@ def _packages() -> Iterator[DoctorFinding]:
             "Install it: pip install exactum, or 'exactum[spark]' where nothing brings PySpark.",
         )
         return
-    asked = [each for each in map(Requirement.of, texts) if each is not None]
+    asked = [Requirement(text) for text in texts]
     wrong = [text for each in asked if (text := _wrong(each))]
     if wrong:
         yield error(
@@ -104,7 +78,7 @@ def _packages() -> Iterator[DoctorFinding]:
             "It was not tested with them, and parts of PySpark that it uses move between versions.",
             "pip install --upgrade exactum (in this environment and on every executor)",
         )
-    extras = sorted({each.extra for each in asked if each.extra})
+    extras = importlib.metadata.metadata("exactum").get_all("Provides-Extra") or []
     there = [extra for extra in extras if _is_there(extra, asked)]
     spark = _version("pyspark") or "none"
     yield ok(
@@ -116,12 +90,14 @@ def _packages() -> Iterator[DoctorFinding]:
 def _wrong(asked: Requirement) -> str:
     version = _version(asked.name)
     if version is None:
-        return "" if asked.extra else f"{asked.name} is missing (needs {asked.bounds})"
-    return "" if asked.fits(version) else f"{asked.name} {version} (needs {asked.bounds})"
+        return "" if asked.marker else f"{asked.name} is missing (needs {asked.specifier})"
+    fits = asked.specifier.contains(version, prereleases=True)
+    return "" if fits else f"{asked.name} {version} (needs {asked.specifier})"
 
 
 def _is_there(extra: str, asked: list[Requirement]) -> bool:
-    return all(_version(each.name) is not None for each in asked if each.extra == extra)
+    its = [each for each in asked if each.marker and each.marker.evaluate({"extra": extra})]
+    return all(_version(each.name) is not None for each in its if each.name != "exactum")
 
 
 def _version(name: str) -> str | None:
@@ -131,30 +107,10 @@ def _version(name: str) -> str | None:
         return None
 
 
-def _numbers(version: str) -> tuple[int, ...]:
-    """The release's numbers, without zeros at their end: 4.2.0.dev1 is (4, 2)."""
-    found = re.match(r"\d+(?:\.\d+)*", version)
-    numbers = [int(n) for n in found.group().split(".")] if found else []
-    while numbers and numbers[-1] == 0:
-        numbers.pop()
-    return tuple(numbers)
-
-
-def _compare(version: tuple[int, ...], operator: str, bound: tuple[int, ...]) -> bool:
-    return {
-        ">=": version >= bound,
-        "<=": version <= bound,
-        "<": version < bound,
-        ">": version > bound,
-        "==": version == bound,
-        "!=": version != bound,
-    }[operator]
-
-
 # ---- Java ------------------------------------------------------------------------------------
 
 
-def _java() -> DoctorFinding:
+def _java() -> Problem:
     try:
         program = java_program("java")
         told = subprocess.run(
@@ -192,7 +148,7 @@ def _java() -> DoctorFinding:
     return ok(AREA, text)
 
 
-def _jars() -> Iterator[DoctorFinding]:
+def _jars() -> Iterator[Problem]:
     # Here: it looks for PySpark's folder, and finds none where PySpark is not installed.
     from exactum.java.jars import pyspark_version
     from exactum.spark.runtime.connector import kept_connector
@@ -225,7 +181,7 @@ def _jars() -> Iterator[DoctorFinding]:
 # ---- room ------------------------------------------------------------------------------------
 
 
-def _memory() -> DoctorFinding:
+def _memory() -> Problem:
     total, available = _memory_bytes()
     text = f"{available / GIB:.1f} of {total / GIB:.1f} GiB of memory are available."
     if available >= MEMORY_MIN_BYTES:
@@ -257,12 +213,12 @@ def _memory_bytes() -> tuple[int, int]:
     return total, max(0, available)
 
 
-def _temporary() -> Iterator[DoctorFinding]:
+def _temporary() -> Iterator[Problem]:
     for folder in sorted({tempfile.gettempdir(), "/tmp"}):
         yield _temporary_folder(Path(folder))
 
 
-def _temporary_folder(folder: Path) -> DoctorFinding:
+def _temporary_folder(folder: Path) -> Problem:
     try:
         with tempfile.NamedTemporaryFile(prefix=".exactum-doctor-", dir=folder) as file:
             file.write(b"1" * 4096)
@@ -295,7 +251,7 @@ def _temporary_folder(folder: Path) -> DoctorFinding:
     )
 
 
-def _descriptors() -> DoctorFinding:
+def _descriptors() -> Problem:
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY or soft >= DESCRIPTORS_MIN:
         return ok(AREA, f"A process may open {'any number of' if soft < 0 else soft} files.")

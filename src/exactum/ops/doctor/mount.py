@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from exactum.ops.doctor.finding import DoctorFinding, error, ok, warning
+from exactum.ops.problem import Problem, error, ok, warning
 
 MOUNTS = Path("/proc/self/mountinfo")
 NETWORK = frozenset({"nfs", "nfs4", "cifs", "smb3", "ceph", "lustre", "glusterfs", "9p", "gpfs"})
@@ -63,7 +63,7 @@ def _below(path: str, point: str) -> bool:
     return point == "/" or path == point or path.startswith(point + "/")
 
 
-def mount_findings(area: str, mount: Mount) -> Iterator[DoctorFinding]:
+def mount_findings(area: str, mount: Mount) -> Iterator[Problem]:
     """What to know of it; ok where that is only its kind."""
     where = f"{mount.kind} at {mount.point} ({mount.source})"
     if "ro" in mount.options:
@@ -98,7 +98,7 @@ def mount_findings(area: str, mount: Mount) -> Iterator[DoctorFinding]:
     yield from _network_options(area, mount)
 
 
-def _network_options(area: str, mount: Mount) -> Iterator[DoctorFinding]:
+def _network_options(area: str, mount: Mount) -> Iterator[Problem]:
     if not mount.kind.startswith("nfs"):
         return
     if "nocto" in mount.options:

@@ -7,7 +7,8 @@ from typing import cast
 
 from exactum.errors import Refused
 from exactum.ops.doctor.databases import absent, bounded, lagging, rights, saying_where, table_of
-from exactum.ops.doctor.finding import DoctorFinding, error, of_failure, ok, skew_findings, warning
+from exactum.ops.doctor.examination import skew_findings
+from exactum.ops.problem import Problem, error, of_failure, ok, warning
 from exactum.sql.dialect import DIRECTORY, LEDGER, Role, SqlFailure
 from exactum.sql.mysql import examination
 from exactum.sql.mysql.dialect import MySQLDialect
@@ -21,7 +22,7 @@ LOCK_TIMEOUT_S = 5.0
 PACKET_MIN_BYTES = 4 * 2**20
 
 
-def findings(address: Address, sinks: Sequence[SqlTarget]) -> Iterator[DoctorFinding]:
+def findings(address: Address, sinks: Sequence[SqlTarget]) -> Iterator[Problem]:
     """``sinks``: those with their tables there; none where only decisions are."""
     area = address.where
     with saying_where(area):
@@ -49,7 +50,7 @@ def look(address: Address) -> MySQLSession:
     return cast("MySQLSession", session)
 
 
-def _server(area: str, session: MySQLSession) -> Iterator[DoctorFinding]:
+def _server(area: str, session: MySQLSession) -> Iterator[Problem]:
     seen = examination.examine(session)
     yield ok(area, f"{'MariaDB' if session.is_mariadb else 'MySQL'} {seen.version} answers.")
     if seen.read_only:
@@ -83,9 +84,7 @@ def _server(area: str, session: MySQLSession) -> Iterator[DoctorFinding]:
     yield from skew_findings(area, "the server", seen.skew_s, seen.uncertain_s)
 
 
-def _prepared(
-    area: str, session: MySQLSession, sinks: Sequence[SqlTarget]
-) -> Iterator[DoctorFinding]:
+def _prepared(area: str, session: MySQLSession, sinks: Sequence[SqlTarget]) -> Iterator[Problem]:
     wanting = [t for t in sinks if t.mechanism is Mechanism.PREPARED]
     try:
         if wanting:
@@ -106,7 +105,7 @@ def _prepared(
         )
 
 
-def _target(session: MySQLSession, target: SqlTarget) -> Iterator[DoctorFinding]:
+def _target(session: MySQLSession, target: SqlTarget) -> Iterator[Problem]:
     try:
         table = table_of(session, target)
         may_create = examination.may_create(session, table.name if table else target.table)

@@ -6,9 +6,10 @@ import os
 from collections.abc import Iterator, Sequence
 
 from exactum.errors import Refused
+from exactum.monitor.words import duration
 from exactum.ops.doctor.databases import absent, lagging, rights, saying_where, table_of
-from exactum.ops.doctor.finding import DoctorFinding, error, of_failure, ok, skew_findings, warning
-from exactum.ops.doctor.span import span
+from exactum.ops.doctor.examination import skew_findings
+from exactum.ops.problem import Problem, error, of_failure, ok, warning
 from exactum.sql.dialect import DIRECTORY, LEDGER
 from exactum.sql.plan import Mechanism
 from exactum.sql.postgres import examination
@@ -23,7 +24,7 @@ OLD_AFTER_S = 600.0
 SLOW_COMMIT_S = 0.25
 
 
-def findings(address: Address, sinks: Sequence[SqlTarget]) -> Iterator[DoctorFinding]:
+def findings(address: Address, sinks: Sequence[SqlTarget]) -> Iterator[Problem]:
     """``sinks``: those with their tables there; none where only decisions are."""
     area = address.where
     with saying_where(area):
@@ -42,7 +43,7 @@ def findings(address: Address, sinks: Sequence[SqlTarget]) -> Iterator[DoctorFin
             session.close()
 
 
-def _server(area: str, seen: PostgresExamined) -> Iterator[DoctorFinding]:
+def _server(area: str, seen: PostgresExamined) -> Iterator[Problem]:
     if seen.version_number < VERSION_MIN:
         yield error(area, f"PostgreSQL {seen.version}.", "exactum needs 12 or later.", "Update it.")
     else:
@@ -65,7 +66,7 @@ def _server(area: str, seen: PostgresExamined) -> Iterator[DoctorFinding]:
     yield from skew_findings(area, "the server", seen.skew_s, seen.uncertain_s)
 
 
-def _pooler(area: str, address: Address, seen: PostgresExamined) -> Iterator[DoctorFinding]:
+def _pooler(area: str, address: Address, seen: PostgresExamined) -> Iterator[Problem]:
     if not seen.pooled:
         return
     if examination.keeps_sessions(address):
@@ -81,9 +82,7 @@ def _pooler(area: str, address: Address, seen: PostgresExamined) -> Iterator[Doc
     )
 
 
-def _replication(
-    area: str, session: PostgresSession, seen: PostgresExamined
-) -> Iterator[DoctorFinding]:
+def _replication(area: str, session: PostgresSession, seen: PostgresExamined) -> Iterator[Problem]:
     yield from lagging(area, PostgresDialect().lagging_standbys(session))
     session.rollback()
     if seen.synchronous_standby_names and not seen.senders:
@@ -109,7 +108,7 @@ def _replication(
 
 def _prepared(
     area: str, session: PostgresSession, seen: PostgresExamined, sinks: Sequence[SqlTarget]
-) -> Iterator[DoctorFinding]:
+) -> Iterator[Problem]:
     wanting = [t for t in sinks if t.mechanism is Mechanism.PREPARED]
     tasks = os.cpu_count() or 1
     free = seen.prepared_max - seen.prepared
@@ -134,7 +133,7 @@ def _prepared(
             yield warning(
                 area,
                 f"The prepared transaction {left.gid!r} of {left.owner} waits since "
-                f"{span(left.age_s)}.",
+                f"{duration(left.age_s)}.",
                 "It holds its locks, keeps dead rows from being removed, and takes one of "
                 "max_prepared_transactions.",
                 "'exactum transactions' says whether a query still owns it; if nobody does: "
@@ -142,7 +141,7 @@ def _prepared(
             )
 
 
-def _target(session: PostgresSession, target: SqlTarget) -> Iterator[DoctorFinding]:
+def _target(session: PostgresSession, target: SqlTarget) -> Iterator[Problem]:
     try:
         table = table_of(session, target)
         if table is None:

@@ -24,8 +24,8 @@ from exactum.ops.doctor import (
     postgres,
 )
 from exactum.ops.doctor.examination import Examined
-from exactum.ops.doctor.finding import DoctorFinding, of_failure, ok, unknown
 from exactum.ops.doctor.kafka_cluster import ClusterSubject
+from exactum.ops.problem import Problem, of_failure, ok, unknown
 from exactum.ops.targets.access import Access
 from exactum.ops.targets.given_sinks import given_sinks
 from exactum.ops.targets.target import targets_of
@@ -72,7 +72,7 @@ class DoctorSubject:
             found.append(Examined(address.where, partial(of_server.findings, address, targets)))
         return [*found, *_others(sinks)]
 
-    def _sinks(self) -> tuple[Mapping[str, Sink], list[DoctorFinding]]:
+    def _sinks(self) -> tuple[Mapping[str, Sink], list[Problem]]:
         """Those that are given, else those that the checkpoint has on file; and what is wrong."""
         if self.access.sinks is not None:
             return given_sinks(self.access.sinks), []
@@ -132,7 +132,7 @@ def _others(sinks: Mapping[str, Sink]) -> Iterator[Examined]:
             yield Examined(name, partial(_of_your_own, name, sink))
 
 
-def _of_your_own(name: str, sink: Sink) -> Iterable[DoctorFinding]:
+def _of_your_own(name: str, sink: Sink) -> Iterable[Problem]:
     yield ok(
         name,
         f"{type(sink).__name__} is a class of your own: it was not tried. "

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from exactum.errors import Disposition
-from exactum.ops import process_session
+from exactum.ops import processes
 from exactum.ops.run.ending import LastError, Report
 from exactum.spark.supervised.supervisor_channel import (
     VARIABLE,
@@ -159,10 +159,10 @@ class Child:
             ExactumError: a process survives SIGKILL for seconds.
         """
         deadline_s = time.monotonic() + grace_s
-        while process_session.members(self.pid) and time.monotonic() < deadline_s:
+        while processes.members(self.pid) and time.monotonic() < deadline_s:
             meanwhile()
             time.sleep(POLL_S)
-        process_session.kill_all(self.pid, set())
+        processes.kill_all(self.pid, set())
         self._process.wait()
-        process_session.await_gone(self.pid)
+        processes.await_gone(self.pid)
         self._link.close()

@@ -10,29 +10,19 @@ from typing import Any, TypeVar
 import click
 
 from exactum.errors import SettingRefused
-from exactum.ops.run.duration import seconds
-from exactum.ops.run.listen_address import ListenAddress, listen_address
 from exactum.ops.run.restart import (
     ExponentialDelay,
-    FailureRate,
     FixedDelay,
     NoRestart,
     RestartStrategy,
 )
+from exactum.ops.run.values import ListenAddress, duration, listen_address
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 OWN_OPTIONS = "Options of the script itself stand behind --, as in: exactum run app.py --"
 PREFIX = "--restart-strategy."
-STRATEGIES = ("exponential-delay", "fixed-delay", "failure-rate", "none")
-
-
-def duration(text: str) -> float:
-    """A duration as Flink writes it, in seconds. Named as the help is to show it."""
-    try:
-        return seconds(text)
-    except SettingRefused as error:
-        raise click.BadParameter(str(error)) from None
+STRATEGIES = ("exponential-delay", "fixed-delay", "none")
 
 
 def _option(strategy: str, name: str, **more: Any) -> Callable[[F], F]:
@@ -97,21 +87,6 @@ class RunCommand(click.Command):
     default=None,
     help="Restarts in a row; by default without end.",
 )
-@_option(
-    "failure-rate",
-    "max-failures-per-interval",
-    type=click.IntRange(min=1),
-    default=1,
-    help="One more: give up.",
-)
-@_option(
-    "failure-rate",
-    "failure-rate-interval",
-    type=duration,
-    default="1 min",
-    help="In which they are counted.",
-)
-@_option("failure-rate", "delay", type=duration, default="1 s", help="Before each restart.")
 @click.option(
     "--start-attempts",
     type=click.IntRange(min=1),
@@ -271,13 +246,10 @@ def strategy_of(name: str, options: dict[str, float | int | None]) -> RestartStr
         "initial_backoff",
         "max_backoff",
         "reset_backoff_threshold",
-        "failure_rate_interval",
     )
     settings = {f"{key}_s" if key in durations else key: value for key, value in own.items()}
     if name == "fixed-delay":
         return FixedDelay(**settings)  # type: ignore[arg-type]
-    if name == "failure-rate":
-        return FailureRate(**settings)  # type: ignore[arg-type]
     if name == "exponential-delay":
         return ExponentialDelay(**settings)  # type: ignore[arg-type]
     return NoRestart()

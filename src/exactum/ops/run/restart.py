@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import math
 import random
-from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Protocol
 
 from exactum.errors import SettingRefused
@@ -62,38 +61,6 @@ class FixedDelay:
         self._failures += 1
         if self._failures > self.attempts:
             return GiveUp(f"it was started again {self.attempts} times (fixed-delay.attempts)")
-        return StartAgain(self.delay_s)
-
-
-@dataclass
-class FailureRate:
-    """Restarts after ``delay_s``, unless more than ``max_failures_per_interval`` failures lie
-    within one interval.
-
-    The interval ends with the failure at hand; a failure exactly ``failure_rate_interval_s`` ago is
-    still within it.
-    """
-
-    max_failures_per_interval: int = 1
-    failure_rate_interval_s: float = 60.0
-    delay_s: float = 1.0
-    _failures_s: deque[float] = field(default_factory=deque)
-
-    def __post_init__(self) -> None:
-        _refuse_below("failure-rate.max-failures-per-interval", self.max_failures_per_interval, 1)
-        _refuse_below("failure-rate.failure-rate-interval", self.failure_rate_interval_s, 0.001)
-        _refuse_below("failure-rate.delay", self.delay_s, 0)
-
-    def failed(self, now_s: float) -> StartAgain | GiveUp:
-        self._failures_s.append(now_s)
-        while now_s - self._failures_s[0] > self.failure_rate_interval_s:
-            self._failures_s.popleft()
-        if len(self._failures_s) > self.max_failures_per_interval:
-            return GiveUp(
-                f"it failed {len(self._failures_s)} times within {self.failure_rate_interval_s:g} "
-                f"s, and {self.max_failures_per_interval} are allowed "
-                "(failure-rate.max-failures-per-interval)"
-            )
         return StartAgain(self.delay_s)
 
 

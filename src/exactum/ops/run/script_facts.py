@@ -15,9 +15,8 @@ from typing import Any
 from exactum.checkpoint.offset_log import local_folder
 from exactum.monitor.fact import Fact
 from exactum.monitor.history_outlet import HistoryOutlet
-from exactum.monitor.process_view import ProcessView
 from exactum.monitor.recorder import Recorder
-from exactum.monitor.script_stats import ScriptStats
+from exactum.monitor.script_stats import ProcessView, ScriptStats
 from exactum.ops.run.child import Child
 from exactum.ops.run.ending import Ending
 
@@ -44,7 +43,7 @@ class ScriptFacts:
         self._looked_s = time.monotonic()
         self._dropped: dict[int, int] = {0: 0}  # of the last process, and of all before it
         self.stats = stats if stats is not None else ScriptStats()
-        self._history = HistoryOutlet(minutes=False)
+        self._history = HistoryOutlet()
         self._recorder = Recorder()
         self._disposition = ""  # of the error with which the last process ended
 

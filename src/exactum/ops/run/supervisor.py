@@ -33,9 +33,13 @@ from exactum.ops.run.plan import (
 from exactum.ops.run.restart import FirstStarts, GiveUp, RestartStrategy
 from exactum.ops.run.script_facts import ScriptFacts
 from exactum.ops.run.signals import Signals
-from exactum.ops.run.silence import STANDBY_SILENT_S, Patience
 from exactum.ops.run.stopping import Stopping
 from exactum.spark.supervised.supervisor_channel import ChannelMessage
+
+STANDBY_SILENT_S = 15.0
+"""How long one that stands by may be silent: nothing waits for it. Longer where the one that runs
+may be."""
+DOUBLED_MAX = 10
 
 
 class Supervisor:
@@ -58,8 +62,8 @@ class Supervisor:
         self._stats = facts.stats
         self._say = say
         self._tick = tick
-        self._patience = Patience(plan.standby_timeout_s)
-        self._standby_patience = Patience(max(STANDBY_SILENT_S, plan.standby_timeout_s))
+        self._silence = SilenceTimeout(plan.standby_timeout_s)
+        self._standby_silence = SilenceTimeout(max(STANDBY_SILENT_S, plan.standby_timeout_s))
         self._commit_worker = CommitWorkerClient(say, facts.finished)
         self._active: Child | None = None
         self._standby: Child | None = None
@@ -131,7 +135,7 @@ class Supervisor:
                 self._ended(child, status, now_s)
         if self._standby is not None:
             well = self._standby.ready
-            self._let_go_of_standby(now_s, self._standby_patience.lasts_s(got_somewhere=well))
+            self._let_go_of_standby(now_s, self._standby_silence.lasts_s(got_somewhere=well))
         self._look_at_the_frozen(now_s)
         self._stopping.look(self._active, now_s)
         self._look_at_the_failed(now_s)
@@ -323,7 +327,7 @@ class Supervisor:
         )
         self._standby = None
         self._standby_due_s = now_s + STANDBY_AGAIN_S
-        self._standby_patience.ran_out(got_somewhere=standby.ready)
+        self._standby_silence.ran_out(got_somewhere=standby.ready)
         self._kill(standby)
 
     def _look_at_the_frozen(self, now_s: float) -> None:
@@ -344,11 +348,11 @@ class Supervisor:
             if silent_s > self._plan.standby_timeout_s + KILL_AFTER_S:
                 active.signal(signal.SIGKILL)
             return
-        if silent_s < self._patience.lasts_s(got_somewhere=active.works):
+        if silent_s < self._silence.lasts_s(got_somewhere=active.works):
             return
         if standby.silent_s(now_s) > self._plan.standby_timeout_s / 2:  # it may be frozen as well
             return
-        self._patience.ran_out(got_somewhere=active.works)
+        self._silence.ran_out(got_somewhere=active.works)
         self._say(f"process {active.pid} has not been heard of for {silent_s:.1f} s")
         self._facts.saw("ProcessFrozen", pid=active.pid, silent_s=round(silent_s, 1))
         self._active = None
@@ -380,3 +384,21 @@ class Supervisor:
         self._active = self._standby = None
         self._retired.clear()
         self._commit_worker.close()
+
+
+class SilenceTimeout:
+    """Doubles with each process that was given up before it had shown that it gets anywhere: the
+    next one may need a pause of the same length at the same place, and would be given up for ever.
+    """
+
+    def __init__(self, timeout_s: float) -> None:
+        self._timeout_s = timeout_s
+        self._times = 0
+
+    def lasts_s(self, *, got_somewhere: bool) -> float:
+        """For a process that has, or has not."""
+        return self._timeout_s * (1 if got_somewhere else 2 ** min(self._times, DOUBLED_MAX))
+
+    def ran_out(self, *, got_somewhere: bool) -> None:
+        """A process was given up."""
+        self._times = 0 if got_somewhere else self._times + 1

@@ -19,9 +19,9 @@ from exactum.monitor.http_server import (
 )
 from exactum.monitor.metrics_server import MISSING, metrics_handler_of, probes
 from exactum.monitor.script_stats import ScriptStats
-from exactum.ops.dashboard.script_view import script_routes
-from exactum.ops.run.listen_address import ListenAddress
+from exactum.ops.dashboard.script_source import script_routes
 from exactum.ops.run.script_facts import ScriptFacts
+from exactum.ops.run.values import ListenAddress
 
 CLOSE_TIMEOUT_S = 2.0
 LOOP_MAX_S = 60.0

@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
+
+from exactum.monitor.words import size
+from exactum.ops import render
+
+if TYPE_CHECKING:
+    from exactum.checkpoint.savepoint.manifest import Manifest
 
 PLACE = click.Path(path_type=Path)
 CHECKPOINT = click.option(
@@ -51,12 +59,9 @@ def create(checkpoint: str, to: Path, stop_query: bool, timeout_s: float) -> Non
 @SAVEPOINT
 def inspect(savepoint: Path) -> None:
     """Show what a savepoint holds."""
-    from rich.console import Console
-
     from exactum.checkpoint.savepoint.manifest import read_manifest
-    from exactum.ops.savepoint.show import shown
 
-    Console().print(shown(read_manifest(savepoint)))
+    _show(read_manifest(savepoint))
 
 
 @savepoint.command()
@@ -118,3 +123,51 @@ def restore(
     click.echo(
         f"{done.checkpoint} {how}: query {done.query_id} goes on with epoch {done.batch_id + 1}"
     )
+
+
+# ---- what is shown ---------------------------------------------------------------------------
+
+
+def _show(manifest: Manifest) -> None:
+    """What it is, where each source continues, and what state it has."""
+    is_inside = manifest.decision_log == "checkpoint"
+    render.show_values(
+        [
+            ("savepoint", manifest.id),
+            ("made", f"{manifest.created_at} on {manifest.host}"),
+            ("by", f"exactum {manifest.exactum}, Spark {manifest.spark or 'of unknown version'}"),
+            ("query", manifest.query_id),
+            ("epoch", f"{manifest.batch_id:,}"),
+            ("checkpoint", manifest.checkpoint),
+            ("decision log", "in the checkpoint" if is_inside else "elsewhere"),
+            ("files", f"{len(manifest.files):,}, {size(manifest.size_bytes)}"),
+        ]
+    )
+    sources = [
+        (number, partition, offset)
+        for number, text in enumerate(manifest.sources)
+        for partition, offset in _offsets(text)
+    ]
+    render.show_table(("source", "partition", "goes on at"), sources)
+    if manifest.operators:
+        render.show_table(
+            ("operator", "name", "partitions", "stores", "size of state"),
+            [
+                (each.number, each.name, each.partitions, each.stores, size(each.size_bytes))
+                for each in manifest.operators
+            ],
+        )
+
+
+def _offsets(text: str | None) -> list[tuple[str, str]]:
+    """(partition, offset) of a Kafka source; of another one, its offset as it is."""
+    if text is None:
+        return [("", "(nothing read yet)")]
+    value = json.loads(text) if text.startswith("{") else text
+    if isinstance(value, dict) and value and all(isinstance(each, dict) for each in value.values()):
+        return [
+            (f"{topic}-{p}", f"{offset:,}")
+            for topic in sorted(value)
+            for p, offset in sorted(value[topic].items())
+        ]
+    return [("", text)]

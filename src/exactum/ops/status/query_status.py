@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,9 +11,11 @@ from exactum.checkpoint.retirement import refuse_retired
 from exactum.errors import ExactumError
 from exactum.monitor.checkpoint_verdict import CheckpointState, state_of
 from exactum.monitor.verdict import Judgement
+from exactum.monitor.window import LagSample
+from exactum.monitor.words import now_ms as clock_ms
+from exactum.ops import render
+from exactum.ops.render import ExitStatus
 
-WORKING, NOT_WORKING, UNKNOWN = 0, 1, 2
-"""Exit statuses: OK or SLOW; every other verdict; nobody can tell."""
 FOUND_MAX = 200
 
 
@@ -31,15 +31,18 @@ class QueryStatus:
     trouble: str = ""
 
     @property
-    def exit_status(self) -> int:
+    def exit_status(self) -> ExitStatus:
         if self.judgement is None:
-            return UNKNOWN
-        return WORKING if self.judgement.verdict.is_working else NOT_WORKING
+            return ExitStatus.CANNOT_TELL
+        is_working = self.judgement.verdict.is_working
+        return ExitStatus.FINE if is_working else ExitStatus.NEEDS_PERSON
 
     @property
     def is_ready(self) -> bool:
         """It works, and has shown that since its start."""
-        return self.exit_status == WORKING and self.state is not None and self.state.has_begun
+        return (
+            self.exit_status is ExitStatus.FINE and self.state is not None and self.state.has_begun
+        )
 
     @property
     def name(self) -> str:
@@ -48,19 +51,13 @@ class QueryStatus:
         return known or Path(self.checkpoint).name or self.checkpoint
 
     @property
-    def lag(self) -> tuple[int, float | None] | None:
-        """In offsets and seconds, as it was seen last; None where nobody has told."""
+    def lag(self) -> LagSample | None:
+        """As it was seen last; None where nobody has."""
         lags = () if self.state is None else self.state.stats.window.lags
-        return (lags[-1].records, lags[-1].seconds) if lags else None
-
-    @property
-    def lag_at_ms(self) -> int | None:
-        """When ``lag`` was seen."""
-        lags = () if self.state is None else self.state.stats.window.lags
-        return lags[-1].at_ms if lags else None
+        return lags[-1] if lags else None
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values. Names stay what they are: others' programs read them."""
+        """Names stay what they are: others' programs read them."""
         found: dict[str, Any] = {
             "checkpoint": self.checkpoint,
             "query_id": self.query_id,
@@ -71,61 +68,25 @@ class QueryStatus:
             "status": self.exit_status,
             "at_ms": self.at_ms,
         }
-        return found if self.state is None else {**found, **_of_state(self.state, self)}
+        return found if self.state is None else {**found, **render.plain(self._of(self.state))}
 
-
-def _of_state(state: CheckpointState, status: QueryStatus) -> dict[str, Any]:
-    stats, lag = state.stats, status.lag
-    doubt, failure = stats.in_doubt, stats.last_failure
-    return {
-        "guarantee": stats.guarantee,
-        "heard_ms": stats.heard_ms,
-        "planned": state.planned,
-        "decided": state.decided,
-        "completed": state.completed,
-        "finished": state.finished,
-        "lag": None
-        if lag is None
-        else {"records": lag[0], "seconds": lag[1], "at_ms": status.lag_at_ms},
-        "topics": {
-            topic: {
-                "partitions": seen.partitions,
-                "lag_records": seen.lag_records,
-                "lag_seconds": seen.lag_seconds,
-                "lso_gap_records": seen.lso_gap_records,
-            }
-            for topic, seen in stats.inputs.items()
-        },
-        "held_upstream": [dict(of) for of in stats.stalled.values()],
-        "in_doubt": None
-        if doubt is None
-        else {
-            "batch_id": doubt.batch_id,
-            "since_ms": doubt.since_ms,
-            "transactions": doubt.transactions,
-            "rows": doubt.rows,
-        },
-        "running": [
-            {
-                "incarnation": run.incarnation,
-                "host": run.host,
-                "pid": run.pid,
-                "exactum": run.exactum,
-                "spark": run.spark,
-                "started_ms": run.started_ms,
-            }
-            for run in state.living
-        ],
-        "last_failure": None
-        if failure is None
-        else {
-            "at_ms": failure.at_ms,
-            "error": failure.error,
-            "disposition": failure.disposition,
-            "reason": failure.reason,
-        },
-        "troubles": list(state.troubles),
-    }
+    def _of(self, state: CheckpointState) -> dict[str, Any]:
+        stats = state.stats
+        return {
+            "guarantee": stats.guarantee,
+            "heard_ms": stats.heard_ms,
+            "planned": state.planned,
+            "decided": state.decided,
+            "completed": state.completed,
+            "finished": state.finished,
+            "lag": self.lag,
+            "topics": stats.inputs,
+            "held_upstream": list(stats.stalled.values()),
+            "in_doubt": stats.in_doubt,
+            "running": list(state.living),
+            "last_failure": stats.last_failure,
+            "troubles": list(state.troubles),
+        }
 
 
 def status_of(
@@ -135,7 +96,7 @@ def status_of(
 
     ``now_ms``: judged as at that time, by what is on disk now; None: now.
     """
-    at_ms = time.time_ns() // 1_000_000 if now_ms is None else now_ms
+    at_ms = clock_ms() if now_ms is None else now_ms
     try:
         place = QueryPlace.of(checkpoint, decision_log)
         refuse_retired(place.folder)  # it is not down: it is to stay so
@@ -149,12 +110,6 @@ def status_of(
         )
         return QueryStatus(checkpoint, at_ms, place.query_id, state, trouble=trouble)
     return QueryStatus(checkpoint, at_ms, place.query_id, state, state.judged(at_ms))
-
-
-def exit_status_of(statuses: Iterable[QueryStatus]) -> int:
-    """Not working before unknown before working."""
-    found = {status.exit_status for status in statuses}
-    return next((each for each in (NOT_WORKING, UNKNOWN) if each in found), WORKING)
 
 
 def checkpoints_below(folder: Path) -> list[str]:

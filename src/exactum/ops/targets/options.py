@@ -13,6 +13,7 @@ import click
 
 from exactum.checkpoint.query_place import QueryPlace
 from exactum.errors import ExactumError
+from exactum.ops.render import ExitStatus
 from exactum.ops.targets.access import Access, with_password
 from exactum.ops.targets.target import QueryTargets, targets_of
 
@@ -48,10 +49,6 @@ SINKS = click.option(
 JSON = click.option("--json", "as_json", is_flag=True, help="For programs: JSON on stdout.")
 
 
-CANNOT_TELL = 2
-"""Exit status of a command that could not look."""
-
-
 def could_not_tell(function: Callable[..., Any]) -> Callable[..., Any]:
     """An ExactumError is printed as its message, and the status is CANNOT_TELL."""
 
@@ -61,7 +58,7 @@ def could_not_tell(function: Callable[..., Any]) -> Callable[..., Any]:
             return function(**arguments)
         except ExactumError as error:
             click.secho(f"exactum: {error}", fg="red", err=True)
-            sys.exit(CANNOT_TELL)
+            sys.exit(ExitStatus.CANNOT_TELL)
 
     return told
 

@@ -43,9 +43,9 @@ def client_settings_of(path: Path) -> dict[str, str]:
 
     def refused(name: str) -> SettingRefused:
         return SettingRefused(
-            f"--command-config {path}: {name} means something to the Java client only. Key stores "
-            "and trust stores can be PEM files (ssl.truststore.type=PEM), and sasl.jaas.config the "
-            "login module of PLAIN or SCRAM; for anything else give the sinks by --sinks."
+            f"--command-config {path}: {name} is for the Java client only. Give key and trust "
+            "stores as PEM files (ssl.truststore.type=PEM), sasl.jaas.config with the module of "
+            "PLAIN or SCRAM; for anything else --sinks."
         )
 
     pairs = {name.lower(): value for name, value in read_properties(path).items()}

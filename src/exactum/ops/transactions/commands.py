@@ -2,31 +2,28 @@
 
 from __future__ import annotations
 
-import json
 import sys
-import time
-from contextlib import closing
-from pathlib import Path
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from exactum.errors import SettingRefused
-from exactum.ops.targets.options import (
-    CANNOT_TELL,
-    COMMAND_CONFIG,
-    JSON,
-    QueryOptions,
-    could_not_tell,
-    query_options,
-)
+from exactum.monitor.words import count, millis, now_ms
+from exactum.ops import render
+from exactum.ops.problem import Problem
+from exactum.ops.render import ExitStatus
+from exactum.ops.targets.options import JSON, QueryOptions, could_not_tell, query_options
+from exactum.ops.transactions.hanging import find_hanging_command
 from exactum.ops.transactions.places import ClusterPlace, DatabasePlace, LookPlace, look_options
 
 if TYPE_CHECKING:
-    from exactum.ops.transactions.finding import TransactionFinding
-    from exactum.ops.transactions.query_look import Trouble
+    from exactum.ops.transactions.finding import JudgedTransaction
+    from exactum.ops.transactions.query_look import QueryLook
+    from exactum.protocol.model import DecisionRecord
 
-FINE, NEEDS_PERSON = 0, 1
+SHOWN_MAX = 5
+"""How many transactions of one group are named."""
 TAKE_OVER = click.option(
     "--take-over",
     is_flag=True,
@@ -42,39 +39,49 @@ def transactions() -> None:
     """
 
 
+transactions.add_command(find_hanging_command)
+
+
 @transactions.command("list")
 @look_options
 @JSON
 @could_not_tell
 def list_command(where: LookPlace, as_json: bool) -> None:
     """List open and unfinished transactions, and what to do with each."""
-    from exactum.ops.transactions import report
-
     if isinstance(where, QueryOptions):
-        from exactum.ops.transactions.query_look import look_at
-
-        place = where.place()
-        look = look_at(place, where.targets(place))
-        if as_json:
-            _print_json(report.look_value(look))
-        else:
-            report.show_look(look)
-        sys.exit(look.status)
-    findings, troubles = _elsewhere(where)
-    if as_json:
-        now_ms = int(time.time() * 1000)
-        _print_json(
-            {
-                "transactions": [report.finding_value(f, now_ms) for f in findings],
-                "troubles": [report.trouble_value(trouble) for trouble in troubles],
-            }
-        )
+        look = _looked_at(where)
+        found, problems, status = look.findings, look.problems, look.status
     else:
-        report.show_findings(findings)
-        report.show_troubles(troubles)
-        if not findings:
-            click.echo("nothing is open that this user may see")
-    sys.exit(CANNOT_TELL if troubles else FINE)
+        look = None
+        found, problems = _elsewhere(where)
+        status = ExitStatus.CANNOT_TELL if problems else ExitStatus.FINE
+    if as_json:
+        value: dict[str, Any] = {
+            "transactions": [_plain(each) for each in found],
+            "troubles": _plain_of(problems),
+        }
+        if look is not None:
+            value |= {
+                "query_id": look.place.query_id,
+                "checkpoint": str(look.place.folder),
+                "living_runs": [run.incarnation for run in look.living],
+                "status": status,
+            }
+        render.show_json(value)
+        sys.exit(status)
+    if look is not None:
+        click.echo(str(look.place))
+        for run in look.living:
+            click.echo(f"lives: {run}")
+        if not look.living:
+            click.echo("no run of it lives here")
+    _show_groups(found)
+    render.show_not_seen(problems)
+    if look is None and not found:
+        click.echo("nothing is open that this user may see")
+    elif not found and not problems:
+        click.echo("nothing is open, and nothing that is decided is unfinished")
+    sys.exit(status)
 
 
 @transactions.command()
@@ -84,22 +91,17 @@ def list_command(where: LookPlace, as_json: bool) -> None:
 @could_not_tell
 def describe(identity: str, where: LookPlace, as_json: bool) -> None:
     """Tell everything known of one transaction."""
-    from exactum.ops.transactions import report
-
     record = None
     if isinstance(where, QueryOptions):
-        from exactum.ops.transactions.query_look import look_at
-
-        place = where.place()
-        look = look_at(place, where.targets(place))
-        troubles = look.troubles
-        report.show_troubles(troubles)
+        look = _looked_at(where)
+        problems = look.problems
+        render.show_not_seen(problems)
         found = [f for f in look.findings if f.view.identity == identity]
         if found:
             record = look.record_of(found[0])
     else:
-        found, troubles = _elsewhere(where, identity)
-    if not found and troubles:
+        found, problems = _elsewhere(where, identity)
+    if not found and problems:
         raise SettingRefused(
             f"Whether a transaction {identity!r} is open is not known: not everything could be "
             "looked at."
@@ -110,11 +112,12 @@ def describe(identity: str, where: LookPlace, as_json: bool) -> None:
             "epoch names it."
         )
     if as_json:
-        value = report.finding_value(found[0], int(time.time() * 1000))
-        _print_json({**value, "record": None if record is None else record.to_json()})
+        render.show_json(
+            {**_plain(found[0]), "record": None if record is None else record.to_json()}
+        )
     else:
-        report.show_one(found[0], record)
-    sys.exit(NEEDS_PERSON if found[0].needs_person else FINE)
+        _show_one(found[0], record)
+    sys.exit(ExitStatus.NEEDS_PERSON if found[0].needs_person else ExitStatus.FINE)
 
 
 @transactions.command()
@@ -128,29 +131,19 @@ def finish(options: QueryOptions, take_over: bool, as_json: bool) -> None:
     Safe beside a driver that lives. It decides nothing itself: what no COMMIT on record names
     stays as it is.
     """
-    from exactum.ops.transactions import report
-    from exactum.ops.transactions.settlement import finish_query
-    from exactum.ops.transactions.settlement_facts import tell_finished
+    from exactum.ops.transactions.settlement import finish_query, record_finished
 
     place = options.place()
     outcome = finish_query(place, options.targets(place), take_over=take_over)
-    _warn_not_told(tell_finished(place, outcome))
+    _warn_not_recorded(record_finished(place, outcome))
     if as_json:
-        _print_json(
+        render.show_json(
             {
-                "batches": [
-                    {
-                        "batch_id": batch.batch_id,
-                        "transactions": batch.transactions,
-                        "rows": batch.rows,
-                        "left": batch.left,
-                    }
-                    for batch in outcome.batches
-                ],
+                "batches": outcome.batches,
                 "committed_before": outcome.before,
                 "committed_again": outcome.again,
                 "open_undecided": outcome.open_undecided,
-                "troubles": [report.trouble_value(trouble) for trouble in outcome.troubles],
+                "troubles": _plain_of(outcome.problems),
                 "status": outcome.status,
             }
         )
@@ -177,13 +170,13 @@ def finish(options: QueryOptions, take_over: bool, as_json: bool) -> None:
             f"{outcome.open_undecided} transactions are open and undecided: 'finish' leaves them. "
             "Start the query, or abort them"
         )
-    if outcome.left and not outcome.troubles:
+    if outcome.left and not outcome.problems:
         click.secho(
             "What is not was undone since: start the query, which makes it whole or says what is "
             "missing",
             fg="yellow",
         )
-    report.show_troubles(outcome.troubles)
+    render.show_not_seen(outcome.problems)
     sys.exit(outcome.status)
 
 
@@ -207,8 +200,11 @@ def abort(
     It fences the query first, as a start does: a driver that lives can decide nothing more, and
     stops. Then it aborts. What a COMMIT on record names is refused.
     """
-    from exactum.ops.transactions.settlement import SettlementRefused, abort_of_query
-    from exactum.ops.transactions.settlement_facts import tell_aborted
+    from exactum.ops.transactions.settlement import (
+        SettlementRefused,
+        abort_of_query,
+        record_aborted,
+    )
 
     if bool(identities) == all_leftovers:
         raise click.UsageError("Name transactions, or say --all-leftovers.")
@@ -218,16 +214,15 @@ def abort(
         done = abort_of_query(place, options.targets(place), wanted, take_over=take_over)
     except SettlementRefused as error:
         click.secho(f"exactum: {error}", fg="red", err=True)
-        sys.exit(NEEDS_PERSON)
-    _warn_not_told(tell_aborted(place, done))
+        sys.exit(ExitStatus.NEEDS_PERSON)
+    _warn_not_recorded(record_aborted(place, done))
     refused = [s.identity for s in done.decided] if identities else []
     if as_json:
         fence = done.fence
-        _print_json(
+        at = fence and {"batch_id": fence.epoch.batch_id, "attempt": fence.attempt}
+        render.show_json(
             {
-                "fenced_at": None
-                if fence is None
-                else {"batch_id": fence.epoch.batch_id, "attempt": fence.attempt},
+                "fenced_at": at,
                 "aborted": [s.identity for s in done.aborted],
                 "refused": refused,
                 "finished_batches": [record.epoch.batch_id for record in done.finished],
@@ -247,76 +242,26 @@ def abort(
             click.echo("nothing is open and undecided; nobody was fenced")
         for identity in refused:
             click.secho(f"refused, a COMMIT on record names it: {identity}", fg="red", err=True)
-    sys.exit(NEEDS_PERSON if refused else FINE)
+    sys.exit(ExitStatus.NEEDS_PERSON if refused else ExitStatus.FINE)
 
 
-@transactions.command("find-hanging")
-@click.option("--bootstrap-servers", metavar="SERVERS", help="Of the Kafka cluster.")
-@COMMAND_CONFIG
-@click.option("--topic", "topics", multiple=True, help="Only in these topics.")
-@click.option(
-    "--idle",
-    default="15 min",
-    show_default=True,
-    metavar="DURATION",
-    help="Leave alone what was written to since.",
-)
-@click.option("--abort", "abort_them", is_flag=True, help="End them by an abort marker.")
-@click.option("--yes", is_flag=True, help="Do not ask before each marker.")
-@JSON
-@could_not_tell
-def find_hanging_command(
-    *,
-    bootstrap_servers: str | None,
-    command_config: Path | None,
-    topics: tuple[str, ...],
-    idle: str,
-    abort_them: bool,
-    yes: bool,
-    as_json: bool,
-) -> None:
-    """Find transactions in Kafka that nobody will ever end.
+def _looked_at(where: QueryOptions) -> QueryLook:
+    from exactum.ops.transactions.query_look import look_at
 
-    Partitions held by a producer that no coordinator accounts for, whoever's it is. Needs DESCRIBE
-    and READ on the topics, and DESCRIBE on all transactional ids; --abort needs ALTER on the
-    cluster.
-    """
-    from exactum.ops.run.duration import seconds
-    from exactum.ops.targets.access import Access
-    from exactum.ops.transactions.hanging_report import search
-
-    access = Access.of(command_config)
-    servers = bootstrap_servers or access.kafka_servers
-    if servers is None:
-        raise click.UsageError("Give --bootstrap-servers.")
-    if as_json and abort_them and not yes:
-        raise click.UsageError("--json with --abort needs --yes: there is nobody to ask.")
-    ask = None if yes else click.confirm
-    idle_ms_min = round(seconds(idle) * 1000)
-    with closing(ClusterPlace(servers, access).admin()) as admin:
-        value, status = search(
-            admin,
-            topics,
-            idle_ms_min=idle_ms_min,
-            abort_them=abort_them,
-            ask=ask,
-            quiet=as_json,
-        )
-    if as_json:
-        _print_json(value)
-    sys.exit(status)
+    place = where.place()
+    return look_at(place, where.targets(place))
 
 
 def _elsewhere(
     where: ClusterPlace | DatabasePlace, identity: str = ""
-) -> tuple[list[TransactionFinding], list[Trouble]]:
+) -> tuple[list[JudgedTransaction], list[Problem]]:
     from exactum.ops.transactions.finding import judged_elsewhere
 
-    views, troubles = where.look([identity] if identity else [])
-    return [judged_elsewhere(view) for view in views], troubles
+    views, problems = where.look([identity] if identity else [])
+    return [judged_elsewhere(view) for view in views], problems
 
 
-def _warn_not_told(why: str) -> None:
+def _warn_not_recorded(why: str) -> None:
     if why:
         click.secho(
             f"The query's history could not be written ({why}): 'exactum status' and the page do "
@@ -326,5 +271,96 @@ def _warn_not_told(why: str) -> None:
         )
 
 
-def _print_json(value: Any) -> None:
-    click.echo(json.dumps(value, indent=1))
+# ---- what is shown ---------------------------------------------------------------------------
+
+
+def _plain(found: JudgedTransaction) -> dict[str, Any]:
+    """For JSON."""
+    view, now = found.view, now_ms()
+    values = render.plain(view)
+    return {
+        "sink": values.pop("participant"),
+        **values,
+        "age_ms": view.age_ms(now),
+        "left_ms": view.left_ms(now),
+        "on_record": found.on_record.value,
+        "owner": found.owner.value,
+        "do": found.problem.do,
+        "needs_person": found.needs_person,
+    }
+
+
+def _plain_of(problems: Sequence[Problem]) -> list[dict[str, str]]:
+    return [{"place": each.where, "why": each.why} for each in problems]
+
+
+def _show_groups(findings: Sequence[JudgedTransaction]) -> None:
+    """Groups of what is alike: where it stands, its names, what to do."""
+    groups: dict[object, list[JudgedTransaction]] = {}
+    for each in findings:
+        view = each.view
+        key = each.problem, each.owner, view.incarnation, view.batch_id, view.attempt
+        groups.setdefault(key, []).append(each)
+    for group in groups.values():
+        click.echo("")
+        click.secho(_heading(group), bold=True)
+        for each in group[:SHOWN_MAX]:
+            click.echo(f"  {each.view.identity}")
+        if len(group) > SHOWN_MAX:
+            click.echo(f"  and {len(group) - SHOWN_MAX} more (--json has all)")
+        _show_do(group[0])
+
+
+def _heading(group: Sequence[JudgedTransaction]) -> str:
+    first, now = group[0], now_ms()
+    view = first.view
+    ages = [age for each in group if (age := each.view.age_ms(now)) is not None]
+    left = [ms for each in group if (ms := each.view.left_ms(now)) is not None]
+    rows = [each.view.rows for each in group if each.view.rows is not None]
+    attempt = "" if view.attempt is None else f", attempt {view.attempt}"
+    parts = [
+        first.problem.where,
+        f"{len(group)} {first.problem.what}",
+        f"for {millis(max(ages))}" if ages else "",
+        (f"{millis(min(left))} left" if min(left) > 0 else "past its timeout") if left else "",
+        count(sum(rows), "row") if rows else "",
+        "" if view.batch_id is None else f"micro-batch {view.batch_id}{attempt}",
+        first.on_record.value,
+        f"of {first.owner.value}" + (f" ({view.incarnation})" if view.incarnation else ""),
+    ]
+    return "; ".join(part for part in parts if part)
+
+
+def _show_one(found: JudgedTransaction, record: DecisionRecord | None) -> None:
+    """Everything that is known of it."""
+    view, now = found.view, now_ms()
+    age, left = view.age_ms(now), view.left_ms(now)
+    click.secho(view.identity, bold=True)
+    by = record and (
+        f"{record.decision.value} of {record.epoch}, attempt {record.attempt}, by incarnation "
+        f"{record.incarnation}"
+    )
+    ends = [] if record is None else record.offsets.end
+    render.show_values(
+        [
+            ("sink", view.participant),
+            ("query", view.query_id),
+            ("whose", found.owner.value),
+            ("incarnation", view.incarnation),
+            ("state", view.state.value),
+            ("age", None if age is None else millis(age)),
+            ("time left", None if left is None else millis(left)),
+            ("micro-batch", view.batch_id),
+            ("attempt", view.attempt),
+            ("rows", view.rows),
+            ("decision log", found.on_record.value),
+            ("details", "\n".join(view.details) or None),
+            ("record", by),
+            *((f"source {number}", f"up to {end}") for number, end in enumerate(ends)),
+        ]
+    )
+    _show_do(found)
+
+
+def _show_do(found: JudgedTransaction) -> None:
+    click.secho(f"  -> {found.problem.do}", fg=render.YELLOW if found.needs_person else None)

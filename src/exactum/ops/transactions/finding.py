@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
+from exactum.ops.problem import Level, Problem
 from exactum.protocol import resolve
 from exactum.protocol.inspection import TransactionState, TransactionView
 from exactum.protocol.model import Decision, DecisionRecord, Incarnation
@@ -50,16 +51,29 @@ class Runs:
 
 
 @dataclass(frozen=True)
-class TransactionFinding:
-    """One transaction, judged. ``do`` is a sentence; ``needs_person`` whether somebody has to do
-    it.
+class JudgedTransaction:
+    """One transaction, and what is to be done with it: ``problem`` is a warning where somebody has
+    to do something.
     """
 
     view: TransactionView
     on_record: OnRecord
     owner: Owner
-    do: str
-    needs_person: bool
+    problem: Problem
+
+    @staticmethod
+    def of(
+        view: TransactionView, says: OnRecord, owner: Owner, do: str, needs_person: bool = False
+    ) -> JudgedTransaction:
+        level = Level.WARNING if needs_person else Level.OK
+        where = view.participant or "unknown sink"
+        return JudgedTransaction(
+            view, says, owner, Problem(level, where, view.state.value, says.value, do)
+        )
+
+    @property
+    def needs_person(self) -> bool:
+        return self.problem.level is Level.WARNING
 
 
 def on_record(
@@ -91,22 +105,21 @@ def on_record(
 
 def judged(
     view: TransactionView, says: OnRecord, owner: Owner, *, lives: bool
-) -> TransactionFinding:
+) -> JudgedTransaction:
     """``lives``: whether any run of the query does, as far as locks on files tell."""
-    do, needs_person = _advice(view.state, says, owner, lives)
-    return TransactionFinding(view, says, owner, do, needs_person)
+    return JudgedTransaction.of(view, says, owner, *_advice(view.state, says, owner, lives))
 
 
-def judged_elsewhere(view: TransactionView) -> TransactionFinding:
+def judged_elsewhere(view: TransactionView) -> JudgedTransaction:
     """Of a whole broker or database: without a checkpoint nobody knows what is decided."""
+    owner = Owner.OTHER_QUERY
     if view.query_id:
         do = f"ask by the checkpoint of query {view.query_id}: --checkpoint says what is decided"
-        return TransactionFinding(view, OnRecord.UNKNOWN, Owner.OTHER_QUERY, do, False)
-    if view.incarnation is not None:
+    elif view.incarnation is not None:
         do = "ask by its query's checkpoint: --checkpoint says what is decided"
-        return TransactionFinding(view, OnRecord.UNKNOWN, Owner.OTHER_QUERY, do, False)
-    do = "nothing: it is not exactum's. Ask its owner"
-    return TransactionFinding(view, OnRecord.UNKNOWN, Owner.FOREIGN, do, False)
+    else:
+        owner, do = Owner.FOREIGN, "nothing: it is not exactum's. Ask its owner"
+    return JudgedTransaction.of(view, OnRecord.UNKNOWN, owner, do)
 
 
 def _advice(state: TransactionState, says: OnRecord, owner: Owner, lives: bool) -> tuple[str, bool]:

@@ -14,6 +14,7 @@ import click
 
 from exactum.checkpoint.decision_place import MYSQL_SCHEMES, POSTGRES_SCHEMES
 from exactum.errors import SettingRefused
+from exactum.ops.problem import Problem, not_seen
 from exactum.ops.targets.access import Access, with_password
 from exactum.ops.targets.options import (
     COMMAND_CONFIG,
@@ -22,7 +23,6 @@ from exactum.ops.targets.options import (
     URLS,
     QueryOptions,
 )
-from exactum.ops.transactions.query_look import Trouble
 from exactum.protocol.inspection import TransactionView
 
 WHERE = "exactum transactions"
@@ -35,7 +35,7 @@ class ClusterPlace:
     servers: str
     access: Access
 
-    def look(self, identities: Sequence[str] = ()) -> tuple[list[TransactionView], list[Trouble]]:
+    def look(self, identities: Sequence[str] = ()) -> tuple[list[TransactionView], list[Problem]]:
         """What is open in it, or what it knows of these transactional ids; and what it hides.
 
         Raises:
@@ -47,7 +47,7 @@ class ClusterPlace:
             views = cluster_transactions(admin, [i.partition("@")[0] for i in identities])
             sees_all = identities or admin.may_describe_any_id()
         hidden = "this user may not see all transactional ids (DESCRIBE on '*')"
-        return views, [] if sees_all else [Trouble(f"all of {self.servers}", hidden)]
+        return views, [] if sees_all else [not_seen(f"all of {self.servers}", hidden)]
 
     def admin(self) -> Any:
         """A ``OperatorRequests``. The caller closes it.
@@ -70,7 +70,7 @@ class DatabasePlace:
 
     url: str = field(repr=False)
 
-    def look(self, identities: Sequence[str] = ()) -> tuple[list[TransactionView], list[Trouble]]:
+    def look(self, identities: Sequence[str] = ()) -> tuple[list[TransactionView], list[Problem]]:
         """What waits in it, or those of these names; and what it hides, which is nothing.
 
         Raises:

@@ -10,12 +10,14 @@ from exactum.checkpoint import run_file
 from exactum.checkpoint.query_place import QueryPlace
 from exactum.checkpoint.retirement import refuse_retired
 from exactum.errors import CheckpointRefused, ExactumError, InvariantBroken
+from exactum.ops.problem import Problem, not_seen
+from exactum.ops.render import ExitStatus
 from exactum.ops.targets.target import QueryTargets, Target
 from exactum.ops.transactions.finding import (
+    JudgedTransaction,
     OnRecord,
     Owner,
     Runs,
-    TransactionFinding,
     judged,
     on_record,
 )
@@ -30,14 +32,6 @@ LOG = "the decision log"
 REPLAYS = "the replays of dead letters"
 
 
-@dataclass(frozen=True)
-class Trouble:
-    """What could not be looked at, and why."""
-
-    place: str
-    why: str
-
-
 @dataclass
 class QueryLook:
     """``records`` are those of batches from some before ``first_batch`` on; ``first_batch`` is the
@@ -50,23 +44,20 @@ class QueryLook:
     records: tuple[DecisionRecord, ...]
     log_answers: bool
     living: tuple[run_file.RecordedRun, ...]
-    findings: list[TransactionFinding] = field(default_factory=list)
-    troubles: list[Trouble] = field(default_factory=list)
+    findings: list[JudgedTransaction] = field(default_factory=list)
+    problems: list[Problem] = field(default_factory=list)
     replay_records: tuple[DecisionRecord, ...] = ()
 
-    def record_of(self, finding: TransactionFinding) -> DecisionRecord | None:
+    def record_of(self, finding: JudgedTransaction) -> DecisionRecord | None:
         """What says something of it."""
         is_replay = finding.owner is Owner.REPLAY
         return on_record(finding.view, self.replay_records if is_replay else self.records)[1]
 
     @property
-    def status(self) -> int:
-        """0: nothing needs a person; 1: something does; 2: nothing is known to, and not everything
-        could be looked at.
-        """
+    def status(self) -> ExitStatus:
         if any(finding.needs_person for finding in self.findings):
-            return 1
-        return 2 if self.troubles else 0
+            return ExitStatus.NEEDS_PERSON
+        return ExitStatus.CANNOT_TELL if self.problems else ExitStatus.FINE
 
 
 def first_unfinished(place: QueryPlace) -> int:
@@ -116,17 +107,17 @@ def look_at(place: QueryPlace, targets: QueryTargets) -> QueryLook:
     """
     refuse_retired(place.folder)
     first = first_unfinished(place)
-    troubles: list[Trouble] = []
+    problems: list[Problem] = []
     records: list[DecisionRecord] = []
     try:
         records = _records(place, first)
         answers = True
     except ExactumError as error:
-        troubles.append(Trouble(LOG, str(error)))
+        problems.append(not_seen(LOG, str(error)))
         answers = False
     known = run_file.runs(place.folder)
     living = tuple(run for run, alive in known if alive)
-    look = QueryLook(place, first, tuple(records), answers, living, troubles=troubles)
+    look = QueryLook(place, first, tuple(records), answers, living, problems=problems)
     runs = Runs(
         frozenset(Incarnation(run.incarnation) for run in living),
         frozenset(Incarnation(run.incarnation) for run, alive in known if not alive),
@@ -137,25 +128,25 @@ def look_at(place: QueryPlace, targets: QueryTargets) -> QueryLook:
             views += _views(target, place.query_id, look)
         except ExactumError as error:
             if target.present or _is_named(target.name, look):
-                look.troubles.append(Trouble(f"sink {target.name!r}", str(error)))
+                look.problems.append(not_seen(f"sink {target.name!r}", str(error)))
     if views and look.log_answers and not records:
         try:
             refuse_strange_log(place)
         except ExactumError as error:
-            look.troubles.append(Trouble(LOG, str(error)))
+            look.problems.append(not_seen(LOG, str(error)))
             look.log_answers = False
     look.findings += [_finding(view, look, runs) for view in views]
     strangers = {p.participant for r in _unfinished(look) for p in r.prepared} - {
         target.name for target in targets.each
     }
-    look.troubles += [
-        Trouble(f"sink {name!r}", "a decided epoch names it, and the query has it no longer")
+    look.problems += [
+        not_seen(f"sink {name!r}", "a decided epoch names it, and the query has it no longer")
         for name in sorted(strangers)
     ]
     replays = look_at_replays(place, targets)
     look.replay_records = replays.records
     look.findings += replays.findings
-    look.troubles += [Trouble(REPLAYS, why) for why in replays.troubles]
+    look.problems += [not_seen(REPLAYS, why) for why in replays.troubles]
     return look
 
 
@@ -226,7 +217,7 @@ def _views(target: Target, query_id: str, look: QueryLook) -> list[TransactionVi
         inspector.close()
 
 
-def _finding(view: TransactionView, look: QueryLook, runs: Runs) -> TransactionFinding:
+def _finding(view: TransactionView, look: QueryLook, runs: Runs) -> JudgedTransaction:
     if look.log_answers:
         says, record = on_record(view, look.records)
         if record is not None and view.batch_id is None:

@@ -12,7 +12,7 @@ from exactum.checkpoint.layout import REPLAYS
 from exactum.checkpoint.query_place import QueryPlace
 from exactum.errors import ExactumError
 from exactum.ops.targets.target import QueryTargets, Target
-from exactum.ops.transactions.finding import OnRecord, Owner, TransactionFinding, on_record
+from exactum.ops.transactions.finding import JudgedTransaction, OnRecord, Owner, on_record
 from exactum.protocol.inspection import TransactionState, TransactionView
 from exactum.protocol.model import DecisionRecord, PreparedTransaction
 from exactum.protocol.resolve import standing_commit
@@ -27,7 +27,7 @@ class ReplayLook:
     """
 
     records: tuple[DecisionRecord, ...] = ()
-    findings: list[TransactionFinding] = field(default_factory=list)
+    findings: list[JudgedTransaction] = field(default_factory=list)
     troubles: list[str] = field(default_factory=list)
 
 
@@ -93,10 +93,9 @@ def _views(
         return [*(opened | {view.identity: view for view in described}).values()]
 
 
-def _finding(view: TransactionView, records: Sequence[DecisionRecord]) -> TransactionFinding:
+def _finding(view: TransactionView, records: Sequence[DecisionRecord]) -> JudgedTransaction:
     says, _ = on_record(view, records)
-    do, needs_person = _advice(view.state, says)
-    return TransactionFinding(view, says, Owner.REPLAY, do, needs_person)
+    return JudgedTransaction.of(view, says, Owner.REPLAY, *_advice(view.state, says))
 
 
 def _advice(state: TransactionState, says: OnRecord) -> tuple[str, bool]:

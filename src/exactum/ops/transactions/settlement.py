@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+import time
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 from exactum.checkpoint import run_file
 from exactum.checkpoint.query_place import QueryPlace
 from exactum.checkpoint.retirement import refuse_retired
 from exactum.errors import CheckpointRefused, ExactumError, SettingRefused
+from exactum.monitor.fact import Fact
+from exactum.monitor.history import HistoryWriter
+from exactum.ops.problem import Problem, not_seen
+from exactum.ops.render import ExitStatus
 from exactum.ops.targets.target import QueryTargets, Target
 from exactum.ops.transactions.query_look import (
-    Trouble,
     first_unfinished,
     inspector_of,
     refuse_strange_log,
@@ -27,7 +32,7 @@ from exactum.protocol.finish import (
 )
 from exactum.protocol.inspection import Inspector, TransactionState
 from exactum.protocol.lost_commit import loss_of
-from exactum.protocol.model import CommitPermit, PreparedTransaction
+from exactum.protocol.model import CommitPermit, PreparedTransaction, rows_of
 from exactum.protocol.takeover import TakenOver, abort_undecided
 
 WRITE_AHEAD = "write-ahead"
@@ -50,20 +55,19 @@ class FinishOutcome:
     before: int = 0
     again: int = 0
     open_undecided: int = 0
-    troubles: list[Trouble] = field(default_factory=list)
+    problems: list[Problem] = field(default_factory=list)
 
     @property
     def left(self) -> int:
         return sum(batch.left for batch in self.batches)
 
     @property
-    def status(self) -> int:
-        """0: all that is decided is committed; 1: a person is needed; 2: not all targets could be
-        asked.
-        """
-        if self.troubles:
-            return 2
-        return 1 if self.left or (not self.batches and self.open_undecided) else 0
+    def status(self) -> ExitStatus:
+        """CANNOT_TELL: not all targets could be asked."""
+        if self.problems:
+            return ExitStatus.CANNOT_TELL
+        waits = self.left or (not self.batches and self.open_undecided)
+        return ExitStatus.NEEDS_PERSON if waits else ExitStatus.FINE
 
 
 def finish_query(
@@ -103,13 +107,13 @@ def finish_query(
             finally:
                 inspector.close()
         except (ExactumError, SettlementRefused) as error:
-            outcome.troubles.append(Trouble(f"sink {name!r}", str(error)))
+            outcome.problems.append(not_seen(f"sink {name!r}", str(error)))
     outcome.batches = finished(permits, committed)
     if not permits:
         _count_open(place, targets, over, outcome)
     if outcome.open_undecided:
         refuse_strange_log(place)
-    outcome.troubles = list(dict.fromkeys(outcome.troubles))  # a target is asked more than once
+    outcome.problems = list(dict.fromkeys(outcome.problems))  # a target is asked more than once
     return outcome
 
 
@@ -205,8 +209,8 @@ def _commit_again(
                 again |= lost & done
                 if gone := len(permit.record.of(target.name)) - len(done):
                     why = f"{gone} transactions of {permit.record.epoch}, which was committed, "
-                    outcome.troubles.append(
-                        Trouble(f"sink {target.name!r}", f"{why}are gone from it")
+                    outcome.problems.append(
+                        not_seen(f"sink {target.name!r}", f"{why}are gone from it")
                     )
             if again:  # a sink of the user's may list what is settled as well, and had lost nothing
                 again -= {view.identity for view in inspector.list_open()}
@@ -214,7 +218,7 @@ def _commit_again(
         finally:
             inspector.close()
     except ExactumError as error:
-        outcome.troubles.append(Trouble(f"sink {target.name!r}", str(error)))
+        outcome.problems.append(not_seen(f"sink {target.name!r}", str(error)))
 
 
 def _refuse_loss(inspector: Inspector, over: Sequence[CommitPermit]) -> None:
@@ -249,7 +253,7 @@ def _count_open(
             outcome.open_undecided += len({(target.name, i) for i in opened} - decided)
         except ExactumError as error:
             if target.present:
-                outcome.troubles.append(Trouble(f"sink {target.name!r}", str(error)))
+                outcome.problems.append(not_seen(f"sink {target.name!r}", str(error)))
 
 
 def _open_in(target: Target, query_id: str) -> set[str]:
@@ -279,3 +283,62 @@ def _refuse_if_living(place: QueryPlace, take_over: bool, why: str) -> None:
             f"{living[0]} of this query lives. {why}: it is fenced and ends with an error, and "
             "nothing is lost or doubled. Stop it first, or say --take-over."
         )
+
+
+# ---- as facts of the history -------------------------------------------------------------------
+
+
+def record_finished(place: QueryPlace, outcome: FinishOutcome) -> str:
+    """Only where nothing is left: what is left may be done by a driver that lives, and it tells.
+
+    Returns:
+        Why it could not be written; empty: it was, or there was nothing to write.
+    """
+    if not outcome.batches or outcome.left or outcome.problems:
+        return ""
+    batches = outcome.batches
+    finished = _finished(
+        [batch.batch_id for batch in batches],
+        sum(batch.transactions for batch in batches),
+        sum(batch.rows for batch in batches),
+    )
+    return _record(place, [("DecidedFinished", finished)])
+
+
+def record_aborted(place: QueryPlace, done: TakenOver) -> str:
+    """Also what was finished on the way. Returns as ``record_finished``."""
+    settled: list[tuple[str, Mapping[str, Any]]] = []
+    if done.finished:
+        prepared = [each for record in done.finished for each in record.prepared]
+        batch_ids = [record.epoch.batch_id for record in done.finished]
+        settled.append(("DecidedFinished", _finished(batch_ids, len(prepared), rows_of(prepared))))
+    if done.fence is not None:
+        fence = {
+            "batch_id": done.fence.epoch.batch_id,
+            "attempt": done.fence.attempt,
+            "transactions": len(done.aborted),
+        }
+        settled.append(("OperatorFenced", fence))
+    return _record(place, settled)
+
+
+def _finished(batch_ids: Sequence[int], transactions: int, rows: int) -> dict[str, Any]:
+    return {
+        "batch_ids": list(batch_ids),
+        "transactions": transactions,
+        "rows": rows,
+        "left": 0,
+        "troubles": [],
+    }
+
+
+def _record(place: QueryPlace, settled: Sequence[tuple[str, Mapping[str, Any]]]) -> str:
+    at_ms = time.time_ns() // 1_000_000
+    facts = [Fact(at_ms, name, {"query_id": place.query_id, **fields}) for name, fields in settled]
+    if not facts:
+        return ""
+    try:
+        HistoryWriter(place.folder).write(facts)
+    except OSError as error:
+        return str(error)
+    return ""

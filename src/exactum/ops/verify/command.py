@@ -4,18 +4,33 @@ from __future__ import annotations
 
 import sys
 import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 import click
 
+from exactum.ops import render
+from exactum.ops.render import Cell, ExitStatus
 from exactum.ops.targets.options import JSON, QueryOptions, could_not_tell, query_options
 
 if TYPE_CHECKING:
+    from exactum.ops.verify.evidence import Evidence
     from exactum.ops.verify.promise import Promises
 
 DOUBT_LOOKS_MAX = 4
 DOUBT_PAUSE_S = 1.0
 """An epoch that a living driver is just committing is looked at again, so often."""
+COLOURS = {
+    "exact": render.GREEN,
+    "missing": render.RED,
+    "extra": render.RED,
+    "different": render.RED,
+    "in doubt": render.YELLOW,
+    "unknowable": render.CYAN,
+}
 
 
 @click.command()
@@ -45,8 +60,7 @@ def verify(
     """
     from rich.console import Console
 
-    from exactum.ops.verify import report
-    from exactum.ops.verify.evidence import Finding, exit_status
+    from exactum.ops.verify.evidence import Finding, status_of_evidence
     from exactum.ops.verify.range_look import RangeLook
     from exactum.ops.verify.verification import EpochRange
 
@@ -59,13 +73,17 @@ def verify(
             break
         time.sleep(DOUBT_PAUSE_S)
         _, again = look.at(EpochRange(min(doubted), max(doubted)), None)
-        newer = {(each.batch_id, each.participant, each.by): each for each in again}
-        evidence = [newer.get((e.batch_id, e.participant, e.by), e) for e in evidence]
-    status = exit_status(evidence) or (2 if _leaves_open(promises, first, last) else 0)
+        newer = {(each.batch_id, each.sink, each.by): each for each in again}
+        evidence = [newer.get((e.batch_id, e.sink, e.by), e) for e in evidence]
+    status = status_of_evidence(evidence)
+    if status is ExitStatus.FINE and _leaves_open(promises, first, last):
+        status = ExitStatus.CANNOT_TELL
     if as_json:
-        click.echo(report.as_json(look.query_id, evidence, promises, status))
+        value = render.plain(replace(promises, each=()))
+        del value["each"]
+        render.show_json({"query_id": look.query_id, "status": status, **value, "epochs": evidence})
     else:
-        report.show(Console(highlight=False), evidence, promises)
+        _show(evidence, promises)
     sys.exit(status)
 
 
@@ -81,3 +99,62 @@ def _leaves_open(promises: Promises, first: int | None, last: int | None) -> boo
         or named_and_undecided
         or promises.not_begun is not None
     )
+
+
+# ---- what is shown ---------------------------------------------------------------------------
+
+
+def _show(evidence: Sequence[Evidence], promises: Promises) -> None:
+    """A row for each run of epochs that are alike, then the sum in a sentence."""
+    rows: list[tuple[str | int | Cell, ...]] = []
+    notes: list[str] = []
+    for _, group in groupby(evidence, _alike):
+        alike = list(group)
+        first, last = alike[0], alike[-1]
+        batches = f"{first.batch_id}" if len(alike) == 1 else f"{first.batch_id} to {last.batch_id}"
+        found = "-" if first.found is None else sum(e.found or 0 for e in alike)
+        word = Cell(first.text, COLOURS[first.finding.value])
+        rows.append((first.sink, batches, sum(e.promised for e in alike), found, word, first.by))
+        if first.why:
+            notes.append(f"{first.sink}, micro-batch {batches}: {first.why}.")
+    if rows:
+        render.show_table(("sink", "micro-batch", "promised", "found", "finding", "by"), rows)
+    for line in (*notes, *_lines(evidence, promises)):
+        click.echo(line)
+
+
+def _alike(each: Evidence) -> tuple[object, ...]:
+    """Epochs of one sink that follow one another, are found the same and say the same of why; what
+    has numbers of its own stands alone.
+    """
+    alone = each.finding.value in ("missing", "extra", "different")
+    return each.sink, each.finding, each.by, each.why, each.batch_id if alone else None
+
+
+def _lines(evidence: Sequence[Evidence], promises: Promises) -> Iterator[str]:
+    if promises.undecided:
+        yield (
+            f"Not decided, so nothing is promised: {_listed(promises.undecided)}. Their input is "
+            "read again by the next start."
+        )
+    if promises.unrecorded:
+        yield (
+            f"No record, although Spark has finished them: {_listed(promises.unrecorded)}. They "
+            "ran under at_least_once or with a sink of Spark's, or records of the decision log are "
+            "gone, or it lies elsewhere (--decision-log): nothing is known of what they promised."
+        )
+    if promises.forgotten_below is not None and promises.forgotten_below > 0:
+        yield (
+            f"Below batch {promises.forgotten_below} the decision log keeps no records, as Spark "
+            "keeps none of its own: nothing is known of what they promised."
+        )
+    if promises.not_begun is not None:
+        yield f"From batch {promises.not_begun} on the query has begun none yet."
+    counts = Counter(each.finding.value for each in evidence)
+    text = ", ".join(f"{counts[word]:,} {word}" for word in COLOURS if counts[word])
+    yield f"Epochs by sink: {text or 'none'}."
+
+
+def _listed(batches: Sequence[int]) -> str:
+    shown = ", ".join(str(batch_id) for batch_id in batches[:10])
+    return f"batch {shown}" + (f" and {len(batches) - 10} more" if len(batches) > 10 else "")

@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 
+from exactum.ops.render import ExitStatus
+
 
 class Finding(Enum):
     """How the rows in a target compare with what the record promises."""
@@ -27,7 +29,7 @@ class Evidence:
     """
 
     batch_id: int
-    participant: str
+    sink: str
     promised: int
     found: int | None
     finding: Finding
@@ -43,7 +45,7 @@ class Evidence:
 
 
 def compared(
-    batch_id: int, participant: str, promised: int, found: int, *, by: str, why: str = ""
+    batch_id: int, sink: str, promised: int, found: int, *, by: str, why: str = ""
 ) -> Evidence:
     """EXACT, MISSING or EXTRA, by the numbers."""
     finding = (
@@ -53,19 +55,12 @@ def compared(
         if found < promised
         else Finding.EXTRA
     )
-    return Evidence(batch_id, participant, promised, found, finding, by, why)
+    return Evidence(batch_id, sink, promised, found, finding, by, why)
 
 
-def exit_status(evidence: Iterable[Evidence]) -> int:
-    """0: all of it exact; 1: something is missing, extra, different or in doubt; 2: nothing is
-    known to be wrong, and not everything can be known, or there was nothing to look at.
-    """
+def status_of_evidence(evidence: Iterable[Evidence]) -> ExitStatus:
+    """CANNOT_TELL also where there was nothing to look at."""
     findings = {each.finding for each in evidence}
-    if findings & {
-        Finding.MISSING,
-        Finding.EXTRA,
-        Finding.DIFFERENT,
-        Finding.IN_DOUBT,
-    }:
-        return 1
-    return 0 if findings == {Finding.EXACT} else 2
+    if findings & {Finding.MISSING, Finding.EXTRA, Finding.DIFFERENT, Finding.IN_DOUBT}:
+        return ExitStatus.NEEDS_PERSON
+    return ExitStatus.FINE if findings == {Finding.EXACT} else ExitStatus.CANNOT_TELL

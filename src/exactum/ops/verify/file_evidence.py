@@ -192,3 +192,24 @@ def rows_in(name: str, file: IO[bytes], options: Mapping[str, Any]) -> int:
             records = sum(1 for _ in csv.reader(text, delimiter=options.get("delimiter", ",")))
         return max(0, records - bool(options.get("header", True)))
     raise ValueError(f"{name}: files of this kind cannot be counted")
+
+
+def object_store(url: str, store: Any) -> FileStore:
+    """Lists the prefix once.
+
+    Raises:
+        SettingRefused: obstore does not take the URL or a setting.
+        OSError: the store did not answer (obstore's errors, for the most part).
+    """
+    from exactum.files.object_store import ObjectLocation, get, sizes  # needs exactum[objects]
+
+    location = ObjectLocation.of(url, store)
+    found = {path: int(meta["size"]) for path, meta in sizes(location.store, "").items()}
+
+    def read(name: str) -> IO[bytes]:
+        content = get(location.store, name)
+        if content is None:
+            raise FileNotFoundError(name)
+        return cast(IO[bytes], io.BytesIO(content))
+
+    return FileStore(lambda: found, found.__getitem__, read)

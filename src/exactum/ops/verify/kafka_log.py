@@ -1,24 +1,19 @@
 """Reads a partition's log by the headers of its record batches, and counts by producer.
 
-Of a batch only the header is read (Kafka's message format v2, ``DefaultRecordBatch.java``), so
-nothing is decompressed. A control batch ends its producer's transaction; its one record is never
-compressed (``ControlRecordType.java``: key = version int16, type int16; 0 abort, 1 commit).
+By kafka-python, which did not write it. Of a batch only the header is read, so nothing is
+decompressed. A control batch ends its producer's transaction; its one record is never compressed.
 """
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 from exactum.errors import OutcomeUnknown
+from exactum.kafka.requests.client_internals import MemoryRecords
 
-HEADER = struct.Struct(">qiibIhiqqqhii")
-"""base offset, length, leader epoch, magic, CRC, attributes, last offset delta, base and max
-timestamp, producer id, producer epoch, base sequence, records."""
-LOG_OVERHEAD = 12
 MAGIC = 2
-TRANSACTIONAL, CONTROL = 0x10, 0x20
 Producer = tuple[int, int]
 """(producer id, producer epoch)."""
 
@@ -114,49 +109,24 @@ def headers(data: bytes) -> Iterator[BatchHeader]:
     Raises:
         OutcomeUnknown: a batch is of another format.
     """
-    place = 0
-    while place + HEADER.size <= len(data):
-        base, length, _, magic, _, attributes, delta, _, _, pid, epoch, _, records = (
-            HEADER.unpack_from(data, place)
-        )
-        if magic != MAGIC or length < HEADER.size - LOG_OVERHEAD:
+    records = MemoryRecords(data)
+    while (batch := records.next_batch()) is not None:
+        if batch.magic != MAGIC:
             raise OutcomeUnknown(
-                f"At offset {base} the log holds a batch of format {magic}, which has no "
-                "transactions. Only logs of Kafka 0.11 and later can be verified."
+                f"At offset {batch.base_offset} the log holds a batch of format {batch.magic}, "
+                "which has no transactions. Only logs of Kafka 0.11 and later can be verified."
             )
-        end = place + LOG_OVERHEAD + length
-        if end > len(data):
-            return
-        is_commit = _is_commit(data[place + HEADER.size : end]) if attributes & CONTROL else None
+        is_control = batch.is_control_batch
         yield BatchHeader(
-            base,
-            base + delta,
-            (pid, epoch),
-            0 if attributes & CONTROL else records,
-            bool(attributes & TRANSACTIONAL),
-            is_commit,
+            batch.base_offset,
+            batch.last_offset,
+            (batch.producer_id, batch.producer_epoch),
+            0 if is_control else batch.records_count,
+            batch.is_transactional,
+            _is_commit(next(batch)) if is_control else None,
         )
-        place = end
 
 
-def _is_commit(record: bytes) -> bool | None:
-    """Of the one record of a control batch: length, attributes, timestamp delta, offset delta, key
-    length (varints but for the attributes), then the key.
-    """
-    _, place = _varint(record, 0)
-    place += 1
-    for _ in range(2):
-        _, place = _varint(record, place)
-    _, place = _varint(record, place)
-    kind = struct.unpack_from(">h", record, place + 2)[0]
-    return bool(kind == 1) if kind in (0, 1) else None
-
-
-def _varint(data: bytes, place: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
-        byte = data[place]
-        value |= (byte & 0x7F) << shift
-        place, shift = place + 1, shift + 7
-        if byte < 0x80:
-            return (value >> 1) ^ -(value & 1), place
+def _is_commit(marker: Any) -> bool | None:
+    """None for a control record that ends no transaction."""
+    return bool(marker.commit) if marker.commit or marker.abort else None

@@ -11,7 +11,7 @@ from exactum.checkpoint.query_place import QueryPlace
 from exactum.errors import ExactumError, SettingRefused
 from exactum.ops.targets.target import QueryTargets, Target
 from exactum.ops.verify.evidence import Evidence, Finding
-from exactum.ops.verify.file_evidence import FileEvidence, folder_store
+from exactum.ops.verify.file_evidence import FileEvidence, folder_store, object_store
 from exactum.ops.verify.kafka_evidence import KafkaEvidence
 from exactum.ops.verify.promise import Promise, Promises, SparkProgress, promises
 from exactum.protocol.resolve import standing_commit
@@ -156,12 +156,7 @@ class Verification:
         from pathlib import Path
 
         path, store = sink.location
-        if "://" in path:
-            from exactum.ops.verify.object_files import object_store
-
-            files = object_store(path, store)
-        else:
-            files = folder_store(Path(path))
+        files = object_store(path, store) if "://" in path else folder_store(Path(path))
         looked = FileEvidence(name, self._place.query_id, files, sink.options)
         each = self.promises.each
 

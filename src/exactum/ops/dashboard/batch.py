@@ -1,0 +1,205 @@
+"""One micro-batch in words: what its decision records say, and what is known of the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from exactum.checkpoint.offset_log import folder_reader, source_offsets
+from exactum.checkpoint.partition_offsets import from_json
+from exactum.errors import ExactumError
+from exactum.monitor.words import GOOD, QUIET, WARN, count
+from exactum.ops.dashboard.picture import QueryPicture
+from exactum.ops.dashboard.query_history import ACKNOWLEDGED, BatchLine
+from exactum.protocol.model import (
+    Decision,
+    DecisionRecord,
+    SourceOffsets,
+    rows_by_participant,
+    rows_of,
+)
+from exactum.protocol.resolve import standing_commit
+
+TRANSACTIONS_MAX = 500
+"""Of one record, on one page."""
+PARTITIONS_MAX = 500
+
+
+@dataclass(frozen=True)
+class OffsetLine:
+    """What the micro-batch reads of one partition; ``begin`` is None where that is forgotten."""
+
+    source: int
+    topic: str
+    partition: int
+    begin: int | None
+    end: int
+
+    @property
+    def records(self) -> int | None:
+        return None if self.begin is None else self.end - self.begin
+
+
+@dataclass(frozen=True)
+class AttemptState:
+    """One record of the decision log. ``meaning`` says in words what it does."""
+
+    record: DecisionRecord
+    in_force: bool
+    meaning: str
+
+    @property
+    def is_commit(self) -> bool:
+        return self.record.decision is Decision.COMMIT
+
+    @property
+    def rows(self) -> int:
+        return rows_of(self.record.prepared)
+
+    @property
+    def by_sink(self) -> Mapping[str, int]:
+        return rows_by_participant(self.record.prepared)
+
+
+@dataclass(frozen=True)
+class BatchState:
+    """``word`` is what stands in the heading: stands; decided, not acknowledged; aborted; ..."""
+
+    batch_id: int
+    word: str
+    tone: str
+    meaning: str
+    attempts: tuple[AttemptState, ...] = ()
+    offsets: tuple[OffsetLine, ...] = ()
+    other_offsets: tuple[str, ...] = ()
+    """The end of sources that are not Kafka, as Spark writes it."""
+    lines: tuple[BatchLine, ...] = ()
+    trouble: str = ""
+
+
+def batch_of(picture: QueryPicture, batch_id: int) -> BatchState:
+    """Reads the decision log and Spark's offset log. Never raises for what cannot be read."""
+    records: Sequence[DecisionRecord] = ()
+    trouble = ""
+    if picture.place is not None:
+        try:
+            log = picture.place.open_log()
+            try:
+                records = log.read(batch_id)
+            finally:
+                log.close()
+        except (ExactumError, OSError) as error:  # pruned, among others
+            trouble = str(error)
+    lines = tuple(picture.batch(batch_id))
+    acknowledged = any(line.outcome in ACKNOWLEDGED for line in lines) or (
+        picture.finished is not None and batch_id <= picture.finished
+    )
+    try:
+        standing = standing_commit(records)
+    except ExactumError as error:
+        standing, trouble = None, str(error)
+    word, tone, meaning = _verdict(
+        picture, batch_id, records, standing, acknowledged=acknowledged, is_unread=bool(trouble)
+    )
+    offsets = standing.offsets if standing is not None else _planned(picture, batch_id)
+    return BatchState(
+        batch_id,
+        word,
+        tone,
+        meaning,
+        tuple(_attempt(record, record is standing, records) for record in records),
+        *_offset_lines(offsets),
+        lines,
+        trouble,
+    )
+
+
+def _verdict(
+    picture: QueryPicture,
+    batch_id: int,
+    records: Sequence[DecisionRecord],
+    standing: DecisionRecord | None,
+    *,
+    acknowledged: bool,
+    is_unread: bool,
+) -> tuple[str, str, str]:
+    if standing is not None:
+        what = f"{count(rows_of(standing.prepared), 'row')} in " + count(
+            len(standing.prepared), "transaction"
+        )
+        if acknowledged:
+            return "stands", GOOD, f"Committed, and every sink has acknowledged it: {what}."
+        return (
+            "decided, not acknowledged",
+            WARN,
+            f"COMMIT is recorded: {what} will become visible, whatever crashes. No sink's "
+            "acknowledgement is known yet. The next start, or exactum run, sends it again.",
+        )
+    if acknowledged:
+        how = "" if records else " Its decision record is not there any more."
+        return "stands", GOOD, f"Every sink has acknowledged it.{how}"
+    if is_unread:
+        return "not known", WARN, "Its decision records could not be read, see below."
+    if records:
+        return (
+            "aborted",
+            QUIET,
+            "Every recorded attempt is aborted: nothing of it is visible. It is computed again "
+            "from the same offsets.",
+        )
+    if picture.planned is not None and batch_id <= picture.planned:
+        return (
+            "not decided",
+            QUIET,
+            "Spark has begun it and nothing is decided: what its tasks wrote is invisible, and "
+            "is aborted if the driver dies.",
+        )
+    return "not begun", QUIET, "Spark has not begun this micro-batch."
+
+
+def _attempt(
+    record: DecisionRecord, in_force: bool, records: Sequence[DecisionRecord]
+) -> AttemptState:
+    if record.decision is Decision.ABORT:
+        meaning = (
+            "Fence: a newer run closed this attempt when it started. An older run that comes to "
+            "decide here finds this record and stops."
+        )
+    elif record.supersedes is not None:
+        meaning = (
+            f"Salvage: the transactions of attempt {record.supersedes} were undone outside, and "
+            "their rows are committed by these instead."
+        )
+    elif in_force:
+        meaning = "The decision in force: all of these transactions are committed, or will be."
+    else:
+        later = next((r.attempt for r in records if r.supersedes == record.attempt), None)
+        by = "a later attempt" if later is None else f"attempt {later}"
+        meaning = f"Superseded by {by}: its transactions were undone outside."
+    return AttemptState(record, in_force, meaning)
+
+
+def _planned(picture: QueryPicture, batch_id: int) -> SourceOffsets:
+    if picture.place is None:
+        return SourceOffsets()
+    try:
+        return source_offsets(
+            folder_reader(picture.place.folder), batch_id, str(picture.place.folder)
+        )
+    except (ExactumError, OSError, ValueError):
+        return SourceOffsets()
+
+
+def _offset_lines(offsets: SourceOffsets) -> tuple[tuple[OffsetLine, ...], tuple[str, ...]]:
+    lines: list[OffsetLine] = []
+    others: list[str] = []
+    for source, text in enumerate(offsets.end):
+        ends = from_json(text)
+        if text is not None and not ends:
+            others.append(text)
+        begins = from_json(offsets.start[source]) if source < len(offsets.start) else {}
+        lines += [
+            OffsetLine(source, topic, partition, begins.get((topic, partition)), end)
+            for (topic, partition), end in sorted(ends.items())
+        ]
+    return tuple(lines[:PARTITIONS_MAX]), tuple(others)

@@ -1,0 +1,170 @@
+"""``exactum transactions find-hanging``: what nobody will ever end, found and, if asked, ended."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from exactum.ops import render
+from exactum.ops.render import ExitStatus
+from exactum.ops.run.values import duration
+from exactum.ops.targets.options import COMMAND_CONFIG, JSON, could_not_tell
+from exactum.ops.transactions.places import ClusterPlace
+
+if TYPE_CHECKING:
+    from exactum.kafka.requests.operator_requests import OperatorRequests
+    from exactum.kafka.transactions.hanging import HangingTransaction, HeldPartitions
+
+Ask = Callable[[str], bool]
+
+
+@click.command("find-hanging")
+@click.option("--bootstrap-servers", metavar="SERVERS", help="Of the Kafka cluster.")
+@COMMAND_CONFIG
+@click.option("--topic", "topics", multiple=True, help="Only in these topics.")
+@click.option(
+    "--idle",
+    "idle_s",
+    type=duration,
+    default="15 min",
+    show_default=True,
+    metavar="DURATION",
+    help="Leave alone what was written to since.",
+)
+@click.option("--abort", "abort_them", is_flag=True, help="End them by an abort marker.")
+@click.option("--yes", is_flag=True, help="Do not ask before each marker.")
+@JSON
+@could_not_tell
+def find_hanging_command(
+    *,
+    bootstrap_servers: str | None,
+    command_config: Path | None,
+    topics: tuple[str, ...],
+    idle_s: float,
+    abort_them: bool,
+    yes: bool,
+    as_json: bool,
+) -> None:
+    """Find transactions in Kafka that nobody will ever end.
+
+    Partitions held by a producer that no coordinator accounts for, whoever's it is. Needs DESCRIBE
+    and READ on the topics, and DESCRIBE on all transactional ids; --abort needs ALTER on the
+    cluster.
+    """
+    from exactum.ops.targets.access import Access
+
+    access = Access.of(command_config)
+    servers = bootstrap_servers or access.kafka_servers
+    if servers is None:
+        raise click.UsageError("Give --bootstrap-servers.")
+    if as_json and abort_them and not yes:
+        raise click.UsageError("--json with --abort needs --yes: there is nobody to ask.")
+    with closing(ClusterPlace(servers, access).admin()) as admin:
+        value, status = search(
+            admin,
+            topics,
+            idle_ms_min=round(idle_s * 1000),
+            abort_them=abort_them,
+            ask=None if yes else click.confirm,
+            quiet=as_json,
+        )
+    if as_json:
+        render.show_json(value)
+    sys.exit(status)
+
+
+def search(
+    admin: OperatorRequests,
+    topics: Sequence[str],
+    *,
+    idle_ms_min: int,
+    abort_them: bool,
+    ask: Ask | None,
+    quiet: bool,
+) -> tuple[dict[str, Any], ExitStatus]:
+    """(for JSON, exit status). ``ask``: before each marker; None: it was said beforehand."""
+    from exactum.kafka.requests.operator_requests import MarkerRefused
+    from exactum.kafka.transactions.hanging import find_hanging
+
+    found = find_hanging(admin, topics, idle_ms_min=idle_ms_min)
+    if not quiet:
+        show(found)
+    aborted: list[HangingTransaction] = []
+    refused: list[str] = []
+    for each in found.hanging if abort_them else ():
+        if ask is not None and not ask(f"Write an abort marker into {_named(each)}?"):
+            continue
+        try:
+            admin.write_abort_marker(each.producer)
+            aborted.append(each)
+        except MarkerRefused as error:
+            refused.append(str(error))
+    left = [each for each in found.hanging if each not in aborted]
+    if aborted:
+        theirs = sorted({each.producer.partition[0] for each in aborted})
+        again = find_hanging(admin, theirs, idle_ms_min=idle_ms_min)
+        still = {each.producer.partition for each in again.hanging}
+        left += [each for each in aborted if each.producer.partition in still]
+    if not quiet:
+        for each in aborted:
+            click.echo(f"aborted: {_named(each)}")
+        for text in refused:
+            click.secho(text, fg=render.RED, err=True)
+    value = {
+        "partitions_looked_at": found.looked_at,
+        "partitions_held": [f"{topic}-{index}" for topic, index in found.held],
+        "hanging": [_value(each) for each in found.hanging],
+        "aborted": [_named(each) for each in aborted],
+        "refused": refused,
+        "unseen": list(found.unseen),
+        "too_young_to_judge": found.young,
+    }
+    if left:
+        return value, ExitStatus.NEEDS_PERSON
+    return value, ExitStatus.CANNOT_TELL if found.unseen else ExitStatus.FINE
+
+
+def show(found: HeldPartitions) -> None:
+    click.echo(
+        f"{found.looked_at} partitions looked at; {len(found.held)} have an open transaction; "
+        f"{len(found.hanging)} of these transactions are nobody's"
+    )
+    for each in found.hanging:
+        hidden = each.high_watermark - each.last_stable_offset
+        click.secho(f"\n{_named(each)}", bold=True)
+        render.show_values(
+            [
+                ("the coordinator", each.coordinator_says),
+                ("transactional id", each.transactional_id or "not known"),
+                ("hides", f"{hidden:,} offsets, from {each.last_stable_offset:,} on, from readers"),
+            ]
+        )
+        click.secho(
+            "  -> nobody will end it: look who wrote there, then 'find-hanging --abort'",
+            fg=render.YELLOW,
+        )
+    if found.young:
+        click.echo(f"{found.young} more look like it, and were written to a short time ago: wait")
+    for text in found.unseen:
+        click.secho(f"could not be looked at: {text}", fg=render.RED, err=True)
+
+
+def _named(each: HangingTransaction) -> str:
+    topic, index = each.producer.partition
+    return (
+        f"{topic}-{index} from offset {each.producer.start_offset}: producer "
+        f"{each.producer.producer_id}, epoch {each.producer.producer_epoch}"
+    )
+
+
+def _value(each: HangingTransaction) -> dict[str, Any]:
+    values = render.plain(each)
+    producer = values.pop("producer")
+    topic, index = producer.pop("partition")
+    del producer["coordinator_epoch"]
+    return {"topic": topic, "partition": index, **producer, **values}

@@ -1,0 +1,303 @@
+"""What each command prints, word for word: into a pipe, on a terminal, and as JSON.
+
+With EXACTUM_OUTPUT=1 the files of tests/kit/ops/output are made anew; read what changed in them.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import pty
+import re
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import redirect_stderr, redirect_stdout
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from exactum import FileSink
+from exactum.checkpoint.savepoint.create import create
+from exactum.kafka.requests.operator_requests import OpenProducer
+from exactum.kafka.transactions.hanging import HangingTransaction, HeldPartitions
+from exactum.ops import render
+from exactum.ops.cli import main
+from exactum.ops.problem import Level, Problem, error, ok, unknown, warning
+from exactum.ops.transactions import hanging
+from exactum.protocol.sink import Rejection
+from exactum.spark.write.dead_letter import dead_letters
+from tests.kit.environment import ROOT
+from tests.kit.monitor.facts import Story
+from tests.kit.monitor.made_checkpoint import Checkpoint, ago
+from tests.kit.verify.recorded_query import RecordedQuery
+
+OUTPUT = ROOT / "tests" / "kit" / "ops" / "output"
+NOW_MS = 1_800_000_000_000
+NOISE = (
+    (re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\r"), ""),
+    (re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}"), "QUERY-ID"),
+    (re.compile(r"\b[0-9a-f]{32}\b|\b[0-9a-f]{16}\b"), "RANDOM"),
+    (re.compile(r"\b[0-9a-f]{24}\b"), "LETTER"),
+    (re.compile(r"\([\d,]+ bytes and [^)]*\)"), "(ROOM)"),
+    (re.compile(r" +$", re.MULTILINE), ""),
+)
+ID_AND_NAME = (("id", "bigint"), ("name", "string"))
+
+
+@pytest.fixture(autouse=True)
+def _same_everywhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+    """One moment, one time zone, one width; short paths."""
+    monkeypatch.setattr(time, "time_ns", lambda: NOW_MS * 1_000_000)
+    monkeypatch.setattr(time, "time", lambda: NOW_MS / 1_000)
+    monkeypatch.setattr(os, "getpid", lambda: 4_242)
+    monkeypatch.setattr(socket, "gethostname", lambda: "host")
+    for name, value in (("TZ", "UTC"), ("COLUMNS", "120"), ("TERM", "xterm"), ("NO_COLOR", "1")):
+        monkeypatch.setenv(name, value)
+    time.tzset()
+    monkeypatch.chdir(tmp_path)
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
+def ran(*arguments: str, terminal: bool = False) -> str:
+    """What the command prints, and its exit status, without what differs each time."""
+    return quiet(raw(*arguments, terminal=terminal))
+
+
+def raw(*arguments: str, terminal: bool = False) -> str:
+    return printed(lambda: main(list(arguments), prog_name="exactum"), terminal=terminal)
+
+
+def quiet(text: str) -> str:
+    for pattern, word in NOISE:
+        text = pattern.sub(word, text)
+    return text.replace(str(Path.cwd()), "/tmp")
+
+
+def printed(call: Callable[[], object], *, terminal: bool = False) -> str:
+    """The same of any call. Only what is printed on standard output goes to a terminal."""
+    reader, writer = pty.openpty() if terminal else os.pipe()
+    parts: list[bytes] = []
+
+    def read() -> None:
+        try:
+            while data := os.read(reader, 65_536):
+                parts.append(data)
+        except OSError:  # the end of a terminal
+            return
+
+    thread = threading.Thread(target=read)
+    thread.start()
+    status: object = 0
+    errors = io.StringIO()
+    with os.fdopen(writer, "w", encoding="utf-8") as out:
+        with redirect_stdout(out), redirect_stderr(errors):
+            try:
+                call()
+            except SystemExit as ended:
+                status = ended.code
+    thread.join()
+    os.close(reader)
+    said = f"(standard error)\n{errors.getvalue()}" if errors.getvalue() else ""
+    return f"{b''.join(parts).decode()}{said}(status {status})\n"
+
+
+def check(name: str, *arguments: str, again: bool = True) -> None:
+    """``again``: it may be typed more than once."""
+    sections = {"pipe": ran(*arguments)}
+    if again:
+        sections["terminal"] = ran(*arguments, terminal=True)
+        sections["json"] = ran(*arguments, "--json")
+    check_text(name, sections)
+
+
+def check_text(name: str, sections: dict[str, str]) -> None:
+    text = "".join(f"---- {kind}\n{part}" for kind, part in sections.items())
+    path = OUTPUT / f"{name}.txt"
+    if os.environ.get("EXACTUM_OUTPUT"):
+        path.write_text(text, encoding="utf-8")
+    assert text == path.read_text(encoding="utf-8")
+
+
+# ---- status ----------------------------------------------------------------------------------
+
+
+def test_status(tmp_path: Path) -> None:
+    """Works, is down with a failure, is in doubt, is unknown."""
+    works = Checkpoint(tmp_path / "works").spark(5, 4, age_s=3)
+    story = ago(400).starts()
+    for number in range(5):
+        story.after(78).epoch(number).lag(1_200, 2.5, topic="orders")
+    works.tells(story)
+    down = Checkpoint(tmp_path / "down", "2f0d9c7a-1111-4222-8333-444455556666").spark(3, 3, 90)
+    down.tells(
+        _of(ago(4_000).starts().epoch(3).ends("RowsRefused", "halt", "a row\nis too long"), down)
+    )
+    doubt = Checkpoint(tmp_path / "doubt", "3f0d9c7a-1111-4222-8333-444455556667").spark(8, 7, 300)
+    doubt.commit(8, 200).tells(_of(ago(900).starts().epoch(7).lag(9, 40.0), doubt))
+    Checkpoint(tmp_path / "unknown", "4f0d9c7a-1111-4222-8333-444455556668").spark(1, 1)
+    with works.alive():
+        check("status", "status")
+        check("status-one", "status", "--checkpoint", "works", "--wait-ready", "0")
+    check("status-nowhere", "status", "--checkpoint", "nowhere")
+
+
+def _of(story: Story, checkpoint: Checkpoint) -> Story:
+    for fact in story.facts:
+        fact.fields["query_id"] = checkpoint.query_id  # type: ignore[index]
+    return story
+
+
+# ---- transactions, verify, savepoint ---------------------------------------------------------
+
+
+def rows(batch_id: int) -> list[list[pa.RecordBatch]]:
+    ids = range(batch_id * 10, batch_id * 10 + 3)
+    return [
+        [pa.record_batch({"id": pa.array(ids, pa.int64()), "name": [f"n{n}" for n in ids]})]
+    ] * 2
+
+
+@pytest.fixture
+def query(tmp_path: Path) -> RecordedQuery:
+    def sink() -> FileSink:
+        return FileSink(str(tmp_path / "files"), format="json")
+
+    return RecordedQuery(tmp_path / "checkpoint", {"files": (sink, ID_AND_NAME, rows)})
+
+
+AT = ("--checkpoint", "checkpoint")
+
+
+def test_transactions_of_a_query_that_is_well(query: RecordedQuery) -> None:
+    query.run([0, 1])
+    check("transactions-none", "transactions", "list", *AT)
+    check("verify-exact", "verify", *AT)
+    check("transactions-finish-nothing", "transactions", "finish", *AT)
+    check("transactions-abort-nothing", "transactions", "abort", *AT, "--all-leftovers")
+
+
+def test_transactions_that_are_decided(query: RecordedQuery, tmp_path: Path) -> None:
+    query.run([0, 1], dies_after_decision=True)
+    _made_long_ago(tmp_path)
+    check("transactions-decided", "transactions", "list", *AT)
+    check("verify-in-doubt", "verify", *AT, "--from", "0")
+    identity = re.findall(r'"identity": "([^"]*)"', raw("transactions", "list", *AT, "--json"))[0]
+    check("transactions-describe", "transactions", "describe", identity, *AT)
+    check("transactions-abort-decided", "transactions", "abort", identity, *AT)
+    check("transactions-finish", "transactions", "finish", *AT, again=False)
+    check_text("transactions-describe-none", {"pipe": ran("transactions", "describe", "x", *AT)})
+
+
+def test_transactions_that_are_not_decided(query: RecordedQuery, tmp_path: Path) -> None:
+    query.run([0, 1], dies_before_decision=True)
+    _made_long_ago(tmp_path)
+    check("transactions-undecided", "transactions", "list", *AT)
+    check("transactions-finish-undecided", "transactions", "finish", *AT)
+    check("transactions-abort", "transactions", "abort", *AT, "--all-leftovers", again=False)
+
+
+def _made_long_ago(folder: Path) -> None:
+    """What the tasks left, by the clock of these tests."""
+    for path in (folder / "files").rglob("*"):
+        os.utime(path, (NOW_MS / 1_000 - 200, NOW_MS / 1_000 - 200))
+
+
+def test_rows_that_are_missing(query: RecordedQuery, tmp_path: Path) -> None:
+    query.run([0, 1])
+    for path in sorted((tmp_path / "files").rglob("*.json*"))[:1]:
+        if path.is_file():
+            path.unlink()
+    check("verify-missing", "verify", *AT)
+
+
+def test_sinks_that_are_gone(query: RecordedQuery, tmp_path: Path) -> None:
+    query.run([0, 1], dies_after_decision=True)
+    (tmp_path / "files").rename(tmp_path / "away")
+    (tmp_path / "files").write_text("no folder")
+    check("transactions-trouble", "transactions", "list", *AT)
+    check("transactions-finish-trouble", "transactions", "finish", *AT)
+    check("verify-unknowable", "verify", *AT)
+
+
+def test_a_savepoint(query: RecordedQuery, tmp_path: Path) -> None:
+    query.run([0, 1])
+    create(str(query.folder), tmp_path / "saved", stop_query=False, timeout_s=5.0)
+    texts = {
+        kind: ran("savepoint", "inspect", "saved", terminal=kind == "terminal")
+        for kind in ("pipe", "terminal")
+    }
+    check_text(
+        "savepoint",
+        {kind: re.sub(r"\d{4}-\d\d-\d\dT[^ ]*", "THEN", text) for kind, text in texts.items()},
+    )
+
+
+def test_hanging_transactions() -> None:
+    found = tuple(
+        HangingTransaction(
+            OpenProducer(("orders", index), 4_001, 3, -1, 17, NOW_MS), name, says, 17, 1_029
+        )
+        for index, (name, says) in enumerate(
+            ((None, "no coordinator knows it"), ("app-1", "is at producer epoch 9"))
+        )
+    )
+    held = HeldPartitions(12, (("orders", 0), ("orders", 1)), found, ("topic secret: refused",), 2)
+    texts = {
+        "pipe": printed(lambda: hanging.show(held)),
+        "terminal": quiet(printed(lambda: hanging.show(held), terminal=True)),
+        "json": json.dumps([hanging._value(each) for each in found], indent=1) + "\n",
+    }
+    check_text("transactions-find-hanging", texts)
+
+
+def test_what_the_doctor_finds() -> None:
+    long = "This sentence is long enough for more than one line of a terminal, which folds it. "
+    found = [
+        ok("machine", "Python is there."),
+        ok("machine", "Java is there."),
+        warning("topic orders", "It has 1 partition.", "One task reads it.", "Add partitions."),
+        error("kafka", long * 3, "Why\nit matters.", "Mend it."),
+        Problem(Level.ERROR, "sink out", "It is refused."),
+        unknown("checkpoint", "No answer within 60 s.", "It hangs.", "See why."),
+    ]
+    texts = {
+        "pipe": printed(lambda: render.show_problems(found)),
+        "terminal": quiet(printed(lambda: render.show_problems(found), terminal=True)),
+    }
+    check_text("doctor", texts)
+
+
+# ---- dead letters ----------------------------------------------------------------------------
+
+
+def test_dead_letters(tmp_path: Path) -> None:
+    def sink() -> FileSink:
+        return FileSink(str(tmp_path / "dead"), format="json")
+
+    columns = tuple(sink().dead_letter_columns)
+    refused = pa.record_batch(
+        {
+            "key": ["k0", "k1", "k2"],
+            "value": ["one", "two", "three"],
+            "topic": ["in"] * 3,
+            "partition": pa.array([0, 0, 1], pa.int32()),
+            "offset": pa.array([4, 5, 6], pa.int64()),
+        }
+    )
+    reasons = ("row 1 of 'k0' is too long", "row 2 of 'k1' is too long", "no number")
+    letters = dead_letters(Rejection(refused, reasons), "table", [name for name, _ in columns])
+    query = RecordedQuery(
+        tmp_path / "checkpoint", {"dead letters": (sink, columns, lambda batch_id: [[letters]])}
+    )
+    query.run([0])
+    check("dead-letters", "dead-letters", "list", *AT)
+    check("dead-letters-each", "dead-letters", "list", *AT, "--each")
+    identity = raw("dead-letters", "list", *AT, "--each").partition("\t")[0]
+    check("dead-letters-show", "dead-letters", "show", *AT, identity)
+    check("dead-letters-show-none", "dead-letters", "show", *AT, "nothing@1")
