@@ -14,7 +14,7 @@ from typing import Any
 
 from exactum._version import __version__
 from exactum.errors import Unavailable
-from exactum.kafka.failure import DENIALS, RETRIABLE, KafkaFailure, failure_of
+from exactum.kafka.failure import DENIALS, KafkaFailure, failure_of
 from exactum.kafka.requests.broker_requests import RIGHTS_VERSION_MIN
 from exactum.kafka.requests.client_internals import (
     ApiVersionsRequest,
@@ -28,7 +28,7 @@ from exactum.kafka.requests.client_internals import (
 from exactum.kafka.requests.operator_requests import OperatorRequests
 from exactum.kafka.requests.routing import Again, error_name
 from exactum.kafka.requests.transaction_requests import END_TXN_VERSION_MAX
-from exactum.kafka.settings.security_settings import security_settings
+from exactum.kafka.settings.connection_settings import security_settings
 from exactum.kafka.settings.settings import Settings
 from exactum.kafka.sink import KafkaSink
 
@@ -199,7 +199,7 @@ class ClusterExamination(OperatorRequests):
                 groups=[group_id], include_authorized_operations=True, min_version=3, max_version=5
             )
             (found,) = (await self._router.send(request, node)).groups
-            if failure_of(found.error_code) in RETRIABLE:
+            if failure_of(found.error_code) is KafkaFailure.BUSY:
                 raise Again(error_name(found.error_code))
             if failure_of(found.error_code) in DENIALS:
                 return None

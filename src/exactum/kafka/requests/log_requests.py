@@ -168,7 +168,7 @@ class LogRequests:
                     yield (topic.topic, p.partition_index), p.error_code, p
 
         error, p = self._router.by_leader([partition], request, read)[partition]
-        if failure_of(error) is KafkaFailure.TOPIC_DENIED:
+        if failure_of(error) is KafkaFailure.DENIED:
             raise self._router.denied("READ on the topic", partition[0], error)
         records = p.records
         return FetchedRecords(

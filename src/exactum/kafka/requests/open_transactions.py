@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from exactum.kafka.requests.broker_requests import BrokerRequests
-from exactum.kafka.settings.security_settings import security_settings
+from exactum.kafka.settings.connection_settings import security_settings
 from exactum.kafka.transaction import Partition
 
 CONNECT_TIMEOUT_MS = 5_000

@@ -18,7 +18,7 @@ from typing import Any, Generic, TypeVar
 import kafka.errors as kafka_errors
 
 from exactum.errors import SettingRefused, Unavailable
-from exactum.kafka.failure import RETRIABLE, KafkaFailure, failure_of
+from exactum.kafka.failure import KafkaFailure, failure_of
 from exactum.kafka.requests.client_internals import (
     AdminConnection,
     FindCoordinatorRequest,
@@ -225,7 +225,7 @@ class _Call(Generic[K]):
     def _take(self, rows: Iterable[tuple[K, int, Any]]) -> None:
         for key, error, value in rows:
             failure = failure_of(error)
-            if failure in RETRIABLE:
+            if failure is KafkaFailure.BUSY:
                 self._again = self._again or error_name(error)
                 self._places.forget([key])
             elif failure in self._question.also_retriable:
@@ -290,7 +290,7 @@ class _Coordinators(_Nodes[str]):
 
     def _take(self, rows: Iterable[tuple[str, Any]]) -> None:
         for name, row in rows:
-            if failure_of(row.error_code) in RETRIABLE:
+            if failure_of(row.error_code) is KafkaFailure.BUSY:
                 raise Again(error_name(row.error_code))
             if row.error_code:
                 raise self._router.denied("DESCRIBE on the transactional id", name, row.error_code)
@@ -324,9 +324,9 @@ class _Leaders(_Nodes[Partition]):
         result: dict[str, list[int]] = {}
         for topic in (await self._router.send(request, None)).topics:
             failure = failure_of(topic.error_code)
-            if all_visible and failure is KafkaFailure.TOPIC_DENIED:
+            if all_visible and failure is KafkaFailure.DENIED:
                 raise self._router.denied("DESCRIBE on the topic", topic.name, topic.error_code)
-            if failure in (KafkaFailure.MISSING, KafkaFailure.TOPIC_DENIED):
+            if failure in (KafkaFailure.MISSING, KafkaFailure.DENIED):
                 continue
             if topic.error_code:
                 raise Again(error_name(topic.error_code))

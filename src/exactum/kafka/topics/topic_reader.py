@@ -204,7 +204,7 @@ class TopicReader:
             )
         elif failure is KafkaFailure.GROUP_DENIED:
             pass  # of the group that librdkafka wants named: nothing is asked of it
-        elif failure is KafkaFailure.TOPIC_DENIED:
+        elif failure is KafkaFailure.DENIED:
             raise self._denied("READ")
         elif error.fatal() or not error.retriable():
             raise self._unavailable("could not be read", KafkaException(error))
@@ -245,7 +245,7 @@ class TopicReader:
         found: dict[int, int] = {}
         for (_, p), answer in listed_offsets(admin, specs, TIMEOUT_S, read_committed=True).items():
             if isinstance(answer, KafkaError):
-                if failure_of(answer.code()) is KafkaFailure.TOPIC_DENIED:
+                if failure_of(answer.code()) is KafkaFailure.DENIED:
                     raise self._denied("DESCRIBE")
                 raise self._unavailable(trouble, KafkaException(answer))
             found[p] = answer
@@ -295,7 +295,7 @@ class TopicReader:
             topic_id = str(asked[self._topic].result(TIMEOUT_S + 1).topic_id)
         except (KafkaException, FutureTimeoutError) as error:
             code = error.args[0].code() if isinstance(error, KafkaException) else None
-            if failure_of(code) is KafkaFailure.TOPIC_DENIED:
+            if failure_of(code) is KafkaFailure.DENIED:
                 raise self._denied("DESCRIBE") from error
             raise self._unavailable("did not tell its id", error) from error
         return topic_id if topic_id != NO_TOPIC_ID else None
