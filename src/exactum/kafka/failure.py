@@ -105,11 +105,6 @@ def failure_of(code: int | None) -> KafkaFailure:
     return KafkaFailure.OTHER if code is None else _KIND_OF.get(code, KafkaFailure.OTHER)
 
 
-def login_refused(code: int, text: str) -> bool:
-    """Whether a client's error says that every other connection fails alike."""
-    return failure_of(code) is KafkaFailure.LOGIN or certificate_refused(text)
-
-
 def certificate_refused(text: str) -> bool:
     """Whether a TLS handshake failed by a certificate, as the next one would. Only its text says
     so: a handshake that a dying broker cut off has the same code, and kafka-python gives it none.

@@ -66,12 +66,7 @@ def holders(
             }
             if starts and min(starts) <= last_stable_offsets[partition]:
                 found[partition] = starts[min(starts)]
-        ids = requests.describe_transactions(requests.list_ongoing(None)) if found else {}
-        names = {
-            description.producer_id: name
-            for name, description in ids.items()
-            if description is not None
-        }
+        names = requests.ids_of_producers(set(found.values()))
         return {
             partition: Holder(producer_id, names.get(producer_id))
             for partition, producer_id in found.items()
