@@ -67,7 +67,8 @@ class PlainWriter:
         self._order = order
         self._task = task
         self._pool = process_pools.pool_of(factory.plan, self)
-        self._pool.topics.begin({} if factory.topic is None else {factory.topic: factory.facts})
+        known = {} if factory.topic is None else {factory.topic: factory.facts}
+        self._pool.topics.begin(order.sequence, known)
         settings = factory.plan.settings
         self._rules = RecordRules(
             factory.topic,

@@ -66,8 +66,8 @@ def facts_of(partitions: int, configs: Mapping[str, str | None]) -> TopicFacts:
 
 
 class TopicBook:
-    """What the tasks of one process know of their topics, each from its start on. Safe to use from
-    threads.
+    """What the tasks of one process know of their topics, from the start of a batch on. Safe to use
+    from threads.
     """
 
     def __init__(self, bootstrap_servers: str, settings: Settings) -> None:
@@ -76,13 +76,15 @@ class TopicBook:
         self._settings = settings
         self._lock = threading.Lock()
         self._admin: AdminClient | None = None
+        self._write_job = -1
         self._known: dict[str, TopicFacts] = {}
         self._waited_for: set[str] = set()
 
-    def begin(self, known: Mapping[str, TopicFacts]) -> None:
-        """A task begins, and knows this alone."""
+    def begin(self, write_job: int, known: Mapping[str, TopicFacts]) -> None:
+        """A task begins; the first one of a write job in this process knows ``known`` alone."""
         with self._lock:
-            self._known = dict(known)
+            if write_job != self._write_job:
+                self._write_job, self._known = write_job, dict(known)
 
     def facts(self, names: Iterable[str]) -> Mapping[str, TopicFacts]:
         """Those of each topic. The names are legal ones.
