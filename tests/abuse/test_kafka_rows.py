@@ -74,7 +74,7 @@ class Tally:
 def targets(
     kafka: LocalKafka, topic: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> list[Target]:
-    monkeypatch.setattr(topic_facts, "UNKNOWN_WAIT_S", 0.5)
+    monkeypatch.setattr(topic_facts, "PAUSE_S", 0.2)
     narrow, compact = {"max.message.bytes": NARROW_BYTES}, {"cleanup.policy": "compact"}
     return [
         Target(topic("plain", partitions=4), 4),

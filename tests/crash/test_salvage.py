@@ -328,7 +328,8 @@ def commit_record(it: Expired) -> Path:
 
 def keep_as_decided(decisions: Path, batch: int, sink: str) -> None:
     """The program of docs/guarantees.md, for this query."""
-    program = (ROOT / "docs" / "guarantees.md").read_text().split("```python\n")[1].split("```")[0]
+    blocks = (ROOT / "docs" / "guarantees.md").read_text().split("```python\n")[1:]
+    (program,) = [found for each in blocks if "decisions" in (found := each.split("```")[0])]
     for shown, here in (
         ('"/data/orders/exactum/decisions"', repr(str(decisions))),
         ('42, "kafka:totals"', f"{batch}, {sink!r}"),

@@ -21,8 +21,7 @@ from exactum.errors import RowsRefused
 from exactum.kafka.producer import messages
 from exactum.kafka.producer.delivery_errors import DeliveryError
 from exactum.kafka.producer.producer import Producer
-from exactum.kafka.records.record_fields import FIELDS_OF_A_RECORD
-from exactum.kafka.records.record_headers import FIELDS_MAX, HeaderColumn
+from exactum.kafka.records.record_headers import FIELDS_MAX, FIELDS_OF_A_RECORD, HeaderColumn
 from exactum.kafka.sink import KafkaSink
 from exactum.local import LocalKafka
 from exactum.protocol.sink import TaskName, WriteOrder

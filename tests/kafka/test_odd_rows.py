@@ -8,7 +8,7 @@ task.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -36,7 +36,7 @@ TopicFactory = Callable[..., str]
 @pytest.fixture(autouse=True)
 def short_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     """The one broker of the tests knows at once which topics there are."""
-    monkeypatch.setattr(topic_facts, "UNKNOWN_WAIT_S", 0.5)
+    monkeypatch.setattr(topic_facts, "PAUSE_S", 0.2)
 
 
 def text(values: Sequence[bytes | None]) -> pa.Array:
@@ -113,48 +113,56 @@ def test_a_topic_that_no_record_can_go_to(
     assert [record.key for record in read_all(kafka.bootstrap_servers, good)] == [b"first", b"last"]
 
 
-def test_an_unknown_topic_is_asked_for_once(
+def test_an_unknown_topic_is_waited_for_once(
     kafka: LocalKafka, topic: TopicFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Again and again at first, as it may have been made a moment ago; a row that names it later
+    """As it may have been made a moment ago. A row that names it in a later task is asked for, and
     does not wait.
     """
     good, asked = topic("named-too", partitions=1), []
-    described = TopicBook._described
+    learn = TopicBook._learn
 
-    def counted(book: TopicBook, admin: Any, names: list[str]) -> Any:
-        asked.append(names)
-        return described(book, admin, names)
+    def counted(book: TopicBook, names: Iterable[str]) -> None:
+        asked.append(sorted(names))
+        learn(book, names)
 
-    monkeypatch.setattr(TopicBook, "_described", counted)
-    batch = frame(
-        [b"v"] * 3, [b"a", b"b", b"c"], topic=text([good.encode(), b"unknown-1", b"unknown-2"])
-    )
+    monkeypatch.setattr(TopicBook, "_learn", counted)
+    unknown = ["unknown-1", "unknown-2"]
+    names = [name.encode() for name in (good, *unknown)]
+    batch = frame([b"v"] * 3, [b"a", b"b", b"c"], topic=text(names))
     with opened(KafkaSink(bootstrap_servers=kafka.bootstrap_servers)) as sink:
-        for _ in range(5):
+        for _ in range(3):
             assert refused(written(sink, batch)).keys() == {b"b", b"c"}
-    assert [sorted(names) for names in asked] == [[good, "unknown-1", "unknown-2"]]
-    assert len(read_all(kafka.bootstrap_servers, good)) == 5
+    assert asked == [[good, *unknown], unknown, [good, *unknown], [good, *unknown]]
+    assert len(read_all(kafka.bootstrap_servers, good)) == 3
 
 
-@pytest.mark.in_turn
 def test_a_topic_made_a_moment_ago_is_found(
     kafka: LocalKafka, topic: TopicFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also where a row named it before it was there, once what was learned of it is some seconds
-    old.
-    """
-    monkeypatch.setattr(topic_facts, "UNKNOWN_AGE_MAX_S", 0.2)
-    name = "made-later-" + topic("x", partitions=1)
-    batch = frame([b"v"], [b"k"], topic=text([name.encode()]))
+    """While a row that names it waits, and by the next task where a row named it before."""
+    names = ["made-" + topic(x, partitions=1) for x in "xy"]
+    batches = [frame([b"v"], [b"k"], topic=text([name.encode()])) for name in names]
+    learn = TopicBook._learn
+
+    def late(book: TopicBook, asked: Iterable[str]) -> None:
+        learn(book, asked)
+        if names[0] in asked:
+            kafka.create_topic(names[0], partitions=1)
+            monkeypatch.setattr(TopicBook, "_learn", learn)
+
     with opened(KafkaSink(bootstrap_servers=kafka.bootstrap_servers)) as sink:
-        assert refused(written(sink, batch)).keys() == {b"k"}
-        kafka.create_topic(name, partitions=1)
+        monkeypatch.setattr(topic_facts, "PAUSE_S", 2.0)
+        monkeypatch.setattr(TopicBook, "_learn", late)
+        assert written(sink, batches[0]) is None
+        monkeypatch.setattr(topic_facts, "PAUSE_S", 0.2)
+        assert refused(written(sink, batches[1])).keys() == {b"k"}
+        kafka.create_topic(names[1], partitions=1)
         end_s = time.monotonic() + 60
-        while written(sink, batch) is not None:
+        while written(sink, batches[1]) is not None:
             assert time.monotonic() < end_s
             time.sleep(0.1)
-    assert len(read_all(kafka.bootstrap_servers, name)) == 1
+    assert [len(read_all(kafka.bootstrap_servers, name)) for name in names] == [1, 1]
 
 
 @pytest.mark.parametrize("own_topic", [True, False])

@@ -9,7 +9,8 @@ import pytest
 import exactum
 from exactum.errors import SettingRefused
 from exactum.kafka.settings import listener
-from exactum.kafka.settings.settings import OWNED, admin_settings, checked, with_sizes
+from exactum.kafka.settings.connection_settings import admin_settings
+from exactum.kafka.settings.settings import OWNED, checked, with_sizes
 from exactum.kafka.sink import KafkaSink
 from exactum.local import LocalKafka
 
@@ -35,7 +36,7 @@ def test_security_settings_mean_the_same_to_both_clients() -> None:
         },
         "KafkaSink",
     )
-    assert admin_settings(pairs, "KafkaSink") == {
+    assert admin_settings(dict(pairs), "KafkaSink") == {
         "security_protocol": "SASL_SSL",
         "sasl_mechanism": "SCRAM-SHA-512",
         "sasl_plain_username": "app",
@@ -67,17 +68,8 @@ def test_no_password_in_what_is_shown() -> None:
 @pytest.mark.parametrize(
     ("producer", "reason"),
     [
-        (
-            {"compresion.type": "zstd"},
-            r"knows no setting 'compresion\.type'\. Did you mean 'compression\.type'\?",
-        ),
-        ({"compression_type": "zstd"}, r"Did you mean 'compression\.type'\?"),
-        ({"kafka.linger.ms": 1}, r"Did you mean 'linger\.ms'\?"),
-        ({"max.request.size": 2_000_000}, r"Did you mean 'message\.max\.bytes'\?"),
-        (
-            {"key.serializer": "x"},
-            r"knows no setting 'key\.serializer'\. Its CONFIGURATION\.md lists",
-        ),
+        ({"compresion.type": "zstd"}, r"setting 'compresion\.type': No such configuration prop"),
+        ({"key.serializer": "x"}, r"setting 'key\.serializer': No such configuration property"),
         ({"compression.type": "zstdd"}, r"does not take the setting 'compression\.type'.*zstdd"),
         ({"batch.size": 0}, r"does not take the setting 'batch\.size'.*1\.\.2147483647\.$"),
         ({"log_level": "loud"}, r"does not take the setting 'log_level'"),
@@ -92,9 +84,7 @@ def test_no_password_in_what_is_shown() -> None:
 def test_a_setting_that_librdkafka_does_not_take_is_refused_when_the_sink_is_made(
     producer: Any, reason: str
 ) -> None:
-    """Not in a task: with its name, librdkafka's reason and what was probably meant. Nothing is
-    connected to.
-    """
+    """Not in a task: with its name and librdkafka's reason. Nothing is connected to."""
     with pytest.raises(SettingRefused, match=rf"KafkaSink\('t'\).*{reason}"):
         KafkaSink("t", bootstrap_servers="h:1", producer=producer)
 

@@ -154,7 +154,7 @@ def test_what_was_learned_long_ago_does_not_count(
     together: bool,
 ) -> None:
     """A spare producer may wait for an hour, and a partition may lose its leader meanwhile."""
-    monkeypatch.setattr("exactum.kafka.producer.learned_topics.LEARNED_AGE_MAX_S", age_max_s)
+    monkeypatch.setattr("exactum.kafka.producer.sticky.LEARNED_AGE_MAX_S", age_max_s)
     name = topic("old", partitions=4)
     with producer(kafka, name, **{"sticky.partitioning.linger.ms": "1"}) as sender:
         assert sender.knows(name) == together
@@ -174,7 +174,7 @@ def test_a_task_asks_again_when_that_is_long_ago(
     monkeypatch: pytest.MonkeyPatch,
     guarantee: Guarantee,
 ) -> None:
-    monkeypatch.setattr("exactum.kafka.producer.learned_topics.LEARNED_AGE_MAX_S", OLD_S)
+    monkeypatch.setattr("exactum.kafka.producer.sticky.LEARNED_AGE_MAX_S", OLD_S)
     name = topic("asks", partitions=4)
     settings = {"sticky.partitioning.linger.ms": 1}
     with opened(

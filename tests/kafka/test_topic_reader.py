@@ -4,14 +4,14 @@ the same any more.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
-from typing import Any
 
 import pytest
 from confluent_kafka import Producer
 
 from exactum.errors import CheckpointRefused
+from exactum.kafka.requests.topic_requests import TopicSeen
 from exactum.kafka.topics import topic_reader
 from exactum.kafka.topics.topic_reader import TopicReader
 from exactum.local import LocalKafka
@@ -44,24 +44,24 @@ def made_anew(kafka: LocalKafka, reader: TopicReader) -> None:
 
 
 def test_a_topic_that_is_unknown_for_a_moment_is_waited_for(
-    kafka: LocalKafka, reader: TopicReader
+    kafka: LocalKafka, reader: TopicReader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One answer that calls it unknown, as a broker gives that has just started, is not yet the
     topic's absence.
     """
     kafka.delete_topic(reader._topic)
-    found, answers = reader._found, list[bool]()
+    describe, answers = reader._requests.describe, list[bool]()
 
-    def seen() -> tuple[Any, str | None]:
+    def seen(topics: Iterable[str]) -> dict[str, TopicSeen]:
         """The broker's answer; after the first one the topic is made."""
-        answer = found()
-        answers.append(answer[0].error is None)
+        answer = describe(topics)
+        answers.append(bool(answer))
         if answers == [False]:
             kafka.create_topic(reader._topic, partitions=1)
             write(kafka, reader, b"1")
         return answer
 
-    reader._found = seen  # type: ignore[method-assign]
+    monkeypatch.setattr(reader._requests, "describe", seen)
     assert read(reader) == [b"1"]
     assert answers[0] is False and answers[-1] is True
 

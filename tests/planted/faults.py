@@ -277,8 +277,8 @@ FAULTS = (
         "a task does not wait for the last acknowledgement",
         ALL_ROWS,
         "kafka/writer.py",
-        "            producer.flush(DELIVERY_TIMEOUT_MS)\n        except DeliveryError as error:\n            raise write_failure(self._cause(error), self._task, self._factory) from error\n        transaction",
-        "            pass\n        except DeliveryError as error:\n            raise write_failure(self._cause(error), self._task, self._factory) from error\n        transaction",
+        "                owned.producer.flush(DELIVERY_TIMEOUT_MS)\n",
+        "                pass\n",
         (
             "tests/kafka/test_writer.py",
             "tests/kafka/test_contract.py",

@@ -67,7 +67,6 @@ def refused(match: str) -> Iterator[None]:
     with pytest.raises(SettingRefused, match=f"(?s){match}") as caught:
         yield
     assert time.monotonic() - began_s < REFUSED_WITHIN_S
-    assert "Nothing was written" in str(caught.value)
     assert "horse" not in str(caught.value)
 
 
@@ -83,7 +82,7 @@ def test_a_topic_that_may_not_be_seen_is_named(secure: KafkaCluster) -> None:
     """No right at all: to this user it does not exist, and the words say that a right may be
     missing.
     """
-    with refused(f"{TOPIC}.*cannot be read.*grant READ"):
+    with refused(f"{TOPIC}.*not let this user describe.*ACLs"):
         read(secure, "stranger")
 
 
@@ -107,14 +106,14 @@ def test_a_right_that_is_taken_away_is_named(secure: KafkaCluster) -> None:
             except SettingRefused:  # the broker does not know the right yet
                 assert time.monotonic() < deadline_s
         revoke(secure, "full", "taken")
-        with refused("taken.*lacks DESCRIBE"):
+        with refused("taken.*not let this user .*taken.*ACLs"):
             while time.monotonic() < deadline_s:
                 reader.end_offsets()
 
 
 def test_wrong_credentials_are_refused(secure: KafkaCluster) -> None:
     """Not taken for a broker that is away, which would be tried again without end."""
-    with refused("refused the credentials.*sasl.password"):
+    with refused("not let this user.*AUTHENTICATION.*security settings"):
         read(secure, "full", sasl_password="wrong-horse")
 
 
@@ -122,7 +121,7 @@ def test_an_untrusted_certificate_is_refused(
     secure: KafkaCluster, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     """The same, for the authority that signed the broker's certificate."""
-    with refused("no TLS connection.*ssl.ca.location"):
+    with refused("not let this user.*certificate.*security settings"):
         read(secure, "full", ssl_ca_location="/etc/ssl/certs/ca-certificates.crt")
 
 
@@ -131,11 +130,11 @@ def test_a_broker_that_is_away_is_unavailable(
     secure: KafkaCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What another start may mend stays so."""
-    monkeypatch.setattr(topic_reader, "TIMEOUT_S", 2.0)
+    monkeypatch.setattr(topic_reader, "ANSWER_S", 2.0)
     with closing(
         TopicReader(TOPIC, "127.0.0.1:1", tuple(secure.client_settings("full").items()))
     ) as reader:
-        with pytest.raises(Unavailable, match="did not answer"):
+        with pytest.raises(Unavailable, match="Is the broker running"):
             reader.end_offsets()
 
 
@@ -185,7 +184,7 @@ def test_a_wrong_security_protocol_is_a_setting_to_every_client(
     client: Callable[[str, dict[str, str]], None],
 ) -> None:
     """Each was Unavailable, which is tried again for ever."""
-    monkeypatch.setattr(topic_reader, "TIMEOUT_S", 1.0)
+    monkeypatch.setattr(topic_reader, "ANSWER_S", 1.0)
     trust = {"ssl.ca.location": secure.client_settings("full")["ssl.ca.location"]}
     for servers, settings in (
         (secure.bootstrap_servers, {}),

@@ -6,7 +6,7 @@ import pytest
 
 from exactum.errors import SettingRefused, Unavailable
 from exactum.kafka.requests.topic_requests import TopicRequests
-from exactum.kafka.settings.java_settings import librdkafka_settings
+from exactum.kafka.settings.connection_settings import librdkafka_settings
 from exactum.spark.source.upstream_stall import StallTracker
 from tests.kit.servers.kafka_cluster import KafkaCluster
 

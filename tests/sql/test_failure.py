@@ -6,11 +6,19 @@ from typing import Any
 
 import pytest
 
-from exactum.errors import ExactumError, SettingRefused, Unavailable
+from exactum.errors import (
+    EpochAborted,
+    ExactumError,
+    RowsRefused,
+    SettingRefused,
+    Unavailable,
+    UnknownFailure,
+)
 from exactum.sql.dialect import ServerFailure, SqlFailure
-from exactum.sql.failure import TRANSIENT, port_error
+from exactum.sql.failure import TRANSIENT, port_error, task_error
 from exactum.sql.mysql import errors
 from exactum.sql.mysql.sink import MySQLSink
+from exactum.sql.postgres.errors import failure_of as of_sqlstate
 from tests.kit.servers.mariadb import LocalMariaDB
 from tests.kit.sql.mysql_query import Query
 from tests.kit.sql.mysql_server import Database
@@ -39,10 +47,56 @@ def test_a_question_of_the_server_is_left_as_it_is() -> None:
     assert "connection lost. Nothing is known" in str(port_error(failure, "PostgresSink('orders')"))
 
 
-@pytest.mark.parametrize("code", [1290, 1836])
-def test_a_server_that_is_read_only_may_not_be_for_long(code: int) -> None:
-    """In a switchover or a failover: what is decided waits for the new primary."""
-    assert errors.failure_of(code) in TRANSIENT
+MYSQL = {
+    "0 1053 1158 1159 1160 1161 1927 3169 4031 2003 2006 2013 1290 1836": ServerFailure.LOST,
+    "1040 1203 1226 1205 1206 1213 3572 1020 1047 1317 1969 3024 1412 1050 1021 1114 1180 3101":
+        ServerFailure.BUSY,
+    "1044 1142 1143 1227 1370": ServerFailure.DENIED,
+    "1049 1146": ServerFailure.MISSING,
+    "1048 1364 1264 1690 1153 1265 1406 1292 1366 1411 1416 3140 1022 1062 1451 1452 1526 3819 4025"
+    " 1644": ServerFailure.ROWS,
+    # no such column, syntax, no such engine, what a proxy or a later version may say
+    "1054 1064 1286 9001 6001": ServerFailure.OTHER,
+}  # fmt: skip
+POSTGRES = {
+    "08000 08006 57P01 57P02 57P05 25P03 25P04": ServerFailure.LOST,
+    "40001 40P01 55006 55P03 42P06 42P07 42710 53100 53200 53300 57014 57P03 58030":
+        ServerFailure.BUSY,
+    "42501 28000 28P01": ServerFailure.DENIED,
+    "42P01 3D000 3F000": ServerFailure.MISSING,
+    "22003 22P02 23502 23505 23514 21000 44000 P0001 54000": ServerFailure.ROWS,
+    "42601 42703 42804 0A000": ServerFailure.REFUSED,
+    "XX000 XX001 40003 HV000 2D000 99999": ServerFailure.OTHER,
+}  # fmt: skip
+DONE: dict[ServerFailure, tuple[type[ExactumError], type[ExactumError]]] = {
+    ServerFailure.LOST: (Unavailable, EpochAborted),
+    ServerFailure.BUSY: (Unavailable, EpochAborted),
+    ServerFailure.DENIED: (SettingRefused, SettingRefused),
+    ServerFailure.MISSING: (SettingRefused, SettingRefused),
+    ServerFailure.ROWS: (SettingRefused, RowsRefused),
+    ServerFailure.REFUSED: (SettingRefused, SettingRefused),
+    ServerFailure.OTHER: (SettingRefused, UnknownFailure),
+}
+"""What the driver raises, and what a task does."""
+CASES = [
+    *((c, errors.failure_of(int(c)), failure) for cs, failure in MYSQL.items() for c in cs.split()),
+    *((c, of_sqlstate(c), failure) for cs, failure in POSTGRES.items() for c in cs.split()),
+]
+
+
+@pytest.mark.parametrize(("code", "found", "wanted"), CASES, ids=str)
+def test_what_is_done_about_each_error(
+    code: str, found: ServerFailure, wanted: ServerFailure
+) -> None:
+    """A code that nobody knows stops the driver, and a task is run again, but not for ever: three
+    lives at one batch end it. Neither is ever a success.
+    """
+    failure = SqlFailure(found, code, "the server's words")
+    on_the_driver, in_a_task = DONE[wanted]
+    assert found is wanted
+    assert type(port_error(failure, "PostgresSink('orders')")) is on_the_driver
+    assert type(task_error(failure, "task 0")) is in_a_task
+    assert (found in TRANSIENT) is issubclass(on_the_driver, Unavailable)
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from typing import Any
 
 from exactum._version import __version__
 from exactum.errors import Unavailable
-from exactum.kafka.failure import DENIALS, RETRIABLE, KafkaFailure, failure_of
+from exactum.kafka.failure import DENIALS, KafkaFailure, failure_of
 from exactum.kafka.requests.broker_requests import RIGHTS_VERSION_MIN
 from exactum.kafka.requests.client_internals import (
     ApiVersionsRequest,
@@ -22,13 +22,12 @@ from exactum.kafka.requests.client_internals import (
     DescribeGroupsRequest,
     DescribeQuorumRequest,
     EndTxnRequest,
-    FindCoordinatorRequest,
     MetadataRequest,
 )
 from exactum.kafka.requests.operator_requests import OperatorRequests
-from exactum.kafka.requests.routing import Again, error_name
+from exactum.kafka.requests.routing import OF_GROUPS, Again, error_name
 from exactum.kafka.requests.transaction_requests import END_TXN_VERSION_MAX
-from exactum.kafka.settings.security_settings import security_settings
+from exactum.kafka.settings.connection_settings import security_settings
 from exactum.kafka.settings.settings import Settings
 from exactum.kafka.sink import KafkaSink
 
@@ -199,7 +198,7 @@ class ClusterExamination(OperatorRequests):
                 groups=[group_id], include_authorized_operations=True, min_version=3, max_version=5
             )
             (found,) = (await self._router.send(request, node)).groups
-            if failure_of(found.error_code) in RETRIABLE:
+            if failure_of(found.error_code) is KafkaFailure.BUSY:
                 raise Again(error_name(found.error_code))
             if failure_of(found.error_code) in DENIALS:
                 return None
@@ -210,12 +209,7 @@ class ClusterExamination(OperatorRequests):
         return self._router.retry(ask)
 
     async def _group_node(self, group_id: str) -> int | None:
-        if self._router.api_version(FindCoordinatorRequest) >= 4:
-            many = FindCoordinatorRequest(key_type=0, coordinator_keys=[group_id], min_version=4)
-            (found,) = (await self._router.send(many, None)).coordinators
-        else:
-            one = FindCoordinatorRequest(key=group_id, key_type=0, max_version=3)
-            found = await self._router.send(one, None)
+        ((_, found),) = await self._router.coordinators([group_id], OF_GROUPS)
         if failure_of(found.error_code) in DENIALS:
             return None
         if found.error_code:

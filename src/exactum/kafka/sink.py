@@ -12,7 +12,7 @@ from exactum.kafka.producer import messages
 from exactum.kafka.producer.producer_pool import ProducerPlan
 from exactum.kafka.requests.broker_requests import BrokerRequests
 from exactum.kafka.settings import client_settings, listener, settings
-from exactum.kafka.settings.security_settings import security_settings
+from exactum.kafka.settings.connection_settings import security_settings
 from exactum.kafka.topics import topic_name
 from exactum.kafka.topics.topic_facts import CONFIGS, TopicFacts, facts_of
 from exactum.kafka.transactional_id import KafkaScope, checked_prefix

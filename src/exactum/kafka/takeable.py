@@ -18,9 +18,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from exactum.kafka.native.arrow_memory import lengths
-from exactum.kafka.records import compressed_size, record_size
+from exactum.kafka.records import record_size
 from exactum.kafka.topics import topic_name
-from exactum.kafka.topics.topic_facts import FactsOf, TopicFacts
+from exactum.kafka.topics.topic_facts import TopicBook, TopicFacts
 from exactum.protocol.sink import Rejection
 from exactum.values.excerpt import cut
 from exactum.values.mask import mask_of
@@ -32,33 +32,18 @@ Rows = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True)
-class RecordLimits:
-    """What the producers of this query take, whatever the topic.
+class RecordRules:
+    """``topic``: where all rows go; None: each row names its own. ``book`` tells of either.
+    ``inputs``: the names of topics that the query reads, to which no row may go.
 
-    ``record_bytes_max``: librdkafka's message.max.bytes. ``value_bytes_max``: the room of its
-    queue. ``codec`` and ``level``: how it compresses.
+    ``record_bytes_max`` and ``value_bytes_max`` are what the producers take, whatever the topic:
+    librdkafka's message.max.bytes, and the room of its queue.
     """
 
+    topic: str | None
+    book: TopicBook
     record_bytes_max: int
     value_bytes_max: int
-    codec: str = "none"
-    level: int | None = None
-
-
-@dataclass(frozen=True)
-class RecordRules:
-    """``topic``: where all rows go, with its ``facts``; None: each row names its own, and ``facts``
-    say nothing.
-
-    ``facts_of`` tells of topics that rows name, ``facts_now`` the same as fresh as is reasonable.
-    ``inputs``: the names of topics that the query reads, to which no row may go.
-    """
-
-    limits: RecordLimits
-    topic: str | None
-    facts: TopicFacts
-    facts_of: FactsOf
-    facts_now: FactsOf
     inputs: tuple[re.Pattern[str], ...] = ()
 
     def trouble(self, name: bytes) -> str:
@@ -122,7 +107,8 @@ class _Inspection:
 
     def _check_topics(self) -> None:
         if self._rules.topic is not None:
-            self._topics, self._facts = [self._rules.topic], [self._rules.facts]
+            self._topics = [self._rules.topic]
+            self._facts = list(self._rules.book.facts(self._topics).values())
             return
         column = self._batch.column("topic")
         if column.null_count:
@@ -132,7 +118,7 @@ class _Inspection:
         self._topic_of = pc.fill_null(encoded.indices, 0).to_numpy(zero_copy_only=False)
         named: list[bytes] = encoded.dictionary.to_pylist()
         trouble = {name: self._rules.trouble(name) for name in named}
-        facts = self._rules.facts_of([name.decode() for name in named if not trouble[name]])
+        facts = self._rules.book.facts([name.decode() for name in named if not trouble[name]])
         for place, name in enumerate(named):
             shown = name.decode(errors="backslashreplace")
             about = facts.get(shown, TopicFacts(0, trouble=trouble[name]))
@@ -167,7 +153,7 @@ class _Inspection:
         if outside.any():  # partitions are added, never taken away
             places = {self._topic(row) for row in np.flatnonzero(outside).tolist()}
             asked = [self._topics[place] for place in places if not self._facts[place].trouble]
-            now = self._rules.facts_now(asked)
+            now = self._rules.book.facts_now(asked)
             self._facts = [
                 now.get(name, facts) for name, facts in zip(self._topics, self._facts, strict=True)
             ]
@@ -226,7 +212,7 @@ class _Inspection:
         )
 
     def _check_sizes(self, headers: Rows, header_counts: Rows) -> None:
-        limits = self._rules.limits
+        limits = self._rules
         values = lengths(self._batch.column("value"))
         keys = (
             lengths(self._batch.column("key"))
@@ -246,12 +232,8 @@ class _Inspection:
             record_size.batch_bytes(keys, values, headers, header_counts), content.shape
         )
         topic_limits = np.broadcast_to(topic_limits, content.shape)
-        too_large = batch > topic_limits
-        if limits.codec != "none":
-            for row in np.flatnonzero(too_large & (client <= limits.record_bytes_max)).tolist():
-                too_large[row] = not self._fits_compressed(row, int(topic_limits[row]))
         self._refuse(
-            too_large,
+            batch > topic_limits,
             lambda row: (
                 f"it has {content[row]} bytes in key, value and headers, with Kafka's own "
                 f"{batch[row]}, larger than the {topic_limits[row]} that the topic "
@@ -276,23 +258,6 @@ class _Inspection:
                 "(queue.buffering.max.kbytes of the sink's producer settings)"
             ),
         )
-
-    def _fits_compressed(self, row: int, limit: int) -> bool:
-        if not self._facts[self._topic(row)].keeps_compression:
-            return False
-        record = self._batch.slice(row, 1)
-        content = b"".join(
-            bytes(record.column(name).cast(pa.binary())[0].as_py() or b"")
-            for name in ("key", "value")
-            if name in self._columns
-        )
-        if "headers" in self._columns:
-            for column in record.column("headers").flatten().flatten():
-                content += b"".join(column.cast(pa.binary()).drop_null().to_pylist())
-        found = compressed_size.bytes_max(
-            content, self._rules.limits.codec, self._rules.limits.level
-        )
-        return found is not None and found + record_size.BATCH_HEAD <= limit
 
 
 def _shown(key: bytes | None) -> str:

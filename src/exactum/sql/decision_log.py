@@ -51,8 +51,6 @@ PRUNE_EVERY = 20
 """How many batches may pile up before ``prune`` does real work."""
 SLOW_AFTER_S = 10.0
 """After how long somebody is told that the server keeps a decision waiting."""
-CREATE_TRIES_MAX = 5
-"""How often two starts that create the tables at once may trip over each other."""
 
 
 class SqlDecisionLog:
@@ -274,13 +272,7 @@ class SqlDecisionLog:
         """The tables, and the query's floor row, which is there from then on."""
         if self._ready:
             return
-        for attempt in range(CREATE_TRIES_MAX):
-            try:
-                self._session.run(self._create, self._timeout_s)
-                break
-            except SqlFailure as failure:
-                if failure.failure is not ServerFailure.EXISTS or attempt == CREATE_TRIES_MAX - 1:
-                    raise
+        self._session.run(self._create, self._timeout_s)
         self._ready = True
 
     def _create(self, session: Session) -> None:

@@ -61,17 +61,22 @@ STAGING_PREFIX = "exactum_stage_"
 
 
 class ServerFailure(Enum):
-    """What a server's error means for us; the dialect maps its codes to these."""
+    """What is done about a server's error; the dialect maps its codes to these.
+
+    A code that is not listed is OTHER. On the driver that stops the query with the server's words,
+    as REFUSED does. In a task it is an ``UnknownFailure``: nothing of the task becomes visible, and
+    ``exactum run`` gives up when that has ended three lives at the same batch. So it is never taken
+    for a success, and never tried again without end.
+    """
 
     LOST = "the connection was lost or not made; a COMMIT under way may have taken effect"
     BUSY = (
-        "deadlock, lock timeout, no free connection: the transaction is rolled back, the same "
-        "again may succeed"
+        "a lock, no free connection, no room on the disk, a race with another session: the "
+        "transaction is rolled back, the same again may succeed"
     )
     DENIED = "authentication or rights"
-    MISSING = "a database, schema, table or column that does not exist"
-    EXISTS = "a table that exists already (two starts that race)"
-    UNFIT = (
+    MISSING = "a database, a schema or a table that does not exist"
+    REFUSED = (
         "the table's definition, a setting of the server or the statement: the same again fails "
         "again"
     )
@@ -80,8 +85,6 @@ class ServerFailure(Enum):
     )
     ROWS = "the rows break a constraint or do not fit a type: the same again fails again"
     NO_SUCH_PREPARED = "no prepared transaction of this name"
-    PREPARED_BUSY = "somebody else is just finishing this prepared transaction"
-    NO_SLOT = "the server has no room for another prepared transaction"
     OTHER = "anything else"
 
 
@@ -374,14 +377,14 @@ class Dialect(Protocol):
         connection has ended.
 
         Raises:
-            SqlFailure: NO_SLOT, ROWS, LOST, BUSY.
+            SqlFailure: ROWS, LOST, BUSY.
         """
 
     def commit_prepared(self, session: Session, gid: str) -> None:
-        """Raises SqlFailure: NO_SUCH_PREPARED, PREPARED_BUSY, LOST."""
+        """Raises SqlFailure: NO_SUCH_PREPARED, BUSY, LOST."""
 
     def roll_back_prepared(self, session: Session, gid: str) -> None:
-        """Raises SqlFailure: NO_SUCH_PREPARED, PREPARED_BUSY, LOST."""
+        """Raises SqlFailure: NO_SUCH_PREPARED, BUSY, LOST."""
 
     def inspect_prepared(self, session: Session) -> list[PreparedOnServer]:
         """Everybody's prepared transactions, as far as the user may list them, in this database

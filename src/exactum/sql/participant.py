@@ -259,7 +259,7 @@ class SqlParticipant:
         return state is not CommitState.MISSING
 
     def _undecided(self, permit: CommitPermit, failure: SqlFailure) -> ExactumError:
-        if failure.failure in TRANSIENT or failure.failure is ServerFailure.OTHER:
+        if failure.failure in TRANSIENT:
             return OutcomeUnknown(
                 f"{permit.record.epoch} is decided, and {self._where} could not be asked to commit "
                 f"it: {failure}. Start the query again: it commits it, or finds that it is "

@@ -377,10 +377,7 @@ def _racing(session: Session, create: Callable[[], None]) -> None:
             return
         except SqlFailure as failure:
             session.rollback()
-            if (
-                failure.failure not in (ServerFailure.EXISTS, ServerFailure.BUSY)
-                or attempt == CREATE_TRIES_MAX - 1
-            ):
+            if failure.failure is not ServerFailure.BUSY or attempt == CREATE_TRIES_MAX - 1:
                 raise
 
 

@@ -128,7 +128,7 @@ class StagedCommit:
         """All of it; MOVED and COMMITTED both mean that the rows are visible. Idempotent.
 
         Raises:
-            SqlFailure: UNFIT or CHANGED, see ``check_moved``; or the server's.
+            SqlFailure: REFUSED or CHANGED, see ``check_moved``; or the server's.
         """
         self.let_go()
 

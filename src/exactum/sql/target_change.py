@@ -30,8 +30,8 @@ def check_moved(dialect: Dialect, session: Session, target: TableName, move: Sta
     had been there when it was changed.
 
     Raises:
-        SqlFailure: UNFIT, the table can hold no guarantee any more (UNLOGGED, MyISAM, a rule, rows
-            that a DELETE would pass over, ...); CHANGED, see ``check_key``; or the server's.
+        SqlFailure: REFUSED, the table can hold no guarantee any more (UNLOGGED, MyISAM, a rule,
+            rows that a DELETE would pass over, ...); CHANGED, see ``check_key``; or the server's.
     """
     _check_fit(dialect, session, target, deletes=move.delete_when is not None)
     check_key(dialect, session, target, move.key if move.mode is Mode.UPSERT else ())
@@ -50,6 +50,6 @@ def _check_fit(dialect: Dialect, session: Session, target: TableName, *, deletes
     try:
         hides_rows = dialect.check_table(session, target)
     except SettingRefused as refused:
-        raise SqlFailure(ServerFailure.UNFIT, "", str(refused)) from refused
+        raise SqlFailure(ServerFailure.REFUSED, "", str(refused)) from refused
     if hides_rows and deletes:
-        raise SqlFailure(ServerFailure.UNFIT, "", hidden_rows(target))
+        raise SqlFailure(ServerFailure.REFUSED, "", hidden_rows(target))

@@ -46,7 +46,7 @@ FIELD = np.dtype(
 are the members of its union's structures, ``i32`` is a number alone."""
 
 PRODUCER = 0
-CONF_OK, CONF_UNKNOWN = 0, -2
+CONF_OK = 0
 F_COPY = 0x2
 F_PARTITION = 0x8
 ERR_QUEUE_FULL, ERR_TIMED_OUT, ERR_TOPIC_EXCEPTION = -184, -185, 17
@@ -143,11 +143,6 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "rd_kafka_conf_new": (c_void_p, []),
     "rd_kafka_conf_destroy": (None, [c_void_p]),
     "rd_kafka_conf_set": (c_int, [c_void_p, c_char_p, c_char_p, c_char_p, c_size_t]),
-    "rd_kafka_conf_dump": (POINTER(c_char_p), [c_void_p, POINTER(c_size_t)]),
-    "rd_kafka_conf_dump_free": (None, [POINTER(c_char_p), c_size_t]),
-    "rd_kafka_topic_conf_new": (c_void_p, []),
-    "rd_kafka_topic_conf_destroy": (None, [c_void_p]),
-    "rd_kafka_topic_conf_dump": (POINTER(c_char_p), [c_void_p, POINTER(c_size_t)]),
     "rd_kafka_conf_set_events": (None, [c_void_p, c_int]),
     "rd_kafka_new": (c_void_p, [c_int, c_void_p, c_char_p, c_size_t]),
     "rd_kafka_destroy": (None, [c_void_p]),

@@ -9,6 +9,7 @@ from exactum.kafka.failure import KafkaFailure, failure_of
 from exactum.kafka.native import librdkafka
 
 ERRORS_KEPT = 16
+KEY_SHOWN_MAX = 64
 
 
 class DeliveryError(Exception):
@@ -59,9 +60,8 @@ class DeliveryErrors:
             return
         code = int(report.err)
         topic = self._c.rd_kafka_topic_name(report.rkt).decode()
-        if failure_of(code) is KafkaFailure.TOO_LARGE:
-            key = ctypes.string_at(report.key, min(report.key_len, 64)) if report.key else None
-            text = f"the record with key {key!r} has {report.len} bytes of value"
+        if failure_of(code) is KafkaFailure.RECORD:
+            text = _record(report.key, report.key_len, report.len)
         else:
             text = self._c.rd_kafka_err2str(code).decode()
         if (topic, code) not in self._failed:
@@ -73,7 +73,7 @@ class DeliveryErrors:
         says nothing of the cause: that one is named first.
         """
         (topic, code), count = min(
-            self._failed.items(), key=lambda f: failure_of(f[0][1]) is KafkaFailure.PURGED
+            self._failed.items(), key=lambda f: failure_of(f[0][1]) is KafkaFailure.CONSEQUENCE
         )
         total = sum(self._failed.values())
         text = next(
@@ -87,13 +87,14 @@ class DeliveryErrors:
 
 def refused(topic: str, message: Any, code: int) -> DeliveryError:
     """librdkafka did not take a message (of dtype ``MESSAGE``) into its queue."""
-    key = ctypes.string_at(int(message["key"]), min(int(message["key_len"]), 64))
-    shown = repr(key) if int(message["key"]) else "null"
-    return DeliveryError(
-        code,
-        f"topic {topic}: the record with key {shown} and {int(message['len'])} bytes of value: "
-        f"{librdkafka.library().rd_kafka_err2str(code).decode()}",
-    )
+    record = _record(int(message["key"]), int(message["key_len"]), int(message["len"]))
+    reason = librdkafka.library().rd_kafka_err2str(code).decode()
+    return DeliveryError(code, f"topic {topic}: {record}: {reason}")
+
+
+def _record(key: int | None, key_bytes: int, value_bytes: int) -> str:
+    shown = repr(ctypes.string_at(key, min(key_bytes, KEY_SHOWN_MAX))) if key else "null"
+    return f"the record with key {shown} and {value_bytes} bytes of value"
 
 
 def fatal_error(client: int) -> DeliveryError | None:

@@ -18,7 +18,6 @@ from typing import Any
 import numpy as np
 
 from exactum.errors import InvariantBroken, SettingRefused
-from exactum.kafka.failure import KafkaFailure
 from exactum.kafka.native import librdkafka
 from exactum.kafka.producer.delivery_errors import (
     DeliveryError,
@@ -27,10 +26,10 @@ from exactum.kafka.producer.delivery_errors import (
     raise_error,
     refused,
 )
-from exactum.kafka.producer.learned_topics import LearnedTopics
-from exactum.kafka.producer.topic_handles import TopicHandles
-from exactum.kafka.records import record_fields, record_headers
+from exactum.kafka.producer.sticky import LearnedTopics
+from exactum.kafka.records import record_headers
 from exactum.kafka.settings import client_settings
+from exactum.kafka.topics import topic_name
 
 log = logging.getLogger("exactum.kafka")
 
@@ -64,7 +63,7 @@ class Producer:
         self._c = librdkafka.library()
         self._errors = DeliveryErrors()
         self._identity: tuple[int, int] | None = None
-        self._topics = TopicHandles()
+        self._topics: dict[str, int] = {}  # librdkafka's handles, made when first asked for
         self._learned = LearnedTopics(settings)
         self.uncounted_bytes = 0  # at most, of keys and headers since the queue was last empty
         own = {"delivery.report.only.error": "true", "log.queue": "true"}
@@ -233,7 +232,9 @@ class Producer:
             DeliveryError: as ``produce_array``.
         """
         client, end_s = self._client, time.monotonic() + timeout_ms / 1000
-        fields, begins, counts = record_fields.joined(self._topic(topic), messages, headers, counts)
+        fields, begins, counts = record_headers.joined(
+            self._topic(topic), messages, headers, counts
+        )
         addresses = fields.ctypes.data + begins * fields.itemsize
         send = self._c.rd_kafka_produceva
         for address, count in zip(addresses.tolist(), counts.tolist(), strict=True):
@@ -281,7 +282,7 @@ class Producer:
         try:
             raise_error(error)
         except DeliveryError as refusal:
-            if refusal.failure is not KafkaFailure.FULL or time.monotonic() > end_s:
+            if refusal.code != librdkafka.ERR_QUEUE_FULL or time.monotonic() > end_s:
                 raise
         self._wait_for_room()
 
@@ -363,7 +364,9 @@ class Producer:
         while self._c.rd_kafka_flush(self._handle, FLUSH_SLICE_MS) and time.monotonic() < end_s:
             self.poll(0)  # a failed record is waited for until its report is read
         handle, self._handle = self._handle, None
-        self._topics.destroy()
+        for topic in self._topics.values():
+            self._c.rd_kafka_topic_destroy(topic)
+        self._topics.clear()
         self._c.rd_kafka_queue_destroy(self._queue)
         self._c.rd_kafka_destroy(handle)
 
@@ -389,7 +392,20 @@ class Producer:
             log.debug("librdkafka: %s", line.decode(errors="replace"))
 
     def _topic(self, name: str) -> int:
-        return self._topics.of(self._client, name)
+        """
+        Raises:
+            DeliveryError: no topic can have this name.
+        """
+        if name not in self._topics:
+            trouble = topic_name.trouble(name.encode(errors="backslashreplace"))
+            made = (
+                None if trouble else self._c.rd_kafka_topic_new(self._client, name.encode(), None)
+            )
+            if not made:
+                refusal = f"the topic {name!r} {trouble or 'is refused by librdkafka'}"
+                raise DeliveryError(librdkafka.ERR_TOPIC_EXCEPTION, refusal)
+            self._topics[name] = made
+        return self._topics[name]
 
     @property
     def _client(self) -> int:

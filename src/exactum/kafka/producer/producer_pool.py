@@ -285,11 +285,11 @@ def _init_failure(
     plan: ProducerPlan, transactional_id: str, error: DeliveryError, detail: str
 ) -> SettingRefused | Unavailable:
     where = f"transactional id {transactional_id!r} at {plan.bootstrap_servers}"
-    if error.failure is KafkaFailure.TIMEOUT:
+    if error.failure is KafkaFailure.REFUSED:
         return SettingRefused(
-            f"The broker refused the transaction timeout of {plan.transaction_timeout_ms} ms for "
-            f"{where}: it is above its transaction.max.timeout.ms. Lower transaction_timeout_ms or "
-            "raise that setting."
+            f"The broker refused {where}, with transaction_timeout_ms="
+            f"{plan.transaction_timeout_ms}: {error}. Lower that where it is above the broker's "
+            "transaction.max.timeout.ms, or raise that setting."
         )
     if error.failure in DENIALS or error.failure is KafkaFailure.LOGIN:
         return SettingRefused(

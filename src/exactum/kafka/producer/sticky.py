@@ -10,6 +10,9 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from exactum.kafka.native import librdkafka
 
 PARTITIONERS = ("murmur2_random", "consistent_random", "fnv1a_random")
 """Those of librdkafka that stay with a partition where there is no key (rdkafka_msg.c,
@@ -17,6 +20,10 @@ rd_kafka_msg_partitioner).
 """
 LINGER_MS = 10
 """librdkafka's default of sticky.partitioning.linger.ms."""
+LEARNED_AGE_MAX_S = 60.0
+"""How long a producer goes by what it learned of a topic; a leader may have been lost since, and
+librdkafka knows.
+"""
 
 
 class StickyPartition:
@@ -44,3 +51,52 @@ def linger_ms(settings: Mapping[str, str]) -> int:
     if settings.get("partitioner", PARTITIONERS[1]) not in PARTITIONERS:
         return 0
     return int(settings.get("sticky.partitioning.linger.ms", LINGER_MS))
+
+
+@dataclass(frozen=True)
+class _Learned:
+    """Of one topic: when, whose turn it is of the partitions with a leader, and how many partitions
+    there are.
+
+    Without ``turns`` librdkafka's partitioner is to be asked.
+    """
+
+    at_s: float
+    turns: StickyPartition | None
+    partitions: int
+
+
+class LearnedTopics:
+    """Of one producer, with its settings."""
+
+    def __init__(self, settings: Mapping[str, str]) -> None:
+        self._linger_ms = linger_ms(settings)
+        self._learned: dict[str, _Learned] = {}
+
+    def take(self, topic: str, metadata: librdkafka.Metadata) -> None:
+        """A broker's answer about the topic."""
+        self._learned[topic] = self._what_is_told(topic, metadata)
+
+    def knows(self, topic: str) -> bool:
+        """Whether it has learned of the topic, and not too long ago."""
+        return (
+            topic in self._learned
+            and time.monotonic() - self._learned[topic].at_s < LEARNED_AGE_MAX_S
+        )
+
+    def turns(self, topic: str) -> StickyPartition | None:
+        """Whose turn it is; None: librdkafka's partitioner is to be asked."""
+        return self._learned[topic].turns if self.knows(topic) else None
+
+    def partition_count(self, topic: str) -> int:
+        """How many partitions it had when it was learned of; 0 where nothing is known."""
+        return self._learned[topic].partitions if topic in self._learned else 0
+
+    def _what_is_told(self, topic: str, metadata: librdkafka.Metadata) -> _Learned:
+        for known in metadata.topics[: metadata.topic_cnt]:
+            if known.topic == topic.encode():
+                partitions = known.partitions[: known.partition_cnt]
+                led = sorted(partition.id for partition in partitions if partition.leader >= 0)
+                turns = StickyPartition(led, self._linger_ms) if led and self._linger_ms else None
+                return _Learned(time.monotonic(), turns, len(partitions))
+        return _Learned(time.monotonic(), None, 0)

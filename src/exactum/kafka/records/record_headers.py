@@ -1,5 +1,5 @@
-"""Headers for librdkafka: of whole columns, as C reads them; and of one record, built with lengths,
-so that NUL in a name is a letter like any other.
+"""Records with headers for librdkafka: of whole columns, as ``rd_kafka_produceva`` reads them; and
+the headers of one record, built with lengths, so that NUL in a name is a letter like any other.
 """
 
 from __future__ import annotations
@@ -17,8 +17,16 @@ from exactum.errors import InvariantBroken
 from exactum.kafka.native import librdkafka
 from exactum.kafka.native.arrow_memory import pointers
 from exactum.kafka.records import record_size
-from exactum.kafka.records.record_fields import FIELDS_OF_A_RECORD
 
+_VTYPES = (
+    librdkafka.VTYPE_RKT,
+    librdkafka.VTYPE_PARTITION,
+    librdkafka.VTYPE_VALUE,
+    librdkafka.VTYPE_KEY,
+    librdkafka.VTYPE_MSGFLAGS,
+)
+"""Of the fields that every record has, in their order."""
+FIELDS_OF_A_RECORD = len(_VTYPES)
 FIELDS_MAX = 10_000
 """Of records and headers, which are made ready at a time: 72 bytes for each."""
 
@@ -65,6 +73,35 @@ class HeaderColumn:
         # Address 0 is a null value: librdkafka knows it by that.
         fields["second"], fields["third"] = self._values[places], self._value_sizes[places]
         return fields, counts
+
+
+def joined(
+    topic: int,
+    messages: np.ndarray[Any, Any],
+    headers: np.ndarray[Any, Any],
+    counts: np.ndarray[Any, Any],
+) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    """The fields of all messages (dtype ``MESSAGE``), each followed by its headers: the fields
+    (dtype ``FIELD``), where those of each message begin, and how many they are.
+
+    ``headers`` (dtype ``FIELD``): of all messages, one after the other; ``counts``: of each.
+    """
+    sizes = counts + FIELDS_OF_A_RECORD
+    begins = np.cumsum(sizes) - sizes
+    fields = np.zeros(int(sizes.sum()), dtype=librdkafka.FIELD)
+    is_header = np.ones(len(fields), dtype=bool)
+    for place, vtype in enumerate(_VTYPES):
+        fields["vtype"][begins + place] = vtype
+        is_header[begins + place] = False
+    fields["first"][begins] = topic
+    fields["i32"][begins + 1] = messages["partition"]
+    fields["first"][begins + 2] = messages["payload"]
+    fields["second"][begins + 2] = messages["len"]
+    fields["first"][begins + 3] = messages["key"]
+    fields["second"][begins + 3] = messages["key_len"]
+    fields["i32"][begins + 4] = librdkafka.F_COPY
+    fields[is_header] = headers
+    return fields, begins, sizes
 
 
 def _count_of_nul(column: pa.Array) -> int:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Sequence
 
-from exactum.kafka.failure import RETRIABLE, failure_of
+from exactum.kafka.failure import KafkaFailure, failure_of
 from exactum.kafka.requests.client_internals import (
     DescribeConfigsRequest,
     MetadataRequest,
@@ -126,7 +126,7 @@ class BrokerRequests(TransactionRequests):
             )
             answer = await self._router.send(DescribeConfigsRequest(resources=[resource]), node_id)
             (result,) = answer.results
-            if failure_of(result.error_code) in RETRIABLE:
+            if failure_of(result.error_code) is KafkaFailure.BUSY:
                 raise Again(error_name(result.error_code))
             if result.error_code:
                 return {}

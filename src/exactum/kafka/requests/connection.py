@@ -17,8 +17,8 @@ from exactum.errors import SettingRefused, Unavailable
 from exactum.kafka.failure import DENIALS, KafkaFailure, certificate_refused, failure_of
 from exactum.kafka.requests.client_internals import AdminConnection
 from exactum.kafka.settings import client_settings, listener
-from exactum.kafka.settings.security_settings import security_settings
-from exactum.kafka.settings.settings import Settings, admin_settings
+from exactum.kafka.settings.connection_settings import admin_settings, security_settings
+from exactum.kafka.settings.settings import Settings
 
 IN_FLIGHT_MAX = 1_000
 """Above it kafka-python refuses requests. Never reached: ``routing`` has a limit of its own, by
@@ -53,7 +53,7 @@ def connect(
             max_in_flight_requests_per_connection=IN_FLIGHT_MAX,
             reconnect_backoff_ms=20,
             reconnect_backoff_max_ms=1_000,
-            **_unprintable(admin_settings(settings, where)),
+            **_unprintable(admin_settings(dict(settings), where)),
         )
     except (kafka_errors.KafkaError, OSError, ValueError) as error:
         last = connection.last_failure or error
@@ -136,8 +136,7 @@ def _failure_of(error: BaseException) -> KafkaFailure:
 
 def _is_refusal(error: BaseException) -> bool:
     """Whether every further attempt would fail alike: credentials, certificates."""
-    unknown = _failure_of(error) is KafkaFailure.MECHANISM
-    return unknown or is_denied(error) or certificate_refused(str(error))
+    return is_denied(error) or certificate_refused(str(error))
 
 
 def _refused(where: str, servers: str, error: BaseException) -> SettingRefused | None:

@@ -70,7 +70,7 @@ def _has_no_leader_yet(answer: int | KafkaError) -> bool:
     """Of a partition that is new, moves, or whose broker has just come back: it is known in a
     moment.
     """
-    return isinstance(answer, KafkaError) and failure_of(answer.code()) is KafkaFailure.MOVED
+    return isinstance(answer, KafkaError) and failure_of(answer.code()) is KafkaFailure.BUSY
 
 
 def _read_metadata(admin: AdminClient, deadline_s: float) -> None:

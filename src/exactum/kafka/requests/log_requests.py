@@ -60,19 +60,8 @@ class LogRequests:
             SettingRefused: READ on the topic is not granted.
         """
 
-        def request(asked: Sequence[Partition]) -> Any:
-            topic = DescribeProducersRequest.TopicRequest
-            return DescribeProducersRequest(
-                topics=[topic(name=t, partition_indexes=i) for t, i in by_topic(asked).items()]
-            )
-
-        def read(answer: Any, _: Sequence[Partition]) -> Iterable[tuple[Partition, int, Any]]:
-            for topic in answer.topics:
-                for p in topic.partitions:
-                    yield (topic.name, p.partition_index), p.error_code, p
-
         result: dict[Partition, dict[int, ProducerState]] = {}
-        for partition, (error, p) in self._router.by_leader(partitions, request, read).items():
+        for partition, (error, p) in self._active_producers(partitions).items():
             if error:
                 raise self._router.denied("READ on the topic", partition[0], error)
             result[partition] = {
@@ -83,6 +72,19 @@ class LogRequests:
                 if of is None or a.producer_id in of
             }
         return result
+
+    def _active_producers(
+        self, partitions: Iterable[Partition]
+    ) -> dict[Partition, tuple[int, Any]]:
+        """(error's code or 0, the leader's answer) of each partition."""
+
+        def request(asked: Sequence[Partition]) -> Any:
+            topic = DescribeProducersRequest.TopicRequest
+            return DescribeProducersRequest(
+                topics=[topic(name=t, partition_indexes=i) for t, i in by_topic(asked).items()]
+            )
+
+        return self._router.by_leader(partitions, request)
 
     def end_offsets(
         self, partitions: Iterable[Partition], *, read_committed: bool
@@ -115,16 +117,11 @@ class LogRequests:
                 min_version=2,
             )
 
-        def read(answer: Any, _: Sequence[Partition]) -> Iterable[tuple[Partition, int, Any]]:
-            for topic in answer.topics:
-                for p in topic.partitions:
-                    yield (topic.name, p.partition_index), p.error_code, p.offset
-
         result: dict[Partition, int] = {}
-        for partition, (error, offset) in self._router.by_leader(partitions, request, read).items():
+        for partition, (error, p) in self._router.by_leader(partitions, request).items():
             if error:
                 raise self._router.denied("DESCRIBE on the topic", partition[0], error)
-            result[partition] = int(offset)
+            result[partition] = int(p.offset)
         return result
 
     def fetch(
@@ -162,13 +159,13 @@ class LogRequests:
                 max_version=FETCH_VERSION_MAX,
             )
 
-        def read(answer: Any, _: Sequence[Partition]) -> Iterable[tuple[Partition, int, Any]]:
+        def read(answer: Any) -> Iterable[tuple[Partition, int, Any]]:
             for topic in answer.responses:
                 for p in topic.partitions:
                     yield (topic.topic, p.partition_index), p.error_code, p
 
         error, p = self._router.by_leader([partition], request, read)[partition]
-        if failure_of(error) is KafkaFailure.TOPIC_DENIED:
+        if failure_of(error) is KafkaFailure.DENIED:
             raise self._router.denied("READ on the topic", partition[0], error)
         records = p.records
         return FetchedRecords(

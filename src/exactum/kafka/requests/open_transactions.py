@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from exactum.kafka.requests.broker_requests import BrokerRequests
-from exactum.kafka.settings.security_settings import security_settings
+from exactum.kafka.settings.connection_settings import security_settings
 from exactum.kafka.transaction import Partition
 
 CONNECT_TIMEOUT_MS = 5_000
@@ -66,12 +66,7 @@ def holders(
             }
             if starts and min(starts) <= last_stable_offsets[partition]:
                 found[partition] = starts[min(starts)]
-        ids = requests.describe_transactions(requests.list_ongoing(None)) if found else {}
-        names = {
-            description.producer_id: name
-            for name, description in ids.items()
-            if description is not None
-        }
+        names = requests.ids_of_producers(set(found.values()))
         return {
             partition: Holder(producer_id, names.get(producer_id))
             for partition, producer_id in found.items()

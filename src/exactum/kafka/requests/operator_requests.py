@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,12 +11,10 @@ from exactum.errors import SettingRefused
 from exactum.kafka.failure import DENIALS, failure_of
 from exactum.kafka.requests.broker_requests import BrokerRequests
 from exactum.kafka.requests.client_internals import (
-    DescribeProducersRequest,
-    ListTransactionsRequest,
     MetadataRequest,
     WriteTxnMarkersRequest,
 )
-from exactum.kafka.requests.routing import Again, error_name
+from exactum.kafka.requests.routing import error_name
 from exactum.kafka.transaction import Partition
 
 ENDING_STATES = ("PrepareCommit", "PrepareAbort")
@@ -48,29 +46,8 @@ class OperatorRequests(BrokerRequests):
         """Transactional ids that are open, or whose markers are not all written, on any node;
         filtered by ``pattern`` where the broker can.
         """
-        known = self._router.api_version(ListTransactionsRequest) >= 2
-        return self._list_transactions(["Ongoing", *ENDING_STATES], pattern if known else None)
-
-    def ids_of_producers(self, producer_ids: Collection[int]) -> dict[int, str]:
-        """The transactional id of each producer id that a coordinator knows, in whatever state."""
-
-        async def ask() -> dict[int, str]:
-            fields: dict[str, Any] = {
-                "state_filters": [],
-                "producer_id_filters": sorted(producer_ids),
-            }
-            sent = [
-                self._router.send(ListTransactionsRequest(**fields), node)
-                for node in self._router.nodes
-            ]
-            found: dict[int, str] = {}
-            for answer in [await s for s in sent]:
-                if error := error_name(answer.error_code):
-                    raise Again(error)
-                found |= {t.producer_id: t.transactional_id for t in answer.transaction_states}
-            return found
-
-        return self._router.retry(ask) if producer_ids else {}
+        states = ("Ongoing", *ENDING_STATES)
+        return [t.transactional_id for t in self._transactions(states, pattern)]
 
     def may_describe_any_id(self) -> bool:
         """Whether DESCRIBE is granted on transactional ids of any name: a broker leaves the others
@@ -109,20 +86,9 @@ class OperatorRequests(BrokerRequests):
         about, with what the broker answered.
         """
 
-        def request(asked: Sequence[Partition]) -> Any:
-            topic = DescribeProducersRequest.TopicRequest
-            return DescribeProducersRequest(
-                topics=[topic(name=t, partition_indexes=[i]) for t, i in asked]
-            )
-
-        def read(answer: Any, _: Sequence[Partition]) -> Iterable[tuple[Partition, int, Any]]:
-            for topic in answer.topics:
-                for p in topic.partitions:
-                    yield (topic.name, p.partition_index), p.error_code, p
-
         found: list[OpenProducer] = []
         denied: dict[Partition, str] = {}
-        for partition, (error, p) in self._router.by_leader(partitions, request, read).items():
+        for partition, (error, p) in self._active_producers(partitions).items():
             if error:
                 denied[partition] = error_name(error)
                 continue
@@ -169,7 +135,7 @@ class OperatorRequests(BrokerRequests):
                 max_version=MARKER_VERSION_MAX,
             )
 
-        def read(answer: Any, _: Sequence[Partition]) -> Iterable[tuple[Partition, int, Any]]:
+        def read(answer: Any) -> Iterable[tuple[Partition, int, Any]]:
             for marker in answer.markers:
                 for t in marker.topics:
                     for p in t.partitions:

@@ -11,14 +11,14 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from collections import defaultdict, deque
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 import kafka.errors as kafka_errors
 
 from exactum.errors import SettingRefused, Unavailable
-from exactum.kafka.failure import RETRIABLE, KafkaFailure, failure_of
+from exactum.kafka.failure import KafkaFailure, failure_of
 from exactum.kafka.requests.client_internals import (
     AdminConnection,
     FindCoordinatorRequest,
@@ -38,6 +38,8 @@ IDS_MAX = 500
 """Most transactional ids in one request."""
 PARTITIONS_MAX = 100
 """Most partitions in one request."""
+OF_GROUPS, OF_TRANSACTIONS = 0, 1
+"""``CoordinatorType``, by Kafka's numbers."""
 Read = Callable[[Any, Sequence[K]], Iterable[tuple[K, int, Any]]]
 """What an answer says of each of those that were asked for: (which, the error's code or 0,
 value).
@@ -89,6 +91,16 @@ class Router:
         """For a step's use. Its answer may be a ``KafkaError``."""
         return self._connection.send(request, node_id)
 
+    async def coordinators(self, keys: Sequence[str], kind: int) -> list[tuple[str, Any]]:
+        """For a step's use: (key, answer) of each; ``kind``: ``OF_GROUPS``, or
+        ``OF_TRANSACTIONS``.
+        """
+        if self.api_version(FindCoordinatorRequest) >= 4:
+            many = FindCoordinatorRequest(key_type=kind, coordinator_keys=list(keys), min_version=4)
+            return [(c.key, c) for c in (await self.send(many, None)).coordinators]
+        one = [FindCoordinatorRequest(key=key, key_type=kind, max_version=3) for key in keys]
+        return [(each.key, await self.send(each, None)) for each in one]
+
     def partitions(
         self, topics: Iterable[str], *, all_visible: bool = False
     ) -> dict[str, list[int]]:
@@ -114,12 +126,15 @@ class Router:
         self,
         partitions: Iterable[Partition],
         request: Callable[[Sequence[Partition]], Any],
-        read: Read[Partition],
+        read: Callable[[Any], Iterable[tuple[Partition, int, Any]]] | None = None,
     ) -> dict[Partition, tuple[int, Any]]:
-        """Ask each partition's leader until every partition has an answer, as
-        ``by_coordinator``.
+        """Ask each partition's leader until every partition has an answer, as ``by_coordinator``.
+
+        ``read``: of an answer that is not made of ``topics`` with their ``partitions``.
         """
-        return self._ask(self._leaders, partitions, Question(request, read, PARTITIONS_MAX))
+        each = read or (lambda answer: in_topics(answer.topics))
+        question = Question(request, lambda answer, _: each(answer), PARTITIONS_MAX)
+        return self._ask(self._leaders, partitions, question)
 
     def _ask(
         self, places: _Nodes[K], keys: Iterable[K], question: Question[K]
@@ -225,7 +240,7 @@ class _Call(Generic[K]):
     def _take(self, rows: Iterable[tuple[K, int, Any]]) -> None:
         for key, error, value in rows:
             failure = failure_of(error)
-            if failure in RETRIABLE:
+            if failure is KafkaFailure.BUSY:
                 self._again = self._again or error_name(error)
                 self._places.forget([key])
             elif failure in self._question.also_retriable:
@@ -276,21 +291,13 @@ class _Coordinators(_Nodes[str]):
     """The coordinators of transactional ids."""
 
     async def _learn(self, unknown: Sequence[str]) -> None:
-        many = self._router.api_version(FindCoordinatorRequest) >= 4
-        size = IDS_MAX if many else 1
-        for i in range(0, len(unknown), size):
-            ids = list(unknown[i : i + size])
-            if many:
-                request = FindCoordinatorRequest(key_type=1, coordinator_keys=ids, min_version=4)
-                rows = [(c.key, c) for c in (await self._router.send(request, None)).coordinators]
-            else:
-                request = FindCoordinatorRequest(key=ids[0], key_type=1, max_version=3)
-                rows = [(ids[0], await self._router.send(request, None))]
-            self._take(rows)
+        for i in range(0, len(unknown), IDS_MAX):
+            ids = unknown[i : i + IDS_MAX]
+            self._take(await self._router.coordinators(ids, OF_TRANSACTIONS))
 
     def _take(self, rows: Iterable[tuple[str, Any]]) -> None:
         for name, row in rows:
-            if failure_of(row.error_code) in RETRIABLE:
+            if failure_of(row.error_code) is KafkaFailure.BUSY:
                 raise Again(error_name(row.error_code))
             if row.error_code:
                 raise self._router.denied("DESCRIBE on the transactional id", name, row.error_code)
@@ -324,9 +331,9 @@ class _Leaders(_Nodes[Partition]):
         result: dict[str, list[int]] = {}
         for topic in (await self._router.send(request, None)).topics:
             failure = failure_of(topic.error_code)
-            if all_visible and failure is KafkaFailure.TOPIC_DENIED:
+            if all_visible and failure is KafkaFailure.DENIED:
                 raise self._router.denied("DESCRIBE on the topic", topic.name, topic.error_code)
-            if failure in (KafkaFailure.MISSING, KafkaFailure.TOPIC_DENIED):
+            if failure in (KafkaFailure.MISSING, KafkaFailure.DENIED):
                 continue
             if topic.error_code:
                 raise Again(error_name(topic.error_code))
@@ -340,6 +347,13 @@ class _Leaders(_Nodes[Partition]):
 def error_name(code: int) -> str:
     """As kafka-python calls it, for a message; empty for none."""
     return "" if code == 0 else str(kafka_errors.for_code(code).__name__)
+
+
+def in_topics(topics: Iterable[Any]) -> Iterator[tuple[Partition, int, Any]]:
+    """(partition, the error's code or 0, what is said of it)."""
+    for topic in topics:
+        for p in topic.partitions:
+            yield (topic.name, p.partition_index), p.error_code, p
 
 
 def by_topic(partitions: Sequence[Partition]) -> Mapping[str, list[int]]:

@@ -42,7 +42,7 @@ NO_TOPIC_ID = "A" * 22
 EARLIEST, LATEST = "earliest", "latest"
 
 _REFUSED = DENIALS | {KafkaFailure.LOGIN}
-_NOT_READY = frozenset({KafkaFailure.COORDINATOR, KafkaFailure.MISSING})
+_NOT_READY = frozenset({KafkaFailure.BUSY, KafkaFailure.MISSING})
 """What a group's coordinator answers while it starts, moves, or lags behind, also behind what
 topics there are.
 """

@@ -8,7 +8,7 @@ this holds on brokers of transaction.version 2 as well (docs/adr/0004).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from exactum.kafka.failure import KafkaFailure, failure_of
@@ -46,30 +46,45 @@ class TransactionRequests(LogRequests):
         """Transactional ids that are Ongoing on any node, filtered by ``pattern`` where the broker
         can.
         """
-        return self._list_transactions(["Ongoing"], pattern if self._knows_patterns() else None)
+        return [t.transactional_id for t in self._transactions(("Ongoing",), pattern)]
 
     def list_committed(self, pattern: str) -> list[str]:
         """Transactional ids like ``pattern`` whose last transaction was committed; none where the
         broker knows no patterns.
         """
-        return self._list_transactions(COMMITTED_STATES, pattern) if self._knows_patterns() else []
+        if not self._knows_patterns():
+            return []
+        return [t.transactional_id for t in self._transactions(COMMITTED_STATES, pattern)]
+
+    def ids_of_producers(self, producer_ids: Collection[int]) -> dict[int, str]:
+        """The transactional id of each producer id that a coordinator knows, in whatever state."""
+        found = self._transactions((), None, producer_ids) if producer_ids else []
+        return {t.producer_id: t.transactional_id for t in found}
 
     def _knows_patterns(self) -> bool:
         return self._router.api_version(ListTransactionsRequest) >= 2
 
-    def _list_transactions(self, states: Sequence[str], pattern: str | None) -> list[str]:
-        fields: dict[str, Any] = {"state_filters": list(states), "producer_id_filters": []}
-        if pattern is not None:
+    def _transactions(
+        self, states: Sequence[str], pattern: str | None, producer_ids: Collection[int] = ()
+    ) -> list[Any]:
+        """What all nodes list of transactions in these states; filtered by ``pattern`` where the
+        broker can. Nothing given: of any.
+        """
+        fields: dict[str, Any] = {
+            "state_filters": list(states),
+            "producer_id_filters": sorted(producer_ids),
+        }
+        if pattern is not None and self._knows_patterns():
             fields |= {"transactional_id_pattern": pattern, "min_version": 2}
 
-        async def ask() -> list[str]:
+        async def ask() -> list[Any]:
             nodes = self._router.nodes
             sent = [self._router.send(ListTransactionsRequest(**fields), node) for node in nodes]
-            found: list[str] = []
+            found: list[Any] = []
             for answer in [await s for s in sent]:
                 if error := error_name(answer.error_code):
                     raise Again(error)
-                found.extend(t.transactional_id for t in answer.transaction_states)
+                found.extend(answer.transaction_states)
             return found
 
         return self._router.retry(ask)

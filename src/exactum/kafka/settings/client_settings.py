@@ -1,40 +1,16 @@
-"""Settings handed to librdkafka, which says what it does not take; here it is said where, and what
-was meant.
-"""
+"""Settings handed to librdkafka, which says what it does not take; here it is said where."""
 
 from __future__ import annotations
 
 import ctypes
-import difflib
 from collections.abc import Mapping
 
 from exactum.errors import SettingRefused
 from exactum.kafka.native import librdkafka
-from exactum.kafka.settings.security_settings import SECURITY_PREFIXES
+from exactum.kafka.settings.connection_settings import SECURITY_PREFIXES
 
 _TEXT_BYTES = 512
 """Room for librdkafka's reason."""
-ALIASES = (
-    "bootstrap.servers",
-    "compression.type",
-    "delivery.timeout.ms",
-    "linger.ms",
-    "max.in.flight",
-    "retries",
-    "sasl.mechanism",
-)
-"""Names that librdkafka takes for others, and does not list."""
-OF_JAVA = {
-    "buffer.memory": "queue.buffering.max.kbytes",
-    "max.request.size": "message.max.bytes",
-    "max.block.ms": "message.timeout.ms",
-    "request.timeout.ms": "request.timeout.ms",
-    "send.buffer.bytes": "socket.send.buffer.bytes",
-    "receive.buffer.bytes": "socket.receive.buffer.bytes",
-    "partitioner.class": "partitioner",
-    "ssl.truststore.location": "ssl.ca.location",
-}
-"""Names of the Java client -> what librdkafka calls the same."""
 
 
 def new_conf(settings: Mapping[str, str], where: str = "The producer settings") -> int:
@@ -50,10 +26,6 @@ def new_conf(settings: Mapping[str, str], where: str = "The producer settings") 
         for name, value in settings.items():
             raw_name, raw_value = text_for_c(name, where), text_for_c(value, f"{where}: {name!r}")
             code = c.rd_kafka_conf_set(conf, raw_name, raw_value, text, _TEXT_BYTES)
-            if code == librdkafka.CONF_UNKNOWN:
-                raise SettingRefused(
-                    f"{where}: librdkafka knows no setting {name!r}.{_meant(name, conf)}"
-                )
             if code != librdkafka.CONF_OK:
                 raise SettingRefused(
                     f"{where}: librdkafka does not take the setting {name!r}: {_reason(text)}."
@@ -119,32 +91,3 @@ def text_for_c(text: str, where: str) -> bytes:
 
 def _reason(text: ctypes.Array[ctypes.c_char]) -> str:
     return bytes(text.value).decode(errors="replace").strip().rstrip(".")
-
-
-def _meant(name: str, conf: int) -> str:
-    """A sentence with the name that was probably meant; empty where none is near."""
-    bare = name.strip().lower().removeprefix("kafka.").replace("_", ".")
-    near = (
-        [OF_JAVA[bare]]
-        if bare in OF_JAVA
-        else difflib.get_close_matches(bare, _names(conf), n=1, cutoff=0.75)
-    )
-    return (
-        f" Did you mean {near[0]!r}?"
-        if near
-        else " Its CONFIGURATION.md lists those that there are."
-    )
-
-
-def _names(conf: int) -> list[str]:
-    """Every name that a producer's settings may have."""
-    c = librdkafka.library()
-    topic_conf = c.rd_kafka_topic_conf_new()
-    found = list(ALIASES)
-    for dump, of in ((c.rd_kafka_conf_dump, conf), (c.rd_kafka_topic_conf_dump, topic_conf)):
-        count = ctypes.c_size_t()
-        pairs = dump(of, ctypes.byref(count))
-        found += [pairs[place].decode() for place in range(0, count.value, 2)]
-        c.rd_kafka_conf_dump_free(pairs, count)
-    c.rd_kafka_topic_conf_destroy(topic_conf)
-    return found

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 
 from exactum.errors import SettingRefused
-from exactum.kafka.settings.settings import unverified_context
+from exactum.kafka.settings.connection_settings import unverified_context
 
 TIMEOUT_S = 2.0
 _ADDRESS = re.compile(r"(?:\w+://)?(?:\[([\w.%:]+)\]|([\w.%:-]+)):(\d{1,5})", re.ASCII)

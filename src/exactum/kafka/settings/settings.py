@@ -1,18 +1,14 @@
-"""The user's client settings, in librdkafka's names, and what they mean to both Kafka clients.
-
-Data goes through librdkafka; the driver's protocol requests go through kafka-python. The user gives
-one set of settings; both clients get the same meaning, or the settings are refused.
+"""The user's producer settings, in librdkafka's names: which are refused, exactum's defaults, and
+the sizes that follow from the topic.
 """
 
 from __future__ import annotations
 
-import ssl
 from collections.abc import Mapping
-from typing import Any
 
 from exactum.errors import SettingRefused
 from exactum.kafka.settings import client_settings
-from exactum.kafka.settings.security_settings import SECURITY_PREFIXES
+from exactum.kafka.settings.connection_settings import admin_settings
 
 Settings = tuple[tuple[str, str], ...]
 """librdkafka settings as sorted pairs: hashable and picklable."""
@@ -87,14 +83,6 @@ def number(settings: Settings, name: str) -> int:
     return int(text)
 
 
-def compression(settings: Settings) -> tuple[str, int | None]:
-    """The codec, under either of its names, and its level, None for librdkafka's default."""
-    given = dict(settings)
-    codec = given.get("compression.codec", given.get("compression.type", "none"))
-    level = int(given.get("compression.level", -1))
-    return codec, None if level < 0 else level
-
-
 def with_sizes(
     settings: Settings, has_topic: bool, batch_bytes_max: int | None, request_bytes_max: int
 ) -> Settings:
@@ -137,23 +125,6 @@ def linger_ms(settings: Mapping[str, str]) -> str:
     )
 
 
-_ADMIN_NAMES = {
-    "client.id": "client_id",
-    "security.protocol": "security_protocol",
-    "sasl.mechanism": "sasl_mechanism",
-    "sasl.mechanisms": "sasl_mechanism",
-    "sasl.username": "sasl_plain_username",
-    "sasl.password": "sasl_plain_password",
-    "sasl.kerberos.service.name": "sasl_kerberos_service_name",
-    "ssl.ca.location": "ssl_cafile",
-    "ssl.certificate.location": "ssl_certfile",
-    "ssl.key.location": "ssl_keyfile",
-    "ssl.key.password": "ssl_password",
-    "ssl.crl.location": "ssl_crlfile",
-}
-_ADMIN_HANDLED = {"ssl.endpoint.identification.algorithm", "enable.ssl.certificate.verification"}
-
-
 def checked(producer: Mapping[str, object] | None, where: str) -> Settings:
     """The user's ``producer`` settings as text pairs.
 
@@ -183,7 +154,7 @@ def checked(producer: Mapping[str, object] | None, where: str) -> Settings:
             )
         settings[name] = str(value).lower() if isinstance(value, bool) else str(value)
     pairs = tuple(sorted(settings.items()))
-    admin_settings(pairs, where)
+    admin_settings(settings, where)
     client_settings.try_out(of_producer(settings, {}), where)
     return pairs
 
@@ -200,39 +171,3 @@ def of_producer(settings: Mapping[str, str], own: Mapping[str, str]) -> dict[str
     }
     found = {**DEFAULTS, **settings, **fixed}
     return {"linger.ms": linger_ms(found), **found}
-
-
-def admin_settings(settings: Settings, where: str) -> dict[str, Any]:
-    """The same settings as keyword arguments of kafka-python's clients. Only what concerns
-    connections.
-
-    Raises:
-        SettingRefused: a security setting that kafka-python has no word for.
-    """
-    result: dict[str, Any] = {}
-    given = dict(settings)
-    for name, value in settings:
-        if name in _ADMIN_NAMES:
-            result[_ADMIN_NAMES[name]] = value
-        elif name.startswith(SECURITY_PREFIXES) and name not in _ADMIN_HANDLED:
-            raise SettingRefused(
-                f"{where}: the setting {name!r} is known to librdkafka only, and the driver needs "
-                "it for its own connection too. Supported: "
-                f"{', '.join(sorted((*_ADMIN_NAMES, *_ADMIN_HANDLED)))}."
-            )
-    if "security_protocol" in result:
-        result["security_protocol"] = result["security_protocol"].upper()
-    if "sasl_mechanism" in result:
-        result["sasl_mechanism"] = result["sasl_mechanism"].upper()
-    if given.get("ssl.endpoint.identification.algorithm", "https") == "none":
-        result["ssl_check_hostname"] = False
-    if given.get("enable.ssl.certificate.verification") == "false":
-        result["ssl_context"] = unverified_context()
-    return result
-
-
-def unverified_context() -> ssl.SSLContext:
-    context = ssl.create_default_context()
-    context.check_hostname = False
-    context.verify_mode = ssl.CERT_NONE
-    return context

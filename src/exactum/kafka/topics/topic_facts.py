@@ -5,16 +5,15 @@ brokers tell them.
 from __future__ import annotations
 
 import logging
-import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import dataclass
-from typing import Any
+from typing import TypeVar
 
-from confluent_kafka import KafkaError, KafkaException, TopicCollection
+from confluent_kafka import KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
 from exactum.errors import Unavailable
@@ -24,29 +23,20 @@ from exactum.kafka.settings.settings import Settings
 
 log = logging.getLogger("exactum.kafka")
 
+T = TypeVar("T")
+
 CONFIGS = ("max.message.bytes", "cleanup.policy", "compression.type")
 """The topic's settings that count."""
 TIMEOUT_S = 30.0
 """How long the brokers may take for one answer."""
-KNOWN_AGE_MAX_S = 60.0
-"""How long what was learned of a topic counts."""
-UNKNOWN_AGE_MAX_S = 10.0
-"""How long a topic counts as missing."""
-_OF_THE_TOPIC = frozenset({KafkaFailure.MISSING, KafkaFailure.TOPIC_DENIED, KafkaFailure.TOPIC})
-"""What says that this topic cannot be had, not that the brokers cannot answer."""
-UNKNOWN_WAIT_S = 3.0
-"""A topic made a moment ago is not known to every broker yet: it is asked for so long before it
-counts as missing.
+PAUSE_S = 1.0
+"""After so long a topic that is missing is asked for once more: one that was made a moment ago is
+not known to every broker yet.
 """
-WAITS_EVERY_S = 60.0
-"""After a wait in vain, other missing topics are asked for twice only, for so long: rows may
-name any number.
-"""
-PAUSE_S = 0.25
+TOPICS_MAX = 10_000
+"""When so many are remembered, all are forgotten: rows may name any number."""
 _LOG_WARNING = 4
 """syslog's: nobody polls this client, so its log would go to the terminal."""
-TOPICS_MAX = 10_000
-"""Most topics that are remembered; rows may name any number."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +44,6 @@ class TopicFacts:
     """``batch_bytes_max``: the largest batch it takes; None where this user may not read the
     topic's settings.
 
-    ``keeps_compression``: the broker stores a batch as the producer compressed it.
     ``trouble``: why nothing can be written to it, to be read after its name; empty where something
     can.
     """
@@ -62,32 +51,23 @@ class TopicFacts:
     partitions: int
     batch_bytes_max: int | None = None
     compacted: bool = False
-    keeps_compression: bool = False
     trouble: str = ""
-
-
-FactsOf = Callable[[Iterable[str]], Mapping[str, TopicFacts]]
 
 
 def facts_of(partitions: int, configs: Mapping[str, str | None]) -> TopicFacts:
     """``configs``: those of ``CONFIGS`` that may be read."""
     limit = configs.get("max.message.bytes")
     bytes_max = None if limit is None else int(limit)
-    if bytes_max is not None and configs.get("compression.type") not in (
-        "producer",
-        "uncompressed",
-        None,
-    ):
+    kept = ("producer", "uncompressed", None)
+    if bytes_max is not None and configs.get("compression.type") not in kept:
         bytes_max = record_size.after_recompression(bytes_max)
     policies = (configs.get("cleanup.policy") or "").replace(" ", "").split(",")
-    return TopicFacts(
-        partitions, bytes_max, "compact" in policies, configs.get("compression.type") == "producer"
-    )
+    return TopicFacts(partitions, bytes_max, "compact" in policies)
 
 
 class TopicBook:
-    """What one process knows of the topics that rows name; asks the brokers for the rest. Safe to
-    use from threads.
+    """What the tasks of one process know of their topics, from the start of a batch on. Safe to use
+    from threads.
     """
 
     def __init__(self, bootstrap_servers: str, settings: Settings) -> None:
@@ -96,130 +76,99 @@ class TopicBook:
         self._settings = settings
         self._lock = threading.Lock()
         self._admin: AdminClient | None = None
-        self._known: dict[str, tuple[float, TopicFacts]] = {}
-        self._in_vain_s = float("-inf")
+        self._write_job = -1
+        self._known: dict[str, TopicFacts] = {}
+        self._waited_for: set[str] = set()
 
-    def facts(
-        self, names: Iterable[str], known_age_max_s: float = KNOWN_AGE_MAX_S
-    ) -> Mapping[str, TopicFacts]:
+    def begin(self, write_job: int, known: Mapping[str, TopicFacts]) -> None:
+        """A task begins; the first one of a write job in this process knows ``known`` alone."""
+        with self._lock:
+            if write_job != self._write_job:
+                self._write_job, self._known = write_job, dict(known)
+
+    def facts(self, names: Iterable[str]) -> Mapping[str, TopicFacts]:
         """Those of each topic. The names are legal ones.
 
         Raises:
             Unavailable: the brokers did not answer.
         """
         with self._lock:
-            now_s = time.monotonic()
-            found: dict[str, TopicFacts] = {}
-            asked = []
-            for name in names:
-                learned_s, facts = self._known.get(name, (float("-inf"), TopicFacts(0)))
-                if now_s - learned_s < (UNKNOWN_AGE_MAX_S if facts.trouble else known_age_max_s):
-                    found[name] = facts
-                else:
-                    asked.append(name)
-            if asked:
-                learned = self._learned(asked)
-                self._remember(learned)
-                found |= learned
-            return found
+            wanted = list(names)
+            if len(self._known) > TOPICS_MAX:
+                self._known = {}
+                self._waited_for = set()
+            if new := [name for name in wanted if name not in self._known]:
+                self._learn(new)
+                missing = {name for name in new if self._known[name].partitions == 0}
+                if missing := missing - self._waited_for:
+                    time.sleep(PAUSE_S)
+                    self._learn(missing)
+                    self._waited_for |= missing
+            return {name: self._known[name] for name in wanted}
 
-    def batch_bytes_least(self) -> int:
-        """The smallest of the limits that are known."""
-        limits = [
-            facts.batch_bytes_max
-            for _, facts in self._known.copy().values()
-            if facts.batch_bytes_max is not None
-        ]
-        return min(limits, default=sys.maxsize)
+    def facts_now(self, names: Iterable[str]) -> Mapping[str, TopicFacts]:
+        """The same, asked for anew: partitions may have been added.
+
+        Raises:
+            Unavailable: the brokers did not answer.
+        """
+        with self._lock:
+            if wanted := list(names):
+                self._learn(wanted)
+            return {name: self._known[name] for name in wanted}
+
+    def narrower(self, batch_bytes: int) -> dict[str, int]:
+        """The largest batch of those topics that take less than ``batch_bytes``."""
+        return {
+            name: facts.batch_bytes_max
+            for name, facts in self._known.items()
+            if facts.batch_bytes_max is not None and facts.batch_bytes_max < batch_bytes
+        }
 
     def close(self) -> None:
         """Let the connections go. It can be asked again, and connects anew."""
         with self._lock:
             self._admin = None  # it has no end of its own: it ends with its last reference
 
-    def _remember(self, learned: Mapping[str, TopicFacts]) -> None:
-        now_s = time.monotonic()
-        for name, facts in learned.items():
-            self._known.pop(name, None)
-            self._known[name] = now_s, facts
-        while len(self._known) > TOPICS_MAX:
-            del self._known[next(iter(self._known))]
-
-    def _learned(self, names: list[str]) -> dict[str, TopicFacts]:
+    def _learn(self, names: Iterable[str]) -> None:
         if self._admin is None:
             own = {"bootstrap.servers": self._servers, "log_level": str(_LOG_WARNING)}
             self._admin = AdminClient({**own, **dict(self._settings)}, logger=log)
-        found = self._described(self._admin, names)
-        configs = self._configs(
-            self._admin, [name for name, facts in found.items() if not facts.trouble]
+        topics = self._admin.describe_topics(
+            TopicCollection(list(names)), request_timeout=TIMEOUT_S
         )
-        return found | {
-            name: facts_of(found[name].partitions, settings) for name, settings in configs.items()
+        configs = self._admin.describe_configs(
+            [ConfigResource(ResourceType.TOPIC, name) for name in topics],
+            request_timeout=TIMEOUT_S,
+        )
+        entries = {
+            resource.name: self._answer(resource.name, future) or {}
+            for resource, future in configs.items()
         }
+        learned: dict[str, TopicFacts] = {}
+        for name, future in topics.items():
+            topic = self._answer(name, future)
+            if topic is None:
+                trouble = f"does not exist at {self._servers}, or the user lacks DESCRIBE on it"
+                learned[name] = TopicFacts(0, trouble=trouble)
+            elif topic.is_internal:
+                learned[name] = TopicFacts(len(topic.partitions), trouble="is Kafka's own topic")
+            else:
+                values = {key: entries[name][key].value for key in CONFIGS if key in entries[name]}
+                learned[name] = facts_of(len(topic.partitions), values)
+        self._known = {**self._known, **learned}
 
-    def _described(self, admin: AdminClient, names: list[str]) -> dict[str, TopicFacts]:
-        """The partitions of each topic; trouble for those that are missing, the first time for
-        ``UNKNOWN_WAIT_S``.
-        """
-        found: dict[str, TopicFacts] = {}
-        rested = time.monotonic() - self._in_vain_s > WAITS_EVERY_S
-        missing, end_s = names, time.monotonic() + (UNKNOWN_WAIT_S if rested else PAUSE_S / 2)
-        while missing:
-            asked = admin.describe_topics(TopicCollection(missing), request_timeout=TIMEOUT_S)
-            missing = []
-            for name, future in asked.items():
-                answer = self._answer(name, future)
-                if isinstance(answer, KafkaError):
-                    failure = failure_of(answer.code())
-                    found[name] = TopicFacts(0, trouble=self._trouble(failure))
-                    if failure is KafkaFailure.MISSING and name not in self._known:
-                        missing.append(name)
-                else:
-                    found[name] = TopicFacts(
-                        len(answer.partitions),
-                        trouble="is Kafka's own topic" if answer.is_internal else "",
-                    )
-            if missing and time.monotonic() > end_s:
-                self._in_vain_s = time.monotonic()
-                break
-            if missing:
-                time.sleep(PAUSE_S)
-        return found
-
-    def _configs(self, admin: AdminClient, names: list[str]) -> dict[str, dict[str, str | None]]:
-        """The settings of each topic, none where this user may not read them."""
-        if not names:
-            return {}
-        resources = [ConfigResource(ResourceType.TOPIC, name) for name in names]
-        found: dict[str, dict[str, str | None]] = {}
-        for resource, future in admin.describe_configs(
-            resources, request_timeout=TIMEOUT_S
-        ).items():
-            answer = self._answer(resource.name, future)
-            entries = {} if isinstance(answer, KafkaError) else answer
-            found[resource.name] = {
-                name: entries[name].value for name in CONFIGS if name in entries
-            }
-        return found
-
-    def _answer(self, name: str, future: Future[Any]) -> Any:
-        """What was answered, or one of ``_OF_THE_TOPIC``."""
+    def _answer(self, name: str, future: Future[T]) -> T | None:
+        """None where the topic is missing, or this user may not see what was asked for."""
         try:
             return future.result(TIMEOUT_S + 1)
         except (KafkaException, FutureTimeoutError) as error:
             reason = error.args[0] if isinstance(error, KafkaException) else None
-            if reason is not None and failure_of(reason.code()) in _OF_THE_TOPIC:
-                return reason
+            code = None if reason is None else reason.code()
+            if failure_of(code) in (KafkaFailure.MISSING, KafkaFailure.DENIED):
+                return None
             raise Unavailable(
                 f"{self._servers} did not tell of the topic {name!r} that a row names: "
-                f"{reason.str() if reason is not None else 'no answer'}. Nothing of the epoch is "
+                f"{'no answer' if reason is None else reason.str()}. Nothing of the epoch is "
                 "visible; start the query again."
             ) from error
-
-    def _trouble(self, failure: KafkaFailure) -> str:
-        if failure is KafkaFailure.TOPIC_DENIED:
-            return (
-                f"does not exist at {self._servers}, or the user lacks DESCRIBE on it "
-                "(docs/kafka.md lists the ACLs)"
-            )
-        return f"does not exist at {self._servers}, and exactum never creates topics"

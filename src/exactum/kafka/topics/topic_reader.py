@@ -6,25 +6,23 @@ import logging
 import time
 from collections import deque
 from collections.abc import Iterable, Mapping
-from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import dataclass
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicCollection, TopicPartition
-from confluent_kafka.admin import AdminClient, OffsetSpec
+from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from exactum.errors import CheckpointRefused, SettingRefused, Unavailable
-from exactum.kafka.failure import KafkaFailure, failure_of, login_refused
-from exactum.kafka.requests.listed_offsets import listed_offsets
-from exactum.kafka.requests.topic_requests import NO_TOPIC_ID
-from exactum.kafka.settings.listener import mismatch
+from exactum.kafka.failure import KafkaFailure, failure_of
+from exactum.kafka.requests.topic_requests import EARLIEST, LATEST, TopicRequests
 from exactum.kafka.settings.settings import Settings
 from exactum.kafka.topics.topic_identity import TopicIdentity
 
 _client_log = logging.getLogger("exactum.kafka")
 
 TIMEOUT_S = 30.0
-"""How long the broker may take for one step."""
+"""How long records may fail to come while a step waits for them."""
+ANSWER_S = 10.0
+"""How long the broker may take for one answer; that it refuses us for good is known after that."""
 SURE_AFTER_S = 4.0
 """How long a topic must be unknown before it is taken for missing: a broker that has just
 started may not know it.
@@ -33,12 +31,6 @@ SURE_PAUSE_S = 0.4
 PARTITIONS_EVERY_S = 10.0
 """How often new partitions are looked for, and whether it is still the same topic where nothing is
 new in it."""
-STEP_S = 1.0
-"""How long one look at the topic waits, between which it is asked whether the broker refuses us
-for good.
-"""
-TOLD_MAX = 8
-"""How many of librdkafka's own errors are kept, to tell a refusal from a broker that is away."""
 OWNED = (
     "bootstrap.servers",
     "group.id",
@@ -84,11 +76,8 @@ class TopicReader:
         self._at_end: dict[int, int] = {}
         self._partitions: tuple[int, ...] = ()
         self._looked_s = 0.0
-        # Not a method of self: a client that is part of a cycle would be ended whenever the garbage
-        # is collected.
-        self._told = told = deque[KafkaError](maxlen=TOLD_MAX)
-        self._settings = {"bootstrap.servers": bootstrap_servers, **dict(settings)}
-        common = {**self._settings, "error_cb": told.append}
+        own = {"bootstrap.servers": bootstrap_servers, **dict(settings)}
+        self._requests = TopicRequests(own, self.where, int(ANSWER_S * 1000))
         reading = {
             # librdkafka demands one; nothing is ever committed to it
             "group.id": "exactum-control",
@@ -99,8 +88,7 @@ class TopicReader:
             "fetch.wait.max.ms": 20,
         }
         try:
-            self._admin: AdminClient | None = AdminClient(common, logger=_client_log)
-            self._consumer = Consumer({**common, **reading}, logger=_client_log)
+            self._consumer = Consumer({**own, **reading}, logger=_client_log)
         except KafkaException as error:
             raise SettingRefused(
                 f"{self.where}: librdkafka refuses its settings: {error.args[0].str()}"
@@ -117,7 +105,7 @@ class TopicReader:
         began_s = time.monotonic()
         if not self._partitions or began_s - self._looked_s >= PARTITIONS_EVERY_S:
             self._look()
-        ends = self._offsets(self._partitions, OffsetSpec.latest(), "did not tell its end offsets")
+        ends = self._offsets(self._partitions, LATEST)
         if self._looked_s < began_s and any(ends[p] != self._position(p) for p in ends):
             self._look()  # there are new records: are they of the topic that was read so far?
         return ends
@@ -147,10 +135,8 @@ class TopicReader:
                     "checkpoint. Nothing was written."
                 )
         self._follow()
-        self._told.clear()
         deadline_s = time.monotonic() + TIMEOUT_S
         while any(not self._reached(partition, end) for partition, end in behind.items()):
-            self._refuse_lasting()
             if time.monotonic() > deadline_s:
                 raise self._unavailable(
                     f"could not be read to its end within {TIMEOUT_S:.0f} s", None
@@ -170,7 +156,7 @@ class TopicReader:
     def close(self) -> None:
         """Idempotent. Nothing can be read any more."""
         self._consumer.close()
-        self._admin = None  # it has no end of its own: it ends with its last reference
+        self._requests.close()
 
     # ---- how it is done ------------------------------------------------------------------------
 
@@ -204,8 +190,11 @@ class TopicReader:
             )
         elif failure is KafkaFailure.GROUP_DENIED:
             pass  # of the group that librdkafka wants named: nothing is asked of it
-        elif failure is KafkaFailure.TOPIC_DENIED:
-            raise self._denied("READ")
+        elif failure is KafkaFailure.DENIED:
+            raise SettingRefused(
+                f"{self.where} cannot be read: the user lacks READ on it. Grant it, which brings "
+                "DESCRIBE along, and start the query again. Nothing was written."
+            )
         elif error.fatal() or not error.retriable():
             raise self._unavailable("could not be read", KafkaException(error))
         return False
@@ -217,7 +206,7 @@ class TopicReader:
         new = [p for p in self._positions if p not in self._ahead]
         if not new:
             return
-        begin = self._offsets(new, OffsetSpec.earliest(), "did not tell its first offsets")
+        begin = self._offsets(new, EARLIEST)
         starts = [TopicPartition(self._topic, p, max(self._positions[p], begin[p])) for p in new]
         for start in starts:
             if 0 < self._read_before.get(start.partition, 0) < start.offset:
@@ -237,68 +226,26 @@ class TopicReader:
             "checkpoint. Nothing was written."
         )
 
-    def _offsets(self, partitions: Iterable[int], spec: OffsetSpec, trouble: str) -> dict[int, int]:
-        admin = self._admin
-        if admin is None:
-            raise self._unavailable("is read no more: its reader is closed", None)
-        specs = {(self._topic, p): spec for p in partitions}
-        found: dict[int, int] = {}
-        for (_, p), answer in listed_offsets(admin, specs, TIMEOUT_S, read_committed=True).items():
-            if isinstance(answer, KafkaError):
-                if failure_of(answer.code()) is KafkaFailure.TOPIC_DENIED:
-                    raise self._denied("DESCRIBE")
-                raise self._unavailable(trouble, KafkaException(answer))
-            found[p] = answer
-        return found
+    def _offsets(self, partitions: Iterable[int], at: str) -> dict[int, int]:
+        wanted = {(self._topic, p) for p in partitions}
+        found = self._requests.offsets(wanted, at, read_committed=True)
+        if missing := sorted(wanted - found.keys()):
+            raise self._unavailable(f"has no partition {missing[0][1]} any more", None)
+        return {p: offset for (_, p), offset in found.items()}
 
     def _look(self) -> None:
         """Which topic it is, and which partitions it has."""
         deadline_s = time.monotonic() + SURE_AFTER_S
-        while (found := self._found())[0].error is not None:
-            if (
-                failure_of(found[0].error.code()) is not KafkaFailure.MISSING
-                or time.monotonic() > deadline_s
-            ):
+        while (seen := self._requests.describe([self._topic]).get(self._topic)) is None:
+            if time.monotonic() > deadline_s:
                 raise SettingRefused(
-                    f"{self.where} cannot be read: {found[0].error.str()}. Create it first, with "
-                    "cleanup.policy=compact, or grant READ and DESCRIBE on it. Nothing was written."
+                    f"{self.where} does not exist. Create it first, with cleanup.policy=compact. "
+                    "Nothing was written."
                 )
             time.sleep(SURE_PAUSE_S)
-        self._recognise(TopicIdentity(self._topic_id(), found[1]))
-        self._partitions = tuple(sorted(found[0].partitions))
+        self._recognise(TopicIdentity(seen.topic_id, self._requests.cluster_id()))
+        self._partitions = tuple(range(seen.partitions))
         self._looked_s = time.monotonic()
-
-    def _found(self) -> tuple[Any, str | None]:
-        """The topic's metadata, and the cluster's id."""
-        self._told.clear()
-        deadline_s = time.monotonic() + TIMEOUT_S
-        while True:
-            try:
-                answer = self._consumer.list_topics(self._topic, STEP_S)
-                break
-            except KafkaException as error:
-                if message := self._consumer.poll(
-                    0
-                ):  # which hands out what is told of the connection, too
-                    self._take(message)
-                self._refuse_lasting()
-                if time.monotonic() > deadline_s:
-                    raise self._unavailable("did not answer", error) from error
-        return answer.topics[self._topic], answer.cluster_id or None
-
-    def _topic_id(self) -> str | None:
-        admin = self._admin
-        if admin is None:
-            raise self._unavailable("is read no more: its reader is closed", None)
-        asked = admin.describe_topics(TopicCollection([self._topic]), request_timeout=TIMEOUT_S)
-        try:
-            topic_id = str(asked[self._topic].result(TIMEOUT_S + 1).topic_id)
-        except (KafkaException, FutureTimeoutError) as error:
-            code = error.args[0].code() if isinstance(error, KafkaException) else None
-            if failure_of(code) is KafkaFailure.TOPIC_DENIED:
-                raise self._denied("DESCRIBE") from error
-            raise self._unavailable("did not tell its id", error) from error
-        return topic_id if topic_id != NO_TOPIC_ID else None
 
     def _recognise(self, now: TopicIdentity) -> None:
         was = self._identity
@@ -306,29 +253,9 @@ class TopicReader:
             raise CheckpointRefused(another(self.where, was, now))
         self._identity = now
 
-    def _refuse_lasting(self) -> None:
-        """
-        Raises:
-            SettingRefused: the connection fails by what no other try mends.
-        """
-        for error in list(self._told):
-            if login_refused(error.code(), error.str()):
-                raise SettingRefused(
-                    f"{self.where} cannot be read: the broker refused the credentials, or no TLS "
-                    f"connection came about ({error.str()}). Look at sasl.mechanism, "
-                    "sasl.username, sasl.password and ssl.ca.location in consumer=, and at the "
-                    "host that the certificate names. Nothing was written."
-                )
-
-    def _denied(self, right: str) -> SettingRefused:
-        return SettingRefused(
-            f"{self.where} cannot be read: the user lacks {right} on it. Grant READ, which brings "
-            "DESCRIBE along, and start the query again. Nothing was written."
-        )
-
-    def _unavailable(self, what: str, error: BaseException | None) -> Unavailable | SettingRefused:
+    def _unavailable(self, what: str, error: BaseException | None) -> Unavailable:
         why = f": {error}" if error is not None and str(error) else ""
-        return mismatch(self._settings, self.where) or Unavailable(
+        return Unavailable(
             f"{self.where} {what}{why}. Is the broker up? Start the query again when it is."
         )
 

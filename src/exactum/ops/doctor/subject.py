@@ -12,7 +12,7 @@ from exactum.custom.write_ahead import WriteAheadSink
 from exactum.errors import ExactumError, SettingRefused
 from exactum.files.sink import FileSink
 from exactum.kafka.examination import KafkaTarget
-from exactum.kafka.settings.security_settings import security_settings
+from exactum.kafka.settings.connection_settings import security_settings
 from exactum.kafka.sink import KafkaSink
 from exactum.ops.doctor import (
     checkpoint,

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from exactum.errors import SettingRefused
 from exactum.kafka.requests.topic_requests import TopicRequests
-from exactum.kafka.settings.java_settings import librdkafka_settings
+from exactum.kafka.settings.connection_settings import librdkafka_settings
 from exactum.spark.epoch_listener import EpochListener
 from exactum.spark.query import RunningQuery
 from exactum.spark.source.query_sources import RunningSource

@@ -20,7 +20,7 @@ from pyspark.sql import DataFrame, SparkSession
 from exactum.errors import SettingRefused
 from exactum.kafka.requests.topic_requests import TopicRequests, TopicSeen
 from exactum.kafka.settings import listener
-from exactum.kafka.settings.java_settings import librdkafka_settings
+from exactum.kafka.settings.connection_settings import librdkafka_settings
 from exactum.kafka.topics.topic_name import LEGAL
 from exactum.spark.source import start_position, stop_position
 from exactum.spark.source.bounded_queries import bounded_queries

@@ -225,7 +225,9 @@ def connect(address: Address, role: Role, label: str, lock_timeout_s: float) -> 
                 "the certificate of the authority that signed the server's (ssl_ca), or connect "
                 "by the name that the certificate is for."
             ) from error
-        raise SqlFailure(failure.failure, "", str(failure)) from error  # not of a statement
+        known = (ServerFailure.LOST, ServerFailure.BUSY, ServerFailure.MISSING)
+        kind = failure.failure if failure.failure in known else ServerFailure.DENIED
+        raise SqlFailure(kind, "", str(failure)) from error  # not of a statement
     # What comes from the network is wrapped: this is a file of TLS, a host's name or a number.
     except (OSError, ValueError) as error:
         raise SettingRefused(

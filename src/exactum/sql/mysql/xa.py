@@ -3,7 +3,7 @@
 An xid is (format id, gtrid, bqual); ours are (FORMAT_ID, gid, empty). The server lets another
 connection finish one only when the connection that prepared it is gone, so ``prepare`` closes it.
 Until the server has noticed, it answers XAER_NOTA ("no such xid") and yet lists the xid: that is
-``PREPARED_BUSY``. Both servers take an xid off the list only after its commit is visible, so what
+``BUSY``. Both servers take an xid off the list only after its commit is visible, so what
 is neither known nor listed is settled, and the ledger says how.
 """
 
@@ -104,7 +104,7 @@ def _finish(session: MySQLSession, statement: str, gid: str) -> None:
         if failure.code != str(XAER_NOTA):
             raise
         there = gid in _recover(session)
-        kind = ServerFailure.PREPARED_BUSY if there else ServerFailure.NO_SUCH_PREPARED
+        kind = ServerFailure.BUSY if there else ServerFailure.NO_SUCH_PREPARED
         raise SqlFailure(kind, failure.code, failure.text) from failure
 
 

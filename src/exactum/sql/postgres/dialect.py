@@ -36,6 +36,12 @@ milliseconds, whatever the size, and a deleted row stays in the file."""
 
 
 SAVEPOINT = "exactum_truncate"
+NO_SLOT = (
+    "Every task of an epoch holds one prepared transaction until the decision, so the server "
+    "needs room for as many as the write job has tasks, and for those of other queries: raise "
+    "max_prepared_transactions and restart the server, write with fewer partitions, or use "
+    "mechanism='staged'"
+)
 
 
 @dataclass(frozen=True)
@@ -174,7 +180,9 @@ class PostgresDialect:
         except SqlFailure as failure:
             # Out of slots is told as out of memory; no slot at all as a state.
             if failure.code in ("53200", "55000"):
-                raise SqlFailure(ServerFailure.NO_SLOT, failure.code, failure.text) from None
+                raise SqlFailure(
+                    ServerFailure.BUSY, failure.code, f"{failure.text}. {NO_SLOT}"
+                ) from None
             raise
 
     def commit_prepared(self, session: Session, gid: str) -> None:
@@ -200,7 +208,7 @@ def _settle(session: Session, statement: str) -> None:
     try:
         own(session).execute_alone(statement)
     except SqlFailure as failure:
-        known = {"42704": ServerFailure.NO_SUCH_PREPARED, "55000": ServerFailure.PREPARED_BUSY}
+        known = {"42704": ServerFailure.NO_SUCH_PREPARED, "55000": ServerFailure.BUSY}
         raise SqlFailure(
             known.get(failure.code, failure.failure), failure.code, failure.text
         ) from None

@@ -5,11 +5,22 @@ from __future__ import annotations
 from exactum.sql.dialect import ServerFailure, SqlFailure
 from exactum.sql.url import Address
 
-BUSY = frozenset({"40001", "40P01", "55P03", "53300", "57014", "57P03"})
-"""Serialization failure, deadlock, lock timeout, too many connections, cancelled, starting up."""
 READ_ONLY = "25006"
 """The server is a standby, or has become one: another connection may lead to the primary."""
-LOST = frozenset({"57P01", "57P02", "57P05", "25P03", "25P04"})
+_CODES = {
+    ServerFailure.LOST: ("57P01", "57P02", "57P05", "25P03", "25P04", "08"),
+    # serialization, deadlock, a lock, two starts that create one table; and the classes of
+    # insufficient resources, of an operator's intervention, of the machine
+    ServerFailure.BUSY: (
+        "40001", "40P01", "55006", "55P03", "42P06", "42P07", "42710", "53", "57", "58",
+    ),
+    ServerFailure.DENIED: ("42501", "28"),
+    ServerFailure.MISSING: ("42P01", "3D", "3F"),
+    ServerFailure.ROWS: ("21", "22", "23", "44", "54", "P0"),  # 54: beyond a page or an index
+    ServerFailure.REFUSED: ("42", "0A"),
+}  # fmt: skip
+"""SQLSTATEs, and classes of them: the first two characters."""
+_FAILURE_OF = {code: failure for failure, codes in _CODES.items() for code in codes}
 DENIED_WORDS = (
     "authentication failed",
     "no pg_hba.conf entry",
@@ -30,27 +41,8 @@ BUSY_WORDS = ("too many clients", "connection slots", "too many connections")
 
 
 def failure_of(code: str) -> ServerFailure:
-    """What a SQLSTATE means for us."""
-    if code in LOST or code.startswith("08"):
-        return ServerFailure.LOST
-    if code in BUSY:
-        return ServerFailure.BUSY
-    if code in ("42P07", "42710", "42P06"):
-        return ServerFailure.EXISTS
-    if code == "42501" or code.startswith("28"):
-        return ServerFailure.DENIED
-    if code[:2] in ("42", "3D", "3F", "0A"):
-        return ServerFailure.MISSING
-    if code[:2] in (
-        "22",
-        "23",
-        "21",
-        "44",
-        "P0",
-        "54",
-    ):  # 54: a row or a key beyond what a page or an index takes
-        return ServerFailure.ROWS
-    return ServerFailure.OTHER
+    """By the SQLSTATE, else by its class; OTHER where neither is listed."""
+    return _FAILURE_OF.get(code) or _FAILURE_OF.get(code[:2], ServerFailure.OTHER)
 
 
 def connect_failure(address: Address, error: Exception) -> SqlFailure:
@@ -65,5 +57,5 @@ def connect_failure(address: Address, error: Exception) -> SqlFailure:
     if any(word in text for word in DENIED_WORDS):
         return SqlFailure(ServerFailure.DENIED, "", text)
     if any(word in text for word in SETTING_WORDS):
-        return SqlFailure(ServerFailure.UNFIT, "", text)
+        return SqlFailure(ServerFailure.REFUSED, "", text)
     return SqlFailure(ServerFailure.LOST, "", text)

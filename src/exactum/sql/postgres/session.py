@@ -264,7 +264,7 @@ class PostgresSession:
             return SqlFailure(ServerFailure.LOST, code, text)
         in_catalog = error.diag.schema_name == "pg_catalog"
         return SqlFailure(
-            ServerFailure.EXISTS if in_catalog and code == "23505" else failure_of(code), code, text
+            ServerFailure.BUSY if in_catalog and code == "23505" else failure_of(code), code, text
         )
 
 

@@ -1,0 +1,165 @@
+"""How a client connects and logs in, in the words of three clients. Pure.
+
+The user gives librdkafka's settings. The driver's protocol requests go through kafka-python, and
+Spark reads its topics with the Java client, whose settings are options of its source: from either
+to the other they mean the same, or are refused. Where librdkafka cannot read what the JVM reads
+(key stores in JKS, login modules), the user gives librdkafka's own settings as ``client=``.
+"""
+
+from __future__ import annotations
+
+import re
+import ssl
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from exactum.errors import SettingRefused
+
+SECURITY_PREFIXES = ("security.", "sasl.", "ssl.")
+"""Of settings that concern how a client logs in, in Java's and librdkafka's names."""
+PREFIX = "kafka."
+"""Before each of the Java client's settings among the options of Spark's source."""
+_NAMES = (
+    # librdkafka's, kafka-python's, the Java client's; empty where a client has none
+    ("bootstrap.servers", "", "bootstrap.servers"),
+    ("client.dns.lookup", "", "client.dns.lookup"),
+    ("client.id", "client_id", ""),
+    ("security.protocol", "security_protocol", "security.protocol"),
+    ("sasl.mechanism", "sasl_mechanism", "sasl.mechanism"),
+    ("sasl.mechanisms", "sasl_mechanism", ""),
+    ("sasl.username", "sasl_plain_username", ""),
+    ("sasl.password", "sasl_plain_password", ""),
+    ("sasl.kerberos.service.name", "sasl_kerberos_service_name", "sasl.kerberos.service.name"),
+    ("ssl.ca.location", "ssl_cafile", "ssl.truststore.location"),
+    ("ssl.ca.pem", "", "ssl.truststore.certificates"),
+    ("ssl.certificate.location", "ssl_certfile", "ssl.keystore.location"),
+    ("ssl.key.location", "ssl_keyfile", "ssl.keystore.location"),
+    ("ssl.certificate.pem", "", "ssl.keystore.certificate.chain"),
+    ("ssl.key.pem", "", "ssl.keystore.key"),
+    ("ssl.key.password", "ssl_password", "ssl.key.password"),
+    ("ssl.crl.location", "ssl_crlfile", ""),
+)
+_VERIFY_HOST, _VERIFY = (
+    "ssl.endpoint.identification.algorithm",
+    "enable.ssl.certificate.verification",
+)
+"""Which kafka-python and Java say in other ways."""
+_PYTHONS = {name: python for name, python, _ in _NAMES if python}
+_STORE = re.compile(r"ssl\.(truststore|keystore)\.")
+"""Java's stores: files or texts in PEM are librdkafka's as well."""
+_LOGIN = re.compile(
+    r"\s*org\.apache\.kafka\.common\.security\.(?:plain\.PlainLoginModule|scram\.ScramLoginModule)\s+required\s(.*);\s*",
+    re.DOTALL,
+)
+_LOGIN_OPTION = re.compile(r'(\w+)\s*=\s*"((?:[^"\\]|\\.)*)"')
+
+
+def security_settings(settings: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    """Of a client's settings those by which it logs in, secrets among them: sorted pairs."""
+    return tuple(sorted((n, v) for n, v in settings.items() if n.startswith(SECURITY_PREFIXES)))
+
+
+def admin_settings(settings: Mapping[str, str], where: str) -> dict[str, Any]:
+    """librdkafka's settings as keyword arguments of kafka-python's clients. Only what concerns
+    connections.
+
+    Raises:
+        SettingRefused: a security setting that kafka-python has no word for.
+    """
+    result: dict[str, Any] = {}
+    for name, value in settings.items():
+        if name in _PYTHONS:
+            upper = name in ("security.protocol", "sasl.mechanism", "sasl.mechanisms")
+            result[_PYTHONS[name]] = value.upper() if upper else value
+        elif name.startswith(SECURITY_PREFIXES) and name not in (_VERIFY_HOST, _VERIFY):
+            raise SettingRefused(
+                f"{where}: the setting {name!r} is known to librdkafka only, and the driver needs "
+                "it for its own connection too. Supported: "
+                f"{', '.join(sorted((*_PYTHONS, _VERIFY_HOST, _VERIFY)))}."
+            )
+    if settings.get(_VERIFY_HOST) == "none":
+        result["ssl_check_hostname"] = False
+    if settings.get(_VERIFY) == "false":
+        result["ssl_context"] = unverified_context()
+    return result
+
+
+def unverified_context() -> ssl.SSLContext:
+    context = ssl.create_default_context()
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+def librdkafka_settings(
+    options: Mapping[str, str], client: Mapping[str, str], where: str
+) -> dict[str, str]:
+    """librdkafka's settings for the cluster that Spark reads with ``options`` (those that begin
+    with ``kafka.``).
+
+    ``client``, where it is not empty, takes the place of everything but the bootstrap servers.
+
+    Raises:
+        SettingRefused: a security setting that librdkafka has no word for; it says what to give
+            instead.
+    """
+    java = {n[len(PREFIX) :].lower(): v for n, v in options.items() if n.lower().startswith(PREFIX)}
+    if client:
+        return {"bootstrap.servers": java.get("bootstrap.servers", ""), **client}
+    return of_java(java, lambda name: _refused(name, where))
+
+
+def of_java(java: Mapping[str, str], refused: Callable[[str], SettingRefused]) -> dict[str, str]:
+    """librdkafka's settings for those of a connection by the Java client; what does not concern
+    connections is left out.
+
+    Raises:
+        SettingRefused: what ``refused`` makes of a security setting that librdkafka has no word
+            for.
+    """
+    settings: dict[str, str] = {}
+    for name, value in java.items():
+        store = _STORE.match(name)
+        readable = store is None or java.get(f"{store[0]}type", "JKS").upper() == "PEM"
+        same = [own for own, _, javas in _NAMES if javas == name and readable]
+        if same:
+            settings |= dict.fromkeys(same, value)
+        elif name == "sasl.jaas.config":
+            settings |= _login(value, refused)
+        elif name == _VERIFY_HOST:
+            settings[name] = value or "none"
+        elif store is not None and name.endswith((".type", ".password")):
+            continue
+        elif name.startswith(SECURITY_PREFIXES):
+            raise refused(name)
+    return settings
+
+
+def _login(jaas: str, refused: Callable[[str], SettingRefused]) -> dict[str, str]:
+    """Name and password of a plain or SCRAM login module."""
+    match = _LOGIN.fullmatch(jaas)
+    if match is None:
+        raise refused("sasl.jaas.config")
+    given = {
+        name: re.sub(r"\\(.)", r"\1", value)
+        for name, value in _LOGIN_OPTION.findall(match.group(1))
+    }
+    if "username" not in given or "password" not in given:
+        raise refused("sasl.jaas.config")
+    return {"sasl.username": given["username"], "sasl.password": given["password"]}
+
+
+def _refused(name: str, where: str) -> SettingRefused:
+    instead = {
+        "sasl.jaas.config": "'sasl.mechanism': ..., 'sasl.username': ..., 'sasl.password': ...",
+        "ssl.truststore.location": "'ssl.ca.location': '/path/to/ca.pem'",
+        "ssl.keystore.location": "'ssl.certificate.location': '/path/to/client.pem', "
+        "'ssl.key.location': ...",
+    }.get(name, "librdkafka's settings for the same")
+    return SettingRefused(
+        f"{where}: the driver asks the brokers for offsets and topics with librdkafka, which "
+        f"cannot use 'kafka.{name}' as it is given for the JVM. Say by client= how it connects: "
+        f"client={{'security.protocol': ..., {instead}}}, with all settings that its connection "
+        "needs. Key stores can also be PEM files (kafka.ssl.truststore.type=PEM), which both can "
+        "read."
+    )
