@@ -8,7 +8,6 @@
     exactum/moved.json            that checkpoint was there, whole (``retirement``)
     exactum/restored.json         the savepoint that it was made from (``savepoint.restore``)
     exactum/sinks.json            the sinks of the last run, and former ones (``known_sinks``)
-    exactum/guarantees/           which batches ran under at_least_once (``guarantee_record``)
     exactum/control/<topic>/      what each epoch saw of a control stream (``spark.control.record``)
     exactum/source/<n>/           topics of the query's source n (``spark.source.record``)
     exactum/replays/              which dead letters were sent again: a decision log of its own
@@ -31,7 +30,6 @@ RETIRED = OWN / "retired.json"
 MOVED = OWN / "moved.json"
 RESTORED = OWN / "restored.json"
 SINKS = OWN / "sinks.json"
-GUARANTEES = OWN / "guarantees"
 CONTROL = OWN / "control"
 SOURCES = OWN / "source"
 HISTORY = OWN / "history"
