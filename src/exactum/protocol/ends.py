@@ -136,8 +136,8 @@ def refuse_gaps(query_id: str, ends: Ends) -> None:
             f"Query {query_id} cannot go on with batch {ends.begins}: {'; '.join(found)}.\n"
             "One of them is older than the rest (restored, failed over, not mounted, moved back), "
             "or something else wrote batches in between. Nothing was written.\n"
-            "Bring the newer state back. Or accept what that loses: "
-            f"{accept_command(ends.begins)}"
+            "Bring the newer state back ('exactum transactions finish' commits what still waits in "
+            f"a target). Or accept what that loses: {accept_command(ends.begins)}"
         )
 
 
