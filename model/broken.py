@@ -6,7 +6,7 @@ oracle then says.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence, Set
 from dataclasses import dataclass, field, replace
 
 from exactum.errors import ExactumError
@@ -21,6 +21,7 @@ from exactum.protocol.model import (
     DecisionRecord,
     Epoch,
     Incarnation,
+    PreparedTransaction,
     Sighting,
 )
 from exactum.protocol.participant import Participant
@@ -90,16 +91,48 @@ class RedeliversNothing(Coordinator):
     """Takes a recorded COMMIT for one that was carried out, now and later."""
 
     def _redeliver(self, record: DecisionRecord) -> DecisionRecord:
-        self._finished.redeliver = lambda sightings: False  # type: ignore[method-assign]
         return record
+
+    def _commit_again(self, sightings: Sequence[Sighting]) -> None:
+        """Nothing."""
 
 
 class TakesLostForLeftovers(Coordinator):
     """Forgets what it has committed."""
 
-    def __init__(self, *of, **more):  # type: ignore[no-untyped-def]
-        super().__init__(*of, **more)
-        self._finished.add = lambda records: None  # type: ignore[method-assign]
+    def _finish(self, records: Iterable[DecisionRecord]) -> None:
+        """Nothing."""
+
+    def _refuse_lost_commit(self, batch_id: int, names: Collection[str]) -> None:
+        """Nothing."""
+
+
+class Silent:
+    """A participant that says nothing of what its target has committed."""
+
+    def __init__(self, port: Participant) -> None:
+        self.name = port.name
+        self.list_open, self.abort, self.close = port.list_open, port.abort, port.close
+        self.verify, self.commit, self.salvage = port.verify, port.commit, port.salvage
+
+    def list_committed(
+        self, incarnations: Set[Incarnation], recent: Sequence[PreparedTransaction]
+    ) -> Sequence[Sighting]:
+        return ()
+
+
+class ComparesNoTarget(Coordinator):
+    """Takes the targets as it finds them."""
+
+    def __init__(self, run, participants, log, **more):  # type: ignore[no-untyped-def]
+        super().__init__(run, [Silent(port) for port in participants], log, **more)
+
+
+class ComparesNoLog(ComparesNoTarget):
+    """Takes the log as it finds it, as well."""
+
+    def __init__(self, run, participants, log, *, noted, **more):  # type: ignore[no-untyped-def]
+        super().__init__(run, participants, log, **more)
 
 
 class GrantsAnything(StandingRecords):
@@ -325,6 +358,20 @@ BROKEN: Sequence[Broken] = (
     ),
     Broken("redeliver nothing", System(coordinator=RedeliversNothing), "a? a! b*", "missing"),
     Broken("lost is left over", System(coordinator=TakesLostForLeftovers), "a? l a*", "missing"),
+    Broken(
+        "a target is not compared",
+        System(coordinator=ComparesNoTarget),
+        "a? G a*",
+        "missing",
+        Setup(3),
+    ),
+    Broken(
+        "the log is not compared",
+        System(coordinator=ComparesNoLog),
+        "a? H b*",
+        "too many",
+        Setup(3),
+    ),
     Broken("commit before the record", System(coordinator=CommitsFirst), "a? a! b*", "too many"),
     Broken(
         "any record will do", System(coordinator=IgnoresOthers), "a? b? a* b*", "which b aborted"

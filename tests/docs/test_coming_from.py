@@ -16,6 +16,7 @@ import psycopg
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
+from exactum.checkpoint.query_place import QueryPlace
 from exactum.java import jars
 from exactum.local import LocalKafka, spark_kafka_jars
 from tests.conftest import TopicFactory
@@ -24,6 +25,7 @@ from tests.kit.docs.steps import steps
 from tests.kit.environment import ROOT, environment
 from tests.kit.servers.postgres import LocalPostgres
 from tests.kit.spark.commit_log import forget_last_batch
+from tests.kit.transactions.operator import accept
 from tests.kit.waiting import WAIT_MAX_S
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("spark", "settings_put_back")]
@@ -106,10 +108,17 @@ def shouts(*numbers: int) -> Counter[bytes]:
 def test_one_checkpoint_goes_from_sparks_sink_to_exactum_back_and_forward_again(
     job: SparkJob, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Each order once, whichever of the two wrote it; and the new job beside the old one."""
-    for day, program in enumerate(("before.py", "after.py", "before.py", "after.py")):
+    """Each order once, whichever of the two wrote it; and the new job beside the old one. What Spark's
+    sink wrote in between is accepted once.
+    """
+    for day, program in enumerate(("before.py", "after.py", "before.py")):
         send(job.servers, job.orders, range(10 * day, 10 * day + 10))
         job.run(program)
+    send(job.servers, job.orders, range(30, 40))
+    with pytest.raises(Exception, match="exactum accept"):
+        job.run("after.py")
+    accept(job.checkpoint, (QueryPlace.of(job.checkpoint).finished() or 0) + 1)
+    job.run("after.py")
     assert job.found() == shouts(*range(40))
     job.run("beside.py")
     assert "only in the old output: 0, only in the new one: 0" in capsys.readouterr().out

@@ -6,6 +6,7 @@ A fault is a text that stands once in one file, and what takes its place. Where 
 
 from __future__ import annotations
 
+from tests.planted.ends import ENDS
 from tests.planted.fault import (
     ALL_ROWS,
     ANOTHER,
@@ -39,6 +40,7 @@ from tests.planted.fault import (
 )
 
 FAULTS = (
+    *ENDS,
     # ---- protocol ----------------------------------------------------------------------------
     Fault(
         "a start does not redeliver what is decided",
@@ -100,8 +102,8 @@ FAULTS = (
         "a sweep lists after the record",
         NEWER,
         "protocol/coordinator.py",
-        "            swept = self._finished.leftovers(sightings, seen)\n",
-        "            swept = self._finished.leftovers(self._participants.list_open(), seen)\n",
+        "            swept = self._leftovers(sightings, seen)\n",
+        "            swept = self._leftovers(self._participants.list_open(), seen)\n",
         ("tests/protocol", "tests/testing/test_simulation.py"),
     ),
     Fault(
@@ -143,22 +145,6 @@ FAULTS = (
         "        prepared=kept + tuple(replacements),\n",
         "        prepared=record.prepared + tuple(replacements),\n",
         ("tests/protocol", "tests/testing"),
-    ),
-    Fault(
-        "a commit that no record names is not looked for",
-        LOST,
-        "protocol/lost_decision.py",
-        "    if gone:\n        first = gone[0]\n",
-        "    if False:\n        first = gone[0]\n",
-        ("tests/protocol", "tests/testing"),
-    ),
-    Fault(
-        "a target above the log is not refused",
-        LOST,
-        "protocol/lost_decision.py",
-        "    if last < batch_id or resolve",
-        "    if True or resolve",
-        ("tests/protocol", "tests/files/test_file_sink_protocol.py", "tests/sql/test_epochs.py"),
     ),
     Fault(
         "what at most once has begun is begun again",
@@ -508,14 +494,6 @@ FAULTS = (
         "            query.refuse_other_batch(frame, batch_id)\n",
         "",
         ("tests/spark/test_misuse.py",),
-    ),
-    Fault(
-        "finish does not see that a target has gone back",
-        LOST,
-        "ops/transactions/settlement.py",
-        "    if text := loss_of(",
-        '    if text := (lambda *_: "")(',
-        ("tests/transactions",),
     ),
     Fault(
         "what is decided may be aborted by hand",

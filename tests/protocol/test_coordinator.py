@@ -346,7 +346,7 @@ def test_nothing_is_swept_after_a_failure_that_may_have_left_a_decision() -> Non
 def test_a_sink_that_cannot_be_reached_is_left_to_the_next_start() -> None:
     """A failure in the clean-up does not hide why the attempt failed."""
     world = World()
-    coordinator = world.coordinator("a", FaultPlan(Fault.UNAVAILABLE_BEFORE, 7))
+    coordinator = world.coordinator("a", FaultPlan(Fault.UNAVAILABLE_BEFORE, 9))
 
     def failing(order: object) -> Sequence[PreparedTransaction]:
         world.write()(order)  # type: ignore[arg-type]

@@ -39,7 +39,7 @@ from exactum.testing import (
 EXACTLY, LEAST, MOST = Guarantee
 KINDS = {EXACTLY: Coordinator, LEAST: AtLeastOnce, MOST: AtMostOnce}
 BATCHES = 3
-DECIDES = 11
+DECIDES = 14
 """The call of a first run that records its first COMMIT."""
 NO_FAULT = FaultPlan(Fault.CRASH_BEFORE, 0)
 

@@ -19,11 +19,11 @@ def test_a_store_that_does_not_answer_is_unavailable(spark: SparkSession) -> Non
     """A supervisor starts such a query again; nobody has to read a page of Java for it."""
     java = spark.sparkContext._jsc.hadoopConfiguration()
     java.set("ipc.client.connect.max.retries", "0")
-    files = record_files(spark, NOBODY, Path("exactum/guarantees"))
+    files = record_files(spark, NOBODY, Path("exactum/records"))
     asked = (files.names, lambda: files.read("0.json"), lambda: files.create("0.json", {}))
     for ask in asked:
         with pytest.raises(Unavailable, match="start the query again") as caught:
             ask()
-        assert f"{NOBODY}/exactum/guarantees" in str(caught.value)
+        assert f"{NOBODY}/exactum/records" in str(caught.value)
         assert "ConnectException" in str(caught.value)
         assert "\tat " not in str(caught.value), "not a trace"

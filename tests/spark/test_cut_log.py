@@ -4,10 +4,8 @@ folders, and what is on file of it.
 
 from __future__ import annotations
 
-import json
 import logging
 import shutil
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,19 +13,19 @@ import psycopg
 import pytest
 
 import exactum
-from exactum.checkpoint.guarantee_record import Stretches
-from exactum.checkpoint.known_sinks import IN_CHECKPOINT, DecidedNote, read_known_sinks
-from exactum.checkpoint.layout import DECISIONS, SINKS
+from exactum.checkpoint.known_sinks import read_known_sinks
+from exactum.checkpoint.layout import SINKS
 from exactum.errors import CheckpointRefused, Unavailable
 from exactum.files.decision_log import FileDecisionLog
 from exactum.files.slot_log import slot_name
-from exactum.protocol.decision_log import DecisionLog
+from exactum.protocol.decision_log import DecisionLog, StandingRecords
+from exactum.protocol.ends import Noted, check_start
 from exactum.protocol.model import Decision, DecisionRecord, Epoch, Incarnation
-from exactum.spark.run.cut_log import end_of, refuse_cut_log
-from exactum.spark.run.moved_log import refuse_moved_log
+from exactum.spark.run.moved_log import noted_of
 from exactum.testing import MemoryDecisionLog, MemoryParticipant, MemoryStorage, MemoryTarget
 from tests.kit.servers.postgres import LocalPostgres
-from tests.kit.spark.run_begin import note, run_at, without
+from tests.kit.spark.run_begin import note, run_at
+from tests.kit.transactions.operator import accept
 
 QUERY = "query"
 
@@ -42,12 +40,18 @@ def decide(log: DecisionLog, *batches: int) -> None:
         log.decide(DecisionRecord(epoch, attempt + 1, Decision.COMMIT, who))
 
 
+class CannotTell(MemoryParticipant):
+    """Of a target without a marker."""
+
+    last_batch = property()  # type: ignore[assignment]
+
+
 def start(checkpoint: Path, log: DecisionLog, place: str, begins: int) -> None:
-    """As ``opening`` asks, of a query with a sink that cannot tell what it has."""
+    """As a run begins, of a query with a sink that cannot tell what it has."""
     context = run_at(checkpoint, QUERY, begins)
-    refuse_moved_log(context, log, place)
-    cannot_tell = MemoryParticipant(MemoryTarget("own"), context.run)
-    refuse_cut_log(context, log, place, [cannot_tell], Stretches())
+    noted = noted_of(context, log, place)
+    port = CannotTell(MemoryTarget("own"), context.run)
+    check_start(QUERY, begins, StandingRecords(log), lambda function: [function(port)], noted)
 
 
 class Logs:
@@ -63,15 +67,20 @@ class Logs:
     def start(self, name: str, begins: int) -> None:
         start(self.checkpoint, self[name], self.place[name], begins)
 
-    def note(self, name: str, decided: int | None) -> None:
-        note(self.checkpoint, QUERY, self.place[name], decided)
+    def note(self, name: str, noted: Noted) -> None:
+        note(self.checkpoint, QUERY, self.place[name], noted)
+
+    def lose(self, name: str, *batches: int) -> None:
+        for batch_id in batches:
+            for attempt in (0, 1):
+                (Path(self.place[name]) / QUERY / slot_name(batch_id, attempt)).unlink()
 
 
 @pytest.fixture
 def logs(tmp_path: Path) -> Logs:
     found = Logs(tmp_path)
     decide(found["a"], *range(10))
-    found.note("a", 9)
+    found.note("a", Noted(first=0, decided=7))
     return found
 
 
@@ -81,7 +90,7 @@ def test_back_to_the_log_of_before_after_one_batch(logs: Logs) -> None:
     """
     logs.start("b", 10)
     decide(logs["b"], 10)
-    logs.note("b", 10)
+    logs.note("b", Noted(first=10, decided=10))
     for _ in range(2):
         with pytest.raises(CheckpointRefused, match=f"batch 10 is decided in {logs.place['b']}"):
             logs.start("a", 10)
@@ -101,116 +110,82 @@ def test_back_to_the_log_of_before_within_the_first_batch(logs: Logs, copied: bo
     """
     former, new = (MemoryDecisionLog(MemoryStorage(), QUERY) for _ in DATABASES)
     decide(former, *range(10))
-    note(logs.checkpoint, QUERY, DATABASES[0], 9)
+    note(logs.checkpoint, QUERY, DATABASES[0], Noted(first=0, decided=9))
     if copied:
         decide(new, *range(10))
         start(logs.checkpoint, new, DATABASES[1], 10)
-    note(logs.checkpoint, QUERY, DATABASES[1], None)
+    note(logs.checkpoint, QUERY, DATABASES[1], Noted())
     start(logs.checkpoint, former, DATABASES[0], 10)
-    note(logs.checkpoint, QUERY, DATABASES[1], None, since=10)
+    note(logs.checkpoint, QUERY, DATABASES[1], Noted(first=10))
     decide(new, 10)
     for _ in range(2):
         with pytest.raises(CheckpointRefused, match=f"batch 10 may be decided in {DATABASES[1]}"):
             start(logs.checkpoint, former, DATABASES[0], 10)
     start(logs.checkpoint, new, DATABASES[1], 10)
-    without("decision_log", logs.checkpoint / SINKS)
-    start(logs.checkpoint, former, DATABASES[0], 10)
-    note(logs.checkpoint, QUERY, DATABASES[1], None, since=10)
     decide(former, 10)  # the records of the new one were moved back
     start(logs.checkpoint, former, DATABASES[0], 10)
     start(logs.checkpoint, former, DATABASES[0], 11)
 
 
-def test_records_that_came_along_count_once(logs: Logs, tmp_path: Path) -> None:
-    """Moved or copied. A copy that was made too early lacks what was decided since."""
-    shutil.copytree(logs.place["a"], logs.place["b"])
-    logs.start("b", 10)
-    decide(logs["a"], 10)
-    with pytest.raises(CheckpointRefused, match="batch 10 is decided in"):
-        logs.start("b", 10)
-    shutil.rmtree(logs.place["b"])
+def test_records_that_came_along(logs: Logs) -> None:
+    """A folder that was renamed, or its records in another place."""
     Path(logs.place["a"]).rename(logs.place["b"])
     logs.start("b", 10)
-    logs.start("b", 11)
+    with pytest.raises(CheckpointRefused, match="batch 11 may be decided in"):
+        logs.start("b", 11)
 
 
 def test_a_log_that_cannot_be_looked_at(logs: Logs) -> None:
-    """Lost with its machine: refused as often as it is tried, and the way out holds."""
+    """Lost with its machine: refused as often as it is tried."""
     shutil.rmtree(logs.place["a"])
     for _ in range(2):
-        with pytest.raises(CheckpointRefused, match="cannot be looked at from here. If it is lost"):
+        with pytest.raises(CheckpointRefused, match="may be decided in .*\n.*\n.*exactum accept"):
             logs.start("b", 10)
-    without("decision_log", logs.checkpoint / SINKS)
-    logs.start("b", 10)
 
 
 @pytest.mark.parametrize("last", [8, 0])
 def test_a_folder_that_was_restored_from_an_older_copy(logs: Logs, last: int) -> None:
-    """The sink cannot tell, so the batch at hand may be there."""
-    for batch_id in range(last + 1, 10):
-        for attempt in (0, 1):
-            (Path(logs.place["a"]) / QUERY / slot_name(batch_id, attempt)).unlink()
-    for _ in range(2):
-        with pytest.raises(CheckpointRefused, match=f"ends with batch {last}.*cannot tell") as e:
-            logs.start("a", 10)
-    gone = "batch 9 is gone" if last == 8 else "batches 1 to 9 are gone"
-    assert gone in str(e.value)
-    without("decided", logs.checkpoint / SINKS)
-    logs.start("a", 10)
+    """Refused with both numbers, whatever log is given."""
+    logs.lose("a", *range(last + 1, 10))
+    for name in ("a", "a", "b"):
+        with pytest.raises(
+            CheckpointRefused, match=f"log ends with batch {last}, and the checkpoint with batch 9"
+        ):
+            logs.start(name, 10)
 
 
-@pytest.mark.parametrize(("begins", "decided"), [(0, 0), (10, 10), (10, 12)])
-def test_the_newest_decision_alone_is_gone(logs: Logs, begins: int, decided: int) -> None:
-    """Of a batch that was finished and that Spark had not logged: a standby took over without it,
-    or it is a copy of the checkpoint whose note is newer. The sink cannot tell, and would take it
-    once more.
+@pytest.mark.parametrize("begins", [10, 9])
+def test_the_batch_at_hand_alone_is_gone(logs: Logs, begins: int) -> None:
+    """The first one of the last run, which was finished, and which Spark had not logged; or it is a
+    copy of the checkpoint whose note is newer.
     """
-    logs.note("a", decided)
+    logs.note("a", Noted(first=0, decided=10))
     decide(logs["a"], 10)
     logs.start("a", 10)
-    for slot in sorted((b, a) for b in range(begins, 11) for a in (0, 1))[1:]:  # the fence stays
-        (Path(logs.place["a"]) / QUERY / slot_name(*slot)).unlink()
-    for _ in range(2):
-        with pytest.raises(CheckpointRefused, match=f"batch {begins} was decided and fin.*'own'"):
-            logs.start("a", begins)
-    without("decided", logs.checkpoint / SINKS)
-    logs.start("a", begins)
+    logs.lose("a", 10)
+    with pytest.raises(CheckpointRefused, match="ends with batch 9, and the checkpoint with .* 10"):
+        logs.start("a", begins)
 
 
-def test_a_run_that_lives_decides_the_batch_while_another_one_starts(logs: Logs) -> None:
-    """Its note is there, and the decision that was not when the start looked first."""
-
-    class Decided(FileDecisionLog):
-        looks = 0
-
-        def read(self, batch_id: int) -> Sequence[DecisionRecord]:
-            found = super().read(batch_id)
-            self.looks += batch_id == 10
-            if self.looks == 1:
-                decide(logs["a"], 10)
-            return found
-
-    logs.note("a", 10)
-    log = Decided(Path(logs.place["a"]) / QUERY, QUERY)
-    start(logs.checkpoint, log, logs.place["a"], 10)
-    assert log.looks == 2
-
-
-def test_a_file_of_an_older_exactum(logs: Logs, caplog: pytest.LogCaptureFixture) -> None:
-    """It notes no batch, or the first one of the run; or it does not say where the log is."""
+def test_what_is_sound(logs: Logs, caplog: pytest.LogCaptureFixture) -> None:
+    """Pruned; behind batches of ``at_least_once``; accepted; a checkpoint that has no such file."""
     with caplog.at_level(logging.WARNING):
-        logs.note("a", None)
         logs.start("a", 10)
-        logs.note("a", 3)
+        logs.note("a", Noted(first=0, undecided_from=10))
+        logs.start("a", 40)
+        logs.note("a", Noted(first=40))
+        logs.start("a", 40)
+        log = FileDecisionLog(Path(logs.place["a"]) / QUERY, QUERY, prune_every=1)
+        log.prune(9)
+        logs.note("a", Noted(first=0, decided=3))
         logs.start("a", 10)
-        without("decision_log", logs.checkpoint / SINKS)
-        logs.start("a", 10)
+        (logs.checkpoint / SINKS).unlink()
+        logs.start("a", 40)
     assert not caplog.records
 
 
 def test_a_file_that_the_file_system_does_not_give(logs: Logs) -> None:
     """Nothing could be compared: the start waits, and does not take it for a query without one."""
-    decide(logs["b"], 10)
     text = (logs.checkpoint / SINKS).read_bytes()
     (logs.checkpoint / SINKS).unlink()
     (logs.checkpoint / SINKS).mkdir()
@@ -226,99 +201,28 @@ def test_a_missing_batch_is_still_told(logs: Logs) -> None:
     middle: a later one is there.
     """
     decide(logs["a"], 10, 11)
-    for attempt in (0, 1):
-        (Path(logs.place["a"]) / QUERY / slot_name(10, attempt)).unlink()
-    log = logs["a"]
-    start(logs.checkpoint, log, logs.place["a"], 10)
+    logs.lose("a", 10)
     with pytest.raises(Exception, match="it is missing"):
-        log.read(10)
-
-
-@pytest.mark.parametrize("batches", [[], [0], range(1), range(5), range(61), range(7, 40)])
-def test_where_a_log_ends_that_can_only_be_read(batches: Sequence[int]) -> None:
-    log = MemoryDecisionLog(MemoryStorage(), QUERY)
-    decide(log, *batches)
-    for begins in (0, 1, 3, 40, 62, 90):
-        below = [b for b in batches if b <= begins]
-        assert end_of(log, begins) in (max(below, default=None), begins)
-
-
-def test_a_pruned_log_has_had_records() -> None:
-    log = MemoryDecisionLog(MemoryStorage(floor=50), QUERY)
-    assert end_of(log, 120) == 49
-
-
-# ---- the note ------------------------------------------------------------------------------------
-
-
-def test_the_last_batch_is_noted_in_place(tmp_path: Path) -> None:
-    """Read by whoever reads the file; a run that came later has another file."""
-    note(tmp_path, QUERY, IN_CHECKPOINT, 7)
-    before = (tmp_path / SINKS).read_bytes()
-    noting = DecidedNote(tmp_path)
-    for batch_id in (8, 99, 100, 2**63 - 1, 9):
-        noting.put(batch_id)
-        known = read_known_sinks(tmp_path)
-        assert known is not None and (known.query_id, known.decided) == (QUERY, batch_id)
-    noting.put(7)
-    assert (tmp_path / SINKS).read_bytes() == before
-    note(tmp_path, QUERY, str(tmp_path), 20)
-    noting.put(8)
-    noting.close()
-    noting.close()
-    known = read_known_sinks(tmp_path)
-    assert known is not None and known.decided == 20
-
-
-def test_a_file_that_was_edited_is_left_alone(tmp_path: Path) -> None:
-    note(tmp_path, QUERY, IN_CHECKPOINT, 7)
-    noting = DecidedNote(tmp_path)
-    text = json.dumps({"query_id": QUERY, "sinks": []})
-    (tmp_path / SINKS).write_text(text)
-    with pytest.raises(ValueError, match="edited"):
-        noting.put(8)
-    noting.close()
-    assert (tmp_path / SINKS).read_text() == text
-    with pytest.raises(ValueError, match="not found"):
-        DecidedNote(tmp_path)
+        logs.start("a", 10)
 
 
 # ---- with Spark ----------------------------------------------------------------------------------
 
 
 @pytest.mark.spark
-def test_each_batch_is_noted(query: Any) -> None:
+def test_from_which_batch_on_is_noted(query: Any) -> None:
     query.give(1, batches=3)
     assert query.run(query.exactly_once()) is None
     known = read_known_sinks(query.checkpoint)
-    assert known is not None and known.decided == 2
+    assert known is not None and known.noted == Noted(first=0, decided=0)
+    query.give(1)
+    assert query.run(exactum.at_least_once(query.sink)) is None
+    known = read_known_sinks(query.checkpoint)
+    assert known is not None and known.noted == Noted(first=0, decided=0, undecided_from=3)
     query.give(1, batches=2)
     assert query.run(query.exactly_once()) is None
     known = read_known_sinks(query.checkpoint)
-    assert known is not None and known.decided == 4
-
-
-@pytest.mark.spark
-def test_a_query_whose_log_was_cut(query: Any) -> None:
-    """From the error to a query that goes on, by its own words."""
-    query.give(1)
-    query.give(2)
-    query.give(3)
-    assert query.run(query.exactly_once()) is None
-    for batch_id in (1, 2):
-        for record in (query.checkpoint / DECISIONS).glob(f"{batch_id:020d}-*"):
-            record.unlink()
-    query.give(4)
-    for _ in range(2):
-        text = query.run(query.exactly_once()) or ""
-        assert "ends with batch 0, and it had that of batch 2" in text
-        assert "batches 1 to 2 are gone" in text
-        assert query.values() == [1, 2, 3]
-    without("decided", query.checkpoint / SINKS)
-    assert query.run(query.exactly_once()) is None
-    query.give(5)
-    assert query.run(query.exactly_once()) is None
-    assert query.values() == [1, 2, 3, 4, 5]
+    assert known is not None and known.noted == Noted(first=4, decided=4)
 
 
 @pytest.mark.spark
@@ -328,7 +232,7 @@ def test_decisions_and_rows_in_one_database_that_was_restored(
     query: Any, postgres: LocalPostgres
 ) -> None:
     """Both are of one older moment, as after a restore to a point in time: nothing in the database
-    says that there was more.
+    says that there was more. Accepted, the query goes on.
     """
 
     def run() -> str:
@@ -350,14 +254,12 @@ def test_decisions_and_rows_in_one_database_that_was_restored(
         connection.execute("DELETE FROM restored WHERE v > 1")
         query.give(8)
         for _ in range(2):
-            text = run()
-            assert "ends with batch 1, and it had that of batch 7" in text
-            assert "Sink 'postgres:restored' ends with batch 1." in text
-            assert "batches 2 to 7 are gone" in text
+            assert "the decision log ends with batch 1, and the checkpoint with batch 7" in run()
         assert values() == [0, 1]
-        for value in range(2, 8):  # by hand, as it says
+        for value in range(2, 8):  # by hand, as docs/guarantees.md says
             connection.execute("INSERT INTO restored VALUES ('x', %s)", [value])
-        without("decided", query.checkpoint / SINKS)
+        place = ["--decision-log", postgres.url, "--url", f"postgres:restored={postgres.url}"]
+        assert "ends with batch 1" in accept(query.checkpoint, 8, *place)
         assert run() == ""
         query.give(9)
         assert run() == ""
@@ -365,19 +267,28 @@ def test_decisions_and_rows_in_one_database_that_was_restored(
 
 
 @pytest.mark.spark
-def test_a_function_that_passes_over_batches(query: Any) -> None:
-    """The last ones of a run have no decision, and nothing is wrong: a start goes on."""
+def test_a_function_that_passes_over_batches(query: Any, tmp_path: Path) -> None:
+    """Those between two calls are nobody's loss that can be told; the last ones of a run are
+    refused once.
+    """
     write = query.exactly_once()
 
     def some(frame: Any, batch_id: int) -> None:
         if batch_id % 3 == 0:
             write(frame, batch_id)
 
-    query.give(1)
-    query.give(2)
-    query.give(3)
-    for _ in range(2):
-        assert query.run(some) is None
-        query.give(4)
-    assert query.run(query.exactly_once()) is None
-    assert query.values() == [1, 4, 4]
+    for value in (1, 2, 3):
+        query.give(value)
+    assert query.run(some) is None
+    query.give(4)
+    assert "ends with batch 0, and the checkpoint with batch 2" in (query.run(some) or "")
+    script = tmp_path / "sinks_of_mine.py"
+    script.write_text(
+        "from tests.kit.spark.folder_sink import FolderSink\n"
+        f"SINKS = [FolderSink({str(query.out)!r})]\n"
+    )
+    said = accept(query.checkpoint, 3, "--sinks", f"{script}:SINKS")
+    assert "'folder' cannot be looked into" in said
+    assert "micro-batches 1 to 2 have no decision" in said
+    assert query.run(some) is None
+    assert query.values() == [1, 4]

@@ -11,10 +11,12 @@ from typing import Any
 import pytest
 
 from exactum.checkpoint.known_sinks import KnownSinks, read_known_sinks
-from exactum.checkpoint.layout import DECISIONS, SINKS
+from exactum.checkpoint.layout import DECISIONS
 from exactum.errors import Unavailable
+from exactum.protocol.ends import Noted
 from exactum.protocol.model import Decision, DecisionRecord
 from exactum.testing import MemoryDecisionLog, MemoryStorage
+from tests.kit.transactions.operator import accept
 
 pytestmark = pytest.mark.spark
 
@@ -110,7 +112,7 @@ def test_a_log_that_is_not_mounted(query: Any, tmp_path: Path) -> None:
     mount.joinpath(query_folder.name).mkdir(parents=True)
     for log in (mount, mount, tmp_path / "other"):
         text = run(query, log)
-        assert f"its decision log {query_folder} has no record at all" in text
+        assert "the decision log has no batch of it, and the checkpoint with batch 0" in text
         assert query.values() == [1, 2]
     shutil.rmtree(mount)
     away.rename(mount)
@@ -120,21 +122,23 @@ def test_a_log_that_is_not_mounted(query: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.in_turn
-def test_a_log_that_is_lost_for_good(query: Any) -> None:
-    """The way out holds: who has seen to it that the batch is nowhere takes a line out, and the
-    query goes on with a new log.
-    """
+def test_a_log_that_is_lost_for_good(query: Any, tmp_path: Path) -> None:
+    """The way out holds: who accepts it goes on with a new log."""
     query.give(1)
     assert run(query, None) == ""
     shutil.rmtree(query.checkpoint / DECISIONS)
     query.give(2)
-    assert 'take the line with "decided" out of' in run(query, None)
-    file = query.checkpoint / SINKS
-    lines = file.read_text().splitlines(keepends=True)
-    file.write_text("".join(line for line in lines if '"decided"' not in line))
+    assert "exactum accept" in run(query, None)
+    script = tmp_path / "sinks_of_mine.py"
+    script.write_text(
+        "from tests.kit.spark.folder_sink import FolderSink\n"
+        f"SINKS = [FolderSink({str(query.out)!r})]\n"
+    )
+    accept(query.checkpoint, 1, "--sinks", f"{script}:SINKS")
     assert run(query, None) == ""
     assert query.values() == [1, 2]
-    assert '"decided": 1' in file.read_text()
+    noted = on_file(query).noted
+    assert (noted.first, noted.decided) == (1, 1)
 
 
 def test_a_new_log_whose_first_batch_was_decided_and_not_noted(query: Any) -> None:
@@ -146,10 +150,10 @@ def test_a_new_log_whose_first_batch_was_decided_and_not_noted(query: Any) -> No
     new = DiesBehindTheDecision(MemoryStorage(), on_file(query).query_id)
     query.give(2)
     assert "the driver is gone" in run(query, new)
-    assert (on_file(query).decided, on_file(query).since) == (None, 1)
+    assert on_file(query).noted == Noted(first=1)
     for _ in range(2):
         assert "batch 1 may be decided in an object of" in run(query, None)
     query.give(3)
     assert run(query, new) == ""
     assert query.values() == [1, 2, 3]
-    assert (on_file(query).decided, on_file(query).since) == (2, None)
+    assert on_file(query).noted == Noted(first=1, decided=1)

@@ -5,7 +5,6 @@ them pruned.
 from __future__ import annotations
 
 from exactum.protocol.model import Decision, DecisionRecord, Epoch
-from exactum.spark.run.cut_log import end_of
 from tests.kit.sql.sql_database import SqlDatabase
 
 QUERY = "query"
@@ -13,15 +12,14 @@ QUERY = "query"
 
 def test_a_log_that_was_emptied(database: SqlDatabase) -> None:
     log = database.log(QUERY, prune_every=1)
-    assert end_of(log, 0) is None
+    assert log.last_batch() is None
     for batch_id in range(9):
         log.decide(DecisionRecord(Epoch(QUERY, batch_id), 0, Decision.COMMIT, "i"))
-    assert end_of(log, 9) == 8
-    assert end_of(log, 500) == 8
+    assert log.last_batch() == 8
     log.prune(5)
-    assert end_of(log, 500) == 8
+    assert log.last_batch() == 8
     log.close()
     database.drop_all()
     log = database.log(QUERY)
-    assert end_of(log, 9) is None
+    assert log.last_batch() is None
     log.close()

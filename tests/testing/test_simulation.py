@@ -38,6 +38,12 @@ pytestmark = pytest.mark.slow
         ("a? D? D~ a? D* b*", Setup(batches=1), 2),
         ("a? l b? a* b*", Setup(batches=2), 1),
         ("a? l b? D? l b* D* a*", Setup(batches=2, tasks=2, sweeps_own=True), 6),
+        ("a? G b? a* b*", Setup(batches=3), 2),
+        ("a? G a? b? G c*", Setup(batches=3, tasks=2, participants=2), 9),
+        ("a? G b? D? b* D*", Setup(batches=3, sweeps_own=True), 6),
+        ("a? H b? H c*", Setup(batches=3), 2),
+        ("a? H b? c? b* c*", Setup(batches=2, participants=2, tasks=2), 8),
+        ("a? H b? G c*", Setup(batches=3, slots=True, prunes=False), 7),
     ],
 )
 def test_every_schedule_of_a_pattern_keeps_the_promise(

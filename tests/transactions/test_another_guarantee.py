@@ -11,17 +11,18 @@ import pyarrow as pa
 import pytest
 
 from exactum import FileSink, KafkaSink, MySQLSink, PostgresSink
-from exactum.checkpoint.guarantee_record import GuaranteeRecord, Stretch
-from exactum.checkpoint.layout import DECISIONS, GUARANTEES
+from exactum.checkpoint.known_sinks import read_known_sinks
+from exactum.checkpoint.layout import DECISIONS
 from exactum.errors import CheckpointRefused
 from exactum.files.decision_log import FileDecisionLog
 from exactum.local import LocalKafka
+from exactum.protocol.ends import Noted
 from exactum.protocol.model import SourceOffsets
 from exactum.protocol.sink import Guarantee, Sink
 from exactum.sql.sink import SqlSink
 from tests.kit.crash import oracle
 from tests.kit.sql.sql_database import NOTHING, SqlDatabase
-from tests.kit.transactions.operator import listed, transactions
+from tests.kit.transactions.operator import accept, listed, transactions
 from tests.kit.verify.recorded_query import RecordedQuery
 from tests.sql.conftest import database
 
@@ -131,15 +132,16 @@ def test_nothing_is_left_to_operators(tmp_path: Path) -> None:
     query.run([3], guarantee=WEAK)
     assert listed(query.folder, status=0) == []
     assert batches_in(tmp_path) == [0, 1, 2, 3]
-    record = GuaranteeRecord.of(query.folder, query.query_id)
-    assert record.stretches().each == (Stretch(2, 3), Stretch(3))
+    known = read_known_sinks(query.folder)
+    assert known is not None and known.noted == Noted(first=3, undecided_from=3)
 
 
 def test_something_that_leaves_no_record(tmp_path: Path) -> None:
-    """Spark's own sink wrote batches 1 and 2, or the log has lost batch 2: nobody can tell, so both
-    ways out are said. They hold.
+    """Spark's own sink wrote batches 1 and 2, or the log has lost batch 2: nobody can tell, so the
+    start is refused until somebody accepts it. What batch 1 left is dropped then, or committed
+    before by 'finish'.
     """
-    for way in ("finish", "move"):
+    for way in ("finish", "accept"):
         folder = tmp_path / way
         folder.mkdir()
         query = files(folder)
@@ -148,52 +150,24 @@ def test_something_that_leaves_no_record(tmp_path: Path) -> None:
             (query.folder / "offsets" / str(batch_id)).write_text("v1\n{}\n-\n")
             (query.folder / "commits" / str(batch_id)).write_text("v1\n{}\n")
         for _ in range(2):
-            with pytest.raises(CheckpointRefused, match=r"batch 2, which Spark has finished") as e:
+            with pytest.raises(CheckpointRefused, match="log ends with batch 1, .*checkpoint .* 2"):
                 query.run([3])
-            assert "move all records of batch 1 out of the decision log" in str(e.value)
         assert batches_in(folder) == [0]
         if way == "finish":
             transactions("finish", "--checkpoint", query.folder, status=0)
             assert batches_in(folder) == [0, 1]
+            assert "dropped" not in accept(query.folder, 3)
         else:
-            for path in (query.folder / DECISIONS).glob("*1-?.json"):
-                path.unlink()
-        query.run([3])
-        assert batches_in(folder) == ([0, 1, 3] if way == "finish" else [0, 3])
-
-
-def test_the_record(tmp_path: Path) -> None:
-    """A file for each change and no other; a fork has no part in its origin's."""
-    begun = [
-        (Guarantee.EXACTLY_ONCE, 0),
-        (WEAK, 5),
-        (WEAK, 7),
-        (Guarantee.AT_MOST_ONCE, 9),
-        (Guarantee.EXACTLY_ONCE, 11),
-        (WEAK, 20),
-    ]
-    for guarantee, batch_id in begun:
-        GuaranteeRecord.of(tmp_path, "q").begin(guarantee, batch_id)
-    assert len(list((tmp_path / GUARANTEES).iterdir())) == 3
-    found = GuaranteeRecord.of(tmp_path, "q").stretches()
-    assert found.each == (Stretch(5, 9), Stretch(20))
-    assert [b for b in range(25) if b in found] == [5, 6, 7, 8, 20, 21, 22, 23, 24]
-    assert GuaranteeRecord.of(tmp_path, "fork").stretches().each == ()
+            assert "nothing was changed" in accept(query.folder, 3, status=1, answer="n\n")
+            said = accept(query.folder, 3)
+            assert "1 transactions of micro-batch 1, which is decided, still wait" in said
+            assert "they are dropped. 'exactum transactions finish'" in said
+        query.run([3, 4])
+        assert batches_in(folder) == ([0, 1, 3, 4] if way == "finish" else [0, 3, 4])
 
 
 def test_without_a_change_nothing_is_written(tmp_path: Path) -> None:
     query = files(tmp_path)
     query.run([0, 1], lambda batch_id: SourceOffsets())
-    assert not (query.folder / GUARANTEES).exists()
     log = FileDecisionLog(query.folder / DECISIONS, query.query_id)
     assert [r.attempt for r in log.read(1)] == [0]
-
-
-def test_a_copy_among_the_records_is_named(tmp_path: Path) -> None:
-    """Somebody's copy of a file, as file managers make it, is no record and no traceback."""
-    record = GuaranteeRecord.of(tmp_path, "q")
-    record.begin(Guarantee.AT_LEAST_ONCE, 3)
-    (file,) = (tmp_path / "exactum" / "guarantees").iterdir()
-    file.with_name("0 (copy).json").write_text(file.read_text())
-    with pytest.raises(CheckpointRefused, match=r"'0 \(copy\).json' in .*guarantees is no file of"):
-        record.stretches()

@@ -36,10 +36,10 @@ def refused_by_the_copy(query: RecordedQuery, folder: Path) -> None:
     query.run([2, 3], dies_after_decision=True)
     arguments = ("--all-leftovers", "--checkpoint", folder / "copy")
     told = transactions("abort", *arguments, status=2).output
-    assert "has batch 2 of query" in told and "older copy" in told
+    assert "has batch 2, and the decision log" in told and "older than the rest" in told
     older = copy.copy(query)
     older.folder = folder / "copy"
-    with pytest.raises(CheckpointRefused, match="has batch 2 of query"):
+    with pytest.raises(CheckpointRefused, match="has batch 2, and the decision log"):
         older.run([2])
     transactions("finish", "--checkpoint", query.folder, status=0)
 

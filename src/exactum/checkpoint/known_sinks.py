@@ -3,34 +3,24 @@
     <checkpoint>/exactum/sinks.json
 
 Written by each start of an exactly-once query. It informs operators' commands and the next start,
-which by it sees more of what does not fit together. It holds no secret: no password, no key.
-
-Which batch was decided last is noted with each batch, in place: a process that dies leaves it, a
-power cut may leave an older one, and an fsync for each batch is not worth more.
+which by it sees what does not fit together. It holds no secret: no password, no key.
 """
 
 from __future__ import annotations
 
 import json
-import os
-import re
 import secrets
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from exactum.checkpoint.layout import SINKS
-from exactum.durable import make_folder, sync_folder, sync_open, write_durably
+from exactum.durable import make_folder, sync_folder, write_durably
+from exactum.protocol.ends import NOTHING_NOTED, Noted
 
 Columns = tuple[tuple[str, str], ...]
 """(name, Spark's simple type string) of what a sink writes."""
-DECIDED = '"decided": '
-_NOTE = re.compile(rb'"decided": \d+ *,')
-DIGITS_MAX = 19
-"""Of a batch's number, which Spark keeps in 64 bits. A shorter one is filled up with blanks, so
-that a later one fits in its place.
-"""
 IN_CHECKPOINT = ""
 """The decision log in the checkpoint's own folder."""
 
@@ -60,11 +50,7 @@ class KnownSink:
 @dataclass(frozen=True)
 class KnownSinks:
     """What is on file. ``decision_log`` says where the query's decisions are, without secrets;
-    ``IN_CHECKPOINT`` for the default, None where an older exactum wrote the file.
-
-    ``decided`` is a batch whose COMMIT stands there, the last one as far as is known; None where
-    that is not known. ``since`` is there in its stead until a run has noted its first batch: the
-    one that it began to write, which may be decided there.
+    ``IN_CHECKPOINT`` for the default. ``noted`` is what is known of them.
 
     ``present`` are the names of the last run's sinks; the others are former ones, the newest
     first.
@@ -73,17 +59,15 @@ class KnownSinks:
     query_id: str
     sinks: tuple[KnownSink, ...]
     present: frozenset[str] = frozenset()
-    decision_log: str | None = None
-    decided: int | None = None
-    since: int | None = None
+    decision_log: str = IN_CHECKPOINT
+    noted: Noted = NOTHING_NOTED
 
     def to_text(self) -> str:
-        text = json.dumps(
+        return json.dumps(
             {
                 "query_id": self.query_id,
                 "decision_log": self.decision_log,
-                **({} if self.decided is None else {"decided": self.decided}),
-                **({} if self.since is None else {"since": self.since}),
+                "noted": asdict(self.noted),
                 "sinks": [
                     {
                         "name": sink.name,
@@ -98,7 +82,6 @@ class KnownSinks:
             },
             indent=1,
         )
-        return text.replace(f"{DECIDED}{self.decided},", f"{DECIDED}{_filled(self.decided)},", 1)
 
 
 def read_known_sinks(checkpoint: Path) -> KnownSinks | None:
@@ -117,14 +100,12 @@ def read_known_sinks(checkpoint: Path) -> KnownSinks | None:
         present = frozenset(
             str(value["name"]) for value in content["sinks"] if value.get("present", True)
         )
-        decided, since = content.get("decided"), content.get("since")
         return KnownSinks(
             str(content["query_id"]),
             sinks,
             present,
-            content.get("decision_log"),
-            None if decided is None else int(decided),
-            None if since is None else int(since),
+            str(content["decision_log"]),
+            Noted(**content["noted"]),
         )
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"{type(error).__name__}: {error}") from error
@@ -146,51 +127,6 @@ def write_known_sinks(checkpoint: Path, known: KnownSinks) -> None:
     except OSError:
         temporary.unlink(missing_ok=True)
         raise
-
-
-class DecidedNote:
-    """Keeps ``decided`` of the file up to date, once ``write_known_sinks`` has written one. The
-    file of a run that came later is another file, which this one does not touch.
-    """
-
-    def __init__(self, checkpoint: Path) -> None:
-        """
-        Raises:
-            OSError: the file cannot be opened.
-            ValueError: it has no such number.
-        """
-        self._file: IO[bytes] = (checkpoint / SINKS).open("r+b", buffering=0)
-        try:
-            self._at = self._file.read().index(DECIDED.encode())
-        except BaseException:
-            self._file.close()
-            raise
-
-    def put(self, batch_id: int) -> None:
-        """
-        Raises:
-            OSError: it could not be written; the old number stays.
-            ValueError: somebody has edited the file.
-        """
-        text = f"{DECIDED}{_filled(batch_id)},".encode()
-        there = os.pread(self._file.fileno(), len(text), self._at)
-        if not _NOTE.fullmatch(there):
-            raise ValueError("it was edited while the query runs")
-        os.pwrite(self._file.fileno(), text, self._at)
-
-    def close(self) -> None:
-        """Make it durable. Idempotent.
-
-        Raises:
-            OSError: it could not be.
-        """
-        if not self._file.closed:
-            with self._file:
-                sync_open(self._file.fileno())
-
-
-def _filled(batch_id: int | None) -> str:
-    return f"{batch_id!s:<{DIGITS_MAX}}"
 
 
 def _sink(value: Mapping[str, Any]) -> KnownSink:

@@ -7,7 +7,6 @@
     exactum/retired.json          another checkpoint took this one's place (``retirement``)
     exactum/restored.json         the savepoint that it was made from (``savepoint.restore``)
     exactum/sinks.json            the sinks of the last run, and former ones (``known_sinks``)
-    exactum/guarantees/           which batches ran under at_least_once (``guarantee_record``)
     exactum/control/<topic>/      what each epoch saw of a control stream (``spark.control.record``)
     exactum/source/<n>/           topics of the query's source n (``spark.source.record``)
     exactum/replays/              which dead letters were sent again: a decision log of its own
@@ -29,7 +28,6 @@ REQUESTS = OWN / "requests"
 RETIRED = OWN / "retired.json"
 RESTORED = OWN / "restored.json"
 SINKS = OWN / "sinks.json"
-GUARANTEES = OWN / "guarantees"
 CONTROL = OWN / "control"
 SOURCES = OWN / "source"
 HISTORY = OWN / "history"

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from exactum.checkpoint.decision_place import open_log
-from exactum.checkpoint.guarantee_record import GuaranteeRecord, Stretches
 from exactum.checkpoint.known_sinks import IN_CHECKPOINT, KnownSinks, read_known_sinks
 from exactum.checkpoint.offset_log import highest_batch, local_folder, lowest_batch
 from exactum.errors import CheckpointRefused, SettingRefused
 from exactum.protocol.decision_log import DecisionLog
+from exactum.protocol.ends import NOTHING_NOTED, Noted
 
 
 @dataclass(frozen=True)
@@ -80,21 +80,22 @@ class QueryPlace:
             Unavailable: its place does not answer.
         """
         known = self.known_sinks()
-        elsewhere = known.decision_log if known is not None else None
-        if self.decision_log is None and elsewhere not in (None, IN_CHECKPOINT):
+        elsewhere = IN_CHECKPOINT if known is None else known.decision_log
+        if self.decision_log is None and elsewhere != IN_CHECKPOINT:
             raise SettingRefused(
                 f"{self} keeps its decisions at {elsewhere}. Say so with --decision-log, as the "
                 "query is told by decision_log=."
             )
         return open_log(self, self.decision_log)
 
-    def stretches(self) -> Stretches:
-        """Which batches ran under ``at_least_once``.
+    def noted(self) -> Noted:
+        """What the checkpoint has on file of its decisions.
 
         Raises:
-            CheckpointRefused: the record of that is damaged.
+            CheckpointRefused: the file cannot be read.
         """
-        return GuaranteeRecord.of(self.folder, self.query_id).stretches()
+        known = self.known_sinks()
+        return NOTHING_NOTED if known is None else known.noted
 
     def planned(self) -> int | None:
         """The highest batch that Spark has begun; None: none."""

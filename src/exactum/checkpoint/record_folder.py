@@ -102,22 +102,6 @@ def listed(folder: Path, says: str, *, not_done: str = "changed") -> list[str]:
         ) from error
 
 
-def numbers(files: RecordFiles) -> list[int]:
-    """Of a record whose files are numbered (``7.json``), in order.
-
-    Raises:
-        CheckpointRefused: there is another file, as a copy that somebody has made.
-    """
-    names = files.names()
-    for name in names:
-        if not name.removesuffix(".json").isdecimal():
-            raise CheckpointRefused(
-                f"{name!r} in {files} is no file of exactum's record there, whose files have a "
-                "number for a name. Move it away. Nothing of this batch was written."
-            )
-    return sorted(int(name.removesuffix(".json")) for name in names)
-
-
 def parsed(where: str, text: str) -> dict[str, Any]:
     """
     Raises:

@@ -154,6 +154,13 @@ class FolderPlace:
         with self._answering("could not be read"):
             return max(self._marks(), default=None)
 
+    def forget_marks(self) -> None:
+        with self._answering("could not be cleaned up"):
+            folder = self._path(self.scope.folder, "committed")
+            for mark in sorted(self._marks()):
+                os.unlink(os.path.join(folder, mark_name(mark)))
+            sync_folder(folder)
+
     def never_marked(self) -> bool:
         with self._answering("could not be read"):
             return os.path.exists(self._path(self.scope.folder, NEW)) and not self._marks()

@@ -148,6 +148,11 @@ class ObjectPlace:
         with answering(self.where, "could not be read"):
             return max(self._marks(), default=None)
 
+    def forget_marks(self) -> None:
+        with answering(self.where, "could not be cleaned up"):
+            folder = f"{self.scope.folder}/committed"
+            remove(self._store, [f"{folder}/{mark_name(m)}" for m in sorted(self._marks())])
+
     def never_marked(self) -> bool:
         """No: a bucket is not mounted, so it cannot be missing."""
         return False

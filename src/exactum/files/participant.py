@@ -15,8 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TypeVar
 
-from exactum.errors import CheckpointRefused, EpochAborted, HeuristicOutcome, InvariantBroken
-from exactum.files.folder_place import NEW
+from exactum.errors import EpochAborted, HeuristicOutcome, InvariantBroken
 from exactum.files.place import Area, FileMove, Place, Staging, mark_name
 from exactum.files.transaction import (
     MANIFEST,
@@ -33,7 +32,6 @@ from exactum.protocol.model import (
     PreparedTransaction,
     Sighting,
 )
-from exactum.protocol.participant import Committed, none_on_record
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -69,50 +67,25 @@ class FileParticipant:
     def list_committed(
         self, incarnations: Set[Incarnation], recent: Sequence[PreparedTransaction]
     ) -> Sequence[Sighting]:
-        """See the port: none, for ``verify`` refuses a batch that is marked."""
+        """See the port: none, for the marks say which batches are there."""
         return ()
 
-    def last_decided(self) -> int | None:
-        """See ``Remembering``: by the marks."""
-        return self._place.highest_mark()
-
-    def gone_back(
-        self,
-        batch_id: int,
-        prepared: Sequence[PreparedTransaction],
-        committed: Committed = none_on_record,
-    ) -> str:
-        """See ``Accountable``: by the marks. A folder without any tells nothing, unless it was just
-        made where there was one.
+    def last_batch(self, committed: Sequence[PreparedTransaction] = ()) -> int | None:
+        """See ``Remembering``: by the marks. A folder that was just made where files were committed
+        is one that is not mounted.
         """
-        if not self._were_staged_here(prepared):
-            return ""
         highest = self._place.highest_mark()
-        if highest is None and not self._place.never_marked():
-            return ""
-        if highest is not None and highest >= batch_id:
-            return ""
-        folder = f"{self._place.where}/{self._place.scope.folder}"
-        marks = "is new" if highest is None else f"ends with the mark of batch {highest}"
-        return (
-            f"Sink {self.name!r} at {self._place.where} has lost what was committed: the decision "
-            f"log and Spark have batch {batch_id} as done, with files there, and {folder} {marks}. "
-            "The folder is not mounted, was restored from an older copy, or was removed. Mount or "
-            "restore it. Or write by hand what is missing, or do without it: then remove "
-            f"{folder}/committed and {folder}/{NEW}, and start again. Nothing was published, and "
-            "nothing was aborted."
-        )
+        if highest is None and self._were_staged_here(committed) and self._place.never_marked():
+            return -1
+        return highest
+
+    def forget_batches(self) -> None:
+        """See ``Remembering``."""
+        self._place.forget_marks()
 
     def verify(self, prepared: Sequence[PreparedTransaction]) -> Sequence[PreparedTransaction]:
-        """Look at each staged file from here: it is there, with the bytes that the task wrote.
-
-        Raises:
-            CheckpointRefused: the batch is marked as committed, so the decision log is not the one
-                it was.
-        """
+        """Look at each staged file from here: it is there, with the bytes that the task wrote."""
         self._each(self._check_staged, prepared)
-        for batch_id in {FileTransaction.of(p).batch_id for p in prepared}:
-            self._refuse_published(batch_id)
         return prepared
 
     def commit(self, permit: CommitPermit, prepared: Sequence[PreparedTransaction]) -> CommitReport:
@@ -170,20 +143,6 @@ class FileParticipant:
         """Nothing is held open between calls."""
 
     # ---- small steps -------------------------------------------------------------------------
-
-    def _refuse_published(self, batch_id: int) -> None:
-        highest = self._place.highest_mark()
-        if highest is None or highest < batch_id:
-            return
-        raise CheckpointRefused(
-            f"Sink {self.name!r} has published batch {batch_id} at {self._place.where} already, as "
-            f"the marker of batch {highest} in {self._place.scope.folder}/committed says, and the "
-            "decision log does not know of it. The checkpoint or its decision log was restored "
-            "from an older copy, or lost a file, or two queries run on copies of one checkpoint. "
-            "Restore both and the files from the same moment, or start with a new checkpoint "
-            "location. Nothing was published. (To publish these batches again on purpose, remove "
-            "that folder.)"
-        )
 
     def _were_staged_here(self, prepared: Sequence[PreparedTransaction]) -> bool:
         """A sink that was moved has its marks elsewhere, and one of this name may have had none."""

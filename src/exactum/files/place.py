@@ -216,6 +216,9 @@ class Place(Protocol):
     def highest_mark(self) -> int | None:
         """The highest batch that is marked."""
 
+    def forget_marks(self) -> None:
+        """Remove all marks, the lowest first: what is left tells the same in between."""
+
     def never_marked(self) -> bool:
         """Whether the place was made new for this scope, and nothing was marked since. A place that
         cannot tell says no.

@@ -15,6 +15,7 @@ import click
 
 from exactum._version import __version__
 from exactum.errors import ExactumError
+from exactum.ops.accept import accept
 from exactum.ops.dashboard.command import dashboard
 from exactum.ops.dead_letters.commands import dead_letters
 from exactum.ops.doctor.command import doctor
@@ -52,6 +53,7 @@ main.add_command(run)
 main.add_command(savepoint)
 main.add_command(status)
 main.add_command(transactions)
+main.add_command(accept)
 main.add_command(dashboard)
 main.add_command(verify)
 main.add_command(dead_letters)

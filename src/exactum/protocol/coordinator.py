@@ -23,15 +23,23 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import NoReturn
 
 from exactum import events
-from exactum.errors import CheckpointRefused, EpochAborted, ExactumError, Fenced, OutcomeUnknown
+from exactum.errors import (
+    CheckpointRefused,
+    EpochAborted,
+    ExactumError,
+    Fenced,
+    HeuristicOutcome,
+    OutcomeUnknown,
+    RowsRefused,
+)
 from exactum.protocol import resolve
 from exactum.protocol.decision_log import DecisionLog, StandingRecords
-from exactum.protocol.lost_commit import FinishedCommits
-from exactum.protocol.lost_decision import refuse_lost
+from exactum.protocol.ends import NOTHING_NOTED, Noted, check_start, refuse_lost_commit
 from exactum.protocol.model import (
     CommitPermit,
     Completed,
@@ -54,6 +62,8 @@ STARTS_CONTESTED_MAX = 1_000
 """How often a start may lose a slot to others before it gives up."""
 SALVAGES_MAX = 8
 """How often one epoch may be salvaged in a row before it is called hopeless."""
+COMMITS_KEPT = 16
+"""COMMITs of finished batches that a run remembers: what they name is never a leftover."""
 
 
 class Coordinator:
@@ -66,18 +76,22 @@ class Coordinator:
         log: DecisionLog,
         *,
         former: Sequence[Sweepable] = (),
+        noted: Noted = NOTHING_NOTED,
         engine: Callable[[], str] = lambda: "",
         on_event: events.Listener = lambda event: None,
         parallel: Parallel[Participant, object] = one_after_another,
     ) -> None:
         """``former``: of sinks that the query had before; what they left open is swept at the
-        start. ``engine``: asked after the write job of each batch, and recorded with its decision.
+        start. ``noted``: what the checkpoint knows of the log. ``engine``: asked after the write
+        job of each batch, and recorded with its decision.
         """
         self._run = run
         self._participants = Participants(participants, former, parallel, self._tell_swept)
         self._engine = engine
         self._log = StandingRecords(log)
-        self._finished = FinishedCommits(self._participants, self._log)
+        self._noted = noted
+        self._finished: deque[DecisionRecord] = deque(maxlen=COMMITS_KEPT)
+        self._committed: dict[str, int] = {}
         self._emit = on_event
         self._fence: resolve.Fence | None = None
         self._sequence = 0
@@ -166,11 +180,12 @@ class Coordinator:
     def _start(self, batch_id: int) -> resolve.Fence:
         """Redeliver what is decided, fence older runs, sweep what was open before. Idempotent."""
         each = self._participants.each
-        self._finished.add(refuse_lost(self._run.query_id, batch_id, self._log, each))
+        earlier, ends = check_start(self._run.query_id, batch_id, self._log, each, self._noted)
+        self._finish(earlier)
+        self._committed = {t.name: t.has for t in ends.targets if t.has is not None}
         sightings = self._participants.list_open()
         left = self._participants.left_by_former()
-        self._finished.redeliver(sightings, batch_id)
-        self._finished.refuse_gone_back()
+        self._commit_again(sightings)
         seen: list[DecisionRecord] = []
         for _ in range(STARTS_CONTESTED_MAX):
             records = self._log.read(batch_id)
@@ -184,12 +199,12 @@ class Coordinator:
             mine = DecisionRecord(epoch, step.attempt, Decision.ABORT, self._run.incarnation)
             if self._log.decide(mine) != mine:
                 continue
-            swept = self._finished.leftovers(sightings, seen)
+            swept = self._leftovers(sightings, seen)
             self._participants.abort(batch_id, swept)
             for former, its in left:
-                old = self._finished.leftovers(its, seen)
+                old = self._leftovers(its, seen)
                 self._participants.sweep_former(former, batch_id, old)
-            self._finished.add(seen)
+            self._finish(seen)
             self._emit(events.OlderRunsFenced(*self._name(batch_id), step.attempt, len(swept)))
             return resolve.Fence(batch_id, step.attempt)
         raise Fenced(
@@ -222,9 +237,10 @@ class Coordinator:
         self._emit(events.EpochDecided(*name, attempt, len(prepared), rows))
         with PhaseTimer(self._phase_ms, "commit"):
             final = self._commit(record)
-        self._finished.add((record, final))
+        self._finish((record, final))
+        self._committed |= {p.participant: batch_id for p in final.prepared if p.rows}
         with PhaseTimer(self._phase_ms, "sweep"):
-            self._participants.abort(batch_id, self._finished.leftovers(sightings))
+            self._participants.abort(batch_id, self._leftovers(sightings))
         self._emit(
             events.EpochCompleted(
                 *self._name(batch_id),
@@ -259,7 +275,10 @@ class Coordinator:
         """
         try:
             with PhaseTimer(self._phase_ms, "verify"):
-                verified, sightings = self._finished.verify(prepared)
+                self._refuse_lost_commit(epoch.batch_id, {p.participant for p in prepared})
+                verified = self._participants.verify(prepared)
+                sightings = self._participants.list_open()
+                self._refuse_open_again(sightings)
                 engine = self._engine()
         except Exception as error:  # noqa: BLE001  (it is raised there)
             self._give_up(epoch, attempt, error)
@@ -287,11 +306,13 @@ class Coordinator:
         try:
             records = self._log.read(epoch.batch_id)
             is_over = len(records) > attempt
-            reason = self._fenced(records[attempt]) if is_over else self._finished.cause(error)
+            reason = self._fenced(records[attempt]) if is_over else error
         except CheckpointRefused as refused:
             reason = Fenced(str(refused))
         except Exception:  # noqa: BLE001  (only the reason is unknown then, and ``error`` is raised)
             reason = error
+        if reason is error and isinstance(error, RowsRefused):
+            reason = self._loss_behind(epoch.batch_id, error)
         self._abandon(epoch, attempt, reason)
         if reason is error:
             raise error
@@ -366,6 +387,85 @@ class Coordinator:
             self._emit(events.TransactionsSalvaged(*name, participant.name, len(its), rows_of(its)))
         return mine
 
+    # ---- what was committed before ------------------------------------------------------------
+
+    def _finish(self, records: Iterable[DecisionRecord]) -> None:
+        """Remember those that are COMMITs: they are carried out."""
+        commits = [r for r in records if r.decision is Decision.COMMIT and r not in self._finished]
+        self._finished.extend(sorted(commits, key=lambda r: (r.epoch.batch_id, r.attempt)))
+
+    def _leftovers(
+        self, sightings: Sequence[Sighting], records: Sequence[DecisionRecord] = ()
+    ) -> tuple[Sighting, ...]:
+        """See ``resolve.leftovers``: neither these nor what was committed before name them."""
+        return resolve.leftovers(sightings, (*self._finished, *records))
+
+    def _commit_again(self, sightings: Sequence[Sighting]) -> None:
+        """At a start: what a COMMIT of a batch that is over names, and is still open. The commit
+        failed, and nobody told Spark; or it was lost. A sink that has lost more is refused before.
+
+        Raises:
+            HeuristicOutcome: a part of it is gone.
+        """
+        opened = {(s.participant, s.identity) for s in sightings}
+        for record in tuple(self._finished):
+            its = record.prepared
+            names = {p.participant for p in its if (p.participant, p.identity) in opened}
+            if not names or not self._still_stands(record):
+                continue
+            expired = self._participants.commit(self._log.permit(record), names)
+            if expired:
+                raise HeuristicOutcome(
+                    f"{record.epoch}: it is decided, Spark has finished it, and transactions of it "
+                    f"with {sum(rows_of(gone) for _, gone in expired)} rows are gone from sink "
+                    f"{expired[0][0].name!r}.\nIt failed over, was restored from an older copy, or "
+                    "somebody undid them. The others are kept.\nKeep the batch as decided without "
+                    "that sink ('exactum accept --without'), and load what is missing by hand: "
+                    "docs/guarantees.md."
+                )
+
+    def _still_stands(self, record: DecisionRecord) -> bool:
+        try:
+            return resolve.standing_commit(self._log.read(record.epoch.batch_id)) == record
+        except CheckpointRefused:  # pruned: somebody is far ahead, and his fence stops this run
+            return False
+
+    def _refuse_lost_commit(self, batch_id: int, names: Collection[str]) -> None:
+        refuse_lost_commit(
+            self._run.query_id, batch_id, self._participants.each, names, self._committed
+        )
+
+    def _loss_behind(self, batch_id: int, error: RowsRefused) -> Exception:
+        """Rows may be refused because a target has lost what they refer to: then the loss is the
+        reason.
+        """
+        try:
+            self._refuse_lost_commit(batch_id, set(self._committed))
+        except CheckpointRefused as lost:
+            return lost
+        except Exception:  # noqa: BLE001  (only the reason is unknown then, and ``error`` is raised)
+            return error
+        return error
+
+    def _refuse_open_again(self, sightings: Sequence[Sighting]) -> None:
+        """Before a decision. Only of a target with a marker: others may list what is settled. And
+        only what this run wrote: of earlier ones an operator may have settled a part by hand.
+
+        Raises:
+            EpochAborted: a part of what this run committed is open again.
+        """
+        mine = [r for r in self._finished if r.incarnation == self._run.incarnation]
+        named = {(p.participant, p.identity) for record in mine for p in record.prepared}
+        again = [s for s in sightings if (s.participant, s.identity) in named]
+        keeping = self._participants.remembering() if again else frozenset()
+        for sighting in again:
+            if sighting.participant in keeping:
+                raise EpochAborted(
+                    f"Sink {sighting.participant!r} has lost a part of a commit: "
+                    f"{sighting.identity} is only prepared there. Nothing of this batch is "
+                    "visible; start the query again, which commits it."
+                )
+
     # ---- small steps -------------------------------------------------------------------------
 
     def _next_order(self, batch_id: int, attempt: int) -> WriteOrder:
@@ -388,7 +488,7 @@ class Coordinator:
         )
 
     def _abort_own(self, batch_id: int) -> int:
-        left = self._finished.leftovers(self._participants.list_open())
+        left = self._leftovers(self._participants.list_open())
         mine = [s for s in left if s.incarnation == self._run.incarnation]
         self._participants.abort(batch_id, mine)
         return len(mine)

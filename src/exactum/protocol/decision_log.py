@@ -8,7 +8,7 @@ attempt); the first record in it stands for ever.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from exactum.errors import InvariantBroken
 from exactum.protocol.model import GRANT, CommitPermit, DecisionRecord
@@ -49,6 +49,18 @@ class DecisionLog(Protocol):
         """Let go of connections."""
 
 
+@runtime_checkable
+class EndKnown(Protocol):
+    """A decision log that can say where it ends."""
+
+    def last_batch(self) -> int | None:
+        """The highest batch that has a record; None: there is none.
+
+        Raises:
+            Unavailable: storage did not answer.
+        """
+
+
 class StandingRecords:
     """A decision log, and what it has last said to stand. Permits come from here alone."""
 
@@ -76,6 +88,14 @@ class StandingRecords:
         if record not in self._stand:
             raise InvariantBroken(f"The decision log did not say that this stands: {record}.")
         return CommitPermit(record, GRANT)
+
+    def last_batch(self) -> int | None:
+        """The last batch with a record; None: there is none, or the log cannot tell.
+
+        Raises:
+            Unavailable: storage did not answer.
+        """
+        return self._log.last_batch() if isinstance(self._log, EndKnown) else None
 
     def prune(self, below_batch_id: int) -> int:
         """See ``DecisionLog.prune``."""

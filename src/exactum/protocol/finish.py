@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from exactum.errors import CheckpointRefused, InvariantBroken
 from exactum.protocol import resolve
 from exactum.protocol.decision_log import DecisionLog, StandingRecords
-from exactum.protocol.lost_decision import RECENT_BATCHES
+from exactum.protocol.ends import RECENT_BATCHES
 from exactum.protocol.model import CommitPermit, PreparedTransaction, rows_of
 from exactum.protocol.participant import Participant
 
@@ -55,7 +55,7 @@ def decided_from(log: DecisionLog, batch_id: int) -> list[CommitPermit]:
 
 def decided_before(log: DecisionLog, batch_id: int) -> list[CommitPermit]:
     """The COMMITs in force of the last batches before ``batch_id``, which are over: for a target
-    that has lost one of them (see ``lost_commit``).
+    that has lost one of them.
 
     Raises:
         Unavailable: storage did not answer.

@@ -6,8 +6,8 @@ it holds no state of an epoch, so that any process can finish what another one p
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence, Set
-from typing import Protocol, runtime_checkable
+from collections.abc import Sequence, Set
+from typing import Protocol, TypeGuard
 
 from exactum.protocol.model import (
     CommitPermit,
@@ -39,72 +39,6 @@ class Sweepable(Protocol):
 
     def abort(self, transactions: Sequence[Sighting]) -> None:
         """Undo them if they are still open. Idempotent; one that is settled already is left alone.
-
-        Raises:
-            Unavailable: the target did not answer.
-        """
-
-
-@runtime_checkable
-class Remembering(Protocol):
-    """A participant whose target keeps which batches of the query it has."""
-
-    def last_decided(self) -> int | None:
-        """The highest batch that was decided for certain, as the target shows; None: it shows none.
-
-        Raises:
-            Unavailable: the target did not answer.
-        """
-
-
-Committed = Callable[[int], Sequence[PreparedTransaction]]
-"""From a batch to what the decision log has as committed of it; empty where it has no record."""
-
-
-def none_on_record(batch_id: int) -> Sequence[PreparedTransaction]:
-    """A ``Committed`` where nobody can tell."""
-    return ()
-
-
-@runtime_checkable
-class Accountable(Protocol):
-    """A participant whose target can be seen to have lost what it had committed."""
-
-    def gone_back(
-        self,
-        batch_id: int,
-        prepared: Sequence[PreparedTransaction],
-        committed: Committed = none_on_record,
-    ) -> str:
-        """Why the target cannot have ``prepared`` any more, all that was committed of a batch that
-        is over, and what to do; empty where it may, or where they were committed elsewhere.
-        ``committed`` tells of its other batches.
-
-        Asked at a start. Whatever has no trace of the query at all may be new, or was reset on
-        purpose, and is none.
-
-        Raises:
-            Unavailable: the target did not answer.
-        """
-
-
-@runtime_checkable
-class Renamable(Protocol):
-    """A participant whose target is told by a name, as a server is, and may be an older copy of
-    what was written by another name.
-    """
-
-    def older_copy(
-        self,
-        batch_id: int,
-        prepared: Sequence[PreparedTransaction],
-        is_on_record: Callable[[int], bool],
-    ) -> str:
-        """Why the target may be a copy from before ``prepared``, all that was committed of a batch
-        that is over, and what to do; empty where they were written by this name, or where the
-        target's last batch is on record (see ``Accountable``).
-
-        Asked at a start, where nothing on file says that the query has had this target before.
 
         Raises:
             Unavailable: the target did not answer.
@@ -168,3 +102,32 @@ class Participant(Sweepable, Protocol):
 
     def close(self) -> None:
         """Let go of connections. Leaves every open transaction as it is."""
+
+
+class Remembering(Participant, Protocol):
+    """A participant whose target keeps a marker: the last batch of the query that it has, which
+    moves in the same step as the rows. See ``ends``.
+    """
+
+    def last_batch(self, committed: Sequence[PreparedTransaction] = ()) -> int | None:
+        """The last batch in the target; None: it has no trace of the query, as one that is new, or
+        was emptied on purpose.
+
+        ``committed`` is what the log has as committed there last: a target that had it, and can
+        tell that it was made anew since, answers with -1.
+
+        Raises:
+            Unavailable: the target did not answer.
+        """
+
+    def forget_batches(self) -> None:
+        """Remove the marker: a person has accepted that these batches are written again.
+
+        Raises:
+            Unavailable: the target did not answer.
+        """
+
+
+def remembers(participant: object) -> TypeGuard[Remembering]:
+    """Whether it keeps a marker. By the attribute: ``isinstance`` does not see through a proxy."""
+    return hasattr(participant, "last_batch")

@@ -21,7 +21,7 @@ from exactum.protocol.model import (
     rows_of,
 )
 from exactum.protocol.parallel import Parallel
-from exactum.protocol.participant import Participant, Sweepable
+from exactum.protocol.participant import Participant, Sweepable, remembers
 from exactum.protocol.phase_timer import PhaseTimer
 
 R = TypeVar("R")
@@ -70,6 +70,10 @@ class Participants:
         ended = self._parallel(attempt, self._participants)
         refuse_failures([each for each in ended if isinstance(each, Failure)])
         return ended  # type: ignore[return-value]
+
+    def remembering(self) -> frozenset[str]:
+        """Those whose targets keep a marker."""
+        return frozenset(p.name for p in self._participants if remembers(p))
 
     def _timed(self, participant: Participant, phase: str) -> PhaseTimer:
         return PhaseTimer(self._phase_ms.setdefault(participant.name, {}), phase)

@@ -24,7 +24,7 @@ from exactum.errors import CheckpointRefused, Fenced
 from exactum.protocol import resolve
 from exactum.protocol.coordinator import STARTS_CONTESTED_MAX
 from exactum.protocol.decision_log import DecisionLog, StandingRecords
-from exactum.protocol.lost_decision import refuse_lost
+from exactum.protocol.ends import NOTHING_NOTED, Noted, check_start
 from exactum.protocol.model import (
     CommitPermit,
     Decision,
@@ -57,6 +57,7 @@ def abort_undecided(
     participants: Sequence[Participant],
     log: DecisionLog,
     chosen: Callable[[Sighting], bool],
+    noted: Noted = NOTHING_NOTED,
 ) -> TakenOver:
     """Abort what is open, chosen, and named by no COMMIT. Idempotent; a crash anywhere leaves what
     a start settles.
@@ -64,6 +65,7 @@ def abort_undecided(
     Args:
         batch_id: the first batch that Spark has not logged as done.
         participants: of all sinks of the query that can be reached.
+        noted: what the checkpoint knows of the log.
 
     Raises:
         CheckpointRefused: a decided epoch was undone in part, names sinks that are not among
@@ -73,7 +75,7 @@ def abort_undecided(
     """
     standing = StandingRecords(log)
     ports = Participants(participants, (), one_after_another, lambda *_: None)
-    seen = refuse_lost(query_id, batch_id, standing, ports.each)
+    seen, _ = check_start(query_id, batch_id, standing, ports.each, noted)
     doomed = tuple(s for s in ports.list_open() if chosen(s))
     if not doomed:
         return TakenOver(None)

@@ -87,6 +87,10 @@ class Ledger:
         for key in session.query(self._sql("list_old_batches"), (self._scope, before)):
             session.execute(self._sql("forget_batch"), (self._scope, *key))
 
+    def forget_batches(self, session: Session) -> None:
+        """All of them: a person has accepted that they may be written again."""
+        session.execute(self._sql("forget_batches"), (self._scope,))
+
     # ---- directory ---------------------------------------------------------------------------
 
     def stage(self, session: Session, part: StagedPart, attempt: int) -> None:

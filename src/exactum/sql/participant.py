@@ -18,10 +18,8 @@ from exactum.protocol.model import (
     PreparedTransaction,
     Sighting,
 )
-from exactum.protocol.participant import Committed, none_on_record
 from exactum.sql.dialect import LEDGER, ServerFailure, Session, SqlFailure
 from exactum.sql.failure import TRANSIENT, port_error
-from exactum.sql.gone_back import LastCommit, gone_back, older_copy
 from exactum.sql.ledger import Ledger, LedgerRow
 from exactum.sql.plan import Mechanism, WritePlan
 from exactum.sql.refusal import had_before, rows_refused
@@ -46,7 +44,6 @@ class SqlParticipant:
         self._session = RetryingSession(plan.dialect, plan.address, "exactum driver", wait_s)
         self._commit_session = RetryingSession(plan.dialect, plan.address, "exactum commit", wait_s)
         self._staged_commit = StagedCommit(plan, self._commit_session)
-        self._last_commit = LastCommit(plan)
         self._where = plan.shown
 
     @property
@@ -79,41 +76,27 @@ class SqlParticipant:
     def list_committed(
         self, incarnations: Set[Incarnation], recent: Sequence[PreparedTransaction]
     ) -> Sequence[Sighting]:
-        """See the port: none, for ``verify`` refuses a batch that the ledger has."""
+        """See the port: none, for the ledger is the marker."""
         return ()
 
-    def last_decided(self) -> int | None:
-        """See ``Remembering``: by the ledger, and by what is staged. Tasks stage for a batch when
-        the one before it stands.
-        """
+    def last_batch(self, committed: Sequence[PreparedTransaction] = ()) -> int | None:
+        """See ``Remembering``: by the ledger, whose rows are committed with those of the batch."""
 
-        def step(session: Session) -> int:
-            ledger = Ledger(self._dialect, self._plan.scope, self._plan.target)
-            highest = ledger.highest(session)
-            begun = max((part.batch_id for part in ledger.staged(session)), default=0)
+        def step(session: Session) -> int | None:
+            highest = Ledger(self._dialect, self._plan.scope, self._plan.target).highest(session)
             session.rollback()
-            return max(-1 if highest is None else highest, begun - 1)
+            return highest
 
-        highest = self._asked(step)
-        return None if highest < 0 else highest
+        return self._asked(step)
 
-    def gone_back(
-        self,
-        batch_id: int,
-        prepared: Sequence[PreparedTransaction],
-        committed: Committed = none_on_record,
-    ) -> str:
-        """See ``Accountable``: by the ledger."""
-        return self._asked(lambda s: gone_back(self._plan, s, batch_id, prepared, committed))
+    def forget_batches(self) -> None:
+        """See ``Remembering``."""
 
-    def older_copy(
-        self,
-        batch_id: int,
-        prepared: Sequence[PreparedTransaction],
-        is_on_record: Callable[[int], bool],
-    ) -> str:
-        """See ``Renamable``: by the ledger."""
-        return self._asked(lambda s: older_copy(self._plan, s, batch_id, prepared, is_on_record))
+        def step(session: Session) -> None:
+            Ledger(self._dialect, self._plan.scope, self._plan.target).forget_batches(session)
+            session.commit()
+
+        self._asked(step)
 
     def abort(self, transactions: Sequence[Sighting]) -> None:
         """See the port. What is gone is settled."""
@@ -162,7 +145,7 @@ class SqlParticipant:
                 it was.
         """
         staged, gids = self._split(prepared)
-        self._asked(lambda session: self._look(session, prepared, staged, gids))
+        self._asked(lambda session: self._look(session, staged, gids))
         if staged:
             epoch = StagedEpoch.of(staged)
             try:
@@ -182,12 +165,10 @@ class SqlParticipant:
     def _look(
         self,
         session: Session,
-        prepared: Sequence[PreparedTransaction],
         staged: Sequence[PreparedTransaction],
         gids: Sequence[PreparedTransaction],
     ) -> None:
         ledger = Ledger(self._dialect, self._plan.scope, self._plan.target)
-        highest = ledger.highest(session)
         parts = {part.identity: part.rows for part in ledger.staged(session)} if staged else {}
         prefix = self._plan.scope.gid_prefix
         open_gids = set(self._dialect.list_prepared(session, prefix)) if gids else set()
@@ -199,10 +180,6 @@ class SqlParticipant:
                     "there any more. It was undone by a newer run of this query or by an "
                     "operator. Nothing was committed; start the query again."
                 )
-        batch_id = SqlTransaction.of(prepared[0]).batch_id if prepared else None
-        if batch_id is not None and highest is not None and highest >= batch_id:
-            raise had_before(self._plan, batch_id)
-        self._last_commit.refuse_loss(session, highest)
 
     # ---- after the decision ------------------------------------------------------------------
 
@@ -222,8 +199,6 @@ class SqlParticipant:
         for p in gids:
             is_done = self._commit_prepared(permit, SqlTransaction.of(p))
             (committed if is_done else expired).append(p)
-        if not expired:
-            self._last_commit.add(permit.record.epoch.batch_id, prepared)
         if gids and not expired:
             last = SqlTransaction.of(gids[0])
             self._carried_out(permit, lambda session: self._prune(session, last))

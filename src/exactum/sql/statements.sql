@@ -15,6 +15,11 @@ SELECT 1
 -- needs: SELECT on the ledger
 SELECT max(batch_id) FROM {ledger} WHERE scope = %s
 
+-- name: forget_batches
+--- 'exactum accept', where a target is ahead of the decision log: its batches may be written again.
+--- needs: SELECT and DELETE on the ledger
+DELETE FROM {ledger} WHERE scope = %s
+
 -- name: find_digest
 -- Which transactions a committed batch was made of.
 -- needs: SELECT on the ledger

@@ -126,8 +126,9 @@ UNSETTLED = frozenset({State.OPEN, State.PREPARED})
 @dataclass
 class MemoryTransaction:
     """One transaction of a ``MemoryTarget``. ``ended_by`` is who settled it, or empty;
-    ``of_salvage``: no task's. ``lost``: its commit was, so it is one of a target that lets nothing
-    expire.
+    ``of_salvage``: no task's. ``is_lost``: its commit was, so it is one of a target that lets
+    nothing expire. ``is_gone``: its rows are, with a target that was put back. ``batch_id``: of
+    which it was committed by a driver; -1: by a task of a weaker guarantee.
     """
 
     identity: str
@@ -137,6 +138,8 @@ class MemoryTransaction:
     ended_by: str = ""
     of_salvage: bool = False
     is_lost: bool = False
+    is_gone: bool = False
+    batch_id: int = -1
 
 
 class MemoryTarget:
@@ -214,7 +217,35 @@ class MemoryTarget:
             self._unsettled[last.identity] = last
             return True
 
-    def commit(self, identity: str, by: str) -> bool:
+    def last_batch(self) -> int | None:
+        """Of which something is committed: the marker, which moves with the rows."""
+        with self._lock:
+            return max((t.batch_id for t in self._marked()), default=None)
+
+    def put_back(self) -> bool:
+        """Go back to before the last batch, as a restored copy does, which holds nothing of it that
+        waits; False: there was none before, and no trace would be left.
+        """
+        with self._lock:
+            last = self.last_batch()
+            its = [t for t in self._marked() if t.batch_id == last]
+            if len(its) == len(self._marked()):
+                return False
+            for transaction in its:
+                for row in transaction.rows:
+                    self.visible.remove(row)
+                transaction.state, transaction.ended_by = State.EXPIRED, "put back"
+                transaction.is_gone = True
+            for transaction in self.unsettled():
+                self._settle(transaction, State.EXPIRED, "put back")
+                transaction.is_gone = True
+            return True
+
+    def _marked(self) -> list[MemoryTransaction]:
+        each = self.transactions.values()
+        return [t for t in each if t.state is State.COMMITTED and t.batch_id >= 0]
+
+    def commit(self, identity: str, by: str, batch_id: int = -1) -> bool:
         """Make it visible; True when it stands committed, False when it was undone. Idempotent."""
         with self._lock:
             transaction = self.transactions.get(identity)
@@ -229,6 +260,7 @@ class MemoryTarget:
                 )
             if transaction.state in UNSETTLED:
                 self._settle(transaction, State.COMMITTED, by)
+                transaction.batch_id = batch_id
                 self.visible.extend(transaction.rows)
             return transaction.state is State.COMMITTED
 
@@ -274,6 +306,15 @@ class MemoryParticipant:
             for t in self._target.committed_by(incarnations)
         )
 
+    def last_batch(self, committed: Sequence[PreparedTransaction] = ()) -> int | None:
+        """See ``Remembering``."""
+        return self._target.last_batch()
+
+    def forget_batches(self) -> None:
+        """See ``Remembering``."""
+        for transaction in self._target.transactions.values():
+            transaction.batch_id = -1
+
     def verify(self, prepared: Sequence[PreparedTransaction]) -> Sequence[PreparedTransaction]:
         """See the port. Adds to the payload what ``salvage`` asks for."""
         for p in prepared:
@@ -294,7 +335,8 @@ class MemoryParticipant:
                 self._target.violations.append(
                     f"{self._run.incarnation} committed {p} without a permit"
                 )
-            done = self._target.commit(p.identity, self._run.incarnation)
+            batch_id = permit.record.epoch.batch_id
+            done = self._target.commit(p.identity, self._run.incarnation, batch_id)
             (committed if done else expired).append(p)
         return CommitReport(tuple(committed), tuple(expired))
 
@@ -313,7 +355,8 @@ class MemoryParticipant:
                 self._target.violations.append(
                     f"{self._run.incarnation} salvaged {p}, not as it was verified"
                 )
-            if not self._target.keeps_aborted_rows:
+            is_gone = self._target.transactions[p.identity].is_gone
+            if is_gone or not self._target.keeps_aborted_rows:
                 raise HeuristicOutcome(
                     f"{permit.record.epoch}: the {p.rows} rows of {p.identity} at {self.name} are "
                     "decided but were undone, and they are gone. Load them again from the source "

@@ -19,9 +19,9 @@ import pickle
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from exactum.errors import ExactumError, HeuristicOutcome
+from exactum.errors import CheckpointRefused, ExactumError, HeuristicOutcome
 from exactum.protocol.model import Decision, PreparedTransaction, Sighting, new_incarnation, rows_of
-from exactum.protocol.participant import Participant
+from exactum.protocol.participant import Participant, remembers
 from exactum.protocol.sink import Guarantee, Sink, TaskName, Writer
 from exactum.testing.faults import Fault, FaultPlan, sweep
 from exactum.testing.memory import straight
@@ -322,6 +322,42 @@ class SinkContract:
             if not stall.hit:
                 return
         raise AssertionError(f"the driver made {STALLS_MAX} calls and did not end")
+
+    def test_a_target_that_was_put_back(self) -> None:
+        """To before its last batch: the next start refuses, or commits what waits there. It is
+        never written on past a gap in silence.
+        """
+        place = Scenario(self)
+        assert place.run(loses=1) is None
+        place.expect(0)
+        error = place.run(only_sweep=True)
+        if error is None:
+            place.expect_all()
+            return
+        assert isinstance(error, CheckpointRefused), f"{type(error).__name__}: {error}"
+        with place.opened() as one:
+            assert one.participant in str(error), f"the message does not name the sink: {error}"
+        place.expect(0)
+
+    def test_a_log_that_was_put_back(self) -> None:
+        """The next start refuses. Where Spark has not finished the batch, so does a target that can
+        tell what it has; it is not written twice.
+        """
+        place = Scenario(self)
+        assert place.run() is None
+        place.put_log_back(1)
+        error = place.run(only_sweep=True)
+        assert isinstance(error, CheckpointRefused), f"{type(error).__name__}: {error}"
+        place.expect_all()
+        place = Scenario(self)
+        place.run(around=die_before("Spark's commit log", after=2))
+        place.put_log_back(1)
+        with place.opened() as one:
+            can_tell = remembers(one.sink.participant)
+        if can_tell:
+            error = place.run()
+            assert isinstance(error, CheckpointRefused), f"{type(error).__name__}: {error}"
+            place.expect_all()
 
     def test_a_decided_transaction_that_the_target_lost(self) -> None:
         """It is salvaged, or the query stops and says so; it is never passed over in silence."""

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from functools import partial
 
 from exactum.errors import ExactumError, OutcomeUnknown, Unavailable
+from exactum.protocol.ends import Noted
 from exactum.protocol.finish import commit_decided, decided_from, finished
 from exactum.protocol.model import Incarnation, SourceOffsets
 from exactum.protocol.participant import Participant
@@ -154,7 +155,9 @@ class Process:
         world, checkpoint = self._world, self._world.checkpoint
         run, ports = self._ports()
         log = world.system.log(world.setup, world.storage, self.around)
-        coordinator = world.system.coordinator(run, ports, log, on_event=world.heard)
+        coordinator = world.system.coordinator(
+            run, ports, log, noted=Noted(first=0), on_event=world.heard
+        )
         setup = world.setup
         write: Write = MemoryWrite(
             world.targets, tasks=setup.tasks, retried=setup.retried, around=self.around

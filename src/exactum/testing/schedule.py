@@ -17,6 +17,8 @@ Before the colon the ``Setup``; after it the steps, one after another:
     x     every transaction that is not settled expires now
     t     a late task of the process that ran last opens a transaction that nobody will prepare
     l     the first target loses its last commit: what was committed is prepared once more
+    G     the first target is put back to before its last batch, and nothing of that waits there
+    H     whoever runs dies, and the decision log is put back to before its newest COMMIT
 """
 
 from __future__ import annotations
@@ -31,13 +33,15 @@ FINISHERS = "ABC"
 """Names of finishers."""
 OPERATORS = "DEF"
 """Names of operators who abort."""
+PUT_BACK = "lGH"
+"""Steps that put a target or the log back to an older moment."""
 FAULTS = "-~+"
 """Steps that strike one call."""
 
 OTHERS_SHARES = (0.0, 0.04, 0.04, 0.25)
 """Of the steps of a random schedule, those of finishers and operators: each as likely."""
 
-_STEP = re.compile(rf"[{LETTERS}{FINISHERS}{OPERATORS}](\d+|[*!~+-])|x|t|l")
+_STEP = re.compile(rf"[{LETTERS}{FINISHERS}{OPERATORS}](\d+|[*!~+-])|x|t|[{PUT_BACK}]")
 _SETUP = re.compile(r"b(\d+)p(\d+)t(\d+)r(\d+)(k?)(o?)(g?)(s?)")
 
 
@@ -109,7 +113,7 @@ def draw(rng: random.Random, setup: Setup, *, incarnations: int, steps_max: int)
         elif dice < 0.19:
             steps.append("t")
         elif dice > 0.97:
-            steps.append("l")
+            steps.append(rng.choice(PUT_BACK))
         elif dice < 0.23:
             steps.append(f"{letter}*")
         elif dice < 0.31:  # a run before it, for most first calls are Spark's

@@ -58,6 +58,12 @@ def play(schedule: Schedule, system: System | None = None) -> SimulationReport:
             world.expire()
         elif step == "l":
             world.lose_commit()
+        elif step == "G":
+            world.put_target_back()
+        elif step == "H":
+            for each in processes.values():
+                each.kill()
+            world.put_log_back()
         elif step == "t":
             world.targets[0].begin(Incarnation(last), ["late"])
             world.happened["late tasks"] += 1

@@ -11,12 +11,14 @@ import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 from exactum.errors import ExactumError
 from exactum.protocol.coordinator import Coordinator
+from exactum.protocol.ends import Noted
 from exactum.protocol.model import (
     CommitPermit,
+    CommitReport,
     Decision,
     DecisionRecord,
     Epoch,
@@ -25,6 +27,7 @@ from exactum.protocol.model import (
     SourceOffsets,
     new_incarnation,
 )
+from exactum.protocol.participant import Participant
 from exactum.protocol.sink import Guarantee, OpenSink, QueryRun, Sink, WriteOrder, Writer
 from exactum.testing.faults import Crash, interpose
 from exactum.testing.memory import (
@@ -171,19 +174,23 @@ class Scenario:
         task_around: Around = straight,
         tries_max: int = 1,
         only_sweep: bool = False,
+        loses: int | None = None,
         through: Callable[[Sink], Sink] = lambda sink: sink,
     ) -> Exception | None:
         """One incarnation from where the checkpoint stands to the end, or to its death; returns
         what stopped it.
 
-        ``only_sweep``: it runs one more epoch, without rows. ``through``: wraps the sink before it
-        is opened.
+        ``only_sweep``: it runs one more epoch, without rows. ``loses``: the target is put back to
+        before it has committed that batch, behind the driver's back. ``through``: wraps the sink
+        before it is opened.
         """
         batch_ids = [len(self._done)] if only_sweep else range(len(self._done), EPOCHS)
         try:
             with self.opened(through=through) as one:
                 log = interpose(MemoryDecisionLog(self.storage, self.query_id), around)
-                coordinator = Coordinator(one.run, [interpose(one.sink.participant, around)], log)
+                port = one.sink.participant
+                ports = [interpose(port if loses is None else loses_commit(port, loses), around)]
+                coordinator = Coordinator(one.run, ports, log, noted=Noted(first=0))
                 for batch_id in batch_ids:
                     job = TaskJob(
                         one.sink.writers,
@@ -208,6 +215,14 @@ class Scenario:
             raise SparkStopped(f"batch {batch_id} is there already")
         self._done.add(batch_id)
 
+    def put_log_back(self, before: int) -> None:
+        """To before the COMMIT of that batch."""
+        records = self.storage.records
+        commits = [s for s, r in records.items() if r.decision is Decision.COMMIT]
+        first = min(slot[1:] for slot in commits if slot[1] >= before)
+        for slot in [slot for slot in records if slot[1:] >= first]:
+            del records[slot]
+
     # ---- oracle
 
     def finish(self, what: str = "") -> None:
@@ -222,6 +237,9 @@ class Scenario:
     def expect_nothing(self) -> None:
         seen = self._visible() - self._before
         assert not seen, f"visible, and should not be: {dict(seen)}"
+
+    def expect_all(self) -> None:
+        self.expect_batches(self.batches[: EPOCHS * PARTITIONS])
 
     def expect(self, batch_id: int) -> None:
         self.expect_batches(self.batches[batch_id * PARTITIONS : (batch_id + 1) * PARTITIONS])
@@ -292,6 +310,25 @@ class Takeover:
             error = self._place.run()
             assert error is None, f"the successor ended with {type(error).__name__}: {error}"
         return call()
+
+
+def loses_commit(port: Participant, batch_id: int) -> Participant:
+    """``port``, whose target is put back to before the commit of a batch: it says that it is
+    committed, and what was prepared is prepared.
+    """
+
+    def around(label: str, call: Any) -> object:
+        return call()
+
+    lossy: Any = interpose(port, around)
+
+    def commit(permit: CommitPermit, prepared: Sequence[PreparedTransaction]) -> CommitReport:
+        if permit.record.epoch.batch_id == batch_id:
+            return CommitReport(tuple(prepared))
+        return port.commit(permit, prepared)
+
+    lossy.commit = commit
+    return cast(Participant, lossy)
 
 
 def die_before(label: str, after: int = 1) -> Around:

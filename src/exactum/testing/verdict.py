@@ -26,8 +26,13 @@ from exactum.testing.world import SparkStopped, World
 def judge(world: World, processes: Mapping[str, Process]) -> Iterator[str]:
     """Everything that is wrong after ``z`` has ended."""
     yield from world.problems
-    reported = isinstance(processes["z"].ending, HeuristicOutcome)
-    yield from _beyond_the_report(world) if reported else _not_exact(world)
+    ending = processes["z"].ending
+    if world.put_back and isinstance(ending, (CheckpointRefused, HeuristicOutcome)):
+        yield from _doubled(world)  # said, and a person decides; what is missing is named
+    elif isinstance(ending, HeuristicOutcome):
+        yield from _beyond_the_report(world)
+    else:
+        yield from _not_exact(world)
     for target in world.targets:
         yield from target.violations
     yield from _records(world)
@@ -49,6 +54,12 @@ def _not_exact(world: World) -> Iterator[str]:
             )
         if target.unsettled():
             yield f"{target.name}: left open {target.unsettled()}"
+
+
+def _doubled(world: World) -> Iterator[str]:
+    for target in world.targets:
+        if twice := {row: n for row, n in Counter(target.visible).items() if n > 1}:
+            yield f"{target.name}: too many {twice}"
 
 
 def _beyond_the_report(world: World) -> Iterator[str]:
@@ -98,13 +109,14 @@ def _ending(world: World, process: Process, processes: Mapping[str, Process]) ->
         SparkStopped: rivals,
         # An operator leaves a decided epoch that has expired to the next start.
         CheckpointRefused: (rivals and process.began_batch < world.storage.floor)
-        or (process.letter in OPERATORS and world.timeouts > 0),
+        or (process.letter in OPERATORS and world.timeouts > 0)
+        or world.put_back > 0,
         # A successor's sweep must end in Fenced, unless the look at the log that tells it was
         # struck.
-        EpochAborted: world.timeouts > 0 or process.struck,
+        EpochAborted: world.timeouts > 0 or process.struck or world.put_back > 0,
         Unavailable: process.struck,
         OutcomeUnknown: process.struck,
-        HeuristicOutcome: world.setup.forgets and world.timeouts > 0,
+        HeuristicOutcome: (world.setup.forgets and world.timeouts > 0) or world.put_back > 0,
     }
     if not reasons.get(type(end), False):
         yield f"{process.letter} must not end with {type(end).__name__}: {end}"

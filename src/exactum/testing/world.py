@@ -10,9 +10,11 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from exactum import events
+from exactum.files.slot_log import slot_name
 from exactum.protocol.coordinator import Coordinator
 from exactum.protocol.decision_log import DecisionLog
-from exactum.protocol.model import DecisionRecord, Sighting
+from exactum.protocol.ends import Noted
+from exactum.protocol.model import Decision, DecisionRecord, Sighting
 from exactum.protocol.participant import Participant
 from exactum.protocol.sink import QueryRun
 from exactum.protocol.takeover import TakenOver, abort_undecided
@@ -37,6 +39,7 @@ class MakeCoordinator(Protocol):
         participants: Sequence[Participant],
         log: DecisionLog,
         *,
+        noted: Noted,
         on_event: events.Listener,
     ) -> Coordinator: ...
 
@@ -135,6 +138,31 @@ class World:
         if self.targets[0].lose_commit():
             self.happened["commits lost"] += 1
             self.reader_saw[0] = self.targets[0].visible[:]
+
+    def put_target_back(self) -> None:
+        """As ``lose_commit``, and what was lost waits nowhere."""
+        self.look()
+        if self.targets[0].put_back():
+            self.happened["targets put back"] += 1
+            self.reader_saw[0] = self.targets[0].visible[:]
+
+    def put_log_back(self) -> None:
+        """To before its newest COMMIT; what was pruned by then stays so."""
+        commits = [r for r in self.history.made if r.decision is Decision.COMMIT]
+        if not commits:
+            return
+        self.happened["logs put back"] += 1
+        at = self.history.made.index(commits[-1])
+        for record in self.history.made[at:]:
+            slot = (record.epoch.batch_id, record.attempt)
+            self.history.pop((record.epoch.query_id, *slot), None)
+            self.storage.names.pop(slot_name(*slot), None)
+        del self.history.made[at:]
+
+    @property
+    def put_back(self) -> int:
+        kinds = ("commits lost", "targets put back", "logs put back")
+        return sum(self.happened[kind] for kind in kinds)
 
     def look(self) -> None:
         """A reader who looks from time to time, between two steps: what was visible stays

@@ -31,7 +31,7 @@ from exactum.protocol.model import (
     PreparedTransaction,
     Sighting,
 )
-from exactum.protocol.participant import Participant
+from exactum.protocol.participant import Participant, remembers
 from exactum.protocol.sink import (
     OpenSink,
     QueryRun,
@@ -221,11 +221,14 @@ class FaultySink:
 
 
 class FaultyParticipant:
-    """The driver half."""
+    """The driver half. It keeps a marker where the sink's own does."""
 
     def __init__(self, inner: Participant, faults: Faults) -> None:
         self._inner = inner
         self._faults = faults
+        if remembers(inner):
+            self.last_batch = inner.last_batch
+            self.forget_batches = inner.forget_batches
 
     @property
     def name(self) -> str:

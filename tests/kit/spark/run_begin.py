@@ -9,6 +9,7 @@ from typing import Any
 
 from exactum.checkpoint.known_sinks import KnownSink, KnownSinks, write_known_sinks
 from exactum.checkpoint.offset_log import folder_reader
+from exactum.protocol.ends import Noted
 from exactum.protocol.model import new_incarnation
 from exactum.protocol.sink import Guarantee, QueryRun
 from exactum.spark.query import RunningQuery
@@ -36,22 +37,7 @@ def run_at(
     return RunContext(no_spark, running, run, begins, emit, folder_reader(checkpoint))
 
 
-def note(
-    checkpoint: Path,
-    query_id: str,
-    log: str,
-    decided: int | None,
-    *sinks: KnownSink,
-    since: int | None = None,
-) -> None:
+def note(checkpoint: Path, query_id: str, log: str, noted: Noted, *sinks: KnownSink) -> None:
     """What the last run has left on file."""
     present = frozenset(sink.name for sink in sinks)
-    write_known_sinks(checkpoint, KnownSinks(query_id, sinks, present, log, decided, since))
-
-
-def without(line: str, file: Path) -> None:
-    """Take the line with this word out, as an error's text says."""
-    lines = file.read_text().splitlines(keepends=True)
-    kept = [each for each in lines if f'"{line}"' not in each]
-    assert len(kept) == len(lines) - 1
-    file.write_text("".join(kept))
+    write_known_sinks(checkpoint, KnownSinks(query_id, sinks, present, log, noted))

@@ -1,4 +1,4 @@
-"""``exactum transactions`` as an operator types it, in this process."""
+"""``exactum transactions`` and its like as an operator types them, in this process."""
 
 from __future__ import annotations
 
@@ -26,7 +26,20 @@ class Typed:
 
 def transactions(*arguments: str | Path, status: int, **more: Any) -> Typed:
     """Runs it, and asserts its exit status. ``more``: of CliRunner.invoke, such as input and env."""
-    ran = CliRunner().invoke(main, ["transactions", *map(str, arguments)], **more)
+    return typed("transactions", *arguments, status=status, **more)
+
+
+def accept(
+    checkpoint: Path, batch_id: int, *more: str | Path, status: int = 0, answer: str = "y\n"
+) -> str:
+    """``exactum accept``; what it prints."""
+    arguments = ("--checkpoint", checkpoint, "--batch", str(batch_id), *more)
+    return typed("accept", *arguments, status=status, input=answer).output
+
+
+def typed(*arguments: str | Path, status: int, **more: Any) -> Typed:
+    """Any command of exactum."""
+    ran = CliRunner().invoke(main, [*map(str, arguments)], **more)
     if ran.exception is not None and not isinstance(ran.exception, SystemExit):
         raise ran.exception
     assert ran.exit_code == status, f"status {ran.exit_code}: {ran.output}"

@@ -7,16 +7,23 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from exactum.checkpoint.guarantee_record import GuaranteeRecord
-from exactum.checkpoint.known_sinks import IN_CHECKPOINT, KnownSink, KnownSinks, write_known_sinks
+from exactum.checkpoint.known_sinks import (
+    IN_CHECKPOINT,
+    KnownSink,
+    KnownSinks,
+    read_known_sinks,
+    write_known_sinks,
+)
 from exactum.checkpoint.layout import DECISIONS
 from exactum.files.decision_log import FileDecisionLog
 from exactum.protocol.at_least_once import AtLeastOnce
 from exactum.protocol.at_most_once import AtMostOnce
 from exactum.protocol.coordinator import Coordinator
+from exactum.protocol.ends import NOTHING_NOTED, Noted
 from exactum.protocol.model import (
     PreparedTransaction,
     SourceOffsets,
@@ -68,7 +75,16 @@ class RecordedQuery:
         open stays so. It notes its guarantee as a run in Spark does.
         """
         run = QueryRun(self.query_id, new_incarnation(), guarantee)
-        record = GuaranteeRecord.of(self.folder, self.query_id)
+        before = read_known_sinks(self.folder)
+        noted = NOTHING_NOTED if before is None else before.noted
+        if guarantee is Guarantee.EXACTLY_ONCE and (
+            noted.first is None or noted.undecided_from is not None
+        ):
+            after = Noted(first=batches[0])
+        elif guarantee is Guarantee.AT_LEAST_ONCE and noted.first is not None:
+            after = replace(noted, undecided_from=noted.undecided_from or batches[0])
+        else:
+            after = noted
         opened = {n: make().open(run, n, columns) for n, (make, columns, _) in self._sinks.items()}
         write_known_sinks(
             self.folder,
@@ -80,6 +96,7 @@ class RecordedQuery:
                 ),
                 frozenset(opened),
                 IN_CHECKPOINT,
+                after,
             ),
         )
         log = FileDecisionLog(self.folder / DECISIONS, self.query_id)
@@ -94,19 +111,14 @@ class RecordedQuery:
                 raise DriverDied
 
         participants = [sink.participant for sink in opened.values()]
-        protocol = PROTOCOLS[guarantee](run, participants, log, on_event=decided)
+        protocol = PROTOCOLS[guarantee](run, participants, log, noted=noted, on_event=decided)
         try:
             for batch_id in batches:
                 (self.folder / "offsets" / str(batch_id)).write_text("v1\n{}\n-\n")
                 write = self._write(
                     opened, batch_id, dies=dies_before_decision and batch_id == last
                 )
-                protocol.run(
-                    batch_id,
-                    offsets(batch_id),
-                    write,
-                    lambda order: record.begin(guarantee, order.batch_id),
-                )
+                protocol.run(batch_id, offsets(batch_id), write)
                 (self.folder / "commits" / str(batch_id)).write_text("v1\n{}\n")
         except DriverDied:
             pass

@@ -23,9 +23,9 @@ from exactum.ops.transactions.finding import (
 )
 from exactum.ops.transactions.replay_look import look_at_replays
 from exactum.protocol import resolve
+from exactum.protocol.ends import RECENT_BATCHES, refuse_strange
 from exactum.protocol.finish import BATCHES_MAX
 from exactum.protocol.inspection import Inspectable, Inspector, TransactionView
-from exactum.protocol.lost_decision import RECENT_BATCHES, refuse_strange
 from exactum.protocol.model import DecisionRecord, Incarnation
 
 LOG = "the decision log"
@@ -173,8 +173,8 @@ def refuse_strange_log(place: QueryPlace) -> None:
     """See ``refuse_strange``: by a log that is not the query's nothing is known to be undecided.
     Where ``at_least_once`` ran last, nothing is decided.
     """
-    first = first_unfinished(place)
-    if first in place.stretches():
+    first, undecided_from = first_unfinished(place), place.noted().undecided_from
+    if undecided_from is not None and undecided_from <= first:
         return
     log = place.open_log()
     try:

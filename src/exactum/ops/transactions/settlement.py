@@ -23,6 +23,7 @@ from exactum.ops.transactions.query_look import (
     refuse_strange_log,
 )
 from exactum.protocol.decision_log import DecisionLog
+from exactum.protocol.ends import Ends, refuse_gaps, target_end
 from exactum.protocol.finish import (
     Finished,
     commit_decided,
@@ -31,7 +32,6 @@ from exactum.protocol.finish import (
     finished,
 )
 from exactum.protocol.inspection import Inspector, TransactionState
-from exactum.protocol.lost_commit import loss_of
 from exactum.protocol.model import CommitPermit, PreparedTransaction, rows_of
 from exactum.protocol.takeover import TakenOver, abort_undecided
 
@@ -102,7 +102,7 @@ def finish_query(
                 _refuse_if_living(place, take_over, "Its sender would be taken over")
             inspector = inspector_of(target, place.query_id)
             try:
-                _refuse_loss(inspector, over)
+                _refuse_loss(place, inspector, over)
                 committed += _finish_one(inspector, permits, outcome)
             finally:
                 inspector.close()
@@ -160,6 +160,7 @@ def abort_of_query(
                 [inspector.participant() for inspector in inspectors],
                 log,
                 lambda sighting: sighting.identity in wanted,
+                place.noted(),
             )
     finally:
         log.close()
@@ -221,15 +222,17 @@ def _commit_again(
         outcome.problems.append(not_seen(f"sink {target.name!r}", str(error)))
 
 
-def _refuse_loss(inspector: Inspector, over: Sequence[CommitPermit]) -> None:
+def _refuse_loss(place: QueryPlace, inspector: Inspector, over: Sequence[CommitPermit]) -> None:
     """A target that has lost batches before does not get the next one: a start would then see no
     loss any more.
 
     Raises:
         CheckpointRefused: it has gone back.
     """
-    if text := loss_of(inspector.participant(), [permit.record for permit in over]):
-        raise CheckpointRefused(text)
+    covered = [permit.record for permit in over if place.noted().covers(permit.record)]
+    end = target_end(inspector.participant(), covered)
+    if end is not None and end.has is not None and end.owes is not None and end.has < end.owes:
+        refuse_gaps(place.query_id, Ends(first_unfinished(place), end.owes, None, (end,)))
 
 
 def _finish_one(

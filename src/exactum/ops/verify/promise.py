@@ -6,7 +6,6 @@ import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from exactum.checkpoint.guarantee_record import Stretches
 from exactum.errors import CheckpointRefused, InvariantBroken, SettingRefused
 from exactum.files.slot_log import SlotLog
 from exactum.protocol.decision_log import DecisionLog
@@ -52,9 +51,6 @@ class Promises:
         return list(dict.fromkeys(names))
 
 
-NO_STRETCHES = Stretches()
-
-
 @dataclass(frozen=True)
 class SparkProgress:
     """How far Spark is, by its own logs. ``newest`` is the last batch that it has begun,
@@ -71,11 +67,8 @@ def promises(
     progress: SparkProgress,
     first: int | None,
     last: int | None,
-    weaker: Stretches = NO_STRETCHES,
 ) -> Promises:
     """What is promised from batch ``first`` to ``last``; by default of all records there are.
-
-    ``weaker``: batches that ran under ``at_least_once``, which promises nothing of a single one.
 
     Raises:
         SettingRefused: the range is empty.
@@ -97,7 +90,7 @@ def promises(
     above = _next_records(log, end, newest)
     for batch_id in range(end, begin - 1, -1):
         try:
-            records = _read(log, batch_id, above, may_lack=batch_id in weaker)
+            records = _read(log, batch_id, above)
         except CheckpointRefused:  # pruned
             forgotten = batch_id + 1
             break
@@ -122,7 +115,7 @@ def promises(
 
 
 def _read(
-    log: DecisionLog, batch_id: int, above: Sequence[DecisionRecord], *, may_lack: bool
+    log: DecisionLog, batch_id: int, above: Sequence[DecisionRecord]
 ) -> Sequence[DecisionRecord]:
     """The records of a batch; none where a start passed it over: something else had written it, as
     ``at_least_once`` does, or Spark's own sink. Then those of the next batch that has some, which
@@ -135,7 +128,7 @@ def _read(
         return log.read(batch_id)
     except InvariantBroken:
         is_damaged = isinstance(log, SlotLog) and log.has_records(batch_id)
-        if is_damaged or not (may_lack or _is_begin(above)):
+        if is_damaged or not _is_begin(above):
             raise
         return ()
 

@@ -73,7 +73,7 @@ class Verification:
             finished = self._place.finished()
             done = -1 if finished is None else finished
             progress = SparkProgress(newest, done, self._place.kept())
-            return promises(log, progress, first, last, self._place.stretches())
+            return promises(log, progress, first, last)
         finally:
             log.close()
 

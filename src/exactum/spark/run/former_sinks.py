@@ -5,30 +5,25 @@
 
 A transaction is listed by the name of its sink. A start without that sink, or with a new name for
 it, would never look, and a prepared transaction would keep its locks for ever. The file also says
-where decisions stand, and which was the last: see ``moved_log`` and ``cut_log``.
+where decisions stand, and from which batch on: see ``protocol.ends``.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from exactum import events
-from exactum.checkpoint.known_sinks import (
-    DecidedNote,
-    KnownSink,
-    KnownSinks,
-    write_known_sinks,
-)
+from exactum.checkpoint.known_sinks import KnownSink, KnownSinks, write_known_sinks
 from exactum.checkpoint.layout import SINKS
 from exactum.errors import ExactumError
+from exactum.protocol.ends import NOTHING_NOTED, Noted
 from exactum.protocol.model import Completed, Sighting
 from exactum.protocol.participant import Participant, Sweepable
 from exactum.protocol.sink import DEAD_LETTERS, Guarantee, WriteOrder
 from exactum.spark.epoch_listener import Batch, EpochListener
-from exactum.spark.run.last_run import read_before
+from exactum.spark.run.moved_log import read_before
 from exactum.spark.run.opened_sinks import OpenedSinks
 from exactum.spark.run_context import RunContext
 
@@ -40,8 +35,12 @@ class FormerSinks(EpochListener):
     may leave something open. Does nothing where the checkpoint is on no file system of ours.
     """
 
-    def __init__(self, context: RunContext, sinks: OpenedSinks, log_place: str) -> None:
-        """``log_place``: where the query's decisions are, without secrets."""
+    def __init__(
+        self, context: RunContext, sinks: OpenedSinks, log_place: str, noted: Noted
+    ) -> None:
+        """``log_place``: where the query's decisions are, without secrets; ``noted``: what is on
+        file of them.
+        """
         self._context = context
         self._opened = sinks.each
         self._present = [
@@ -49,15 +48,13 @@ class FormerSinks(EpochListener):
             for (name, sink), columns in zip(sinks.each, sinks.columns, strict=True)
         ]
         self._log_place = log_place
-        is_remembered = context.run.guarantee is Guarantee.EXACTLY_ONCE
-        self._folder = context.query.folder if is_remembered else None
-        known = self._known()
+        self._folder = context.query.folder
+        self._is_remembered = context.run.guarantee is Guarantee.EXACTLY_ONCE
+        self._known = known = self._on_file()
         before = () if known is None else known.sinks
         self._former = self._kept(sink for sink in before if sink not in self._present)
         is_there = known is not None and known.decision_log == log_place
-        self._decided = known.decided if known is not None and is_there else None
-        self._since = known.since if known is not None and is_there else None
-        self._note: DecidedNote | None = None
+        self._noted = noted if is_there else NOTHING_NOTED
         self._reached: list[tuple[KnownSink, _Reached]] = []
 
     def reached(self) -> Sequence[Sweepable]:
@@ -93,66 +90,49 @@ class FormerSinks(EpochListener):
 
     def begin(self, batch: Batch) -> None:
         """See the base class. From here on tasks may leave something open."""
-        if batch.first:
-            self._remember([*self._present, *self._former])
+        if batch.first and self._is_remembered:
+            self._remember()
 
     def writing(self, batch: Batch, order: WriteOrder) -> None:
         """See the base class. From here on the batch may be decided, where no other start would
-        look for it: the log of an earlier run, given again, has an ABORT of it at most.
+        look for it: the log of an earlier run, given again, has an ABORT of it at most. Or it is
+        written without a decision.
         """
-        if batch.first and self._decided is None:
-            self._since = batch.batch_id
-            self._remember([*self._present, *self._former])
+        if not batch.first:
+            return
+        begun = self._noted.first is not None and self._noted.undecided_from is None
+        if self._is_remembered and not begun:
+            self._noted = Noted(first=batch.batch_id)
+            self._remember()
+        if order.run.guarantee is Guarantee.AT_LEAST_ONCE and begun and self._known is not None:
+            noted = replace(self._noted, undecided_from=batch.batch_id)
+            self._write(replace(self._known, noted=noted))
 
     def done(self, batch: Batch, completed: Completed) -> None:
         """See the base class. The batch is decided: not before it is, so that a start which dies
         before its first record leaves no promise. A former sink that the start found empty is
         forgotten, unless it has dead letters, which an operator may ask for.
         """
-        if not batch.first:
-            self._noting(lambda note: note.put(batch.batch_id))
+        if not batch.first or not self._is_remembered:
             return
-        self._decided, self._since = batch.batch_id, None
+        first = self._noted.first
+        if first is None or self._noted.undecided_from is not None:  # decided by an earlier run
+            self._noted = Noted(first=batch.batch_id)
+        self._noted = replace(self._noted, decided=batch.batch_id)
         empty = [former for former, reached in self._reached if reached.was_empty]
         self._former = self._kept(
             replace(sink, is_settled=sink.is_settled or sink in empty) for sink in self._former
         )
-        self._remember([*self._present, *self._former])
-        if self._folder is not None:
-            with self._telling():
-                self._note = DecidedNote(self._folder)
+        self._remember()
 
     def close(self) -> None:
         """See the base class."""
-        self._noting(lambda note: note.close())
         for _, reached in self._reached:
             reached.close()
 
     # ---- the file ----------------------------------------------------------------------------
 
-    def _noting(self, step: Callable[[DecidedNote], None]) -> None:
-        if self._note is not None:
-            with self._telling():
-                step(self._note)
-
-    @contextmanager
-    def _telling(self) -> Iterator[None]:
-        """A run that cannot keep the number up to date goes on, with the one that is there."""
-        try:
-            yield
-        except (OSError, ValueError) as error:
-            note, self._note = self._note, None
-            if note is not None:
-                with suppress(OSError):
-                    note.close()
-            logger.warning(
-                "%s: which batch was decided last cannot be noted (%s): a later start will not see "
-                "that the decision log has lost its newest records",
-                self._context.query,
-                error,
-            )
-
-    def _known(self) -> KnownSinks | None:
+    def _on_file(self) -> KnownSinks | None:
         """What is on file of this query; a fork has another id, and its origin's sinks are not its
         own.
         """
@@ -180,15 +160,18 @@ class FormerSinks(EpochListener):
                 kept.append(sink)
         return kept
 
-    def _remember(self, sinks: Sequence[KnownSink]) -> None:
-        known = KnownSinks(
-            self._context.run.query_id,
-            tuple(sinks),
-            frozenset(sink.name for sink in self._present),
-            self._log_place,
-            self._decided,
-            self._since,
+    def _remember(self) -> None:
+        self._write(
+            KnownSinks(
+                self._context.run.query_id,
+                (*self._present, *self._former),
+                frozenset(sink.name for sink in self._present),
+                self._log_place,
+                self._noted,
+            )
         )
+
+    def _write(self, known: KnownSinks) -> None:
         if self._folder is None or known.to_text() == self._text():
             return
         try:

@@ -1,92 +1,111 @@
-"""A start whose decision log is not the last run's: ``decision_log=`` is another one, or the place
-is empty now (a mount that is not there, records that were removed).
+"""What the checkpoint has on file of the decision log that a start is given; and a start whose
+``decision_log=`` is another one than the last run's.
 
 Whether the batch at hand is decided is on record in the other log. The one at hand says of it that
-it is not, and its rows would be written again. One that has lost its newest records: ``cut_log``.
+it is not, and its rows would be written again.
 """
 
 from __future__ import annotations
 
 import logging
+from contextlib import closing
 
 from exactum.checkpoint.decision_place import folder_at
+from exactum.checkpoint.known_sinks import KnownSinks, read_known_sinks
 from exactum.checkpoint.layout import SINKS
+from exactum.checkpoint.record_folder import unread
+from exactum.durable import OF_THE_SETTING
 from exactum.errors import CheckpointRefused, InvariantBroken
 from exactum.files.decision_log import FileDecisionLog
 from exactum.protocol import resolve
 from exactum.protocol.decision_log import DecisionLog
+from exactum.protocol.ends import NOTHING_NOTED, Ends, Noted, accept_command, refuse_gaps
 from exactum.protocol.model import Decision, DecisionRecord, Epoch
-from exactum.spark.run.cut_log import end_of, refused_end
-from exactum.spark.run.last_run import has_commit, known_before, shown_log
 from exactum.spark.run_context import RunContext
 
 logger = logging.getLogger("exactum")
 
 
-def refuse_moved_log(context: RunContext, log: DecisionLog, place: str) -> None:
-    """``log``, at ``place``, is what the user gives now.
+def noted_of(context: RunContext, log: DecisionLog, place: str) -> Noted:
+    """What is on file of ``log``, which the user gives now, at ``place``.
 
-    Goes on where the log has this batch as decided; where the records came along; and where the
-    other log is a folder that is there, has records, and does not have the batch decided. There an
-    ABORT keeps out a run that lives.
+    Where the last run had another one, that is asked if it is a folder that is there. An ABORT
+    keeps out a run that lives with it. Else the records must have come along.
 
     Raises:
-        CheckpointRefused: the batch is decided in the other log, or may be; or the log has lost
-            all that it had.
+        CheckpointRefused: the batch at hand is decided in the other log, or may be; or that one has
+            lost its end.
         Unavailable: a log did not answer.
     """
-    batch_id = context.first_batch_id
     known = known_before(context)
-    before = None if known is None else known.decision_log
-    if known is None or before is None:
-        return
-    if before == place:
-        if known.decided is not None and end_of(log, batch_id) is None:
-            raise refused_end(context, shown_log(context, place), known.decided, None)
-        return
-    if resolve.standing_commit(log.read(batch_id)) is not None:
-        return
-    last = known.since if known.decided is None else known.decided
-    came_along = _came_along(log, batch_id, last)
-    folder = folder_at(context.query, before)
-    shown = shown_log(context, before)
+    if known is None:
+        return NOTHING_NOTED
+    begins, noted = context.first_batch_id, known.noted
+    if known.decision_log == place or noted.first is None or has_commit(log, begins):
+        return noted
+    last = noted.last(begins)
+    if last is not None and has_commit(log, last):
+        return noted
+    folder = folder_at(context.query, known.decision_log)
     if folder is None or not folder.is_dir():
-        if came_along:
-            return
-        raise _refused(context, "may be decided", shown, _out_of_sight(context, log))
-    other = FileDecisionLog(folder, context.run.query_id)
-    try:
-        if came_along:
-            if has_commit(other, batch_id):
-                raise _refused(context, "is decided", shown)
-            return
-        if known.decided is not None and end_of(other, batch_id) is None:
-            raise refused_end(context, shown, known.decided, None)
+        if noted.undecided_from is not None:
+            return Noted(first=begins)
+        raise _refused(context, "may be decided", known.decision_log)
+    with closing(FileDecisionLog(folder, context.run.query_id)) as other:
+        if last is not None and not has_commit(other, last):
+            refuse_gaps(context.run.query_id, Ends(begins, other.last_batch(), last))
         if _is_decided(context, other):
-            raise _refused(context, "is decided", shown)
-    finally:
-        other.close()
+            raise _refused(context, "is decided", str(folder))
     logger.info(
         "%s: decisions were recorded in %s until now; batch %d is not decided there",
         context.query,
-        shown,
-        batch_id,
+        folder,
+        begins,
     )
+    return Noted(first=begins)
 
 
-def _came_along(log: DecisionLog, batch_id: int, last: int | None) -> bool:
-    """Whether the log has the other one's records: the COMMIT of the batch that was decided there
-    last, or may have been. That of the batch before is no sign of it: a log that was used before
-    that one has it, and an ABORT of this batch from when it was left.
+def read_before(context: RunContext) -> KnownSinks | None:
+    """What the last run of the query has left on file. None where there is nothing: no file, or
+    another query's, as in a fork; a checkpoint that lies in no folder of ours.
+
+    Raises:
+        OSError, ValueError: as ``read_known_sinks``.
     """
-    if last is None or last > batch_id:  # an older exactum, or a copy of the checkpoint
-        return bool(log.read(batch_id) or (batch_id > 0 and log.read(batch_id - 1)))
+    if context.query.folder is None:
+        return None
+    known = read_known_sinks(context.query.folder)
+    return known if known is not None and known.query_id == context.run.query_id else None
+
+
+def known_before(context: RunContext) -> KnownSinks | None:
+    """As ``read_before``; None, too, where the file is damaged.
+
+    Raises:
+        CheckpointRefused, Unavailable: the file system does not give it: a start that compares
+            nothing could write rows again.
+    """
     try:
-        return resolve.standing_commit(log.read(last)) is not None
-    except CheckpointRefused:  # pruned, so it was there
+        return read_before(context)
+    except ValueError:  # FormerSinks warns
+        return None
+    except OSError as error:
+        folder = context.query.folder
+        file = SINKS if folder is None else folder / SINKS
+        raise unread(str(file), error, error.errno in OF_THE_SETTING) from error
+
+
+def has_commit(log: DecisionLog, batch_id: int) -> bool:
+    """Whether a COMMIT of the batch stands. What is pruned was there; what is damaged proves
+    nothing, and the coordinator says so.
+
+    Raises:
+        Unavailable: the log did not answer.
+    """
+    try:
+        return resolve.standing_commit(log.read(batch_id)) is not None
+    except (CheckpointRefused, InvariantBroken):
         return True
-    except InvariantBroken:
-        return False
 
 
 def _is_decided(context: RunContext, other: DecisionLog) -> bool:
@@ -102,25 +121,12 @@ def _is_decided(context: RunContext, other: DecisionLog) -> bool:
     return other.decide(mine) != mine
 
 
-def _out_of_sight(context: RunContext, log: DecisionLog) -> str:
-    """What to say, and to do, where the other log is in no folder that can be looked at."""
-    batch_id, folder = context.first_batch_id, context.query.folder
-    end = end_of(log, batch_id)
-    has = "" if end is None else f", and the one that is given now ends with batch {end}"
-    return (
-        f"That one cannot be looked at from here{has}. If it is lost for good, or this is an older "
-        f"copy of it, look up to which batch each sink has its rows, load by hand what is missing, "
-        f"and if no row of batch {batch_id} is in a sink, take the line with "
-        f'"decision_log" out of {SINKS if folder is None else folder / SINKS}, and start again. '
-    )
-
-
-def _refused(context: RunContext, what: str, before: str, why: str = "") -> CheckpointRefused:
+def _refused(context: RunContext, what: str, before: str) -> CheckpointRefused:
+    batch_id = context.first_batch_id
     return CheckpointRefused(
-        f"{context.query}: batch {context.first_batch_id} {what} in {before}, where the query had "
-        "its decisions before. By the log of the decision_log= that is given now it would be "
-        f"written again. {why}Give the one of before, the same way (a relative path leads from "
-        "where the program is started). To change it, stop the query between two batches; move a "
-        "log that is in no folder with its records, or restore a savepoint as a fork. Nothing was "
-        "written."
+        f"{context.query}: batch {batch_id} {what} in {before or 'the checkpoint'}, where the "
+        "query had its decisions before.\nBy the log of the decision_log= that is given now it "
+        "would be written again. Nothing was written.\nGive the one of before, the same way (a "
+        "relative path leads from where the program is started), and change it between two "
+        f"batches. If it is lost: {accept_command(batch_id)}"
     )

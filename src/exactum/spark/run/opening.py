@@ -21,16 +21,13 @@ from exactum.spark import query
 from exactum.spark.decoding.bad_records import BadRecords
 from exactum.spark.master import is_one_process
 from exactum.spark.query import RunningQuery
-from exactum.spark.run.copied_target import refuse_copied_target
-from exactum.spark.run.cut_log import refuse_cut_log
 from exactum.spark.run.delivery import Delivery
 from exactum.spark.run.epoch_listeners import close_listeners, listeners
 from exactum.spark.run.epoch_runner import EpochRunner
 from exactum.spark.run.former_sinks import FormerSinks
-from exactum.spark.run.guarantee_change import GuaranteeChange
 from exactum.spark.run.history import keep_history
 from exactum.spark.run.kafka_to_kafka import kept_from_input
-from exactum.spark.run.moved_log import refuse_moved_log
+from exactum.spark.run.moved_log import noted_of
 from exactum.spark.run.opened_sinks import OpenedSinks, check_columns
 from exactum.spark.run.run_start import RunStart
 from exactum.spark.run.shared_places import refuse_checkpoint_within
@@ -75,19 +72,16 @@ def open_run(
         log = log_of(running, delivery)
         undo.callback(log.close)
         place = shown_place(delivery.decision_log)
-        refuse_moved_log(context, log, place)
+        noted = noted_of(context, log, place)
         sinks = OpenedSinks(delivery.targets, run, columns)
         undo.callback(sinks.close)
         if running.folder is not None:
             refuse_checkpoint_within(sinks.each, os.path.realpath(running.folder))
         sinks.each = kept_from_input(running, sinks.each)
         run_start.opened(sinks)
-        change = GuaranteeChange(context)
-        former = FormerSinks(context, sinks, place)
-        attending += [change, former]
+        former = FormerSinks(context, sinks, place, noted)
+        attending.append(former)
         standing_epochs = StandingEpochs(context)
-        refuse_cut_log(context, log, place, sinks.participants, change.stretches)
-        refuse_copied_target(context, log, sinks.each)
         if isinstance(log, NoLog):
             refuse_open(running, sinks.participants)
         protocol = PROTOCOLS[delivery.guarantee](
@@ -95,6 +89,7 @@ def open_run(
             sinks.participants,
             log,
             former=former.reached(),
+            noted=noted,
             engine=standing_epochs.record,
             on_event=run_start.listen,
             parallel=sinks.parallel,

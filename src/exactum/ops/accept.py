@@ -1,0 +1,292 @@
+"""The command ``exactum accept``: a person takes what a start refuses, and says so once.
+
+Target, decision log and checkpoint do not end with the same batch (``protocol.ends``). What is
+older cannot be brought back, so the query is to go on without what is missing. Everything that a
+start compares begins anew behind a record of this command.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, TypeVar
+
+import click
+
+from exactum.errors import CheckpointRefused, SettingRefused
+from exactum.ops.targets.options import QueryOptions, could_not_tell, query_options
+
+if TYPE_CHECKING:
+    from exactum.checkpoint.query_place import QueryPlace
+    from exactum.ops.targets.target import QueryTargets
+    from exactum.protocol.decision_log import StandingRecords
+    from exactum.protocol.ends import Ends
+    from exactum.protocol.inspection import Inspector
+    from exactum.protocol.participant import Participant
+
+R = TypeVar("R")
+
+NEEDS_PERSON = 1
+ENDING_S = 5.0
+"""How long a run whose query has just ended may be seen."""
+
+
+@dataclass(frozen=True)
+class Difference:
+    """What a start would refuse, and what it costs to go on. ``ahead``: sinks whose marker stands
+    in the way.
+    """
+
+    lines: tuple[str, ...]
+    ahead: tuple[str, ...] = ()
+
+
+@click.command()
+@query_options
+@click.option(
+    "--batch",
+    "batch_id",
+    type=click.IntRange(min=0),
+    required=True,
+    metavar="N",
+    help="The micro-batch that the query goes on with, as the refusal names it; with --without, "
+    "the decided one.",
+)
+@click.option(
+    "--without",
+    metavar="SINK",
+    help="Keep micro-batch N as decided, without what is gone of it from this sink.",
+)
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@could_not_tell
+def accept(options: QueryOptions, batch_id: int, without: str | None, yes: bool) -> None:
+    """Go on where target, decision log and checkpoint do not fit together.
+
+    For a query that is stopped, and that a start refuses because one of them is older than the
+    rest. Says what is lost or doubled by it, and asks. Changes the query's records and, in a
+    target that is ahead of the log, what it notes of its batches; never a row.
+
+    Exit status: 0 accepted, or nothing to accept; 1 refused, or you said no; 2 it could not be
+    found out.
+    """
+    place = options.place()
+    if living := _who_lives(place):
+        click.secho(f"exactum: {living} lives. Stop the query first.", fg="red", err=True)
+        sys.exit(NEEDS_PERSON)
+    if without is not None:
+        _keep_without(place, batch_id, without, yes=yes)
+        return
+    targets = options.targets(place)
+    with _compared(place, targets, batch_id) as (log, participants, found):
+        if not found.lines:
+            click.echo("nothing to accept: targets, log and checkpoint end with the same batch")
+            return
+        _say_and_ask(found.lines, f"go on with micro-batch {batch_id}", yes=yes)
+        _record(place, log, batch_id)
+        for participant in participants:
+            if participant.name in found.ahead:
+                _forget(participant)
+    click.echo(f"accepted: start the query; it goes on with micro-batch {batch_id}")
+
+
+def _who_lives(place: QueryPlace) -> str:
+    from exactum.checkpoint import run_file
+    from exactum.checkpoint.retirement import refuse_retired
+
+    refuse_retired(place.folder)
+    return ", ".join(map(str, run_file.outliving(place.folder, ENDING_S)))
+
+
+def _say_and_ask(lines: Sequence[str], what: str, *, yes: bool) -> None:
+    for line in lines:
+        click.echo(f"- {line}")
+    if not yes and not click.confirm(f"Accept this, and {what}?"):
+        click.echo("nothing was changed")
+        sys.exit(NEEDS_PERSON)
+
+
+# ---- the ends ------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _compared(
+    place: QueryPlace, targets: QueryTargets, batch_id: int
+) -> Iterator[tuple[StandingRecords, list[Participant], Difference]]:
+    """The query's log, the participants of its sinks, and what does not fit.
+
+    Raises:
+        SettingRefused: the query goes on with another batch; or its sinks are not known.
+        ExactumError: the log or a sink cannot be asked.
+    """
+    from exactum.checkpoint.decision_place import open_log
+    from exactum.ops.transactions.query_look import first_unfinished, inspector_of
+    from exactum.protocol.decision_log import StandingRecords
+    from exactum.protocol.inspection import Inspectable
+
+    begins = first_unfinished(place)
+    if batch_id != begins:
+        raise SettingRefused(
+            f"{place} goes on with micro-batch {begins}, not with {batch_id}: say --batch {begins} "
+            "if that is what you mean. Nothing was changed."
+        )
+    with closing(open_log(place, place.decision_log)) as log:
+        records = StandingRecords(log)
+        inspectors: list[Inspector] = []
+        try:
+            for target in (t for t in targets.each if t.present):
+                if not isinstance(target.required(), Inspectable):
+                    click.echo(f"- sink {target.name!r} cannot be looked into: it is not compared")
+                    continue
+                inspectors.append(inspector_of(target, place.query_id))
+            participants = [inspector.participant() for inspector in inspectors]
+            yield records, participants, _difference(place, begins, records, participants)
+        finally:
+            for inspector in inspectors:
+                inspector.close()
+
+
+def _difference(
+    place: QueryPlace, begins: int, log: StandingRecords, participants: Sequence[Participant]
+) -> Difference:
+    from exactum.checkpoint.decision_place import shown_place
+    from exactum.protocol.ends import ends_at, gaps, recent, unknown_commits
+
+    def each(function: Callable[[Participant], R], /) -> list[R]:
+        return [function(participant) for participant in participants]
+
+    known, noted = place.known_sinks(), place.noted()
+    earlier = recent(log, begins, noted)
+    ends = ends_at(begins, log, each, earlier, noted)
+    lines = [*gaps(ends), *_costs(ends)]
+    unknown = unknown_commits(begins, log, each, earlier, noted)
+    for name, count in Counter(sighting.participant for sighting in unknown).items():
+        lines.append(
+            f"sink {name!r} has committed {count} transactions that no decision names: rows of "
+            f"micro-batch {begins} that are there will be there twice"
+        )
+    if known is not None and known.decision_log != (at := shown_place(place.decision_log)):
+        lines.append(
+            f"the decision log was {known.decision_log or 'in the checkpoint'} and is now "
+            f"{at or 'in the checkpoint'}: what was decided there and is not here is written again"
+        )
+    if lines:
+        lines += _dropped(participants, begins, log)
+    ahead = tuple(t.name for t in ends.targets if t.has is not None and t.has >= begins)
+    return Difference(tuple(lines), ahead)
+
+
+def _costs(ends: Ends) -> Iterator[str]:
+    """What it means to go on, for each gap of ``ends``."""
+    log = -1 if ends.log is None else ends.log
+    if ends.noted is not None and ends.noted > log:
+        yield (
+            f"micro-batches {log + 1} to {ends.noted} have no decision: what of them is missing in "
+            "a sink stays missing, and 'exactum verify' cannot tell"
+        )
+    for target in ends.targets:
+        if target.has is None:
+            continue
+        if target.has >= ends.begins:
+            yield (
+                f"micro-batches {ends.begins} to {target.has} are written again: in sink "
+                f"{target.name!r} their rows will be there twice, unless you remove them"
+            )
+        elif target.owes is not None and target.has < target.owes:
+            yield (
+                f"rows of micro-batches {target.has + 1} to {target.owes} are missing in sink "
+                f"{target.name!r}, and are not written again"
+            )
+
+
+def _dropped(
+    participants: Sequence[Participant], begins: int, log: StandingRecords
+) -> Iterator[str]:
+    """What is decided and waits in a sink: a start behind the comparison takes it for leftovers."""
+    from exactum.protocol.ends import recent
+    from exactum.protocol.model import Decision
+
+    named = {
+        (p.participant, p.identity): record.epoch.batch_id
+        for record in recent(log, begins)
+        if record.decision is Decision.COMMIT
+        for p in record.prepared
+    }
+    for participant in participants:
+        waits = [named.get((s.participant, s.identity)) for s in participant.list_open()]
+        for batch_id, count in Counter(b for b in waits if b is not None).items():
+            yield (
+                f"{count} transactions of micro-batch {batch_id}, which is decided, still wait in "
+                f"sink {participant.name!r}: they are dropped. 'exactum transactions finish' "
+                "commits them instead"
+            )
+
+
+def _record(place: QueryPlace, log: StandingRecords, begins: int) -> None:
+    """An ABORT in the next slot of the batch, which keeps out a run of before; and from where on a
+    start compares.
+
+    Raises:
+        CheckpointRefused: somebody has decided meanwhile.
+        OSError: the checkpoint cannot be written.
+    """
+    from exactum.checkpoint.decision_place import shown_place
+    from exactum.checkpoint.known_sinks import KnownSinks, write_known_sinks
+    from exactum.protocol import resolve
+    from exactum.protocol.ends import Noted
+    from exactum.protocol.model import Decision, DecisionRecord, Epoch, new_incarnation
+
+    step, noted = resolve.at_start(log.read(begins)), Noted(first=begins)
+    if isinstance(step, resolve.Close):
+        epoch = Epoch(place.query_id, begins)
+        mine = DecisionRecord(epoch, step.attempt, Decision.ABORT, new_incarnation())
+        if log.decide(mine) != mine:
+            raise CheckpointRefused(f"A run of {place} has just begun. Stop it first.")
+        noted = replace(noted, accepted=step.attempt)
+    known = place.known_sinks() or KnownSinks(place.query_id, ())
+    at = shown_place(place.decision_log)
+    write_known_sinks(place.folder, replace(known, decision_log=at, noted=noted))
+
+
+def _forget(participant: Participant) -> None:
+    from exactum.protocol.participant import remembers
+
+    if remembers(participant):
+        participant.forget_batches()
+
+
+# ---- a decided batch without a sink --------------------------------------------------------------
+
+
+def _keep_without(place: QueryPlace, batch_id: int, name: str, *, yes: bool) -> None:
+    """
+    Raises:
+        SettingRefused: the batch is not decided, or not for this sink.
+        CheckpointRefused: somebody has written a record meanwhile.
+    """
+    from exactum.protocol import resolve
+    from exactum.protocol.model import rows_of
+
+    with closing(place.open_log()) as log:
+        records = log.read(batch_id)
+        standing = resolve.standing_commit(records)
+        its = () if standing is None else standing.of(name)
+        if standing is None or not its:
+            named = () if standing is None else standing.prepared
+            sinks = ", ".join(sorted({p.participant for p in named})) or "no sink"
+            raise SettingRefused(
+                f"No decision of micro-batch {batch_id} names sink {name!r}; it names {sinks}. "
+                "Nothing was changed."
+            )
+        lines = (
+            f"{len(its)} transactions with {rows_of(its)} rows of micro-batch {batch_id} are given "
+            f"up in sink {name!r}: what of them is not visible there stays missing",
+            "the other sinks keep their part, or get it at the next start; Spark never repeats it",
+        )
+        _say_and_ask(lines, "keep it as decided", yes=yes)
+        mine = resolve.superseding(standing, len(records), standing.incarnation, its, ())
+        if log.decide(mine) != mine:
+            raise CheckpointRefused(f"A run of {place} has just begun. Stop it first.")
+    click.echo(f"accepted: micro-batch {batch_id} is decided without sink {name!r}")

@@ -1,0 +1,56 @@
+"""The planted faults of the comparison of target, decision log and checkpoint."""
+
+from __future__ import annotations
+
+from tests.planted.fault import LOST, Fault
+
+ENDS = (
+    Fault(
+        "a commit that no record names is not looked for",
+        LOST,
+        "protocol/ends.py",
+        "    if unknown := unknown_commits(begins, log, each, earlier, noted):\n",
+        "    if unknown := ():\n",
+        ("tests/protocol", "tests/testing"),
+    ),
+    Fault(
+        "a target above the log is not refused",
+        LOST,
+        "protocol/ends.py",
+        "        if target.has > log:\n",
+        "        if False:\n",
+        ("tests/protocol", "tests/testing", "tests/sql/test_gone_back.py"),
+    ),
+    Fault(
+        "a target below the log is not refused",
+        LOST,
+        "protocol/ends.py",
+        "        elif target.owes is not None and target.has < target.owes:\n",
+        "        elif False:\n",
+        ("tests/protocol", "tests/testing", "tests/sql/test_gone_back.py"),
+    ),
+    Fault(
+        "a log that ends before the checkpoint is not refused",
+        LOST,
+        "protocol/ends.py",
+        "    if ends.noted is not None and ends.noted > log:\n",
+        "    if False:\n",
+        ("tests/protocol", "tests/testing"),
+    ),
+    Fault(
+        "a run writes past a commit that its target has lost",
+        LOST,
+        "protocol/ends.py",
+        "    refuse_gaps(query_id, Ends(batch_id, batch_id - 1, None, targets))\n",
+        "",
+        ("tests/protocol", "tests/testing", "tests/sql/test_gone_back.py"),
+    ),
+    Fault(
+        "finish does not see that a target has gone back",
+        LOST,
+        "ops/transactions/settlement.py",
+        "        refuse_gaps(place.query_id, Ends(first_unfinished(place), end.owes, None, (end,)))\n",
+        "        pass\n",
+        ("tests/transactions",),
+    ),
+)

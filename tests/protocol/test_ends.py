@@ -1,0 +1,335 @@
+"""The rule of the ends: which of target, log and checkpoint fit together, and which are refused."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from exactum.errors import CheckpointRefused, RowsRefused, Unavailable
+from exactum.protocol.coordinator import Coordinator
+from exactum.protocol.ends import Ends, Noted, TargetEnd, gaps
+from exactum.protocol.model import Decision, DecisionRecord, Epoch, Incarnation, SourceOffsets
+from exactum.protocol.sink import Guarantee, QueryRun
+from exactum.testing import (
+    MemoryDecisionLog,
+    MemoryParticipant,
+    MemoryStorage,
+    MemoryTarget,
+    MemoryWrite,
+    replay,
+)
+
+QUERY = "query"
+
+# ---- the comparison ------------------------------------------------------------------------------
+
+BATCH = st.integers(0, 30)
+MAYBE = st.none() | BATCH
+TARGETS = st.lists(
+    st.builds(TargetEnd, st.just("t"), st.none() | st.integers(-1, 30), MAYBE), max_size=3
+).map(tuple)
+ENDS = st.builds(Ends, BATCH, MAYBE, MAYBE, TARGETS)
+
+
+def up_to(batch: int | None) -> set[int]:
+    return set() if batch is None else set(range(batch + 1))
+
+
+@given(ENDS)
+def test_what_one_has_and_another_lacks_is_a_gap(ends: Ends) -> None:
+    """Told by sets of batches: each gap is named, and nothing else."""
+    log = up_to(ends.log)
+    is_cut = not up_to(ends.noted) <= log
+    wrong = [
+        target
+        for target in ends.targets
+        if target.has is not None
+        and not (up_to(target.has) <= log and up_to(target.owes) <= up_to(target.has))
+    ]
+    assert len(gaps(ends)) == is_cut + len(wrong)
+
+
+@given(BATCH, st.lists(st.sampled_from(["has", "new"]), max_size=3))
+def test_what_fits_is_taken(begins: int, kinds: list[str]) -> None:
+    """Targets that have all, and targets without a trace."""
+    last = begins - 1 if begins else None
+    targets = tuple(TargetEnd("t", last if kind == "has" else None, last) for kind in kinds)
+    assert gaps(Ends(begins, last, last, targets)) == []
+
+
+@given(BATCH, BATCH)
+def test_both_numbers_are_said(one: int, other: int) -> None:
+    ends = Ends(31, one, None, (TargetEnd("t", other, one),))
+    for text in gaps(ends):
+        assert f"batch {one}" in text
+        assert f"batch {other}" in text
+    assert bool(gaps(ends)) == (one != other)
+
+
+@given(MAYBE, MAYBE, BATCH)
+def test_what_a_checkpoint_knows(first: int | None, undecided: int | None, begins: int) -> None:
+    """Each batch from ``first`` on is decided, unless ``at_least_once`` wrote it."""
+    decided = [
+        b
+        for b in range(begins)
+        if first is not None and b >= first and (undecided is None or b < undecided)
+    ]
+    assert Noted(first, undecided_from=undecided).last(begins) == max(decided, default=None)
+
+
+@given(st.integers(0, 5), st.integers(-1, 2), st.integers(0, 5), st.integers(0, 2))
+def test_where_the_comparison_begins(first: int, accepted: int, batch: int, attempt: int) -> None:
+    record = DecisionRecord(Epoch(QUERY, batch), attempt, Decision.ABORT, Incarnation("i"))
+    assert Noted(first, accepted=accepted).covers(record) == (
+        batch > first or (batch == first and attempt > accepted)
+    )
+    assert Noted().covers(record)
+
+
+# ---- starts --------------------------------------------------------------------------------------
+
+
+class Silent(MemoryParticipant):
+    """Of a target without a marker, which knows its transactions."""
+
+    last_batch = property()  # type: ignore[assignment]
+
+
+class World:
+    """A target and a decision log, and drivers that come and go."""
+
+    def __init__(self, *, marker: bool = True, noted: Noted = Noted()) -> None:  # noqa: B008
+        self.target = MemoryTarget("t")
+        self.storage = MemoryStorage()
+        self.kind = MemoryParticipant if marker else Silent
+        self.noted = noted
+
+    def start(self, who: str, kind: type[MemoryParticipant] | None = None) -> Coordinator:
+        run = QueryRun(QUERY, Incarnation(who), Guarantee.EXACTLY_ONCE)
+        port = (kind or self.kind)(self.target, run)
+        log = MemoryDecisionLog(self.storage, QUERY)
+        return Coordinator(run, [port], log, noted=self.noted)
+
+    def run(self, driver: Coordinator, batches: Sequence[int]) -> None:
+        for batch_id in batches:
+            driver.run(batch_id, SourceOffsets(), MemoryWrite([self.target]))
+
+    def lose(self, *batches: int) -> None:
+        """The COMMITs of these batches, from the log."""
+        doomed = [
+            s
+            for s, r in self.storage.records.items()
+            if s[1] in batches and r.decision is Decision.COMMIT
+        ]
+        assert len(doomed) == len(batches)
+        for slot in doomed:
+            del self.storage.records[slot]
+
+    def has(self, *batches: int) -> bool:
+        return self.target.visible == [MemoryWrite.row(batch_id, 0) for batch_id in batches]
+
+
+@pytest.mark.parametrize("marker", [True, False])
+@pytest.mark.parametrize("last", [0, 1, 2, 3])
+def test_the_last_decision_is_gone(last: int, marker: bool) -> None:
+    """Spark asks for the batch again: its rows stand already. No fence is set, so the next start
+    finds the same.
+    """
+    world = World(marker=marker)
+    world.run(world.start("a"), range(last + 1))
+    world.lose(last)
+    before = list(world.storage.records.values())
+    what = f"'t' has batch {last}, and" if marker else "'t' has committed 1 transactions that no"
+    for who in "bc":
+        with pytest.raises(CheckpointRefused, match=f"with batch {last}: sink {what}"):
+            world.run(world.start(who), [last])
+    assert world.has(*range(last + 1))
+    assert list(world.storage.records.values()) == before
+
+
+@pytest.mark.parametrize("marker", [True, False])
+def test_a_checkpoint_that_is_older_than_the_target(marker: bool) -> None:
+    world = World(marker=marker)
+    world.run(world.start("a"), range(4))
+    world.lose(2, 3)
+    what = "has batch 3, .*ends with batch 1" if marker else "has committed 2 transactions"
+    with pytest.raises(CheckpointRefused, match=what):
+        world.run(world.start("b"), [2])
+
+
+@pytest.mark.parametrize("marker", [True, False])
+@pytest.mark.parametrize("written", [2, 3])
+def test_the_record_of_an_epoch_that_spark_has_logged_is_gone(written: int, marker: bool) -> None:
+    """What is committed may be of that epoch alone, or of the next one as well: nobody can tell,
+    so it is refused. Without a marker, and with a log alone that ends early, too.
+    """
+    world = World(marker=marker)
+    world.run(world.start("a"), range(written + 1))
+    world.lose(*range(2, written + 1))
+    with pytest.raises(CheckpointRefused, match="cannot go on with batch 3: .*'t' has"):
+        world.run(world.start("b"), [3])
+    world.noted = Noted(first=0)
+    with pytest.raises(CheckpointRefused, match="log ends with batch 1, .*checkpoint with batch 2"):
+        world.run(world.start("b"), [3])
+    assert world.has(*range(written + 1))
+
+
+def test_decided_and_not_committed_is_gone() -> None:
+    """Nothing of it is visible, so it is run again."""
+    world = World()
+    world.run(world.start("a"), [0])
+
+    class Dies(MemoryParticipant):
+        def commit(self, permit, prepared):  # type: ignore[no-untyped-def]
+            raise Unavailable("the target is gone")
+
+    with pytest.raises(Unavailable):
+        world.run(world.start("b", Dies), [1])
+    world.lose(1)
+    world.run(world.start("c"), [1, 2])
+    assert world.has(0, 1, 2)
+    assert world.target.unsettled() == []
+
+
+def test_batches_without_a_decision() -> None:
+    """A query that ran at least once for a while has none on record, and says so in its checkpoint.
+    Spark's own sink says nothing: refused, until somebody accepts it.
+    """
+    world = World(noted=Noted(0, undecided_from=3))
+    world.run(world.start("a"), range(3))
+    world.run(world.start("b"), [5, 6])
+    world.noted = Noted(5)
+    with pytest.raises(CheckpointRefused, match="ends with batch 6, and the checkpoint with .* 8"):
+        world.run(world.start("c"), [9])
+    world.noted = Noted(9)
+    world.run(world.start("d"), [9])
+    assert world.has(0, 1, 2, 5, 6, 9)
+
+
+@pytest.mark.parametrize("pruned_below", [0, 6, 9, 10])
+@pytest.mark.parametrize("marker", [True, False])
+def test_old_records_are_pruned(pruned_below: int, marker: bool) -> None:
+    """What was committed under them is no reason to stop."""
+    world = World(marker=marker, noted=Noted(0))
+    world.run(world.start("a"), range(10))
+    MemoryDecisionLog(world.storage, QUERY).prune(pruned_below)
+    world.run(world.start("b"), [10, 11])
+    assert len(world.target.visible) == 12
+
+
+def test_a_target_that_was_put_back() -> None:
+    """Refused as often as it is started, and by a run that lives before it writes on. Accepted, it
+    is compared from there on.
+    """
+    world = World(noted=Noted(0))
+    driver = world.start("a")
+    world.run(driver, range(3))
+    assert world.target.put_back()
+    with pytest.raises(CheckpointRefused, match="ends with batch 1, .* batch 2 as committed there"):
+        world.run(driver, [3])
+    for who in "bc":
+        with pytest.raises(CheckpointRefused, match="ends with batch 1, .* batch 2 as committed"):
+            world.run(world.start(who), [3])
+    world.noted = Noted(3)
+    world.run(world.start("d"), [3, 4])
+    assert world.has(0, 1, 3, 4)
+    assert world.target.put_back()
+    with pytest.raises(CheckpointRefused, match="ends with batch 3, .* batch 4 as committed"):
+        world.run(world.start("e"), [5])
+
+
+def test_a_target_that_was_emptied() -> None:
+    """Between two runs it is taken; under a run it is a loss."""
+    world = World(noted=Noted(0))
+    driver = world.start("a")
+    world.run(driver, range(2))
+    world.target.transactions.clear()
+    with pytest.raises(CheckpointRefused, match="'t' has no batch of it, .* batch 1 as committed"):
+        world.run(driver, [2])
+    world.run(world.start("b"), [2])
+
+
+def test_rows_that_are_refused_where_a_commit_is_lost() -> None:
+    """They may refer to what is gone: that is the reason, not that rows are wrong."""
+    world = World()
+    driver = world.start("a")
+    world.run(driver, range(2))
+    assert world.target.put_back()
+
+    def refused(order: object) -> Sequence[object]:
+        raise RowsRefused("no such key")
+
+    with pytest.raises(CheckpointRefused, match="ends with batch 0"):
+        driver.run(2, SourceOffsets(), refused)  # type: ignore[arg-type]
+    world.noted = Noted(2)
+    with pytest.raises(RowsRefused):
+        world.start("c").run(2, SourceOffsets(), refused)  # type: ignore[arg-type]
+
+
+def test_a_commit_that_failed_and_that_spark_was_not_told_of() -> None:
+    """The user's function caught the error: the next start carries the decision out."""
+
+    class Fails(MemoryParticipant):
+        def commit(self, permit, prepared):  # type: ignore[no-untyped-def]
+            raise Unavailable("the target is gone")
+
+    for marker in (True, False):
+        world = World(marker=marker, noted=Noted(0))
+        with pytest.raises(Unavailable):
+            world.run(world.start("a", Fails), [0])
+        world.run(world.start("b"), [1])
+        assert world.has(0, 1)
+        assert world.target.unsettled() == []
+
+
+@pytest.mark.parametrize("later", range(8))
+def test_what_a_start_has_salvaged_before_its_door_is_no_reason_to_stop(later: int) -> None:
+    """A copy is of the incarnation that made it, in a batch before its fence: however many
+    batches ago that was.
+    """
+    world = World(marker=False)
+    world.run(world.start("a"), range(3))
+
+    class Expires(Silent):
+        def commit(self, permit, prepared):  # type: ignore[no-untyped-def]
+            world.target.expire()
+            raise Unavailable("the target is gone")
+
+    with pytest.raises(Unavailable):
+        world.run(world.start("b", Expires), [3])
+    world.run(world.start("c"), range(3, 4 + later))
+    MemoryDecisionLog(world.storage, QUERY).prune(max(0, later - 1))
+    world.run(world.start("d"), [4 + later])
+    assert world.has(*range(5 + later))
+
+
+def test_others_went_on_between_a_salvage_and_the_door_of_the_start_that_made_it() -> None:
+    """``a`` salvages batch 0 at its start, ``b`` lives on, does batch 1, prunes batch 0; then
+    ``a`` sets its fence.
+    """
+    replay("b3p1t2r0k: b1 b12 x b1 a9 b1 t t b20 a8")
+
+
+@pytest.mark.parametrize("marker", [True, False])
+def test_another_one_decides_meanwhile(marker: bool) -> None:
+    """What an incarnation that lives commits while a start looks is on record by then."""
+    world = World(marker=marker, noted=Noted(0))
+    world.run(world.start("a"), [0])
+    alive = world.start("b")
+    world.run(alive, [1])
+
+    class Marked(MemoryParticipant):
+        def last_batch(self, committed=()):  # type: ignore[no-untyped-def]
+            world.run(alive, [2, 3])
+            return super().last_batch()
+
+    class Listed(Silent):
+        def list_committed(self, incarnations, recent):  # type: ignore[no-untyped-def]
+            world.run(alive, [2, 3])
+            return super().list_committed(incarnations, recent)
+
+    starts = world.start("c", Marked if marker else Listed)
+    assert not starts.run(2, SourceOffsets(), MemoryWrite([world.target])).written
