@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from exactum.local import LocalKafka
 from tests.kit.crash.jobs import Job, new_world
+from tests.kit.servers.shared import started_kafka
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 
@@ -18,6 +19,13 @@ MOMENTS = [
     {"step": "verify", "when": "before", "nth": 3},
     {"step": "commit", "when": "before", "nth": 4},
 ]
+
+
+@pytest.fixture(scope="module")
+def kafka() -> Iterator[LocalKafka]:
+    """A broker of these tests alone: it is killed."""
+    with started_kafka() as cluster:
+        yield cluster
 
 
 @pytest.mark.in_turn

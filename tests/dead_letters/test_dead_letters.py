@@ -35,7 +35,6 @@ from tests.kit.transactions.operator import transactions
 from tests.kit.verify.recorded_query import RecordedQuery
 from tests.kit.waiting import WAIT_MAX_S, await_true
 
-postgres = postgres_server.postgres
 pytestmark = pytest.mark.broker
 LETTERS = 6
 

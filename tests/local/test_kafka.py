@@ -26,11 +26,19 @@ from exactum.java.program import SMALL_OPTIONS
 from exactum.local import LocalKafka
 from exactum.local.foreground import run_kafka
 from tests.kit.servers.kafka_cluster import KafkaCluster
+from tests.kit.servers.shared import started_kafka
 from tests.kit.waiting import WAIT_MAX_S
 
 pytestmark = pytest.mark.broker
 
 WAIT_S = WAIT_MAX_S
+
+
+@pytest.fixture(scope="module")
+def kafka() -> Iterator[LocalKafka]:
+    """A broker of these tests alone: it is killed and paused."""
+    with started_kafka() as cluster:
+        yield cluster
 
 
 def quiet(settings: dict[str, object]) -> dict[str, object]:

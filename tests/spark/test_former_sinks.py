@@ -58,7 +58,8 @@ def tables(postgres: LocalPostgres) -> Any:
 
 
 def prepared(connection: Any) -> int:
-    return int(connection.execute("SELECT count(*) FROM pg_prepared_xacts").fetchone()[0])
+    found = "SELECT count(*) FROM pg_prepared_xacts WHERE database = current_database()"
+    return int(connection.execute(found).fetchone()[0])
 
 
 @pytest.mark.in_turn

@@ -112,6 +112,7 @@ class TestSqlDecisionLog(LogContract):
             self.database.drop_all()
         assert at > 15
 
+    @pytest.mark.kills_server
     def test_a_restarted_server_is_waited_for(self) -> None:
         """The server is killed and started again: the log connects anew, and its records are
         there.
@@ -126,6 +127,7 @@ class TestSqlDecisionLog(LogContract):
         assert tuple(log.read(1)) == (record(1),)
         starter.join()
 
+    @pytest.mark.kills_server
     def test_a_server_that_is_away_is_unavailable(self) -> None:
         """No server within timeout_s: nothing is known to have changed, and the password is not
         told.

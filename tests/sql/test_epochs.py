@@ -275,6 +275,7 @@ def test_queries_do_not_see_each_other(database: SqlDatabase, mechanism: str) ->
     assert rows_in(database, table) == expected([0])
 
 
+@pytest.mark.kills_server
 @pytest.mark.in_turn
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_the_server_is_killed_between_decision_and_commit(
@@ -299,6 +300,7 @@ def test_the_server_is_killed_between_decision_and_commit(
     assert database.leftovers() == NOTHING
 
 
+@pytest.mark.kills_server
 @pytest.mark.in_turn
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_the_server_is_killed_while_tasks_write(database: SqlDatabase, mechanism: str) -> None:

@@ -140,7 +140,7 @@ def test_a_task_whose_rows_refer_to_what_is_gone(postgres: LocalPostgres) -> Non
         driver = query.start()
         loses_commit_of(driver, 0)
         driver.run(0)
-        gone = database.value("SELECT min(gid) FROM pg_prepared_xacts")
+        gone = database.prepared()[0]
         database.run(f"ROLLBACK PREPARED '{gone}'")
         with pytest.raises(HeuristicOutcome, match="has gone back to a moment before"):
             driver.run(1)

@@ -164,7 +164,7 @@ def test_foreign_transactions(
             arguments = ("--checkpoint", world.checkpoint)
             transactions("abort", name, *arguments, status=2)
             transactions("abort", "--all-leftovers", *arguments, status=0)
-            assert database.rows("SELECT gid FROM pg_prepared_xacts") == [(name,)]
+            assert database.prepared() == [name]
         finally:
             database.roll_back(name)
 

@@ -17,9 +17,9 @@ from exactum.sql.sink import SqlSink
 from tests.kit.sql.sql_database import SqlDatabase
 from tests.kit.sql.sql_epochs import ID_AND_NAME, tasks_of
 from tests.kit.verify.recorded_query import RecordedQuery
-from tests.sql.conftest import database, mariadb, postgres
+from tests.sql.conftest import database
 
-__all__ = ["database", "mariadb", "postgres"]
+__all__ = ["database"]
 ROWS = 12
 """Of one batch of ``tasks_of``."""
 

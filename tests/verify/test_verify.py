@@ -19,7 +19,6 @@ from tests.kit.sql.sql_database import SqlDatabase
 from tests.kit.sql.sql_epochs import ID_AND_NAME, tasks_of
 from tests.kit.verify.recorded_query import RecordedQuery
 
-postgres = postgres_server.postgres
 ROWS = 12
 
 
