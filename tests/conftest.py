@@ -20,7 +20,6 @@ import exactum
 from exactum.java.program import SMALL_OPTIONS
 from exactum.local import LocalKafka, settings
 from exactum.testing.faults import EVERY_VARIABLE
-from tests.kit import turn
 from tests.kit.environment import python_path
 from tests.kit.memory import memory_folder
 from tests.kit.servers.mariadb import LocalMariaDB
@@ -122,15 +121,6 @@ def address_of_servers(config: pytest.Config) -> Address | None:
     return found
 
 
-def pytest_report_header() -> str:
-    """Which of the long tests are played."""
-    now = turn.turn_now()
-    which = (
-        "all" if now is None else f"those of {turn.TURN_VARIABLE}={now}, of 0 to {turn.TURNS - 1}"
-    )
-    return f"tests in turn: {which}"
-
-
 LONG = (
     "ops",
     "standalone",
@@ -158,7 +148,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Marks for the servers that a test uses. The long ones first: what is left at the end is
     short, and the test processes of ``make test`` end together.
     """
-    turn.leave_out(config, items)
+    leave_variants_to_deep(items)
     for item in items:
         for fixture in getattr(item, "fixturenames", ()):
             if fixture in SERVER_OF:
@@ -166,6 +156,23 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
                 if fixture == "mariadb" and not is_of_mariadb(item.nodeid):
                     raise pytest.UsageError(f"{item.nodeid} uses {fixture}: OF_MARIADB lacks it")
     items.sort(key=lambda item: LONG.index(room) if (room := room_of(item)) in LONG else len(LONG))
+
+
+def leave_variants_to_deep(items: list[pytest.Item]) -> None:
+    """Of a test marked ``variants(n)``, all but n are ``deep``: those between the first and the last
+    that are left out lie evenly, so that of two parameters each value is played.
+    """
+    variants: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        if item.get_closest_marker("variants") and not item.get_closest_marker("deep"):
+            variants.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    for same in variants.values():
+        (count,) = same[0].get_closest_marker("variants").args
+        steps = max(count - 1, 1)
+        kept = {round(n * (len(same) - 1) / steps) for n in range(count)}
+        for number, item in enumerate(same):
+            if number not in kept:
+                item.add_marker(pytest.mark.deep)
 
 
 def room_of(item: pytest.Item) -> str:

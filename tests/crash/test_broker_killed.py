@@ -28,7 +28,7 @@ def kafka() -> Iterator[LocalKafka]:
         yield cluster
 
 
-@pytest.mark.in_turn
+@pytest.mark.deep
 def test_the_broker_killed_in_the_middle_of_an_epoch(
     kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
 ) -> None:

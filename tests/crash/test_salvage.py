@@ -147,7 +147,7 @@ def expired(kafka: LocalKafka, tmp_path_factory: pytest.TempPathFactory) -> dict
     return cases
 
 
-@pytest.mark.in_turn
+@pytest.mark.deep
 @pytest.mark.parametrize("compression", COMPRESSIONS)
 def test_all_records_come_back(expired: dict[str, Expired], compression: str) -> None:
     """Keys, values, nulls, headers, partitions and order: as they were sent. The events say what
@@ -171,7 +171,7 @@ def test_all_records_come_back(expired: dict[str, Expired], compression: str) ->
     assert len(read_all(case.servers, [case.query.topic])) == sum(map(len, TASKS)) + 1
 
 
-@pytest.mark.in_turn
+@pytest.mark.deep
 @pytest.mark.parametrize(
     ("case", "moment"),
     [("before the record", ("decide", "before")), ("after the record", ("decide", "after"))],
@@ -192,7 +192,7 @@ def test_killed_in_the_middle_of_a_salvage(
     it.check_exact()
 
 
-@pytest.mark.in_turn
+@pytest.mark.deep
 def test_the_salvaged_copy_expires_as_well(expired: dict[str, Expired]) -> None:
     """A salvage that is recorded and then times out itself is salvaged again."""
     it = expired["twice"]
@@ -218,7 +218,7 @@ def test_a_committed_half_is_not_written_again(expired: dict[str, Expired]) -> N
     it.check_exact()
 
 
-@pytest.mark.in_turn
+@pytest.mark.deep
 @pytest.mark.parametrize(
     ("case", "held"), [("two drivers", ("salvage", "before")), ("late loser", ("decide", "before"))]
 )
@@ -258,7 +258,7 @@ def delete_records(kafka: LocalKafka, offsets: dict[tuple[str, int], int]) -> No
         future.result(WAIT_MAX_S)
 
 
-@pytest.mark.in_turn
+@pytest.mark.deep
 @pytest.mark.parametrize("case", ["gone", "partly gone"])
 def test_records_that_left_the_log_stop_the_query(expired: dict[str, Expired], case: str) -> None:
     """It stops, says how many records of which partitions are missing, shows nothing, and says
@@ -286,7 +286,7 @@ def stopped(it: Expired) -> None:
         driver.epoch(0, *it.frames())
 
 
-@pytest.mark.in_turn
+@pytest.mark.deep
 def test_a_batch_of_which_nothing_was_visible_is_run_again(expired: dict[str, Expired]) -> None:
     """One way on of docs/guarantees.md. Each record is there once, without a hand's help."""
     it = expired["gone"]
@@ -297,7 +297,6 @@ def test_a_batch_of_which_nothing_was_visible_is_run_again(expired: dict[str, Ex
     it.check_exact()
 
 
-@pytest.mark.in_turn
 def test_a_batch_that_was_visible_in_part_is_kept_as_decided(expired: dict[str, Expired]) -> None:
     """The other way, by the program that the page has. To run the batch again is refused."""
     it = expired["half gone"]

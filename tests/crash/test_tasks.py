@@ -56,7 +56,7 @@ FAULTS = {
 }
 
 
-@pytest.mark.in_turn
+@pytest.mark.deep
 def test_failing_tasks_and_state(
     kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
 ) -> None:

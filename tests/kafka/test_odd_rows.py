@@ -77,7 +77,6 @@ def refused(rejection: Rejection | None) -> dict[bytes | None, str]:
     return dict(zip(keys, rejection.reasons, strict=True))
 
 
-@pytest.mark.in_turn
 @pytest.mark.parametrize("guarantee", [Guarantee.EXACTLY_ONCE, Guarantee.AT_LEAST_ONCE])
 def test_a_topic_that_no_record_can_go_to(
     kafka: LocalKafka, topic: TopicFactory, guarantee: Guarantee
@@ -137,7 +136,6 @@ def test_an_unknown_topic_is_asked_for_once(
     assert len(read_all(kafka.bootstrap_servers, good)) == 5
 
 
-@pytest.mark.in_turn
 def test_a_topic_made_a_moment_ago_is_found(
     kafka: LocalKafka, topic: TopicFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -287,7 +285,6 @@ def read_by_another_client(kafka: LocalKafka, name: str, count: int = 1) -> list
         consumer.close()
 
 
-@pytest.mark.in_turn
 @pytest.mark.parametrize("own_topic", [True, False])
 @pytest.mark.parametrize("policy", ["compact", "compact,delete"])
 def test_a_record_without_a_key_for_a_compacted_topic(

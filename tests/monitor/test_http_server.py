@@ -102,7 +102,6 @@ def test_what_a_handler_raises_stays_here(
     assert ask(server, "/exact")[0] == 200
 
 
-@pytest.mark.in_turn
 @pytest.mark.parametrize(
     ("host", "status"),
     [
@@ -142,7 +141,6 @@ def test_head_and_other_methods(server: HttpServer) -> None:
         assert ask(server, "/exact", method)[0] == 501
 
 
-@pytest.mark.in_turn
 @pytest.mark.parametrize("sends", [b"", b"x"])
 def test_slow_clients_are_cut_off(server: HttpServer, sends: bytes) -> None:
     """As many as there is room for say nothing, or a byte now and then: they are cut off after

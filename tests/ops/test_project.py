@@ -128,7 +128,7 @@ def modules(project: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         sys.modules.pop(name, None)
 
 
-@pytest.mark.in_turn
+@pytest.mark.deep
 @pytest.mark.usefixtures("modules", "settings_put_back")
 def test_its_test_passes(kafka: LocalKafka, spark: SparkSession, tmp_path: Path) -> None:
     """On the servers that the tests share. It is run by its own command in ``make first-hour``."""

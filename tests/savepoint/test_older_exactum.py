@@ -85,7 +85,6 @@ def older(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.in_turn
 def test_a_checkpoint_and_its_decision_log(spark: SparkSession, older: Path, caplog: Any) -> None:
     """It goes on behind the epoch that stands, with the state that epoch has left."""
     caplog.set_level("INFO", "exactum")

@@ -325,7 +325,7 @@ def test_a_move_replaces_no_later_epochs(
     decide(moved, 3)
 
 
-@pytest.mark.in_turn
+@pytest.mark.deep
 @pytest.mark.parametrize("ending", [RUNS_ENDING, WAITS_ENDING])
 def test_no_checkpoint_is_replaced_under_a_query(
     checkpoint: Path, tmp_path: Path, driver: Driver, ending: str

@@ -323,7 +323,7 @@ def test_a_query_whose_log_was_cut(query: Any) -> None:
 
 @pytest.mark.spark
 @pytest.mark.postgres
-@pytest.mark.in_turn
+@pytest.mark.deep
 def test_decisions_and_rows_in_one_database_that_was_restored(
     query: Any, postgres: LocalPostgres
 ) -> None:

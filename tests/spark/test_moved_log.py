@@ -42,7 +42,7 @@ def run(query: Any, log: Any) -> str:
     return query.run(query.exactly_once(decision_log=log)) or ""
 
 
-@pytest.mark.in_turn
+@pytest.mark.variants(1)
 @pytest.mark.parametrize("before", [None, "old"])
 def test_a_decided_batch_is_not_written_again(
     query: Any, tmp_path: Path, before: str | None, monkeypatch: pytest.MonkeyPatch
@@ -96,7 +96,7 @@ def test_records_that_were_moved_along_are_used(query: Any, tmp_path: Path) -> N
     shutil.rmtree(new)
 
 
-@pytest.mark.in_turn
+@pytest.mark.deep
 def test_a_log_that_is_not_mounted(query: Any, tmp_path: Path) -> None:
     """The folder is made anew where it should be mounted. Refused, there or for another log, until
     it is back.
@@ -119,7 +119,7 @@ def test_a_log_that_is_not_mounted(query: Any, tmp_path: Path) -> None:
     assert query.values() == [1, 2, 3]
 
 
-@pytest.mark.in_turn
+@pytest.mark.deep
 def test_a_log_that_is_lost_for_good(query: Any) -> None:
     """The way out holds: who has seen to it that the batch is nowhere takes a line out, and the
     query goes on with a new log.

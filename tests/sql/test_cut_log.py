@@ -68,7 +68,6 @@ def shop(database: SqlDatabase, tmp_path: Path) -> Iterator[Shop]:
     made.log.close()
 
 
-@pytest.mark.in_turn
 @pytest.mark.parametrize(("last", "decided"), [(7, 9), (4, 9), (0, 9), (4, 10)])
 def test_log_and_rows_are_of_the_same_older_moment(shop: Shop, last: int, decided: int) -> None:
     """Refused as often as it is tried. Also where the batch at hand was decided, and its driver

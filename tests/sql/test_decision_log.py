@@ -90,7 +90,7 @@ class TestSqlDecisionLog(LogContract):
         with pytest.raises(InvariantBroken, match="missing"):
             log.read(1)
 
-    @pytest.mark.in_turn
+    @pytest.mark.deep
     @pytest.mark.parametrize("lost", ["request", "reply"])
     def test_the_connection_is_lost_at_every_statement(self, lost: str) -> None:
         """Whichever statement of create, decide, read or prune is lost, or its reply: every

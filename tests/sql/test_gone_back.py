@@ -53,7 +53,7 @@ def test_an_older_copy_is_refused_until_somebody_says_otherwise(
     assert rows_in(database, table) == expected([0, 3, 4])
 
 
-@pytest.mark.in_turn
+@pytest.mark.deep
 @both
 def test_a_copy_that_lacks_more_than_the_records_tell(
     database: SqlDatabase, mechanism: str
@@ -67,7 +67,7 @@ def test_a_copy_that_lacks_more_than_the_records_tell(
         query.run(12)
 
 
-@pytest.mark.in_turn
+@pytest.mark.variants(3)
 @both
 @pytest.mark.parametrize("waits", ["nothing", "another part"])
 def test_a_living_run_stops_before_it_writes_on(
@@ -140,7 +140,7 @@ def test_a_batch_that_a_start_commits_elsewhere(database: SqlDatabase, mechanism
         database.run(f"DROP SCHEMA exactum_elsewhere{cascade}")
 
 
-@pytest.mark.in_turn
+@pytest.mark.variants(2)
 @both
 def test_batches_without_rows_leave_no_trace(database: SqlDatabase, mechanism: str) -> None:
     """The last batch with rows counts; where it is too far back, nothing is asked."""
@@ -274,7 +274,7 @@ def log_of(query: Query, folder: Path, *batches: int) -> FileDecisionLog:
     return log
 
 
-@pytest.mark.in_turn
+@pytest.mark.variants(3)
 @both
 @pytest.mark.parametrize("kept", [(3, 4), (2, 3, 4), (1, 2, 3, 4)])
 def test_a_snapshot_by_another_name(
@@ -318,7 +318,7 @@ def test_a_place_that_is_on_file(database: SqlDatabase, mechanism: str, tmp_path
     start_by_another_name(query, tmp_path, log)
 
 
-@pytest.mark.in_turn
+@pytest.mark.variants(3)
 @both
 def test_places_that_tell_nothing(database: SqlDatabase, mechanism: str, tmp_path: Path) -> None:
     """By another name, and up to date; by the name that the records have; a new ledger; a log

@@ -74,7 +74,7 @@ def test_a_table_that_the_search_path_finds(
             database.run("DROP ROLE writer")
 
 
-@pytest.mark.in_turn
+@pytest.mark.deep
 @pytest.mark.postgres
 @pytest.mark.parametrize("more", [False, True])
 def test_a_server_that_is_verified(

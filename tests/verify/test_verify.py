@@ -97,7 +97,6 @@ def test_every_sink_of_a_query(query: RecordedQuery) -> None:
     assert "'kafka', 'table', 'files'" in verified(query, "--sink", "nobody").output
 
 
-@pytest.mark.in_turn
 @pytest.mark.broker
 @pytest.mark.postgres
 def test_what_cannot_be_reached_is_unknowable(

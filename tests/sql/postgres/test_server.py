@@ -40,7 +40,6 @@ def test_one_session_serves_many_tasks(database: Database, mechanism: str) -> No
 
 
 @pytest.mark.kills_server
-@pytest.mark.in_turn
 def test_a_server_that_stops_answering(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     """A server under SIGSTOP keeps its connections and says nothing: the task and the driver
     give up, in time.
@@ -72,7 +71,6 @@ def test_a_server_that_stops_answering(database: Database, monkeypatch: pytest.M
     assert database.leftovers() == NOTHING
 
 
-@pytest.mark.in_turn
 def test_a_server_that_forgets_commits() -> None:
     """Refused at the start; unless each COMMIT waits for a standby, which has it then."""
     with LocalPostgres(settings={"fsync": "off"}) as server:
