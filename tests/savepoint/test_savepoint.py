@@ -166,7 +166,6 @@ def test_the_last_word_comes_before_the_end(
     assert list((totals.checkpoint / "exactum" / "requests").iterdir()) == []
 
 
-@pytest.mark.deep
 def test_a_fork_beside_its_parent(
     kafka: LocalKafka, totals: Totals, topic: Callable[..., str], tmp_path: Path
 ) -> None:
