@@ -3,12 +3,10 @@ PYTHON ?= python3.11
 VENV := .venv
 PROCESSES ?= 4
 BIN := $(VENV)/bin
-# Of what takes turns, which is played: the commit says it.
-TURN = $(shell echo $$((0x$$(git rev-parse --short=4 HEAD 2>/dev/null || echo 0) % 8)))
 LOCK := requirements/dev.lock
 SOURCES := $(shell find src -name '*.py' -o -name '*.sql' -o -name '*.jar') pyproject.toml hatch_build.py README.md LICENSE
 
-.PHONY: help setup lint format types contract dead duplicates check archive compiled checkpoint-jar columnar-jar class-list servers test test-fast deep deep-deaths deep-variants deep-turns model mutants chaos soak demo demo-picture bench bench-peers smoke smoke-turn smoke-oldest smoke-newest smoke-oldest-hour smoke-newest-hour smoke-oldest-run smoke-newest-run first-hour from-duplicates matrix docs clean
+.PHONY: help setup lint format types contract dead duplicates check archive compiled checkpoint-jar columnar-jar class-list servers test test-fast deep deep-deaths deep-variants deep-sweeps model mutants chaos soak demo demo-picture bench bench-peers smoke smoke-short smoke-oldest smoke-newest smoke-oldest-hour smoke-newest-hour smoke-oldest-run smoke-newest-run first-hour from-duplicates matrix docs clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
@@ -89,10 +87,8 @@ PYTEST = $(BIN)/python -m pytest -n $(PROCESSES) --max-worker-restart 0
 
 # Most JVMs of the tests live for seconds, and both cores are busy: code that is compiled once, and quickly, is less work.
 test: export JAVA_TOOL_OPTIONS = -XX:TieredStopAtLevel=1
-# Tests marked sweep play a fault at every fifth call, another fifth in each run; make deep plays every call.
+# Tests marked sweep play a fault at every fifth call, always the same ones; make deep plays every call.
 test: export EXACTUM_SWEEP_EVERY = 5
-# Tests marked in_turn are long: an eighth of them with each commit, always the same ones with the same commit; make deep plays all.
-test: export EXACTUM_TURN ?= $(TURN)
 # Where bytecode may not be kept, each test process and each Spark worker compiles the tests anew.
 test: export PYTHONDONTWRITEBYTECODE =
 test: setup ## everything that CI runs: check, then the tests on real servers
@@ -111,15 +107,15 @@ archive: setup
 test-fast: setup ## the quick tests: no servers, under a minute
 	$(PYTEST) -q -m "not (broker or spark or postgres or mariadb or slow or deep)"
 
-# What make test leaves out, in three parts, which may be played by themselves. 20 deaths in each crash loop, 10 random ones in each job with state. A test
+# What make test leaves out, in parts, which may be played by themselves. 20 deaths in each crash loop, 10 random ones in each job with state. A test
 # process that crashes fails its test, and the others are played: with --dist load a replaced one is no danger.
 DEATHS = tests/run/test_lives.py tests/crash/test_random_deaths.py tests/state/test_two_topics.py
 WITHOUT_DEATHS = $(addprefix --deselect ,$(DEATHS))
 
-deep: ## the crash tests at length, and all that takes turns: two hours
-	@$(MAKE) --no-print-directory deep-deaths deep-variants deep-turns
+deep: ## what make test leaves out, the crash tests at length, every call of the sweeps: two hours
+	@$(MAKE) --no-print-directory deep-deaths deep-variants deep-sweeps smoke-oldest-hour
 
-deep-deaths deep-variants deep-turns: PYTEST += --max-worker-restart 3 --dist load
+deep-deaths deep-variants deep-sweeps: PYTEST += --max-worker-restart 3 --dist load
 
 deep-deaths: servers archive
 	EXACTUM_RUN_DEATHS=20 EXACTUM_CRASH_DEATHS=10 $(PYTEST) $(DEATHS)
@@ -127,8 +123,8 @@ deep-deaths: servers archive
 deep-variants: servers archive
 	$(PYTEST) -m deep $(WITHOUT_DEATHS)
 
-deep-turns: servers archive
-	$(PYTEST) -m "(sweep or in_turn) and not deep" --deselect tests/run/test_lives.py
+deep-sweeps: servers archive
+	$(PYTEST) -m "sweep and not deep"
 
 model: setup ## the decision protocol, checked by machine: TLA+, and the real coordinator in random schedules
 	$(BIN)/python -m model tla
@@ -159,7 +155,7 @@ bench-peers: setup ## exactum beside Flink, Kafka Streams, Spark, Quix Streams a
 
 # Two environments of their own, in which the wheel is installed by its name. The newest is what pip takes for a user who installs it today.
 smoke: export JAVA_TOOL_OPTIONS = -XX:TieredStopAtLevel=1
-smoke-turn: export JAVA_TOOL_OPTIONS = -XX:TieredStopAtLevel=1
+smoke-short: export JAVA_TOOL_OPTIONS = -XX:TieredStopAtLevel=1
 smoke: setup ## the quick start and a run on the oldest and on the newest PySpark that is allowed
 	@$(MAKE) --no-print-directory -j2 --output-sync=target smoke-oldest smoke-newest
 
@@ -171,8 +167,8 @@ smoke-oldest-hour smoke-newest-hour: smoke-%-hour: .venv-%/.made
 smoke-oldest-run smoke-newest-run: smoke-%-run: .venv-%/.made
 	.venv-$*/bin/python tests/smoke/exact.py
 
-smoke-turn: setup ## the runs of smoke, and the quick start on one of the two, in turn: what CI plays
-	@$(MAKE) --no-print-directory -j2 --output-sync=target smoke-$(if $(filter 0 2 4 6,$(TURN)),oldest,newest)-hour smoke-oldest-run smoke-newest-run
+smoke-short: setup ## the same without the quick start on the oldest: what CI plays
+	@$(MAKE) --no-print-directory -j2 --output-sync=target smoke-newest-hour smoke-oldest-run smoke-newest-run
 
 first-hour: setup ## what a newcomer does: docs/quickstart.md from an empty folder, with a virtual environment and jars of its own
 	PYTHONPATH=. $(BIN)/python tests/smoke/first_hour.py

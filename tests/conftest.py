@@ -1,13 +1,15 @@
-"""Fixtures that every test may use: one real server of each kind for the whole run, and topics
-on the broker.
+"""Fixtures that every test may use: one real server of each kind for the whole run, topics on the
+broker, and a database.
 """
 
 from __future__ import annotations
 
 import itertools
 import os
+import re
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck
@@ -18,12 +20,19 @@ import exactum
 from exactum.java.program import SMALL_OPTIONS
 from exactum.local import LocalKafka, settings
 from exactum.testing.faults import EVERY_VARIABLE
-from tests.kit import turn
 from tests.kit.environment import python_path
 from tests.kit.memory import memory_folder
 from tests.kit.servers.mariadb import LocalMariaDB
 from tests.kit.servers.postgres import LocalPostgres
-from tests.kit.sql.postgres_server import hash_quickly
+from tests.kit.servers.shared import (
+    Address,
+    RunServers,
+    SharedKafka,
+    SharedPostgres,
+    asked,
+    started_kafka,
+    started_postgres,
+)
 
 TopicFactory = Callable[..., str]
 
@@ -47,19 +56,69 @@ def pytest_configure(config: pytest.Config) -> None:
     """A port is found free seconds before a server takes it: the test processes look in ranges
     of their own.
     """
-    number = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+    number = int(os.environ.get("PYTEST_XDIST_WORKER", f"gw{RANGES - 1}").removeprefix("gw"))
     span = (settings.PORT_MAX - settings.PORT_MIN) // RANGES
     settings.PORT_MIN += number % RANGES * span
     settings.PORT_MAX = settings.PORT_MIN + span
 
 
-def pytest_report_header() -> str:
-    """Which of the long tests are played."""
-    now = turn.turn_now()
-    which = (
-        "all" if now is None else f"those of {turn.TURN_VARIABLE}={now}, of 0 to {turn.TURNS - 1}"
-    )
-    return f"tests in turn: {which}"
+RUN_SERVERS = pytest.StashKey[RunServers]()
+"""In the process that deals out the tests."""
+
+
+SHARING = "loadfile"
+"""The --dist with which processes share servers: names that are fixed in a file are used once at a
+time.
+"""
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    config = node.config
+    if config.getoption("dist") == SHARING:
+        if RUN_SERVERS not in config.stash:
+            config.stash[RUN_SERVERS] = RunServers()
+        node.workerinput["servers"] = config.stash[RUN_SERVERS].address
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """A file's tests stay together, and so do all of MariaDB's."""
+    if config.getoption("dist") != SHARING:
+        return None
+    from xdist.scheduler import LoadFileScheduling
+
+    class ByServer(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return MARIADB if is_of_mariadb(nodeid) else super()._split_scope(nodeid)
+
+    return ByServer(config, log)
+
+
+MARIADB = "mariadb"
+OF_MARIADB = re.compile(
+    "mariadb|mysql|sql/test_failure|tests/targets/|test_killed_driver|classic_job|"
+    "another_kind_of_server|host_by_an_option",
+    re.IGNORECASE,
+)
+
+
+def is_of_mariadb(nodeid: str) -> bool:
+    """Whether one process plays it: MariaDB has one list of prepared transactions for the whole
+    server, and tests count them. The process that deals out the tests knows only their names.
+    """
+    return OF_MARIADB.search(nodeid) is not None
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    if RUN_SERVERS in config.stash:
+        config.stash[RUN_SERVERS].close()
+
+
+def address_of_servers(config: pytest.Config) -> Address | None:
+    """Of those that the run's processes share; None: this one has its own."""
+    found: Address | None = getattr(config, "workerinput", {}).get("servers")
+    return found
 
 
 LONG = (
@@ -89,12 +148,31 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Marks for the servers that a test uses. The long ones first: what is left at the end is
     short, and the test processes of ``make test`` end together.
     """
-    turn.leave_out(config, items)
+    leave_variants_to_deep(items)
     for item in items:
         for fixture in getattr(item, "fixturenames", ()):
             if fixture in SERVER_OF:
                 item.add_marker(SERVER_OF[fixture])
+                if fixture == "mariadb" and not is_of_mariadb(item.nodeid):
+                    raise pytest.UsageError(f"{item.nodeid} uses {fixture}: OF_MARIADB lacks it")
     items.sort(key=lambda item: LONG.index(room) if (room := room_of(item)) in LONG else len(LONG))
+
+
+def leave_variants_to_deep(items: list[pytest.Item]) -> None:
+    """Of a test marked ``variants(n)``, all but n are ``deep``: those between the first and the last
+    that are left out lie evenly, so that of two parameters each value is played.
+    """
+    variants: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        if item.get_closest_marker("variants") and not item.get_closest_marker("deep"):
+            variants.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    for same in variants.values():
+        (count,) = same[0].get_closest_marker("variants").args
+        steps = max(count - 1, 1)
+        kept = {round(n * (len(same) - 1) / steps) for n in range(count)}
+        for number, item in enumerate(same):
+            if number not in kept:
+                item.add_marker(pytest.mark.deep)
 
 
 def room_of(item: pytest.Item) -> str:
@@ -151,30 +229,32 @@ def put_back(session: SparkSession, before: Mapping[str, str]) -> dict[str, str]
 
 
 @pytest.fixture(scope="session")
-def kafka() -> Iterator[LocalKafka]:
-    """One broker for the session. A missing Java or jar is an error here, never a skip."""
-    properties = {
-        "transaction.abort.timed.out.transaction.cleanup.interval.ms": 500,
-        # Four brokers have little to do for most of a run: each heartbeat is work on both sides.
-        "broker.heartbeat.interval.ms": 1500,
-        "broker.session.timeout.ms": 4500,
-    }
-    with LocalKafka(properties=properties, jvm_options=SMALL_OPTIONS) as cluster:
-        yield cluster
+def kafka(pytestconfig: pytest.Config) -> Iterator[LocalKafka]:
+    """One broker for the run. A missing Java or jar is an error here, never a skip."""
+    if address := address_of_servers(pytestconfig):
+        yield SharedKafka(asked(address, "kafka"))
+    else:
+        with started_kafka() as cluster:
+            yield cluster
 
 
 @pytest.fixture(scope="session")
-def postgres() -> Iterator[LocalPostgres]:
-    """One PostgreSQL for the session. A missing one is an error here, never a skip."""
-    settings = {"max_prepared_transactions": 64}
-    with memory_folder() as folder, LocalPostgres(data_dir=folder, settings=settings) as server:
-        hash_quickly(server)
-        yield server
+def postgres(pytestconfig: pytest.Config) -> Iterator[LocalPostgres]:
+    """One PostgreSQL for the run, with a database for each process. A missing one is an error here,
+    never a skip.
+    """
+    if address := address_of_servers(pytestconfig):
+        yield SharedPostgres(asked(address, "postgres"))
+    else:
+        with started_postgres() as server:
+            yield server
 
 
 @pytest.fixture(scope="session")
 def mariadb() -> Iterator[LocalMariaDB]:
-    """One MariaDB for the session. A missing one is an error here, never a skip."""
+    """One MariaDB for the run: one process plays its tests. A missing one is an error here, never a
+    skip.
+    """
     with memory_folder() as folder, LocalMariaDB(data_dir=folder) as server:
         yield server
 

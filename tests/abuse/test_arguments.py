@@ -169,7 +169,6 @@ def parameters_of(call: Callable[..., Any], *left_out: str) -> list[str]:
     )
 
 
-@pytest.mark.in_turn
 @pytest.mark.spark
 @pytest.mark.broker
 @pytest.mark.parametrize("parameter", parameters_of(exactum.read_kafka, "spark"))

@@ -131,7 +131,6 @@ def check(frame: Frame) -> None:
             assert kept == frame.values[frame.names.index(name)]
 
 
-@pytest.mark.in_turn
 @settings(max_examples=60)
 @given(frames(ALL, duplicates=False, columns_min=1))
 def test_any_row_makes_a_dead_letter(frame: Frame) -> None:

@@ -130,7 +130,6 @@ def test_a_hundred_thousand_rows_of_every_type(format_: str, memory: Path) -> No
     many(format_, memory, 10_000, 10, 12)
 
 
-@pytest.mark.in_turn
 @pytest.mark.parametrize("format_", FORMATS)
 @settings(max_examples=50)
 @given(data=st.data())
@@ -205,7 +204,6 @@ MICROS_AT_THE_ENDS = (
 """The year 1 begins 4:56:02 h after UTC's in New York, and the year 9999 ends 5 h after it."""
 
 
-@pytest.mark.in_turn
 @pytest.mark.parametrize("kind", [*PARTS, RARE[-1]], ids=str)
 def test_any_value_as_a_partition(kind: Kind, memory: Path) -> None:
     """The folder's name says the value, or the row is put aside; the empty text is null, as in
@@ -230,7 +228,6 @@ def test_any_value_as_a_partition(kind: Kind, memory: Path) -> None:
     assert len(target.refused) == 300 - len(found)
 
 
-@pytest.mark.in_turn
 @pytest.mark.parametrize("format_", ["parquet", "json", "csv"])
 def test_a_text_of_any_letter_stands_beside_others(format_: str, memory: Path) -> None:
     """Each letter below U+3000 in a text of its own, and all others in long ones."""

@@ -105,7 +105,7 @@ def keys_of(value: Sequence[object]) -> Iterator[str | bytes]:
                 yield key
 
 
-@pytest.mark.in_turn
+@pytest.mark.variants(1)
 @pytest.mark.spark
 @pytest.mark.parametrize("format_", FORMATS)
 def test_spark_reads_what_the_page_calls_exact(

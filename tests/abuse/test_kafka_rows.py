@@ -356,7 +356,6 @@ def test_a_hundred_thousand_rows(kafka: LocalKafka, targets: list[Target]) -> No
     everything(kafka, targets, ROWS_DEEP)
 
 
-@pytest.mark.in_turn
 def test_rows_that_hypothesis_finds(kafka: LocalKafka, targets: list[Target]) -> None:
     """Smaller frames, odder ones; what fails is made small."""
     tally, rng, by = (
@@ -385,7 +384,6 @@ def test_rows_that_hypothesis_finds(kafka: LocalKafka, targets: list[Target]) ->
     assert tally.aside
 
 
-@pytest.mark.in_turn
 def test_through_a_query(
     spark: SparkSession, kafka: LocalKafka, targets: list[Target], topic: Any, tmp_path: Path
 ) -> None:

@@ -89,7 +89,6 @@ class Tally:
         )
 
 
-@pytest.mark.in_turn
 def test_every_type_takes_a_row_as_it_is_or_puts_it_aside(database: Database) -> None:
     """Of some thousand rows each is in the table exactly, or put aside with the column that
     cannot hold it.

@@ -128,7 +128,6 @@ def table_with(column: Column) -> Table:
     return Table(TableName(None, "t"), (column,))
 
 
-@pytest.mark.in_turn
 def test_each_cell_on_the_server(database: Database, columns: dict[str, Column]) -> None:
     """Every odd value of every type, into every column that takes it: as it is, or refused; and
     where the page says that every value is taken, none is refused."""

@@ -177,7 +177,7 @@ def into_postgres(
     return good, dead
 
 
-@pytest.mark.in_turn
+@pytest.mark.variants(1)
 @pytest.mark.parametrize(
     "into", [into_files, into_kafka, pytest.param(into_postgres, marks=pytest.mark.postgres)]
 )
@@ -197,7 +197,6 @@ def test_each_record_is_there_or_put_aside(
     check(kafka, odd, *into(job, kafka, frame, topic, tmp_path, server))
 
 
-@pytest.mark.in_turn
 def test_a_copy_is_exact(job: Job, kafka: LocalKafka, odd: str, topic: Callable[..., str]) -> None:
     """Whatever keys, values and headers are, and times that nobody asks for."""
     out = topic("out", partitions=1, config=ANY)
@@ -215,7 +214,6 @@ FIRST = f"odd-records-0 at offset {GOOD_COUNT + len(BAD)}"
 JSON_OF_ANY = exactum.Function(lambda data: None, "bigint")
 
 
-@pytest.mark.in_turn
 @pytest.mark.parametrize(
     ("made", "in_columns", "said"),
     [
@@ -251,7 +249,6 @@ def test_a_timestamp_that_spark_cannot_hold_is_refused_by_its_place(
     assert not list((tmp_path / "out").glob("part-*"))
 
 
-@pytest.mark.in_turn
 def test_such_a_record_is_skipped_in_any_plan(
     job: Job, kafka: LocalKafka, odd: str, tmp_path: Path
 ) -> None:

@@ -93,7 +93,6 @@ def written_as_parquet(rows: list[tuple[Raw, ...]], path: Path) -> None:
     pq.write_table(pa.table(arrays), path)
 
 
-@pytest.mark.in_turn
 def test_every_row_of_a_query_is_kept_or_put_aside(
     spark: SparkSession, postgres: LocalPostgres, tmp_path: Path
 ) -> None:

@@ -107,7 +107,6 @@ def odd_values(pairs: list[tuple[Kind, str]], count: int, edge_share: float) -> 
     return [draw(pairs[n % len(pairs)][0], rng, edge_share) for n in range(count)]
 
 
-@pytest.mark.in_turn
 def test_rows_of_every_type(database: Database) -> None:
     """Half of them odd: every row is in its column to the bit, or comes back with its key and
     column.
@@ -149,7 +148,6 @@ def test_a_hundred_thousand_rows(database: Database, way: str) -> None:
 REFUSALS = (FrameRefused, SettingRefused)
 
 
-@pytest.mark.in_turn
 @settings(max_examples=25)
 @given(frame=frames(rows_max=6), wanted=st.sampled_from(["staged", "prepared"]))
 def test_frames_of_any_shape(postgres: LocalPostgres, frame: Frame, wanted: str) -> None:

@@ -47,7 +47,7 @@ def servers() -> Iterator[Servers]:
         yield made
 
 
-@pytest.mark.in_turn
+@pytest.mark.deep
 @pytest.mark.parametrize(
     "name", [*CELLS, *(pytest.param(name, marks=pytest.mark.deep) for name in DEEP)]
 )
@@ -81,7 +81,7 @@ def write(query_oracle: QueryOracle, postings: Sequence[Posting]) -> None:
     assert producer.flush(WAIT_MAX_S) == 0
 
 
-@pytest.mark.in_turn
+@pytest.mark.deep
 def test_the_oracle_catches_what_is_lost_doubled_or_too_early(
     servers: Servers, tmp_path: Path
 ) -> None:
@@ -105,7 +105,6 @@ def test_the_oracle_catches_what_is_lost_doubled_or_too_early(
         query_oracle.check_exact()
 
 
-@pytest.mark.in_turn
 def test_the_oracle_catches_an_open_transaction(
     servers: Servers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from exactum.local import LocalKafka
 from tests.kit.crash.jobs import Job, new_world
+from tests.kit.servers.shared import started_kafka
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 
@@ -20,7 +21,14 @@ MOMENTS = [
 ]
 
 
-@pytest.mark.in_turn
+@pytest.fixture(scope="module")
+def kafka() -> Iterator[LocalKafka]:
+    """A broker of these tests alone: it is killed."""
+    with started_kafka() as cluster:
+        yield cluster
+
+
+@pytest.mark.deep
 def test_the_broker_killed_in_the_middle_of_an_epoch(
     kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
 ) -> None:

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.broker
 ROWS = [{"key": f"{n}".encode(), "value": f"{n}".encode()} for n in range(50)]
 
 
-@pytest.mark.in_turn
+@pytest.mark.deep
 @pytest.mark.parametrize("ahead_s", [3_600, -3_600])
 def test_epochs_are_committed_whatever_the_drivers_clock_says(
     kafka: LocalKafka,

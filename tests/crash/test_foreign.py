@@ -62,7 +62,7 @@ def seen(query: Query, servers: str, part: str = "") -> list[str | None]:
     return [s.value for s in read_all(servers, [query.topic])]
 
 
-@pytest.mark.in_turn
+@pytest.mark.deep
 @pytest.mark.parametrize("moment", [("write", "after"), ("prepare", "after"), ("verify", "before")])
 def test_an_id_taken_before_the_decision_voids_the_attempt(
     kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path, moment: Moment
@@ -84,7 +84,7 @@ def test_an_id_taken_before_the_decision_voids_the_attempt(
     assert sorted(seen(query, servers)) == sorted(["first", *OURS])  # type: ignore[type-var]
 
 
-@pytest.mark.in_turn
+@pytest.mark.variants(1)
 @pytest.mark.parametrize("and_then", ["nothing", "commit", "stay open"])
 @pytest.mark.parametrize("moment", [("decide", "after", 2), ("commit", "before")])
 def test_an_id_taken_after_the_decision_loses_nothing(
@@ -161,7 +161,7 @@ def neighbours(driver: Driver, query: Query, prefix: str) -> list[str]:
     ]
 
 
-@pytest.mark.in_turn
+@pytest.mark.deep
 def test_transactions_that_only_look_like_ours_are_left_alone(
     kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
 ) -> None:

@@ -50,7 +50,7 @@ def check_exact(servers: str, query: Query, *batches: str) -> None:
     assert there == sorted(r["value"].decode() for _ in batches for r in ROWS)
 
 
-@pytest.mark.in_turn
+@pytest.mark.deep
 @pytest.mark.parametrize("moment", ["before", "after"])
 def test_the_log_tells_what_became_of_a_forgotten_transaction(
     forgetful: LocalKafka, tmp_path: Path, moment: str
@@ -70,7 +70,7 @@ def test_the_log_tells_what_became_of_a_forgotten_transaction(
     check_exact(servers, query, "once")
 
 
-@pytest.mark.in_turn
+@pytest.mark.deep
 def test_a_query_that_was_idle_goes_on(
     forgetful: LocalKafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

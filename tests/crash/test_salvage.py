@@ -21,7 +21,7 @@ from exactum.events import TransactionsSalvaged
 from exactum.local import LocalKafka
 from tests.kit.crash.epochs import Crash, Hold, Query, crash, rows
 from tests.kit.crash.oracle import check_at_rest, end_offsets, ongoing, read_all
-from tests.kit.environment import ROOT
+from tests.kit.transactions.operator import accept
 from tests.kit.waiting import WAIT_MAX_S, await_true
 
 pytestmark = pytest.mark.broker
@@ -147,7 +147,7 @@ def expired(kafka: LocalKafka, tmp_path_factory: pytest.TempPathFactory) -> dict
     return cases
 
 
-@pytest.mark.in_turn
+@pytest.mark.variants(1)
 @pytest.mark.parametrize("compression", COMPRESSIONS)
 def test_all_records_come_back(expired: dict[str, Expired], compression: str) -> None:
     """Keys, values, nulls, headers, partitions and order: as they were sent. The events say what
@@ -171,7 +171,7 @@ def test_all_records_come_back(expired: dict[str, Expired], compression: str) ->
     assert len(read_all(case.servers, [case.query.topic])) == sum(map(len, TASKS)) + 1
 
 
-@pytest.mark.in_turn
+@pytest.mark.deep
 @pytest.mark.parametrize(
     ("case", "moment"),
     [("before the record", ("decide", "before")), ("after the record", ("decide", "after"))],
@@ -192,7 +192,7 @@ def test_killed_in_the_middle_of_a_salvage(
     it.check_exact()
 
 
-@pytest.mark.in_turn
+@pytest.mark.deep
 def test_the_salvaged_copy_expires_as_well(expired: dict[str, Expired]) -> None:
     """A salvage that is recorded and then times out itself is salvaged again."""
     it = expired["twice"]
@@ -218,7 +218,7 @@ def test_a_committed_half_is_not_written_again(expired: dict[str, Expired]) -> N
     it.check_exact()
 
 
-@pytest.mark.in_turn
+@pytest.mark.deep
 @pytest.mark.parametrize(
     ("case", "held"), [("two drivers", ("salvage", "before")), ("late loser", ("decide", "before"))]
 )
@@ -258,7 +258,7 @@ def delete_records(kafka: LocalKafka, offsets: dict[tuple[str, int], int]) -> No
         future.result(WAIT_MAX_S)
 
 
-@pytest.mark.in_turn
+@pytest.mark.deep
 @pytest.mark.parametrize("case", ["gone", "partly gone"])
 def test_records_that_left_the_log_stop_the_query(expired: dict[str, Expired], case: str) -> None:
     """It stops, says how many records of which partitions are missing, shows nothing, and says
@@ -286,7 +286,7 @@ def stopped(it: Expired) -> None:
         driver.epoch(0, *it.frames())
 
 
-@pytest.mark.in_turn
+@pytest.mark.deep
 def test_a_batch_of_which_nothing_was_visible_is_run_again(expired: dict[str, Expired]) -> None:
     """One way on of docs/guarantees.md. Each record is there once, without a hand's help."""
     it = expired["gone"]
@@ -297,9 +297,10 @@ def test_a_batch_of_which_nothing_was_visible_is_run_again(expired: dict[str, Ex
     it.check_exact()
 
 
-@pytest.mark.in_turn
-def test_a_batch_that_was_visible_in_part_is_kept_as_decided(expired: dict[str, Expired]) -> None:
-    """The other way, by the program that the page has. To run the batch again is refused."""
+def test_a_batch_that_was_visible_in_part_is_kept_as_decided(
+    expired: dict[str, Expired], tmp_path: Path
+) -> None:
+    """The other way, by the command that the page names. To run the batch again is refused."""
     it = expired["half gone"]
     assert len(read_all(it.servers, [it.query.topic])) == len(TASKS[0]), "what readers have seen"
     stopped(it)
@@ -311,7 +312,7 @@ def test_a_batch_that_was_visible_in_part_is_kept_as_decided(expired: dict[str, 
     ):
         driver.epoch(0, *it.frames())
     aside.rename(record)
-    keep_as_decided(it.query.folder, 0, f"kafka:{it.query.topic}")
+    keep_as_decided(it, tmp_path)
     with it.query.driver() as driver:
         assert driver.epoch(0, *it.frames()).written is False
         assert driver.epoch(1, rows([{"value": b"next"}])).written is True
@@ -326,14 +327,8 @@ def commit_record(it: Expired) -> Path:
     return found
 
 
-def keep_as_decided(decisions: Path, batch: int, sink: str) -> None:
-    """The program of docs/guarantees.md, for this query."""
-    blocks = (ROOT / "docs" / "guarantees.md").read_text().split("```python\n")[1:]
-    (program,) = [found for each in blocks if "decisions" in (found := each.split("```")[0])]
-    for shown, here in (
-        ('"/data/orders/exactum/decisions"', repr(str(decisions))),
-        ('42, "kafka:totals"', f"{batch}, {sink!r}"),
-    ):
-        assert shown in program
-        program = program.replace(shown, here)
-    exec(program, {})
+def keep_as_decided(it: Expired, folder: Path) -> None:
+    """By the command, as docs/guarantees.md says."""
+    (folder / "metadata").write_text(json.dumps({"id": it.query.query_id}))
+    log, sink = it.query.folder, f"kafka:{it.query.topic}"
+    accept(folder, 0, "--decision-log", log, "--without", sink)

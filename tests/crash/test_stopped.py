@@ -22,7 +22,7 @@ from tests.kit.waiting import WAIT_MAX_S
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 
 
-@pytest.mark.in_turn
+@pytest.mark.deep
 @pytest.mark.parametrize("step", ["list_open", "verify", "commit"])
 def test_stopped_in_the_middle_of_a_batch(
     spark: SparkSession,

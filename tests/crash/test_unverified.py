@@ -59,7 +59,6 @@ def go_on(zombie: Writer, query: Query, servers: str) -> None:
         print("it failed", error)
 
 
-@pytest.mark.in_turn
 def test_a_task_that_outlives_its_sweep_holds_no_reader_back(
     trusting: KafkaCluster, tmp_path: Path
 ) -> None:

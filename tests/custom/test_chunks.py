@@ -16,7 +16,7 @@ pytestmark = pytest.mark.slow
 VALUE_BYTES = 1_100_000_000
 
 
-@pytest.mark.in_turn
+@pytest.mark.deep
 def test_a_chunk_of_more_than_2_gib_has_all_its_rows() -> None:
     """An Arrow array of bytes holds 2 GiB, so Arrow would make two batches of it."""
     assert 2 * VALUE_BYTES > SMALL_BYTES_MAX

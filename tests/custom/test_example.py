@@ -38,7 +38,6 @@ class TestJsonFolderSink(SinkContract):
         return list(self.folder.glob(".temporary/*"))
 
 
-@pytest.mark.in_turn
 @pytest.mark.sweep
 def test_it_is_crashed_at_every_call(folder: Path) -> None:
     """One line does it, for any user's class."""

@@ -509,7 +509,7 @@ class KeepsInMemory(JsonFolderSink):
         super().commit(transaction)
 
 
-@pytest.mark.in_turn
+@pytest.mark.variants(1)
 @pytest.mark.parametrize(
     "broken",
     [

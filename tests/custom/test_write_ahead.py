@@ -193,7 +193,6 @@ def send_through(plan: FaultPlan, target: Target, batch: Any, key: str) -> None:
     plan.around("send", lambda: target.send(batch, key))
 
 
-@pytest.mark.in_turn
 def test_an_old_driver_that_wakes_up_repeats_the_chunk_in_hand_and_no_other(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

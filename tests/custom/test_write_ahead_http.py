@@ -128,7 +128,7 @@ def judge(api: FickleApi, keeps_keys: bool, folder: Path, crashes: int) -> None:
     assert left == []
 
 
-@pytest.mark.in_turn
+@pytest.mark.deep
 def test_killed_again_and_again(
     folder: Path, api: FickleApi, rng: random.Random, request: pytest.FixtureRequest
 ) -> None:
@@ -150,7 +150,7 @@ def test_killed_again_and_again(
     judge(api, "keeps keys" in request.node.name, folder, kills)
 
 
-@pytest.mark.in_turn
+@pytest.mark.deep
 def test_a_stopped_driver_wakes_up(
     folder: Path, api: FickleApi, rng: random.Random, request: pytest.FixtureRequest
 ) -> None:

@@ -55,7 +55,6 @@ def test_our_own_script_and_style_need_nothing_from_elsewhere() -> None:
         )
 
 
-@pytest.mark.in_turn
 @pytest.mark.slow
 def test_the_wheel_has_them(tmp_path: Path) -> None:
     """Built as make setup builds it."""

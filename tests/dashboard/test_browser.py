@@ -181,7 +181,7 @@ def test_every_page_light_and_dark_wide_and_narrow(
     seen.page.context.close()
 
 
-@pytest.mark.in_turn
+@pytest.mark.deep
 def test_keyboard_pause_and_a_tab_that_nobody_sees(busy: HttpServer, browser: Browser) -> None:
     """The first key leads to the content; a button holds the page still; a hidden tab asks nothing;
     what was opened stays open.

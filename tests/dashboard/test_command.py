@@ -53,7 +53,6 @@ def test_it_serves_until_ctrl_c(tmp_path: Path) -> None:
             assert "Traceback" not in process.stdout.read()
 
 
-@pytest.mark.in_turn
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

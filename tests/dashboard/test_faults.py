@@ -45,7 +45,6 @@ def page(server: HttpServer, path: str) -> str:
         return str(response.read().decode())
 
 
-@pytest.mark.in_turn
 def test_a_browser_that_goes_away_in_mid_answer(made: MadeCheckpoint, server: HttpServer) -> None:
     """Reset after the first bytes, and one that sends half a request: the next one is answered."""
     busy_hour(made)
@@ -120,7 +119,6 @@ def test_damaged_files(made: MadeCheckpoint, server: HttpServer) -> None:
     assert "cannot be read" in page(server, f"/query/{made.query_id}")
 
 
-@pytest.mark.in_turn
 @pytest.mark.parametrize(
     ("records", "finished", "word"),
     [

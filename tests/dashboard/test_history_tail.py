@@ -93,7 +93,7 @@ def test_a_clock_that_is_ahead_hides_nothing(
     assert taken(tail) == [1]
 
 
-@pytest.mark.in_turn
+@pytest.mark.deep
 @pytest.mark.slow
 def test_a_poll_costs_what_is_new(made: MadeCheckpoint) -> None:
     """Of a history as long as they get: to ask again is a small part of reading it, and what is

@@ -121,7 +121,6 @@ def evil_facts(made: MadeCheckpoint, text: str) -> list[Fact]:
     ]  # fmt: skip
 
 
-@pytest.mark.in_turn
 def test_words_stay_words(tmp_path: Path, served: Callable[..., Get]) -> None:
     """In each place of each page, and they can be read there."""
     all_made = []

@@ -35,7 +35,6 @@ from tests.kit.transactions.operator import transactions
 from tests.kit.verify.recorded_query import RecordedQuery
 from tests.kit.waiting import WAIT_MAX_S, await_true
 
-postgres = postgres_server.postgres
 pytestmark = pytest.mark.broker
 LETTERS = 6
 
@@ -129,7 +128,6 @@ AS_STORED = sorted((f"k{n}", f"as refused {n}") for n in [*range(LETTERS - 1), L
 ORIGINALS = [(f"k{n}", f"original {n}") for n in range(LETTERS)]
 
 
-@pytest.mark.in_turn
 def test_in_kafka(world: World) -> None:
     """Listed by reason without what is of one row; one is shown whole; a replay sends all, and a
     second one none; the records themselves go back once, whoever refused them; circles and wrong
@@ -212,7 +210,6 @@ def test_where_the_last_replay_went_may_be_gone(world: World, kafka: LocalKafka)
     assert world.read(f"{world.target}-2") == AS_STORED
 
 
-@pytest.mark.in_turn
 def test_a_record_goes_back_with_its_headers(world: World) -> None:
     """All of them, in their order, a null and a repeated name among them; and with one of the
     letter, which a second replay of the same record replaces.
@@ -298,7 +295,6 @@ def test_letters_of_a_query_that_puts_none_aside_any_more(world: World) -> None:
     assert "start the query once with the same one" in told.output
 
 
-@pytest.mark.in_turn
 def test_what_was_sent_is_known_where_the_query_goes_on(world: World, tmp_path: Path) -> None:
     """A savepoint that does not know of a replay moves no query; the place that a query has left
     sends nothing any more; where it is now, and in a fork of a fork, nothing is sent again.
@@ -332,7 +328,6 @@ def test_what_was_sent_is_known_where_the_query_goes_on(world: World, tmp_path: 
     assert Counter(world.read(world.target)) == Counter([*AS_STORED, *[("k0", "as refused 0")] * 2])
 
 
-@pytest.mark.in_turn
 @pytest.mark.postgres
 def test_in_a_table_and_in_files(world: World, postgres: LocalPostgres, monkeypatch: Any) -> None:
     """Letters without a place are named by what they hold; two that are equal are two."""
@@ -401,7 +396,7 @@ main(sys.argv[1:])
 """
 
 
-@pytest.mark.in_turn
+@pytest.mark.variants(1)
 @pytest.mark.parametrize("before", [True, False])
 def test_a_replay_that_is_killed_sends_nothing_twice(world: World, before: bool) -> None:
     """Right before its decision: nothing of it is ever seen. Right after it: the next one finishes

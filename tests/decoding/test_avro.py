@@ -27,7 +27,6 @@ from tests.kit.decoding.registry import Registry
 pytestmark = pytest.mark.spark
 
 
-@pytest.mark.in_turn
 def test_avro_round_trip(spark: SparkSession) -> None:
     """Every type that Avro and Spark share comes out with its value; other logical types as what
     they are stored as.
@@ -37,7 +36,6 @@ def test_avro_round_trip(spark: SparkSession) -> None:
     assert (values, reasons) == ([expected, None], {})
 
 
-@pytest.mark.in_turn
 def test_avro_that_is_cut_off_or_goes_on_is_bad(spark: SparkSession) -> None:
     """Every prefix of a record is bad, and so is one with more behind it, wrong text or an
     impossible length.

@@ -50,8 +50,8 @@ def persisted(frame: DataFrame) -> None:
     frame.count()
 
 
-@pytest.mark.in_turn
-@pytest.mark.parametrize("policy", ["dead_letter", pytest.param("skip", marks=pytest.mark.in_turn)])
+@pytest.mark.deep
+@pytest.mark.parametrize("policy", ["dead_letter", pytest.param("skip", marks=pytest.mark.deep)])
 @pytest.mark.parametrize(
     ("make", "mode", "before"),
     [
@@ -93,7 +93,6 @@ def test_each_is_told_of_once(
         assert sum(job.seen(events.RowsSkipped).values()) == 2
 
 
-@pytest.mark.in_turn
 def test_views_that_compute_the_batch_wedge(
     job: Job, kafka: LocalKafka, topic: Callable[..., str]
 ) -> None:
@@ -117,7 +116,6 @@ def test_views_that_compute_the_batch_wedge(
     assert sorted(one.value() for one in read(kafka, dead)) == [b"x", b"y"]
 
 
-@pytest.mark.in_turn
 def test_a_frame_that_reads_the_batch_twice_wedges(
     job: Job, kafka: LocalKafka, topic: Callable[..., str]
 ) -> None:
@@ -140,7 +138,7 @@ def test_a_frame_that_reads_the_batch_twice_wedges(
     assert sorted(one.value() for one in read(kafka, dead)) == [b"x", b"y"]
 
 
-@pytest.mark.in_turn
+@pytest.mark.deep
 def test_a_function_that_finds_another_record_bad(
     job: Job, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
 ) -> None:
@@ -211,7 +209,7 @@ def test_how_many_may_be_found(before: Bad, after: Bad, found: Bad, allowed: boo
     assert BadCount(before, after).allows(found) is allowed
 
 
-@pytest.mark.in_turn
+@pytest.mark.deep
 @pytest.mark.parametrize("ends", [(2, 1), (1, 2)], ids=["left ahead", "right ahead"])
 def test_two_streams_of_one_frame_that_end_at_different_offsets(
     job: Job, kafka: LocalKafka, topic: Callable[..., str], ends: tuple[int, int]

@@ -140,7 +140,7 @@ STATELESS_AND_AGGREGATED = pytest.mark.parametrize(
 )
 
 
-@pytest.mark.in_turn
+@pytest.mark.deep
 @STATELESS_AND_AGGREGATED
 def test_dead_letters_are_complete_and_in_the_epoch_of_their_neighbours(
     job: Job, kafka: LocalKafka, topic: TopicFactory, stream: Poisoned, aggregated: bool
@@ -224,7 +224,6 @@ class DyingLog:
         }
 
 
-@pytest.mark.in_turn
 @STATELESS_AND_AGGREGATED
 def test_skipped_records_are_counted_in_each_epoch(
     job: Job, kafka: LocalKafka, topic: TopicFactory, stream: Poisoned, aggregated: bool
@@ -240,7 +239,6 @@ def test_skipped_records_are_counted_in_each_epoch(
     assert job.seen(events.RowsSkipped) == job.poison_of_epochs(stream)
 
 
-@pytest.mark.in_turn
 @STATELESS_AND_AGGREGATED
 def test_fail_names_the_record_and_leaves_nothing(
     job: Job, kafka: LocalKafka, topic: TopicFactory, stream: Poisoned, aggregated: bool
@@ -261,7 +259,7 @@ def test_fail_names_the_record_and_leaves_nothing(
     assert read(kafka, out) == []
 
 
-@pytest.mark.in_turn
+@pytest.mark.deep
 @pytest.mark.parametrize(
     "guarantee", ["at_least_once", pytest.param("at_most_once", marks=pytest.mark.deep)]
 )
@@ -286,7 +284,7 @@ def test_weaker_guarantees_have_the_same_policies(
     assert job.seen(events.RowsDeadLettered) == {0: 2}
 
 
-@pytest.mark.in_turn
+@pytest.mark.deep
 def test_a_bad_record_that_the_dead_letters_topic_does_not_take(
     job: Job, kafka: LocalKafka, topic: TopicFactory
 ) -> None:
@@ -317,7 +315,7 @@ def test_a_bad_record_that_the_dead_letters_topic_does_not_take(
     assert [one.value() for one in read(kafka, out)] == [b"1"]
 
 
-@pytest.mark.in_turn
+@pytest.mark.deep
 def test_text_needs_no_python_and_has_the_same_policies(
     job: Job, kafka: LocalKafka, topic: TopicFactory
 ) -> None:
@@ -359,7 +357,7 @@ def test_text_needs_no_python_and_has_the_same_policies(
     assert Counter(one.value() for one in read(kafka, dead)) == Counter([bad, None])
 
 
-@pytest.mark.in_turn
+@pytest.mark.deep
 def test_a_sink_with_rows_of_its_own_and_a_join_of_the_stream_with_itself(
     job: Job, kafka: LocalKafka, topic: TopicFactory
 ) -> None:
@@ -381,7 +379,7 @@ def test_a_sink_with_rows_of_its_own_and_a_join_of_the_stream_with_itself(
     assert sorted(one.value() for one in read(kafka, dead)) == [b"x", b"y"]
 
 
-@pytest.mark.in_turn
+@pytest.mark.deep
 def test_a_registry_that_goes_away_stops_the_query_and_loses_nothing(
     job: Job, kafka: LocalKafka, topic: TopicFactory
 ) -> None:
@@ -407,7 +405,6 @@ def test_a_registry_that_goes_away_stops_the_query_and_loses_nothing(
     registry.close()
 
 
-@pytest.mark.in_turn
 def test_dead_letters_without_a_sink_for_them_are_refused(
     job: Job, kafka: LocalKafka, topic: TopicFactory
 ) -> None:
@@ -423,7 +420,7 @@ def test_dead_letters_without_a_sink_for_them_are_refused(
     assert read(kafka, out) == []
 
 
-@pytest.mark.in_turn
+@pytest.mark.deep
 def test_a_function_that_changes_its_mind_aborts_the_epoch(
     job: Job, kafka: LocalKafka, topic: TopicFactory, tmp_path: Path
 ) -> None:
@@ -500,7 +497,6 @@ def produce(kafka: LocalKafka, topic: str, *values: bytes | None) -> None:
     assert producer.flush(WAIT_MAX_S) == 0
 
 
-@pytest.mark.in_turn
 def test_the_document_runs_as_it_stands(job: Job, kafka: LocalKafka) -> None:
     """The blocks of docs/decoding.md, given a session, a broker and a checkpoint: totals and
     letters are right.
@@ -524,7 +520,7 @@ def test_the_document_runs_as_it_stands(job: Job, kafka: LocalKafka) -> None:
     assert "registry=" in blocks[2]
 
 
-@pytest.mark.in_turn
+@pytest.mark.deep
 def test_ids_of_schemas_in_headers(job: Job, kafka: LocalKafka, topic: TopicFactory) -> None:
     """With the headers a record is read by the schema that its header names, key and value each by
     its own, and its bytes are its dead letter; without them it is bad.
@@ -564,7 +560,7 @@ def test_ids_of_schemas_in_headers(job: Job, kafka: LocalKafka, topic: TopicFact
     registry.close()
 
 
-@pytest.mark.in_turn
+@pytest.mark.deep
 def test_each_source_has_its_own_decoding(job: Job, kafka: LocalKafka, topic: TopicFactory) -> None:
     """A union of three topics with formats and policies of their own: each bad record by the
     policy of its source.

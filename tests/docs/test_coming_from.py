@@ -104,7 +104,7 @@ def shouts(*numbers: int) -> Counter[bytes]:
     return Counter(b"ORDER %d" % number for number in numbers)
 
 
-@pytest.mark.in_turn
+@pytest.mark.deep
 def test_one_checkpoint_goes_from_sparks_sink_to_exactum_back_and_forward_again(
     job: SparkJob, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -124,7 +124,6 @@ def test_one_checkpoint_goes_from_sparks_sink_to_exactum_back_and_forward_again(
     assert "only in the old output: 0, only in the new one: 0" in capsys.readouterr().out
 
 
-@pytest.mark.in_turn
 def test_a_batch_that_sparks_sink_did_not_finish_is_written_twice(job: SparkJob) -> None:
     """As the page warns. Spark's own last run would do the same, so it has to come before."""
     send(job.servers, job.orders, range(10))
@@ -201,7 +200,6 @@ def test_one_checkpoint_goes_from_jdbc_to_exactum_and_back(
     assert jdbc_job.found() == items(*range(30))
 
 
-@pytest.mark.in_turn
 @pytest.mark.parametrize(
     "page", ["flink.md", pytest.param("kafka-streams.md", marks=pytest.mark.deep)]
 )

@@ -66,7 +66,6 @@ def test_each_drawing_is_well_formed_and_says_what_it_shows() -> None:
     assert {path.name: flaws for path in drawings() if (flaws := flaws_of_file(path))} == {}
 
 
-@pytest.mark.in_turn
 def test_each_drawing_can_be_read_on_a_light_and_on_a_dark_page(page: Page) -> None:
     assert {path.name: flaws for path in drawings() if (flaws := flaws_of_look(page, path))} == {}
 

@@ -118,7 +118,6 @@ def test_a_fragment(
         logging.getLogger("exactum").handlers[:] = before
 
 
-@pytest.mark.in_turn
 def test_postgres(
     kafka: LocalKafka, postgres: LocalPostgres, topic: TopicFactory, tmp_path: Path
 ) -> None:
@@ -157,7 +156,6 @@ def test_mysql(
         assert list(cursor.fetchall()) == ROWS
 
 
-@pytest.mark.in_turn
 def test_files(kafka: LocalKafka, spark: SparkSession, topic: TopicFactory, tmp_path: Path) -> None:
     lake = tmp_path / "lake"
     run("files.md", kafka, topic, tmp_path, {"/lake/orders": str(lake)})
@@ -166,7 +164,6 @@ def test_files(kafka: LocalKafka, spark: SparkSession, topic: TopicFactory, tmp_
     assert list(lake.glob("customer=a/part-0000000000-*.parquet"))
 
 
-@pytest.mark.in_turn
 def test_own_target(
     kafka: LocalKafka, topic: TopicFactory, tmp_path: Path, endpoint: tuple[str, list[Any]]
 ) -> None:

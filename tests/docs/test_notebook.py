@@ -26,7 +26,7 @@ def code_cells() -> list[dict[str, Any]]:
     return [cell for cell in cells if cell["cell_type"] == "code"]
 
 
-@pytest.mark.in_turn
+@pytest.mark.deep
 @pytest.mark.slow
 @pytest.mark.usefixtures("spark", "settings_put_back")
 def test_it_prints_what_it_shows(

@@ -12,7 +12,6 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
-import pytest
 from confluent_kafka import Producer
 from lineage import Lineage
 from openlineage.client import OpenLineageClient
@@ -56,7 +55,6 @@ def lineage_server() -> Iterator[tuple[str, list[dict[str, Any]]]]:
         server.server_close()
 
 
-@pytest.mark.in_turn
 def test_what_they_are_told(
     spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
 ) -> None:

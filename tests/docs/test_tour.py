@@ -151,7 +151,7 @@ def test_an_upsert_sink(
     assert sorted(found) == [(c, 20, amount) for c, amount in sorted(totals_of(ORDERS).items())]
 
 
-@pytest.mark.in_turn
+@pytest.mark.deep
 def test_savepoint_and_rescale(
     spark: SparkSession, kafka: LocalKafka, topic: TopicFactory, tmp_path: Path
 ) -> None:

@@ -128,7 +128,6 @@ def test_what_an_area_has_made_is_removed_or_told(
     waits.set()
 
 
-@pytest.mark.in_turn
 @pytest.mark.slow
 def test_a_killed_doctor_leaves_nothing(tmp_path: Path) -> None:
     """SIGTERM while it has folders of its own, and a host that does not answer holds nobody up."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -15,10 +15,18 @@ from exactum.local import LocalKafka
 from exactum.ops.doctor import kafka_cluster
 from tests.conftest import TopicFactory
 from tests.kit.doctor.diagnosis import Diagnosis, diagnosed
+from tests.kit.servers.shared import started_kafka
 from tests.kit.transactions.hanging import unverified
 
 WAIT_S = 30.0
 DEAD_WITHIN_S = 25.0
+
+
+@pytest.fixture(scope="module")
+def kafka() -> Iterator[LocalKafka]:
+    """A broker of these tests alone: its topics and groups are counted."""
+    with started_kafka() as cluster:
+        yield cluster
 
 
 @pytest.fixture

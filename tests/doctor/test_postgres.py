@@ -42,7 +42,7 @@ def objects(database: Database) -> set[tuple[str, str]]:
     )
     return {
         *found,
-        *(("gid", gid) for (gid,) in database.rows("SELECT gid FROM pg_prepared_xacts")),
+        *(("gid", gid) for gid in database.prepared()),
     }
 
 
@@ -93,7 +93,7 @@ def clerk(database: Database) -> Iterator[str]:
     """The URL of a user who may connect, and read nothing."""
     database.run("CREATE ROLE clerk LOGIN PASSWORD 'clerks'")
     try:
-        yield database.server.url_of("exactum", "clerk", "clerks")
+        yield database.server.url_of(database.server.database, "clerk", "clerks")
     finally:
         database.run("DROP OWNED BY clerk")
         database.run("DROP ROLE clerk")
@@ -165,7 +165,7 @@ def test_a_prepared_transaction_that_was_left(
 
 def test_a_wrong_password_and_a_dead_host(database: Database, tmp_path: Path) -> None:
     """At once, and no password is shown."""
-    wrong = database.server.url_of("exactum", "exactum", "guessed-staple")
+    wrong = database.server.url_of(database.server.database, "exactum", "guessed-staple")
     found = look(wrong, tmp_path, "t")
     assert found.has("error", "postgresql://exactum@", "password authentication failed")
     assert "guessed-staple" not in found.output
@@ -231,7 +231,7 @@ def pooler(server: LocalPostgres, folder: Path, mode: str) -> Iterator[str]:
     config = folder / "pgbouncer.ini"
     config.write_text(
         "[databases]\n"
-        f"exactum = host=127.0.0.1 port={server.port} user=exactum password={server.password}\n"
+        f"* = host=127.0.0.1 port={server.port} user=exactum password={server.password}\n"
         "[pgbouncer]\nlisten_addr = 127.0.0.1\nunix_socket_dir =\n"
         f"listen_port = {port}\nauth_type = plain\nauth_file = {users}\npool_mode = {mode}\n"
         "default_pool_size = 5\nignore_startup_parameters = extra_float_digits\n"
@@ -247,7 +247,7 @@ def pooler(server: LocalPostgres, folder: Path, mode: str) -> Iterator[str]:
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
-    url = f"postgresql://exactum:{server.password}@127.0.0.1:{port}/exactum"
+    url = f"postgresql://exactum:{server.password}@127.0.0.1:{port}/{server.database}"
     try:
         end_s = time.monotonic() + WAIT_S
         while True:

@@ -152,7 +152,6 @@ def look(secure: KafkaCluster, tmp_path: Path) -> Callable[..., Diagnosis]:
     return run
 
 
-@pytest.mark.in_turn
 def test_documented_rights_are_enough(look: Callable[..., Diagnosis]) -> None:
     """What the doctor asks for needs no right that the query does not need."""
     found = look("full")
@@ -162,7 +161,6 @@ def test_documented_rights_are_enough(look: Callable[..., Diagnosis]) -> None:
     assert found.has("ok", "clock was not compared")
 
 
-@pytest.mark.in_turn
 @pytest.mark.parametrize("user", sorted(TOLD))
 def test_a_right_that_is_missing_is_named(look: Callable[..., Diagnosis], user: str) -> None:
     found = look(user)

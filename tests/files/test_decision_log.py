@@ -94,7 +94,7 @@ def _decide_for_ever(folder: str, first: int) -> None:
         log.decide(record(batch_id))
 
 
-@pytest.mark.in_turn
+@pytest.mark.deep
 def test_a_killed_writer_leaves_no_torn_record(folder: Path) -> None:
     """SIGKILL at any moment: every record that can be read is whole, and none is missing in
     between.

@@ -356,7 +356,7 @@ def test_a_limit_of_bytes_opens_a_new_file(table: Path, format_: str) -> None:
     assert [r[0] for r in duck(table, "id", format_)] == list(range(40_000))
 
 
-@pytest.mark.in_turn
+@pytest.mark.deep
 def test_a_thousand_partitions_with_few_open_files(
     table: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -59,7 +59,7 @@ def test_a_kill_before_every_file_system_call(
     assert at > 30
 
 
-@pytest.mark.in_turn
+@pytest.mark.deep
 def test_random_kills_with_readers_all_along(memory: Path, nursery: Nursery) -> None:
     """Drivers are killed at random moments; readers that list and open every file meet whole
     files, each row once.

@@ -59,7 +59,7 @@ def interrupted(
     return lambda: acted
 
 
-@pytest.mark.in_turn
+@pytest.mark.variants(1)
 @pytest.mark.parametrize("compacts", [pytest.param(False, marks=pytest.mark.deep), True])
 @pytest.mark.parametrize("place", ["folder", "objects"])
 def test_a_driver_that_stalls_anywhere_in_its_commit(

@@ -85,7 +85,6 @@ def answering(patched: pytest.MonkeyPatch, fault: str, at: int) -> Callable[[], 
     return lambda: struck
 
 
-@pytest.mark.in_turn
 @pytest.mark.sweep
 @pytest.mark.parametrize(
     "fault", [pytest.param(f, marks=pytest.mark.deep if f in ALIKE else ()) for f in FAULTS]

@@ -168,7 +168,6 @@ def test_a_store_without_conditional_puts_is_refused(
     assert names(store) == []
 
 
-@pytest.mark.in_turn
 @pytest.mark.parametrize("condition", ["ignored", "raced"])
 def test_a_store_that_takes_every_put_is_refused(condition: str) -> None:
     """It does not know If-None-Match, or looks first and puts later: seen before anything is

@@ -78,7 +78,6 @@ PUBLIC = {"kafka", "kafka.admin", "kafka.errors"}
 """What kafka-python documents."""
 
 
-@pytest.mark.in_turn
 def test_they_are_used_in_one_place() -> None:
     """Nothing else of exactum imports from a module that is not public, or reaches for the client's
     manager.

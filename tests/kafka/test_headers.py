@@ -66,7 +66,6 @@ def arrived(records: Sequence[Record]) -> list[tuple[bytes | None, tuple[object,
     return [(record.value, record.headers) for record in records]
 
 
-@pytest.mark.in_turn
 @pytest.mark.parametrize("kind", [TYPE, LARGE])
 def test_every_record_keeps_its_own(
     kafka: LocalKafka, topic: TopicFactory, kind: pa.DataType

@@ -22,7 +22,7 @@ TOPICS = 10
 PARTITIONS = 8
 
 
-@pytest.mark.in_turn
+@pytest.mark.deep
 @pytest.mark.parametrize("restarts", [1, pytest.param(3, marks=pytest.mark.deep)])
 def test_while_leaders_are_not_known(restarts: int) -> None:
     with LocalKafka() as kafka:

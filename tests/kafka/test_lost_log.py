@@ -60,7 +60,6 @@ def settle(kafka: LocalKafka, transaction: PreparedTransaction) -> None:
     ).init_transactions(WAIT_MAX_S)
 
 
-@pytest.mark.in_turn
 @pytest.mark.parametrize("values", [0, 2, 9])
 def test_a_topic_made_anew_after_the_decision(
     kafka: LocalKafka, topic: Callable[..., str], values: int
@@ -86,7 +85,7 @@ def test_a_topic_made_anew_after_the_decision(
     ] * values
 
 
-@pytest.mark.in_turn
+@pytest.mark.variants(2)
 @pytest.mark.parametrize("values", [0, 2, 9])
 def test_a_topic_made_anew_after_the_transaction_was_settled(
     kafka: LocalKafka, topic: Callable[..., str], values: int
@@ -103,7 +102,6 @@ def test_a_topic_made_anew_after_the_transaction_was_settled(
             sink.participant.commit(sink.permit(verified), verified)
 
 
-@pytest.mark.in_turn
 def test_a_topic_deleted_after_the_decision(kafka: LocalKafka, topic: Callable[..., str]) -> None:
     """A sink that takes its topics from a column starts without it; the epoch is not called
     done.

@@ -77,7 +77,6 @@ def refused(rejection: Rejection | None) -> dict[bytes | None, str]:
     return dict(zip(keys, rejection.reasons, strict=True))
 
 
-@pytest.mark.in_turn
 @pytest.mark.parametrize("guarantee", [Guarantee.EXACTLY_ONCE, Guarantee.AT_LEAST_ONCE])
 def test_a_topic_that_no_record_can_go_to(
     kafka: LocalKafka, topic: TopicFactory, guarantee: Guarantee
@@ -295,7 +294,6 @@ def read_by_another_client(kafka: LocalKafka, name: str, count: int = 1) -> list
         consumer.close()
 
 
-@pytest.mark.in_turn
 @pytest.mark.parametrize("own_topic", [True, False])
 @pytest.mark.parametrize("policy", ["compact", "compact,delete"])
 def test_a_record_without_a_key_for_a_compacted_topic(

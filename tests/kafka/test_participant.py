@@ -150,7 +150,6 @@ def test_an_abort_never_hits_a_later_transaction_of_the_same_id(kafka, topic) ->
         assert len(sink.participant.commit(sink.permit(later), later).committed) == 1
 
 
-@pytest.mark.in_turn
 def test_a_transaction_that_timed_out_before_the_decision_voids_the_attempt(kafka, topic) -> None:
     """Nothing was decided, so the batch is simply run again."""
     name = topic("early", partitions=1)
@@ -166,7 +165,7 @@ def test_a_transaction_that_timed_out_before_the_decision_voids_the_attempt(kafk
             sink.participant.verify(prepared)
 
 
-@pytest.mark.in_turn
+@pytest.mark.deep
 def test_a_decided_transaction_that_timed_out_is_salvaged(kafka, topic) -> None:
     """Flink drops these records and goes on."""
     name = topic("late", partitions=2)
@@ -191,7 +190,6 @@ def test_a_decided_transaction_that_timed_out_is_salvaged(kafka, topic) -> None:
     assert sorted(values(kafka, name)) == sorted(rows)
 
 
-@pytest.mark.in_turn
 def test_with_the_log_gone_salvage_names_what_is_missing(kafka, topic) -> None:
     """It stops, and says which partition lacks how many records."""
     name = topic("gone", partitions=1)
@@ -225,7 +223,6 @@ def test_a_foreign_producer_that_took_our_id_before_the_decision(kafka, topic) -
     assert values(kafka, name) == []
 
 
-@pytest.mark.in_turn
 def test_a_foreign_producer_that_took_our_id_after_the_decision(kafka, topic) -> None:
     """The coordinator only knows the thief's epoch; the log's marker says that ours was aborted."""
     name = topic("hijack-late", partitions=1)

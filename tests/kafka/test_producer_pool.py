@@ -140,7 +140,7 @@ def pools(monkeypatch: pytest.MonkeyPatch) -> Iterator[ProcessPools]:
         pools.close(plan)
 
 
-@pytest.mark.in_turn
+@pytest.mark.deep
 def test_many_sinks_in_one_task(
     kafka: LocalKafka, topic: Callable[..., str], pools: ProcessPools
 ) -> None:
@@ -218,7 +218,7 @@ def test_a_later_run_ends_the_pools_of_the_one_before(
     assert pools.plans() == [other, later]
 
 
-@pytest.mark.in_turn
+@pytest.mark.deep
 def test_a_forked_process_has_pools_of_its_own(kafka: LocalKafka, pools: ProcessPools) -> None:
     """And ends nothing of its parent's: librdkafka would wait for threads that are not there."""
     (plan,) = plans(kafka, 1)

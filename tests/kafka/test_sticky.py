@@ -119,7 +119,7 @@ def test_a_key_decides_wherever_there_is_one(
     )
 
 
-@pytest.mark.in_turn
+@pytest.mark.deep
 def test_a_partition_without_a_leader_is_left_out() -> None:
     with KafkaCluster(nodes=3) as kafka:
         admin = kafka.admin()
@@ -144,7 +144,6 @@ def test_a_partition_without_a_leader_is_left_out() -> None:
             send(sender, "led", ARRAYS, 0.002)  # returns when all are acknowledged
 
 
-@pytest.mark.in_turn
 @pytest.mark.parametrize(("age_max_s", "together"), [(60.0, True), (0.0, False)])
 def test_what_was_learned_long_ago_does_not_count(
     kafka: KafkaCluster,
@@ -166,7 +165,7 @@ def test_what_was_learned_long_ago_does_not_count(
     assert (len(partitions) == 1) == together
 
 
-@pytest.mark.in_turn
+@pytest.mark.deep
 @pytest.mark.parametrize("guarantee", [Guarantee.EXACTLY_ONCE, Guarantee.AT_LEAST_ONCE])
 def test_a_task_asks_again_when_that_is_long_ago(
     kafka: KafkaCluster,

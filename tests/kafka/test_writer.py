@@ -55,7 +55,6 @@ def test_strings_binary_and_sliced_arrays_all_the_same(kafka, topic) -> None:
     assert [r.value for r in read_all(kafka.bootstrap_servers, name)] == expected
 
 
-@pytest.mark.in_turn
 def test_headers_with_order_repeats_and_null(kafka, topic) -> None:
     """As Spark's sink writes them: several of one name, in order, null values kept."""
     name = topic("headers", partitions=1)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import random
 
 from exactum.testing.faults import EVERY_VARIABLE
 
 
 def every_call(below: int) -> range:
-    """1, 2, ...; under ``EXACTUM_SWEEP_EVERY`` every n-th one, others in each run. For tests marked
+    """1, 2, ...; under ``EXACTUM_SWEEP_EVERY`` every n-th one. For tests marked
     ``sweep``: ``make deep`` plays these whole.
     """
     every = int(os.environ.get(EVERY_VARIABLE, "1"))
-    return range(random.randint(1, every), below, every)
+    return range(1, below, every)

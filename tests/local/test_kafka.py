@@ -26,11 +26,19 @@ from exactum.java.program import SMALL_OPTIONS
 from exactum.local import LocalKafka
 from exactum.local.foreground import run_kafka
 from tests.kit.servers.kafka_cluster import KafkaCluster
+from tests.kit.servers.shared import started_kafka
 from tests.kit.waiting import WAIT_MAX_S
 
 pytestmark = pytest.mark.broker
 
 WAIT_S = WAIT_MAX_S
+
+
+@pytest.fixture(scope="module")
+def kafka() -> Iterator[LocalKafka]:
+    """A broker of these tests alone: it is killed and paused."""
+    with started_kafka() as cluster:
+        yield cluster
 
 
 def quiet(settings: dict[str, object]) -> dict[str, object]:
@@ -115,7 +123,6 @@ def test_serves(kafka: LocalKafka, topic: Callable[..., str]) -> None:
     assert read(kafka, name, 2) == [b"a", b"b"]
 
 
-@pytest.mark.in_turn
 def test_topics_are_made_and_deleted_but_never_by_themselves(
     kafka: LocalKafka, topic: Callable[..., str]
 ) -> None:
@@ -129,7 +136,7 @@ def test_topics_are_made_and_deleted_but_never_by_themselves(
     assert name not in kafka.admin().list_topics(timeout=WAIT_S).topics
 
 
-@pytest.mark.in_turn
+@pytest.mark.deep
 def test_two_clusters_side_by_side_and_a_kill(kafka: LocalKafka) -> None:
     """Two clusters share no port and no data; one keeps its data and port through SIGKILL, and
     leaves no process and no folder at a clean stop."""
@@ -153,7 +160,7 @@ def test_two_clusters_side_by_side_and_a_kill(kafka: LocalKafka) -> None:
     assert transaction_version(kafka) == 2
 
 
-@pytest.mark.in_turn
+@pytest.mark.deep
 def test_given_folder_is_kept_and_reused(tmp_path: Path) -> None:
     """Data outlive the object when the folder is the caller's; another shape of it is refused."""
     with LocalKafka(data_dir=tmp_path, jvm_options=SMALL_OPTIONS) as first:
@@ -205,7 +212,6 @@ def secure() -> Iterator[KafkaCluster]:
         yield cluster
 
 
-@pytest.mark.in_turn
 def test_wrong_password_is_rejected(secure: KafkaCluster) -> None:
     """A client with a wrong password gets no metadata; with the right one it does."""
     errors: list[KafkaError] = []
@@ -232,7 +238,6 @@ def test_wrong_password_is_rejected(secure: KafkaCluster) -> None:
     assert right.list_topics(timeout=WAIT_S).brokers
 
 
-@pytest.mark.in_turn
 def test_only_granted_users_write(secure: KafkaCluster) -> None:
     """What no ACL allows is denied; the very ACLs that are granted are enough; admin needs none."""
     secure.add_user("late", "late-secret")
@@ -286,7 +291,6 @@ time.sleep(600)
 """
 
 
-@pytest.mark.in_turn
 def test_broker_dies_with_its_owner(tmp_path: Path) -> None:
     """When the process that started a broker is killed, the broker dies too."""
     env = {**os.environ, "TMPDIR": str(tmp_path)}  # its folder stays: nobody is left to remove it
@@ -300,7 +304,6 @@ def test_broker_dies_with_its_owner(tmp_path: Path) -> None:
     wait_until(lambda: not exists(pid))
 
 
-@pytest.mark.in_turn
 def test_foreground_run_says_where_it_serves_and_stops_at_a_signal() -> None:
     """It prints the address, makes topics that are missing, and puts the signal handlers back."""
     before = signal.getsignal(signal.SIGTERM)

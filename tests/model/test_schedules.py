@@ -24,7 +24,7 @@ CAUGHT_SOON = (
 )
 
 
-@pytest.mark.in_turn
+@pytest.mark.deep
 def test_random_schedules_are_counted(capsys: pytest.CaptureFixture[str]) -> None:
     """They keep every promise, most of them differ, and all that can happen happens."""
     print(f"seed {SEED}")

@@ -20,7 +20,6 @@ def test_the_models_hold_and_every_mutation_is_caught() -> None:
     assert run(Console(width=120), large=False)
 
 
-@pytest.mark.in_turn
 def test_a_wrong_answer_is_noticed() -> None:
     """A mutation that breaks nothing, and one that breaks another promise than it is said to,
     are both off.

@@ -27,7 +27,7 @@ def until(reached: Callable[[], Any], what: str) -> Any:
     return found
 
 
-@pytest.mark.in_turn
+@pytest.mark.deep
 def test_a_driver_serves_its_own_query(spark: SparkSession, tmp_path: Path) -> None:
     """Its run is shown though it began before, its epochs as they come, and its end as an end."""
     rows = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 5).load()

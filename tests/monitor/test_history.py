@@ -213,7 +213,6 @@ def until_ended(stream: Stream) -> list[Fact]:
 # ---- a real query ----------------------------------------------------------------------------
 
 
-@pytest.mark.in_turn
 def test_a_query_and_its_history(
     spark: SparkSession,
     kafka: LocalKafka,

@@ -98,7 +98,6 @@ def test_what_a_handler_raises_stays_here(
     assert ask(server, "/exact")[0] == 200
 
 
-@pytest.mark.in_turn
 @pytest.mark.parametrize(
     ("host", "status"),
     [

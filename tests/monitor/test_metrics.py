@@ -197,7 +197,7 @@ def test_a_query_is_shown_once_its_name_is_known() -> None:
     assert told.scrape()['up{query="01234567"}'] == 1
 
 
-@pytest.mark.in_turn
+@pytest.mark.deep
 def test_thousands_of_queries_and_topics() -> None:
     """So many are shown and no more, the running ones first; a scrape stays quick and small."""
     told = Told()
@@ -335,7 +335,6 @@ def until_served(url: str) -> None:
     raise AssertionError(f"{url} served nobody for {WAIT_MAX_S:.0f} s")
 
 
-@pytest.mark.in_turn
 def test_scrapers_that_never_read_or_never_ask(
     served: metrics_server.MetricsServer, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -29,7 +29,7 @@ from tests.kit.monitor.rule_cases import CASES, unit_tests
 from tests.kit.run.run_command import Command
 
 
-@pytest.mark.in_turn
+@pytest.mark.deep
 def test_the_rules_by_promtool(tmp_path: Path) -> None:
     """They are well-formed, and each fires when it should and is quiet when not, over an hour of
     made-up series.
@@ -217,7 +217,7 @@ def restless(folder: Path, *arguments: str, options: Sequence[str] = ()) -> Comm
     return Command(folder, folder / "app.py", ["--listen", "0", *options], arguments)
 
 
-@pytest.mark.in_turn
+@pytest.mark.deep
 @pytest.mark.slow
 def test_a_crash_loop_and_a_takeover_by_others(tmp_path: Path) -> None:
     """What a script without Spark can show of a real supervisor."""
@@ -232,7 +232,7 @@ def test_a_crash_loop_and_a_takeover_by_others(tmp_path: Path) -> None:
             prometheus.until_firing("ExactumNotScraped")
 
 
-@pytest.mark.in_turn
+@pytest.mark.deep
 @pytest.mark.slow
 def test_a_supervisor_that_is_frozen_loses_events_and_says_so(tmp_path: Path) -> None:
     """Nothing answers while it is; then what could not be told to it is counted, and the standby

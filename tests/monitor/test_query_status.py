@@ -72,7 +72,7 @@ def has_read_all(status: QueryStatus) -> bool:
     return is_(Verdict.OK)(status) and status.lag == (0, 0.0)
 
 
-@pytest.mark.in_turn
+@pytest.mark.deep
 def test_a_life(kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path) -> None:
     """Not begun, at work, held upstream, frozen, killed; then waiting, and in doubt."""
     world = new_world(kafka.bootstrap_servers, topic, tmp_path, records=60)

@@ -173,7 +173,6 @@ def test_the_last_words_of_a_process_are_written(tmp_path: Path, end: str) -> No
     assert (fact.name, fact.fields["batch_id"], fact.fields["rows"]) == ("RowsSkipped", 7, 3)
 
 
-@pytest.mark.in_turn
 def test_a_process_ends_though_an_outlet_hangs(tmp_path: Path) -> None:
     """It is waited for, for two seconds."""
     program = """

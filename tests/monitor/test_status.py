@@ -241,7 +241,6 @@ def test_exit_status_of_several(tmp_path: Path) -> None:
     assert (empty.returncode, "--checkpoint DIR" in empty.stderr) == (2, True)
 
 
-@pytest.mark.in_turn
 def test_waiting_until_it_is_ready(checkpoint: Checkpoint) -> None:
     """For so long, and no longer; a query that has completed nothing since its start is not ready
     yet.

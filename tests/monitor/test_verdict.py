@@ -436,7 +436,6 @@ def facts(draw: st.DrawFn) -> list[Fact]:
     return found
 
 
-@pytest.mark.in_turn
 @given(heard=facts(), pause_ms=times, is_alive=st.none() | st.booleans())
 def test_exactly_one_verdict_whatever_is_heard(
     heard: list[Fact], pause_ms: int, is_alive: bool | None

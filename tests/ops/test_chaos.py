@@ -146,7 +146,6 @@ def test_a_driver_ends_though_its_supervisor_did_not_end_it(tmp_path: Path) -> N
     assert processes.members(left) == set()
 
 
-@pytest.mark.in_turn
 @pytest.mark.slow
 def test_a_supervised_driver_comes_back_and_ends(tmp_path: Path) -> None:
     """Under the real ``exactum run``, here without a JVM: the kill takes the script's tree, frozen

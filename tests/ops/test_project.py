@@ -24,7 +24,7 @@ from exactum.ops.project.project import FILES, TEMPLATE, make_project
 from tests.kit.docs.onlooker import keys_and_values
 from tests.kit.docs.terminal import Terminal
 from tests.kit.environment import environment
-from tests.kit.kafka.named import topics_named
+from tests.kit.kafka.named import in_turn, topics_named
 from tests.kit.waiting import WAIT_MAX_S
 
 TIMEOUT_S = WAIT_MAX_S
@@ -73,7 +73,8 @@ def test_a_terminal_without_the_environment_is_told_what_to_do(project: Path) ->
 def test_a_kafka_without_the_topics_is_named(kafka: LocalKafka) -> None:
     """Sending would say nothing: the producer's flush does not tell of records that were refused."""
     orders = importlib.import_module("orders")
-    with pytest.raises(SystemExit, match=f"{kafka.bootstrap_servers} has no topic orders and no"):
+    none = f"{kafka.bootstrap_servers} has no topic orders and no"
+    with in_turn(), pytest.raises(SystemExit, match=none):
         orders.count_sent(kafka.bootstrap_servers)
     with topics_named(kafka, "orders", partitions=1):
         with pytest.raises(SystemExit, match="has no topic shouted. Make it first"):
@@ -127,7 +128,7 @@ def modules(project: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         sys.modules.pop(name, None)
 
 
-@pytest.mark.in_turn
+@pytest.mark.deep
 @pytest.mark.usefixtures("modules", "settings_put_back")
 def test_its_test_passes(kafka: LocalKafka, spark: SparkSession, tmp_path: Path) -> None:
     """On the servers that the tests share. It is run by its own command in ``make first-hour``."""

@@ -55,7 +55,6 @@ def test_without_pyspark_the_import_says_what_to_install() -> None:
     assert "During handling" not in done.stderr
 
 
-@pytest.mark.in_turn
 @pytest.mark.parametrize("name", ["kafka.py", "kafka/__init__.py", "pyspark.py", "queue.py"])
 def test_a_file_in_the_way_of_a_package_is_named(name: str, tmp_path: Path) -> None:
     """The script itself, or one beside it."""
@@ -140,7 +139,6 @@ def test_the_bounds_are_those_of_the_extra() -> None:
     assert extras()["spark"] == [f"pyspark>={low},<{below}"]
 
 
-@pytest.mark.in_turn
 def test_every_extra_that_is_named_exists() -> None:
     """By messages and pages; and each extra is named by a page."""
     pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]

@@ -38,7 +38,6 @@ MESSAGES = st.builds(
 )
 
 
-@pytest.mark.in_turn
 @given(messages=st.lists(MESSAGES, max_size=5), cut=st.integers(1, 50))
 def test_messages_arrive_however_they_are_cut(messages: list[ChannelMessage], cut: int) -> None:
     """What was sent is what arrives, in order, whatever the pieces are; bodies may hold any
@@ -50,7 +49,6 @@ def test_messages_arrive_however_they_are_cut(messages: list[ChannelMessage], cu
     assert arrived == messages
 
 
-@pytest.mark.in_turn
 @settings(max_examples=20)
 @given(
     text=st.text(st.characters(), max_size=20),
@@ -85,7 +83,6 @@ def test_every_message_is_bounded_by_its_sender(text: str, times: int, items: in
         assert said == long
 
 
-@pytest.mark.in_turn
 def test_what_no_cut_makes_small_enough_is_an_error() -> None:
     """A message that consists of nothing but structure is not sent in halves."""
     deep: dict[str, object] = {}

@@ -63,7 +63,7 @@ def test_a_script_that_ends_is_done(tmp_path: Path) -> None:
     assert "s3cret" not in run.log
 
 
-@pytest.mark.in_turn
+@pytest.mark.variants(1)
 @pytest.mark.parametrize(
     "end",
     [
@@ -80,7 +80,6 @@ def test_a_script_that_dies_is_started_again(tmp_path: Path, end: str) -> None:
     assert lives(tmp_path) == 3
 
 
-@pytest.mark.in_turn
 def test_it_gives_up_when_the_strategy_does(tmp_path: Path) -> None:
     """The third death in a row is one too many for two restarts; the status is 1 and the reason is
     said.
@@ -98,7 +97,7 @@ def test_it_gives_up_when_the_strategy_does(tmp_path: Path) -> None:
     assert "it failed 3 times in a row" in run.log
 
 
-@pytest.mark.in_turn
+@pytest.mark.variants(1)
 @pytest.mark.parametrize(
     "kind", ["SettingRefused", "Fenced", *at_length("CodeFailed", "InvariantBroken")]
 )
@@ -113,7 +112,7 @@ def test_what_must_not_go_on_is_not_started_again(tmp_path: Path, kind: str) -> 
     assert f"{kind}: this is why" in run.log
 
 
-@pytest.mark.in_turn
+@pytest.mark.variants(1)
 @pytest.mark.parametrize(
     "text",
     [
@@ -133,7 +132,7 @@ def test_where_spark_finds_another_run_it_is_fenced(tmp_path: Path, text: str) -
     assert "Fenced: Spark found the next batch" in run.log
 
 
-@pytest.mark.in_turn
+@pytest.mark.deep
 def test_what_spark_says_of_topics_is_told_with_its_reason(tmp_path: Path) -> None:
     """And it is tried again: a broker that has just started may not know its topics yet."""
     said = (
@@ -154,7 +153,7 @@ def test_what_spark_says_of_topics_is_told_with_its_reason(tmp_path: Path) -> No
     ) in run.log
 
 
-@pytest.mark.in_turn
+@pytest.mark.variants(1)
 @pytest.mark.parametrize("kind", ["EpochAborted", "Unavailable", *at_length("OutcomeUnknown")])
 def test_what_may_go_on_is_started_again(tmp_path: Path, kind: str) -> None:
     """An error of exactum that only voids the attempt is followed by another life."""
@@ -176,7 +175,7 @@ TRACE = "Traceback (most recent call last):\\n  File 'job.py', line 3\\n"
 """
 
 
-@pytest.mark.in_turn
+@pytest.mark.variants(1)
 @pytest.mark.parametrize(
     ("body", "counted", "status"),
     [
@@ -234,7 +233,7 @@ Path("turn").touch()
 """
 
 
-@pytest.mark.in_turn
+@pytest.mark.deep
 @pytest.mark.parametrize("wakes_up", [True, False])
 def test_who_has_said_why_nobody_may_go_on_is_not_frozen(tmp_path: Path, wakes_up: bool) -> None:
     """A fenced script that is slow to end, or never does: its standby does not take the query
@@ -257,7 +256,7 @@ current().tell_error(SettingRefused("the first query may not run"), "query-1")
 """
 
 
-@pytest.mark.in_turn
+@pytest.mark.deep
 def test_an_error_that_the_script_has_handled_is_not_final(tmp_path: Path) -> None:
     """A query is refused, the script goes on without it and dies of something else: it is started
     again. Where it is the same twice in a row, nobody believes in chance; an error that carries the
@@ -289,7 +288,7 @@ if life == 2:
     assert "for the second time right after query query-1 had failed with SettingRefused" in run.log
 
 
-@pytest.mark.in_turn
+@pytest.mark.deep
 def test_a_mistake_in_the_script_is_not_tried_for_ever(tmp_path: Path) -> None:
     """A script that ends before any query of it has begun is given up soon, and the last line says
     with what; an error that another start may mend is left to the restart strategy.
@@ -309,7 +308,7 @@ def test_a_mistake_in_the_script_is_not_tried_for_ever(tmp_path: Path) -> None:
     assert lives(tmp_path) == 5
 
 
-@pytest.mark.in_turn
+@pytest.mark.variants(1)
 @pytest.mark.parametrize(
     ("kind", "status", "count"), [("SettingRefused", 3, 1), ("EpochAborted", 1, 2)]
 )
@@ -337,7 +336,6 @@ raise {kind}("this is why " + "\\ud800x" * 1_500_000)
     assert len(said) < 200_000
 
 
-@pytest.mark.in_turn
 def test_sinks_that_are_too_large_to_be_handed_over(tmp_path: Path) -> None:
     """One line says that what is decided waits for the next start, and the script goes on."""
     program = """
@@ -361,7 +359,6 @@ print("goes on", flush=True)
     assert "finished by the next start only" in run.log and "67108864 are allowed" in run.log
 
 
-@pytest.mark.in_turn
 def test_nothing_of_a_dead_life_is_left_when_the_next_begins(tmp_path: Path) -> None:
     """What the script has started dies with it before the next life, even in a process group of
     its own and deaf.
@@ -391,7 +388,6 @@ os.kill(os.getpid(), 9)
     assert not (tmp_path / "left").exists()
 
 
-@pytest.mark.in_turn
 def test_a_script_without_exactum_is_ended_by_sigterm(tmp_path: Path) -> None:
     """There is nothing to wait for: the script gets SIGTERM at once, and that is an orderly end."""
     with command(tmp_path, "import time; print('ready', flush=True); time.sleep(60)") as run:
@@ -400,7 +396,6 @@ def test_a_script_without_exactum_is_ended_by_sigterm(tmp_path: Path) -> None:
         assert run.ends(40) == 0
 
 
-@pytest.mark.in_turn
 def test_a_script_without_queries_is_ended_by_sigterm(tmp_path: Path) -> None:
     """The same where exactum is there, and no query runs yet."""
     program = """
@@ -418,7 +413,7 @@ time.sleep(60)
     assert "no query to stop" in run.log
 
 
-@pytest.mark.in_turn
+@pytest.mark.deep
 @pytest.mark.parametrize(
     "begin",
     [
@@ -448,7 +443,7 @@ raise Unavailable("no server")
     assert "was ended by SIGTERM with Unavailable: no server" in run.log
 
 
-@pytest.mark.in_turn
+@pytest.mark.deep
 def test_a_script_that_prints_an_error_by_itself_goes_on(tmp_path: Path) -> None:
     """It calls the hook with something that it has dealt with; its queries are in other threads."""
     program = """
@@ -467,7 +462,6 @@ threading.Thread(target=time.sleep, args=(20,)).start()
     assert "its main thread ended" not in run.log
 
 
-@pytest.mark.in_turn
 def test_a_second_signal(tmp_path: Path) -> None:
     """A script that does not end is told again by the next signal, and killed by the one after;
     the status says it.
@@ -481,7 +475,6 @@ def test_a_second_signal(tmp_path: Path) -> None:
     assert "is killed" in run.log
 
 
-@pytest.mark.in_turn
 def test_a_stop_while_nothing_runs(tmp_path: Path) -> None:
     """Between two lives a signal ends it at once."""
     options = ["--restart", "fixed-delay", "--restart-strategy.fixed-delay.delay", "1 h"]
@@ -491,7 +484,6 @@ def test_a_stop_while_nothing_runs(tmp_path: Path) -> None:
         assert run.ends(40) == 0
 
 
-@pytest.mark.in_turn
 def test_the_script_does_not_outlive_its_supervisor(tmp_path: Path) -> None:
     """A supervisor that is killed leaves nobody who stands by: a standby ends by itself."""
     program = """
@@ -531,7 +523,6 @@ def test_a_plain_start_is_unaffected(tmp_path: Path) -> None:
     assert done.stdout.split() == ["1", "True"]
 
 
-@pytest.mark.in_turn
 def test_wrong_options_are_refused_before_anything_runs(tmp_path: Path) -> None:
     """A duration without a unit and a strategy that makes no sense: one message, and the script
     is not started.
@@ -549,7 +540,6 @@ def test_wrong_options_are_refused_before_anything_runs(tmp_path: Path) -> None:
     assert not (tmp_path / "count").exists()
 
 
-@pytest.mark.in_turn
 def test_restart_delays_are_kept(tmp_path: Path) -> None:
     """The next life begins no earlier than the strategy says."""
     program = (
@@ -565,7 +555,6 @@ def test_restart_delays_are_kept(tmp_path: Path) -> None:
     assert re.search(r"again in 0\.3 s.*again in 0\.[45]", run.log, re.DOTALL)
 
 
-@pytest.mark.in_turn
 def test_watch_in_a_pipe(tmp_path: Path) -> None:
     """``--watch`` without a terminal changes nothing for the script, whose output stays where it
     was.
@@ -575,7 +564,6 @@ def test_watch_in_a_pipe(tmp_path: Path) -> None:
     assert "hello from the script" in run.log
 
 
-@pytest.mark.in_turn
 def test_time_goes_by(tmp_path: Path) -> None:
     """A silent script without a standby is left alone, however silent it is."""
     program = "import os, time\nimport exactum\nprint('ready', flush=True)\n"

@@ -230,7 +230,6 @@ class MemorySink:
         return OpenSink(MemoryParticipant(self._target, run), None)  # type: ignore[arg-type]
 
 
-@pytest.mark.in_turn
 @pytest.mark.parametrize("trouble", ["hangs", "fails"])
 def test_no_sink_waits_for_another(trouble: str) -> None:
     """What one target cannot take, the other one shows; the one that hangs or fails is named

@@ -22,7 +22,7 @@ JOB = Path(last_words_job.__file__)
 TIMEOUT_S = WAIT_MAX_S
 
 
-@pytest.mark.in_turn
+@pytest.mark.deep
 @pytest.mark.parametrize(
     ("what", "last"),
     [
@@ -66,7 +66,7 @@ def test_the_last_line(tmp_path: Path, what: str, last: str) -> None:
         assert ours not in behind
 
 
-@pytest.mark.in_turn
+@pytest.mark.deep
 @pytest.mark.parametrize("place", ["/proc/data/orders", __file__], ids=["no folder", "a file"])
 def test_what_spark_says_of_a_checkpoint_that_it_cannot_make(
     spark: SparkSession, place: str

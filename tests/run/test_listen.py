@@ -85,7 +85,7 @@ def test_no_port_is_free(tmp_path: Path, taken: list[int]) -> None:
     assert run.log.count("nothing is served") == 1
 
 
-@pytest.mark.in_turn
+@pytest.mark.deep
 def test_the_next_port_is_taken_and_readers_that_hang_are_left(
     tmp_path: Path, taken: list[int]
 ) -> None:
@@ -105,7 +105,6 @@ def test_the_next_port_is_taken_and_readers_that_hang_are_left(
         end(tmp_path, run)
 
 
-@pytest.mark.in_turn
 def test_without_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """/metrics says what to install; the probes need nothing."""
     missing = tmp_path / "missing"

@@ -99,7 +99,7 @@ def test_a_crash_loop_ends_exact(
         world.check_exact(reader)
 
 
-@pytest.mark.in_turn
+@pytest.mark.deep
 def test_what_is_decided_is_finished_when_the_script_is_not_started_again(
     kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
 ) -> None:
@@ -191,7 +191,7 @@ def test_a_standby_takes_over_from_the_dead_and_from_the_frozen(
     assert all(one["names"] == ["shout"] for one in seen), seen
 
 
-@pytest.mark.in_turn
+@pytest.mark.deep
 def test_stopped_then_killed(kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path) -> None:
     """SIGTERM: a query that is never idle stops between two epochs, and the script ends by itself;
     the next run goes on from there, with nothing to redeliver and nothing to sweep.

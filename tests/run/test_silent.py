@@ -74,7 +74,6 @@ while not Path("done").exists():
 """
 
 
-@pytest.mark.in_turn
 def test_a_process_whose_jvm_is_gone(tmp_path: Path) -> None:
     """Its script waits for something else, and does not notice: the standby takes over."""
     with command(tmp_path, JVM_IS_GONE, *STANDBY, "2 s") as run:
@@ -83,7 +82,7 @@ def test_a_process_whose_jvm_is_gone(tmp_path: Path) -> None:
         assert run.ends() == 0
 
 
-@pytest.mark.in_turn
+@pytest.mark.deep
 def test_a_standby_that_is_frozen_is_replaced(tmp_path: Path) -> None:
     """The one that runs is not disturbed, and its next standby takes over from it, though it is
     frozen as well by then.
@@ -119,7 +118,7 @@ main()
 """
 
 
-@pytest.mark.in_turn
+@pytest.mark.deep
 def test_a_first_epoch_with_a_long_pause_is_completed_in_the_end(tmp_path: Path) -> None:
     """Each life takes the same pause, longer than the timeout, before its first epoch stands. Its
     standby takes over; from the next one a longer silence is borne, so somebody gets through.

@@ -35,7 +35,6 @@ class Slow(Stoppable):
         return len(self.others_ran) > 3
 
 
-@pytest.mark.in_turn
 @pytest.mark.spark
 @pytest.mark.parametrize("slow", [0, 1])
 def test_queries_of_every_session_are_stopped(
@@ -90,7 +89,7 @@ sys.exit(int(sys.argv[1]))
 """
 
 
-@pytest.mark.in_turn
+@pytest.mark.deep
 @pytest.mark.spark
 @pytest.mark.parametrize("status", [0, pytest.param(3, marks=pytest.mark.deep)])
 def test_a_query_that_the_script_stops_has_not_failed(tmp_path: Path, status: int) -> None:

@@ -82,7 +82,7 @@ def started(folder: Path, program: str, stream: int) -> Iterator[subprocess.Pope
             run.kill()
 
 
-@pytest.mark.in_turn
+@pytest.mark.variants(2)
 @pytest.mark.parametrize("reader", STREAMS)
 def test_a_script_that_dies_is_started_again(tmp_path: Path, reader: str) -> None:
     """Whatever becomes of the lines that say so."""
@@ -91,7 +91,6 @@ def test_a_script_that_dies_is_started_again(tmp_path: Path, reader: str) -> Non
     assert (tmp_path / "lives").read_text() == "xx"
 
 
-@pytest.mark.in_turn
 def test_a_stop_is_heard_though_nobody_reads(tmp_path: Path) -> None:
     """SIGTERM ends it as ever."""
     with started(tmp_path, WAITS, full()) as run:

@@ -60,7 +60,6 @@ def run(*arguments: str) -> Result:
     return CliRunner().invoke(cli.main, ["savepoint", *arguments])
 
 
-@pytest.mark.in_turn
 def test_a_whole_one_is_shown_and_deleted(savepoint: Path, tmp_path: Path) -> None:
     """inspect shows what it is, verify finds it whole, delete leaves nothing."""
     shown = run("inspect", str(savepoint))

@@ -55,7 +55,7 @@ def running(spark: SparkSession, checkpoint: Path, output: Path, until: int) -> 
         query.stop()
 
 
-@pytest.mark.in_turn
+@pytest.mark.deep
 @pytest.mark.parametrize("provider", ["rocksdb", pytest.param("memory", marks=pytest.mark.deep)])
 def test_a_join_goes_on_from_its_savepoint(
     spark: SparkSession, tmp_path: Path, provider: str

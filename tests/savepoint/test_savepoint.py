@@ -40,7 +40,7 @@ def exactum_command(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
 
 
-@pytest.mark.in_turn
+@pytest.mark.deep
 def test_a_running_query_is_thrown_away_and_started_again(
     spark: SparkSession,
     totals: Totals,
@@ -80,7 +80,7 @@ def test_a_running_query_is_thrown_away_and_started_again(
     fork.check_exact(first=made[0].batch_id + 1)
 
 
-@pytest.mark.in_turn
+@pytest.mark.deep
 def test_stopped_under_load_and_moved(
     spark: SparkSession, totals: Totals, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
@@ -147,7 +147,7 @@ def test_stopped_under_load_and_moved(
     assert "was made of this savepoint before" in again.stdout
 
 
-@pytest.mark.in_turn
+@pytest.mark.deep
 def test_the_last_word_comes_before_the_end(
     totals: Totals, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -167,7 +167,6 @@ def test_the_last_word_comes_before_the_end(
     assert list((totals.checkpoint / "exactum" / "requests").iterdir()) == []
 
 
-@pytest.mark.in_turn
 def test_a_fork_beside_its_parent(
     kafka: LocalKafka, totals: Totals, topic: Callable[..., str], tmp_path: Path
 ) -> None:

@@ -241,7 +241,6 @@ def test_every_documented_right_is_tested() -> None:
 # ---- the documented rights are enough ----------------------------------------------------------
 
 
-@pytest.mark.in_turn
 def test_documented_rights_are_enough(secure: KafkaCluster) -> None:
     """From open to a repeated commit, and the sweep of a crashed run's leftover, with one set of
     settings.
@@ -270,7 +269,6 @@ def test_documented_rights_are_enough(secure: KafkaCluster) -> None:
     ) == (1, 1, 0)
 
 
-@pytest.mark.in_turn
 def test_documented_rights_are_enough_to_salvage(secure: KafkaCluster) -> None:
     """A decided transaction that the broker timed out is read back and written again; so is its
     denial told.
@@ -304,7 +302,6 @@ def test_documented_rights_are_enough_to_salvage(secure: KafkaCluster) -> None:
     assert sorted(v for v in committed(secure) if v.startswith(b"salvaged")) == sorted(rows)
 
 
-@pytest.mark.in_turn
 def test_documented_rights_are_enough_for_a_topic_column_and_for_at_least_once(
     secure: KafkaCluster,
 ) -> None:
@@ -320,7 +317,6 @@ def test_documented_rights_are_enough_for_a_topic_column_and_for_at_least_once(
 # ---- one right taken away ----------------------------------------------------------------------
 
 
-@pytest.mark.in_turn
 @pytest.mark.parametrize("missing", of_kinds(REFUSED), ids=str)
 def test_a_missing_right_is_named_at_once(secure: KafkaCluster, missing: Right) -> None:
     """A person must change something: SettingRefused within seconds, with the right and the
@@ -470,7 +466,7 @@ def foreign_ca(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(folder / "other.pem")
 
 
-@pytest.mark.in_turn
+@pytest.mark.variants(2)
 @pytest.mark.parametrize(
     ("changed", "match"),
     [
@@ -554,7 +550,6 @@ def catching() -> Iterator[list[BaseException]]:
         raise
 
 
-@pytest.mark.in_turn
 def test_an_operator_who_may_not_see_all(secure: KafkaCluster, tmp_path: Path) -> None:
     """Brokers leave transactional ids that a user may not see out of their lists: a transaction that
     lives looks as if it were nobody's. Nothing is called hanging then, and nothing aborted.

@@ -70,14 +70,12 @@ def refused(match: str) -> Iterator[None]:
     assert "horse" not in str(caught.value)
 
 
-@pytest.mark.in_turn
 def test_documented_rights_are_enough(secure: KafkaCluster) -> None:
     """READ on the topic, and none on a group."""
     assert read(secure, "full") == [b"1"]
     assert {(right.kind, right.operation) for right in RIGHTS} == {("topic", "READ")}
 
 
-@pytest.mark.in_turn
 def test_a_topic_that_may_not_be_seen_is_named(secure: KafkaCluster) -> None:
     """No right at all: to this user it does not exist, and the words say that a right may be
     missing.
@@ -125,7 +123,6 @@ def test_an_untrusted_certificate_is_refused(
         read(secure, "full", ssl_ca_location="/etc/ssl/certs/ca-certificates.crt")
 
 
-@pytest.mark.in_turn
 def test_a_broker_that_is_away_is_unavailable(
     secure: KafkaCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -142,7 +139,6 @@ PROTOCOLS = ("PLAINTEXT", "SASL_PLAINTEXT", "SSL", "SASL_SSL")
 NOBODY = {"sasl.mechanism": "PLAIN", "sasl.username": "x", "sasl.password": "y"}
 
 
-@pytest.mark.in_turn
 def test_what_a_listener_is_told_apart_from_what_was_asked(
     secure: KafkaCluster, kafka: LocalKafka
 ) -> None:
@@ -174,7 +170,7 @@ def control_client(servers: str, settings: dict[str, str]) -> None:
         reader.end_offsets()
 
 
-@pytest.mark.in_turn
+@pytest.mark.deep
 @pytest.mark.filterwarnings("ignore:unclosed <ssl.SSLSocket:ResourceWarning")  # kafka-python's
 @pytest.mark.parametrize("client", [sinks_client, drivers_client, control_client])
 def test_a_wrong_security_protocol_is_a_setting_to_every_client(

@@ -153,7 +153,6 @@ def weighing(spark: SparkSession, secure: KafkaCluster, tmp_path: Path) -> Weigh
     return Weighing(spark, secure, tmp_path)
 
 
-@pytest.mark.in_turn
 def test_dead_letters_that_may_not_be_written_are_refused_at_the_start(weighing: Weighing) -> None:
     """Before the first row, though no row is bad: the first bad one may come in a year."""
     weighing.put(RULES, b"weight", b"10")
@@ -166,7 +165,7 @@ def test_dead_letters_that_may_not_be_written_are_refused_at_the_start(weighing:
     assert weighing.written() == []
 
 
-@pytest.mark.in_turn
+@pytest.mark.deep
 def test_rules_with_credentials_are_those_of_their_epoch_through_a_crash(
     weighing: Weighing,
 ) -> None:

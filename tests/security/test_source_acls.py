@@ -177,7 +177,7 @@ def refused(match: str) -> Iterator[None]:
     assert time.monotonic() - began_s < REFUSED_WITHIN_S
 
 
-@pytest.mark.in_turn
+@pytest.mark.deep
 def test_documented_rights_are_enough(source: Source, caplog: pytest.LogCaptureFixture) -> None:
     """From the group's offsets to offsets committed to the group, with nothing in the log that
     is missed.
@@ -223,7 +223,6 @@ def test_a_topic_that_may_not_be_seen_is_named(
         source.stream("sees-no-topic", **arguments)
 
 
-@pytest.mark.in_turn
 def test_a_group_that_may_not_be_read(source: Source, caplog: pytest.LogCaptureFixture) -> None:
     """Where it says where to start: refused at once. Where it is written to only: a warning, and
     the query goes on.
@@ -240,7 +239,6 @@ def test_a_group_that_may_not_be_read(source: Source, caplog: pytest.LogCaptureF
     assert source.committed() == 1
 
 
-@pytest.mark.in_turn
 def test_a_pattern_finds_what_may_be_seen(source: Source) -> None:
     """As the docs say: a topic that matches and that the user may not see is not there for it,
     as Kafka has it.
@@ -260,7 +258,7 @@ def test_a_pattern_finds_what_may_be_seen(source: Source) -> None:
     assert source.run("full", topics=pattern) == (rows(TOPIC) + rows(SECOND), None)
 
 
-@pytest.mark.in_turn
+@pytest.mark.variants(1)
 @pytest.mark.parametrize("user", ["full", "describes-no-ids"])
 def test_who_holds_readers_back(source: Source, user: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A stalled transaction upstream is told of with its name, or without DESCRIBE on it by its

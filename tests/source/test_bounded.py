@@ -37,7 +37,7 @@ def end_of_checkpoint(stream: Any) -> Any:
     return json.loads(newest.read_text().splitlines()[-1])
 
 
-@pytest.mark.in_turn
+@pytest.mark.variants(1)
 @pytest.mark.parametrize("way", [ROWS, PACKED])
 def test_stop_offsets(stream: Any, topics: Any, topic: Callable[..., str], way: str) -> None:
     """The query ends exactly at the stops, though the topics grow, and so do its checkpoint and its
@@ -72,7 +72,7 @@ def test_stop_offsets(stream: Any, topics: Any, topic: Callable[..., str], way: 
         assert stream.rows() == rows(21, 21)
 
 
-@pytest.mark.in_turn
+@pytest.mark.deep
 def test_stop_at_latest(stream: Any, topics: Any, topic: Callable[..., str]) -> None:
     """ "latest" is where the topic ended when the frame was made; the next start reads the rest."""
     name = topic("ends", partitions=2)
@@ -85,7 +85,7 @@ def test_stop_at_latest(stream: Any, topics: Any, topic: Callable[..., str]) -> 
     assert stream.rows() == [(name, p, o) for p in (0, 1) for o in range(RECORDS + 3)]
 
 
-@pytest.mark.in_turn
+@pytest.mark.deep
 def test_partitions_that_come_later(stream: Any, topics: Any, topic: Callable[..., str]) -> None:
     """Nothing of them is read before the stop, whether they come before the query's first start or
     later, or have the stop 0. All of them is read by a start without a stop.
@@ -118,7 +118,7 @@ def test_partitions_that_come_later(stream: Any, topics: Any, topic: Callable[..
     assert stream.rows() == rows + [(name, 2, o) for o in range(1, 5)]
 
 
-@pytest.mark.in_turn
+@pytest.mark.deep
 def test_a_batch_that_was_planned_before(
     stream: Any, topics: Any, topic: Callable[..., str]
 ) -> None:
@@ -148,7 +148,7 @@ rows.option("checkpointLocation", checkpoint).start().awaitTermination()
 """
 
 
-@pytest.mark.in_turn
+@pytest.mark.deep
 def test_killed_in_the_middle(
     stream: Any, kafka: LocalKafka, topics: Any, topic: Callable[..., str]
 ) -> None:
@@ -190,7 +190,6 @@ def test_without_our_jar(
             stream.read(name, stop="latest")
 
 
-@pytest.mark.in_turn
 def test_another_sink(stream: Any, topics: Any, topic: Callable[..., str], tmp_path: Path) -> None:
     """Queries that exactum does not write end as well, and whose checkpoint only Hadoop finds."""
     name = topic("elsewhere", partitions=2)
@@ -208,7 +207,6 @@ def test_another_sink(stream: Any, topics: Any, topic: Callable[..., str], tmp_p
         assert end_of_checkpoint(stream) == {name: {"0": RECORDS, "1": RECORDS}}
 
 
-@pytest.mark.in_turn
 def test_stop_at_latest_behind_an_open_transaction(
     make_stream: Callable[[], Any],
     topics: Any,
@@ -246,7 +244,6 @@ def test_stop_at_latest_behind_an_open_transaction(
     assert dirty.rows() == rows
 
 
-@pytest.mark.in_turn
 def test_a_trigger_that_ends_before_the_stop(
     stream: Any, topics: Any, topic: Callable[..., str]
 ) -> None:
@@ -263,7 +260,6 @@ def test_a_trigger_that_ends_before_the_stop(
     assert len(stream.rows()) == 21
 
 
-@pytest.mark.in_turn
 def test_a_topic_that_is_deleted(
     stream: Any, topics: Any, topic: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -330,7 +326,7 @@ def test_nothing_to_read(
         assert stream.rows() == []
 
 
-@pytest.mark.in_turn
+@pytest.mark.deep
 def test_two_sources(stream: Any, topics: Any, topic: Callable[..., str]) -> None:
     """A union ends when both are read; a later start may raise one of the stops."""
     one, two = topic("one", partitions=2), topic("two", partitions=1)
@@ -349,7 +345,6 @@ def test_two_sources(stream: Any, topics: Any, topic: Callable[..., str]) -> Non
     assert stream.rows() == [*expected, (two, 0, 4)]
 
 
-@pytest.mark.in_turn
 def test_one_thread_looks(
     make_stream: Callable[[], Any], topics: Any, topic: Callable[..., str]
 ) -> None:

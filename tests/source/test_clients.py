@@ -35,7 +35,6 @@ def own_threads() -> Counter[str]:
     return Counter(thread.name for thread in threading.enumerate() if "exactum" in thread.name)
 
 
-@pytest.mark.in_turn
 def test_nothing_stays_of_a_run(
     make_stream: Callable[[], Any], topics: Topics, topic: Callable[..., str], kafka: LocalKafka
 ) -> None:

@@ -75,7 +75,7 @@ def give(kafka: Any, topic: str, count: int, partitions: int, first: int = 0) ->
     return sorted(given, key=lambda row: (row["topic"], row["partition"], row["offset"]))
 
 
-@pytest.mark.in_turn
+@pytest.mark.deep
 def test_every_column(
     stream: Any, topic: Callable[..., str], way: str, packed_jobs: list[Any]
 ) -> None:
@@ -108,7 +108,7 @@ CHOICES: dict[str, Callable[[Any], Any]] = {
 
 
 # A choice of columns with other names is in "by layers" as well, one of some columns in "twice".
-@pytest.mark.in_turn
+@pytest.mark.deep
 @pytest.mark.parametrize(
     "choice",
     [
@@ -153,7 +153,7 @@ AS_ROWS: dict[str, Callable[[Any], Any]] = {
 AT_LENGTH = ("a filter", "an expression", "a function of Arrow arrays")
 
 
-@pytest.mark.in_turn
+@pytest.mark.deep
 @pytest.mark.parametrize(
     "transform",
     [
@@ -184,7 +184,7 @@ def test_what_needs_rows(
     assert packed_jobs == []
 
 
-@pytest.mark.in_turn
+@pytest.mark.deep
 def test_one_checkpoint(stream: Any, topic: Callable[..., str]) -> None:
     """What one way has begun another one goes on with, and no record comes twice."""
     name = topic("checkpoint", partitions=2)
@@ -197,7 +197,7 @@ def test_one_checkpoint(stream: Any, topic: Callable[..., str]) -> None:
     assert found == sorted((row["partition"], row["offset"], row["value"]) for row in expected)
 
 
-@pytest.mark.in_turn
+@pytest.mark.deep
 def test_transactions(stream: Any, topic: Callable[..., str], way: str) -> None:
     """Aborted records and what marks the ends of transactions are passed over; a batch may be of
     nothing else.
@@ -219,7 +219,6 @@ def test_transactions(stream: Any, topic: Callable[..., str], way: str) -> None:
     assert [(row["offset"], row["value"]) for row in written(stream.out)] == expected
 
 
-@pytest.mark.in_turn
 def test_gaps_of_compaction(stream: Any, topics: Any, topic: Callable[..., str], way: str) -> None:
     """Offsets that a compacted topic has no more are passed over; tombstones are records."""
     quick = {"cleanup.policy": "compact", "segment.ms": 100, "min.cleanable.dirty.ratio": 0.001}
@@ -237,7 +236,6 @@ def test_gaps_of_compaction(stream: Any, topics: Any, topic: Callable[..., str],
     assert found.keys() >= {row["offset"] for row in rows.collect()}, "read later, compacted more"
 
 
-@pytest.mark.in_turn
 def test_more_tasks_than_partitions(stream: Any, topic: Callable[..., str], way: str) -> None:
     name = topic("split", partitions=2)
     expected = give(stream.kafka, name, 50, 2)
@@ -247,7 +245,7 @@ def test_more_tasks_than_partitions(stream: Any, topic: Callable[..., str], way:
     ]
 
 
-@pytest.mark.in_turn
+@pytest.mark.variants(2)
 @pytest.mark.parametrize("tolerant", [False, True])
 def test_records_that_are_gone(
     stream: Any, topics: Any, topic: Callable[..., str], way: str, tolerant: bool
@@ -270,7 +268,7 @@ def test_records_that_are_gone(
         assert written(stream.out) == []
 
 
-@pytest.mark.in_turn
+@pytest.mark.variants(1)
 def test_records_that_are_gone_and_were_kept(
     stream: Any, topics: Any, topic: Callable[..., str], way: str
 ) -> None:
@@ -290,7 +288,6 @@ def test_records_that_are_gone_and_were_kept(
     assert [row["offset"] for row in written(stream.out)] == list(range(20))
 
 
-@pytest.mark.in_turn
 def test_large_records(stream: Any, topic: Callable[..., str], packed_jobs: list[Any]) -> None:
     """A batch has two mebibytes, and one record more than fits: memory is bounded by that."""
     name = topic("large", partitions=1, config={"max.message.bytes": 2_000_000})
@@ -335,7 +332,7 @@ def test_a_frame_of_another_batch(
     assert packed_jobs == []
 
 
-@pytest.mark.in_turn
+@pytest.mark.variants(1)
 def test_a_task_that_fails_once(stream: Any, topic: Callable[..., str], way: str) -> None:
     """Its second try reads the same records."""
     name = topic("retried", partitions=2)
@@ -374,7 +371,7 @@ LIVES = 4
 """Each run has other moments."""
 
 
-@pytest.mark.in_turn
+@pytest.mark.deep
 def test_stops_at_any_moment(stream: Any, topics: Any, topic: Callable[..., str]) -> None:
     """While Spark asks for offsets, plans, reads or waits: no stop is a failure, and nothing is
     lost.

@@ -101,7 +101,7 @@ def give(servers: str, topic: str, partitions: int, some: random.Random) -> None
                 (end if some.random() < 0.6 else producer.abort_transaction)(30)
 
 
-@pytest.mark.in_turn
+@pytest.mark.deep
 @pytest.mark.parametrize(
     "seed_default", [pytest.param(7, id="seven"), pytest.param(None, marks=pytest.mark.deep)]
 )

@@ -49,7 +49,7 @@ def shown(headers: Headers) -> list[dict[str, Any]] | None:
 
 
 # Records that all have headers are among the mixed ones, of which the last epoch has some.
-@pytest.mark.in_turn
+@pytest.mark.variants(1)
 @pytest.mark.parametrize(
     "given",
     [
@@ -76,7 +76,7 @@ def test_every_way(
     assert found[0] == found[1] == found[2]
 
 
-@pytest.mark.in_turn
+@pytest.mark.deep
 def test_expressions(
     kafka: Any, make_stream: Any, topic: Callable[..., str], packed_jobs: list[Any]
 ) -> None:
@@ -119,7 +119,6 @@ def test_headers_count_for_the_size_of_a_batch(
     assert 2_000_000 < max(sizes(stream)) < 3_000_000
 
 
-@pytest.mark.in_turn
 def test_headers_without_a_byte_count_as_well(
     stream: Any, topic: Callable[..., str], packed_jobs: list[Any]
 ) -> None:
@@ -132,7 +131,6 @@ def test_headers_without_a_byte_count_as_well(
     assert len(sizes(stream)) > 4, "not all of them came at once"
 
 
-@pytest.mark.in_turn
 def test_from_topic_to_topic(
     stream: Any, topic: Callable[..., str], packed_jobs: list[Any]
 ) -> None:

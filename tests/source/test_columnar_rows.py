@@ -110,7 +110,7 @@ PARAMETERS = [
 ]
 
 
-@pytest.mark.in_turn
+@pytest.mark.deep
 @pytest.mark.parametrize(("case", "settings"), PARAMETERS)
 def test_the_same_rows(
     make_stream: Any, kafka: Any, topic: Any, packed_jobs: list[Any], case: str, settings: str

@@ -70,7 +70,7 @@ def start(stream: Any, frame: Any, sink: Any) -> Any:
     return writer.trigger(availableNow=True).foreachBatch(once).start()
 
 
-@pytest.mark.in_turn
+@pytest.mark.deep
 def test_a_task_that_is_killed(stream: Any, topic: Any, packed_jobs: list[Any], way: str) -> None:
     """Both tasks have written a part of their records: other tries write all of them, once."""
     name = topic("killed", partitions=2)

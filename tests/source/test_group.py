@@ -54,7 +54,7 @@ def lag_of(kafka: LocalKafka, group: str, topic: str) -> list[tuple[str, str, st
     return [(c[3], c[4], c[5]) for c in sorted(cells, key=lambda c: int(c[2]))]
 
 
-@pytest.mark.in_turn
+@pytest.mark.deep
 def test_lag_tools_see_the_query(
     stream: Any, kafka: LocalKafka, topics: Any, topic: Callable[..., str]
 ) -> None:
@@ -75,7 +75,7 @@ def test_lag_tools_see_the_query(
     assert lag_of(kafka, group, name) == [("5", "7", "2"), ("5", "7", "2")]
 
 
-@pytest.mark.in_turn
+@pytest.mark.deep
 def test_never_ahead_and_repaired(stream: Any, topics: Any, topic: Callable[..., str]) -> None:
     """An epoch that fails moves nothing; the next complete one is committed, though somebody
     reset the group.
@@ -97,7 +97,6 @@ def test_never_ahead_and_repaired(stream: Any, topics: Any, topic: Callable[...,
     assert stream.rows() == [(name, 0, o) for o in range(8)]
 
 
-@pytest.mark.in_turn
 def test_a_refused_start_moves_nothing(stream: Any, topics: Any, topic: Callable[..., str]) -> None:
     """Spark's own files of the checkpoint come from an old copy, and the start is refused: the
     group stays at the end of what was written since, and does not go back.
@@ -118,7 +117,6 @@ def test_a_refused_start_moves_nothing(stream: Any, topics: Any, topic: Callable
     assert topics.committed(group, name) == {0: 10}
 
 
-@pytest.mark.in_turn
 def test_a_stop_behind_which_the_query_is_already(
     stream: Any, topics: Any, topic: Callable[..., str]
 ) -> None:
@@ -148,7 +146,6 @@ def test_not_committed(
     assert topics.committed(group, name) == {0: 2}
 
 
-@pytest.mark.in_turn
 def test_group_in_use(
     stream: Any,
     kafka: LocalKafka,
@@ -192,7 +189,6 @@ def test_group_in_use(
     assert len(caplog.records) == 1
 
 
-@pytest.mark.in_turn
 def test_two_sources_one_group(
     make_stream: Callable[[], Any], topics: Any, topic: Callable[..., str]
 ) -> None:
@@ -217,7 +213,7 @@ def test_two_sources_one_group(
     await_true(lambda: topics.committed(group, two) == {0: 3}, "the end of the other topic")
 
 
-@pytest.mark.in_turn
+@pytest.mark.deep
 def test_two_clusters_one_group_id(
     make_stream: Callable[[], Any], kafka: LocalKafka, topics: Any, topic: Callable[..., str]
 ) -> None:

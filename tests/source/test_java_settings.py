@@ -118,7 +118,7 @@ def test_stall_tracker() -> None:
     assert tracker.update({p: 13}, {p: 13}, 200) == ([], [])
 
 
-@pytest.mark.in_turn
+@pytest.mark.deep
 @pytest.mark.broker
 def test_secure_cluster() -> None:
     """The source's settings let the driver in; a wrong password, and nobody there, are told

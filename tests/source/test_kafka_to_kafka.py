@@ -132,7 +132,7 @@ def test_topics_that_are_called_alike(job: Job, kafka: LocalKafka, topic: Any) -
     assert len(read(kafka, out)) == 2 * RECORDS
 
 
-@pytest.mark.in_turn
+@pytest.mark.deep
 def test_a_topic_of_that_name_elsewhere(job: Job, kafka: LocalKafka, topic: Any) -> None:
     """Two clusters may have topics of one name."""
     name = topic("in", partitions=1)

@@ -162,7 +162,6 @@ def test_a_batch_without_a_time(batch: bytes) -> None:
 # ---- real topics -----------------------------------------------------------------------------
 
 
-@pytest.mark.in_turn
 @pytest.mark.usefixtures("look_often")
 def test_a_transactional_topic_is_read_to_its_end(
     kafka: LocalKafka,
@@ -199,7 +198,7 @@ def test_a_transactional_topic_is_read_to_its_end(
     assert len(stream.rows()) == 5
 
 
-@pytest.mark.in_turn
+@pytest.mark.deep
 @pytest.mark.usefixtures("look_often")
 def test_a_lag_is_as_old_as_its_oldest_record(
     stream: Stream, topics: Topics, topic: Callable[..., str]
@@ -232,7 +231,6 @@ def test_a_lag_is_as_old_as_its_oldest_record(
         assert later.lag_records == 6
 
 
-@pytest.mark.in_turn
 @pytest.mark.usefixtures("look_often")
 def test_what_is_not_to_be_read_is_no_lag(
     stream: Stream,

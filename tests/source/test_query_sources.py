@@ -18,7 +18,7 @@ from exactum.spark.source.query_sources import RunningSource, sources_of
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 
 
-@pytest.mark.in_turn
+@pytest.mark.deep
 def test_sources_of(stream: Any, topics: Any, topic: Callable[..., str], tmp_path: Path) -> None:
     """Unions, self-unions, joins and other sources: line by line the source whose topic the
     offset log names.

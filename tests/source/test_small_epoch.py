@@ -49,7 +49,6 @@ def filled(topics: Any, topic: Callable[..., str]) -> Callable[[int], str]:
 
 
 # The numbers between them are in test_no_more_tasks_than_run_at_once, which starts no query.
-@pytest.mark.in_turn
 @pytest.mark.parametrize(
     ("partitions", "tasks"),
     [
@@ -77,7 +76,6 @@ def test_small_epochs(
     ]
 
 
-@pytest.mark.in_turn
 @pytest.mark.parametrize("packed", [True, False])
 def test_a_wide_topic(stream: Any, filled: Callable[[int], str], topics: Any, packed: bool) -> None:
     """More partitions than Spark keeps consumers for, and some more while the query runs: each is
@@ -129,7 +127,7 @@ def but(at_length: tuple[str, ...], cases: dict[str, Callable[[Any], Any]]) -> l
 
 
 # A function of the user is in the filter as well, and in the function around exactum's.
-@pytest.mark.in_turn
+@pytest.mark.deep
 @pytest.mark.parametrize(
     "transform", but(("a function of the user", "Python over Arrow"), AS_PLANNED)
 )
@@ -143,7 +141,6 @@ def test_rows_that_may_cost(
     assert len(stream.rows()) == 24
 
 
-@pytest.mark.in_turn
 def test_another_source(stream: Any, filled: Callable[[int], str], tmp_path: Path) -> None:
     """Of a file source nobody knows how many rows it gives."""
     (tmp_path / "in").mkdir()
@@ -156,7 +153,7 @@ def test_another_source(stream: Any, filled: Callable[[int], str], tmp_path: Pat
     assert transactions(stream) == [5, 4, 4]
 
 
-@pytest.mark.in_turn
+@pytest.mark.deep
 def test_state(stream: Any, filled: Callable[[int], str]) -> None:
     """A query with state has the tasks of its state stores."""
     frame = stream.read(filled(4), maxOffsetsPerTrigger=8).dropDuplicates(["partition", "offset"])
@@ -200,7 +197,7 @@ class InBatchOne:
         return self.writers.open(order, task)
 
 
-@pytest.mark.in_turn
+@pytest.mark.deep
 def test_an_error_of_a_task(stream: Any, filled: Callable[[int], str], tmp_path: Path) -> None:
     """It arrives as what it is, as in an epoch of any size."""
     once = with_writers(stream, lambda writers: InBatchOne(writers, "refuse", tmp_path))
@@ -210,7 +207,7 @@ def test_an_error_of_a_task(stream: Any, filled: Callable[[int], str], tmp_path:
     assert transactions(stream) == [4]
 
 
-@pytest.mark.in_turn
+@pytest.mark.deep
 def test_an_error_of_spark(stream: Any, filled: Callable[[int], str]) -> None:
     """What fails outside of our code is said in Spark's words, and the epoch is given up."""
     frame = stream.read(filled(4), maxOffsetsPerTrigger=8)
@@ -224,7 +221,7 @@ def test_an_error_of_spark(stream: Any, filled: Callable[[int], str]) -> None:
     ] == [1]
 
 
-@pytest.mark.in_turn
+@pytest.mark.deep
 def test_a_stop(stream: Any, filled: Callable[[int], str], tmp_path: Path) -> None:
     """A query that is stopped within a small epoch has not failed, and nothing of the epoch is
     visible.
@@ -238,7 +235,7 @@ def test_a_stop(stream: Any, filled: Callable[[int], str], tmp_path: Path) -> No
     assert len(stream.rows()) == 8
 
 
-@pytest.mark.in_turn
+@pytest.mark.deep
 @pytest.mark.parametrize(("at_most", "tasks"), [(8, 2), (7, 4)])
 def test_larger_epochs(
     stream: Any,
@@ -256,7 +253,7 @@ def test_larger_epochs(
     assert stream.rows() == [(name, partition, row) for partition in range(4) for row in range(6)]
 
 
-@pytest.mark.in_turn
+@pytest.mark.variants(1)
 @pytest.mark.parametrize(("first", "tasks"), [(12, 4), (6, 2)])
 def test_uneven_epochs(
     stream: Any,
@@ -292,7 +289,6 @@ def test_switched_off(stream: Any, filled: Callable[[int], str]) -> None:
     assert transactions(stream) == [4, 4, 4]
 
 
-@pytest.mark.in_turn
 @pytest.mark.parametrize("place", ["around", "rows"])
 def test_what_the_user_does_within_the_batch(
     stream: Any, filled: Callable[[int], str], place: str
@@ -343,7 +339,6 @@ HEAVY_VIEWS: dict[str, Callable[[Any], Any]] = {
 }
 
 
-@pytest.mark.in_turn
 @pytest.mark.parametrize("rows", but(("more rows",), HEAVY_VIEWS))
 def test_a_heavy_view(
     stream: Any, filled: Callable[[int], str], rows: Callable[[Any], Any]
@@ -356,7 +351,6 @@ def test_a_heavy_view(
     assert len(stream.rows()) == 24
 
 
-@pytest.mark.in_turn
 def test_views_side_by_side(stream: Any, filled: Callable[[int], str], tmp_path: Path) -> None:
     """One task for both, with a transaction in each target."""
     other = exactum.FileSink(

@@ -130,7 +130,6 @@ def named(offsets: dict[Any, Any], topic: str) -> dict[Any, Any]:
     }
 
 
-@pytest.mark.in_turn
 @pytest.mark.parametrize("case", POSITIONS)
 def test_start_position(case: str, started: dict[str, Started]) -> None:
     """A new query begins exactly there in each partition, the log says where and why, and the
@@ -148,7 +147,7 @@ def test_start_position(case: str, started: dict[str, Started]) -> None:
     assert [line.partition("begins with ")[2] for line in seen.lines] == [begun, went_on]
 
 
-@pytest.mark.in_turn
+@pytest.mark.deep
 def test_checkpoint_takes_precedence(
     stream: Any, topics: Any, topic: Callable[..., str], begins: Callable[[], list[str]]
 ) -> None:
@@ -186,7 +185,7 @@ UNREACHABLE: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.in_turn
+@pytest.mark.deep
 def test_new_query_out_of_reach(
     make_stream: Callable[[], Any],
     topics: Any,
@@ -277,7 +276,7 @@ def test_no_such_topic(
         stream.read({name: [0, 5]}, **start)
 
 
-@pytest.mark.in_turn
+@pytest.mark.variants(3)
 @pytest.mark.parametrize(
     "start", [{"start": "earliest"}, {"start": "latest"}, {"start": 0}, {"group_id": "g"}]
 )
@@ -340,7 +339,6 @@ def test_pattern_of_nothing(stream: Any, caplog: pytest.LogCaptureFixture) -> No
     )
 
 
-@pytest.mark.in_turn
 def test_time_behind_an_open_transaction(
     make_stream: Callable[[], Any],
     topics: Any,

@@ -36,7 +36,7 @@ def topic_id(topics: Any, name: str) -> str:
     )
 
 
-@pytest.mark.in_turn
+@pytest.mark.deep
 def test_topic_made_anew(stream: Any, topics: Any, topic: Callable[..., str]) -> None:
     """A topic with the same name and more records than before is another topic: refused, with
     nothing of it read.
@@ -64,7 +64,6 @@ def test_topic_made_anew(stream: Any, topics: Any, topic: Callable[..., str]) ->
     assert "made anew" in (stream.run(stream.read(name)) or ""), "it is not forgotten"
 
 
-@pytest.mark.in_turn
 def test_topic_made_anew_with_fewer_records(
     make_stream: Callable[[], Any], topics: Any, topic: Callable[..., str]
 ) -> None:
@@ -116,7 +115,6 @@ def test_topic_made_anew_while_the_query_is_quiet(
     assert LAST_WORDS.text(RuntimeError(error)) is not None, "and it is the last line of a script"
 
 
-@pytest.mark.in_turn
 def test_topic_made_anew_with_more_partitions_while_the_query_runs(
     stream: Any, topics: Any, topic: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -178,7 +176,7 @@ def test_retention_passed_the_next_offset(
     assert [o for _, _, o in stream.rows()] == [0, 1, 2, 3, 4, 5, 8, 9]
 
 
-@pytest.mark.in_turn
+@pytest.mark.deep
 def test_another_topic_with_the_checkpoint(
     stream: Any, topics: Any, topic: Callable[..., str]
 ) -> None:
@@ -200,7 +198,7 @@ def test_another_topic_with_the_checkpoint(
     assert stream.rows() == sorted([*before, (mine, 0, 5), (mine, 1, 5)])
 
 
-@pytest.mark.in_turn
+@pytest.mark.deep
 def test_a_new_topic_is_read_after_a_failed_attempt(
     stream: Any, topics: Any, topic: Callable[..., str]
 ) -> None:
@@ -219,7 +217,7 @@ def test_a_new_topic_is_read_after_a_failed_attempt(
     assert len(stream.rows()) == 5
 
 
-@pytest.mark.in_turn
+@pytest.mark.deep
 def test_a_partition_added_to_an_idle_query(
     stream: Any, topics: Any, topic: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -253,7 +251,6 @@ def looks(stream: Any) -> list[events.InputLag]:
     return [event for event in stream.events if isinstance(event, events.InputLag)]
 
 
-@pytest.mark.in_turn
 def test_open_transaction_upstream(
     stream: Any,
     kafka: LocalKafka,
@@ -299,7 +296,6 @@ def test_open_transaction_upstream(
     assert len([e for e in stream.events if isinstance(e, events.UpstreamStalled)]) == 1
 
 
-@pytest.mark.in_turn
 def test_a_moment_without_an_answer(
     stream: Any, topics: Any, topic: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -319,7 +315,7 @@ def test_a_moment_without_an_answer(
     assert empty == [], "both were given"
 
 
-@pytest.mark.in_turn
+@pytest.mark.deep
 def test_one_topic_of_a_pattern_is_deleted(
     stream: Any,
     topics: Any,

@@ -16,7 +16,6 @@ from tests.source.test_columnar import give
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 
 
-@pytest.mark.in_turn
 def test_the_one_that_spark_sql_is_given(
     stream: Any,
     topic: Callable[..., str],

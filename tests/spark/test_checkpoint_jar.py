@@ -21,7 +21,7 @@ def test_it_is_made_of_the_source(tmp_path: Path) -> None:
     assert ours == classes(tmp_path / "made", made), "make checkpoint-jar"
 
 
-@pytest.mark.in_turn
+@pytest.mark.deep
 def test_another_source_would_show(tmp_path: Path) -> None:
     """An fsync that leaves out what the file's system knows of it, and nothing else."""
     text = checkpoint_fs.SOURCE.read_text()

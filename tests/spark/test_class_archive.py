@@ -58,7 +58,7 @@ def archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ClassArchive:
     return archive_of_its_own(tmp_path, monkeypatch)
 
 
-@pytest.mark.in_turn
+@pytest.mark.deep
 @pytest.mark.spark
 def test_a_damaged_one_breaks_no_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The JVM goes without it."""
@@ -81,7 +81,7 @@ def test_a_damaged_one_breaks_no_start(tmp_path: Path, monkeypatch: pytest.Monke
         assert not shares_classes(archive)
 
 
-@pytest.mark.in_turn
+@pytest.mark.deep
 @pytest.mark.spark
 def test_a_flight_recorder_looks_at_every_class(tmp_path: Path) -> None:
     """So do agents, as those of tracing and of metrics. A class in the archive that has no class

@@ -69,7 +69,7 @@ def shared_share(log: Path) -> float:
     return loaded.count("shared objects file") / len(loaded)
 
 
-@pytest.mark.in_turn
+@pytest.mark.deep
 @pytest.mark.spark
 def test_a_local_session_has_its_jars_on_the_class_path(tmp_path: Path) -> None:
     """The connector's; only exactum's own are sent to the tasks. Its JVM takes most of its classes
@@ -88,7 +88,7 @@ def test_a_local_session_has_its_jars_on_the_class_path(tmp_path: Path) -> None:
     assert shared_share(log) > SHARE_MIN
 
 
-@pytest.mark.in_turn
+@pytest.mark.deep
 @pytest.mark.spark
 @pytest.mark.parametrize(
     ("settings", "env"),

@@ -42,7 +42,7 @@ def test_another_source_would_show(tmp_path: Path) -> None:
     ]
 
 
-@pytest.mark.in_turn
+@pytest.mark.deep
 def test_headers_are_let_go(tmp_path: Path) -> None:
     """A record's headers lie in the broker's whole answer, which 10,000 records may not keep, with
     a copy of their headers or without.

@@ -107,7 +107,7 @@ def test_newest_of_the_minor_line(
     assert line == "PySpark 4.2.11 reads Kafka with the connector of Spark 4.2.10"
 
 
-@pytest.mark.in_turn
+@pytest.mark.deep
 def test_no_connector_of_the_minor_line(
     published: Published, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -129,7 +129,7 @@ def test_no_connector_of_the_minor_line(
     )
 
 
-@pytest.mark.in_turn
+@pytest.mark.deep
 def test_silence_is_not_absence(published: Published, monkeypatch: pytest.MonkeyPatch) -> None:
     """While a repository does not answer, nobody settles for another version than PySpark's own."""
     published.write("4.2.7", further=DEAD)

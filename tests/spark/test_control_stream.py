@@ -109,7 +109,7 @@ def summed(stream: Any) -> Any:
     return transform
 
 
-@pytest.mark.in_turn
+@pytest.mark.deep
 def test_an_epoch_sees_what_stood_in_the_topic_when_it_began(query: Any, rules: Rules) -> None:
     """Weights written between two epochs hold from the second one on, in every task; a null
     removes a key.
@@ -145,7 +145,7 @@ def test_a_query_may_write_its_own_rules(query: Any, rules: Rules, kafka: LocalK
     assert rules.values("e") == [10, 12, 14, 16]
 
 
-@pytest.mark.in_turn
+@pytest.mark.deep
 def test_an_epoch_that_stands_advances_the_state_by_the_rules_it_had(
     query: Any, rules: Rules
 ) -> None:
@@ -234,7 +234,7 @@ def test_a_view_of_the_batch_may_ask_for_the_rules_on_the_driver(query: Any, rul
     assert query.values() == [3, 4]
 
 
-@pytest.mark.in_turn
+@pytest.mark.deep
 def test_records_of_long_past_epochs_are_forgotten(query: Any, rules: Rules, spark: Any) -> None:
     """Only what Spark may ask for again is kept of what epochs saw."""
     rules.write(e=1, o=1)
@@ -271,7 +271,7 @@ def test_a_rule_that_cannot_be_read_stops_the_query_once_and_clearly(
     assert query.values() == []
 
 
-@pytest.mark.in_turn
+@pytest.mark.deep
 def test_a_topic_that_is_missing_or_was_made_anew_is_refused(
     query: Any, rules: Rules, kafka: LocalKafka
 ) -> None:
@@ -442,7 +442,7 @@ def test_two_streams_of_one_name_are_refused(query: Any, rules: Rules) -> None:
     assert query.values() == []
 
 
-@pytest.mark.in_turn
+@pytest.mark.deep
 def test_the_highest_partition_counts_whenever_it_was_written(
     query: Any, rules: Rules, spark: Any, tmp_path: Path
 ) -> None:

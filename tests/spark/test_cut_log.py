@@ -227,7 +227,7 @@ def test_from_which_batch_on_is_noted(query: Any) -> None:
 
 @pytest.mark.spark
 @pytest.mark.postgres
-@pytest.mark.in_turn
+@pytest.mark.deep
 def test_decisions_and_rows_in_one_database_that_was_restored(
     query: Any, postgres: LocalPostgres
 ) -> None:

@@ -62,7 +62,7 @@ def test_processing_time_and_one_object_for_several_starts(query: Any) -> None:
     assert len({e.incarnation for e in query.seen(events.EpochCompleted)}) == 2
 
 
-@pytest.mark.in_turn
+@pytest.mark.deep
 def test_update_mode_with_state_goes_on_after_redelivery(query: Any) -> None:
     """An epoch that stands is not written again; its frame is drained, so the state that it
     carries advances.
@@ -78,7 +78,7 @@ def test_update_mode_with_state_goes_on_after_redelivery(query: Any) -> None:
     assert [e.batch_id for e in query.seen(events.EpochRedelivered)] == [1]
 
 
-@pytest.mark.in_turn
+@pytest.mark.deep
 def test_append_mode_with_watermark(query: Any) -> None:
     """A stateful query in append mode: a window stands once, when the watermark has passed it."""
 
@@ -219,7 +219,6 @@ def test_an_empty_batch_is_an_epoch_too(query: Any) -> None:
     assert [(e.transactions, e.rows) for e in query.seen(events.EpochCompleted)] == [(0, 0)]
 
 
-@pytest.mark.in_turn
 def test_a_query_stopped_in_the_middle_of_an_epoch(query: Any) -> None:
     """query.stop() while a task writes ends the run; the next one brings the batch in, once."""
     arm(query.out, "write", kind="slow", times=4)
@@ -269,7 +268,7 @@ def test_a_query_stopped_while_spark_begins_a_batch(query: Any, last: int) -> No
     assert query.values() == [*range(last + 1)]
 
 
-@pytest.mark.in_turn
+@pytest.mark.deep
 @pytest.mark.parametrize("wait_s", [3.0, pytest.param(40.0, marks=pytest.mark.deep)])
 def test_a_query_stopped_in_the_middle_of_a_commit(query: Any, wait_s: float) -> None:
     """query.stop() while a sink commits, however long that takes: its connections stay open, and
@@ -292,7 +291,7 @@ def test_a_query_stopped_in_the_middle_of_a_commit(query: Any, wait_s: float) ->
     await_true((query.out / "closed").exists, "its connections are closed")
 
 
-@pytest.mark.in_turn
+@pytest.mark.deep
 def test_pruning_keeps_what_spark_can_ask_for(query: Any) -> None:
     """Records of batches that Spark has forgotten are removed, and the query goes on."""
     query.spark.conf.set("spark.sql.streaming.minBatchesToRetain", "2")
@@ -333,7 +332,6 @@ def test_a_listener_that_fails_does_not_touch_the_epoch(
     assert "on_event failed" in caplog.text
 
 
-@pytest.mark.in_turn
 def test_what_a_cancelled_task_still_writes_is_swept(query: Any) -> None:
     """A task whose job has failed goes on in its worker with its input cut off, and prepares
     when the query is gone.

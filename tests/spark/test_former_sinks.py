@@ -58,10 +58,11 @@ def tables(postgres: LocalPostgres) -> Any:
 
 
 def prepared(connection: Any) -> int:
-    return int(connection.execute("SELECT count(*) FROM pg_prepared_xacts").fetchone()[0])
+    found = "SELECT count(*) FROM pg_prepared_xacts WHERE database = current_database()"
+    return int(connection.execute(found).fetchone()[0])
 
 
-@pytest.mark.in_turn
+@pytest.mark.deep
 @pytest.mark.postgres
 @pytest.mark.parametrize(
     ("mechanism", "then"),
@@ -140,7 +141,7 @@ def open_transactions(kafka: LocalKafka, prefix: str) -> int:
     return sum(t.transactional_id.startswith(prefix) and t.state.value == "Ongoing" for t in each)
 
 
-@pytest.mark.in_turn
+@pytest.mark.deep
 @pytest.mark.postgres
 def test_a_sink_that_nobody_reaches(query: Any, tables: Any, postgres: LocalPostgres) -> None:
     """A start whose sinks are all elsewhere says which former one may have left something, and
@@ -159,7 +160,7 @@ def test_a_sink_that_nobody_reaches(query: Any, tables: Any, postgres: LocalPost
     assert query.values() == [2, 2]
 
 
-@pytest.mark.in_turn
+@pytest.mark.deep
 def test_a_sink_of_dead_letters_is_not_forgotten(query: Any, tmp_path: Path) -> None:
     """Starts without it find nothing open there; what it holds is found by an operator all the
     same. A query that has it again has it once.
@@ -188,7 +189,7 @@ def test_a_sink_of_dead_letters_is_not_forgotten(query: Any, tmp_path: Path) -> 
     assert on_file() == [(DEAD_LETTERS, True, False)]
 
 
-@pytest.mark.in_turn
+@pytest.mark.deep
 @pytest.mark.postgres
 def test_a_damaged_file_stops_nobody(query: Any, tables: Any, postgres: LocalPostgres) -> None:
     """The file informs: half of it, or another query's, is no reason not to run."""

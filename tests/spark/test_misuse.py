@@ -30,7 +30,7 @@ KAFKA = exactum.KafkaSink("out", bootstrap_servers="localhost:9092")
 # ---- the call forgotten --------------------------------------------------------------------------
 
 
-@pytest.mark.in_turn
+@pytest.mark.deep
 @pytest.mark.spark
 @pytest.mark.parametrize("guarantee", GUARANTEES, ids=lambda g: g.__name__)
 def test_the_call_forgotten(query: Any, guarantee: Any) -> None:
@@ -44,7 +44,7 @@ def test_the_call_forgotten(query: Any, guarantee: Any) -> None:
     assert query.values() == [1]
 
 
-@pytest.mark.in_turn
+@pytest.mark.variants(1)
 @pytest.mark.spark
 @pytest.mark.parametrize(
     "sink",
@@ -341,7 +341,7 @@ def test_two_sinks_on_one_target(query: Any, tmp_path: Path, kind: str) -> None:
     assert list(folder.glob("part-*")) == []
 
 
-@pytest.mark.in_turn
+@pytest.mark.deep
 @pytest.mark.spark
 @pytest.mark.parametrize("kind", ["files", "dead letters", "checkpoint"])
 def test_a_folder_within_a_sink_s(query: Any, tmp_path: Path, kind: str) -> None:
@@ -402,7 +402,7 @@ def test_two_parts_of_a_batch_on_one_target(query: Any, tmp_path: Path) -> None:
     ]
 
 
-@pytest.mark.in_turn
+@pytest.mark.deep
 @pytest.mark.spark
 @pytest.mark.postgres
 def test_one_sql_sink_in_two_queries(query: Any, postgres: Any, tmp_path: Path) -> None:

@@ -44,7 +44,7 @@ def run(query: Any, log: Any) -> str:
     return query.run(query.exactly_once(decision_log=log)) or ""
 
 
-@pytest.mark.in_turn
+@pytest.mark.variants(1)
 @pytest.mark.parametrize("before", [None, "old"])
 def test_a_decided_batch_is_not_written_again(
     query: Any, tmp_path: Path, before: str | None, monkeypatch: pytest.MonkeyPatch
@@ -98,7 +98,7 @@ def test_records_that_were_moved_along_are_used(query: Any, tmp_path: Path) -> N
     shutil.rmtree(new)
 
 
-@pytest.mark.in_turn
+@pytest.mark.deep
 def test_a_log_that_is_not_mounted(query: Any, tmp_path: Path) -> None:
     """The folder is made anew where it should be mounted. Refused, there or for another log, until
     it is back.
@@ -121,7 +121,6 @@ def test_a_log_that_is_not_mounted(query: Any, tmp_path: Path) -> None:
     assert query.values() == [1, 2, 3]
 
 
-@pytest.mark.in_turn
 def test_a_log_that_is_lost_for_good(query: Any, tmp_path: Path) -> None:
     """The way out holds: who accepts it goes on with a new log."""
     query.give(1)

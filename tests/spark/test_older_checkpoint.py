@@ -57,7 +57,6 @@ def give(query: Any, running: StreamingQuery, *values: int) -> None:
         time.sleep(0.05)
 
 
-@pytest.mark.in_turn
 def test_kafka_has_more_than_the_checkpoint(
     query: Any, tmp_path: Path, kafka: Any, topic: Any
 ) -> None:
@@ -83,7 +82,7 @@ def test_kafka_has_more_than_the_checkpoint(
     assert values_in(servers, name) == [1, 2, 3, 3, 4, 4]
 
 
-@pytest.mark.in_turn
+@pytest.mark.deep
 @pytest.mark.parametrize("first", ["checkpoint", "folder"])
 def test_another_decision_log(
     query: Any, tmp_path: Path, kafka: Any, topic: Any, first: str

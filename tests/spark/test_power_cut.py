@@ -166,7 +166,7 @@ def test_offsets_that_a_power_cut_took_are_written_again(query: Any) -> None:
     assert query.values() == sorted([1, 2, 3] * 3 + [4])
 
 
-@pytest.mark.in_turn
+@pytest.mark.deep
 @pytest.mark.parametrize("name", ["commits/1", "metadata"])
 def test_what_else_a_power_cut_may_empty(query: Any, name: str) -> None:
     """As docs/guarantees.md says: a commit is not needed, and the query's id is in every record."""

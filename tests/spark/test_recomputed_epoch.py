@@ -54,7 +54,7 @@ def refused(stream: Stream, **how: Any) -> str:
     return str(raised.value)
 
 
-@pytest.mark.in_turn
+@pytest.mark.deep
 @pytest.mark.parametrize(
     "settings",
     [
@@ -82,7 +82,7 @@ def test_state_that_is_not_all_there(
         assert Shown.of(stream) == undisturbed(stateful.update, "update")
 
 
-@pytest.mark.in_turn
+@pytest.mark.deep
 @pytest.mark.parametrize(
     "besides",
     [
@@ -116,7 +116,7 @@ def set_back(stream: Stream) -> None:
         os.utime(path, (past_s, past_s))
 
 
-@pytest.mark.in_turn
+@pytest.mark.deep
 def test_state_that_was_written_again_by_a_clock_set_back(
     spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -224,7 +224,7 @@ def test_another_result_is_refused(
         assert Shown.of(stream) == Shown.of(whole)
 
 
-@pytest.mark.in_turn
+@pytest.mark.deep
 def test_where_nobody_can_unload_the_state_of_another_result(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -293,7 +293,6 @@ def test_a_record_without_a_seal(
     assert Shown.of(stream) == undisturbed(stateful.update, "update")
 
 
-@pytest.mark.in_turn
 def test_a_record_without_a_fingerprint(
     spark: SparkSession,
     tmp_path: Path,

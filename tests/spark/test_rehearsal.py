@@ -13,7 +13,7 @@ from exactum.spark.supervised import rehearsal
 pytestmark = pytest.mark.spark
 
 
-@pytest.mark.in_turn
+@pytest.mark.deep
 def test_nothing_of_it_is_left_in_the_script(spark: SparkSession) -> None:
     """Neither the queries that have ended, nor the active session, nor the session of
     ``rdd.toDF()`` is another one.

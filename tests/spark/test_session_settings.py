@@ -21,7 +21,6 @@ def by_day(rows: DataFrame) -> DataFrame:
     return rows.groupBy(f.to_date(at).cast("string").alias("k")).agg(f.sum("v").alias("v"))
 
 
-@pytest.mark.in_turn
 def test_another_time_zone_is_told_of(
     spark: SparkSession, query: Query, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -95,7 +95,6 @@ def apart(whole: DataFrame, place: int) -> list[str]:
     return sorted(repr(row) for batch in batches for row in batch.to_pylist())
 
 
-@pytest.mark.in_turn
 @settings(max_examples=8, deadline=None)
 @given(names=st.lists(st.sampled_from(sorted(COLUMNS | FEWER)), min_size=2, max_size=4))
 def test_rows_one_by_one_are_side_by_side(frame: DataFrame, names: list[str]) -> None:
@@ -109,7 +108,7 @@ def test_rows_one_by_one_are_side_by_side(frame: DataFrame, names: list[str]) ->
         assert apart(whole, place) == rows_of(one)
 
 
-@pytest.mark.in_turn
+@pytest.mark.deep
 @pytest.mark.parametrize("fewer", sorted(FEWER))
 def test_fewer_rows_beside_columns_in_layers(frame: DataFrame, fewer: str) -> None:
     """What is null for a row that a view leaves out passes through the layers of another view, also
@@ -192,7 +191,7 @@ def test_what_is_random_is_drawn_once(frame: DataFrame) -> None:
     assert all(len(set(draw)) == 1 for draw in draws)
 
 
-@pytest.mark.in_turn
+@pytest.mark.deep
 def test_columns_of_columns_of_columns(frame: DataFrame) -> None:
     """Each doubles the last one: written out, the last is a sum of a million."""
     deep = frame

@@ -135,7 +135,6 @@ def test_import_is_light() -> None:
     assert done.stdout.strip() == "[]"
 
 
-@pytest.mark.in_turn
 @pytest.mark.spark
 def test_no_connector() -> None:
     """A session without the connector: the error says how to get it, with the version of this

@@ -87,7 +87,7 @@ ALL_BUT_ONE = tuple(query for query in stateful.QUERIES if query != (stateful.up
 """What is another way to keep state is shown by one query, the modes by the test above."""
 
 
-@pytest.mark.in_turn
+@pytest.mark.deep
 @each_query(
     stateful.join,
     stateful.duplicates,
@@ -125,7 +125,7 @@ def test_in_checkpoint_format_2(
         as_without_the_crash(make, mode)
 
 
-@pytest.mark.in_turn
+@pytest.mark.deep
 @each_query(*ALL_BUT_ONE, but=stateful.ROCKSDB_ONLY)
 def test_in_memory(
     spark: SparkSession, as_without_the_crash: AsWithoutTheCrash, make: Any, mode: str
@@ -176,7 +176,6 @@ def test_in_these_epochs_in_format_2(
         as_without_the_crash(make, mode, die_at)
 
 
-@pytest.mark.in_turn
 @pytest.mark.parametrize(
     ("make", "mode", "die_at", "settings"),
     [
@@ -217,7 +216,7 @@ def test_with_whole_snapshots(
         as_without_the_crash(make, "append")
 
 
-@pytest.mark.in_turn
+@pytest.mark.deep
 @pytest.mark.parametrize(
     ("make", "mode", "settings"),
     [
@@ -271,7 +270,7 @@ def weighed(spark: SparkSession) -> tuple[Callable[[int], Callable[[], None]], A
     return weights, make
 
 
-@pytest.mark.in_turn
+@pytest.mark.deep
 @pytest.mark.parametrize(
     ("die_at", "expected"),
     [
@@ -292,7 +291,7 @@ def test_a_table_that_changed_meanwhile(
     assert sorted(json.loads(line)["total"] for line in stream.output()) == expected
 
 
-@pytest.mark.in_turn
+@pytest.mark.deep
 @pytest.mark.parametrize(
     "besides",
     [

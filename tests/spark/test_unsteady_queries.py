@@ -64,7 +64,6 @@ def two_lives(spark: SparkSession, folder: Path, make: Any, mode: str, life: Pat
     return stream
 
 
-@pytest.mark.in_turn
 @pytest.mark.parametrize(
     ("kind", "settings"),
     [
@@ -85,7 +84,7 @@ def test_what_was_said_stays(
     agree(stream)
 
 
-@pytest.mark.in_turn
+@pytest.mark.deep
 @pytest.mark.parametrize(
     "settings",
     [

@@ -52,7 +52,7 @@ def test_each_sink_sees_its_own_view(query: Any, tmp_path: Path) -> None:
     assert done.rows == 8
 
 
-@pytest.mark.in_turn
+@pytest.mark.variants(1)
 @pytest.mark.parametrize("jobs", ["one job", "a job each"])
 def test_the_source_is_read_once_for_all_views(query: Any, tmp_path: Path, jobs: str) -> None:
     """Each row of the batch is computed once, however many views there are."""
@@ -80,7 +80,7 @@ def test_the_source_is_read_once_for_all_views(query: Any, tmp_path: Path, jobs:
     assert [len(rows(tmp_path / str(n))) for n in range(3)] == [9, 8, 7]
 
 
-@pytest.mark.in_turn
+@pytest.mark.deep
 def test_views_of_rows_and_columns_share_a_job(query: Any, tmp_path: Path) -> None:
     """The batch as it is, and two views that choose and compute rows: one job, and no row is
     computed twice.
@@ -117,7 +117,7 @@ def test_views_of_rows_and_columns_share_a_job(query: Any, tmp_path: Path) -> No
     assert [done.rows for done in query.seen(events.EpochCompleted)] == [28, 28]
 
 
-@pytest.mark.in_turn
+@pytest.mark.deep
 def test_a_view_that_needs_a_job_of_its_own_in_every_other_epoch(
     query: Any, tmp_path: Path
 ) -> None:
@@ -212,7 +212,6 @@ def test_sinks_that_share_a_function_share_a_job(query: Any, tmp_path: Path) -> 
     assert rows(tmp_path / "one") == rows(tmp_path / "two") == [{"k": "o", "v": 1}]
 
 
-@pytest.mark.in_turn
 def test_a_failure_in_the_second_view_undoes_the_first(query: Any, tmp_path: Path) -> None:
     """The first job's transactions are swept, and the next run writes all, once."""
     other = FolderSink(str(tmp_path / "other"), rows=lambda batch: batch.where("v > 1").distinct())
@@ -245,7 +244,7 @@ def test_a_view_is_checked_by_its_own_columns(query: Any, tmp_path: Path) -> Non
     assert query.values() == []
 
 
-@pytest.mark.in_turn
+@pytest.mark.deep
 @pytest.mark.parametrize(
     ("others", "had"),
     [

@@ -97,7 +97,7 @@ def fails_undecided(stream: Stream, said: Path, with_snapshots: bool = True) -> 
     said.write_text(RIGHT)
 
 
-@pytest.mark.in_turn
+@pytest.mark.deep
 @pytest.mark.parametrize(
     ("make", "mode", "mounts"),
     [
@@ -180,7 +180,7 @@ def test_no_store_of_theirs_makes_a_snapshot_in_a_later_run_of_the_same_process(
     assert left == of_another
 
 
-@pytest.mark.in_turn
+@pytest.mark.deep
 def test_a_cluster_refuses_to_compute_them_again_in_the_same_application(tmp_path: Path) -> None:
     """Their stores are loaded in executors, where nobody can unload them."""
     done = subprocess.run(

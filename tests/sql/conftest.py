@@ -6,11 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.kit.servers.postgres import LocalPostgres
+from tests.kit.servers.shared import started_postgres
 from tests.kit.sql import mysql_server, postgres_server
 from tests.kit.sql.sql_database import SqlDatabase
-
-postgres = postgres_server.postgres
-mariadb = mysql_server.mariadb
 
 
 @pytest.fixture(
@@ -22,8 +21,15 @@ mariadb = mysql_server.mariadb
 def database(request: pytest.FixtureRequest) -> Iterator[SqlDatabase]:
     """Once of PostgreSQL and once of MariaDB, running, with no table in it."""
     if request.param == "postgres":
-        with postgres_server.Database.cleaned(request.getfixturevalue("postgres")) as found:
+        with postgres_server.Database.cleaned(postgres_server.server_for(request)) as found:
             yield found
     else:
         with mysql_server.Database.made(request.getfixturevalue("mariadb")) as made:
             yield made
+
+
+@pytest.fixture(scope="session")
+def mortal_postgres() -> Iterator[LocalPostgres]:
+    """For tests marked ``kills_server``: the others' goes on. (MariaDB's tests are in one process.)"""
+    with started_postgres() as server:
+        yield server

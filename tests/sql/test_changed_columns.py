@@ -86,7 +86,7 @@ def run(driver: Incarnation, batch_id: int) -> None:
         driver.write(WriteOrder(driver.run_of, batch_id, 0, 1))
 
 
-@pytest.mark.in_turn
+@pytest.mark.variants(3)
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize(
     ("column", "became"),
@@ -127,7 +127,6 @@ WIDER: list[tuple[str, str]] = [
 ]
 
 
-@pytest.mark.in_turn
 @pytest.mark.parametrize("way", WAYS)
 def test_a_wider_column(database: SqlDatabase, table: str, way: str) -> None:
     """The query goes on, and values are what they were."""
@@ -161,7 +160,7 @@ NOT_KEPT = {
 }
 
 
-@pytest.mark.in_turn
+@pytest.mark.variants(2)
 @pytest.mark.parametrize("way", WAYS)
 def test_a_table_of_which_nothing_can_be_promised_any_more(
     database: SqlDatabase, table: str, way: str

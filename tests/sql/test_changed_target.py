@@ -49,7 +49,6 @@ def second_is_decided(query: Query) -> CommitPermit:
     return permit(query, 1)[0]
 
 
-@pytest.mark.in_turn
 def test_a_part_of_an_upserts_staging_is_deleted(database: SqlDatabase) -> None:
     """MySQL counts each replaced row twice: two of four would look like four."""
     table = database.table("id bigint PRIMARY KEY, name varchar(50)")

@@ -90,7 +90,7 @@ class TestSqlDecisionLog(LogContract):
         with pytest.raises(InvariantBroken, match="missing"):
             log.read(1)
 
-    @pytest.mark.in_turn
+    @pytest.mark.deep
     @pytest.mark.parametrize("lost", ["request", "reply"])
     def test_the_connection_is_lost_at_every_statement(self, lost: str) -> None:
         """Whichever statement of create, decide, read or prune is lost, or its reply: every
@@ -112,6 +112,7 @@ class TestSqlDecisionLog(LogContract):
             self.database.drop_all()
         assert at > 15
 
+    @pytest.mark.kills_server
     def test_a_restarted_server_is_waited_for(self) -> None:
         """The server is killed and started again: the log connects anew, and its records are
         there.
@@ -126,6 +127,7 @@ class TestSqlDecisionLog(LogContract):
         assert tuple(log.read(1)) == (record(1),)
         starter.join()
 
+    @pytest.mark.kills_server
     def test_a_server_that_is_away_is_unavailable(self) -> None:
         """No server within timeout_s: nothing is known to have changed, and the password is not
         told.

@@ -76,7 +76,7 @@ def test_nothing_is_visible_before_the_decision(database: SqlDatabase, mechanism
     assert database.leftovers() == NOTHING
 
 
-@pytest.mark.in_turn
+@pytest.mark.deep
 @pytest.mark.sweep
 @pytest.mark.parametrize("mechanism", ["staged", pytest.param("prepared", marks=pytest.mark.deep)])
 def test_every_fault_at_every_call(database: SqlDatabase, mechanism: str) -> None:
@@ -130,7 +130,7 @@ def test_a_newer_driver_fences_the_older(database: SqlDatabase, mechanism: str) 
     assert database.leftovers() == NOTHING
 
 
-@pytest.mark.in_turn
+@pytest.mark.variants(2)
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_a_driver_stopped_while_it_holds_an_epoch(
     database: SqlDatabase, mechanism: str, monkeypatch: pytest.MonkeyPatch
@@ -152,7 +152,7 @@ def test_a_driver_stopped_while_it_holds_an_epoch(
     assert database.leftovers() == NOTHING
 
 
-@pytest.mark.in_turn
+@pytest.mark.variants(2)
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_an_older_driver_commits_again_days_later(database: SqlDatabase, mechanism: str) -> None:
     """The same commit, sent by another driver after later epochs and after the ledger was
@@ -197,7 +197,7 @@ def die_before_commit(driver: Incarnation, batch_id: int) -> None:
     driver.participant.commit = commit  # type: ignore[method-assign]
 
 
-@pytest.mark.in_turn
+@pytest.mark.variants(3)
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 @pytest.mark.parametrize("held", [True, False])
 def test_two_threads_commit_at_once(database: SqlDatabase, mechanism: str, held: bool) -> None:
@@ -275,7 +275,8 @@ def test_queries_do_not_see_each_other(database: SqlDatabase, mechanism: str) ->
     assert rows_in(database, table) == expected([0])
 
 
-@pytest.mark.in_turn
+@pytest.mark.kills_server
+@pytest.mark.variants(1)
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_the_server_is_killed_between_decision_and_commit(
     database: SqlDatabase, mechanism: str
@@ -299,7 +300,8 @@ def test_the_server_is_killed_between_decision_and_commit(
     assert database.leftovers() == NOTHING
 
 
-@pytest.mark.in_turn
+@pytest.mark.kills_server
+@pytest.mark.deep
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_the_server_is_killed_while_tasks_write(database: SqlDatabase, mechanism: str) -> None:
     """SIGKILL after some tasks have prepared: the attempt is void, and a restart of the query is
@@ -367,7 +369,7 @@ def test_the_mechanism_is_changed_over_a_decided_epoch(database: SqlDatabase, be
     assert database.leftovers() == NOTHING
 
 
-@pytest.mark.in_turn
+@pytest.mark.deep
 @pytest.mark.sweep
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 @pytest.mark.parametrize("lost", ["request", "reply"])

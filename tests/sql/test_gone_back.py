@@ -40,7 +40,7 @@ def test_an_older_copy(database: SqlDatabase, mechanism: str, batches: int, last
     assert database.leftovers() == NOTHING
 
 
-@pytest.mark.in_turn
+@pytest.mark.variants(3)
 @both
 @pytest.mark.parametrize("waits", ["nothing", "another part"])
 def test_a_living_run_stops_before_it_writes_on(
@@ -85,7 +85,6 @@ def test_a_living_run_of_which_the_ledger_knows_nothing(
     assert rows_in(database, table) == expected([1])
 
 
-@pytest.mark.in_turn
 @both
 def test_batches_without_rows_leave_no_trace(database: SqlDatabase, mechanism: str) -> None:
     """The last batch with rows counts; where it is too far back, nothing is asked."""

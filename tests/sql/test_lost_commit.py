@@ -248,7 +248,7 @@ def test_a_later_batch_is_there_already(database: SqlDatabase) -> None:
 
 
 @pytest.mark.postgres
-@pytest.mark.in_turn
+@pytest.mark.deep
 def test_a_failover_between_prepare_and_commit() -> None:
     """Of a real pair: the standby has what the tasks staged and not the COMMIT, and the driver
     lives on: it writes nothing past the gap.

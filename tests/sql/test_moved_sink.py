@@ -54,7 +54,7 @@ def alias_of(database: SqlDatabase) -> str:
     return database.url.replace("@127.0.0.1:", "@localhost:")
 
 
-@pytest.mark.in_turn
+@pytest.mark.deep
 @both
 def test_another_database_sends_back_to_the_former(database: SqlDatabase, mechanism: str) -> None:
     """It knows nothing of what is decided: who would write it there by hand would double it, for
@@ -104,7 +104,7 @@ def test_another_name_where_a_part_was_undone(database: SqlDatabase) -> None:
     assert rows_in(database, table) == expected([0, 1])
 
 
-@pytest.mark.in_turn
+@pytest.mark.deep
 @pytest.mark.postgres
 def test_a_service_that_leads_elsewhere(
     postgres: LocalPostgres, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

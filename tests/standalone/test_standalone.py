@@ -56,7 +56,7 @@ def test_executors_use_the_shipped_file(application: Application) -> None:
     application.completed()
 
 
-@pytest.mark.in_turn
+@pytest.mark.deep
 def test_speculation_writes_once(application: Application) -> None:
     """Two attempts of one task that both write at the same time on two hosts: the one that Spark
     accepts is committed, and the other one's transaction is aborted though its attempt never ends

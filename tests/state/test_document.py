@@ -25,7 +25,7 @@ DOCUMENT = Path(__file__).parents[2] / "docs/state.md"
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 
 
-@pytest.mark.in_turn
+@pytest.mark.deep
 @pytest.mark.usefixtures("settings_put_back")
 def test_the_examples_of_the_document(
     spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
@@ -82,7 +82,7 @@ query.stop()
 """What somebody types into a new process. Spark is killed at the end of the first repartition."""
 
 
-@pytest.mark.in_turn
+@pytest.mark.deep
 @pytest.mark.usefixtures("settings_put_back")
 def test_an_empty_process_looks_at_state_and_repartitions_it(
     spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path

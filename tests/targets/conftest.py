@@ -1,4 +1,4 @@
-"""A broker that these tests may kill; the database servers are the session's."""
+"""A broker and a PostgreSQL that these tests may kill. (MariaDB's tests are in one process.)"""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from exactum.local import LocalKafka
+from tests.kit.servers.postgres import LocalPostgres
+from tests.kit.servers.shared import started_postgres
 
 
 @pytest.fixture(scope="session")
@@ -18,3 +20,10 @@ def mortal_kafka() -> Iterator[LocalKafka]:
         properties={"transaction.abort.timed.out.transaction.cleanup.interval.ms": 500}
     ) as cluster:
         yield cluster
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[LocalPostgres]:
+    """A PostgreSQL of this folder's own."""
+    with started_postgres() as server:
+        yield server

@@ -56,7 +56,6 @@ ROWS: list[dict[str, object]] = [
 ]
 
 
-@pytest.mark.in_turn
 def test_rows_that_a_table_cannot_take_go_to_the_dead_letters(
     spark, postgres, schema, tmp_path: Path
 ) -> None:
@@ -78,7 +77,6 @@ def test_rows_that_a_table_cannot_take_go_to_the_dead_letters(
     assert all("postgres" in letter["sink"] and "k" in letter["error"] for letter in letters)
 
 
-@pytest.mark.in_turn
 @pytest.mark.parametrize("more", ["", ", row_json text"])
 def test_a_table_of_dead_letters_that_was_made_before_the_row_was_kept(
     spark, postgres, schema, tmp_path: Path, more: str
@@ -120,7 +118,6 @@ def test_without_dead_letters_the_query_stops_and_names_the_row(
     assert connection.execute(f"SELECT count(*) FROM {name}.t").fetchone() == (0,)
 
 
-@pytest.mark.in_turn
 def test_the_decision_log_may_be_in_a_database(spark, postgres, schema, tmp_path: Path) -> None:
     """decision_log="postgresql://...": the record is there, nothing of it in the checkpoint, and
     a rerun finds it.

@@ -60,7 +60,7 @@ def refused(tested: Tested, mode: str, **options: Any) -> CrashVerdict:
     return caught.value.verdict
 
 
-@pytest.mark.in_turn
+@pytest.mark.deep
 def test_a_job_that_keeps_its_position_late_doubles(tested: Tested) -> None:
     verdict = refused(tested, "late")
     assert verdict.difference.doubled
@@ -69,14 +69,14 @@ def test_a_job_that_keeps_its_position_late_doubles(tested: Tested) -> None:
     assert len(verdict.kills) == 4
 
 
-@pytest.mark.in_turn
+@pytest.mark.deep
 def test_a_job_that_keeps_its_position_early_loses(tested: Tested) -> None:
     verdict = refused(tested, "early")
     assert verdict.difference.lost
     assert not (verdict.difference.doubled or verdict.difference.unexpected)
 
 
-@pytest.mark.in_turn
+@pytest.mark.deep
 def test_a_job_that_writes_both_in_one_transaction_is_exact(
     tested: Tested, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -87,7 +87,7 @@ def test_a_job_that_writes_both_in_one_transaction_is_exact(
     assert f"EXACTUM_CRASH_SEED={verdict.seed}" in capsys.readouterr().out
 
 
-@pytest.mark.in_turn
+@pytest.mark.deep
 def test_a_job_that_alters(tested: Tested, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its values depend on where its lives begin. Beside a run that nobody killed, that shows. The
     seed comes from the environment.
@@ -106,7 +106,7 @@ def test_a_job_that_alters(tested: Tested, monkeypatch: pytest.MonkeyPatch) -> N
     assert verdict.seed == 77
 
 
-@pytest.mark.in_turn
+@pytest.mark.deep
 def test_rows_of_a_table(tested: Tested) -> None:
     """``read`` gives what is there, and no topic is made for the output."""
 
@@ -133,19 +133,19 @@ def test_a_job_that_fails_by_itself_is_no_verdict(tested: Tested) -> None:
         tested("fails")
 
 
-@pytest.mark.in_turn
+@pytest.mark.deep
 def test_a_job_that_ends_before_it_is_killed_is_no_verdict(tested: Tested) -> None:
     with pytest.raises(ExactumError, match="before kill 1 of 1.*kills nothing shows nothing"):
         tested("ends", kills=1)
 
 
-@pytest.mark.in_turn
+@pytest.mark.deep
 def test_a_job_that_writes_nothing_is_no_verdict(tested: Tested) -> None:
     with pytest.raises(SettingRefused, match="expects no rows"):
         tested("silent", expected=None, kills=1)
 
 
-@pytest.mark.in_turn
+@pytest.mark.deep
 def test_a_comparison_of_nothing_is_no_verdict(tested: Tested) -> None:
     """What leaves out every row lets every job pass, also one that doubles."""
     with pytest.raises(SettingRefused, match="compare= leaves none of the 1,200 rows"):

@@ -45,7 +45,7 @@ def test_pytest_is_made_to_import_one_small_file() -> None:
     assert done.stderr == ""
 
 
-@pytest.mark.in_turn
+@pytest.mark.deep
 def test_pytest_finds_them_by_the_entry_point(tmp_path: Path) -> None:
     """And a broker that starts is one that works."""
     (tmp_path / "test_servers.py").write_text(BROKER)

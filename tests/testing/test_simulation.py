@@ -14,7 +14,7 @@ from model.broken import BROKEN, Broken
 pytestmark = pytest.mark.slow
 
 
-@pytest.mark.in_turn
+@pytest.mark.variants(1)
 @pytest.mark.parametrize(
     ("pattern", "setup", "stride"),
     [
@@ -58,7 +58,7 @@ def test_every_schedule_of_a_pattern_keeps_the_promise(
     assert runs > 50
 
 
-@pytest.mark.in_turn
+@pytest.mark.deep
 def test_random_schedules_keep_the_promise() -> None:
     """Up to three incarnations, finishers, deaths, lost replies, timeouts and late tasks; the
     seed is printed.
@@ -82,7 +82,7 @@ def test_a_schedule_replays_the_same_run() -> None:
 # ---- broken on purpose ---------------------------------------------------------------------------
 
 
-@pytest.mark.in_turn
+@pytest.mark.variants(1)
 @pytest.mark.parametrize("broken", BROKEN, ids=lambda broken: broken.name)
 def test_a_broken_protocol_is_found(broken: Broken) -> None:
     """The simulation finds what each broken protocol does, and its schedule replays to the same

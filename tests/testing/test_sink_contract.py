@@ -230,7 +230,7 @@ class TestMemorySink(_Contract):
 TESTS = [name for name in dir(SinkContract) if name.startswith("test_")]
 
 
-@pytest.mark.in_turn
+@pytest.mark.variants(1)
 @pytest.mark.parametrize(
     "fault",
     [

@@ -105,7 +105,6 @@ def test_prepared_rows_hold_no_key(
     assert database.rows(f"SELECT id FROM {table} ORDER BY id") == [(0,), (1,), (2,)]
 
 
-@pytest.mark.in_turn
 def test_newer_rows_are_not_replaced(database: SqlDatabase, tmp_path: Path) -> None:
     """Of an upsert the old rows would stand for good."""
     table = database.table("id bigint PRIMARY KEY, name varchar(80)")

@@ -25,9 +25,7 @@ from tests.kit.sql.sql_database import NOTHING
 from tests.kit.sql.sql_epochs import ID_AND_NAME, tasks_of
 from tests.kit.transactions.operator import listed, transactions
 from tests.kit.verify.recorded_query import RecordedQuery
-from tests.sql.conftest import mariadb
 
-__all__ = ["mariadb"]
 SINK = "out"
 TASKS = 3
 SECRET = "w0rd-of-ours"
@@ -61,7 +59,7 @@ def test_a_table_that_the_search_path_finds(
                 monkeypatch.setenv("PGPASSWORD", database.server.password)
             else:
                 database.run("ALTER ROLE writer SET search_path = app")
-                url = database.server.url_of("exactum", "writer", SECRET)
+                url = database.server.url_of(database.server.database, "writer", SECRET)
             its = query(tmp_path, PostgresSink(url, table="orders"))
             its.run([0, 1], dies_before_decision=True)
             more = () if by == "the URL" else ("--url", f"{SINK}={database.url}")
@@ -76,7 +74,7 @@ def test_a_table_that_the_search_path_finds(
             database.run("DROP ROLE writer")
 
 
-@pytest.mark.in_turn
+@pytest.mark.deep
 @pytest.mark.postgres
 @pytest.mark.parametrize("more", [False, True])
 def test_a_server_that_is_verified(
@@ -116,7 +114,7 @@ def test_a_service(
         parts = urlsplit(database.url)
         file = tmp_path / "services"
         file.write_text(
-            f"[shop]\nhost={parts.hostname}\nport={parts.port}\ndbname=exactum\n"
+            f"[shop]\nhost={parts.hostname}\nport={parts.port}\ndbname={postgres.database}\n"
             f"user={parts.username}\npassword={parts.password}\n"
         )
         monkeypatch.setenv("PGSERVICEFILE", str(file))
@@ -146,9 +144,9 @@ def test_a_server_that_may_move(
     """
     monkeypatch.setenv("PGPASSWORD", postgres.password)
     hosts, ports = "127.0.0.1,localhost", f"1,{postgres.port}"
-    url = f"postgresql://exactum@127.0.0.1:1,localhost:{postgres.port}/exactum"
+    url = f"postgresql://exactum@127.0.0.1:1,localhost:{postgres.port}/{postgres.database}"
     if by == "the environment":
-        url = "postgresql://exactum@/exactum"
+        url = f"postgresql://exactum@/{postgres.database}"
         monkeypatch.setenv("PGHOST", hosts)
         monkeypatch.setenv("PGPORT", ports)
     with Database.cleaned(postgres) as database:
@@ -176,7 +174,7 @@ def test_no_secret_of_postgres_is_on_file(
         settings = f"-c search_path=public --app.token={SECRET} -c app.password={SECRET}"
         monkeypatch.setenv("PGOPTIONS", f"-capp.token={SECRET}")
         sink = PostgresSink(
-            f"postgresql://{parts.username}@{parts.hostname}:{parts.port}/exactum"
+            f"postgresql://{parts.username}@{parts.hostname}:{parts.port}/{postgres.database}"
             f"?sslpassword={SECRET}&options={quote(settings)}",
             table=database.table(),
             connect={"sslmode": "prefer", "passfile": str(passfile)},

@@ -95,7 +95,6 @@ def test_another_decision_log(numbers: RecordedQuery, tmp_path: Path, batches: l
     assert written(tmp_path) == [f'{{"n":{n}}}\n' for n in batches]
 
 
-@pytest.mark.in_turn
 @pytest.mark.parametrize("mechanism", ["staged", "prepared"])
 def test_databases(database: SqlDatabase, tmp_path: Path, mechanism: str, monkeypatch: Any) -> None:
     table = database.table()

@@ -47,7 +47,7 @@ class World:
         return sorted(self.database.rows(f"SELECT id, name FROM {self.table}"))
 
 
-@pytest.mark.in_turn
+@pytest.mark.variants(2)
 @pytest.mark.parametrize("mechanism", ["staged", "prepared"])
 def test_decided_and_not_committed(
     database: SqlDatabase, tmp_path: Path, mechanism: str, monkeypatch: pytest.MonkeyPatch
@@ -80,7 +80,7 @@ def test_decided_and_not_committed(
     assert world.password not in typed + told
 
 
-@pytest.mark.in_turn
+@pytest.mark.variants(1)
 @pytest.mark.parametrize("mechanism", ["staged", "prepared"])
 def test_undecided(
     database: SqlDatabase, tmp_path: Path, mechanism: str, monkeypatch: pytest.MonkeyPatch
@@ -164,7 +164,7 @@ def test_foreign_transactions(
             arguments = ("--checkpoint", world.checkpoint)
             transactions("abort", name, *arguments, status=2)
             transactions("abort", "--all-leftovers", *arguments, status=0)
-            assert database.rows("SELECT gid FROM pg_prepared_xacts") == [(name,)]
+            assert database.prepared() == [name]
         finally:
             database.roll_back(name)
 

@@ -115,7 +115,6 @@ def test_another_cluster_at_the_address_is_not_believed(world: World) -> None:
     assert [t["state"] for t in listed(world.checkpoint, status=1)] == ["open"] * TASKS
 
 
-@pytest.mark.in_turn
 def test_decided_and_not_committed(world: World) -> None:
     """The list says what to do, finish does it without Spark, and the next start adds nothing."""
     world.query.run([0, 1], dies_after_decision=True)

@@ -130,7 +130,6 @@ def test_what_no_record_names_is_extra(world: World) -> None:
     assert findings(world.look()) == ["exact", f"extra {2 * ROWS}"]
 
 
-@pytest.mark.in_turn
 def test_what_retention_took_is_unknowable(world: World) -> None:
     """Never missing: nobody can tell any more. A topic that is no more is missing all."""
     world.query.run([0, 1])

@@ -17,9 +17,9 @@ from exactum.sql.sink import SqlSink
 from tests.kit.sql.sql_database import SqlDatabase
 from tests.kit.sql.sql_epochs import ID_AND_NAME, tasks_of
 from tests.kit.verify.recorded_query import RecordedQuery
-from tests.sql.conftest import database, mariadb, postgres
+from tests.sql.conftest import database
 
-__all__ = ["database", "mariadb", "postgres"]
+__all__ = ["database"]
 ROWS = 12
 """Of one batch of ``tasks_of``."""
 
@@ -74,7 +74,6 @@ def test_a_row_that_is_gone_from_within_the_ledger(
     assert [e.text for e in world.look(first=1)] == ["unknowable", "exact"]
 
 
-@pytest.mark.in_turn
 @pytest.mark.parametrize("mechanism", ["staged", "prepared"])
 def test_rows_and_ledger(database: SqlDatabase, tmp_path: Path, mechanism: str) -> None:
     """Exact as long as all is there; a deleted row is missing where rows tell who wrote them; what
@@ -106,7 +105,6 @@ def test_rows_and_ledger(database: SqlDatabase, tmp_path: Path, mechanism: str) 
     assert [e.text for e in world.look()][2:] == [f"missing {ROWS}"] * 2
 
 
-@pytest.mark.in_turn
 @pytest.mark.parametrize("settings", [{}, {"mode": "upsert", "key": "id"}])
 def test_a_table_that_is_gone_or_another_one(
     database: SqlDatabase, tmp_path: Path, settings: dict[str, str]
@@ -128,7 +126,6 @@ def test_a_table_that_is_gone_or_another_one(
     database.run("DROP TABLE renamed_rows")
 
 
-@pytest.mark.in_turn
 def test_an_upsert_is_known_by_the_ledger(database: SqlDatabase, tmp_path: Path) -> None:
     """Its rows are replaced by later ones, so nobody counts them."""
     world = World(database, tmp_path, mode="upsert", key="id")

@@ -19,7 +19,6 @@ from tests.kit.sql.sql_database import SqlDatabase
 from tests.kit.sql.sql_epochs import ID_AND_NAME, tasks_of
 from tests.kit.verify.recorded_query import RecordedQuery
 
-postgres = postgres_server.postgres
 ROWS = 12
 
 
@@ -98,7 +97,6 @@ def test_every_sink_of_a_query(query: RecordedQuery) -> None:
     assert "'kafka', 'table', 'files'" in verified(query, "--sink", "nobody").output
 
 
-@pytest.mark.in_turn
 @pytest.mark.broker
 @pytest.mark.postgres
 def test_what_cannot_be_reached_is_unknowable(

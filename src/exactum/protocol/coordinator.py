@@ -448,14 +448,12 @@ class Coordinator:
         return error
 
     def _refuse_open_again(self, sightings: Sequence[Sighting]) -> None:
-        """Before a decision. Only of a target with a marker: others may list what is settled. And
-        only what this run wrote: of earlier ones an operator may have settled a part by hand.
+        """Before a decision. Only of a target with a marker: others may list what is settled.
 
         Raises:
-            EpochAborted: a part of what this run committed is open again.
+            EpochAborted: a part of what this run has committed, or found committed, is open again.
         """
-        mine = [r for r in self._finished if r.incarnation == self._run.incarnation]
-        named = {(p.participant, p.identity) for record in mine for p in record.prepared}
+        named = {(p.participant, p.identity) for r in self._finished for p in r.prepared}
         again = [s for s in sightings if (s.participant, s.identity) in named]
         keeping = self._participants.remembering() if again else frozenset()
         for sighting in again:

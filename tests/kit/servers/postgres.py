@@ -79,6 +79,7 @@ class LocalPostgres:
             **{name: str(value) for name, value in (settings or {}).items()},
         }
         self._password = password
+        self.database = DATABASE
         self._start_timeout_s = start_timeout_s
         self._node: ServerProcess | None = None
 
@@ -110,7 +111,7 @@ class LocalPostgres:
     @property
     def url(self) -> str:
         """For the superuser, over the loopback interface, with its password."""
-        return self.url_of(DATABASE)
+        return self.url_of(self.database)
 
     def url_of(self, database: str, user: str = USER, password: str | None = None) -> str:
         """The same for another database or user."""

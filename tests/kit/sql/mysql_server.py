@@ -20,7 +20,6 @@ from exactum.sql.mysql import session as mysql_session
 from exactum.sql.mysql.dialect import MySQLDialect
 from exactum.sql.mysql.sink import MySQLSink, address_of
 from exactum.sql.url import Address
-from tests.kit.memory import memory_folder
 from tests.kit.servers.mariadb import LocalMariaDB
 
 _numbers = itertools.count(1)
@@ -200,13 +199,6 @@ class Database:
 def encoded(identity: str) -> str:
     """As XA RECOVER shows texts that are not plain."""
     return identity.encode().hex()
-
-
-@pytest.fixture(scope="session")
-def mariadb() -> Iterator[LocalMariaDB]:
-    """One server for the session. A missing one is an error here, never a skip."""
-    with memory_folder() as folder, LocalMariaDB(data_dir=folder) as server:
-        yield server
 
 
 @pytest.fixture

@@ -22,7 +22,6 @@ from exactum.sql.postgres import session as postgres_session
 from exactum.sql.postgres.dialect import PostgresDialect
 from exactum.sql.postgres.sink import PostgresSink
 from exactum.sql.url import Address
-from tests.kit.memory import memory_folder
 from tests.kit.servers.postgres import USER, LocalPostgres
 
 _numbers = itertools.count(1)
@@ -115,13 +114,21 @@ class Database:
         )
         return [name for (name,) in found]
 
+    def prepared(self) -> list[str]:
+        """The prepared transactions of this database: the server may have others."""
+        found = self.rows(
+            "SELECT gid FROM pg_prepared_xacts WHERE database = current_database() ORDER BY gid"
+        )
+        return [gid for (gid,) in found]
+
     def roll_back(self, identity: str) -> None:
         self.run(f"ROLLBACK PREPARED '{identity}'")
 
     def end_sessions(self) -> None:
         self.run(
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
-            "WHERE application_name LIKE 'exactum %' AND pid <> pg_backend_pid()"
+            "WHERE application_name LIKE 'exactum %' AND pid <> pg_backend_pid() "
+            "AND datname = current_database()"
         )
 
     def end_idle_soon(self, patch: pytest.MonkeyPatch) -> None:
@@ -133,14 +140,14 @@ class Database:
         if self.value("SELECT to_regclass('exactum_prepared') IS NOT NULL"):
             directory = self.value("SELECT count(*) FROM exactum_prepared")
         return {
-            "prepared": self.value("SELECT count(*) FROM pg_prepared_xacts"),
+            "prepared": len(self.prepared()),
             "directory": directory,
             "staged rows": staged,
         }
 
     def clean(self) -> None:
         """Settle what a test has left, so that the next one starts from nothing."""
-        for (gid,) in self.rows("SELECT gid FROM pg_prepared_xacts"):
+        for gid in self.prepared():
             self.roll_back(gid)
         self.end_sessions()
         self.drop_all()
@@ -156,16 +163,15 @@ class Database:
             self.run(f"DROP TABLE {', '.join(name for (name,) in names)} CASCADE")
 
 
-@pytest.fixture(scope="session")
-def postgres() -> Iterator[LocalPostgres]:
-    """One server for the session. A missing PostgreSQL is an error here, never a skip."""
-    with memory_folder() as folder, LocalPostgres(data_dir=folder) as server:
-        hash_quickly(server)
-        yield server
+def server_for(request: pytest.FixtureRequest) -> LocalPostgres:
+    """The run's server, unless the test kills it."""
+    kills = request.node.get_closest_marker("kills_server")
+    server: LocalPostgres = request.getfixturevalue("mortal_postgres" if kills else "postgres")
+    return server
 
 
 @pytest.fixture
-def database(postgres: LocalPostgres) -> Iterator[Database]:
+def database(request: pytest.FixtureRequest) -> Iterator[Database]:
     """The server, running, with no table in it."""
-    with Database.cleaned(postgres) as found:
+    with Database.cleaned(server_for(request)) as found:
         yield found

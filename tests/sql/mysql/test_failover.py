@@ -42,7 +42,6 @@ def opened(servers: MariaPair) -> Iterator[Callable[[], SqlDecisionLog]]:
         log.close()
 
 
-@pytest.mark.in_turn
 def test_a_decision_that_an_asynchronous_standby_lost_stops_the_run(
     servers: MariaPair, opened: Callable[[], SqlDecisionLog], caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -67,7 +66,6 @@ def test_a_decision_that_an_asynchronous_standby_lost_stops_the_run(
     assert opened().read(0) == (record(0),), "the next start finds what there is"
 
 
-@pytest.mark.in_turn
 def test_a_standby_that_commits_wait_for_is_no_reason_to_warn(
     servers: MariaPair, opened: Callable[[], SqlDecisionLog], caplog: pytest.LogCaptureFixture
 ) -> None:

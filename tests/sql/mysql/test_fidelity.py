@@ -311,7 +311,6 @@ def test_large_batches_go_in_pieces(
     ), reasons
 
 
-@pytest.mark.in_turn
 def test_every_character_set_of_the_server(database: Database) -> None:
     """Of each set all characters that it is said to hold arrive, in the bytes that it is said to
     take; a rule tells these from all others, in texts of any length, with null and with nothing in

@@ -59,7 +59,6 @@ def numbers_query(database: Database, mechanism: str = "staged", **options: Any)
     return Query(lambda: MySQLSink(database.url, table="t", mechanism=mechanism, **options))
 
 
-@pytest.mark.in_turn
 @BOTH
 @pytest.mark.parametrize("moment", ["verify", "decide", "commit"])
 def test_killed_server(mortal: LocalMariaDB, mechanism: str, moment: str) -> None:
@@ -170,7 +169,6 @@ def test_rows_without_load_data(mortal: LocalMariaDB) -> None:
         one.die()
 
 
-@pytest.mark.in_turn
 @BOTH
 def test_locked_rows(database: Database, mechanism: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A table that somebody locks for longer than we wait: the attempt is void, the next one is
@@ -442,7 +440,7 @@ def limited(database: Database, rights: str) -> str:
     return f"mysql://{database.name}:secret%2Fpass@{database.server.host}:{database.server.port}/{database.name}"
 
 
-@pytest.mark.in_turn
+@pytest.mark.deep
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
@@ -459,7 +457,7 @@ def test_servers_that_cannot_keep_the_promise(settings: dict[str, str | int], me
             Query(lambda: MySQLSink(database.url, table="t")).started()
 
 
-@pytest.mark.in_turn
+@pytest.mark.deep
 @pytest.mark.parametrize(
     "kept_by", [{"sync_binlog": 1}, {"innodb_flush_log_at_trx_commit": 3}], ids=str
 )
@@ -571,7 +569,7 @@ def test_rows_by_way_of_a_file(database: Database, monkeypatch: pytest.MonkeyPat
     one.die()
 
 
-@pytest.mark.in_turn
+@pytest.mark.deep
 def test_tls(tmp_path: Path) -> None:
     """The user's TLS options reach PyMySQL: a certificate that is not trusted is refused, a
     trusted one works.

@@ -250,7 +250,6 @@ def test_an_upsert_with_awkward_names(database: Database) -> None:
 # -------------------------------------------------------------------------------
 
 
-@pytest.mark.in_turn
 @pytest.mark.parametrize(
     ("declared", "spark_type", "kind", "good", "bad"),
     [
@@ -320,7 +319,6 @@ def test_a_value_that_does_not_fit_is_named(
     assert "i=2" in one.rejections[0].reasons[0]
 
 
-@pytest.mark.in_turn
 @pytest.mark.parametrize(
     ("columns", "bad"),
     [
@@ -370,7 +368,6 @@ def test_json_that_is_none(database: Database, way: tuple[bool, str, Guarantee])
     assert database.run("SELECT * FROM t") == []
 
 
-@pytest.mark.in_turn
 @pytest.mark.parametrize(
     ("declared", "spark_type"),
     [

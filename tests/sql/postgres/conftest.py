@@ -1,5 +1,5 @@
 """What only PostgreSQL can do, or does in a way of its own."""
 
-from tests.kit.sql.postgres_server import database, postgres
+from tests.kit.sql.postgres_server import database
 
-__all__ = ["database", "postgres"]
+__all__ = ["database"]

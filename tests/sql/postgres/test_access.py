@@ -74,7 +74,7 @@ def limited(database: Database) -> Iterator[str]:
     """The URL of a user with no rights but to connect."""
     database.run("DROP ROLE IF EXISTS limited")
     database.run("CREATE ROLE limited LOGIN PASSWORD 'a secret&key'")
-    yield database.server.url_of("exactum", "limited", "a secret&key")
+    yield database.server.url_of(database.server.database, "limited", "a secret&key")
     database.run("DROP OWNED BY limited")
     database.run("DROP ROLE limited")
 
@@ -136,7 +136,7 @@ def test_no_password_anywhere(
     urls = [
         wrong,
         limited.replace(f":{database.server.port}", ":1"),
-        limited.replace("/exactum", "/nowhere"),
+        limited.replace(f"/{database.server.database}", "/nowhere"),
         limited.replace("127.0.0.1", "no.such.host.invalid"),
         limited + "?nonsense=1",
         "postgresql://u:a%20secret%26key@[::1/x",
@@ -180,7 +180,9 @@ def test_a_server_that_is_away(database: Database) -> None:
     with pytest.raises(SettingRefused, match="does not exist"):
         start(database, table, url=database.server.url_of("nowhere"))
     with pytest.raises(SettingRefused, match="authentication"):
-        start(database, table, url=database.server.url_of("exactum", password="wrong"))
+        start(
+            database, table, url=database.server.url_of(database.server.database, password="wrong")
+        )
 
 
 @pytest.mark.parametrize(
@@ -286,7 +288,7 @@ def test_the_session_keeps_the_guarantee_whatever_the_role_has_set(database: Dat
         "array_nulls = off",
     ):
         database.run(f"ALTER ROLE odd SET {setting}")
-    sink = PostgresSink(database.server.url_of("exactum", "odd", "odd"), table="any")
+    sink = PostgresSink(database.server.url_of(database.server.database, "odd", "odd"), table="any")
     session = sink._dialect.connect(sink._address, *_connect_arguments())
     shown = session.query(
         "SELECT current_setting('synchronous_commit'), current_setting('transaction_isolation'), "
@@ -313,7 +315,9 @@ def test_a_role_whose_arrays_know_no_null(database: Database) -> None:
     database.run("ALTER ROLE odd SET array_nulls = off")
     batch = pa.RecordBatch.from_arrays([pa.array([[None, "NULL", "a"]])], names=["v"])
     query = Query(
-        lambda: PostgresSink(database.server.url_of("exactum", "odd", "odd"), table=table),
+        lambda: PostgresSink(
+            database.server.url_of(database.server.database, "odd", "odd"), table=table
+        ),
         "odd",
         (("v", "array<string>"),),
         lambda batch_id: [[batch]],

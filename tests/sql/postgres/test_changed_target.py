@@ -39,7 +39,7 @@ def test_row_level_security_that_is_switched_on(database: Database) -> None:
         columns = [pa.array([1, 2]), pa.array(["hidden", "seen"]), pa.array([batch_id > 0] * 2)]
         return pa.RecordBatch.from_arrays(columns, names=["id", "name", "gone"])
 
-    url = database.server.url_of("exactum", "keeper", "keeper")
+    url = database.server.url_of(database.server.database, "keeper", "keeper")
     query = Query(
         lambda: PostgresSink(url, table=table, mode="upsert", key=["id"], delete_when="gone"),
         "policies",

@@ -88,7 +88,7 @@ def test_with_a_synchronous_standby_every_acknowledged_decision_survives(
     ]
 
 
-@pytest.mark.in_turn
+@pytest.mark.variants(1)
 @pytest.mark.parametrize("cut_off_by", ["pg_cancel_backend", "pg_terminate_backend"])
 def test_a_decision_whose_wait_for_the_standby_is_cut_off_is_not_told_as_made(
     servers: Pair, opened: Callable[[], SqlDecisionLog], pool: ThreadPoolExecutor, cut_off_by: str
@@ -115,7 +115,7 @@ def test_a_decision_whose_wait_for_the_standby_is_cut_off_is_not_told_as_made(
     assert opened().read(1) == (record(1),)
 
 
-@pytest.mark.in_turn
+@pytest.mark.deep
 def test_a_decision_of_a_dead_driver_is_acted_on_only_once_the_standby_has_it(
     servers: Pair,
     opened: Callable[[], SqlDecisionLog],
@@ -155,7 +155,6 @@ def test_a_decision_of_a_dead_driver_is_acted_on_only_once_the_standby_has_it(
     assert opened().read(1) == (record(1),)
 
 
-@pytest.mark.in_turn
 def test_a_role_that_does_not_wait_for_the_standby_is_overruled(
     servers: Pair, opened: Callable[[], SqlDecisionLog], pool: ThreadPoolExecutor
 ) -> None:
@@ -173,7 +172,6 @@ def test_a_role_that_does_not_wait_for_the_standby_is_overruled(
     assert deciding.result(WAIT_MAX_S) == record(0)
 
 
-@pytest.mark.in_turn
 def test_a_decision_that_an_asynchronous_standby_lost_stops_the_run(
     servers: Pair, opened: Callable[[], SqlDecisionLog], caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -200,7 +198,6 @@ def test_a_decision_that_an_asynchronous_standby_lost_stops_the_run(
     assert opened().read(0) == (record(0),), "the next start finds what there is"
 
 
-@pytest.mark.in_turn
 def test_a_pruned_decision_is_not_missed(
     servers: Pair, opened: Callable[[], SqlDecisionLog]
 ) -> None:
@@ -216,7 +213,6 @@ def test_a_pruned_decision_is_not_missed(
     assert log.decide(record(29, 0, "late")) == record(29)
 
 
-@pytest.mark.in_turn
 def test_no_warning_of_a_synchronous_standby_or_a_subscriber(
     servers: Pair, opened: Callable[[], SqlDecisionLog], caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -227,7 +223,6 @@ def test_no_warning_of_a_synchronous_standby_or_a_subscriber(
     assert caplog.text == ""
 
 
-@pytest.mark.in_turn
 def test_a_server_that_became_a_standby_is_left(
     servers: Pair, opened: Callable[[], SqlDecisionLog]
 ) -> None:
@@ -249,7 +244,6 @@ def test_a_server_that_became_a_standby_is_left(
         log.close()
 
 
-@pytest.mark.in_turn
 def test_a_connection_to_a_standby_is_given_up_for_another(servers: Pair) -> None:
     """What stands before the servers leads to a standby for a while: the log connects again
     until it takes writes.

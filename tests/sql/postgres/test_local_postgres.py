@@ -25,7 +25,7 @@ def value(url: str, sql: str) -> object:
         return row[0] if row else None
 
 
-@pytest.mark.in_turn
+@pytest.mark.deep
 def test_it_starts_is_killed_and_keeps_its_data(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Committed rows and prepared transactions outlive SIGKILL, restart and a new object on the
     same folder.
@@ -66,7 +66,7 @@ def test_a_temporary_server_leaves_nothing() -> None:
     assert not folder.exists()
 
 
-@pytest.mark.in_turn
+@pytest.mark.deep
 def test_a_stopped_process_answers_nobody_until_resumed() -> None:
     """pause and resume: connections wait meanwhile."""
     with LocalPostgres() as server:

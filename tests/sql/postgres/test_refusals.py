@@ -148,7 +148,7 @@ def test_rows_that_a_policy_hides(database: Database, delete_when: str | None) -
     )
     query = Query(
         lambda: PostgresSink(
-            database.server.url_of("exactum", "tenant", "tenant"),
+            database.server.url_of(database.server.database, "tenant", "tenant"),
             table=table,
             mode="upsert",
             key="id",

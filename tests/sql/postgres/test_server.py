@@ -32,14 +32,14 @@ def test_one_session_serves_many_tasks(database: Database, mechanism: str) -> No
         driver.run(batch_id)
         found = database.rows(
             "SELECT pid FROM pg_stat_activity WHERE application_name = 'exactum task' AND state = "
-            "'idle'"
+            "'idle' AND datname = current_database()"
         )
         pids |= {pid for (pid,) in found}
     driver.close()
     assert len(pids) == 1
 
 
-@pytest.mark.in_turn
+@pytest.mark.kills_server
 def test_a_server_that_stops_answering(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     """A server under SIGSTOP keeps its connections and says nothing: the task and the driver
     give up, in time.
@@ -71,7 +71,6 @@ def test_a_server_that_stops_answering(database: Database, monkeypatch: pytest.M
     assert database.leftovers() == NOTHING
 
 
-@pytest.mark.in_turn
 def test_a_server_that_forgets_commits() -> None:
     """Refused at the start; unless each COMMIT waits for a standby, which has it then."""
     with LocalPostgres(settings={"fsync": "off"}) as server:
