@@ -309,8 +309,9 @@ class Coordinator:
             reason = self._fenced(records[attempt]) if is_over else error
         except CheckpointRefused as refused:
             reason = Fenced(str(refused))
-        except Exception:  # noqa: BLE001  (only the reason is unknown then, and ``error`` is raised)
-            reason = error
+        except Exception as unread:  # noqa: BLE001  (only the reason is unknown then)
+            # A target that is ahead may be a successor's work, and the next start compares again.
+            reason = unread if isinstance(error, CheckpointRefused) else error
         if reason is error and isinstance(error, RowsRefused):
             reason = self._loss_behind(epoch.batch_id, error)
         self._abandon(epoch, attempt, reason)

@@ -147,12 +147,15 @@ class World:
             self.reader_saw[0] = self.targets[0].visible[:]
 
     def put_log_back(self) -> None:
-        """To before its newest COMMIT; what was pruned by then stays so."""
+        """To before the newest batch's COMMIT; what was pruned by then stays so. That of a salvage
+        does not go alone: nobody sees that, as docs/guarantees.md says.
+        """
         commits = [r for r in self.history.made if r.decision is Decision.COMMIT]
         if not commits:
             return
         self.happened["logs put back"] += 1
-        at = self.history.made.index(commits[-1])
+        newest = [r for r in commits if r.epoch == commits[-1].epoch]
+        at = self.history.made.index(newest[0])
         for record in self.history.made[at:]:
             slot = (record.epoch.batch_id, record.attempt)
             self.history.pop((record.epoch.query_id, *slot), None)
