@@ -18,6 +18,7 @@ from exactum.protocol.model import new_incarnation
 from exactum.protocol.participant import Participant
 from exactum.protocol.sink import Guarantee, QueryRun
 from exactum.spark import query
+from exactum.spark.control.listener import ControlListener
 from exactum.spark.decoding.bad_records import BadRecords
 from exactum.spark.master import is_one_process
 from exactum.spark.query import RunningQuery
@@ -85,7 +86,8 @@ def open_run(
         change = GuaranteeChange(context)
         former = FormerSinks(context, sinks, place)
         attending += [change, former]
-        standing_epochs = StandingEpochs(context)
+        control = [each for each in attending if isinstance(each, ControlListener)]
+        standing_epochs = StandingEpochs(context, control)
         refuse_cut_log(context, log, place, sinks.participants, change.stretches)
         refuse_copied_target(context, log, sinks.each)
         if isinstance(log, NoLog):
