@@ -25,6 +25,8 @@ from exactum.protocol.model import Decision
 from tests.kit.savepoint.stateless import QUERY, Driver, complete, decide, plan
 from tests.kit.waiting import WAIT_MAX_S, await_true
 
+RUN = "1a" * 8
+
 
 def test_a_run_is_seen_for_as_long_as_it_lives(checkpoint: Path, driver: Driver) -> None:
     """Whatever ends a driver, its run is over that moment; a later run clears away what it left."""
@@ -163,7 +165,7 @@ def test_records_of_later_epochs_stay_behind(checkpoint: Path, tmp_path: Path) -
     decide(checkpoint, 2, Decision.ABORT)
     control = checkpoint / "exactum" / "control" / "rules"
     control.mkdir(parents=True)
-    for name in (f"{1:020d}.json", f"{2:020d}.json", "view-0.json", ".hidden.tmp"):
+    for name in (f"{1:020d}-{RUN}.json", f"{2:020d}-{RUN}.json", ".hidden.tmp"):
         (control / name).touch()
     stops = checkpoint / "exactum" / "source" / "0" / "stops"
     stops.mkdir(parents=True)
@@ -174,8 +176,7 @@ def test_records_of_later_epochs_stay_behind(checkpoint: Path, tmp_path: Path) -
     assert "offsets/1" in names and "offsets/2" not in names
     assert {n for n in names if n.startswith("exactum/")} == {
         f"exactum/decisions/{1:020d}-0.json",
-        f"exactum/control/rules/{1:020d}.json",
-        "exactum/control/rules/view-0.json",
+        f"exactum/control/rules/{1:020d}-{RUN}.json",
         "exactum/source/0/stops/7.json",
     }
 

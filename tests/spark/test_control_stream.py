@@ -1,5 +1,5 @@
-"""Control streams on a real broker and a real Spark: all tasks of an epoch see the same rules,
-also when run again.
+"""Control streams on a real broker and a real Spark: all tasks of an epoch see the same rules, and
+one that is decided sees them again.
 """
 
 from __future__ import annotations
@@ -21,12 +21,14 @@ from pyspark.sql.functions import udf
 
 import exactum
 from exactum import events
-from exactum.errors import CheckpointRefused, RowsRefused, SettingRefused
+from exactum.errors import CheckpointRefused, RowsRefused, SettingRefused, Unavailable
 from exactum.local import LocalKafka
+from exactum.protocol.model import Decision, DecisionRecord
 from exactum.spark.control import record
 from tests.kit.decoding.decoded_stream import read
 from tests.kit.spark import weighing
-from tests.kit.spark.torn_stream import configured
+from tests.kit.spark.folder_sink import arm
+from tests.kit.spark.torn_stream import configured, lose_version
 from tests.kit.waiting import WAIT_MAX_S
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
@@ -145,38 +147,47 @@ def test_a_query_may_write_its_own_rules(query: Any, rules: Rules, kafka: LocalK
     assert rules.values("e") == [10, 12, 14, 16]
 
 
-@pytest.mark.deep
-def test_an_epoch_that_stands_advances_the_state_by_the_rules_it_had(
-    query: Any, rules: Rules
+def views(query: Any) -> list[Path]:
+    """What is on record of the rules that epochs saw."""
+    return sorted(query.checkpoint.glob("exactum/control/*/*"))
+
+
+@pytest.mark.parametrize("make", [exactum.exactly_once, exactum.at_most_once])
+@pytest.mark.parametrize(
+    "keeps_state", [pytest.param(True, id="state", marks=pytest.mark.deep), False]
+)
+def test_a_decided_epoch_advances_the_state_by_the_rules_it_had(
+    query: Any, rules: Rules, make: Any, keeps_state: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Decided, then crashed before Spark's commit log; meanwhile the topic lost the old rules and
-    got others: the state advances by the old ones, as the rows that are visible did."""
+    got others: the state advances by the old ones, as the rows that are visible did. Also where it
+    is lost, and computed again."""
+    caplog.set_level("INFO", "exactum")
     rules.write(e=2, o=2)
     stream = rules.stream()
+
+    def run() -> str | None:
+        batch = make(query.sink, control=stream, on_event=query.events.append)
+        return query.run(batch, transform=summed(stream), mode="update")
+
     query.give(1, 2)
-    assert (
-        query.run(query.exactly_once(control=stream), transform=summed(stream), mode="update")
-        is None
-    )
+    assert run() is None
     assert query.values() == [2, 4]
     query.forget_last_commit()
+    if not keeps_state:
+        lose_version(query.checkpoint, 1)
     rules.forget()
     rules.write(e=100, o=100)
     query.give(1, 2)
-    assert (
-        query.run(query.exactly_once(control=stream), transform=summed(stream), mode="update")
-        is None
-    )
+    assert run() is None
     assert query.values() == [2, 4, 102, 204], "2 + 1 * 100 and 4 + 2 * 100"
-    assert len(query.seen(events.EpochRedelivered)) == 1
+    again = "gives the rows that stand" in caplog.text
+    assert again == (make is exactum.exactly_once and not keeps_state)
+    assert len(query.seen(events.EpochRedelivered)) == (make is exactum.exactly_once)
 
 
-def test_an_undecided_epoch_is_run_again_with_the_rules_it_began_with(
-    query: Any, rules: Rules
-) -> None:
-    """The first run fails within the epoch; by the second run the rules are others, the epoch's
-    are not.
-    """
+def test_an_undecided_epoch_is_run_again_with_the_rules_of_now(query: Any, rules: Rules) -> None:
+    """The first run fails within the epoch, of which nothing is visible, and nothing on record."""
     rules.write(e=2, o=2)
     stream = rules.stream()
     broken = udf(lambda k: 1 // 0 if stream.current()["e"] == 2 else 0, "long")
@@ -185,10 +196,92 @@ def test_an_undecided_epoch_is_run_again_with_the_rules_it_began_with(
     assert "division" in (
         query.run(batch, transform=lambda f: f.select("k", broken("k").alias("v"))) or ""
     )
-    assert query.values() == []
+    assert (query.values(), views(query)) == ([], [])
     rules.write(e=7, o=7)
     assert query.run(query.exactly_once(control=stream), transform=weighed(stream)) is None
-    assert query.values() == [2, 4]
+    assert query.values() == [7, 14]
+
+
+class Log:
+    """Decisions in memory. While ``is_down`` no epoch can be decided."""
+
+    def __init__(self) -> None:
+        self.is_down = False
+        self._records: dict[int, list[DecisionRecord]] = {}
+
+    def read(self, batch_id: int) -> list[DecisionRecord]:
+        return list(self._records.get(batch_id, ()))
+
+    def decide(self, record: DecisionRecord) -> DecisionRecord:
+        if self.is_down and record.decision is Decision.COMMIT:
+            raise Unavailable("the log is down")
+        slots = self._records.setdefault(record.epoch.batch_id, [])
+        if record.attempt == len(slots):
+            slots.append(record)
+        return slots[record.attempt]
+
+    def prune(self, below_batch_id: int) -> int:
+        return 0
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+def test_a_decision_names_the_rules_of_its_own_attempt(
+    query: Any, rules: Rules, caplog: pytest.LogCaptureFixture
+) -> None:
+    """An attempt that fails at its decision has put its rules on record. The next one sees newer
+    ones; and so does the epoch where it is computed once more, by yet other rules of now."""
+    caplog.set_level("INFO", "exactum")
+    stream, log = rules.stream(), Log()
+
+    def run() -> str | None:
+        batch = query.exactly_once(control=stream, decision_log=log)
+        return query.run(batch, transform=summed(stream), mode="update")
+
+    query.give(1, 2)
+    log.is_down = True
+    rules.write(e=2, o=2)
+    assert "the log is down" in (run() or "")
+    assert (query.values(), len(views(query))) == ([], 1)
+    log.is_down = False
+    rules.write(e=7, o=7)
+    assert run() is None
+    assert (query.values(), len(views(query))) == ([7, 14], 2)
+    query.forget_last_commit()
+    lose_version(query.checkpoint, 1)
+    rules.write(e=100, o=100)
+    query.give(1, 2)
+    assert run() is None
+    assert query.values() == [7, 14, 107, 214]
+    assert "epoch 0 gives the rows that stand" in caplog.text
+
+
+def test_a_repeated_batch_sees_newer_rules_at_least_once(query: Any, rules: Rules) -> None:
+    """It is written twice, each time by the rules of then."""
+    stream = rules.stream()
+    query.give(1, 2)
+    for weight in (2, 7):
+        rules.write(e=weight, o=weight)
+        batch = exactum.at_least_once(query.sink, control=stream)
+        assert query.run(batch, transform=weighed(stream)) is None
+        query.forget_last_commit()
+    assert set(query.values()) == {2, 4, 7, 14}
+
+
+@pytest.mark.parametrize("make", [exactum.exactly_once, exactum.at_least_once])
+def test_rules_that_were_lost_before_they_were_read(query: Any, rules: Rules, make: Any) -> None:
+    """Refused: a decided epoch has read less far than the topic now begins."""
+    rules.write(e=1, o=1)
+    query.give(1)
+    assert query.run(make(query.sink, control=rules.stream())) is None
+    rules.write(e=2, o=2)
+    rules.forget()
+    query.give(2)
+    batch = make(query.sink, control=rules.stream())
+    assert "removed records before they were read" in (query.run(batch) or "")
+    assert isinstance(batch.error, CheckpointRefused)
+    assert query.values() == [1]
 
 
 def test_a_start_that_is_refused_leaves_no_rules(query: Any, rules: Rules) -> None:
@@ -205,7 +298,7 @@ def test_a_start_that_is_refused_leaves_no_rules(query: Any, rules: Rules) -> No
 
 def test_stages_that_spark_runs_ahead_have_no_rules(query: Any, rules: Rules, spark: Any) -> None:
     """Those before a shuffle, from Spark 4.1 on, by the time exactum is called. They would have the
-    rules of the micro-batch before. The error says what helps.
+    rules of the micro-batch before, also within one run. The error says what helps.
     """
     rules.write(e=2, o=2)
     stream = rules.stream()
@@ -213,11 +306,11 @@ def test_stages_that_spark_runs_ahead_have_no_rules(query: Any, rules: Rules, sp
     def shuffled(frame: DataFrame) -> DataFrame:
         return weighed(stream)(frame.where("v > 1")).repartition(2, "k")
 
-    query.give(1)
-    assert query.run(query.exactly_once(control=stream), transform=shuffled) is None, "no row"
+    query.give(1)  # of which no row is left
     query.give(2, 3)
     error = query.run(query.exactly_once(control=stream), transform=shuffled) or ""
     assert "spark.sql.adaptive.streaming.stateless.enabled=false" in error
+    assert len(query.seen(events.EpochCompleted)) == 1
     assert query.values() == []
     with configured(spark, {"spark.sql.adaptive.streaming.stateless.enabled": "false"}):
         assert query.run(query.exactly_once(control=stream), transform=shuffled) is None
@@ -236,20 +329,27 @@ def test_a_view_of_the_batch_may_ask_for_the_rules_on_the_driver(query: Any, rul
 
 @pytest.mark.deep
 def test_records_of_long_past_epochs_are_forgotten(query: Any, rules: Rules, spark: Any) -> None:
-    """Only what Spark may ask for again is kept of what epochs saw."""
+    """A view is on record once, as long as rules do not change, and while Spark may ask for an
+    epoch that saw it."""
     rules.write(e=1, o=1)
     stream = rules.stream()
-    spark.conf.set("spark.sql.streaming.minBatchesToRetain", 2)
-    try:
-        query.give(1, batches=22)
+    changed = []
+
+    def changing(batch: DataFrame) -> DataFrame:
+        if len(changed) < 19:
+            changed.append(rules.write(e=len(changed)))
+        return batch
+
+    with configured(spark, {"spark.sql.streaming.minBatchesToRetain": "2"}):
+        query.give(1, batches=19)
+        sink = replace(query.sink, rows=changing)
+        assert query.run(query.exactly_once(sink, control=stream)) is None
+        assert len(views(query)) == 19
+        query.give(1, batches=25)
         assert query.run(query.exactly_once(control=stream)) is None
-    finally:
-        spark.conf.unset("spark.sql.streaming.minBatchesToRetain")
-    folder = query.checkpoint / "exactum" / "control" / rules.topic
-    kept = sorted(int(path.stem) for path in folder.glob("[0-9]*.json"))
-    assert kept[-1] == 21
-    assert kept[0] >= 17
-    assert len(list(folder.glob("view-*.json"))) == 1
+    (view,) = views(query)
+    assert view.name.startswith(f"{18:020d}-")
+    assert json.loads(view.read_text())["pairs"] == record.text_of({b"e": b"18", b"o": b"1"})
 
 
 def test_a_rule_that_cannot_be_read_stops_the_query_once_and_clearly(
@@ -275,17 +375,20 @@ def test_a_rule_that_cannot_be_read_stops_the_query_once_and_clearly(
 def test_a_topic_that_is_missing_or_was_made_anew_is_refused(
     query: Any, rules: Rules, kafka: LocalKafka
 ) -> None:
-    """No rules is not the same as empty rules."""
+    """No rules is not the same as empty rules. What is decided is committed all the same."""
     rules.write(e=1, o=1)
     rules.write(e=2, o=2)
     stream = rules.stream()
     query.give(1)
-    assert query.run(query.exactly_once(control=stream)) is None
+    arm(query.out, "commit", kind="unavailable")
+    assert query.run(query.exactly_once(control=stream)) is not None
+    assert (query.values(), query.values("staged")) == ([], [1])
     kafka.delete_topic(rules.topic)
     query.give(2)
     batch = query.exactly_once(control=rules.stream())
     assert rules.topic in (query.run(batch) or "")
     assert isinstance(batch.error, SettingRefused)
+    assert query.values() == [1]
     kafka.create_topic(rules.topic, partitions=2)
     batch = query.exactly_once(control=rules.stream())
     assert "made anew" in (query.run(batch) or "")
@@ -309,7 +412,7 @@ def test_a_topic_made_anew_is_noticed_though_it_holds_as_much(
     batch = query.exactly_once(control=rules.stream())
     assert "deleted and made anew" in (query.run(batch) or "")
     assert isinstance(batch.error, CheckpointRefused)
-    (path,) = query.checkpoint.glob("exactum/control/*/topic.json")
+    (path,) = views(query)
     path.write_text(
         json.dumps({**json.loads(path.read_text()), "topic_id": None, "cluster_id": "another"})
     )
@@ -357,13 +460,9 @@ def test_a_rule_of_which_the_topic_has_no_trace_is_gone(query: Any, rules: Rules
     rules.write(bob=1)
     query.give(1)
     assert query.run(query.exactly_once(sink, control=stream)) is None
-    (newest,) = query.checkpoint.glob("exactum/control/*/[0-9]*.json")
-    text = record.text_of({b"bob": b"1", b"alice": b"1"})
-    view = {"version": 1, "pairs": text}
-    newest.with_name(f"view-{record.digest_of(text)}.json").write_text(json.dumps(view))
-    newest.write_text(
-        json.dumps({**json.loads(newest.read_text()), "view": record.digest_of(text)})
-    )
+    (newest,) = views(query)
+    pairs = record.text_of({b"bob": b"1", b"alice": b"1"})
+    newest.write_text(json.dumps({**json.loads(newest.read_text()), "pairs": pairs}))
     query.give(2)
     assert query.run(query.exactly_once(sink, control=stream)) is None
     assert shown[-1] == {"bob"}
@@ -412,8 +511,9 @@ def test_one_stream_in_two_queries(query: Any, rules: Rules, spark: Any, tmp_pat
     shown: dict[str, int] = {}
 
     def slow(batch: DataFrame) -> DataFrame:
-        began.set()
-        assert may_go_on.wait(WAIT_MAX_S)
+        if "slow" in shown:  # the first call is the start's, for the columns
+            began.set()
+            assert may_go_on.wait(WAIT_MAX_S)
         shown["slow"] = stream.current()["limit"]
         return batch
 

@@ -28,6 +28,7 @@ from tests.kit.spark.torn_stream import (
     Stream,
     configured,
     into_a_folder,
+    lose_version,
 )
 
 pytestmark = pytest.mark.spark
@@ -37,15 +38,7 @@ AGREES = f"epoch {DIES_AT} gives the rows that stand"
 
 
 def lose_state(stream: Stream) -> None:
-    """As a power cut does: one file is empty, and Hadoop's checksums, which would tell, are
-    gone."""
-    left = sorted((stream.checkpoint / "state").rglob(f"{DIES_AT + 1}[._]*"))
-    left += sorted((stream.checkpoint / "state").rglob(f".{DIES_AT + 1}[._]*"))
-    assert left
-    for path in left:
-        if path.name.startswith("."):
-            path.unlink()
-    left[0].write_bytes(b"")
+    lose_version(stream.checkpoint, DIES_AT + 1)
 
 
 def refused(stream: Stream, **how: Any) -> str:

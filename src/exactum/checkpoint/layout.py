@@ -7,7 +7,7 @@
     exactum/retired.json          another checkpoint took this one's place (``retirement``)
     exactum/restored.json         the savepoint that it was made from (``savepoint.restore``)
     exactum/sinks.json            the sinks of the last run, and former ones (``known_sinks``)
-    exactum/control/<topic>/      what each epoch saw of a control stream (``spark.control.record``)
+    exactum/control/<topic>/      the rules that decided epochs saw (``spark.control.record``)
     exactum/source/<n>/           topics of the query's source n (``spark.source.record``)
     exactum/replays/              which dead letters were sent again: a decision log of its own
     exactum/replays/of-<query>/   the same of a query that this one is a fork of

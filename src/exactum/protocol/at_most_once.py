@@ -2,7 +2,7 @@
 none.
 
 The same decision log, used the other way round: the record is created *before* the write, and names
-no transactions.
+no transactions. So ``engine`` is asked before the write, too.
 """
 
 from __future__ import annotations
@@ -26,13 +26,14 @@ class AtMostOnce(AtLeastOnce):
             Decision.COMMIT,
             self._run.incarnation,
             offsets=offsets,
+            engine=self._engine(),
         )
         stands = self._log.decide(mine)
         if stands != mine:
             raise self._fenced(stands)
 
     def _redeliver(self, record: DecisionRecord) -> DecisionRecord:
-        if record.prepared or record.engine:
+        if record.prepared:
             return super()._redeliver(record)
         self._emit(
             events.EpochAbandoned(

@@ -23,7 +23,7 @@ from exactum.errors import CheckpointRefused
 from exactum.files.slot_log import HIGHEST_FLOOR, floor_of, slots
 
 SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
-_OWN_OF_EPOCH = re.compile(r"(\d{20})\.json")
+_OWN_OF_EPOCH = re.compile(r"(\d{20})-[0-9a-f]{16}\.json")
 """A record of exactum's that belongs to one epoch."""
 _STATE_OF_EPOCH = re.compile(r"(\d+)(?:_[0-9a-f-]{36})?")
 """Metadata or a schema of Spark's state that belongs to one epoch."""

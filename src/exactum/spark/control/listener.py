@@ -1,20 +1,21 @@
-"""Brings a control stream's rules to an epoch: read to the end, recorded, and sent along with its
-tasks.
+"""Brings a control stream's rules to an epoch: read to the end, sent along with its tasks, and on
+record when it is decided.
 """
 
 from __future__ import annotations
 
 import re
-import threading
 from collections.abc import Mapping
 from typing import Any
 
 from exactum import events
 from exactum.checkpoint.layout import CONTROL
 from exactum.errors import CheckpointRefused, RowsRefused
+from exactum.kafka.topics.topic_identity import TopicIdentity
 from exactum.kafka.topics.topic_reader import TopicReader, TopicRecord, another, checked
 from exactum.protocol.model import Completed
-from exactum.spark.control.record import ControlRecords, Seen, View, digest_of, text_of
+from exactum.protocol.sink import WriteOrder
+from exactum.spark.control.record import ControlRecords, Seen, View, record_name, text_of
 from exactum.spark.control.stream import ControlStream
 from exactum.spark.epoch_listener import Batch, EpochListener
 from exactum.spark.run_context import RunContext
@@ -24,7 +25,7 @@ PRUNE_EVERY = 20
 
 
 class ControlListener(EpochListener):
-    """One control stream of one run. Reads at once, for the run's first batch.
+    """One control stream of one run: one view at a time, that of the epoch at hand.
 
     Raises:
         CheckpointRefused: the checkpoint is not on a local or shared file system; or the topic was
@@ -39,8 +40,9 @@ class ControlListener(EpochListener):
         if running.folder is None:
             raise CheckpointRefused(
                 f"{running}: {stream} needs a checkpoint on a local or shared file system, where "
-                "it records what each epoch saw. Nothing was written."
+                "it records what decided epochs saw. Nothing was written."
             )
+        self.topic = stream.topic
         self._stream = stream
         self._context = context
         self._spark_context: Any = context.session.sparkContext
@@ -48,54 +50,60 @@ class ControlListener(EpochListener):
         name = re.sub(r"[^A-Za-z0-9._-]", "_", stream.topic)
         self._records = ControlRecords(running.folder / CONTROL / name)
         newest = self._records.newest()
-        self._seen = newest or Seen(digest_of(text_of({})), text_of({}), {})
+        self._seen = newest or Seen(text_of({}), {}, TopicIdentity(None, None), "")
+        self._is_on_record = newest is not None
         self._last: dict[int, dict[bytes, bytes]] = {}  # by partition: the last value of each key
-        self._ends: Mapping[int, int] | None = (
-            None  # up to which this run has read; None: nothing yet
-        )
+        # Up to which this run has read; None: nothing yet.
+        self._ends: Mapping[int, int] | None = None
         self._reader = TopicReader(
             stream.topic,
             stream.bootstrap_servers,
             checked(stream.consumer, repr(stream)),
             self._seen.offsets,
         )
-        self._shown_batch, self._thread = -1, threading.get_ident()
         try:
-            # Not put on record yet: a start that is refused must not leave rules to a later one.
-            batch_id = context.first_batch_id
-            self._show(batch_id, self._records.read(batch_id) or self._read(batch_id))
+            # For rows=, which says at the start which columns it gives. What is on record does for
+            # that: a topic that is gone must not keep a decided epoch from being committed.
+            self._show(newest or self._read(context.first_batch_id))
         except BaseException:
             self._reader.close()
             raise
 
-    def begin(self, batch: Batch) -> None:
-        seen = self._records.read(batch.batch_id)
-        if seen is None:
-            found = (
-                self._seen if batch.batch_id == self._shown_batch else self._read(batch.batch_id)
-            )
-            seen = self._records.record(batch.batch_id, found)
-        self._show(batch.batch_id, seen)
+    def writing(self, batch: Batch, order: WriteOrder) -> None:
+        self._show(self._read(batch.batch_id))
+
+    def recorded(self) -> str:
+        """The name of the record of what the epoch at hand sees, for its decision. Durable on
+        return. An attempt that comes to no decision leaves none: the next one sees newer rules.
+        """
+        if not self._is_on_record:
+            self._records.create(self._seen)
+            self._is_on_record = True
+        return self._seen.name
+
+    def compute_again(self, batch_id: int, recorded: str | None) -> None:
+        """The epoch is decided, and sees what its decision names; the rules of now where that was
+        made without this stream.
+        """
+        self._show(self._records.read(recorded) if recorded else self._read(batch_id))
 
     def done(self, batch: Batch, completed: Completed) -> None:
+        # What Spark runs ahead of the next batch must not see the rules of this one.
+        self._spark_context.setLocalProperty(self._stream.property_name, None)
+        if completed.written:
+            self.recorded()  # at_least_once decides nothing, and still has to know how far it read
         if batch.batch_id % PRUNE_EVERY == 0:
             self._records.prune(batch.batch_id - self._running.retained - 1)
 
     def close(self) -> None:
-        # What the thread of the query carries goes with it; after spark.stop() there is nobody to
-        # take it back from.
         self._reader.close()
-        self._stream.forget_driver(self._thread)
 
-    def _show(self, batch_id: int, seen: Seen) -> None:
-        self._thread = threading.get_ident()
-        self._stream.show_driver(seen.text)
+    def _show(self, seen: Seen) -> None:
+        """The thread of the query carries it; Spark takes it from there to the tasks."""
         self._spark_context.setLocalProperty(self._stream.property_name, seen.text)
-        self._spark_context.setLocalProperty(self._stream.batch_property_name, str(batch_id))
-        self._shown_batch = batch_id
 
     def _read(self, batch_id: int) -> Seen:
-        """The view up to the topic's end, for an epoch that has no record yet.
+        """The view up to the topic's end, for an epoch that is not decided.
 
         A run reads the topic whole, once, whatever an earlier one had seen: what was removed
         meanwhile may have left no trace but that it is not there. So the view depends on the topic
@@ -104,8 +112,10 @@ class ControlListener(EpochListener):
         ends = self._reader.end_offsets()
         if ends == self._ends:
             return self._seen
-        if self._ends is None:
-            self._recognise()
+        topic = self._reader.identity()
+        if topic.is_another(self._seen.topic):
+            where = another(self._reader.where, self._seen.topic, topic)
+            raise CheckpointRefused(f"{self._running}: {where}")
         for record in self._reader.read_to(ends):
             self._apply(record)
         self._ends = ends
@@ -117,15 +127,11 @@ class ControlListener(EpochListener):
             self._check(view, text)
             about = self._context.about(batch_id)
             self._context.emit(events.ControlChanged(*about, self._stream.topic, len(view)))
-        self._seen = Seen(digest_of(text), text, ends)
+        name = record_name(batch_id, self._context.run.incarnation)
+        seen = Seen(text, ends, topic, name)
+        if seen != self._seen:
+            self._seen, self._is_on_record = seen, False
         return self._seen
-
-    def _recognise(self) -> None:
-        was, now = self._records.topic(), self._reader.identity()
-        if was is None:
-            self._records.record_topic(now)
-        elif now.is_another(was):
-            raise CheckpointRefused(f"{self._running}: {another(self._reader.where, was, now)}")
 
     def _apply(self, record: TopicRecord) -> None:
         if record.key is None:

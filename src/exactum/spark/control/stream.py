@@ -2,15 +2,14 @@
 same state.
 
 This is what Flink calls broadcast state. The driver reads the topic up to its end at the start of
-each epoch, records what it found, and sends it along with the epoch's tasks; a crash replays the
-epoch with the very same rules.
+each epoch and sends what it found along with the epoch's tasks. What a decided epoch saw is on
+record, for a start that has to compute it again.
 
 Workers import this module, so it imports neither pyspark nor a Kafka client at module level.
 """
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
@@ -23,9 +22,6 @@ SIZE_MAX_BYTES = 1 << 20
 """Default of ``max_bytes``: what travels with every task should be small."""
 PROPERTY = "exactum.control."
 """Prefix of the local property in which Spark carries a view to the tasks of a job."""
-BATCH_PROPERTY = "exactum.control-batch."
-SPARKS_BATCH = "streaming.sql.batchId"
-"""The local property in which Spark has the micro-batch of a job (MicroBatchExecution.scala)."""
 
 Decoder = Callable[[bytes], Any]
 
@@ -111,28 +107,19 @@ class ControlStream:
         self.consumer = consumer
         self._key = key
         self._value = value
-        # The driver's copies of the views of epochs at hand, as text. Each query has a thread of
-        # its own.
-        self._carried: dict[int, str] = {}
-        self._current: tuple[str, Mapping[Any, Any]] | None = (
-            None  # what current() decoded last, and from which text
-        )
+        # What current() decoded last, and from which text.
+        self._current: tuple[str, Mapping[Any, Any]] | None = None
 
     def __repr__(self) -> str:
         return f"control_stream({self.topic!r})"
 
     def __getstate__(self) -> dict[str, Any]:
         # Tasks read topics through nobody: neither addresses nor secrets need to travel.
-        return {**self.__dict__, "consumer": {}, "_carried": {}, "_current": None}
+        return {**self.__dict__, "consumer": {}, "_current": None}
 
     @property
     def property_name(self) -> str:
         return PROPERTY + self.topic
-
-    @property
-    def batch_property_name(self) -> str:
-        """Of the property that says for which micro-batch the view was brought."""
-        return BATCH_PROPERTY + self.topic
 
     def current(self) -> Mapping[Any, Any]:
         """The rules as this epoch sees them: decoded key to decoded value. Read-only; the same in
@@ -143,53 +130,32 @@ class ControlStream:
                 ``exactly_once(control=)``.
         """
         carried = self._find()
-        # One task has one text, so that a call for each row costs no comparison of texts.
-        if self._current is None or self._current[0] is not carried:
-            self._current = (carried, MappingProxyType(self.decoded(carried)))
-        return self._current[1]
-
-    def show_driver(self, view: str) -> None:
-        """What ``current`` shows in this process, outside of tasks, in this thread, which is a
-        query's.
-        """
-        self._carried[threading.get_ident()] = view
-
-    def forget_driver(self, thread_id: int) -> None:
-        """The thread's query has ended. Idempotent."""
-        self._carried.pop(thread_id, None)
+        # One task has one text, and the same string is equal to itself at once: a call for each row
+        # costs no comparison of texts.
+        decoded = self._current
+        if decoded is None or decoded[0] != carried:
+            self._current = decoded = (carried, MappingProxyType(self.decoded(carried)))
+        return decoded[1]
 
     def decoded(self, view: str) -> dict[Any, Any]:
         """The view through the user's decoders, whose errors come as they are."""
         return {self._key(k): self._value(v) for k, v in view_of(view).items()}
 
-    def _on_driver(self) -> str | None:
-        """In a query's thread what that query sees; in any other one what all queries see, if they
-        see the same.
-        """
-        carried = dict(self._carried)
-        seen = carried.get(threading.get_ident())
-        all_seen = set(carried.values())
-        return seen if seen is not None or len(all_seen) != 1 else all_seen.pop()
-
     def _find(self) -> str:
-        """The view of the epoch that this code runs in, as text."""
-        from pyspark import TaskContext
+        """The view of the epoch that this code runs in, as text: in a task, or on the driver in the
+        thread of a query, which has its own.
+        """
+        from pyspark import SparkContext, TaskContext
 
-        context = TaskContext.get()
-        if context is None:
-            found = self._on_driver()
-        else:
-            found = context.getLocalProperty(self.property_name)
-            brought_for = context.getLocalProperty(self.batch_property_name)
-            if found is not None and context.getLocalProperty(SPARKS_BATCH) != brought_for:
-                found = None  # of the micro-batch before: this one's have not come yet
+        context = TaskContext.get() or SparkContext._active_spark_context
+        found = None if context is None else context.getLocalProperty(self.property_name)
         if found is not None:
             return found
         raise SettingRefused(
             f"{self}.current() was called outside of an epoch. Give the stream to the query, "
             "exactly_once(..., control=rules), and call current() within its functions (a UDF, a "
-            "StatefulProcessor, rows=). Nothing may compute the micro-batch before exactum is "
-            "called: no persist() or count() in a function of yours. And where the query has a "
+            "StatefulProcessor, rows=). Nothing but exactum may compute the micro-batch: no "
+            "persist() or count() in a function of yours. And where the query has a "
             "shuffle and no state, set spark.sql.adaptive.streaming.stateless.enabled=false: else "
             "Spark runs what lies before the shuffle ahead."
         )

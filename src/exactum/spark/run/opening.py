@@ -18,6 +18,7 @@ from exactum.protocol.model import new_incarnation
 from exactum.protocol.participant import Participant
 from exactum.protocol.sink import Guarantee, QueryRun
 from exactum.spark import query
+from exactum.spark.control.listener import ControlListener
 from exactum.spark.decoding.bad_records import BadRecords
 from exactum.spark.master import is_one_process
 from exactum.spark.query import RunningQuery
@@ -81,7 +82,8 @@ def open_run(
         run_start.opened(sinks)
         former = FormerSinks(context, sinks, place, noted)
         attending.append(former)
-        standing_epochs = StandingEpochs(context)
+        control = [each for each in attending if isinstance(each, ControlListener)]
+        standing_epochs = StandingEpochs(context, control)
         if isinstance(log, NoLog):
             refuse_open(running, sinks.participants)
         protocol = PROTOCOLS[delivery.guarantee](

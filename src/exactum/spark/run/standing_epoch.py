@@ -13,12 +13,15 @@ from __future__ import annotations
 import json
 import logging
 import time
+from collections.abc import Sequence
 from dataclasses import astuple, dataclass
 from typing import Any
 
 from pyspark.sql import DataFrame
 
 from exactum.errors import CheckpointRefused
+from exactum.protocol.sink import Guarantee
+from exactum.spark.control.listener import ControlListener
 from exactum.spark.jvm.batch_plan import BatchPlan
 from exactum.spark.jvm.error import JvmError
 from exactum.spark.jvm.state_operator import CheckpointIds, StateOperator, report_commits
@@ -38,9 +41,11 @@ _PLAIN, _WITH_IDS = "1", "2"
 class StandingEpochs:
     """What a run records with each decision, and does with an epoch that stands."""
 
-    def __init__(self, context: RunContext) -> None:
+    def __init__(self, context: RunContext, control: Sequence[ControlListener]) -> None:
+        self._control = control
         self._session = context.session
         self._running = context.query
+        self._guarantee = context.run.guarantee
         self._plan = BatchPlan(context.session, context.query.execution)
         self._checkpoint_ids: CheckpointIds | None = None
         self._fingerprint: Fingerprint | None = None
@@ -100,9 +105,11 @@ class StandingEpochs:
         self._fingerprint = fingerprint
 
     def record(self) -> str:
-        """What Spark has to know of the batch at hand, whose write job has succeeded, as JSON text.
-        Where Spark does not tell it, the fingerprint alone, or nothing.
+        """What a start has to know of the batch at hand, whose write job has succeeded, as JSON
+        text. Where Spark does not tell its part, the rest alone, or nothing. With ``at_most_once``
+        the job is yet to come, so only ``rules`` is known.
 
+        ``rules``: for each control stream the record of what the epoch saw, which is durable.
         ``watermarks_ms``: the greatest event time of each watermark, in ms since 1970, null where
         no row had one. ``decided_ms``: when this was asked, in ms since 1970; the state that
         belongs to the epoch was written before. ``state_ids``: in checkpoint format 2, for each
@@ -110,8 +117,16 @@ class StandingEpochs:
         1, for each the digest of its files, null where they are not on this machine.
         ``fingerprint``: how many rows the batch had, and the sum of their hashes; left out where
         it is not known.
+
+        Raises:
+            CheckpointRefused, Unavailable: what the epoch saw of a control stream cannot be
+                recorded.
         """
         facts: dict[str, Any] = {}
+        if self._control:
+            facts["rules"] = {each.topic: each.recorded() for each in self._control}
+        if self._guarantee is Guarantee.AT_MOST_ONCE:
+            return json.dumps(facts) if facts else ""
         if self._fingerprint is not None:
             facts["fingerprint"] = astuple(self._fingerprint)
         try:
@@ -152,7 +167,11 @@ class StandingEpochs:
                 self._running,
                 batch_id,
             )
-        elif self.has_state():
+            return
+        rules = _facts(recorded).get("rules", {})
+        for each in self._control:
+            each.compute_again(batch_id, rules.get(each.topic))
+        if self.has_state():
             self._compute_again(batch_id, recorded, frame, why)
         else:
             logger.info("%s: epoch %d is computed once more: %s", self._running, batch_id, why)
