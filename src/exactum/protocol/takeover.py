@@ -57,6 +57,7 @@ def abort_undecided(
     participants: Sequence[Participant],
     log: DecisionLog,
     chosen: Callable[[Sighting], bool],
+    *,
     noted: Noted = NOTHING_NOTED,
 ) -> TakenOver:
     """Abort what is open, chosen, and named by no COMMIT. Idempotent; a crash anywhere leaves what

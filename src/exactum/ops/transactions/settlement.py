@@ -160,7 +160,7 @@ def abort_of_query(
                 [inspector.participant() for inspector in inspectors],
                 log,
                 lambda sighting: sighting.identity in wanted,
-                place.noted(),
+                noted=place.noted(),
             )
     finally:
         log.close()
