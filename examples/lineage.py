@@ -37,7 +37,7 @@ class Lineage:
         self._sender = ThreadPoolExecutor(1, "lineage")
         self._run: RunStarted | None = None
         self._rows: Counter[str] = Counter()
-        self._told_s = 0.0
+        self._reported_s = 0.0
 
     def __call__(self, event: Event) -> None:
         if isinstance(event, RunStarted):
@@ -45,7 +45,7 @@ class Lineage:
             self._emit(RunState.START)
         elif isinstance(event, EpochCompleted):
             self._rows.update(event.rows_by_sink)
-            if time.monotonic() - self._told_s >= RUNNING_EVERY_S:
+            if time.monotonic() - self._reported_s >= RUNNING_EVERY_S:
                 self._emit(RunState.RUNNING)
         elif isinstance(event, RunEnded) and event.error:
             message = f"{event.error}: {event.reason}"
@@ -58,7 +58,7 @@ class Lineage:
         run = self._run
         if run is None:
             return
-        self._told_s = time.monotonic()
+        self._reported_s = time.monotonic()
         rows, self._rows = self._rows, Counter()
         of_rows = output_statistics_output_dataset.OutputStatisticsOutputDatasetFacet
         told = RunEvent(

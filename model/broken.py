@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from exactum.errors import ExactumError
 from exactum.protocol import resolve
 from exactum.protocol.coordinator import Coordinator
-from exactum.protocol.decision_log import DecisionLog, StandingRecords
+from exactum.protocol.decision_log import DecisionLog, PermitLog
 from exactum.protocol.model import (
     GRANT,
     CommitPermit,
@@ -36,7 +36,7 @@ class NoFence(Coordinator):
     """Starts without a record of its own."""
 
     def _start(self, batch_id: int) -> resolve.Fence:
-        while commit := resolve.standing_commit(self._log.read(batch_id)):
+        while commit := resolve.commit_in_force(self._log.read(batch_id)):
             self._redeliver(commit)
             batch_id += 1
         return resolve.Fence(batch_id, len(self._log.read(batch_id)) - 1)
@@ -135,7 +135,7 @@ class ComparesNoLog(ComparesNoTarget):
         super().__init__(run, participants, log, **more)
 
 
-class GrantsAnything(StandingRecords):
+class GrantsAnything(PermitLog):
     """A permit for any record: two of the broken protocols below would not come far without."""
 
     def permit(self, record: DecisionRecord) -> CommitPermit:
@@ -291,7 +291,7 @@ def aborts_what_is_salvaged(
     records: list[DecisionRecord] = []
     while found := log.read(batch_id):
         records += found
-        if resolve.standing_commit(found) is None:
+        if resolve.commit_in_force(found) is None:
             break
         batch_id += 1
     attempt = len(log.read(batch_id))

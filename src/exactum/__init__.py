@@ -145,10 +145,10 @@ def __getattr__(name: str) -> Any:
     try:
         value = getattr(importlib.import_module(_WHERE[name]), name)
     except (ImportError, AttributeError):
-        told = in_the_way()
-        if told is None:
+        message = in_the_way()
+        if message is None:
             raise
-        raise ImportError(told) from None
+        raise ImportError(message) from None
     globals()[name] = value
     return value
 

@@ -16,12 +16,15 @@
     ├── InvariantBroken         HALT    the protocol met a state it excludes; please report it
     └── LocalServerError        HALT    a server of ``exactum.local`` could not be set up or started
 
-The disposition is on the class, so that a supervisor need not read messages. Every error pickles
-(Spark carries errors between processes): its only argument is its message.
+The disposition is on the class, so that a supervisor need not read messages. A refusal has a code
+as well, as Spark's errors have a condition: ``docs/errors.md`` explains each. Every error pickles
+(Spark carries errors between processes): its arguments are a code, if it has one, and
+a message.
 """
 
 from __future__ import annotations
 
+from copy import copy
 from enum import Enum
 from typing import ClassVar
 
@@ -43,8 +46,39 @@ class ExactumError(Exception):
     def __init__(self, message: str) -> None:
         super().__init__(message)
 
+    def followed_by(self, text: str) -> ExactumError:
+        """The same error with ``text`` behind its message."""
+        same = copy(self)
+        same.args = (*self.args[:-1], f"{self.args[-1]}{text}")
+        return same
 
-class Refused(ExactumError):
+
+USER_CODE = "USER_CODE"
+"""The code of errors that code outside of exactum raises."""
+
+
+class CodedError(ExactumError):
+    """An error that ``docs/errors.md`` explains by its code.
+
+    Args:
+        code: For example ``SQL_TABLE_MISSING``; stands before the message, in brackets. Code
+            outside of exactum, such as a sink of yours, gives the message alone.
+        message: What is wrong, where, and what to do.
+    """
+
+    def __init__(self, code: str, message: str | None = None) -> None:
+        Exception.__init__(self, *((USER_CODE, code) if message is None else (code, message)))
+
+    @property
+    def code(self) -> str:
+        """Under which ``docs/errors.md`` explains this error."""
+        return str(self.args[0])
+
+    def __str__(self) -> str:
+        return f"[{self.code}] {self.args[1]}"
+
+
+class Refused(CodedError):
     """The query may not run like this. Nothing was written."""
 
 
@@ -60,13 +94,13 @@ class FrameRefused(Refused):
     """The frame lacks a column that the sink needs, or has it with a type that it cannot write."""
 
 
-class RowsRefused(ExactumError):
+class RowsRefused(CodedError):
     """A row that a target can never take, or nobody can decode, and no dead letters for it. Its
     epoch is aborted.
     """
 
 
-class CodeFailed(ExactumError):
+class CodeFailed(CodedError):
     """Code of a sink, ours or the user's, failed on a task's rows, as it will on the same rows
     again.
     """
@@ -103,7 +137,7 @@ class Fenced(ExactumError):
     disposition = Disposition.FENCED
 
 
-class HeuristicOutcome(ExactumError):
+class HeuristicOutcome(CodedError):
     """A decided epoch was undone by a timeout or by an operator, and cannot be made whole alone."""
 
 

@@ -20,7 +20,7 @@ class Echo:
     """A server that answers each piece with the same piece, and tells when a connection ends."""
 
     def __init__(self) -> None:
-        self.heard: list[bytes] = []
+        self.observed: list[bytes] = []
         self.ended = threading.Event()
         self._listener = socket.create_server((HOST, 0))
         self.port: int = self._listener.getsockname()[1]
@@ -40,7 +40,7 @@ class Echo:
     def _serve(self, client: socket.socket) -> None:
         with client, contextlib.suppress(OSError):
             while data := client.recv(1000):
-                self.heard.append(data)
+                self.observed.append(data)
                 client.sendall(data)
         self.ended.set()
 
@@ -92,7 +92,7 @@ def test_a_cut_holds_everything_back_until_it_is_healed(
 ) -> None:
     proxy.cut()
     assert asked(client, b"held", SHORT_S) is None
-    assert echo.heard == [b"hello"]
+    assert echo.observed == [b"hello"]
     with connected(proxy) as late:
         assert asked(late, b"late", SHORT_S) is None
         proxy.heal()
@@ -108,7 +108,7 @@ def test_lost_replies_were_requests_that_arrived(
     proxy.lose_replies()
     assert asked(client, b"done?", SHORT_S) is None
     wait_until(lambda: proxy.harm > 0)  # the reply has come to the proxy
-    assert echo.heard[-1] == b"done?"
+    assert echo.observed[-1] == b"done?"
     proxy.heal()
     with pytest.raises(ConnectionResetError):
         asked(client, b"more")

@@ -91,7 +91,7 @@ def test_a_query_that_is_held_back_and_killed(fed: Fed, browser: Browser, frozen
         seen.until(lambda: "in the dead letters" in seen.page.inner_text("main"), "dead letters")
         loads = seen.loads
 
-        with fed.held_back():
+        with fed.behind_open_transactions():
             seen.until(lambda: seen.badge() == "HELD UPSTREAM", "held upstream")
             said = seen.page.inner_text("main")
             assert f"transactional id foreign-{fed.source}" in said

@@ -292,7 +292,7 @@ def test_letters_of_a_query_that_puts_none_aside_any_more(world: World) -> None:
     file.write_text(json.dumps(known))
     told = typed(query, "list")
     assert told.exit_code == 2
-    assert "start the query once with the same one" in told.output
+    assert "[DEAD_LETTERS_UNKNOWN]" in told.output
 
 
 def test_what_was_sent_is_known_where_the_query_goes_on(world: World, tmp_path: Path) -> None:
@@ -305,8 +305,9 @@ def test_what_was_sent_is_known_where_the_query_goes_on(world: World, tmp_path: 
     create(str(query.folder), tmp_path / "before")
     replay = ("replay", "--to", world.target, "--yes")
     assert typed(query, *replay).exit_code == 0
-    with pytest.raises(CheckpointRefused, match="were replayed since"):
+    with pytest.raises(CheckpointRefused, match="replayed dead letters") as refused:
         restore(tmp_path / "before", str(tmp_path / "moved"), Identity.SAME)
+    assert refused.value.code == "SAVEPOINT_PLACE"
     for number in (1, 2):
         create(str(query.folder), tmp_path / f"savepoint {number}")
         forked = restore(tmp_path / f"savepoint {number}", str(tmp_path / f"fork {number}"))

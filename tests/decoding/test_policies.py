@@ -5,7 +5,6 @@ through any plan.
 from __future__ import annotations
 
 import json
-import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -40,13 +39,15 @@ from tests.kit.decoding.decoded_stream import (
     read,
 )
 from tests.kit.decoding.registry import Registry, guid_of
+from tests.kit.docs.code import blocks
+from tests.kit.docs.program import replaced
+from tests.kit.environment import ROOT
 from tests.kit.kafka.named import topics_named
 from tests.kit.waiting import WAIT_MAX_S
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
 
 TopicFactory = Callable[..., str]
-ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
@@ -498,10 +499,8 @@ def produce(kafka: LocalKafka, topic: str, *values: bytes | None) -> None:
 
 
 def test_the_document_runs_as_it_stands(job: Job, kafka: LocalKafka) -> None:
-    """The blocks of docs/decoding.md, given a session, a broker and a checkpoint: totals and
-    letters are right.
-    """
-    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs/decoding.md").read_text(), re.DOTALL)
+    """The blocks of docs/decoding.md, given what they need: totals and letters are right."""
+    *first, with_registry = blocks(ROOT / "docs/decoding.md")
     good = [
         b'{"id": 1, "customer": "a", "amount": 1.25}',
         b'{"id": 2, "customer": "a", "amount": "2"}',
@@ -513,11 +512,15 @@ def test_the_document_runs_as_it_stands(job: Job, kafka: LocalKafka) -> None:
     }
     with topics_named(kafka, "orders", "totals", "orders-rejected", partitions=1):
         produce(kafka, "orders", *good, b'{"id": 3}')
-        for block in blocks[:2]:
+        for block in first:
             exec(block, names)
         assert [(one.key(), one.value()) for one in read(kafka, "totals")] == [(b"a", b"3.25")]
         assert [one.value() for one in read(kafka, "orders-rejected")] == [b'{"id": 3}']
-    assert "registry=" in blocks[2]
+        (registry := Registry()).register("orders-value", '"long"')
+        exec(replaced(with_registry, {"http://localhost:8081": registry.url}), names)
+        registry.close()
+    types = dict(names["decoded"].dtypes)
+    assert types["value"] == "bigint" and "headers" not in types
 
 
 @pytest.mark.deep

@@ -71,8 +71,6 @@ def test_index(kafka: LocalKafka, topic: TopicFactory, tmp_path: Path) -> None:
 FRAGMENTS = {
     ("../README.md", 1): {'"limits"': "topic", '"localhost:9092"': "servers", '"orders"': "topic"},
     ("cluster.md", 0): {'"/shared/decisions"': "folder"},
-    ("decoding.md", 2): {},
-    ("decoding.md", 3): {'"orders"': "topic"},
     ("files.md", 1): {},
     ("kafka.md", 0): {},
     ("metrics.md", 0): {"port=9404": "port=0"},

@@ -126,13 +126,13 @@ def check_traces(spans: Any, out: str) -> None:
     assert root.parent is None
     assert root.attributes["exactum.query"] == "copying"
     assert root.attributes["exactum.rows"] == 20
-    its = [span for span in spans if span.context.trace_id == root.context.trace_id]
-    names = {span.name for span in its}
+    own = [span for span in spans if span.context.trace_id == root.context.trace_id]
+    names = {span.name for span in own}
     wanted = {"write", "verify", "decide", "commit", f"commit kafka:{out}", f"verify kafka:{out}"}
     assert wanted <= names, names
-    assert parent_of(by_name[f"commit kafka:{out}"], its).name == "commit"
+    assert parent_of(by_name[f"commit kafka:{out}"], own).name == "commit"
     assert by_name[f"commit kafka:{out}"].attributes["exactum.rows"] == 10
-    assert all(root.start_time <= s.start_time <= s.end_time <= root.end_time for s in its)
+    assert all(root.start_time <= s.start_time <= s.end_time <= root.end_time for s in own)
     failed = [span for span in epochs if span not in done]
     assert failed, "the epoch that was abandoned has a trace, too"
     assert all(span.status.description for span in failed)

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from exactum.checkpoint.known_sinks import KnownSink, KnownSinks, write_known_sinks
 from exactum.errors import SettingRefused, Unavailable
 from exactum.ops import cli
 from exactum.ops.doctor import machine
@@ -84,7 +85,7 @@ def test_what_a_check_raises_is_a_finding_and_the_others_go_on() -> None:
     found = [(f.where, f.level, f.what) for f in examine([*areas, Examined("last", list)])]
     assert found == [
         ("ours", Level.OK, "before"),
-        ("ours", Level.ERROR, "It is refused."),
+        ("ours", Level.ERROR, "[USER_CODE] It is refused."),
         ("away", Level.ERROR, "Nobody answers."),
         ("broken", Level.UNKNOWN, "The check ended with ValueError: what nobody thought of"),
     ]
@@ -239,18 +240,14 @@ def test_a_write_ahead_log(tmp_path: Path) -> None:
 def test_a_query_that_ran_before_is_told_with_its_sinks(tmp_path: Path) -> None:
     """Its sinks are on file: those that can be made are looked at, the others asked for."""
     checkpoint = tmp_path / "cp"
-    (checkpoint / "exactum").mkdir(parents=True)
-    (checkpoint / "commits").mkdir()
+    (checkpoint / "commits").mkdir(parents=True)
     (checkpoint / "commits" / "7").touch()
     (checkpoint / "metadata").write_text(json.dumps({"id": "q-1"}))
     files = {"kind": "files", "path": str(tmp_path / "out"), "format": "json"}
-    sinks = [
-        {"name": "files:out", "present": True, "trace": {}, "where": files},
-        {"name": "Bank", "present": True, "trace": {}, "where": {"kind": "custom"}},
-        {"name": "old", "present": False, "trace": {}, "where": {"kind": "custom"}},
-    ]
-    known = {"query_id": "q-1", "decision_log": "", "sinks": sinks}
-    (checkpoint / "exactum" / "sinks.json").write_text(json.dumps(known))
+    kinds = {"files:out": files, "Bank": {"kind": "custom"}, "old": {"kind": "custom"}}
+    sinks = tuple(KnownSink(name, {}, where) for name, where in kinds.items())
+    present = frozenset({"files:out", "Bank"})
+    write_known_sinks(checkpoint, KnownSinks("q-1", sinks, present))
     before = tree(tmp_path)
     found = diagnosed("--checkpoint", str(checkpoint))
     assert found.has("ok", "checkpoint", "query q-1", "done up to 7")
@@ -264,9 +261,8 @@ def test_a_query_that_ran_before_is_told_with_its_sinks(tmp_path: Path) -> None:
 def test_a_decision_log_that_the_query_keeps_elsewhere(tmp_path: Path) -> None:
     """The empty one in the checkpoint would say of everything that it is undecided."""
     checkpoint = tmp_path / "cp"
-    (checkpoint / "exactum").mkdir(parents=True)
+    checkpoint.mkdir()
     (checkpoint / "metadata").write_text(json.dumps({"id": "q-1"}))
-    known = {"query_id": "q-1", "decision_log": "postgresql://db/x", "sinks": []}
-    (checkpoint / "exactum" / "sinks.json").write_text(json.dumps(known))
+    write_known_sinks(checkpoint, KnownSinks("q-1", (), decision_log="postgresql://db/x"))
     found = diagnosed("--checkpoint", str(checkpoint))
     assert found.has("error", "checkpoint", "keeps its decisions at postgresql://db/x")

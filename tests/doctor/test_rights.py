@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Producer
 from confluent_kafka.admin import (
     AclBindingFilter,
     AclOperation,
@@ -171,24 +170,6 @@ def test_a_right_that_is_missing_is_named(look: Callable[..., Diagnosis], user: 
     assert not found.told("unknown")
     for text in WARNED.get(user, ()):
         assert found.has("warning", text)
-
-
-def test_a_transaction_that_the_user_may_not_see_is_not_called_hanging(
-    secure: KafkaCluster, look: Callable[..., Diagnosis]
-) -> None:
-    """To this user no coordinator knows it; it is somebody's all the same."""
-    settings = {"bootstrap.servers": secure.bootstrap_servers, "transactional.id": "foreign"}
-    producer = Producer({**settings, **secure.client_settings(), "log_level": 0})
-    producer.init_transactions(WAIT_S)
-    producer.begin_transaction()
-    producer.produce(SOURCE, b"open")
-    producer.flush(WAIT_S)
-    try:
-        found = look("full")
-        assert not found.told("error")
-        assert found.has("warning", f"topic {SOURCE}", "may not see its transaction")
-    finally:
-        producer.abort_transaction(WAIT_S)
 
 
 def test_a_wrong_password_is_told_at_once_and_never_shown(

@@ -313,20 +313,20 @@ def test_a_zombie_is_fenced_whenever_the_pruner_comes(
     It is told what stood before the pruner came, or is fenced; a slot emptied by the pruner is
     never its.
     """
-    heard: list[object] = []
+    observed: list[object] = []
     for at in range(1, 40):
         place = folder / str(at)
         with monkeypatch.context() as patched:
             stands, pruned = _zombie(place, attempt, at, patched)
-        heard.append("fenced" if stands == "fenced" else "stands")
+        observed.append("fenced" if stands == "fenced" else "stands")
         expected = record(5) if attempt == 0 else record(5, 1, "zombie")
         assert stands in ("fenced", expected), f"at call {at}: {stands}"
         assert not (pruned and list(place.glob(f"{5:020d}-*"))), f"at call {at}: left behind"
         if not pruned:
             break
-    assert heard[0] == "fenced"
-    assert heard[-1] == "stands"
-    print(f"{len(heard)} runs: {heard.count('fenced')} fenced")
+    assert observed[0] == "fenced"
+    assert observed[-1] == "stands"
+    print(f"{len(observed)} runs: {observed.count('fenced')} fenced")
 
 
 def test_a_listing_that_misses_the_floor_is_not_believed(

@@ -245,9 +245,7 @@ def test_a_sink_that_was_pointed_elsewhere_does_not_lose_a_decided_epoch(tmp_pat
     old, new = (OpenedSink(FileSink(tmp_path / name, name="mine")) for name in ("old", "new"))
     prepared = old.prepare(rows(0, 0))
     assert new.participant.commit(old.permit(prepared), prepared).expired == tuple(prepared)
-    with pytest.raises(
-        HeuristicOutcome, match=rf"staged at {tmp_path}/old/.*If the sink was pointed elsewhere"
-    ):
+    with pytest.raises(HeuristicOutcome, match=rf"staged at {tmp_path}/old/.*Point the sink back"):
         new.participant.salvage(old.permit(prepared), prepared)
     assert old.participant.commit(old.permit(prepared), prepared).committed == tuple(prepared)
     assert ids_in(tmp_path / "old") == expected([0])

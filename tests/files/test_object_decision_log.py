@@ -291,11 +291,11 @@ def test_a_zombie_is_fenced_whenever_the_pruner_comes(
     """Two pruning rounds may come between any two requests: a slot emptied by the pruner is
     never the zombie's.
     """
-    heard = []
+    observed = []
     for at in range(1, 40):
         with monkeypatch.context() as patched:
             stands, pruned, left = _zombie(attempt, at, patched)
-        heard.append("fenced" if stands == "fenced" else "stands")
+        observed.append("fenced" if stands == "fenced" else "stands")
         assert stands in ("fenced", record(5) if attempt == 0 else record(5, 1, "zombie")), (
             f"at request {at}: {stands}"
         )
@@ -304,9 +304,9 @@ def test_a_zombie_is_fenced_whenever_the_pruner_comes(
         )
         if not pruned:
             break
-    assert heard[0] == "fenced"
-    assert heard[-1] == "stands"
-    print(f"{len(heard)} runs: {heard.count('fenced')} fenced")
+    assert observed[0] == "fenced"
+    assert observed[-1] == "stands"
+    print(f"{len(observed)} runs: {observed.count('fenced')} fenced")
 
 
 def test_credentials_are_never_shown() -> None:

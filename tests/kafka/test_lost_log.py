@@ -85,7 +85,7 @@ def test_a_topic_made_anew_after_the_decision(
     ] * values
 
 
-@pytest.mark.variants(2)
+@pytest.mark.variants(1)
 @pytest.mark.parametrize("values", [0, 2, 9])
 def test_a_topic_made_anew_after_the_transaction_was_settled(
     kafka: LocalKafka, topic: Callable[..., str], values: int

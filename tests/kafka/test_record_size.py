@@ -129,7 +129,7 @@ def broker_takes(kafka: LocalKafka, name: str, codec: str, key: bytes, value: by
     return failed[0] is None
 
 
-@pytest.mark.variants(2)
+@pytest.mark.variants(1)
 @pytest.mark.parametrize("limit", [300, 1_000, 3_000_000, 2_147_483_647])
 def test_limits_that_librdkafka_does_not_take_for_its_own(
     kafka: LocalKafka, topic: TopicFactory, limit: int
@@ -150,7 +150,7 @@ def test_limits_that_librdkafka_does_not_take_for_its_own(
     assert [r.value for r in read_all(kafka.bootstrap_servers, name)] == expected * 2
 
 
-@pytest.mark.variants(3)
+@pytest.mark.variants(1)
 @pytest.mark.parametrize(
     ("made_anew", "codec"),
     [

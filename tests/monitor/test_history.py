@@ -122,7 +122,7 @@ def test_a_long_history_is_read_quickly_and_says_the_same(tmp_path: Path) -> Non
     assert found.window.epochs[-8:] == whole.window.epochs[-8:]
     assert found.window.lags[-60:] == whole.window.lags[-60:]
     assert (found.stalled, found.name, found.inputs) == (whole.stalled, whole.name, whole.inputs)
-    assert stats_of_history(tmp_path, "another", story.now_ms).heard_ms is None
+    assert stats_of_history(tmp_path, "another", story.now_ms).observed_ms is None
 
 
 # ---- it is damaged, or gone ------------------------------------------------------------------
@@ -146,7 +146,7 @@ def test_lines_that_are_none(tmp_path: Path) -> None:
     (tmp_path / HISTORY / "notes.jsonl").write_text("mine\n")
     (tmp_path / HISTORY / "a-b.jsonl").write_text("mine\n")
     assert numbers(tmp_path) == [0, 1]
-    assert stats_of_history(tmp_path, QUERY, WHEN_MS).heard_ms == WHEN_MS + 1
+    assert stats_of_history(tmp_path, QUERY, WHEN_MS).observed_ms == WHEN_MS + 1
     HistoryWriter(tmp_path).write([fact(9)])
     assert numbers(tmp_path) == [0, 1, 9]
 

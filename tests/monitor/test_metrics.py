@@ -42,14 +42,14 @@ class Told:
         self.lost = 0
         self._handler = metrics_handler(MetricsCollector(self.stats, lambda: self.lost))
 
-    def hear(self, event: events.Event, ago_s: float = 0.0) -> None:
-        self.stats.hear(Fact.of(event, now_ms() - round(ago_s * 1000)))
+    def observe(self, event: events.Event, ago_s: float = 0.0) -> None:
+        self.stats.observe(Fact.of(event, now_ms() - round(ago_s * 1000)))
 
     def saw(self, name: str, query_id: str, **fields: Any) -> None:
-        self.stats.hear(Fact(now_ms(), name, {"query_id": query_id, **fields}))
+        self.stats.observe(Fact(now_ms(), name, {"query_id": query_id, **fields}))
 
     def begin(self, query_id: str, name: str | None, **more: Any) -> None:
-        self.hear(started(query_id, name, **more))
+        self.observe(started(query_id, name, **more))
 
     def scrape(self) -> dict[str, float]:
         text = self._handler(None).body.decode()  # type: ignore[arg-type]
@@ -76,15 +76,15 @@ def test_an_epoch_in_numbers() -> None:
     """Rows, transactions, phases, and for how long what is open may stay so."""
     told = Told()
     told.begin("q1", "orders", timeouts_ms={"out": 60_000})
-    told.hear(events.EpochBegan("q1", 3, "i-r1", 12), ago_s=10)
+    told.observe(events.EpochBegan("q1", 3, "i-r1", 12), ago_s=10)
     at = told.scrape()
     assert at['batch_age_seconds{query="orders"}'] == pytest.approx(10, abs=2)
     assert at['timeout_remaining_seconds{query="orders",sink="out"}'] == pytest.approx(50, abs=2)
-    told.hear(events.EpochDecided("q1", 3, "i-r1", 0, 2, 10), ago_s=5)
+    told.observe(events.EpochDecided("q1", 3, "i-r1", 0, 2, 10), ago_s=5)
     at = told.scrape()
     assert at['in_doubt_transactions{query="orders"}'] == 2
     assert at['in_doubt_age_seconds{query="orders"}'] == pytest.approx(5, abs=2)
-    told.hear(completed("q1", 3))
+    told.observe(completed("q1", 3))
     at = told.scrape()
     assert at['up{query="orders"}'] == 1
     assert at['verdict{query="orders",verdict="OK"}'] == 1
@@ -110,9 +110,9 @@ def test_a_dead_driver_leaves_its_series() -> None:
     """
     told = Told()
     told.begin("q1", "orders", timeouts_ms={"out": 60_000})
-    told.hear(completed("q1", 3))
-    told.hear(events.EpochBegan("q1", 4, "i-r1", 5), ago_s=20)
-    told.hear(events.EpochDecided("q1", 4, "i-r1", 0, 2, 7))
+    told.observe(completed("q1", 3))
+    told.observe(events.EpochBegan("q1", 4, "i-r1", 5), ago_s=20)
+    told.observe(events.EpochDecided("q1", 4, "i-r1", 0, 2, 7))
     told.saw("ProcessEnded", "q1", meaning="restart", error="", disposition="", text="SIGKILL")
     told.saw("ProcessRestarts", "q1", disposition="", delay_s=1.0)
     at = told.scrape()
@@ -120,12 +120,12 @@ def test_a_dead_driver_leaves_its_series() -> None:
     assert at['restarts_total{disposition="died",query="orders"}'] == 1
     assert at['in_doubt_transactions{query="orders"}'] == 2
     assert at['oldest_open_transaction_seconds{query="orders"}'] == pytest.approx(20, abs=2)
-    told.hear(events.EpochBegan("q1", 4, "i-r2", 5))
-    told.hear(events.EpochRedelivered("q1", 4, "i-r2", 0, 2, 7, {"out": 7}))
-    told.hear(events.OlderRunsFenced("q1", 5, "i-r2", 0, 0))
+    told.observe(events.EpochBegan("q1", 4, "i-r2", 5))
+    told.observe(events.EpochRedelivered("q1", 4, "i-r2", 0, 2, 7, {"out": 7}))
+    told.observe(events.OlderRunsFenced("q1", 5, "i-r2", 0, 0))
     told.begin("q1", "orders", run="r2")
     for _ in range(2):  # a second start redelivers it as well
-        told.hear(events.EpochRedelivered("q1", 4, "i-r2", 0, 2, 7, {"out": 7}))
+        told.observe(events.EpochRedelivered("q1", 4, "i-r2", 0, 2, 7, {"out": 7}))
         at = told.scrape()
         assert at['up{query="orders"}'] == 1
         assert at['rows_committed_total{query="orders",sink="out"}'] == 17
@@ -139,7 +139,7 @@ def test_a_query_that_was_stopped_is_not_down() -> None:
     """It is over as it was meant to be: an alert has to tell that from a death."""
     told = Told()
     told.begin("q1", "orders")
-    told.hear(events.RunEnded("q1", 3, "i-r1", "", "", ""))
+    told.observe(events.RunEnded("q1", 3, "i-r1", "", "", ""))
     at = told.scrape()
     assert (at['up{query="orders"}'], at['stopped{query="orders"}']) == (0, 1)
     told.begin("q1", "orders", run="r2")
@@ -164,7 +164,7 @@ def test_counters_never_go_back() -> None:
         completed("q1", 3),
     ]
     for event in story:
-        told.hear(event)
+        told.observe(event)
         at = {
             name: value
             for name, value in told.scrape().items()
@@ -180,7 +180,7 @@ def test_two_queries_of_one_name_are_two_series() -> None:
     told = Told()
     for number, query_id in enumerate(("q1", "q2"), 1):
         told.begin(query_id, "orders")
-        told.hear(completed(query_id, number))
+        told.observe(completed(query_id, number))
     at = told.scrape()
     assert at['last_epoch{query="orders"}'] == 1
     assert at['last_epoch{query="orders (q2)"}'] == 2
@@ -189,9 +189,9 @@ def test_two_queries_of_one_name_are_two_series() -> None:
 def test_a_query_is_shown_once_its_name_is_known() -> None:
     """Or, where its run does not begin, after a while by its id."""
     told = Told()
-    told.hear(events.EpochBegan("0123456789", 0, "i", None))
+    told.observe(events.EpochBegan("0123456789", 0, "i", None))
     assert not any("0123" in name for name in told.scrape())
-    told.hear(events.EpochBegan("0123456789", 0, "i", None), ago_s=60)
+    told.observe(events.EpochBegan("0123456789", 0, "i", None), ago_s=60)
     assert told.scrape()['up{query="01234567"}'] == 0
     told.begin("0123456789", None)
     assert told.scrape()['up{query="01234567"}'] == 1
@@ -204,11 +204,13 @@ def test_thousands_of_queries_and_topics() -> None:
     told.begin("steady", "steady")
     for number in range(3 * QUERIES_MAX):
         told.begin(f"q{number}", f"job-{number}")
-        told.hear(completed(f"q{number}", number))
-        told.hear(events.RunEnded(f"q{number}", number, "i-r1", "", "", ""))
+        told.observe(completed(f"q{number}", number))
+        told.observe(events.RunEnded(f"q{number}", number, "i-r1", "", "", ""))
     for number in range(3000):
-        told.hear(events.InputLag("steady", 1, "i-r1", f"t{number}", 1, number, 0.5, 0))
-        told.hear(events.UpstreamStalled("steady", 1, "i-r1", f"s{number}", 0, 1, 2, 3, None, None))
+        told.observe(events.InputLag("steady", 1, "i-r1", f"t{number}", 1, number, 0.5, 0))
+        told.observe(
+            events.UpstreamStalled("steady", 1, "i-r1", f"s{number}", 0, 1, 2, 3, None, None)
+        )
     began_s = time.monotonic()
     at = told.scrape()
     assert time.monotonic() - began_s < 20.0, "a scrape of everything, on a busy machine"
@@ -245,7 +247,7 @@ def test_what_is_lost_is_counted() -> None:
     recorder.add(stuck)
     assert stuck.busy.wait(WAIT_MAX_S)
     for number in range(12):
-        recorder.hear(completed("q", number))
+        recorder.observe(completed("q", number))
     told.lost = recorder.dropped
     assert told.scrape()["events_dropped_total"] == 7
     stuck.free.set()
@@ -298,8 +300,8 @@ def test_a_driver_serves_its_own(served: metrics_server.MetricsServer, recorder:
     base = served.url.removesuffix("/metrics")
     assert get(f"{base}/livez") == (200, "lives\n")
     assert get(f"{base}/readyz") == (503, "No query has begun.\n")
-    recorder.hear(started("q1", "orders"))
-    recorder.hear(completed("q1", 7))
+    recorder.observe(started("q1", "orders"))
+    recorder.observe(completed("q1", 7))
     recorder.flush()
     text = get(served.url)[1]
     assert 'exactum_last_epoch{query="orders"} 7.0' in text
@@ -311,7 +313,7 @@ def test_a_driver_serves_its_own(served: metrics_server.MetricsServer, recorder:
     recorder.flush()
     assert 'exactum_up{query="orders"} 1.0' in get(again.url)[1]
     again.close()
-    recorder.hear(events.RunEnded("q1", 7, "i-r1", "Unavailable", "retry", "the broker is away"))
+    recorder.observe(events.RunEnded("q1", 7, "i-r1", "Unavailable", "retry", "the broker is away"))
     recorder.flush()
     said = "Query orders is DOWN. No process runs it. It ended with Unavailable"
     assert (found := get(f"{base}/readyz"))[0] == 503 and found[1].startswith(said)
@@ -341,8 +343,8 @@ def test_scrapers_that_never_read_or_never_ask(
     """They hold nobody up."""
     monkeypatch.setattr(http_server._Handler, "timeout", 1.0)  # ten seconds, else
     for number in range(QUERIES_MAX):
-        recorder.hear(started(f"q{number}", f"job-{number}"))
-        recorder.hear(completed(f"q{number}", 1))
+        recorder.observe(started(f"q{number}", f"job-{number}"))
+        recorder.observe(completed(f"q{number}", 1))
     recorder.flush()
     host, port = served.url.split("/")[2].split(":")
     bad = []
@@ -365,7 +367,7 @@ def test_a_registry_of_the_process_itself(recorder: Recorder) -> None:
     registry = prometheus_client.CollectorRegistry()
     exactum.register_metrics(registry)
     exactum.register_metrics(registry)
-    recorder.hear(started("q1", "orders"))
+    recorder.observe(started("q1", "orders"))
     recorder.flush()
     text = prometheus_client.generate_latest(registry).decode()
     assert text.count('exactum_up{query="orders"} 1.0') == 1
@@ -377,5 +379,8 @@ def test_without_the_extra(call: str) -> None:
     code = f"import sys; sys.modules['prometheus_client'] = None; import exactum; exactum.{call}"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 1
-    assert "SettingRefused: Metrics need the package prometheus-client" in done.stderr
+    assert (
+        "SettingRefused: [PACKAGE_MISSING] Metrics need the package prometheus-client"
+        in done.stderr
+    )
     assert "pip install 'exactum[metrics]'" in done.stderr

@@ -101,7 +101,7 @@ def test_a_query_that_is_held_back_frozen_and_killed(fed: Fed) -> None:
             prometheus.until_firing("ExactumDeadLetters")
             assert any("watched" in text for text in prometheus.texts())
 
-            with fed.held_back():
+            with fed.behind_open_transactions():
                 prometheus.until_firing("ExactumUpstreamHeld")
             prometheus.until_quiet("ExactumUpstreamHeld")
             assert prometheus.firing() <= {"ExactumDeadLetters"}

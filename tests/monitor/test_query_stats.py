@@ -13,7 +13,7 @@ from exactum import events
 from exactum.monitor.fact import SUPERVISOR_FACTS, Fact
 from exactum.monitor.query_stats import OTHERS, TOPICS_MAX, InDoubt, QueryStats
 from exactum.monitor.script_stats import QUERIES_MAX, ScriptStats
-from exactum.spark.event_log import text_of
+from exactum.monitor.words import sentence_of
 from tests.kit.monitor.facts import QUERY, Story
 
 WITHOUT_NUMBERS = {
@@ -65,15 +65,15 @@ def test_every_event(
     to. One without the fields that have a default is taken, too.
     """
     event = an_event(kind, bare=bare)
-    assert text_of(event) != str(event)
+    assert sentence_of(kind.__name__, vars(event))
     fact = Fact.from_line(Fact.of(event, 5).to_line())
     assert fact is not None
     stats = ScriptStats()
     with caplog.at_level(logging.WARNING, "exactum"):
-        stats.hear(Fact(1, "Unheard", {"query_id": QUERY}))
-        stats.hear(fact)
+        stats.observe(Fact(1, "Unheard", {"query_id": QUERY}))
+        stats.observe(fact)
     assert caplog.text == ""
-    assert stats.queries[QUERY].heard_ms == 5
+    assert stats.queries[QUERY].observed_ms == 5
     handled = hasattr(QueryStats, f"_hear_{kind.__name__}")
     assert handled != (kind.__name__ in WITHOUT_NUMBERS)
 
@@ -87,8 +87,8 @@ def test_a_fact_that_lacks_a_field_is_told_of(caplog: pytest.LogCaptureFixture) 
     """It came from another version: the picture lacks it, and nothing else."""
     stats = ScriptStats()
     with caplog.at_level(logging.WARNING, "exactum"):
-        stats.hear(Fact(1, "EpochCompleted", {"query_id": QUERY}))
-        stats.hear(Fact(2, "RowsSkipped", {"query_id": QUERY, "rows": 4}))
+        stats.observe(Fact(1, "EpochCompleted", {"query_id": QUERY}))
+        stats.observe(Fact(2, "RowsSkipped", {"query_id": QUERY, "rows": 4}))
     assert "EpochCompleted" in caplog.text
     assert stats.queries[QUERY].rows_skipped == 4
 
@@ -121,10 +121,10 @@ def test_topics_beyond_a_hundred_are_one() -> None:
 def test_queries_are_bounded() -> None:
     """Those heard of longest ago go, unless they run; facts of no query change nothing."""
     stats = ScriptStats()
-    stats.hear(Fact(0, "RunStarted", {**Story().starts().facts[0].fields, "query_id": "runs"}))
+    stats.observe(Fact(0, "RunStarted", {**Story().starts().facts[0].fields, "query_id": "runs"}))
     for number in range(QUERIES_MAX + 20):
-        stats.hear(Fact(number, "RowsSkipped", {"query_id": f"q{number}", "rows": 1}))
-    stats.hear(Fact(0, "RowsSkipped", {"rows": 1}))
+        stats.observe(Fact(number, "RowsSkipped", {"query_id": f"q{number}", "rows": 1}))
+    stats.observe(Fact(0, "RowsSkipped", {"rows": 1}))
     assert len(stats.queries) == QUERIES_MAX
     assert "runs" in stats.queries
     assert "q0" not in stats.queries
@@ -140,7 +140,7 @@ def test_readers_see_whole_queries_while_facts_come() -> None:
         while not over.is_set():
             number += 1
             values = {"query_id": f"q{number % 400}", "rows": 1, "topic": f"t{number}"}
-            stats.hear(Fact(number, "RowsSkipped", values))
+            stats.observe(Fact(number, "RowsSkipped", values))
 
     thread = threading.Thread(target=feed)
     thread.start()

@@ -73,16 +73,16 @@ def test_every_outlet_gets_every_fact_in_order(recorder: Recorder) -> None:
     """Also none, now and then: an outlet may have to write by the clock. What was told while nobody
     listened is gone, but for how the runs at hand began.
     """
-    recorder.hear(event(-1))
+    recorder.observe(event(-1))
     begun = Story().starts("i1").facts[0]
     recorder.put(begun)
     one, two = Kept(), Kept()
     recorder.add(one)
     recorder.add(one)
     for number in range(20):
-        recorder.hear(event(number))
+        recorder.observe(event(number))
     recorder.add(two)
-    recorder.hear(event(20))
+    recorder.observe(event(20))
     recorder.flush()
     await_true(lambda: numbers(one)[-1] == numbers(two)[-1] == 20)
     assert numbers(one) == [0, *range(21)]
@@ -91,7 +91,7 @@ def test_every_outlet_gets_every_fact_in_order(recorder: Recorder) -> None:
     looks = one.looks
     await_true(lambda: one.looks > looks)
     recorder.remove(one)
-    recorder.hear(event(21))
+    recorder.observe(event(21))
     recorder.flush()
     assert 21 in numbers(two)
     assert 21 not in numbers(one)
@@ -109,7 +109,7 @@ def test_an_outlet_that_hangs_holds_back_nobody(recorder: Recorder) -> None:
     try:
         began_s = time.monotonic()
         for number in range(200):
-            recorder.hear(event(number))
+            recorder.observe(event(number))
             if number % 20 == 19:
                 await_true(lambda number=number: numbers(sound)[-1:] == [number])
         took_s = time.monotonic() - began_s
@@ -136,7 +136,7 @@ def test_an_outlet_that_fails_is_told_of_once_a_minute(
         recorder.add(Failing())
         recorder.add(sound)
         for number in range(10):
-            recorder.hear(event(number))
+            recorder.observe(event(number))
             recorder.flush()
     assert numbers(sound) == [*range(10)]
     assert [record.getMessage() for record in caplog.records] == [
@@ -160,7 +160,7 @@ RECORDER.hear(events.RowsSkipped("q", 7, "i", 3))
 
 
 @pytest.mark.parametrize("end", ["", "raise SystemExit(3)", "[][0]"])
-def test_the_last_words_of_a_process_are_written(tmp_path: Path, end: str) -> None:
+def test_the_final_error_of_a_process_are_written(tmp_path: Path, end: str) -> None:
     """However Python ends by itself."""
     subprocess.run(
         [sys.executable, "-c", ENDING.format(end=end), str(tmp_path)],

@@ -436,14 +436,14 @@ def facts(draw: st.DrawFn) -> list[Fact]:
     return found
 
 
-@given(heard=facts(), pause_ms=times, is_alive=st.none() | st.booleans())
+@given(observed=facts(), pause_ms=times, is_alive=st.none() | st.booleans())
 def test_exactly_one_verdict_whatever_is_heard(
-    heard: list[Fact], pause_ms: int, is_alive: bool | None
+    observed: list[Fact], pause_ms: int, is_alive: bool | None
 ) -> None:
     """It never raises, it has a reason, and the window stays bounded."""
     stats = QueryStats(QUERY)
-    for fact in heard:
-        stats.hear(fact)
+    for fact in observed:
+        stats.observe(fact)
         found = verdict_of(stats, fact.at_ms + pause_ms, is_alive)
         assert found.reason
         assert sum(verdict_flags(stats, fact.at_ms + pause_ms).values()) == 1
@@ -465,7 +465,7 @@ def test_a_window_is_bounded() -> None:
     assert any(sample.records == 0 for sample in window.lags)
     assert (len(window.epochs), len(window.gaps_ms)) == (EPOCHS_MAX, GAPS_MAX)
     for fact in story.facts:
-        stats.hear(fact)
+        stats.observe(fact)
     assert stats.queries[QUERY].window == window
 
 

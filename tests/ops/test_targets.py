@@ -33,10 +33,17 @@ KAFKA = {
 POSTGRES = {
     "kind": "postgres",
     "url": "postgresql://shop@one,two:5432,5433/db",
+    "connect": '{"user": "shop", "host": "one,two", "port": "5432,5433", "dbname": "db"}',
     "table": "t",
     **TABLE,
 }
-MYSQL = {"kind": "mysql", "url": "mysql://shop@db:3307/shop", "table": "t", **TABLE}
+MYSQL = {
+    "kind": "mysql",
+    "url": "mysql://shop@db:3307/shop",
+    "connect": '{"user": "shop", "host": "db", "port": "3307", "database": "shop"}',
+    "table": "t",
+    **TABLE,
+}
 FILES = {
     "kind": "files",
     "path": "/data/out",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from exactum.errors import InvariantBroken
-from exactum.protocol.decision_log import StandingRecords
+from exactum.protocol.decision_log import PermitLog
 from exactum.protocol.model import CommitPermit, Decision, DecisionRecord, Epoch, Incarnation
 from exactum.testing.memory import MemoryDecisionLog, MemoryStorage
 
@@ -14,8 +14,8 @@ def record(batch_id: int, attempt: int = 0, decision: Decision = Decision.COMMIT
     return DecisionRecord(Epoch("q", batch_id), attempt, decision, Incarnation("a"))
 
 
-def standing() -> StandingRecords:
-    return StandingRecords(MemoryDecisionLog(MemoryStorage(), "q"))
+def standing() -> PermitLog:
+    return PermitLog(MemoryDecisionLog(MemoryStorage(), "q"))
 
 
 def test_what_stands_is_permitted() -> None:

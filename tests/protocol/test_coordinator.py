@@ -277,7 +277,7 @@ def test_other_offsets_for_a_decided_batch_are_refused() -> None:
     """A restored checkpoint that reads other offsets is found before anything is written."""
     world = World()
     world.coordinator("a").run(0, end(0), world.write())
-    with pytest.raises(CheckpointRefused, match="restored"):
+    with pytest.raises(CheckpointRefused, match="OFFSETS_DIFFER"):
         world.coordinator("b").run(0, end(7), world.write())
     world.check(1)
 

@@ -81,8 +81,8 @@ class World:
         self.targets = [MemoryTarget(f"t{number}") for number in range(len(acts))]
         run = QueryRun("query", Incarnation("a" * 16), Guarantee.EXACTLY_ONCE)
         self.ports = [
-            Watched(MemoryParticipant(t, run), its)
-            for t, its in zip(self.targets, acts, strict=True)
+            Watched(MemoryParticipant(t, run), own)
+            for t, own in zip(self.targets, acts, strict=True)
         ]
         self.events: list[events.Event] = []
         log = MemoryDecisionLog(MemoryStorage(), "query")

@@ -77,9 +77,9 @@ def test_a_batch_behind_the_door_without_a_commit_is_a_defect() -> None:
 def test_two_commits_of_one_batch_are_a_defect() -> None:
     """Only salvage may record a second COMMIT, and it says which one it supersedes."""
     with pytest.raises(InvariantBroken, match="decided twice"):
-        resolve.standing_commit((commit(0), commit(1, B)))
+        resolve.commit_in_force((commit(0), commit(1, B)))
     with pytest.raises(InvariantBroken, match="decided twice"):
-        resolve.standing_commit((commit(0), commit(1, B, 0), commit(2, B, 0)))
+        resolve.commit_in_force((commit(0), commit(1, B, 0), commit(2, B, 0)))
 
 
 def test_leftovers_are_what_no_commit_names() -> None:
@@ -125,7 +125,7 @@ def test_other_source_offsets_are_refused(
     """A batch on record with other offsets is another batch; unknown offsets contradict nothing."""
     record = DecisionRecord(Epoch("q", 5), 0, Decision.COMMIT, A, offsets=SourceOffsets((), ours))
     if refused:
-        with pytest.raises(CheckpointRefused, match="What was decided stands; nothing else"):
+        with pytest.raises(CheckpointRefused, match="OFFSETS_DIFFER"):
             resolve.refuse_other_offsets(record, SourceOffsets((), theirs))
     else:
         resolve.refuse_other_offsets(record, SourceOffsets((), theirs))

@@ -49,6 +49,7 @@ def test_messages_arrive_however_they_are_cut(messages: list[ChannelMessage], cu
     assert arrived == messages
 
 
+@pytest.mark.deep
 @settings(max_examples=20)
 @given(
     text=st.text(st.characters(), max_size=20),

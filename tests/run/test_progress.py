@@ -72,7 +72,7 @@ def test_the_board_adds_up_and_shows_percentiles() -> None:
     """
     stats = ScriptStats()
     stats.restarts = 2
-    stats.hear(Fact(0, "RunStarted", STARTED))
+    stats.observe(Fact(0, "RunStarted", STARTED))
     for number in range(100):
         fields = {
             "query_id": "q1",
@@ -82,9 +82,9 @@ def test_the_board_adds_up_and_shows_percentiles() -> None:
             "phase_ms": {"write": number, "commit": 1.0},
             "rows_by_sink": {"orders": 10},
         }
-        stats.hear(Fact(100_000 + number * 100, "EpochCompleted", fields))
+        stats.observe(Fact(100_000 + number * 100, "EpochCompleted", fields))
     progress = progress_of({**REPORT, "batchId": 99}, RUN)
-    stats.hear(Fact.of(replace(progress, lag_records=1234), 110_000))
+    stats.observe(Fact.of(replace(progress, lag_records=1234), 110_000))
     query = stats.queries["q1"]
     assert (query.epoch, query.rows, query.lag_records) == (99, 1000, 1234)
     assert query.phase_ms("write") == (50.0, 95.0)
@@ -108,7 +108,7 @@ def test_numbers_are_lines_where_they_change(
     """With ``--watch``; what is said is a line as well."""
     monkeypatch.setattr(run_display, "NUMBERS_EVERY_S", 0.0)
     stats = ScriptStats()
-    stats.hear(Fact(0, "RunStarted", STARTED))
+    stats.observe(Fact(0, "RunStarted", STARTED))
     with RunDisplay(stats, watch=True) as view:
         view.say("something happened")
         for _ in range(3):

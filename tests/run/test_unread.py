@@ -82,7 +82,7 @@ def started(folder: Path, program: str, stream: int) -> Iterator[subprocess.Pope
             run.kill()
 
 
-@pytest.mark.variants(2)
+@pytest.mark.variants(1)
 @pytest.mark.parametrize("reader", STREAMS)
 def test_a_script_that_dies_is_started_again(tmp_path: Path, reader: str) -> None:
     """Whatever becomes of the lines that say so."""

@@ -466,7 +466,7 @@ def foreign_ca(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(folder / "other.pem")
 
 
-@pytest.mark.variants(2)
+@pytest.mark.variants(1)
 @pytest.mark.parametrize(
     ("changed", "match"),
     [

@@ -115,6 +115,7 @@ def test_wrong_credentials_are_refused(secure: KafkaCluster) -> None:
         read(secure, "full", sasl_password="wrong-horse")
 
 
+@pytest.mark.deep
 def test_an_untrusted_certificate_is_refused(
     secure: KafkaCluster, tmp_path_factory: pytest.TempPathFactory
 ) -> None:

@@ -245,7 +245,7 @@ def test_more_tasks_than_partitions(stream: Any, topic: Callable[..., str], way:
     ]
 
 
-@pytest.mark.variants(2)
+@pytest.mark.variants(1)
 @pytest.mark.parametrize("tolerant", [False, True])
 def test_records_that_are_gone(
     stream: Any, topics: Any, topic: Callable[..., str], way: str, tolerant: bool

@@ -158,8 +158,8 @@ def test_group_in_use(
     commits to another group as often as ever.
     """
     name, other, group = topic("busy", partitions=1), topic("free", partitions=1), "busy"
-    for its in (name, other):
-        topics.give(its, 5, partitions=1)
+    for own in (name, other):
+        topics.give(own, 5, partitions=1)
     consumer = Consumer(
         {
             "bootstrap.servers": kafka.bootstrap_servers,
@@ -174,12 +174,12 @@ def test_group_in_use(
     )
     monkeypatch.setattr(group_offsets, "PAUSE_S", 0.05)
     one, two = (
-        stream.read(its, group_id=group_id, start="earliest", maxOffsetsPerTrigger=1)
-        for its, group_id in ((name, group), (other, "free"))
+        stream.read(own, group_id=group_id, start="earliest", maxOffsetsPerTrigger=1)
+        for own, group_id in ((name, group), (other, "free"))
     )
     with caplog.at_level(logging.WARNING, "exactum"):
         assert stream.run(one.union(two)) is None
-    assert stream.rows() == sorted((its, 0, o) for its in (name, other) for o in range(5))
+    assert stream.rows() == sorted((own, 0, o) for own in (name, other) for o in range(5))
     assert topics.committed(group, name) == {}
     await_true(lambda: topics.committed("free", other) == {0: 5}, "the other one is committed")
     trouble = "could not be committed to the group 'busy'"

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from exactum.checkpoint.layout import REPLAYS, RUNS
-from exactum.checkpoint.record_folder import FolderFiles, numbers
+from exactum.checkpoint.record_folder import FolderFiles
 from exactum.checkpoint.run_file import runs
 from exactum.errors import CheckpointRefused, ExactumError, Unavailable
 from exactum.ops.dead_letters.replay import inherited
@@ -31,10 +31,10 @@ def test_a_folder_that_cannot_be_listed(
     tmp_path: Path, make: Callable[[Path], None], error: type[ExactumError]
 ) -> None:
     folder = tmp_path / "stops"
-    assert numbers(FolderFiles(folder)) == []
+    assert FolderFiles(folder).names() == []
     make(folder)
     with pytest.raises(error, match=f"could not read {folder}"):
-        numbers(FolderFiles(folder))
+        FolderFiles(folder).names()
 
 
 def test_a_record_that_cannot_be_read(tmp_path: Path) -> None:
@@ -43,7 +43,7 @@ def test_a_record_that_cannot_be_read(tmp_path: Path) -> None:
     a_loop(tmp_path / "1.json")
     (tmp_path / "2.json").write_bytes(b"\xff")
     (tmp_path / "3.json").write_text(json.dumps({"version": 1}))
-    assert numbers(files) == [1, 2, 3]
+    assert sorted(files.names()) == ["1.json", "2.json", "3.json"]
     with pytest.raises(Unavailable, match="does not answer"):
         files.read("1.json")
     with pytest.raises(CheckpointRefused, match="Restore it"):

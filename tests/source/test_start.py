@@ -276,7 +276,7 @@ def test_no_such_topic(
         stream.read({name: [0, 5]}, **start)
 
 
-@pytest.mark.variants(3)
+@pytest.mark.variants(1)
 @pytest.mark.parametrize(
     "start", [{"start": "earliest"}, {"start": "latest"}, {"start": 0}, {"group_id": "g"}]
 )

@@ -18,7 +18,7 @@ from confluent_kafka.admin import NewPartitions
 from exactum import events
 from exactum.errors import SettingRefused, Unavailable
 from exactum.local import LocalKafka
-from exactum.spark.last_words import LAST_WORDS, LastWords
+from exactum.spark.final_error import FINAL_ERROR, FinalError
 from exactum.spark.run import query_watch
 from exactum.spark.source import topic_watch, watched_source
 from exactum.spark.source.record import SourceRecord
@@ -112,7 +112,7 @@ def test_topic_made_anew_while_the_query_is_quiet(
     assert len(stream.rows()) == 5
     (ended,) = (one for one in stream.events if isinstance(one, events.RunEnded))
     assert ended.error == "CheckpointRefused"
-    assert LAST_WORDS.text(RuntimeError(error)) is not None, "and it is the last line of a script"
+    assert FINAL_ERROR.text(RuntimeError(error)) is not None, "and it is the last line of a script"
 
 
 def test_topic_made_anew_with_more_partitions_while_the_query_runs(
@@ -188,7 +188,7 @@ def test_another_topic_with_the_checkpoint(
     before = stream.rows()
     spoken = stream.run(stream.read(other)) or ""
     assert "failOnDataLoss to false" in spoken, "Spark's own advice"
-    told = LastWords().text(RuntimeError(spoken)) or ""
+    told = FinalError().text(RuntimeError(spoken)) or ""
     assert re.search(rf"to read next: Partitions Set\({mine}-0, .*have been deleted\. Is the", told)
     assert stream.rows() == before
     for left in ("1", ".1.crc"):  # as the docs say

@@ -81,7 +81,7 @@ def test_a_partition_that_is_new(
     """
     monkeypatch.setattr(watched_source, "SURE_AFTER_S", 0.1)
     monkeypatch.setattr(watched_source, "SURE_PAUSE_S", 0.01)
-    cluster = Cluster(*(None if its is None else TopicSeen(*its) for its in now))
+    cluster = Cluster(*(None if own is None else TopicSeen(*own) for own in now))
     source = watched(tmp_path, cluster, None if known is None else TopicSeen(*known))
     if refused is None:
         source.look(GROWS)

@@ -18,7 +18,7 @@ from exactum.checkpoint.layout import SINKS
 from exactum.errors import CheckpointRefused, Unavailable
 from exactum.files.decision_log import FileDecisionLog
 from exactum.files.slot_log import slot_name
-from exactum.protocol.decision_log import DecisionLog, StandingRecords
+from exactum.protocol.decision_log import DecisionLog, PermitLog
 from exactum.protocol.ends import Noted, check_start
 from exactum.protocol.model import Decision, DecisionRecord, Epoch, Incarnation
 from exactum.spark.run.moved_log import noted_of
@@ -51,7 +51,7 @@ def start(checkpoint: Path, log: DecisionLog, place: str, begins: int) -> None:
     context = run_at(checkpoint, QUERY, begins)
     noted = noted_of(context, log, place)
     port = CannotTell(MemoryTarget("own"), context.run)
-    check_start(QUERY, begins, StandingRecords(log), lambda function: [function(port)], noted)
+    check_start(QUERY, begins, PermitLog(log), lambda function: [function(port)], noted)
 
 
 class Logs:
@@ -267,7 +267,7 @@ def test_decisions_and_rows_in_one_database_that_was_restored(
 
 
 @pytest.mark.spark
-def test_a_function_that_passes_over_batches(query: Any, tmp_path: Path) -> None:
+def test_a_function_that_passes_over_batches(query: Any) -> None:
     """Those between two calls are nobody's loss that can be told; the last ones of a run are
     refused once.
     """
@@ -282,12 +282,7 @@ def test_a_function_that_passes_over_batches(query: Any, tmp_path: Path) -> None
     assert query.run(some) is None
     query.give(4)
     assert "ends with batch 0, and the checkpoint with batch 2" in (query.run(some) or "")
-    script = tmp_path / "sinks_of_mine.py"
-    script.write_text(
-        "from tests.kit.spark.folder_sink import FolderSink\n"
-        f"SINKS = [FolderSink({str(query.out)!r})]\n"
-    )
-    said = accept(query.checkpoint, 3, "--sinks", f"{script}:SINKS")
+    said = query.accept(3)
     assert "'folder' cannot be looked into" in said
     assert "micro-batches 1 to 2 have no decision" in said
     assert query.run(some) is None

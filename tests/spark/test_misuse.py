@@ -4,6 +4,7 @@ a row is lost.
 
 from __future__ import annotations
 
+import re
 import threading
 from pathlib import Path
 from typing import Any
@@ -197,7 +198,7 @@ def test_a_second_try_after_a_failure(query: Any) -> None:
 @pytest.mark.spark
 def test_an_error_that_is_caught(query: Any, caplog: pytest.LogCaptureFixture) -> None:
     """A function that catches exactum's error loses that batch, for Spark logs it as done; the
-    next ends the query.
+    next ends the query. A start behind it is refused until a person accepts that.
     """
     for value in range(6):
         query.give(value)
@@ -224,6 +225,13 @@ def test_an_error_that_is_caught(query: Any, caplog: pytest.LogCaptureFixture) -
         for record in caplog.records
         if record.levelname == "ERROR"
     )
+    refused = re.search(
+        r"cannot go on with batch (\d): the decision log ends with batch 0",
+        query.run(query.exactly_once()) or "",
+    )
+    assert refused, "the loss was passed over"
+    assert query.values() == [0]
+    query.accept(int(refused[1]))
     assert query.run(query.exactly_once()) is None
     assert query.values() in ([0, 2, 3, 4, 5], [0, 3, 4, 5]), (
         "Spark may log the batch at hand as done as well"

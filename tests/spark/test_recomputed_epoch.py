@@ -286,6 +286,7 @@ def test_a_record_without_a_seal(
     assert Shown.of(stream) == undisturbed(stateful.update, "update")
 
 
+@pytest.mark.deep
 def test_a_record_without_a_fingerprint(
     spark: SparkSession,
     tmp_path: Path,

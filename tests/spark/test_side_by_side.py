@@ -95,6 +95,7 @@ def apart(whole: DataFrame, place: int) -> list[str]:
     return sorted(repr(row) for batch in batches for row in batch.to_pylist())
 
 
+@pytest.mark.deep
 @settings(max_examples=8, deadline=None)
 @given(names=st.lists(st.sampled_from(sorted(COLUMNS | FEWER)), min_size=2, max_size=4))
 def test_rows_one_by_one_are_side_by_side(frame: DataFrame, names: list[str]) -> None:

@@ -135,6 +135,7 @@ def test_import_is_light() -> None:
     assert done.stdout.strip() == "[]"
 
 
+@pytest.mark.deep
 @pytest.mark.spark
 def test_no_connector() -> None:
     """A session without the connector: the error says how to get it, with the version of this

@@ -137,6 +137,7 @@ def test_their_snapshots_are_not_loaded(
 RARELY = {"spark.sql.streaming.stateStore.maintenanceInterval": "600s"}
 
 
+@pytest.mark.variants(1)
 @pytest.mark.parametrize("store", [IN_MEMORY, {CHANGELOG: "true"}], ids=["in_memory", "rocksdb"])
 def test_no_store_of_theirs_makes_a_snapshot_in_a_later_run_of_the_same_process(
     spark: SparkSession,

@@ -55,6 +55,7 @@ print(json.dumps({"before": before, "warm": warm, "used": used, "after": workers
 """
 
 
+@pytest.mark.deep
 @pytest.mark.spark
 def test_a_write_job_finds_its_workers_there(tmp_path: Path) -> None:
     """Spark gives a job the workers of another one whose environment is the same."""

@@ -244,7 +244,11 @@ def test_prefetch_carries_errors_over() -> None:
 @pytest.mark.parametrize(
     ("error", "kind", "message"),
     [
-        (errors.FrameRefused("no 'value'\nat all"), errors.FrameRefused, "no 'value'\nat all"),
+        (
+            errors.FrameRefused("KAFKA_COLUMNS", "no 'value'\nat all"),
+            errors.FrameRefused,
+            "[KAFKA_COLUMNS] no 'value'\nat all",
+        ),
         (ValueError("bad ü"), errors.UnknownFailure, "ValueError: bad ü"),
     ],
 )
@@ -266,7 +270,7 @@ def test_an_error_of_another_version_is_not_met_again_and_again() -> None:
     """Executors whose exactum knows an error that the driver's does not run another version: a
     person must look.
     """
-    forged = 'exactum-task-failed: {"error": "annotations", "message": "m"}'
+    forged = 'exactum-task-failed: {"error": "annotations", "arguments": ["m"]}'
     carried = carried_by(RuntimeError(forged))
     assert type(carried) is errors.SettingRefused
     assert "another version" in str(carried)

@@ -86,7 +86,7 @@ def run(driver: Incarnation, batch_id: int) -> None:
         driver.write(WriteOrder(driver.run_of, batch_id, 0, 1))
 
 
-@pytest.mark.variants(3)
+@pytest.mark.variants(1)
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize(
     ("column", "became"),
@@ -160,7 +160,7 @@ NOT_KEPT = {
 }
 
 
-@pytest.mark.variants(2)
+@pytest.mark.variants(1)
 @pytest.mark.parametrize("way", WAYS)
 def test_a_table_of_which_nothing_can_be_promised_any_more(
     database: SqlDatabase, table: str, way: str

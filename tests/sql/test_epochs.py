@@ -130,7 +130,7 @@ def test_a_newer_driver_fences_the_older(database: SqlDatabase, mechanism: str) 
     assert database.leftovers() == NOTHING
 
 
-@pytest.mark.variants(2)
+@pytest.mark.variants(1)
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_a_driver_stopped_while_it_holds_an_epoch(
     database: SqlDatabase, mechanism: str, monkeypatch: pytest.MonkeyPatch
@@ -152,7 +152,7 @@ def test_a_driver_stopped_while_it_holds_an_epoch(
     assert database.leftovers() == NOTHING
 
 
-@pytest.mark.variants(2)
+@pytest.mark.variants(1)
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_an_older_driver_commits_again_days_later(database: SqlDatabase, mechanism: str) -> None:
     """The same commit, sent by another driver after later epochs and after the ledger was
@@ -197,7 +197,7 @@ def die_before_commit(driver: Incarnation, batch_id: int) -> None:
     driver.participant.commit = commit  # type: ignore[method-assign]
 
 
-@pytest.mark.variants(3)
+@pytest.mark.variants(1)
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 @pytest.mark.parametrize("held", [True, False])
 def test_two_threads_commit_at_once(database: SqlDatabase, mechanism: str, held: bool) -> None:

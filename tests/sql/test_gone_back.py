@@ -40,7 +40,7 @@ def test_an_older_copy(database: SqlDatabase, mechanism: str, batches: int, last
     assert database.leftovers() == NOTHING
 
 
-@pytest.mark.variants(3)
+@pytest.mark.variants(1)
 @both
 @pytest.mark.parametrize("waits", ["nothing", "another part"])
 def test_a_living_run_stops_before_it_writes_on(

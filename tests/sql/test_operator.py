@@ -35,10 +35,8 @@ def test_a_prepared_transaction_is_rolled_back_by_hand(database: SqlDatabase) ->
     gid = allowed.record.prepared[1].identity
     database.roll_back(gid)
     driver.close()
-    following = query.start()
     with pytest.raises(HeuristicOutcome, match=f"{gid} with 4 rows was rolled back") as caught:
-        following.run(0)
-    following.close()
+        query.run(0)
     missing = sorted(set(expected([0])) - set(rows_in(database, table)))
     assert [i for i, _ in missing] == [100, 101, 102, 103]
     for row in missing:
@@ -60,10 +58,8 @@ def test_staging_is_emptied_by_hand_after_the_decision(database: SqlDatabase) ->
     query, driver, _ = decided(database, table, "staged")
     driver.close()
     database.run(f"TRUNCATE {staging_of(database)}")
-    following = query.start()
     with pytest.raises(HeuristicOutcome, match="4 of 4 rows") as caught:
-        following.run(0)
-    following.close()
+        query.run(0)
     assert rows_in(database, table) == []
     for row in expected([0]):
         database.run(f"INSERT INTO {table} VALUES (%s, %s)", row)
@@ -83,10 +79,8 @@ def test_a_part_of_staging_is_deleted_by_hand(database: SqlDatabase) -> None:
     query, driver, _ = decided(database, table, "staged")
     driver.close()
     database.run(f"DELETE FROM {staging_of(database)} WHERE id = 101")
-    following = query.start()
     with pytest.raises(HeuristicOutcome, match="1 of 4 rows"):
-        following.run(0)
-    following.close()
+        query.run(0)
     assert rows_in(database, table) == []
 
 
@@ -96,10 +90,8 @@ def test_staging_is_dropped_by_hand(database: SqlDatabase) -> None:
     query, driver, _ = decided(database, table, "staged")
     driver.close()
     database.run(f"DROP TABLE {staging_of(database)}")
-    following = query.start()
     with pytest.raises(HeuristicOutcome, match="4 of 4 rows"):
-        following.run(0)
-    following.close()
+        query.run(0)
 
 
 def test_staging_is_emptied_before_the_decision(database: SqlDatabase) -> None:
@@ -155,10 +147,8 @@ def test_a_lost_decision_log_is_noticed(database: SqlDatabase, mechanism: str) -
     driver.run(0)
     driver.close()
     query.storage = MemoryStorage()
-    following = query.start()
     with pytest.raises(CheckpointRefused, match="has batch 0"):
-        following.run(0)
-    following.close()
+        query.run(0)
     assert rows_in(database, table) == expected([0])
     assert database.leftovers() == NOTHING
 
@@ -194,10 +184,8 @@ def test_the_table_refuses_after_the_decision(database: SqlDatabase) -> None:
     query, driver, _ = decided(database, table, "staged")
     driver.close()
     database.run(f"INSERT INTO {table} VALUES (101, 'an intruder')")
-    following = query.start()
     with pytest.raises(HeuristicOutcome, match="[Dd]uplicate.*nothing is lost"):
-        following.run(0)
-    following.close()
+        query.run(0)
     database.run(f"DELETE FROM {table} WHERE id = 101")
     last = query.start()
     assert not last.run(0).written
@@ -217,9 +205,7 @@ def test_a_decision_log_of_yesterday_is_noticed(database: SqlDatabase, mechanism
     driver.close()
     for slot in [slot for slot in query.storage.records if slot[1] >= 1]:
         del query.storage.records[slot]
-    restored = query.start()
     with pytest.raises(CheckpointRefused):
-        restored.run(1)
-    restored.close()
+        query.run(1)
     assert rows_in(database, table) == expected([0, 1, 2])
     assert database.leftovers() == NOTHING

@@ -76,10 +76,8 @@ def test_speculation_writes_once(application: Application) -> None:
     assert application.visits(slow) == [first, second]
 
 
-@pytest.mark.parametrize(
-    "executors",
-    [pytest.param(1, id="one"), pytest.param(2, id="all", marks=pytest.mark.deep)],
-)
+@pytest.mark.deep
+@pytest.mark.parametrize("executors", [pytest.param(1, id="one"), pytest.param(2, id="all")])
 def test_executors_killed_in_a_batch(application: Application, executors: int) -> None:
     """An executor (or every one, with all shuffle files) dies while its task has an open
     transaction and others have prepared theirs: Spark does the rest again elsewhere, and the output

@@ -60,14 +60,14 @@ def test_a_table_that_the_search_path_finds(
             else:
                 database.run("ALTER ROLE writer SET search_path = app")
                 url = database.server.url_of(database.server.database, "writer", SECRET)
-            its = query(tmp_path, PostgresSink(url, table="orders"))
-            its.run([0, 1], dies_before_decision=True)
+            own = query(tmp_path, PostgresSink(url, table="orders"))
+            own.run([0, 1], dies_before_decision=True)
             more = () if by == "the URL" else ("--url", f"{SINK}={database.url}")
-            found = listed(its.folder, *more, status=1)
+            found = listed(own.folder, *more, status=1)
             assert [t["on_record"] for t in found] == ["nothing on record"] * TASKS
-            arguments = ("--all-leftovers", "--checkpoint", its.folder, "--json", *more)
+            arguments = ("--all-leftovers", "--checkpoint", own.folder, "--json", *more)
             assert len(transactions("abort", *arguments, status=0).json["aborted"]) == TASKS
-            assert listed(its.folder, *more, status=0) == []
+            assert listed(own.folder, *more, status=0) == []
             assert database.value("SELECT count(*) FROM app.exactum_prepared") == 0
         finally:
             database.run("DROP SCHEMA app CASCADE")
@@ -89,16 +89,16 @@ def test_a_server_that_is_verified(
         database = Database(server)
         options = f"?sslmode=verify-full&sslrootcert={quote(str(trusted), safe='')}"
         sink = PostgresSink(database.url + options, table=database.table())
-        its = query(tmp_path, sink)
-        its.run([0], dies_before_decision=True)
+        own = query(tmp_path, sink)
+        own.run([0], dies_before_decision=True)
         monkeypatch.setenv("PGPASSWORD", server.password)
         url = ("--url", f"{SINK}={database.url}") if more else ()
-        assert len(listed(its.folder, *url, status=1)) == TASKS
+        assert len(listed(own.folder, *url, status=1)) == TASKS
         trusted.write_bytes(make_certificate(tmp_path)[0].read_bytes())
-        refused = transactions("list", "--checkpoint", its.folder, *url, status=2).output
+        refused = transactions("list", "--checkpoint", own.folder, *url, status=2).output
         assert "certificate verify failed" in refused and server.password not in refused
         careless = ("--url", f"{SINK}={database.url}?sslmode=require&sslrootcert=")
-        assert len(listed(its.folder, *careless, status=1)) == TASKS
+        assert len(listed(own.folder, *careless, status=1)) == TASKS
         database.close()
 
 
@@ -125,13 +125,13 @@ def test_a_service(
         sink = PostgresSink(url.replace("//", f"//{its_host}"), table=database.table())
         where = f"{its_host}:service=shop/".lstrip(":")
         assert f"postgresql://{where}" in repr(sink) and "localhost" not in repr(sink)
-        its = query(tmp_path, sink)
-        its.run([0], dies_before_decision=True)
-        assert database.server.password not in (its.folder / SINKS).read_text()
+        own = query(tmp_path, sink)
+        own.run([0], dies_before_decision=True)
+        assert database.server.password not in (own.folder / SINKS).read_text()
         monkeypatch.delenv("PGSERVICEFILE")
         monkeypatch.delenv("PGSERVICE", raising=False)
         monkeypatch.setenv("PGPASSWORD", database.server.password)
-        assert len(listed(its.folder, status=1)) == TASKS
+        assert len(listed(own.folder, status=1)) == TASKS
 
 
 @pytest.mark.postgres
@@ -150,15 +150,15 @@ def test_a_server_that_may_move(
         monkeypatch.setenv("PGHOST", hosts)
         monkeypatch.setenv("PGPORT", ports)
     with Database.cleaned(postgres) as database:
-        its = query(tmp_path, PostgresSink(url, table=database.table()))
-        its.run([0], dies_before_decision=True)
+        own = query(tmp_path, PostgresSink(url, table=database.table()))
+        own.run([0], dies_before_decision=True)
         monkeypatch.delenv("PGHOST", raising=False)
         monkeypatch.delenv("PGPORT", raising=False)
-        (on_file,) = json.loads((its.folder / SINKS).read_text())["sinks"]
+        (on_file,) = json.loads((own.folder / SINKS).read_text())["sinks"]
         connect = json.loads(on_file["where"]["connect"])
         assert (connect["host"], connect["port"]) == (hosts, ports)
         assert "hostaddr" not in connect
-        assert len(listed(its.folder, status=1)) == TASKS
+        assert len(listed(own.folder, status=1)) == TASKS
 
 
 @pytest.mark.postgres
@@ -179,21 +179,21 @@ def test_no_secret_of_postgres_is_on_file(
             table=database.table(),
             connect={"sslmode": "prefer", "passfile": str(passfile)},
         )
-        its = query(tmp_path, sink)
-        its.run([0], dies_before_decision=True)
-        text = (its.folder / SINKS).read_text()
+        own = query(tmp_path, sink)
+        own.run([0], dies_before_decision=True)
+        text = (own.folder / SINKS).read_text()
         for secret in (SECRET, "app.", database.server.password):
             assert secret not in text and secret not in repr(sink)
         on_file = json.loads(json.loads(text)["sinks"][0]["where"]["connect"])
         assert on_file["options"] == "-csearch_path=public"
         assert on_file["passfile"] == str(passfile)
-        shown = transactions("list", "--checkpoint", its.folder, status=1).output
+        shown = transactions("list", "--checkpoint", own.folder, status=1).output
         assert SECRET not in shown and database.server.password not in shown
         other = tmp_path / "other"
         other.write_text("*:*:*:*:wrong\n")
         other.chmod(0o600)
         monkeypatch.setenv("PGPASSFILE", str(other))
-        transactions("list", "--checkpoint", its.folder, status=2)
+        transactions("list", "--checkpoint", own.folder, status=2)
         for sink_url in (
             f"postgresql://a:{SECRET}@h/d?password={SECRET}",
             f"host=h user=a password={SECRET} dbname=d",
@@ -215,17 +215,17 @@ def test_no_secret_of_mysql_is_on_file(
             table=database.table(),
             connect={"ssl_disabled": True, "ssl_ca": "/etc/ca.pem"},
         )
-        its = query(tmp_path, sink)
-        its.run([0, 1], dies_before_decision=True)
-        text = (its.folder / SINKS).read_text()
+        own = query(tmp_path, sink)
+        own.run([0, 1], dies_before_decision=True)
+        text = (own.folder / SINKS).read_text()
         for secret in (SECRET, password):
             assert secret not in text and secret not in repr(sink)
         monkeypatch.setenv("MYSQL_PWD", password)
-        assert len(listed(its.folder, status=1)) == TASKS
+        assert len(listed(own.folder, status=1)) == TASKS
         address = rebuilt(tmp_path).address
         assert address.option("ssl_ca") == "/etc/ca.pem"
         assert address.option("ssl_disabled") == "True"
-        transactions("abort", "--all-leftovers", "--checkpoint", its.folder, status=0)
+        transactions("abort", "--all-leftovers", "--checkpoint", own.folder, status=0)
         assert database.leftovers() == NOTHING
 
 
@@ -239,7 +239,7 @@ def test_a_host_by_an_option(
     with mysql_server.Database.made(mariadb) as database:
         parts = urlsplit(database.url)
         elsewhere = database.url.replace(f"{parts.hostname}:{parts.port}", "no.such.host.invalid:1")
-        its = query(
+        own = query(
             tmp_path,
             MySQLSink(
                 elsewhere,
@@ -247,10 +247,10 @@ def test_a_host_by_an_option(
                 connect={"host": parts.hostname, "port": parts.port},
             ),
         )
-        its.run([0], dies_before_decision=True)
-        (on_file,) = json.loads((its.folder / SINKS).read_text())["sinks"]
+        own.run([0], dies_before_decision=True)
+        (on_file,) = json.loads((own.folder / SINKS).read_text())["sinks"]
         server = f"{parts.hostname}:{parts.port}{parts.path}"
         assert on_file["where"]["url"] == f"mysql://{parts.username}@{server}"
         assert on_file["trace"]["mysql"] == server
         monkeypatch.setenv("MYSQL_PWD", database.server.password)
-        assert len(listed(its.folder, status=1)) == TASKS
+        assert len(listed(own.folder, status=1)) == TASKS

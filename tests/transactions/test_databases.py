@@ -47,7 +47,7 @@ class World:
         return sorted(self.database.rows(f"SELECT id, name FROM {self.table}"))
 
 
-@pytest.mark.variants(2)
+@pytest.mark.variants(1)
 @pytest.mark.parametrize("mechanism", ["staged", "prepared"])
 def test_decided_and_not_committed(
     database: SqlDatabase, tmp_path: Path, mechanism: str, monkeypatch: pytest.MonkeyPatch

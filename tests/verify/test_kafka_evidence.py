@@ -102,7 +102,7 @@ def test_a_decided_epoch_is_exact_in_doubt_or_missing(world: World) -> None:
     assert findings(world.look()) == ["exact"] * 4 + ["in doubt"]
     log = world.place.open_log()
     transactions = [
-        promised(4, p, is_void=False).transactional_id
+        promised(4, p, is_superseded=False).transactional_id
         for record in log.read(4)
         for p in record.prepared
     ]
@@ -154,7 +154,7 @@ def offsets(world: World, batch_id: int) -> dict[tuple[str, int], int]:
     log = world.place.open_log()
     found: dict[tuple[str, int], int] = {}
     for p in log.read(batch_id)[-1].prepared:
-        for partition, (first, count) in promised(batch_id, p, is_void=False).cells.items():
+        for partition, (first, count) in promised(batch_id, p, is_superseded=False).cells.items():
             found[partition] = max(found.get(partition, 0), first + count)
     log.close()
     return found

@@ -51,9 +51,10 @@ def open_log(query: HasCheckpoint, decision_log: DecisionLog | str | Path | None
     if decision_log is None:
         if query.folder is None:
             raise CheckpointRefused(
+                "DECISION_LOG_WANTED",
                 f"{query} does not lie on a local or shared file system, where exactum keeps its "
                 "decision log by default: object stores need another one. Pass decision_log= with "
-                f"{KINDS}, which every driver of this query sees. Nothing was written."
+                f"{KINDS}, which every driver of this query sees. Nothing was written.",
             )
         return FileDecisionLog(query.folder / DECISIONS, query.query_id)
     if not isinstance(decision_log, str | Path):
@@ -71,8 +72,9 @@ def open_log(query: HasCheckpoint, decision_log: DecisionLog | str | Path | None
     folder = offset_log.local_folder(place)
     if folder is None:
         raise SettingRefused(
+            "DECISION_LOG_ARGUMENT",
             f"decision_log={shown_place(decision_log)!r} is not supported: a decision log is "
-            f"{KINDS}. Nothing was written."
+            f"{KINDS}. Nothing was written.",
         )
     return FileDecisionLog(folder / query.query_id, query.query_id)
 
@@ -128,11 +130,12 @@ class BorrowedLog:
         """
         if record.epoch != Epoch(self._query_id, batch_id):
             raise CheckpointRefused(
+                "LOG_OTHER_QUERY",
                 f"The decision log given as decision_log= answered for batch {batch_id} of query "
                 f"{self._query_id} with a record that belongs to query {record.epoch.query_id}, "
                 f"batch {record.epoch.batch_id}. Taken for this one's own, it would make rows "
                 "vanish. Give each query a decision log object of its own, or one that keeps "
-                "records by query id. Nothing of this batch was written."
+                "records by query id. Nothing of this batch was written.",
             )
 
     def close(self) -> None:

@@ -84,9 +84,10 @@ def source_offsets(read: ReadText, batch_id: int, where: str) -> SourceOffsets:
     text = read(name)
     if text is None:
         raise CheckpointRefused(
+            "CHECKPOINT_DAMAGED",
             f"The checkpoint {where} has no {name}, although Spark is running this batch. Somebody "
             "removed or replaced files of the checkpoint while the query runs. Stop the query, "
-            "restore the folder, and start again. Nothing of this batch was written."
+            "restore the folder, and start again. Nothing of this batch was written.",
         )
     before = read(f"offsets/{batch_id - 1}") if batch_id > 0 else None
     start = () if before is None else parse(before, f"{where}/offsets/{batch_id - 1}")
@@ -103,10 +104,11 @@ def parse(text: str, where: str) -> tuple[str | None, ...]:
     lines = text.splitlines()
     if len(lines) < 3 or lines[0].strip() not in READABLE_VERSIONS:
         raise CheckpointRefused(
+            "CHECKPOINT_DAMAGED",
             f"{where} is not an offset log that this exactum can read: it begins with "
             f"{lines[0][:40] if lines else ''!r} and has {len(lines)} lines. Either the file is "
             "damaged (restore the checkpoint from a backup) or this Spark is newer than this "
-            "exactum (update it). Nothing was written."
+            "exactum (update it). Nothing was written.",
         )
     return tuple(_canonical(line) for line in lines[2:] if line)
 

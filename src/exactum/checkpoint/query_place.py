@@ -37,20 +37,23 @@ class QueryPlace:
         folder = local_folder(str(checkpoint))
         if folder is None or not folder.is_dir():
             raise SettingRefused(
+                "CHECKPOINT_FOLDER",
                 f"{checkpoint} is not a folder on a local or shared file system. Give the "
-                "checkpointLocation of the query, as its script does."
+                "checkpointLocation of the query, as its script does.",
             )
         try:
             query_id = str(json.loads((folder / "metadata").read_text(encoding="utf-8"))["id"])
         except FileNotFoundError as error:
             raise CheckpointRefused(
+                "CHECKPOINT_PLACE",
                 f"{folder} is not the checkpoint of a streaming query: it has no file 'metadata'. "
-                "Give the query's checkpointLocation."
+                "Give the query's checkpointLocation.",
             ) from error
         except (ValueError, KeyError, TypeError, OSError) as error:
             raise CheckpointRefused(
+                "CHECKPOINT_DAMAGED",
                 f"{folder / 'metadata'} cannot be read ({error}); docs/guarantees.md says how to "
-                "mend a checkpoint."
+                "mend a checkpoint.",
             ) from error
         return QueryPlace(folder, query_id, decision_log)
 
@@ -67,7 +70,7 @@ class QueryPlace:
             known = read_known_sinks(self.folder)
         except (OSError, ValueError) as error:
             raise CheckpointRefused(
-                f"{self}: the file of its sinks cannot be read: {error}"
+                "CHECKPOINT_DAMAGED", f"{self}: the file of its sinks cannot be read: {error}"
             ) from error
         return known if known is not None and known.query_id == self.query_id else None
 
@@ -83,8 +86,9 @@ class QueryPlace:
         elsewhere = IN_CHECKPOINT if known is None else known.decision_log
         if self.decision_log is None and elsewhere != IN_CHECKPOINT:
             raise SettingRefused(
+                "COMMAND_ARGUMENT",
                 f"{self} keeps its decisions at {elsewhere}. Say so with --decision-log, as the "
-                "query is told by decision_log=."
+                "query is told by decision_log=.",
             )
         return open_log(self, self.decision_log)
 

@@ -97,8 +97,9 @@ def listed(folder: Path, says: str, *, not_done: str = "changed") -> list[str]:
         return names_in(folder)
     except OSError as error:
         raise CheckpointRefused(
+            "CHECKPOINT_ACCESS",
             f"{folder}, which says {says}, could not be read ({error}). Run this as a user who may "
-            f"read the checkpoint, while its file system answers. Nothing was {not_done}."
+            f"read the checkpoint, while its file system answers. Nothing was {not_done}.",
         ) from error
 
 
@@ -114,17 +115,19 @@ def parsed(where: str, text: str) -> dict[str, Any]:
         raise damaged(where, error) from error
     if version != VERSION:
         raise CheckpointRefused(
+            "RECORD_VERSION",
             f"{where} has version {version}; this exactum reads version {VERSION}. The query was "
             "last run by a newer exactum: install that one again. Nothing of this batch was "
-            "written."
+            "written.",
         )
     return dict(value)
 
 
 def damaged(where: str, error: Exception) -> CheckpointRefused:
     return CheckpointRefused(
+        "CHECKPOINT_DAMAGED",
         f"{where} cannot be read ({type(error).__name__}: {error}): it is a record that this query "
-        "needs. Restore it from a backup of the checkpoint. Nothing of this batch was written."
+        "needs. Restore it from a backup of the checkpoint. Nothing of this batch was written.",
     )
 
 
@@ -133,8 +136,9 @@ def unread(where: str, error: object, denied: bool) -> CheckpointRefused | Unava
     what = f"exactum could not read {where} ({error}), a record that this query needs."
     if denied:
         return CheckpointRefused(
+            "CHECKPOINT_ACCESS",
             f"{what} The checkpoint must be in a folder that this user may read. Nothing of this "
-            "batch was written."
+            "batch was written.",
         )
     return Unavailable(
         f"{what} Its file system does not answer. Nothing of this batch was written; start the "
@@ -147,7 +151,8 @@ def unwritten(where: str, error: object, denied: bool) -> CheckpointRefused | Un
     what = f"exactum could not write {where} ({error}), a record that this query needs."
     if denied:
         return CheckpointRefused(
+            "CHECKPOINT_ACCESS",
             f"{what} The checkpoint must be in a folder that this user may write to. Nothing "
-            "of this batch was written."
+            "of this batch was written.",
         )
     return Unavailable(f"{what} Nothing of this batch was written; start the query again.")

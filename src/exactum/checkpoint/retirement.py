@@ -66,8 +66,9 @@ def retired(checkpoint: Path) -> Retirement | None:
         return None
     except (ValueError, TypeError) as error:
         raise CheckpointRefused(
+            "CHECKPOINT_RETIRED",
             f"{checkpoint / RETIRED} cannot be read ({error}): another checkpoint took this one's "
-            "place, and nobody can tell which. Nothing was changed."
+            "place, and nobody can tell which. Nothing was changed.",
         ) from error
 
 
@@ -81,14 +82,16 @@ def refuse_retired(checkpoint: Path) -> None:
         return
     if found.is_unfinished:
         raise CheckpointRefused(
+            "CHECKPOINT_RETIRED",
             f"The checkpoint {checkpoint} makes room for {found.to}, and the command that does it "
             "was killed. Repeat that 'exactum savepoint restore', then go on from there. Nothing "
-            "was written."
+            "was written.",
         )
     raise CheckpointRefused(
+        "CHECKPOINT_RETIRED",
         f"The checkpoint {checkpoint} is retired: {found.to} took its place, from savepoint "
         f"{found.savepoint}. Go on from there; if that is lost for good, start a fork of a "
-        "savepoint. Nothing was written."
+        "savepoint. Nothing was written.",
     )
 
 

@@ -146,11 +146,11 @@ def refuse_another_query(checkpoint: Path, query_id: str) -> None:
     for run, _ in runs(checkpoint):
         if run.query_id != query_id:
             raise CheckpointRefused(
+                "CHECKPOINT_OTHER_QUERY",
                 f"The checkpoint {checkpoint} is that of query {run.query_id}, which ran there "
-                f"last ({run}), and its file 'metadata' now says query {query_id}. Under that name "
-                "none of the decisions would be found, and epochs that stand in the sinks would "
-                "be written again. Restore the checkpoint whole from one moment, or start with a "
-                "new checkpoint location. Nothing was written."
+                f"last ({run}), and its file 'metadata' now says query {query_id}, of which no "
+                "decision would be found. Restore the checkpoint whole from one moment, or start "
+                "with a new checkpoint location. Nothing was written.",
             )
 
 

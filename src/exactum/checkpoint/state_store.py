@@ -74,10 +74,11 @@ class Store:
                 (snapshots if found[2] in _SNAPSHOTS else changes)[int(found[1])] = path
             elif _WITH_ID.fullmatch(path.name):
                 raise CheckpointRefused(
+                    "SAVEPOINT_FORMAT_2",
                     f"The state store {self.folder} is of Spark's checkpoint format 2 "
                     "(spark.sql.streaming.stateStore.checkpointFormatVersion=2), of which exactum "
                     "cannot make a savepoint yet. Format 1 is Spark's default; a query keeps the "
-                    "one that it began with. Nothing was written."
+                    "one that it began with. Nothing was written.",
                 )
         return snapshots, changes
 
@@ -115,8 +116,9 @@ def _tables(snapshot: Path) -> list[Path]:
         raise Vanished(str(snapshot)) from error
     except (zipfile.BadZipFile, KeyError, ValueError, TypeError, UnicodeDecodeError) as error:
         raise CheckpointRefused(
+            "CHECKPOINT_DAMAGED",
             f"The state snapshot {snapshot} cannot be read ({type(error).__name__}: {error}). It "
-            "is damaged, or of a Spark that this exactum does not know. Nothing was written."
+            "is damaged, or of a Spark that this exactum does not know. Nothing was written.",
         ) from error
     return [*tables, *logs]
 

@@ -26,9 +26,10 @@ def refuse_answer(answer: Any, method: str, then: str) -> None:
         return
     refuse_unfinished(answer, method, then)
     raise CodeFailed(
+        "SINK_ANSWER",
         f"{method} returned {shown(answer)}, which is not taken for a success. Return nothing "
         "where all is well, and raise where it is not: a status, a boolean or a future that is "
-        f"returned is not looked at. {then}"
+        f"returned is not looked at. {then}",
     )
 
 
@@ -42,8 +43,9 @@ def refuse_unfinished(answer: Any, method: str, then: str) -> None:
     if inspect.iscoroutine(answer):
         answer.close()  # else Python warns as well, that nobody has awaited it
     raise CodeFailed(
+        "SINK_ANSWER",
         f"{method} returned {shown(answer)}, so it has not run. Write it without async and without "
-        f"yield; within it, asyncio.run() waits for a coroutine. {then}"
+        f"yield; within it, asyncio.run() waits for a coroutine. {then}",
     )
 
 

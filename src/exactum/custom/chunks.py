@@ -17,17 +17,17 @@ def chunks(
     """(number, record batch of ``rows_per_chunk`` rows; the last one may be shorter), from number
     ``first`` on.
     """
-    number, held, pieces = 0, 0, []
+    number, rows, pieces = 0, 0, []
     for batch in batches:
         while batch.num_rows:
-            piece = batch.slice(0, rows_per_chunk - held)
+            piece = batch.slice(0, rows_per_chunk - rows)
             batch = batch.slice(piece.num_rows)  # noqa: PLW2901  (what is left of it)
             pieces.append(piece)
-            held += piece.num_rows
-            if held == rows_per_chunk:
+            rows += piece.num_rows
+            if rows == rows_per_chunk:
                 if number >= first:
                     yield number, joined(pieces)
-                number, held, pieces = number + 1, 0, []
+                number, rows, pieces = number + 1, 0, []
     if pieces and number >= first:
         yield number, joined(pieces)
 

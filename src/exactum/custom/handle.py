@@ -23,23 +23,26 @@ def to_text(handle: Any, kind: type[Any] | None, where: str) -> str:
     value = dataclasses.asdict(handle) if _is_dataclass(handle) else handle
     if _is_dataclass(handle) and kind is not type(handle):
         raise SettingRefused(
+            "SINK_TRANSACTION",
             f"{where}: its transactions are {type(handle).__name__}s, and nothing tells how to "
             f"read one back. Write class {where}(TwoPhaseCommitSink[{type(handle).__name__}]), or "
-            "override serialize() and deserialize()."
+            "override serialize() and deserialize().",
         )
     try:
         text = json.dumps(value, allow_nan=False)
         again = from_text(text, kind if _is_dataclass(handle) else None)
     except (TypeError, ValueError) as error:
         raise SettingRefused(
+            "SINK_TRANSACTION",
             f"{where}: its transaction {handle!r} is not made of JSON values ({error}). Use text, "
             "numbers, lists, dictionaries and dataclasses of them, or override serialize() and "
-            "deserialize()."
+            "deserialize().",
         ) from error
     if again != handle:
         raise SettingRefused(
+            "SINK_TRANSACTION",
             f"{where}: its transaction {handle!r} would be read back as {again!r}. Use lists in "
-            "place of tuples and text as keys, or override serialize() and deserialize()."
+            "place of tuples and text as keys, or override serialize() and deserialize().",
         )
     return text
 

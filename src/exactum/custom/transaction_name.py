@@ -53,9 +53,10 @@ class TransactionScope(Scope):
         """
         if len(self.prefix) + _REST_MAX > LENGTH_MAX:
             raise SettingRefused(
+                "SINK_NAME_LONG",
                 f"The sink name {self.participant!r} is too long for query {self.query_id!r}: the "
                 f"names of its transactions would be longer than {LENGTH_MAX} characters. Give the "
-                "sink a shorter name=. Nothing was written."
+                "sink a shorter name=. Nothing was written.",
             )
 
     def name(self, order: WriteOrder, task: TaskName) -> TransactionName:

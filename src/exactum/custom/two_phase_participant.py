@@ -103,9 +103,10 @@ class TwoPhaseParticipant:
             is_pair = isinstance(pair, tuple | list) and len(pair) == 2
             if not is_pair or not isinstance(pair[0], TransactionName | str):
                 raise CodeFailed(
+                    "SINK_ANSWER",
                     f"Sink {self.name!r}: list_transactions() gave {shown(pair)}, and must give "
                     "pairs of a name, as text, and a transaction. What is open could not be found. "
-                    "Correct the class and start again."
+                    "Correct the class and start again.",
                 )
         return pairs
 
@@ -210,9 +211,10 @@ class TwoPhaseParticipant:
             for p in expired
         )
         raise HeuristicOutcome(
+            "SINK_LOST",
             f"{permit.record.epoch} is decided, but the target of sink {self.name!r} has lost "
             f"{len(expired)} of its transactions, {rows_of(expired)} rows in all: {each}. The rest "
-            "of the epoch is committed. docs/guarantees.md says how to go on."
+            "of the epoch is committed. docs/guarantees.md says how to go on.",
         )
 
     def close(self) -> None:
@@ -244,10 +246,11 @@ class TwoPhaseParticipant:
             return transaction_of(self._sink, prepared.payload)
         except Exception as error:
             raise SettingRefused(
+                "SINK_TRANSACTION",
                 f"Sink {self.name!r}: deserialize() cannot read the transaction of "
                 f"{prepared.identity}: {_text(error)}. Was the class changed since it was "
                 "prepared? Bring back the version that prepared it, let it finish, and then "
-                "change it."
+                "change it.",
             ) from error
 
 

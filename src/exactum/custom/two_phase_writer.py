@@ -76,9 +76,10 @@ class TwoPhaseWriter:
         refuse_unfinished(changed, self._method("pre_commit"), VOID)
         if isinstance(changed, bool) and not isinstance(transaction, bool):
             raise CodeFailed(
+                "SINK_ANSWER",
                 f"{self._method('pre_commit')} returned {shown(changed)}, which would be the "
                 f"transaction from now on, in place of {shown(transaction)}. Return that, or "
-                f"nothing. {VOID}"
+                f"nothing. {VOID}",
             )
         if changed is not None:
             transaction = changed
@@ -147,9 +148,10 @@ def payload_of(sink: TwoPhaseCommitSink[Any], transaction: Any) -> str:
         sink.deserialize(text)
     except Exception as error:
         raise SettingRefused(
+            "SINK_TRANSACTION",
             f"{type(sink).__name__}: deserialize() cannot read what serialize() gave: "
             f"{type(error).__name__}: {error}, so nobody could commit the transaction later: "
-            f"{text!r}."
+            f"{text!r}.",
         ) from error
     return json.dumps({"transaction": text})
 

@@ -83,15 +83,19 @@ class WriteAheadSink(NotAFunction):
             or _NOT_A_PATH.match(str(folder))
         ):
             raise SettingRefused(
+                "WRITE_AHEAD_ARGUMENT",
                 f"{where}({str(folder)!r}): the log needs a folder on a local or shared file "
-                "system, given as a path: no URL, and ~ is not looked up."
+                "system, given as a path: no URL, and ~ is not looked up.",
             )
         if send is None and type(self).send is WriteAheadSink.send:
             raise SettingRefused(
-                f"{where}: give send=, a function of (batch, key), or override the method send()."
+                "WRITE_AHEAD_ARGUMENT",
+                f"{where}: give send=, a function of (batch, key), or override the method send().",
             )
         if send is not None and not callable(send):
-            raise SettingRefused(f"{where}: send={send!r} is not a function of (batch, key).")
+            raise SettingRefused(
+                "WRITE_AHEAD_ARGUMENT", f"{where}: send={send!r} is not a function of (batch, key)."
+            )
         for setting, value, least in (
             ("rows_per_send_max", rows_per_send_max, 1),
             ("tries_max", tries_max, 1),
@@ -100,7 +104,8 @@ class WriteAheadSink(NotAFunction):
         ):
             if not isinstance(value, int) or value < least:
                 raise SettingRefused(
-                    f"{where}: {setting}={value!r} must be a whole number, at least {least}."
+                    "WRITE_AHEAD_ARGUMENT",
+                    f"{where}: {setting}={value!r} must be a whole number, at least {least}.",
                 )
         self._folder = Path(folder).absolute()
         self._send = send
@@ -126,7 +131,8 @@ class WriteAheadSink(NotAFunction):
         """
         if self._send is None:
             raise SettingRefused(
-                f"{type(self).__name__}: send() is not overridden and no function was given."
+                "WRITE_AHEAD_ARGUMENT",
+                f"{type(self).__name__}: send() is not overridden and no function was given.",
             )
         send_once(self._send, batch, key)
 
@@ -183,9 +189,10 @@ class WriteAheadSink(NotAFunction):
             durable.sync_folder(log.folder)
         except OSError as error:
             raise SettingRefused(
+                "WRITE_AHEAD_FOLDER",
                 f"{self!r}: the log's folder {log.folder} cannot be made durable: {error}. Choose "
                 "a folder that this user may write to, on a file system that can fsync folders. "
-                "Nothing was written."
+                "Nothing was written.",
             ) from error
         return OpenSink(
             ours,

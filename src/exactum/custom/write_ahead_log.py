@@ -85,9 +85,10 @@ class WriteAheadLog:
                     yield from chunks(stream, rows_per_chunk, first)
             except pa.ArrowInvalid as error:
                 raise HeuristicOutcome(
+                    "WRITE_AHEAD_LOST",
                     f"{path} is damaged ({error}), and the rows in it are decided: their chunks "
                     f"from number {first} on ({rows_per_chunk} rows each) may not have been sent. "
-                    "docs/guarantees.md says how to go on."
+                    "docs/guarantees.md says how to go on.",
                 ) from error
 
     # ---- progress ----------------------------------------------------------------------------

@@ -102,9 +102,10 @@ class WriteAheadParticipant:
                 size_bytes = path.stat().st_size
             except FileNotFoundError as error:
                 raise SettingRefused(
+                    "WRITE_AHEAD_FOLDER",
                     f"Sink {self.name!r}: the driver does not see {path}, which a task has "
                     "written. The log's folder must be one that the driver and all executors "
-                    "share. Nothing was sent."
+                    "share. Nothing was sent.",
                 ) from error
             except OSError as error:
                 raise self._unavailable("read", error) from error
@@ -194,10 +195,11 @@ class WriteAheadParticipant:
         size_bytes = path.stat().st_size
         if size_bytes != logged.size_bytes:
             raise HeuristicOutcome(
+                "WRITE_AHEAD_LOST",
                 f"{permit.record.epoch} is decided, but {path} with {logged.rows} rows is damaged: "
                 f"it has {size_bytes} bytes and had {logged.size_bytes}. Of its {logged.chunks} "
                 f"chunks of {logged.rows_per_send} rows, {self._log.acknowledged(logged.identity)} "
-                "are sent. Restore the file, or see docs/guarantees.md."
+                "are sent. Restore the file, or see docs/guarantees.md.",
             )
 
     def _is_sent(self, logged: _Logged) -> bool:
@@ -234,11 +236,11 @@ class WriteAheadParticipant:
         """
         each = "; ".join(f"{self._log.rows_path(p.identity)} with {p.rows} rows" for p in expired)
         raise HeuristicOutcome(
+            "WRITE_AHEAD_LOST",
             f"{permit.record.epoch} is decided, but {rows_of(expired)} rows of sink {self.name!r} "
-            f"are gone from its log: {each}. Was the sink given another folder, or a relative path "
-            "and the program started from elsewhere? Then give the one of before, and start again. "
-            "Were files removed by hand, or the folder restored from a backup? The rest "
-            "of the epoch is sent. docs/guarantees.md says how to go on."
+            f"are gone from its log: {each}. The rest is sent. Where the sink was given another "
+            "folder, or a relative path from elsewhere, give the one of before and start again. "
+            "Else docs/guarantees.md says how to go on.",
         )
 
     def close(self) -> None:

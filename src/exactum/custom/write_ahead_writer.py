@@ -109,13 +109,15 @@ class LogWriter:
         )
         if isinstance(error, FileNotFoundError):
             return SettingRefused(
+                "WRITE_AHEAD_FOLDER",
                 f"{what} The driver has made this folder: it is on no file system that this "
                 "executor shares with it. Give the sink a folder that all machines share. Nothing "
-                "was sent."
+                "was sent.",
             )
         if error.errno in NEVER:
             return SettingRefused(
-                f"{what} Correct the folder or the rights on it. Nothing was sent."
+                "WRITE_AHEAD_FOLDER",
+                f"{what} Correct the folder or the rights on it. Nothing was sent.",
             )
         return EpochAborted(f"{what} The attempt is void; correct this and start the query again.")
 
@@ -144,30 +146,30 @@ class DirectWriter:
         once = order.run.guarantee is Guarantee.AT_MOST_ONCE
         self._delivery = RetryPolicy(1, 0, 0) if once else factory.delivery
         self._pieces: list[Any] = []
-        self._held = 0
+        self._waiting_rows = 0
         self._sent = 0
 
     def write(self, batch: Any) -> None:
         while batch.num_rows:
-            piece = batch.slice(0, self._factory.rows_per_send - self._held)
+            piece = batch.slice(0, self._factory.rows_per_send - self._waiting_rows)
             batch = batch.slice(piece.num_rows)
             self._pieces.append(piece)
-            self._held += piece.num_rows
-            if self._held == self._factory.rows_per_send:
+            self._waiting_rows += piece.num_rows
+            if self._waiting_rows == self._factory.rows_per_send:
                 self._flush()
 
     def prepare(self) -> PreparedTransaction | None:
-        if self._held:
+        if self._waiting_rows:
             self._flush()
         return None
 
     def abort(self) -> None:
         """What is sent cannot be taken back, and these guarantees do not promise it."""
-        self._pieces, self._held = [], 0
+        self._pieces, self._waiting_rows = [], 0
 
     def _flush(self) -> None:
         key = f"{self._identity}.{self._sent}"
         self._delivery.deliver(
             self._factory.sender.send, joined(self._pieces), key, before_each_try=lambda: None
         )
-        self._pieces, self._held, self._sent = [], 0, self._sent + 1
+        self._pieces, self._waiting_rows, self._sent = [], 0, self._sent + 1

@@ -95,9 +95,10 @@ class FileDecisionLog(SlotLog):
         """
         if error.errno in _NO_LINKS:
             raise SettingRefused(
+                "LOG_HARD_LINKS",
                 f"The file system of {self._folder} has no hard links ({error}), and the decision "
                 "log needs them to create a record only if it is absent. Put the decision log on "
-                "a local disk, on NFS, or in a database. Nothing was written."
+                "a local disk, on NFS, or in a database. Nothing was written.",
             ) from error
         if error.errno in _NO_EFFECT:
             raise Unavailable(
@@ -131,8 +132,9 @@ class FileDecisionLog(SlotLog):
         what = f"The decision log {self._folder} {trouble}: {error}"
         if error.errno in _NO_FOLDER:
             return SettingRefused(
+                "LOG_FOLDER",
                 f"{what}. Choose a folder that this user may write to, on a file system that can "
-                "fsync folders."
+                "fsync folders.",
             )
         return Unavailable(
             f"{what} ({free_bytes(self._folder.parent)}). Start the query again when it can be."

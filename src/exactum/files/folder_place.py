@@ -82,7 +82,7 @@ class FolderPlace:
     def open(self, area: Area) -> NameLimits:
         for owner in OWNERS:
             if os.path.exists(self._path(owner)):
-                raise SettingRefused(owned(self.root, owner))
+                raise SettingRefused("FILES_OWNED", owned(self.root, owner))
         try:
             is_new = not os.path.exists(self._path(self.scope.folder))
             for name in (Area.STAGED.value, Area.PLAIN.value, "committed"):
@@ -94,10 +94,11 @@ class FolderPlace:
         except OSError as error:
             if error.errno in _OF_THE_SETTING:
                 raise SettingRefused(
+                    "FILES_NOT_WRITABLE",
                     f"FileSink({self.root!r}): files cannot be written and renamed there: {error}. "
                     "Choose a folder that this user may write to and that lies on one file "
                     "system, seen under the same path by the driver and all executors. Nothing "
-                    "was written."
+                    "was written.",
                 ) from error
             raise self._unavailable("could not be opened", error) from error
 
@@ -249,9 +250,10 @@ class FolderPlace:
             return
         if not same:
             raise HeuristicOutcome(
+                "FILE_REPLACED",
                 f"The file {target} is there already with other content than {staged}, which "
                 "belongs to a decided epoch under that very name. Something outside has written "
-                "it: move it away and start again."
+                "it: move it away and start again.",
             )
         with contextlib.suppress(FileNotFoundError):
             os.unlink(staged)

@@ -65,40 +65,49 @@ class FileFormat:
     def of(name: str, options: Mapping[str, Any] | None, where: str) -> FileFormat:
         """Raises ``SettingRefused`` for an unknown format, option or value."""
         if options is not None and not isinstance(options, Mapping):
-            raise SettingRefused(f"{where}: options={options!r} must be a dictionary.")
+            raise SettingRefused(
+                "FILES_ARGUMENT", f"{where}: options={options!r} must be a dictionary."
+            )
         known = _OPTIONS.get(name) if isinstance(name, str) else None
         if known is None:
-            raise SettingRefused(f"{where}: format={name!r} must be one of {', '.join(_OPTIONS)}.")
+            raise SettingRefused(
+                "FILES_ARGUMENT", f"{where}: format={name!r} must be one of {', '.join(_OPTIONS)}."
+            )
         given = dict(options or {})
         unknown = sorted(given.keys() - known.keys())
         if unknown:
             raise SettingRefused(
+                "FILES_ARGUMENT",
                 f"{where}: {name} files have no option {', '.join(map(repr, unknown))}; there are "
-                f"{', '.join(known)}."
+                f"{', '.join(known)}.",
             )
         chosen = {**known, **given}
         chosen["compression"] = str(chosen["compression"] or "none").lower()
         if chosen["compression"] not in _COMPRESSIONS[name]:
             raise SettingRefused(
+                "FILES_ARGUMENT",
                 f"{where}: compression={given['compression']!r} is none that {name} files take: "
-                f"{', '.join(_COMPRESSIONS[name])}."
+                f"{', '.join(_COMPRESSIONS[name])}.",
             )
         if not isinstance(chosen.get("header", True), bool):
             raise SettingRefused(
-                f"{where}: the option header={chosen['header']!r} must be True or False."
+                "FILES_ARGUMENT",
+                f"{where}: the option header={chosen['header']!r} must be True or False.",
             )
         delimiter = chosen.get("delimiter", ",")
         if not isinstance(delimiter, str) or not _DELIMITER.fullmatch(delimiter):
             raise SettingRefused(
+                "FILES_ARGUMENT",
                 f"{where}: the option delimiter={delimiter!r} must be one ASCII character that "
                 "stands in no number, date or time and has no other meaning to readers: a comma, "
                 "';', '|' or a tab, say; not a letter, a digit, a blank, a line break, NUL, nor "
-                'any of + - . : " \\'
+                'any of + - . : " \\',
             )
         level = chosen.get("compression_level")
         if level is not None and (not isinstance(level, int) or isinstance(level, bool)):
             raise SettingRefused(
-                f"{where}: the option compression_level={level!r} must be a whole number."
+                "FILES_ARGUMENT",
+                f"{where}: the option compression_level={level!r} must be a whole number.",
             )
         return FileFormat(name, tuple(sorted(chosen.items())))
 
@@ -117,14 +126,16 @@ class FileFormat:
             found = _UNWRITABLE.search(kind)
             if found:
                 raise FrameRefused(
+                    "FILES_TYPE",
                     f"{where}: the column {name!r} has the type {kind}, and {self.name} files that "
                     f"every reader understands hold no {found[1].strip()}. Cast it or drop it "
-                    "before the sink."
+                    "before the sink.",
                 )
             if self.name == "csv" and (kind == "binary" or _NESTED.match(kind)):
                 raise FrameRefused(
+                    "FILES_TYPE",
                     f"{where}: the column {name!r} has the type {kind}, which CSV cannot hold. "
-                    "Make it text (to_json, base64), select its fields, or write Parquet or JSON."
+                    "Make it text (to_json, base64), select its fields, or write Parquet or JSON.",
                 )
 
     def encoder(self, stream: Any, schema: pa.Schema) -> Encoder:
@@ -244,27 +255,32 @@ def check_frame(
         other = seen.setdefault(name.lower(), name)
         if other is not name or [n for n, _ in columns].count(name) > 1:
             raise FrameRefused(
+                "FILES_COLUMNS",
                 f"{where}: the columns {other!r} and {name!r} differ in case only, or not at all, "
-                "and readers like Spark take them for one. Rename one of them."
+                "and readers like Spark take them for one. Rename one of them.",
             )
     for name in partition_by:
         if name not in kinds:
             raise FrameRefused(
+                "FILES_COLUMNS",
                 f"{where}: partition_by names the column {name!r}, and the frame has "
-                f"{', '.join(map(repr, kinds))}."
+                f"{', '.join(map(repr, kinds))}.",
             )
         if not _PARTITION_TYPE.match(kinds[name]):
             raise FrameRefused(
+                "FILES_COLUMNS",
                 f"{where}: the partition column {name!r} has the type {kinds[name]}; a folder is "
-                "named by a string, boolean, integer, decimal, date or timestamp. Cast it."
+                "named by a string, boolean, integer, decimal, date or timestamp. Cast it.",
             )
         if len(escape(name).encode()) + len("=0") > NAME_BYTES_MAX:
             raise FrameRefused(
+                "FILES_COLUMNS",
                 f"{where}: the partition column {name[:60]!r}... has so long a name that no folder "
-                f"can be called by it ({NAME_BYTES_MAX} bytes, with the value). Rename it."
+                f"can be called by it ({NAME_BYTES_MAX} bytes, with the value). Rename it.",
             )
     if len(kinds) == len(set(partition_by)):
         raise FrameRefused(
+            "FILES_COLUMNS",
             f"{where}: all columns are partition columns, so nothing is left to write into the "
-            "files."
+            "files.",
         )

@@ -97,8 +97,9 @@ class ObjectDecisionLog(SlotLog):
             return False
         except (obstore.exceptions.NotSupportedError, NotImplementedError) as error:
             raise SettingRefused(
+                "LOG_CONDITIONAL_PUT",
                 f"The object store {self._where} has no conditional put ({brief(error)}), and the "
-                f"decision log needs it to create a record only if it is absent. {ELSEWHERE}"
+                f"decision log needs it to create a record only if it is absent. {ELSEWHERE}",
             ) from error
 
     def prove(self) -> None:
@@ -130,10 +131,11 @@ class ObjectDecisionLog(SlotLog):
             any(created) and there != [*contents, b"late"][created.index(True)]
         ):
             raise SettingRefused(
+                "LOG_CONDITIONAL_PUT",
                 f"The object store {self._where} does not keep to conditional puts: {sum(created)} "
                 f"of {len(created)} puts with 'If-None-Match: *' (create only if absent) on one "
                 "key were taken, and one may be. Two drivers could both believe that their "
-                f"decision stands. {ELSEWHERE}"
+                f"decision stands. {ELSEWHERE}",
             )
         self._proven = True
 

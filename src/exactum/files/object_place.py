@@ -93,7 +93,7 @@ class ObjectPlace:
         with answering(self.where, "could not be tidied up"):
             for owner in OWNERS:
                 if any(chunk for chunk in obstore.list(self._store, owner, chunk_size=1)):
-                    raise SettingRefused(owned(self.where, owner))
+                    raise SettingRefused("FILES_OWNED", owned(self.where, owner))
             self._remove_old_plain()
         return limits
 
@@ -205,9 +205,10 @@ class ObjectPlace:
             return  # the one that copied it has removed the staged one meanwhile
         if there != wanted:
             raise HeuristicOutcome(
+                "FILE_REPLACED",
                 f"The object {target} of {self.where} has {there} bytes, and {staged}, which "
                 f"belongs to a decided epoch under that very name, has {wanted}. Something else "
-                "has written it: move it away and start again."
+                "has written it: move it away and start again.",
             )
 
     def _prefix_bytes(self) -> int:
@@ -253,8 +254,9 @@ class ObjectPlace:
             listed = sizes(self._store, self.scope.folder)
             if name not in listed:
                 raise SettingRefused(
+                    "STORE_LISTING",
                     f"FileSink({self.where!r}): an object that was just written is not listed. "
-                    "exactum needs a store whose listings are up to date. Nothing was written."
+                    "exactum needs a store whose listings are up to date. Nothing was written.",
                 )
             obstore.copy(self._store, staged, target)
         finally:

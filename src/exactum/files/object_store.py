@@ -18,7 +18,9 @@ try:
     import obstore.store
     from obstore.exceptions import BaseError, PermissionDeniedError, UnauthenticatedError
 except ImportError as _error:
-    raise SettingRefused(not_installed("Object stores need", "obstore", "objects")) from _error
+    raise SettingRefused(
+        "PACKAGE_MISSING", not_installed("Object stores need", "obstore", "objects")
+    ) from _error
 
 STORE_ERRORS = (BaseError, OSError, ValueError)
 """What obstore raises; a missing object is FileNotFoundError."""
@@ -79,9 +81,10 @@ class ObjectLocation:
             if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
                 raise
             raise SettingRefused(
+                "STORE_ACCESS",
                 f"The object store {where} cannot be used: {brief(error)}. Give its URL as "
                 "s3://bucket/prefix, gs://bucket/prefix or az://account/container/prefix, and "
-                "obstore's settings as store={...}."
+                "obstore's settings as store={...}.",
             ) from None
 
 
@@ -97,8 +100,9 @@ def answering(where: str, trouble: str) -> Iterator[None]:
         what = f"The object store {where} {trouble}: {brief(error)}."
         if panics or isinstance(error, FORBIDDEN) or any(word in str(error) for word in LASTING):
             raise SettingRefused(
+                "STORE_ACCESS",
                 f"{what} Correct the URL and store={{...}}. The credentials need the rights to "
-                "put, get, list, copy and delete objects below it."
+                "put, get, list, copy and delete objects below it.",
             ) from None
         raise Unavailable(
             f"{what} Start the query again when it answers: what is decided is then carried out."

@@ -130,13 +130,12 @@ class FileParticipant:
         folder = f"{self._place.where}/{self._place.scope.folder}/committed"
         mark = f"{folder}/{mark_name(permit.record.epoch.batch_id)}"
         raise HeuristicOutcome(
+            "FILES_MISSING",
             f"{permit.record.epoch} is decided, and files of sink {self.name!r} are neither staged "
-            f"nor where readers find them at {self._place.where}. Missing: {'; '.join(lines)}. If "
-            "the sink was pointed elsewhere, point it back. If something removed staged files, "
-            "restore them, or write these rows again by hand. If a compaction job took the "
-            "published files before the epoch was marked, nothing is missing. In the last two "
-            f"cases create the empty file {mark} and start again. No other file of these "
-            "transactions was published."
+            f"nor where readers find them at {self._place.where}. Missing: {'; '.join(lines)}. No "
+            "other file of these transactions was published. Point the sink back, or restore the "
+            "files. Where a compaction took them, or you wrote the rows by hand, create the empty "
+            f"file {mark} and start again.",
         )
 
     def close(self) -> None:

@@ -75,9 +75,10 @@ class NameLimits:
         """
         if path_bytes_max < STAGED_BYTES_MAX or name_bytes_max < FILE_NAME_BYTES_MAX:
             raise SettingRefused(
+                "FILES_PATH_LONG",
                 f"FileSink({where!r}): paths there may have {path_bytes_max} bytes below it, and "
                 f"names {name_bytes_max}; the sink needs {STAGED_BYTES_MAX} and "
-                f"{FILE_NAME_BYTES_MAX}. Choose a shorter path. Nothing was written."
+                f"{FILE_NAME_BYTES_MAX}. Choose a shorter path. Nothing was written.",
             )
         return NameLimits(
             name_bytes_max, min(FOLDER_BYTES_MAX, path_bytes_max - 1 - FILE_NAME_BYTES_MAX)

@@ -126,9 +126,10 @@ def check_fields(schema: pa.Schema) -> None:
             twice = sorted({n for n in names if names.count(n) > 1})
             if twice and pa.types.is_struct(kind):
                 raise FrameRefused(
+                    "FILES_COLUMNS",
                     f"The column {column.name!r} holds structs with two fields {twice[0]!r} that "
                     "differ in case only, or not at all, and readers like Spark take them for "
-                    "one. Rename one of them. Nothing of the epoch is visible."
+                    "one. Rename one of them. Nothing of the epoch is visible.",
                 )
 
 
@@ -137,10 +138,10 @@ def _explained(name: str, leaf: Leaf, found: Numbers, why: str) -> Iterator[tupl
         return
     where = f"column {name!r}" + (f" at {leaf.place}" if leaf.place else "")
     shown = leaf.values.take(pa.array(found))
-    told: set[int] = set()
+    reported: set[int] = set()
     for row, value in zip(leaf.rows(found).tolist(), _shown(shown), strict=True):
-        if row not in told:
-            told.add(row)
+        if row not in reported:
+            reported.add(row)
             yield row, f"{where} {why}, the row has {value}"
 
 

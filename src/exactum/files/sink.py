@@ -90,8 +90,9 @@ class FileSink(NotAFunction):
         _check_limit("bytes_per_file_max", bytes_per_file_max, self._where)
         if self._is_object_store and bytes_per_file_max > OBJECT_BYTES_MAX:
             raise SettingRefused(
+                "FILES_ARGUMENT",
                 f"{self._where}: bytes_per_file_max={bytes_per_file_max} is more than the "
-                f"{OBJECT_BYTES_MAX} bytes that can be copied in one request."
+                f"{OBJECT_BYTES_MAX} bytes that can be copied in one request.",
             )
         self._rows_per_file_max = rows_per_file_max
         self._bytes_per_file_max = bytes_per_file_max
@@ -148,10 +149,10 @@ class FileSink(NotAFunction):
         )
         trace = {} if self._is_object_store else {"folder": os.path.realpath(self._path)}
 
-        def reach(former: str, its: Mapping[str, str]) -> Participant | None:
-            if not os.path.isdir(its.get("folder", "")):
+        def reach(former: str, own: Mapping[str, str]) -> Participant | None:
+            if not os.path.isdir(own.get("folder", "")):
                 return None
-            return FileParticipant(FolderPlace(its["folder"], FileScope(run.query_id, former)))
+            return FileParticipant(FolderPlace(own["folder"], FileScope(run.query_id, former)))
 
         return OpenSink(
             FileParticipant(place),
@@ -211,12 +212,15 @@ def shown(path: str) -> str:
 def _checked_path(path: str | os.PathLike[str], store: Any) -> str:
     text = os.fspath(path) if isinstance(path, str | bytes | os.PathLike) else path
     if not isinstance(text, str) or not text.strip() or "\0" in text:
-        raise SettingRefused(f"FileSink({text!r}): path must be the text of a folder or of a URL.")
+        raise SettingRefused(
+            "FILES_PATH", f"FileSink({text!r}): path must be the text of a folder or of a URL."
+        )
     if _NO_URL.match(text):
         raise SettingRefused(
+            "FILES_PATH",
             f"FileSink({text!r}): this would make a folder of that very name where the program was "
             "started. A URL has a slash after its colon (file:/lake, s3://bucket/prefix), and ~ is "
-            "not looked up: give the whole path. (For such a folder, write './' before it.)"
+            "not looked up: give the whole path. (For such a folder, write './' before it.)",
         )
     scheme = _URL.match(text)
     if scheme is not None:
@@ -224,17 +228,21 @@ def _checked_path(path: str | os.PathLike[str], store: Any) -> str:
     if scheme is None or (scheme[1].lower() == "file" and store is None):
         if store is not None:
             raise SettingRefused(
-                f"FileSink({text!r}): store= is for the URLs of object stores (s3://bucket/prefix)."
+                "FILES_ARGUMENT",
+                f"FileSink({text!r}): store= is for the URLs of object stores (s3://bucket/prefix).",
             )
         return os.path.abspath(unquote(urlsplit(text).path) if scheme else text)
     if scheme[1].lower() in ("hdfs", "viewfs", "dbfs", "wasb", "wasbs"):
         raise SettingRefused(
+            "FILES_PATH",
             f"FileSink({shown(text)!r}): {scheme[1]}: is neither a folder of the operating system "
             "nor an object store. Mount it and give the path, or write to an object store (s3, "
-            "gs, az)."
+            "gs, az).",
         )
     if not urlsplit(text).netloc:
-        raise SettingRefused(f"FileSink({shown(text)!r}): no bucket, as in s3://bucket/prefix.")
+        raise SettingRefused(
+            "FILES_PATH", f"FileSink({shown(text)!r}): no bucket, as in s3://bucket/prefix."
+        )
     if re.match(r"s3[an]:", text, re.IGNORECASE):
         text = "s3" + text[3:]
     return text.rstrip("/")
@@ -248,39 +256,48 @@ def _check_url(url: str) -> None:
     parts = urlsplit(url)
     if parts.query or parts.fragment or url.endswith(("?", "#")):
         raise SettingRefused(
+            "FILES_PATH",
             f"FileSink({shown(url)!r}): the URL goes on with ? or #, and nothing after these says "
             "where files are. Where it is a part of a name, write %3F for ? and %23 for #; "
-            "settings of a store go into store={...}. Nothing was written."
+            "settings of a store go into store={...}. Nothing was written.",
         )
     if parts.scheme.lower() == "file" and parts.netloc not in ("", "localhost"):
         raise SettingRefused(
+            "FILES_PATH",
             f"FileSink({url!r}): {parts.netloc!r} stands where a file: URL names a machine. Write "
-            f"file:///{parts.netloc}{parts.path} if it is a folder. Nothing was written."
+            f"file:///{parts.netloc}{parts.path} if it is a folder. Nothing was written.",
         )
 
 
 def _names(partition_by: str | Sequence[str] | None, where: str) -> tuple[str, ...]:
     if partition_by is not None and not isinstance(partition_by, str | list | tuple):
         raise SettingRefused(
+            "FILES_ARGUMENT",
             f"{where}: partition_by={partition_by!r} must be the name of a column, or a list of "
-            "names."
+            "names.",
         )
     names = (partition_by,) if isinstance(partition_by, str) else tuple(partition_by or ())
     for name in names:
         if not isinstance(name, str) or not name:
             raise SettingRefused(
-                f"{where}: partition_by must be names of columns; it has {name!r}."
+                "FILES_ARGUMENT",
+                f"{where}: partition_by must be names of columns; it has {name!r}.",
             )
         if name[0] in "._":
             raise SettingRefused(
+                "FILES_ARGUMENT",
                 f"{where}: the partition column {name!r} would make folders that begin with "
-                f"{name[0]!r}, and readers take those for hidden. Rename it."
+                f"{name[0]!r}, and readers take those for hidden. Rename it.",
             )
     if len({n.lower() for n in names}) != len(names):
-        raise SettingRefused(f"{where}: partition_by={list(names)!r} names a column twice.")
+        raise SettingRefused(
+            "FILES_ARGUMENT", f"{where}: partition_by={list(names)!r} names a column twice."
+        )
     return names
 
 
 def _check_limit(setting: str, value: int | None, where: str) -> None:
     if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
-        raise SettingRefused(f"{where}: {setting}={value!r} must be a whole number above 0.")
+        raise SettingRefused(
+            "FILES_ARGUMENT", f"{where}: {setting}={value!r} must be a whole number above 0."
+        )

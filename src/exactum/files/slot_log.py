@@ -212,10 +212,11 @@ class SlotLog(ABC):
         record = DecisionRecord.from_json(value, self._shown(name))
         if record.epoch.query_id != self._query_id:
             raise CheckpointRefused(
+                "LOG_OTHER_QUERY",
                 f"The decision record {self._shown(name)} belongs to query "
                 f"{record.epoch.query_id}; this is query {self._query_id}. Two queries share a "
                 "decision log, or a checkpoint was copied: give this query a checkpoint location "
-                "of its own. Nothing was written."
+                "of its own. Nothing was written.",
             )
         if slot_name(record.epoch.batch_id, record.attempt) != name:
             raise InvariantBroken(
@@ -230,12 +231,12 @@ class SlotLog(ABC):
             self._see_floor(names)
             if batch_id < self._floor:
                 raise CheckpointRefused(
+                    "LOG_PRUNED",
                     f"Batch {batch_id} of query {self._query_id} is older than its decision log "
-                    f"{self._where}, which was pruned below batch {self._floor}. Either the "
-                    "checkpoint was restored from a backup without the decision log that belongs "
-                    "to it: restore both from the same moment, or start with a new checkpoint "
-                    "location. Or this is an old driver that woke up: leave it stopped. Nothing "
-                    "was written."
+                    f"{self._where}, which was pruned below batch {self._floor}. Restore "
+                    "checkpoint and log from the same moment, or start with a new checkpoint "
+                    "location. If this is an old driver that woke up, leave it stopped. Nothing "
+                    "was written.",
                 )
             taken = slots(names)
             attempts = {attempt for batch, attempt in taken if batch == batch_id}

@@ -221,10 +221,11 @@ class FileWriter:
             self._plan.place.begin(self._staging)
         except FileNotFoundError as error:
             raise SettingRefused(
+                "FILES_NOT_SHARED",
                 f"{self._who()}: the machine {socket.gethostname()} does not see the folder that "
                 f"the driver made at {self._plan.place.where} ({error}). It must be the same "
                 "shared folder on the driver and on every executor: mount it there, or write to "
-                "an object store."
+                "an object store.",
             ) from error
         self._begun = True
 
@@ -292,9 +293,10 @@ class FileWriter:
         except OSError as error:
             if error.errno in OF_THE_SETTING:
                 raise SettingRefused(
+                    "FILES_NOT_WRITABLE",
                     f"{self._who()}: {self._plan.place.where} may not be written here: {error}. "
                     "Nothing of this epoch is visible. Give this user the right to write there, "
-                    "on the driver and on every executor."
+                    "on the driver and on every executor.",
                 ) from error
             raise EpochAborted(
                 f"{self._who()}: could not write to {self._plan.place.where}: {error} "

@@ -40,10 +40,11 @@ def zone_of(name: str) -> tzinfo:
         return ZoneInfo(name)
     except (KeyError, ValueError, OSError) as error:
         raise SettingRefused(
+            "TIME_ZONE_MISSING",
             f"The session's time zone {name!r} (spark.sql.session.timeZone) is not known on this "
             f"machine ({error}), and a partition column is a timestamp. Install the time zones "
             "(the system's, or pip install tzdata) on every executor, or set the zone by a name "
-            "such as 'Europe/Paris' or '+02:00'."
+            "such as 'Europe/Paris' or '+02:00'.",
         ) from error
 
 

@@ -61,7 +61,7 @@ class Avro:
         elif place is not None:
             reader = registry.reader_schema(place, self.subject, self.version)
         else:
-            raise SettingRefused("Avro() needs a schema, or registry= and subject=.")
+            raise SettingRefused("AVRO_SCHEMA", "Avro() needs a schema, or registry= and subject=.")
         try:
             schema = parsed(reader)
             # a subject's default that is wrong is no concern of who has the field
@@ -70,10 +70,12 @@ class Avro:
         except SettingRefused:
             raise
         except BadRecord as error:
-            raise SettingRefused(f"Avro: {error}. Correct it in schema=, or take it out.") from None
+            raise SettingRefused(
+                "AVRO_SCHEMA", f"Avro: {error}. Correct it in schema=, or take it out."
+            ) from None
         except Exception as error:  # noqa: BLE001  (fastavro has many of its own)
             raise SettingRefused(
-                f"Avro: the schema cannot be used ({type(error).__name__}: {error})."
+                "AVRO_SCHEMA", f"Avro: the schema cannot be used ({type(error).__name__}: {error})."
             ) from None
         return Bound(kind, AvroCodec(reader, place), place is not None)
 
@@ -189,7 +191,8 @@ def _column(schema: Any, name: str, check_defaults: bool) -> Any:
         if isinstance(schema, str) and means != "null":  # all other names were expanded
             why = "contains itself"
         raise SettingRefused(
-            f"Avro: {name} {why}, which has no type of Spark. Give a reader's schema without it."
+            "AVRO_TYPE",
+            f"Avro: {name} {why}, which has no type of Spark. Give a reader's schema without it.",
         )
     made = getattr(t, COLUMNS[means])
     return _decimal(schema, name) if made is t.DecimalType else made()
@@ -202,10 +205,11 @@ def _decimal(schema: Any, name: str) -> Any:
     known = isinstance(precision, int) and isinstance(scale, int)
     if not known or not 0 <= scale <= precision <= DIGITS_MAX or not precision:
         raise SettingRefused(
+            "AVRO_TYPE",
             f"Avro: {name} is decimal({precision},{scale}); Spark's have at most {DIGITS_MAX} "
             "digits, and no larger scale.\nGive it fewer digits and the same scale in schema=: "
             "records that have more are bad.\nWith a registry, schema= may have another scale, or "
-            "leave it out; the other columns are read."
+            "leave it out; the other columns are read.",
         )
     return DecimalType(precision, scale)
 
@@ -214,8 +218,9 @@ def _only(union: list[Any], name: str) -> Any:
     rest = [one for one in union if one != "null"]
     if len(rest) != 1:
         raise SettingRefused(
+            "AVRO_TYPE",
             f"Avro: {name} is a union of {len(rest)} types beside null, which has no type of "
             "Spark. Give a reader's schema with one of them; records that hold another one are "
-            "bad then."
+            "bad then.",
         )
     return rest[0]

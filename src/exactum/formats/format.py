@@ -101,7 +101,9 @@ def require(package: str, extra: str, format_name: str) -> None:
     try:
         importlib.import_module(package)
     except ImportError:
-        raise SettingRefused(not_installed(f"{format_name} needs", package, extra)) from None
+        raise SettingRefused(
+            "PACKAGE_MISSING", not_installed(f"{format_name} needs", package, extra)
+        ) from None
 
 
 @dataclass(frozen=True)

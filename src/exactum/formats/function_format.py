@@ -57,7 +57,8 @@ class Function:
         where = f"Function({getattr(self.f, '__name__', 'f')})"
         if not callable(self.f):
             raise SettingRefused(
-                f"{where}: the first argument must be a function from bytes to a value."
+                "DECODE_ARGUMENT",
+                f"{where}: the first argument must be a function from bytes to a value.",
             )
         kind = record_type.spark_type(self.returns, where)
         return Bound(kind, FunctionCodec(self.f, record_type.arrow_type(kind, where)))

@@ -61,7 +61,8 @@ class Json:
             )
         else:
             raise SettingRefused(
-                "Json() needs a schema, for example Json('id bigint not null, name string')."
+                "DECODE_ARGUMENT",
+                "Json() needs a schema, for example Json('id bigint not null, name string').",
             )
         checked = record_type.arrow_type(kind, "Json")
         return Bound(kind, JsonCodec(checked, place), place is not None)
@@ -132,7 +133,9 @@ def _parsed(text: str, subject: str | None) -> Any:
     try:
         return json.loads(text)
     except ValueError as error:
-        raise SettingRefused(f"The schema of subject {subject} is not JSON: {error}.") from None
+        raise SettingRefused(
+            "JSON_SCHEMA", f"The schema of subject {subject} is not JSON: {error}."
+        ) from None
 
 
 def _kind_of(schema: Any, where: str) -> Any:
@@ -151,8 +154,9 @@ def _kind_of(schema: Any, where: str) -> Any:
     }
     if isinstance(schema, Mapping) and "$ref" in schema:
         raise SettingRefused(
+            "JSON_SCHEMA",
             f"No column can be made from {where}: it is in {schema['$ref']!r}, which it refers to. "
-            "Give the type yourself: Json('id bigint not null, ...', registry=...)."
+            "Give the type yourself: Json('id bigint not null, ...', registry=...).",
         )
     found = schema.get("type") if isinstance(schema, Mapping) else None
     if isinstance(found, list):
@@ -174,9 +178,10 @@ def _kind_of(schema: Any, where: str) -> Any:
             ]
         )
     raise SettingRefused(
+        "JSON_SCHEMA",
         f"No column can be made from {where}: only objects with properties, arrays with items, "
         "string, integer, number and boolean have a type of Spark. Give the type yourself: "
-        "Json('id bigint not null, ...', registry=...)."
+        "Json('id bigint not null, ...', registry=...).",
     )
 
 

@@ -96,8 +96,8 @@ def _message(views: Any, written: Any, read: Any, place: str) -> tuple[str, Conv
     numbers, fields = {}, []
     for item in read.fields:
         numbers[item.number] = where = f"{place}.{item.name}" if place else item.name
-        its = written.fields_by_number.get(item.number)
-        fields.append((item.name, _field(views, view, its, item, where)))
+        own = written.fields_by_number.get(item.number)
+        fields.append((item.name, _field(views, view, own, item, where)))
 
     def convert(message: Any) -> Any:
         for unknown in UnknownFieldSet(message):

@@ -141,11 +141,13 @@ def kind_of(descriptor: Any, inside: tuple[str, ...] = ()) -> Any:
         return t.TimestampType()
     if name in inside:
         raise SettingRefused(
-            f"Protobuf: the message {name} contains itself, which has no type of Spark."
+            "PROTOBUF_MESSAGE",
+            f"Protobuf: the message {name} contains itself, which has no type of Spark.",
         )
     if not descriptor.fields:
         raise SettingRefused(
-            f"Protobuf: the message {name} has no fields, which has no type of Spark."
+            "PROTOBUF_MESSAGE",
+            f"Protobuf: the message {name} has no fields, which has no type of Spark.",
         )
 
     def one(number: Any) -> Any:

@@ -61,7 +61,7 @@ class Protobuf:
             descriptor = made.descriptor()
         except (TypeError, KeyError, ValueError, OSError, Error, BadRecord) as error:
             raise SettingRefused(
-                f"Protobuf: the message cannot be found ({reason_of(error)})."
+                "PROTOBUF_MESSAGE", f"Protobuf: the message cannot be found ({reason_of(error)})."
             ) from None
         kind = message_type.kind_of(descriptor)
         return Bound(kind, ProtobufCodec(made, place), place is not None)
@@ -78,8 +78,9 @@ class Protobuf:
             found = registry.reader_schema(place, self.subject, self.version)
             return message_type.at(found, (0,), str(self.message) if self.message else None)
         raise SettingRefused(
+            "PROTOBUF_MESSAGE",
             "Protobuf() needs a message: a generated class, a full name with descriptors=, or "
-            "registry= and subject=."
+            "registry= and subject=.",
         )
 
 

@@ -27,8 +27,9 @@ def arrow_type(kind: Any, where: str) -> Any:
             twice = sorted({name for name in one.names if one.names.count(name) > 1})
             if twice:
                 raise SettingRefused(
+                    "DECODE_TYPE",
                     f"{where}: a struct has two fields of the name {', '.join(twice)}, and nobody "
-                    "can tell which one a record means. Rename or remove one."
+                    "can tell which one a record means. Rename or remove one.",
                 )
             return pa.struct([pa.field(f.name, of(f.dataType), f.nullable) for f in one.fields])
         if isinstance(one, t.ArrayType):
@@ -36,8 +37,9 @@ def arrow_type(kind: Any, where: str) -> Any:
         if isinstance(one, t.MapType):
             if isinstance(one.keyType, t.FloatType):
                 raise SettingRefused(
+                    "DECODE_TYPE",
                     f"{where}: a map cannot have floats as its keys, because two numbers may "
-                    "become one. Use double, decimal or string."
+                    "become one. Use double, decimal or string.",
                 )
             key = pa.field("key", of(one.keyType), False)
             return pa.map_(key, pa.field("value", of(one.valueType), one.valueContainsNull))
@@ -46,9 +48,10 @@ def arrow_type(kind: Any, where: str) -> Any:
         found = _atoms().get(type(one))
         if found is None:
             raise SettingRefused(
+                "DECODE_TYPE",
                 f"{where} cannot be decoded into {one.simpleString()}. Use string, binary, "
                 "boolean, tinyint, smallint, int, bigint, float, double, decimal, date, "
-                "timestamp, timestamp_ntz, and structs, arrays and maps."
+                "timestamp, timestamp_ntz, and structs, arrays and maps.",
             )
         return found
 
@@ -84,13 +87,15 @@ def spark_type(given: Any, where: str) -> Any:
         return given
     if not isinstance(given, str) or not given.strip():
         raise SettingRefused(
-            f"{where} needs a type of Spark or its DDL, for example 'id bigint, name string'."
+            "DECODE_TYPE",
+            f"{where} needs a type of Spark or its DDL, for example 'id bigint, name string'.",
         )
     try:
         return t.DataType.fromDDL(given)
     except PySparkException as error:
         raise SettingRefused(
-            f"{where}: {given!r} is not a type that Spark knows: {str(error).splitlines()[0]}"
+            "DECODE_TYPE",
+            f"{where}: {given!r} is not a type that Spark knows: {str(error).splitlines()[0]}",
         ) from None
 
 

@@ -98,8 +98,9 @@ def place(
     urls = settings.get("url")
     if not isinstance(urls, str) or not all(_is_url(each.strip()) for each in urls.split(",")):
         raise SettingRefused(
+            "REGISTRY_ARGUMENT",
             f"{where}: registry must be a URL like 'http://localhost:8081', or settings with a "
-            "'url'."
+            "'url'.",
         )
     items = tuple(sorted({**DEFAULTS, **settings}.items()))
     form = DESCRIPTORS if where == "Protobuf" else None
@@ -154,8 +155,9 @@ def reader_schema(at: RegistryAddress, subject: str | None, version: int | None)
     """
     if not subject:
         raise SettingRefused(
+            "REGISTRY_ARGUMENT",
             f"Which schema shall the records of registry {at} be read with? Give subject= (usually "
-            "'<topic>-value'), or the schema itself."
+            "'<topic>-value'), or the schema itself.",
         )
     named = f"subject {subject!r}" + ("" if version is None else f", version {version}")
     _client(at).clear_latest_caches()
@@ -164,11 +166,13 @@ def reader_schema(at: RegistryAddress, subject: str | None, version: int | None)
         found = _found(at, named, ask, time.monotonic() + TIMEOUT_S)
     except _Unknown as unknown:
         raise SettingRefused(
-            f"The schema registry {at} does not know {unknown}. Check the name."
+            "REGISTRY_SCHEMA", f"The schema registry {at} does not know {unknown}. Check the name."
         ) from None
     why = _unusable(at, found)
     if why:
-        raise SettingRefused(f"The schema of {named} of the schema registry {at} {why}.")
+        raise SettingRefused(
+            "REGISTRY_SCHEMA", f"The schema of {named} of the schema registry {at} {why}."
+        )
     return found
 
 
@@ -222,16 +226,17 @@ def _client(at: RegistryAddress) -> Any:
         from confluent_kafka.schema_registry import SchemaRegistryClient
     except ImportError as error:
         raise SettingRefused(
-            not_installed("A schema registry needs", str(error.name), "registry")
+            "PACKAGE_MISSING", not_installed("A schema registry needs", str(error.name), "registry")
         ) from None
     try:
         return SchemaRegistryClient(dict(at.settings))
     except (ValueError, TypeError, OSError) as error:  # OSError: a file of a certificate
         names = ", ".join(name for name, _ in at.settings)
         raise SettingRefused(
+            "REGISTRY_ARGUMENT",
             f"The settings of the schema registry {at} are not those of a client "
             f"({type(error).__name__}); given are: {names}. See SchemaRegistryClient of "
-            "confluent-kafka."
+            "confluent-kafka.",
         ) from None
 
 
@@ -278,17 +283,19 @@ def _answer(at: RegistryAddress, named: str, ask: Callable[[], Any]) -> Any:
             raise _Unknown(named) from None
         if error.http_status_code in REFUSED:
             raise SettingRefused(
+                "REGISTRY_ACCESS",
                 f"The schema registry {at} refuses access (HTTP {error.http_status_code}). Check "
                 "the address and the credentials in registry=, and version=. Nothing of the epoch "
-                "is visible."
+                "is visible.",
             ) from None
         raise Unavailable(_silent(at, f"HTTP {error.http_status_code}")) from None
     except Exception as error:  # noqa: BLE001  (its HTTP client's own; the text may hold the URL with a password)
         _client(at).clear_caches()  # it keeps every answer, also one that is no schema
         if any(word in str(error) for word in TLS_REFUSED):
             raise SettingRefused(
+                "REGISTRY_ACCESS",
                 f"The schema registry {at} takes no TLS connection, or its certificate is not "
-                "trusted. Check the address and ssl.ca.location in registry=."
+                "trusted. Check the address and ssl.ca.location in registry=.",
             ) from None
         raise Unavailable(_silent(at, type(error).__name__)) from None
     return schema

@@ -69,9 +69,9 @@ def _old_version(program: Path) -> str:
     """
     for folder in program.resolve().parents[1:3]:
         try:
-            told = _RELEASE.search((folder / "release").read_text())
+            release = _RELEASE.search((folder / "release").read_text())
         except (OSError, ValueError):
             continue
-        if told:
-            return told[1] if int(told[2]) < JAVA_MIN else ""
+        if release:
+            return release[1] if int(release[2]) < JAVA_MIN else ""
     return ""

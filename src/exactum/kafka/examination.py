@@ -267,5 +267,5 @@ class ClusterExamination(OperatorRequests):
         return self.configs("broker", str(node_id), keys)
 
 
-def _rights(told: Any) -> frozenset[int] | None:
-    return None if told is None else frozenset(int(right) for right in told)
+def _rights(listed: Any) -> frozenset[int] | None:
+    return None if listed is None else frozenset(int(right) for right in listed)

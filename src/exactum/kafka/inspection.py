@@ -92,10 +92,11 @@ class KafkaInspector:
         found = self.cluster_id()
         if found != recorded:
             raise CheckpointRefused(
+                "KAFKA_OTHER_CLUSTER",
                 f"Kafka cluster {found} answers at {self._plan.bootstrap_servers}, and the "
                 f"transactions of sink {self.name!r} are in cluster {recorded}, so nothing is "
                 "known of them. Nothing was changed. Look where that address leads to now (a "
-                "name, a tunnel, a cluster made anew), or give the right one by --sinks."
+                "name, a tunnel, a cluster made anew), or give the right one by --sinks.",
             )
 
     def close(self) -> None:

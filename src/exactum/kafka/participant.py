@@ -232,7 +232,7 @@ class KafkaParticipant:
         found: TransactionDescription | None,
         leaders: Mapping[Partition, Mapping[int, ProducerState]],
     ) -> PreparedTransaction:
-        held: dict[str, dict[str, list[int]]] = {}
+        by_topic: dict[str, dict[str, list[int]]] = {}
         rows = 0
         for topic, index in sorted(found.partitions if found else ()):
             state = leaders[topic, index].get(transaction.producer_id)
@@ -245,7 +245,7 @@ class KafkaParticipant:
             if state.transaction_start_offset < 0:
                 # its records there were aborted, and the producer went on in a new transaction
                 continue
-            held.setdefault(topic, {})[str(index)] = [
+            by_topic.setdefault(topic, {})[str(index)] = [
                 state.transaction_start_offset,
                 state.last_sequence + 1,
             ]
@@ -257,7 +257,7 @@ class KafkaParticipant:
                 "committed; start the query again."
             )
         payload = json.loads(prepared.payload)
-        payload |= {"cluster_id": self._cluster_id, "partitions": held}
+        payload |= {"cluster_id": self._cluster_id, "partitions": by_topic}
         return replace(prepared, payload=json.dumps(payload))
 
     # ---- commit ------------------------------------------------------------------------------
@@ -314,11 +314,12 @@ class KafkaParticipant:
         short = short_logs(self._requests, cells) or without_records(self._requests, transactions)
         if short:
             raise HeuristicOutcome(
+                "KAFKA_RECORDS_GONE",
                 f"{permit.record.epoch} is decided, and records of it are gone from sink "
                 f"{self.name!r}: {shown(short)}. Since the decision the topic was deleted, "
                 "perhaps made anew, or a replica without these records was elected leader "
                 "(unclean.leader.election.enable). Nothing more of the epoch was made visible. "
-                "docs/guarantees.md says how to go on."
+                "docs/guarantees.md says how to go on.",
             )
 
     def _undecidable(
@@ -328,21 +329,23 @@ class KafkaParticipant:
             f"{t}-{i}: {n} records from offset {o}" for (t, i), (o, n) in transaction.partitions
         )
         return HeuristicOutcome(
+            "KAFKA_OUTCOME_UNKNOWN",
             f"{permit.record.epoch} is decided, and nobody can tell whether the transaction "
             f"{transaction.transactional_id!r} (producer {transaction.producer_id}, epoch "
             f"{transaction.producer_epoch}) of sink {self.name!r} was committed: the broker "
             f"answered {error_name(answers[transaction.transactional_id])!r}, its coordinator has "
             f"forgotten it and the log holds no marker ({where}). Look whether these records are "
-            "visible to a read_committed reader; docs/guarantees.md says how to go on."
+            "visible to a read_committed reader; docs/guarantees.md says how to go on.",
         )
 
     def _refuse_other_cluster(self, permit: CommitPermit, transactions: Any) -> None:
         for t in transactions:
             if t.cluster_id and t.cluster_id != self._cluster_id:
                 raise SettingRefused(
+                    "SINK_MOVED",
                     f"{permit.record.epoch} is decided but not finished on the Kafka cluster "
                     f"{t.cluster_id}; sink {self.name!r} now points to cluster {self._cluster_id}. "
-                    "Point it back and start once, then change it."
+                    "Point it back and start once, then change it.",
                 )
 
     # ---- salvage -----------------------------------------------------------------------------
@@ -375,8 +378,9 @@ def _check_allowed(answers: Mapping[str, int]) -> None:
     denied = [name for name, error in answers.items() if failure_of(error) in DENIALS]
     if denied:
         raise SettingRefused(
+            "KAFKA_ACCESS",
             f"The broker does not let this user end the transaction {denied[0]!r}: it needs WRITE "
-            "on the transactional id (docs/kafka.md lists the ACLs). Grant it and start again."
+            "on the transactional id (docs/kafka.md lists the ACLs). Grant it and start again.",
         )
 
 

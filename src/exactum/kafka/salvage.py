@@ -50,9 +50,10 @@ def sent_again(
             producer.abort_transaction(ABORT_TIMEOUT_MS)
         if cause.failure in DENIALS:
             raise SettingRefused(
+                "KAFKA_ACCESS",
                 f"{permit.record.epoch}: salvage was not allowed to write: {cause}. The user "
                 "needs WRITE on the topic (docs/kafka.md lists the ACLs). Grant it and start "
-                "again."
+                "again.",
             ) from error
         raise Unavailable(
             f"{permit.record.epoch}: salvage could not write: {cause}. Start again."
@@ -98,10 +99,11 @@ def _copied(
     if missing:
         producer.abort_transaction(ABORT_TIMEOUT_MS)
         raise HeuristicOutcome(
+            "KAFKA_RECORDS_GONE",
             f"{permit.record.epoch} is decided, but the broker aborted its transactions "
             "(timeout) and the log no longer holds all of their records. Missing from sink "
             f"{sink!r}: {shown(missing)}. Nothing else of this epoch was made visible by "
-            "this. docs/guarantees.md says how to go on."
+            "this. docs/guarantees.md says how to go on.",
         )
     producer.flush(DELIVERY_TIMEOUT_MS)
     return rows

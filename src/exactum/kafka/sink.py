@@ -74,22 +74,27 @@ class KafkaSink(NotAFunction):
     ) -> None:
         where = f"KafkaSink({topic!r})" if topic is not None else "KafkaSink()"
         if topic is not None and not isinstance(topic, str):
-            raise SettingRefused(f"{where}: topic must be the name of a topic, or None.")
+            raise SettingRefused(
+                "KAFKA_ARGUMENT", f"{where}: topic must be the name of a topic, or None."
+            )
         if topic is not None and (
             trouble := topic_name.trouble(topic.encode(errors="backslashreplace"))
         ):
             raise SettingRefused(
-                f"{where}: topic must be the name of a topic, or None. This name {trouble}."
+                "KAFKA_ARGUMENT",
+                f"{where}: topic must be the name of a topic, or None. This name {trouble}.",
             )
         if transaction_timeout_ms is not None and type(transaction_timeout_ms) is not int:
             raise SettingRefused(
-                f"{where}: transaction_timeout_ms must be a whole number of milliseconds, or None."
+                "KAFKA_TIMEOUT",
+                f"{where}: transaction_timeout_ms must be a whole number of milliseconds, or None.",
             )
         if transaction_timeout_ms is not None and transaction_timeout_ms < TIMEOUT_MIN_MS:
             raise SettingRefused(
+                "KAFKA_TIMEOUT",
                 f"{where}: transaction_timeout_ms={transaction_timeout_ms} is shorter than any "
                 f"epoch can be; give at least {TIMEOUT_MIN_MS}, better minutes: it is how long a "
-                "crashed query may stay down."
+                "crashed query may stay down.",
             )
         self._where = where
         self.rows = rows
@@ -212,15 +217,17 @@ class KafkaSink(NotAFunction):
         count = requests.partition_counts([topic]).get(topic)
         if count is None:
             raise SettingRefused(
+                "KAFKA_TOPIC_MISSING",
                 f"{self._where}: the topic {topic!r} does not exist at {self._bootstrap_servers}, "
                 "or the user lacks DESCRIBE on it. Create it first, with the number of partitions "
-                "that you want: exactum never creates topics."
+                "that you want: exactum never creates topics.",
             )
         if not requests.may_write(topic):
             raise SettingRefused(
+                "KAFKA_ACCESS",
                 f"{self._where}: the user may not write to the topic {topic!r} at "
                 f"{self._bootstrap_servers}. It needs WRITE on the topic (docs/kafka.md lists the "
-                "ACLs). Nothing was written."
+                "ACLs). Nothing was written.",
             )
         return facts_of(count, requests.configs("topic", topic, CONFIGS))
 
@@ -233,9 +240,10 @@ class KafkaSink(NotAFunction):
             and self._timeout_ms > allowed_ms
         ):
             raise SettingRefused(
+                "KAFKA_TIMEOUT",
                 f"{self._where}: transaction_timeout_ms={self._timeout_ms} is above the "
                 f"{allowed_ms} ms that the broker allows (transaction.max.timeout.ms). Lower the "
-                "one or raise the other."
+                "one or raise the other.",
             )
         timeout_ms = self._timeout_ms or allowed_ms or BROKER_TIMEOUT_MAX_MS
         return replace(plan, transaction_timeout_ms=timeout_ms)
@@ -246,9 +254,10 @@ class KafkaSink(NotAFunction):
         """The broker has the requests that settle transactions, and lets this user send them."""
         if not requests.has_transaction_tools():
             raise SettingRefused(
+                "KAFKA_VERSION",
                 f"{self._where}: the broker at {self._bootstrap_servers} lacks "
                 "DescribeTransactions, ListTransactions or DescribeProducers. exactly_once needs "
-                "Kafka 3.0 or later."
+                "Kafka 3.0 or later.",
             )
         probe = plan.scope.transactional_id(plan.incarnation, "0" * 16, 0)
         requests.describe_transactions([probe])

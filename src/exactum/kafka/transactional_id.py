@@ -69,7 +69,8 @@ def checked_prefix(prefix: str | None, where: str) -> str:
         or prefix.endswith("/")
     ):
         raise SettingRefused(
+            "KAFKA_ARGUMENT",
             f"{where}: transactional_id_prefix={prefix!r} must be 1 to 200 letters, digits or . _ "
-            ": - / and must not end with a slash."
+            ": - / and must not end with a slash.",
         )
     return prefix

@@ -191,20 +191,23 @@ def write_failure(
     match error.failure:
         case KafkaFailure.RECORD:
             return RowsRefused(
+                "ROWS_REFUSED",
                 f"{where}. Its topic takes no record that is larger than its max.message.bytes or, "
-                "where it is compacted, has no key. That was changed while the query ran, or the "
-                "user may not read it: grant DESCRIBE_CONFIGS on the topic and start the query "
-                "again, then such rows go to the dead letters. Nothing of the epoch is visible."
+                "where it is compacted, has no key. That was changed meanwhile, or the user may "
+                "not read it: grant DESCRIBE_CONFIGS and start again, then such rows go to the "
+                "dead letters. Nothing of the epoch is visible.",
             )
         case KafkaFailure.DENIED | KafkaFailure.GROUP_DENIED:
             return SettingRefused(
-                f"{where}. The user needs WRITE on the topic (docs/kafka.md lists the ACLs)."
+                "KAFKA_ACCESS",
+                f"{where}. The user needs WRITE on the topic (docs/kafka.md lists the ACLs).",
             )
         case KafkaFailure.MISSING | KafkaFailure.REFUSED:
             return SettingRefused(
+                "KAFKA_REFUSED",
                 f"{where}. The next attempt would be refused alike. Create the topic or the "
                 "partition, or correct the topic's settings or the sink's. Nothing of the epoch "
-                "is visible."
+                "is visible.",
             )
         case KafkaFailure.OTHER:
             return UnknownFailure(

@@ -21,7 +21,7 @@ from exactum.monitor.query_stats import InDoubt, QueryStats
 from exactum.monitor.verdict import Judgement, Verdict, verdict_of
 from exactum.monitor.window import AtHand
 from exactum.protocol.model import DecisionRecord, rows_of
-from exactum.protocol.resolve import standing_commit
+from exactum.protocol.resolve import commit_in_force
 from exactum.protocol.sink import Guarantee
 
 T = TypeVar("T")
@@ -53,7 +53,7 @@ class CheckpointState:
 
     @property
     def is_known(self) -> bool:
-        return self.stats.heard_ms is not None or self.has_run
+        return self.stats.observed_ms is not None or self.has_run
 
     @property
     def has_begun(self) -> bool:
@@ -103,18 +103,18 @@ def state_of(place: QueryPlace, now_ms: int, followed: QueryStats | None = None)
     alive = tuple(run for run, lives in known if lives)
     alive = alive or tuple(run for run, lives in waits if lives)
     planned, finished = attempt(place.planned), attempt(place.finished)
-    heard = followed or attempt(lambda: stats_of_history(place.folder, place.query_id, now_ms))
-    stats = QueryStats(place.query_id) if heard is None else replace(heard)
+    observed = followed or attempt(lambda: stats_of_history(place.folder, place.query_id, now_ms))
+    stats = QueryStats(place.query_id) if observed is None else replace(observed)
     commit, undecided_why = None, ""
     if planned is not None and stats.guarantee in (None, Guarantee.EXACTLY_ONCE.value):
         known_troubles = len(troubles)
-        commit = attempt(lambda: standing_commit(_records(place, planned)))
+        commit = attempt(lambda: commit_in_force(_records(place, planned)))
         undecided_why = "".join(troubles[known_troubles:])
     logged_ms = attempt(lambda: _logged_ms(place, finished)) or 0
-    if stats.window.heard_ms is not None:
+    if stats.window.observed_ms is not None:
         # A history may fall silent while the query goes on: a full disk, a folder not its own.
-        heard_ms = max(stats.window.heard_ms, logged_ms)
-        stats.window = replace(stats.window, heard_ms=heard_ms)
+        observed_ms = max(stats.window.observed_ms, logged_ms)
+        stats.window = replace(stats.window, observed_ms=observed_ms)
     if planned is not None and (finished is None or planned > finished):
         attempt(lambda: _add_open(stats, place, planned, commit, alive))
     decided = None if commit is None else planned

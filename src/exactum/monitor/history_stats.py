@@ -40,7 +40,7 @@ def stats_of_history(checkpoint: Path, query_id: str, now_ms: int) -> QueryStats
     stats = ScriptStats()
     for fact in sorted(_facts(checkpoint, now_ms), key=lambda fact: fact.at_ms):
         if fact.query_id == query_id:
-            stats.hear(fact)
+            stats.observe(fact)
     return stats.queries.get(query_id, QueryStats(query_id))
 
 

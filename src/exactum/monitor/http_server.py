@@ -174,8 +174,9 @@ def _listening(owner: HttpServer, host: str, port: int, ports_tried: int) -> _Se
         except (OSError, OverflowError) as error:
             trouble = error if isinstance(error, OSError) else OSError(str(error))
     raise SettingRefused(
+        "PORT_TAKEN",
         f"Nothing can be served at {host}, port {port}: {trouble}. Give another port, or 0 for a "
-        "free one."
+        "free one.",
     ) from trouble
 
 

@@ -88,7 +88,7 @@ def _timeouts(query: QueryStats, now_ms: int) -> Samples:
     return [((sink,), limit_ms / 1000) for sink, limit_ms in query.timeouts_ms.items()]
 
 
-def _heard_lately(query: QueryStats, now_ms: int) -> list[tuple[str, InputState]]:
+def _observed_lately(query: QueryStats, now_ms: int) -> list[tuple[str, InputState]]:
     """The lags that are still so: none of a query that does not run, or is frozen."""
     if not query.is_running:
         return []
@@ -222,7 +222,7 @@ METRICS = (
         "input_lag_records",
         "Offsets that could be read and do not stand in the sinks.",
         lambda q, now_ms: [
-            ((topic,), float(at.lag_records)) for topic, at in _heard_lately(q, now_ms)
+            ((topic,), float(at.lag_records)) for topic, at in _observed_lately(q, now_ms)
         ],
         ("topic",),
     ),
@@ -231,7 +231,7 @@ METRICS = (
         "For how long the oldest of them could have been read.",
         lambda q, now_ms: [
             ((topic,), at.lag_seconds)
-            for topic, at in _heard_lately(q, now_ms)
+            for topic, at in _observed_lately(q, now_ms)
             if at.lag_seconds is not None
         ],
         ("topic",),

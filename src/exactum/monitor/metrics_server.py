@@ -58,9 +58,12 @@ def serve_metrics(port: int, host: str = "127.0.0.1") -> MetricsServer:
     """
     handler = metrics_handler_of(STATS)
     if handler is None:
-        raise SettingRefused(f"{MISSING} Nothing is served.")
+        raise SettingRefused("PACKAGE_MISSING", f"{MISSING} Nothing is served.")
     if type(port) is not int or not 0 <= port <= 65_535:
-        raise SettingRefused(f"serve_metrics: port must be a number from 0 to 65535, not {port!r}.")
+        raise SettingRefused(
+            "COMMAND_ARGUMENT",
+            f"serve_metrics: port must be a number from 0 to 65535, not {port!r}.",
+        )
     RECORDER.add(STATS)
     return MetricsServer(
         HttpServer({"/metrics": handler, **probes(STATS)}, host, port, ports_tried=1)
@@ -86,7 +89,7 @@ def register_metrics(registry: CollectorRegistry | None = None) -> None:
     try:
         from exactum.monitor import metrics
     except ImportError as error:
-        raise SettingRefused(f"{MISSING} Nothing is registered.") from error
+        raise SettingRefused("PACKAGE_MISSING", f"{MISSING} Nothing is registered.") from error
     chosen = metrics.default_registry() if registry is None else registry
     with _registering:
         if chosen in _registered:

@@ -84,7 +84,7 @@ class QueryStats:
     checkpoint: str | None = None
     is_running: bool = False
     run_began_ms: int | None = None
-    heard_ms: int | None = None
+    observed_ms: int | None = None
     epoch: int | None = None
     """The batch that was completed last."""
     begun: tuple[int, int] | None = None
@@ -139,10 +139,10 @@ class QueryStats:
     def redelivered(self) -> int:
         return self.epochs["redelivered"]
 
-    def hear(self, fact: Fact) -> None:
+    def observe(self, fact: Fact) -> None:
         """Take a fact of the query. One that is not known changes nothing but ``heard_ms``."""
-        self.heard_ms = max(fact.at_ms, self.heard_ms or 0)
-        self.window = self.window.heard(fact)
+        self.observed_ms = max(fact.at_ms, self.observed_ms or 0)
+        self.window = self.window.observed(fact)
         handler = getattr(self, f"_hear_{fact.name}", None)
         if handler is not None:
             handler(fact.at_ms, fact.fields)

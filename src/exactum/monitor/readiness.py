@@ -28,9 +28,9 @@ def unready(
         return ["No query has begun."]
     found = [(one, verdict_of(one, now_ms)) for one in queries.values() if not one.has_stopped]
     return [
-        f"Query {one.label} is {its.verdict.value}. {its.reason}"
-        for one, its in found
-        if not its.verdict.is_working
+        f"Query {one.label} is {own.verdict.value}. {own.reason}"
+        for one, own in found
+        if not own.verdict.is_working
     ]
 
 

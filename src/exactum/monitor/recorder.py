@@ -53,7 +53,7 @@ class OutletQueue:
         self._begun = begun
         self._queue: queue.Queue[Fact] = queue.Queue(queue_max)
         self._giving = threading.Lock()
-        self._told_s = float("-inf")
+        self._warned_s = float("-inf")
         self._over = threading.Event()
         threading.Thread(target=self._run, name="exactum-recorder", daemon=True).start()
 
@@ -99,8 +99,8 @@ class OutletQueue:
 
     def _warn(self, error: Exception) -> None:
         now_s = time.monotonic()
-        if now_s - self._told_s >= WARN_EVERY_S:
-            self._told_s = now_s
+        if now_s - self._warned_s >= WARN_EVERY_S:
+            self._warned_s = now_s
             logger.warning(
                 "%s: %s: %s. The queries go on; what it would have shown is missing.",
                 self.outlet,
@@ -127,7 +127,7 @@ class Recorder:
         """
         return self._dropped + sum(each.dropped for each in self._queues)
 
-    def hear(self, event: Event) -> None:
+    def observe(self, event: Event) -> None:
         """Take an event; it is handed on within half a second. Never blocks."""
         self.put(Fact.of(event, time.time_ns() // 1_000_000))
 

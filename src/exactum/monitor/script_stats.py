@@ -29,7 +29,7 @@ class ScriptStats:
         self.queries: dict[str, QueryStats] = {}
         self._lock = threading.Lock()
 
-    def hear(self, fact: Fact) -> None:
+    def observe(self, fact: Fact) -> None:
         """Take a fact; those without a query change nothing here."""
         if not fact.query_id:
             return
@@ -39,7 +39,7 @@ class ScriptStats:
                 self._make_room()
                 query = self.queries[fact.query_id] = QueryStats(fact.query_id)
             try:
-                query.hear(fact)
+                query.observe(fact)
             except (KeyError, TypeError, ValueError) as error:
                 # It came from another process: a picture that lacks it is better than none.
                 logger.warning("%s of query %s is not shown: %r", fact.name, fact.query_id, error)
@@ -47,7 +47,7 @@ class ScriptStats:
     def take(self, facts: Sequence[Fact]) -> None:
         """See ``recorder.Outlet``."""
         for fact in facts:
-            self.hear(fact)
+            self.observe(fact)
 
     def read(self, look: Callable[[dict[str, QueryStats]], T]) -> T:
         """What ``look`` makes of the queries while nothing changes them. It must be quick."""
@@ -57,7 +57,7 @@ class ScriptStats:
     def _make_room(self) -> None:
         while len(self.queries) >= QUERIES_MAX:
             resting = [q for q in self.queries.values() if not q.is_running]
-            oldest = min(resting or self.queries.values(), key=lambda q: q.heard_ms or 0)
+            oldest = min(resting or self.queries.values(), key=lambda q: q.observed_ms or 0)
             del self.queries[oldest.query_id]
 
 

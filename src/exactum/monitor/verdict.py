@@ -116,7 +116,7 @@ def verdict_of(stats: QueryStats, now_ms: int, is_alive: bool | None = None) -> 
     ``is_alive``: a process runs the query, as somebody else knows; None: as its facts say.
     """
     case = _Case(stats, now_ms, stats.is_running if is_alive is None else is_alive)
-    for rule in (_in_doubt, _down, _stalled, _slow, _held_upstream):
+    for rule in (_in_doubt, _down, _stalled, _slow, _blocked_upstream):
         found = rule(case)
         if found is not None:
             return found
@@ -203,11 +203,11 @@ def _stalled(case: _Case) -> Judgement | None:
 
 def _silent(case: _Case) -> Judgement | None:
     window = case.window
-    if window.heard_ms is None or (window.at_hand is not None and not window.is_looked_at):
+    if window.observed_ms is None or (window.at_hand is not None and not window.is_looked_at):
         return None  # during a batch only the looks at topics tell something
     usual_ms = max(window.gaps_ms, default=0)
     waits_ms = 0 if window.is_looked_at else 2 * window.trigger_ms
-    silent_ms = case.now_ms - window.heard_ms
+    silent_ms = case.now_ms - window.observed_ms
     if silent_ms <= max(WINDOW_MS, LONGEST_TIMES * usual_ms, waits_ms):
         return None
     return Judgement(
@@ -291,7 +291,7 @@ def _slow(case: _Case) -> Judgement | None:
     )
 
 
-def _held_upstream(case: _Case) -> Judgement | None:
+def _blocked_upstream(case: _Case) -> Judgement | None:
     stalled = case.stats.stalled
     if not case.is_alive or not stalled:
         return None
@@ -329,7 +329,7 @@ def _fine(case: _Case) -> str:
         many = "" if at_hand.records is None else f" of {at_hand.records:,} records"
         age = span(case.now_ms - at_hand.since_ms)
         return f"Micro-batch {at_hand.batch_id}{many} is at work for {age}."
-    is_silent = bool(lags) and (case.window.heard_ms or 0) - lags[-1].at_ms < SAME_LOOK_MS
+    is_silent = bool(lags) and (case.window.observed_ms or 0) - lags[-1].at_ms < SAME_LOOK_MS
     if is_stale and (is_silent or lags[-1].records == 0):
         left = f"{lags[-1].records:,} offsets were" if lags[-1].records else "Nothing was"
         since = "nothing was heard since" if is_silent else "its lag is not known since"

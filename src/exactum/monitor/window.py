@@ -78,16 +78,16 @@ class Window:
     is_looked_at: bool = False
     """Its topics are looked at every few seconds, so it is never silent for long."""
     gaps_ms: tuple[int, ...] = ()
-    heard_ms: int | None = None
+    observed_ms: int | None = None
     _topics: Mapping[str, LagSample] = field(default_factory=dict)
     _has_failed: bool = False
 
-    def heard(self, fact: Fact) -> Window:
+    def observed(self, fact: Fact) -> Window:
         """The window after this fact. One that says nothing of this changes the silence only."""
-        gap_ms = 0 if self.heard_ms is None else max(0, fact.at_ms - self.heard_ms)
+        gap_ms = 0 if self.observed_ms is None else max(0, fact.at_ms - self.observed_ms)
         now = replace(
             self,
-            heard_ms=max(fact.at_ms, self.heard_ms or 0),
+            observed_ms=max(fact.at_ms, self.observed_ms or 0),
             gaps_ms=(*self.gaps_ms, gap_ms)[-GAPS_MAX:],
         )
         take = _TAKES.get(fact.name)

@@ -22,7 +22,7 @@ from exactum.ops.targets.options import QueryOptions, could_not_tell, query_opti
 if TYPE_CHECKING:
     from exactum.checkpoint.query_place import QueryPlace
     from exactum.ops.targets.target import QueryTargets
-    from exactum.protocol.decision_log import StandingRecords
+    from exactum.protocol.decision_log import PermitLog
     from exactum.protocol.ends import Ends
     from exactum.protocol.inspection import Inspector
     from exactum.protocol.participant import Participant
@@ -114,7 +114,7 @@ def _say_and_ask(lines: Sequence[str], what: str, *, yes: bool) -> None:
 @contextmanager
 def _compared(
     place: QueryPlace, targets: QueryTargets, batch_id: int
-) -> Iterator[tuple[StandingRecords, list[Participant], Difference]]:
+) -> Iterator[tuple[PermitLog, list[Participant], Difference]]:
     """The query's log, the participants of its sinks, and what does not fit.
 
     Raises:
@@ -123,17 +123,18 @@ def _compared(
     """
     from exactum.checkpoint.decision_place import open_log
     from exactum.ops.transactions.query_look import first_unfinished, inspector_of
-    from exactum.protocol.decision_log import StandingRecords
+    from exactum.protocol.decision_log import PermitLog
     from exactum.protocol.inspection import Inspectable
 
     begins = first_unfinished(place)
     if batch_id != begins:
         raise SettingRefused(
+            "COMMAND_ARGUMENT",
             f"{place} goes on with micro-batch {begins}, not with {batch_id}: say --batch {begins} "
-            "if that is what you mean. Nothing was changed."
+            "if that is what you mean. Nothing was changed.",
         )
     with closing(open_log(place, place.decision_log)) as log:
-        records = StandingRecords(log)
+        records = PermitLog(log)
         inspectors: list[Inspector] = []
         try:
             for target in (t for t in targets.each if t.present):
@@ -149,7 +150,7 @@ def _compared(
 
 
 def _difference(
-    place: QueryPlace, begins: int, log: StandingRecords, participants: Sequence[Participant]
+    place: QueryPlace, begins: int, log: PermitLog, participants: Sequence[Participant]
 ) -> Difference:
     from exactum.checkpoint.decision_place import shown_place
     from exactum.protocol.ends import ends_at, gaps, recent, unknown_commits
@@ -201,9 +202,7 @@ def _costs(ends: Ends) -> Iterator[str]:
             )
 
 
-def _dropped(
-    participants: Sequence[Participant], begins: int, log: StandingRecords
-) -> Iterator[str]:
+def _dropped(participants: Sequence[Participant], begins: int, log: PermitLog) -> Iterator[str]:
     """What is decided and waits in a sink: a start behind the comparison takes it for leftovers."""
     from exactum.protocol.ends import recent
     from exactum.protocol.model import Decision
@@ -224,7 +223,7 @@ def _dropped(
             )
 
 
-def _record(place: QueryPlace, log: StandingRecords, begins: int) -> None:
+def _record(place: QueryPlace, log: PermitLog, begins: int) -> None:
     """An ABORT in the next slot of the batch, which keeps out a run of before; and from where on a
     start compares.
 
@@ -243,7 +242,9 @@ def _record(place: QueryPlace, log: StandingRecords, begins: int) -> None:
         epoch = Epoch(place.query_id, begins)
         mine = DecisionRecord(epoch, step.attempt, Decision.ABORT, new_incarnation())
         if log.decide(mine) != mine:
-            raise CheckpointRefused(f"A run of {place} has just begun. Stop it first.")
+            raise CheckpointRefused(
+                "QUERY_RUNS", f"A run of {place} has just begun. Stop it first."
+            )
         noted = replace(noted, accepted=step.attempt)
     known = place.known_sinks() or KnownSinks(place.query_id, ())
     at = shown_place(place.decision_log)
@@ -271,22 +272,25 @@ def _keep_without(place: QueryPlace, batch_id: int, name: str, *, yes: bool) -> 
 
     with closing(place.open_log()) as log:
         records = log.read(batch_id)
-        standing = resolve.standing_commit(records)
-        its = () if standing is None else standing.of(name)
-        if standing is None or not its:
-            named = () if standing is None else standing.prepared
+        in_force = resolve.commit_in_force(records)
+        own = () if in_force is None else in_force.of(name)
+        if in_force is None or not own:
+            named = () if in_force is None else in_force.prepared
             sinks = ", ".join(sorted({p.participant for p in named})) or "no sink"
             raise SettingRefused(
+                "COMMAND_ARGUMENT",
                 f"No decision of micro-batch {batch_id} names sink {name!r}; it names {sinks}. "
-                "Nothing was changed."
+                "Nothing was changed.",
             )
         lines = (
-            f"{len(its)} transactions with {rows_of(its)} rows of micro-batch {batch_id} are given "
+            f"{len(own)} transactions with {rows_of(own)} rows of micro-batch {batch_id} are given "
             f"up in sink {name!r}: what of them is not visible there stays missing",
             "the other sinks keep their part, or get it at the next start; Spark never repeats it",
         )
         _say_and_ask(lines, "keep it as decided", yes=yes)
-        mine = resolve.superseding(standing, len(records), standing.incarnation, its, ())
+        mine = resolve.superseding(in_force, len(records), in_force.incarnation, own, ())
         if log.decide(mine) != mine:
-            raise CheckpointRefused(f"A run of {place} has just begun. Stop it first.")
+            raise CheckpointRefused(
+                "QUERY_RUNS", f"A run of {place} has just begun. Stop it first."
+            )
     click.echo(f"accepted: micro-batch {batch_id} is decided without sink {name!r}")

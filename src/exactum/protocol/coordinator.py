@@ -38,7 +38,7 @@ from exactum.errors import (
     RowsRefused,
 )
 from exactum.protocol import resolve
-from exactum.protocol.decision_log import DecisionLog, StandingRecords
+from exactum.protocol.decision_log import DecisionLog, PermitLog
 from exactum.protocol.ends import NOTHING_NOTED, Noted, check_start, refuse_lost_commit
 from exactum.protocol.model import (
     CommitPermit,
@@ -86,9 +86,9 @@ class Coordinator:
         job of each batch, and recorded with its decision.
         """
         self._run = run
-        self._participants = Participants(participants, former, parallel, self._tell_swept)
+        self._participants = Participants(participants, former, parallel, self._report_swept)
         self._engine = engine
-        self._log = StandingRecords(log)
+        self._log = PermitLog(log)
         self._noted = noted
         self._finished: deque[DecisionRecord] = deque(maxlen=COMMITS_KEPT)
         self._committed: dict[str, int] = {}
@@ -201,8 +201,8 @@ class Coordinator:
                 continue
             swept = self._leftovers(sightings, seen)
             self._participants.abort(batch_id, swept)
-            for former, its in left:
-                old = self._leftovers(its, seen)
+            for former, own in left:
+                old = self._leftovers(own, seen)
                 self._participants.sweep_former(former, batch_id, old)
             self._finish(seen)
             self._emit(events.OlderRunsFenced(*self._name(batch_id), step.attempt, len(swept)))
@@ -278,7 +278,9 @@ class Coordinator:
                 self._refuse_lost_commit(epoch.batch_id, {p.participant for p in prepared})
                 verified = self._participants.verify(prepared)
                 sightings = self._participants.list_open()
-                self._refuse_open_again(sightings)
+                # Of a target with a marker alone: others may list what is settled.
+                with_marker = self._participants.remembering() if sightings else frozenset()
+                self._commit_again([s for s in sightings if s.participant in with_marker])
                 engine = self._engine()
         except Exception as error:  # noqa: BLE001  (it is raised there)
             self._give_up(epoch, attempt, error)
@@ -369,7 +371,7 @@ class Coordinator:
         for participant, transactions in expired:
             rows = rows_of(transactions)
             self._emit(events.TransactionsExpired(*name, participant.name, len(transactions), rows))
-        gone = [transaction for _, its in expired for transaction in its]
+        gone = [transaction for _, own in expired for transaction in own]
         fresh = self._participants.salvage(permit, expired)
         mine = resolve.superseding(record, record.attempt + 1, self._run.incarnation, gone, fresh)
         try:
@@ -384,15 +386,15 @@ class Coordinator:
                 raise self._fenced(stands)
             return stands
         for participant, _ in expired:
-            its = [p for p in fresh if p.participant == participant.name]
-            self._emit(events.TransactionsSalvaged(*name, participant.name, len(its), rows_of(its)))
+            own = [p for p in fresh if p.participant == participant.name]
+            self._emit(events.TransactionsSalvaged(*name, participant.name, len(own), rows_of(own)))
         return mine
 
     # ---- what was committed before ------------------------------------------------------------
 
     def _finish(self, records: Iterable[DecisionRecord]) -> None:
         """Remember those that are COMMITs: they are carried out."""
-        commits = [r for r in records if r.decision is Decision.COMMIT and r not in self._finished]
+        commits = {r for r in records if r.decision is Decision.COMMIT} - set(self._finished)
         self._finished.extend(sorted(commits, key=lambda r: (r.epoch.batch_id, r.attempt)))
 
     def _leftovers(
@@ -402,32 +404,33 @@ class Coordinator:
         return resolve.leftovers(sightings, (*self._finished, *records))
 
     def _commit_again(self, sightings: Sequence[Sighting]) -> None:
-        """At a start: what a COMMIT of a batch that is over names, and is still open. The commit
-        failed, and nobody told Spark; or it was lost. A sink that has lost more is refused before.
+        """What a COMMIT of a batch that is over names, and is still open. The commit failed, and
+        nobody told Spark; or a part of it was lost. A sink that has lost more is refused before.
 
         Raises:
             HeuristicOutcome: a part of it is gone.
         """
         opened = {(s.participant, s.identity) for s in sightings}
         for record in tuple(self._finished):
-            its = record.prepared
-            names = {p.participant for p in its if (p.participant, p.identity) in opened}
+            own = record.prepared
+            names = {p.participant for p in own if (p.participant, p.identity) in opened}
             if not names or not self._still_stands(record):
                 continue
             expired = self._participants.commit(self._log.permit(record), names)
             if expired:
                 raise HeuristicOutcome(
+                    "COMMIT_UNDONE_LATE",
                     f"{record.epoch}: it is decided, Spark has finished it, and transactions of it "
                     f"with {sum(rows_of(gone) for _, gone in expired)} rows are gone from sink "
                     f"{expired[0][0].name!r}.\nIt failed over, was restored from an older copy, or "
                     "somebody undid them. The others are kept.\nKeep the batch as decided without "
                     "that sink ('exactum accept --without'), and load what is missing by hand: "
-                    "docs/guarantees.md."
+                    "docs/guarantees.md.",
                 )
 
     def _still_stands(self, record: DecisionRecord) -> bool:
         try:
-            return resolve.standing_commit(self._log.read(record.epoch.batch_id)) == record
+            return resolve.commit_in_force(self._log.read(record.epoch.batch_id)) == record
         except CheckpointRefused:  # pruned: somebody is far ahead, and his fence stops this run
             return False
 
@@ -447,23 +450,6 @@ class Coordinator:
         except Exception:  # noqa: BLE001  (only the reason is unknown then, and ``error`` is raised)
             return error
         return error
-
-    def _refuse_open_again(self, sightings: Sequence[Sighting]) -> None:
-        """Before a decision. Only of a target with a marker: others may list what is settled.
-
-        Raises:
-            EpochAborted: a part of what this run has committed, or found committed, is open again.
-        """
-        named = {(p.participant, p.identity) for r in self._finished for p in r.prepared}
-        again = [s for s in sightings if (s.participant, s.identity) in named]
-        keeping = self._participants.remembering() if again else frozenset()
-        for sighting in again:
-            if sighting.participant in keeping:
-                raise EpochAborted(
-                    f"Sink {sighting.participant!r} has lost a part of a commit: "
-                    f"{sighting.identity} is only prepared there. Nothing of this batch is "
-                    "visible; start the query again, which commits it."
-                )
 
     # ---- small steps -------------------------------------------------------------------------
 
@@ -492,7 +478,7 @@ class Coordinator:
         self._participants.abort(batch_id, mine)
         return len(mine)
 
-    def _tell_swept(self, batch_id: int, participant: str, count: int) -> None:
+    def _report_swept(self, batch_id: int, participant: str, count: int) -> None:
         self._emit(events.LeftoversSwept(*self._name(batch_id), participant, count))
 
     def _name(self, batch_id: int) -> tuple[str, int, str]:

@@ -61,7 +61,7 @@ class EndKnown(Protocol):
         """
 
 
-class StandingRecords:
+class PermitLog:
     """A decision log, and what it has last said to stand. Permits come from here alone."""
 
     def __init__(self, log: DecisionLog) -> None:

@@ -20,7 +20,7 @@ from typing import Protocol, TypeVar
 
 from exactum.errors import CheckpointRefused, InvariantBroken
 from exactum.protocol import resolve
-from exactum.protocol.decision_log import DecisionLog, StandingRecords
+from exactum.protocol.decision_log import DecisionLog, PermitLog
 from exactum.protocol.model import Decision, DecisionRecord, Sighting
 from exactum.protocol.participant import Participant, remembers
 
@@ -133,11 +133,12 @@ def refuse_gaps(query_id: str, ends: Ends) -> None:
     """
     if found := gaps(ends):
         raise CheckpointRefused(
+            "ENDS_DIFFER",
             f"Query {query_id} cannot go on with batch {ends.begins}: {'; '.join(found)}.\n"
             "One of them is older than the rest (restored, failed over, not mounted, moved back), "
             "or something else wrote batches in between. Nothing was written.\n"
             "Bring the newer state back ('exactum transactions finish' commits what still waits in "
-            f"a target). Or accept what that loses: {accept_command(ends.begins)}"
+            f"a target). Or accept what that loses: {accept_command(ends.begins)}",
         )
 
 
@@ -147,7 +148,7 @@ def accept_command(begins: int) -> str:
 
 
 def check_start(
-    query_id: str, begins: int, log: StandingRecords, each: Each, noted: Noted = NOTHING_NOTED
+    query_id: str, begins: int, log: PermitLog, each: Each, noted: Noted = NOTHING_NOTED
 ) -> tuple[list[DecisionRecord], Ends]:
     """Refuse to begin with batch ``begins`` where the ends do not fit. Returns the records of the
     batches before it (see ``recent``) as well.
@@ -162,19 +163,20 @@ def check_start(
     refuse_gaps(query_id, ends)
     if unknown := unknown_commits(begins, log, each, earlier, noted):
         raise CheckpointRefused(
+            "ENDS_DIFFER",
             f"Query {query_id} cannot go on with batch {begins}: sink {unknown[0].participant!r} "
             f"has committed {len(unknown)} transactions that no decision names "
             f"({unknown[0].identity}).\n"
             f"They are of batch {begins}, which would be written twice, or near it: the checkpoint "
             "or its decision log was put back, or lost a record. Nothing was written.\n"
-            f"Bring the newer state back. Or accept what that doubles: {accept_command(begins)}"
+            f"Bring the newer state back. Or accept what that doubles: {accept_command(begins)}",
         )
     return earlier, ends
 
 
 def ends_at(
     begins: int,
-    log: StandingRecords,
+    log: PermitLog,
     each: Each,
     earlier: Sequence[DecisionRecord],
     noted: Noted = NOTHING_NOTED,
@@ -208,9 +210,9 @@ def target_end(participant: Participant, earlier: Iterable[DecisionRecord]) -> T
     if not remembers(participant):
         return None
     for record in reversed(_commits(earlier)):
-        its = [p for p in record.of(participant.name) if p.rows]
-        if its:
-            return TargetEnd(participant.name, participant.last_batch(its), record.epoch.batch_id)
+        own = [p for p in record.of(participant.name) if p.rows]
+        if own:
+            return TargetEnd(participant.name, participant.last_batch(own), record.epoch.batch_id)
     return TargetEnd(participant.name, participant.last_batch())
 
 
@@ -238,7 +240,7 @@ def refuse_lost_commit(
 
 
 def recent(
-    log: DecisionLog | StandingRecords, batch_id: int, noted: Noted = NOTHING_NOTED
+    log: DecisionLog | PermitLog, batch_id: int, noted: Noted = NOTHING_NOTED
 ) -> list[DecisionRecord]:
     """The records of ``RECENT_BATCHES`` before ``batch_id``, or as far back as there are sound ones
     that are compared.
@@ -264,16 +266,17 @@ def refuse_strange(log: DecisionLog, batch_id: int, place: str) -> None:
     if log.read(batch_id) or recent(log, batch_id):
         return
     raise CheckpointRefused(
+        "DECISION_LOG_OTHER",
         f"{place} has open transactions, and the decision log that was asked has no record of it "
         f"up to batch {batch_id}: it is not the query's own, or its records are lost, so nobody "
         "can tell what is decided. Say where it is by --decision-log, as the query is told by "
-        "decision_log=; without it where the query has none. Nothing was changed."
+        "decision_log=; without it where the query has none. Nothing was changed.",
     )
 
 
 def unknown_commits(
     begins: int,
-    log: StandingRecords,
+    log: PermitLog,
     each: Each,
     earlier: Sequence[DecisionRecord],
     noted: Noted = NOTHING_NOTED,
@@ -290,14 +293,14 @@ def unknown_commits(
     """
     this = [r for r in log.read(begins) if noted.covers(r)]
     before = [*this, *earlier]
-    if not before or resolve.standing_commit(this) is not None:
+    if not before or resolve.commit_in_force(this) is not None:
         return ()
     incarnations = {r.incarnation for r in before if r.decision is Decision.ABORT}
     named = [p for record in before for p in record.prepared]
 
     def of(participant: Participant) -> Sequence[Sighting]:
-        its = [p for p in named if p.participant == participant.name]
-        return participant.list_committed(incarnations, its)
+        own = [p for p in named if p.participant == participant.name]
+        return participant.list_committed(incarnations, own)
 
     unknown = resolve.leftovers([s for seen in each(of) for s in seen], before)
     if unknown:  # or decided by an incarnation that lives, since the records were read
@@ -305,7 +308,7 @@ def unknown_commits(
     return unknown
 
 
-def _from(log: StandingRecords, batch_id: int) -> list[DecisionRecord]:
+def _from(log: PermitLog, batch_id: int) -> list[DecisionRecord]:
     records: list[DecisionRecord] = []
     while found := log.read(batch_id):
         records.extend(found)
@@ -318,16 +321,16 @@ def _commits(records: Iterable[DecisionRecord]) -> list[DecisionRecord]:
     by_batch: dict[int, list[DecisionRecord]] = {}
     for record in sorted(records, key=lambda r: (r.epoch.batch_id, r.attempt)):
         by_batch.setdefault(record.epoch.batch_id, []).append(record)
-    standing = [resolve.standing_commit(each) for each in by_batch.values()]
-    return [record for record in standing if record is not None]
+    in_force = [resolve.commit_in_force(each) for each in by_batch.values()]
+    return [record for record in in_force if record is not None]
 
 
-def _has_commit(log: StandingRecords, batch_id: int) -> bool:
+def _has_commit(log: PermitLog, batch_id: int) -> bool:
     """Whether a COMMIT stands, or may have: what is pruned was there, what is damaged proves
     nothing.
     """
     try:
-        return resolve.standing_commit(log.read(batch_id)) is not None
+        return resolve.commit_in_force(log.read(batch_id)) is not None
     except (CheckpointRefused, InvariantBroken):
         return True
 

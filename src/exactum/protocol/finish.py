@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from exactum.errors import CheckpointRefused, InvariantBroken
 from exactum.protocol import resolve
-from exactum.protocol.decision_log import DecisionLog, StandingRecords
+from exactum.protocol.decision_log import DecisionLog, PermitLog
 from exactum.protocol.ends import RECENT_BATCHES
 from exactum.protocol.model import CommitPermit, PreparedTransaction, rows_of
 from exactum.protocol.participant import Participant
@@ -43,10 +43,10 @@ def decided_from(log: DecisionLog, batch_id: int) -> list[CommitPermit]:
     Raises:
         ExactumError: as ``DecisionLog.read``.
     """
-    records = StandingRecords(log)
+    records = PermitLog(log)
     permits: list[CommitPermit] = []
     for candidate in range(batch_id, batch_id + BATCHES_MAX):
-        record = resolve.standing_commit(records.read(candidate))
+        record = resolve.commit_in_force(records.read(candidate))
         if record is None:
             break
         permits.append(records.permit(record))
@@ -60,11 +60,11 @@ def decided_before(log: DecisionLog, batch_id: int) -> list[CommitPermit]:
     Raises:
         Unavailable: storage did not answer.
     """
-    records = StandingRecords(log)
+    records = PermitLog(log)
     permits: list[CommitPermit] = []
     for earlier in range(max(0, batch_id - RECENT_BATCHES), batch_id):
         with contextlib.suppress(CheckpointRefused, InvariantBroken):  # pruned, or damaged
-            record = resolve.standing_commit(records.read(earlier))
+            record = resolve.commit_in_force(records.read(earlier))
             if record is not None:
                 permits.append(records.permit(record))
     return permits
@@ -84,8 +84,8 @@ def commit_decided(
     return [
         committed
         for permit in permits
-        if (its := permit.record.of(participant.name))
-        for committed in participant.commit(permit, its).committed
+        if (own := permit.record.of(participant.name))
+        for committed in participant.commit(permit, own).committed
     ]
 
 
@@ -96,8 +96,8 @@ def finished(
     done = {(p.participant, p.identity) for p in committed}
     found: list[Finished] = []
     for record in (permit.record for permit in permits):
-        its = [p for p in record.prepared if (p.participant, p.identity) in done]
+        own = [p for p in record.prepared if (p.participant, p.identity) in done]
         found.append(
-            Finished(record.epoch.batch_id, len(its), rows_of(its), len(record.prepared) - len(its))
+            Finished(record.epoch.batch_id, len(own), rows_of(own), len(record.prepared) - len(own))
         )
     return found

@@ -140,9 +140,10 @@ class DecisionRecord:
         version = value.get("version")
         if isinstance(version, int) and version > RECORD_VERSION:
             raise CheckpointRefused(
+                "RECORD_VERSION",
                 f"The decision record {where} has version {version}; this exactum reads up to "
                 f"version {RECORD_VERSION}. The query was last run by a newer exactum: install "
-                "that one again. Nothing was written."
+                "that one again. Nothing was written.",
             )
         try:
             return DecisionRecord(

@@ -98,10 +98,10 @@ class Participants:
                 raise InvariantBroken(f"A task prepared for an unknown sink: {transaction}.")
 
         def of(participant: Participant) -> Sequence[PreparedTransaction]:
-            its = [p for p in prepared if p.participant == participant.name]
+            own = [p for p in prepared if p.participant == participant.name]
             with self._timed(participant, "verify"):
-                verified = participant.verify(its) if its else ()
-            resolve.require_same(participant.name, "verified", its, verified)
+                verified = participant.verify(own) if own else ()
+            resolve.require_same(participant.name, "verified", own, verified)
             return verified
 
         return tuple(v for verified in self.each(of) for v in verified)
@@ -115,11 +115,11 @@ class Participants:
 
         def of(participant: Participant) -> tuple[Participant, CommitReport]:
             is_asked = only is None or participant.name in only
-            its = permit.record.of(participant.name) if is_asked else ()
+            own = permit.record.of(participant.name) if is_asked else ()
             with self._timed(participant, "commit"):
-                report = participant.commit(permit, its) if its else CommitReport()
+                report = participant.commit(permit, own) if own else CommitReport()
             resolve.require_same(
-                participant.name, "reported", its, (*report.committed, *report.expired)
+                participant.name, "reported", own, (*report.committed, *report.expired)
             )
             return participant, report
 
@@ -129,8 +129,8 @@ class Participants:
         """Abort what was seen open. Idempotent."""
 
         def of(participant: Participant) -> None:
-            its = [t for t in transactions if t.participant == participant.name]
-            self._abort_of(participant, batch_id, its)
+            own = [t for t in transactions if t.participant == participant.name]
+            self._abort_of(participant, batch_id, own)
 
         self.each(of)
 
@@ -165,12 +165,12 @@ class Participants:
         mine = {p.identity for p in copies}
         self.abort(batch_id, [s for s in self.list_open() if s.identity in mine])
 
-    def sweep_former(self, former: Sweepable, batch_id: int, its: Sequence[Sighting]) -> None:
+    def sweep_former(self, former: Sweepable, batch_id: int, own: Sequence[Sighting]) -> None:
         """What cannot be aborted stops nobody: the target may have been taken down with its
         sink.
         """
         try:
-            self._abort_of(former, batch_id, its)
+            self._abort_of(former, batch_id, own)
         except ExactumError as error:
             logger.warning(
                 "what the former sink %r left open could not be aborted: %s", former.name, error
@@ -185,16 +185,17 @@ class Participants:
         missing = sorted({p.participant for p in record.prepared} - known)
         if missing:
             raise CheckpointRefused(
+                "SINKS_MISSING",
                 f"{record.epoch} is decided but not finished, and belongs to sinks that this query "
                 f"no longer has: {', '.join(missing)}. Start it once more with the sinks it had, "
-                "then change them."
+                "then change them.",
             )
 
     def close(self) -> None:
         for participant in self._participants:
             participant.close()
 
-    def _abort_of(self, participant: Sweepable, batch_id: int, its: Sequence[Sighting]) -> None:
-        if its:
-            participant.abort(its)
-            self._on_swept(batch_id, participant.name, len(its))
+    def _abort_of(self, participant: Sweepable, batch_id: int, own: Sequence[Sighting]) -> None:
+        if own:
+            participant.abort(own)
+            self._on_swept(batch_id, participant.name, len(own))

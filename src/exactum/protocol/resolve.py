@@ -66,29 +66,29 @@ class FencedBy:
     record: DecisionRecord
 
 
-def standing_commit(records: Sequence[DecisionRecord]) -> DecisionRecord | None:
+def commit_in_force(records: Sequence[DecisionRecord]) -> DecisionRecord | None:
     """The COMMIT in force: the last one, which may supersede an earlier one (salvage), or None.
 
     Raises:
         InvariantBroken: two COMMITs of which the later does not supersede the earlier.
     """
-    standing: DecisionRecord | None = None
+    in_force: DecisionRecord | None = None
     for record in records:
         if record.decision is not Decision.COMMIT:
             continue
-        if standing is not None and record.supersedes != standing.attempt:
+        if in_force is not None and record.supersedes != in_force.attempt:
             raise InvariantBroken(
-                f"{record.epoch} is decided twice, in attempts {standing.attempt} and "
+                f"{record.epoch} is decided twice, in attempts {in_force.attempt} and "
                 f"{record.attempt}. Keep the decision log as it is and report this."
             )
-        standing = record
-    return standing
+        in_force = record
+    return in_force
 
 
 def at_start(records: Sequence[DecisionRecord]) -> Redeliver | Close:
     """What a starting incarnation finds: a COMMIT to redeliver, or the free slot to close."""
-    standing = standing_commit(records)
-    return Redeliver(standing) if standing else Close(attempt=len(records))
+    in_force = commit_in_force(records)
+    return Redeliver(in_force) if in_force else Close(attempt=len(records))
 
 
 def when_asked(
@@ -100,13 +100,13 @@ def when_asked(
     own, and beyond it the first one. A record in that slot is somebody else's.
     """
     if batch_id < fence.batch_id:
-        standing = standing_commit(records)
-        if standing is None:
+        in_force = commit_in_force(records)
+        if in_force is None:
             raise InvariantBroken(
                 f"Batch {batch_id} lies before batch {fence.batch_id}, where this incarnation "
                 "began, yet no COMMIT of it is on record."
             )
-        return Stands(standing)
+        return Stands(in_force)
     attempt = fence.attempt + 1 if batch_id == fence.batch_id else 0
     return FencedBy(records[attempt]) if len(records) > attempt else Run(attempt)
 
@@ -176,13 +176,12 @@ def refuse_other_offsets(record: DecisionRecord, offsets: SourceOffsets) -> None
     """
     if record.offsets.contradicts(offsets):
         raise CheckpointRefused(
+            "OFFSETS_DIFFER",
             f"{record.epoch} is on record as committed with source offsets "
             f"{_text(record.offsets)}, but the checkpoint now says {_text(offsets)} for the same "
-            "batch. The checkpoint and its decision log do not belong together (a checkpoint "
-            "restored from a backup, offsets edited by hand, or a power cut that took Spark's "
-            "file: docs/guarantees.md says how to write it again). Restore both from the same "
-            "moment, or start with a new checkpoint location. What was decided stands; nothing "
-            "else was written."
+            "batch. Restore checkpoint and decision log from the same moment, or start with a new "
+            "checkpoint location. After a power cut that took Spark's file docs/guarantees.md says "
+            "how to write it again. Nothing was written.",
         )
 
 

@@ -215,9 +215,10 @@ class NotAFunction:
 
     def __call__(self, *_: object) -> NoReturn:
         raise SettingRefused(
+            "SINKS_WANTED",
             f"{self!r} was called like a function: a sink cannot be given to foreachBatch itself. "
             f"Write .foreachBatch(exactum.exactly_once({type(self).__name__}(...))). Nothing was "
-            "written."
+            "written.",
         )
 
 

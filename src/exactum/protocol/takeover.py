@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from exactum.errors import CheckpointRefused, Fenced
 from exactum.protocol import resolve
 from exactum.protocol.coordinator import STARTS_CONTESTED_MAX
-from exactum.protocol.decision_log import DecisionLog, StandingRecords
+from exactum.protocol.decision_log import DecisionLog, PermitLog
 from exactum.protocol.ends import NOTHING_NOTED, Noted, check_start
 from exactum.protocol.model import (
     CommitPermit,
@@ -74,20 +74,20 @@ def abort_undecided(
         Fenced: others take the slots without end.
         ExactumError: as the ports.
     """
-    standing = StandingRecords(log)
+    in_force = PermitLog(log)
     ports = Participants(participants, (), one_after_another, lambda *_: None)
-    seen, _ = check_start(query_id, batch_id, standing, ports.each, noted)
+    seen, _ = check_start(query_id, batch_id, in_force, ports.each, noted)
     doomed = tuple(s for s in ports.list_open() if chosen(s))
     if not doomed:
         return TakenOver(None)
     finished: list[DecisionRecord] = []
     for _ in range(STARTS_CONTESTED_MAX):
-        records = standing.read(batch_id)
+        records = in_force.read(batch_id)
         seen.extend(records)
         step = resolve.at_start(records)
         if isinstance(step, resolve.Redeliver):
             ports.refuse_missing(step.record)
-            _carry_out(ports, standing.permit(step.record))
+            _carry_out(ports, in_force.permit(step.record))
             finished.append(step.record)
             batch_id += 1
             continue
@@ -98,7 +98,7 @@ def abort_undecided(
         mine = DecisionRecord(
             Epoch(query_id, batch_id), step.attempt, Decision.ABORT, new_incarnation()
         )
-        if standing.decide(mine) != mine:
+        if in_force.decide(mine) != mine:
             continue
         ports.abort(batch_id, left)
         return TakenOver(mine, left, decided, tuple(finished))
@@ -117,7 +117,8 @@ def _carry_out(ports: Participants, permit: CommitPermit) -> None:
     if undone:
         count = sum(len(transactions) for _, transactions in undone)
         raise CheckpointRefused(
+            "COMMIT_UNDONE",
             f"{permit.record.epoch} is decided, and {count} of its transactions were undone since, "
             f"in sink {undone[0][0].name!r}. Start the query: it makes them whole, or says what is "
-            "missing. Nothing was fenced and nothing aborted."
+            "missing. Nothing was fenced and nothing aborted.",
         )

@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame
 
 from exactum.errors import SettingRefused
 from exactum.spark.control.stream import ControlStream
-from exactum.spark.last_words import LAST_WORDS
+from exactum.spark.final_error import FINAL_ERROR
 from exactum.values.excerpt import cut
 
 _SINK_METHODS = ("check_columns", "open")
@@ -32,17 +32,19 @@ def checked_sinks(sinks: Sequence[Any], dead_letters: Any, call: str) -> None:
     """
     if not sinks:
         raise SettingRefused(
+            "SINKS_WANTED",
             f"{call}() was given no sink. Pass at least one, for example "
-            f'exactum.{call}(exactum.KafkaSink("totals", bootstrap_servers="localhost:9092")).'
+            f'exactum.{call}(exactum.KafkaSink("totals", bootstrap_servers="localhost:9092")).',
         )
     if len(sinks) == 2 and isinstance(sinks[0], DataFrame):
         forgotten = SettingRefused(
+            "SINKS_WANTED",
             f"Spark called exactum.{call} itself with a micro-batch and its number, so the call "
             "with the sinks is missing. Write "
             f".foreachBatch(exactum.{call}(exactum.KafkaSink(...))), not "
-            f".foreachBatch(exactum.{call}). Nothing was written."
+            f".foreachBatch(exactum.{call}). Nothing was written.",
         )
-        LAST_WORDS.remember(forgotten)  # Spark carries it into the script
+        FINAL_ERROR.remember(forgotten)  # Spark carries it into the script
         raise forgotten
     for sink in sinks:
         _check_sink(sink, call)
@@ -50,16 +52,18 @@ def checked_sinks(sinks: Sequence[Any], dead_letters: Any, call: str) -> None:
         _check_sink(dead_letters, f"{call}(dead_letters=...)")
         if getattr(dead_letters, "rows", None) is not None:
             raise SettingRefused(
+                "DEAD_LETTERS_VIEW",
                 f"{call}(dead_letters={dead_letters!r}): the sink of the dead letters takes all of "
-                "them, so it cannot have rows=. Remove it."
+                "them, so it cannot have rows=. Remove it.",
             )
     everything = [*sinks, *([] if dead_letters is None else [dead_letters])]
     for place, sink in enumerate(everything):
         if any(sink is other for other in everything[:place]):
             raise SettingRefused(
+                "SINK_TWICE",
                 f"{call}() was given the same sink twice: {sink!r}. It would write every row "
                 "twice. Give each sink once; for two parts of a batch make two sinks, each with "
-                "rows= of its own."
+                "rows= of its own.",
             )
 
 
@@ -73,8 +77,9 @@ def checked_decision_log(decision_log: Any, call: str) -> None:
     missing = [name for name in _LOG_METHODS if not callable(getattr(decision_log, name, None))]
     if missing or isinstance(decision_log, type):
         raise SettingRefused(
+            "DECISION_LOG_ARGUMENT",
             f"{call}(decision_log={decision_log!r}): it must be a folder, a URL (postgresql://..., "
-            f"s3://...), or an object with {', '.join(_LOG_METHODS)}."
+            f"s3://...), or an object with {', '.join(_LOG_METHODS)}.",
         )
 
 
@@ -89,11 +94,14 @@ def checked_control(control: Any, call: str) -> tuple[ControlStream, ...]:
         isinstance(stream, ControlStream) for stream in streams
     ):
         raise SettingRefused(
+            "CONTROL_ARGUMENT",
             f"{call}(control={control!r}): it must be what exactum.control_stream(...) returns, or "
-            "a list of them."
+            "a list of them.",
         )
     if len({id(stream) for stream in streams}) != len(streams):
-        raise SettingRefused(f"{call}(control=...) was given the same control stream twice.")
+        raise SettingRefused(
+            "CONTROL_ARGUMENT", f"{call}(control=...) was given the same control stream twice."
+        )
     return tuple(streams)
 
 
@@ -104,7 +112,8 @@ def checked_on_event(on_event: Any, call: str) -> None:
     """
     if on_event is not None and not callable(on_event):
         raise SettingRefused(
-            f"{call}(on_event={on_event!r}): it must be a function of one event, or None."
+            "START_ARGUMENT",
+            f"{call}(on_event={on_event!r}): it must be a function of one event, or None.",
         )
 
 
@@ -115,23 +124,27 @@ def _check_sink(sink: Any, call: str) -> None:
     """
     if isinstance(sink, type) and _is_sink(sink):
         raise SettingRefused(
+            "SINKS_WANTED",
             f"{call}() was given the class {sink.__name__}. Make a sink of it: "
-            f"{sink.__name__}(...)."
+            f"{sink.__name__}(...).",
         )
     if isinstance(sink, list | tuple):
         raise SettingRefused(
+            "SINKS_WANTED",
             f"{call}() was given a {type(sink).__name__}. Pass the sinks one by one: "
-            f"{call}(*sinks)."
+            f"{call}(*sinks).",
         )
     if isinstance(sink, type) or not _is_sink(sink):
         raise SettingRefused(
-            f"{call}() was given {_shown(sink)}, which is no sink. A sink is a {_SINKS}."
+            "SINKS_WANTED",
+            f"{call}() was given {_shown(sink)}, which is no sink. A sink is a {_SINKS}.",
         )
     rows = getattr(sink, "rows", None)
     if rows is not None and not callable(rows):
         raise SettingRefused(
+            "VIEW_ARGUMENT",
             f"{sink!r}: rows={rows!r} must be a function from the batch's DataFrame to the "
-            "DataFrame that this sink writes."
+            "DataFrame that this sink writes.",
         )
 
 

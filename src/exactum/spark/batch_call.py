@@ -40,8 +40,9 @@ class BatchCall:
         """
         if self.contested:
             raise SettingRefused(
+                "CALL_TWICE",
                 f"exactum was called twice at once for micro-batch {self.batch_id}. {HOW} Nothing "
-                "was written."
+                "was written.",
             )
 
 
@@ -72,14 +73,15 @@ class BatchCalls:
                     f"{_of_the_first(last)} {HOW} Nothing of this second call was written."
                 )
                 last.failed = last.failed or text
-                raise SettingRefused(text)
+                raise SettingRefused("CALL_TWICE", text)
             if last is not None and last.failed:
                 raise ErrorCaught(
+                    "ERROR_CAUGHT",
                     "The function given to foreachBatch caught exactum's error of micro-batch "
-                    f"{last.batch_id}, so Spark has logged that batch as done, and its rows are "
-                    "missing. The query is stopped: let errors reach Spark. Nothing of "
-                    f"micro-batch {batch_id} was written, and Spark may log it as done as well. "
-                    f"The error was: {last.failed}"
+                    f"{last.batch_id}, so Spark has logged that batch as done: its rows are "
+                    f"missing.\nNothing of micro-batch {batch_id} was written, and Spark may log "
+                    "it as well. Let errors reach Spark, and accept the loss ('exactum accept').\n"
+                    f"The error was: {last.failed}",
                 )
             call = self._last[run_id] = BatchCall(batch_id)
             self._last.move_to_end(run_id)

@@ -66,7 +66,7 @@ def listener(on_event: events.Listener | None) -> events.Listener:
                 sentence_of(type(event).__name__, vars(event)) or event,
                 extra=extra,
             )
-        tell_onlookers(event)
+        report_to_watchers(event)
         if on_event is None:
             return
         try:
@@ -77,9 +77,9 @@ def listener(on_event: events.Listener | None) -> events.Listener:
     return listen
 
 
-def tell_onlookers(event: events.Event) -> None:
+def report_to_watchers(event: events.Event) -> None:
     """To whoever looks on in this process, and to its supervisor if it has one. Never blocks."""
-    RECORDER.hear(event)
+    RECORDER.observe(event)
     supervised = process.current()
     if supervised is not None:
-        supervised.tell_event(event)
+        supervised.report_event(event)

@@ -20,7 +20,7 @@ from exactum.spark import arguments, query
 from exactum.spark.batch_call import BatchCall, BatchCalls, ErrorCaught
 from exactum.spark.control.stream import ControlStream
 from exactum.spark.event_log import listener
-from exactum.spark.last_words import LAST_WORDS
+from exactum.spark.final_error import FINAL_ERROR
 from exactum.spark.run import query_watch
 from exactum.spark.run.delivery import Delivery, Targets
 from exactum.spark.run.epoch_runner import EpochRunner
@@ -167,7 +167,7 @@ class ForeachBatch:
         self._at_hand = threading.Lock()  # two queries that were given this object may ask at once
         standby.wait_for_turn()  # under a supervisor that has another one running
         WAITING.watch()
-        LAST_WORDS.listen()
+        FINAL_ERROR.listen()
 
     def __call__(self, frame: DataFrame, batch_id: int) -> None:
         """Bring one micro-batch into every sink. Called by Spark, once for each batch, in order.
@@ -179,7 +179,7 @@ class ForeachBatch:
             self._batch(frame, batch_id)
         except ExactumError as error:
             self._tell(error, frame)
-            LAST_WORDS.remember(error)
+            FINAL_ERROR.remember(error)
             if isinstance(error, ErrorCaught):  # this one may be caught as well
                 logger.error("%s", error)
             logger.debug("the run stops with", exc_info=True)
@@ -194,7 +194,7 @@ class ForeachBatch:
             call.done = True
         except BaseException as error:
             call.failed = str(error) or type(error).__name__
-            run.tell_end(error)
+            run.report_end(error)
             with self._at_hand:
                 # Where its tasks may still open transactions, the watch sweeps these and closes it,
                 # soon.
@@ -235,7 +235,7 @@ class ForeachBatch:
 
     def __reduce__(self) -> Any:
         # Spark Connect pickles what foreachBatch is given, to run it on the server.
-        raise SettingRefused(query.connect_refusal())
+        raise SettingRefused("SPARK_CONNECT", query.connect_refusal())
 
     def _running_query(self, frame: DataFrame) -> query.RunningQuery:
         """The run of Spark's query that this batch is of.
@@ -249,9 +249,10 @@ class ForeachBatch:
             return query.find(frame, query_id)
         if run.query.query_id != query_id:
             raise SettingRefused(
+                "OBJECT_SHARED",
                 f"One {self._delivery.guarantee.name.lower()} object serves two running queries, "
                 f"{run.query.query_id} and {query_id}. Make one for each query. Nothing of the "
-                "second was written."
+                "second was written.",
             )
         return run.query
 
@@ -285,11 +286,11 @@ class ForeachBatch:
             run.idle()
         except CheckpointRefused as error:
             self._keep(error)
-            LAST_WORDS.remember(error)
+            FINAL_ERROR.remember(error)
             supervised = process.current()
             if supervised is not None:
-                supervised.tell_error(error, run.query.query_id)
-            run.tell_end(error)
+                supervised.report_error(error, run.query.query_id)
+            run.report_end(error)
             run.query.fail(error)
 
     def _hand_over(self, run: EpochRunner) -> None:
@@ -315,7 +316,7 @@ class ForeachBatch:
             return
         # The script's own stop() cuts a micro-batch off, which is no failure.
         if not (isinstance(error, EpochAborted) and query.was_stopped(frame)):
-            supervised.tell_error(error, query.query_id_of(frame))
+            supervised.report_error(error, query.query_id_of(frame))
 
     def _close(self) -> None:
         """Close the run at hand, if any. Idempotent. The caller holds the lock."""

@@ -104,9 +104,10 @@ def query_id_of(frame: DataFrame) -> str:
     query_id = frame.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
     if query_id is None:
         raise SettingRefused(
+            "CALL_OUTSIDE",
             "exactum was called outside of a streaming query's micro-batch. Give the object to "
             "writeStream.foreachBatch(...), or call it within the function given there, in the "
-            "same thread (and leave PYSPARK_PIN_THREAD at its default). Nothing was written."
+            "same thread (and leave PYSPARK_PIN_THREAD at its default). Nothing was written.",
         )
     return str(query_id)
 
@@ -120,9 +121,10 @@ def refuse_other_batch(frame: DataFrame, batch_id: int) -> None:
     at_hand = frame.sparkSession.sparkContext.getLocalProperty("streaming.sql.batchId")
     if at_hand is not None and at_hand != str(batch_id):
         raise SettingRefused(
+            "CALL_OTHER_BATCH",
             f"exactum was called with batch id {batch_id!r}, and Spark is at micro-batch "
             f"{at_hand}. Pass the frame and the number on as Spark gives them to your function, in "
-            "the same call. Nothing was written."
+            "the same call. Nothing was written.",
         )
 
 
@@ -136,9 +138,10 @@ def find(frame: DataFrame, query_id: str) -> RunningQuery:
     execution = Execution.find(session, query_id)
     if execution is None:
         raise SettingRefused(
+            "QUERY_UNKNOWN",
             f"Query {query_id} is not among the active queries of this Spark session, so exactum "
             "cannot check its checkpoint. Run it with a plain classic SparkSession. Nothing was "
-            "written."
+            "written.",
         )
     return RunningQuery(
         query_id=query_id,
@@ -183,7 +186,7 @@ def refuse_connect(frame: DataFrame) -> None:
         SettingRefused: the frame belongs to Spark Connect.
     """
     if type(frame).__module__.startswith("pyspark.sql.connect"):
-        raise SettingRefused(connect_refusal())
+        raise SettingRefused("SPARK_CONNECT", connect_refusal())
 
 
 def connect_refusal() -> str:
@@ -206,29 +209,33 @@ def refuse_unsafe(query: RunningQuery) -> None:
     last = query.checkpoint.rstrip("/").rpartition("/")[2]
     if _TEMPORARY.fullmatch(last):
         raise CheckpointRefused(
+            "CHECKPOINT_TEMPORARY",
             f"Query {query.query_id} has no checkpoint location; Spark made a temporary one "
             f"({query.checkpoint}), which a restart does not find, so the whole input would be "
-            f"lost or written again. {_HOW}"
+            f"lost or written again. {_HOW}",
         )
     if _RANDOM.fullmatch(last) and query.name is None and _below_session_wide(query):
         raise CheckpointRefused(
+            "CHECKPOINT_TEMPORARY",
             f"Query {query.query_id} has no name and takes its checkpoint location from "
             f"{_SESSION_WIDE}, so Spark makes a new random folder there at each start "
             f"({query.checkpoint}) and the next start does not find it. Name the query "
-            f'(.queryName("orders")), or: {_HOW}'
+            f'(.queryName("orders")), or: {_HOW}',
         )
     if "AsyncProgressTracking" in query.execution_class:
         raise SettingRefused(
+            "TRIGGER_UNSAFE",
             f"{query} runs with async progress tracking, with which a batch may have other offsets "
             "after a crash: rows would be lost or doubled. Remove the option "
-            "asyncProgressTrackingEnabled. Nothing was written."
+            "asyncProgressTrackingEnabled. Nothing was written.",
         )
     for unsafe in ("Continuous", "RealTime"):
         if query.trigger.startswith(unsafe) or query.execution_class.startswith(unsafe):
             raise SettingRefused(
+                "TRIGGER_UNSAFE",
                 f"{query} runs with {query.trigger}, which fixes a batch's offsets only after it "
                 "was written, so nobody can tell after a crash what was. Use a processing-time or "
-                "available-now trigger. Nothing was written."
+                "available-now trigger. Nothing was written.",
             )
 
 

@@ -101,8 +101,9 @@ def setting_name(name: str) -> str:
     if name.startswith("spark_"):
         return name.replace("_", ".")
     raise SettingRefused(
+        "SESSION_SETTING",
         f"local_session() has no setting {name!r}. Spark's settings begin with 'spark': write "
-        '**{"spark.sql.shuffle.partitions": 8} or spark_sql_shuffle_partitions=8.'
+        '**{"spark.sql.shuffle.partitions": 8} or spark_sql_shuffle_partitions=8.',
     )
 
 
@@ -127,7 +128,7 @@ def _defaults(given: dict[str, str], archive: ClassArchive | None = None) -> dic
         defaults |= sockets.socket_settings()
     if "spark.jars" not in given:
         jars = spark_kafka_jars()
-        _tell_connector(connector_version(jars))
+        _report_connector(connector_version(jars))
         ours = [checkpoint_fs.checkpoint_jar(), columnar_kafka.columnar_kafka_jar()]
         if class_path.is_ours(given):
             defaults[class_path.SETTING] = os.pathsep.join(map(str, jars))
@@ -142,7 +143,7 @@ def _defaults(given: dict[str, str], archive: ClassArchive | None = None) -> dic
     return defaults
 
 
-def _tell_connector(version: str) -> None:
+def _report_connector(version: str) -> None:
     if version != pyspark_version():
         logger.info(
             "PySpark %s reads Kafka with the connector of Spark %s", pyspark_version(), version

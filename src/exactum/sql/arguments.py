@@ -18,7 +18,9 @@ def one_of(kind: type[Any], setting: str, value: str, where: str) -> Any:
         return kind(value)
     except ValueError:
         choices = " or ".join(repr(k.value) for k in kind)
-        raise SettingRefused(f"{where}: {setting}={value!r} must be {choices}.") from None
+        raise SettingRefused(
+            "SQL_ARGUMENT", f"{where}: {setting}={value!r} must be {choices}."
+        ) from None
 
 
 def column_names(setting: str, value: Sequence[str] | str | None, where: str) -> tuple[str, ...]:
@@ -29,9 +31,12 @@ def column_names(setting: str, value: Sequence[str] | str | None, where: str) ->
     """
     if value is not None and not isinstance(value, str | list | tuple):
         raise SettingRefused(
-            f"{where}: {setting}={value!r} must be the name of a column, or a list of names."
+            "SQL_ARGUMENT",
+            f"{where}: {setting}={value!r} must be the name of a column, or a list of names.",
         )
     found = (value,) if isinstance(value, str) else tuple(value or ())
     if not all(isinstance(n, str) and n for n in found) or len(set(found)) != len(found):
-        raise SettingRefused(f"{where}: {setting} must be a list of different column names.")
+        raise SettingRefused(
+            "SQL_ARGUMENT", f"{where}: {setting} must be a list of different column names."
+        )
     return found

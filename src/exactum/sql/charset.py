@@ -72,18 +72,18 @@ class Charset:
     def _one_by_one(self, values: Any) -> tuple[Any, Any]:
         """Where some text is not UTF-8, so that the whole cannot be decoded."""
         widths = _widths(self)
-        lengths, held = [], []
+        lengths, fits = [], []
         for raw in pc.fill_null(values.cast(pa.large_binary()), b"").to_pylist():
             try:
                 codes = np.frombuffer(raw.decode().encode("utf-32-le"), np.uint32)
             except UnicodeDecodeError:
                 lengths.append(len(raw))
-                held.append(False)
+                fits.append(False)
                 continue
             each = widths[codes]
             lengths.append(int(each.sum(dtype=np.int64)))
-            held.append(bool((each > 0).all()))
-        return pa.array(lengths, pa.int64()), pa.array(held, pa.bool_())
+            fits.append(bool((each > 0).all()))
+        return pa.array(lengths, pa.int64()), pa.array(fits, pa.bool_())
 
 
 @lru_cache(maxsize=16)

@@ -46,7 +46,7 @@ class Broken:
     rule: str
     mask: Any
     has: Any = None
-    told: tuple[str, ...] | None = None
+    details: tuple[str, ...] | None = None
 
 
 Further = Callable[[Column, Any], Iterator[Broken]]

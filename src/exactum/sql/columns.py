@@ -33,23 +33,27 @@ def matched(
         column = _find(table, name)
         if column is None:
             raise FrameRefused(
+                "SQL_COLUMNS",
                 f"{where}: the table {table.name} has no column {name!r}; it has "
                 f"{_listed(table.columns)}. Rename or drop the column in the query (rows= gives a "
-                "sink its own view), or add it to the table."
+                "sink its own view), or add it to the table.",
             )
         if column in columns:
             raise FrameRefused(
-                f"{where}: two columns of the frame go into the table's column {column.name!r}."
+                "SQL_COLUMNS",
+                f"{where}: two columns of the frame go into the table's column {column.name!r}.",
             )
         if column.generated:
             raise FrameRefused(
+                "SQL_COLUMNS",
                 f"{where}: the table's column {column.name!r} is computed by {dialect.name} "
-                "itself; drop it in the query."
+                "itself; drop it in the query.",
             )
         if not dialect.takes(column, spark_type):
             raise FrameRefused(
+                "SQL_TYPE",
                 f"{where}: the column {name!r} is {spark_type} in the frame and {column.type} in "
-                f"the table {table.name}, which cannot take it. Cast it in the query."
+                f"the table {table.name}, which cannot take it. Cast it in the query.",
             )
         columns.append(column)
     for column in table.columns:
@@ -57,9 +61,10 @@ def matched(
             column.nullable or column.has_default or column.generated
         ):
             raise FrameRefused(
+                "SQL_COLUMNS",
                 f"{where}: the table's column {column.name!r} ({column.type}) is NOT NULL and has "
                 "no default, and the frame does not have it; the frame has "
-                f"{', '.join(name for name, _ in frame)}."
+                f"{', '.join(name for name, _ in frame)}.",
             )
     return tuple(columns)
 

@@ -106,11 +106,11 @@ class SqlDecisionLog:
         found, floor, later = self._asked(step)
         if batch_id < floor:
             raise CheckpointRefused(
+                "LOG_PRUNED",
                 f"Batch {batch_id} of query {self._query_id} is older than its decision log, which "
-                f"was pruned below batch {floor}. Either the checkpoint was restored from a backup "
-                "without the decision log that belongs to it: restore both from the same moment, "
-                "or start with a new checkpoint location. Or this is an old driver that woke up: "
-                "leave it stopped. Nothing was written."
+                f"was pruned below batch {floor}. Restore checkpoint and log from the same moment, "
+                "or start with a new checkpoint location. If this is an old driver that woke up, "
+                "leave it stopped. Nothing was written.",
             )
         # Nobody passes a batch without a COMMIT in it: a later batch shows that there was one.
         if [attempt for attempt, _ in found] != list(range(len(found))) or later:
@@ -345,4 +345,6 @@ def open_decision_log(
         from exactum.sql.mysql.dialect import MySQLDialect
 
         return SqlDecisionLog(MySQLDialect(), mysql.address_of(url, connect, where), query_id)
-    raise SettingRefused(f"{where}: the URL must begin with postgresql:// or mysql://.")
+    raise SettingRefused(
+        "DECISION_LOG_ARGUMENT", f"{where}: the URL must begin with postgresql:// or mysql://."
+    )

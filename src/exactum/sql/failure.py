@@ -30,17 +30,19 @@ def port_error(failure: SqlFailure, where: str) -> ExactumError:
             return Unavailable(f"{said} Nothing is known to have changed; start the query again.")
         case ServerFailure.DENIED if not failure.code:  # at login
             return SettingRefused(
+                "SQL_ACCESS",
                 f"{said} The server does not let the user in. Correct user, password and database "
-                "in the URL, or what the server allows."
+                "in the URL, or what the server allows.",
             )
         case ServerFailure.DENIED:
             return SettingRefused(
+                "SQL_ACCESS",
                 f"{said} The server refused the user. It needs to read and insert in the table "
                 "(to update and delete, too, for an upsert), and once to create exactum's tables "
-                "beside it."
+                "beside it.",
             )
         case _:
-            return SettingRefused(said)
+            return SettingRefused("SQL_REFUSED", said)
 
 
 def task_error(failure: SqlFailure, where: str) -> ExactumError:
@@ -49,11 +51,12 @@ def task_error(failure: SqlFailure, where: str) -> ExactumError:
     match failure.failure:
         case ServerFailure.ROWS:
             return RowsRefused(
+                "ROWS_REFUSED",
                 f"{said} So the server refused the rows. Nothing of the epoch is visible. Correct "
-                "the rows in the query, or the table."
+                "the rows in the query, or the table.",
             )
         case ServerFailure.DENIED | ServerFailure.MISSING | ServerFailure.REFUSED:
-            return SettingRefused(f"{said} Nothing of the epoch is visible.")
+            return SettingRefused("SQL_REFUSED", f"{said} Nothing of the epoch is visible.")
         case ServerFailure.OTHER:
             return UnknownFailure(
                 f"{said} The attempt is void; start the query again. If it comes again at the same "

@@ -219,17 +219,19 @@ class SqlParticipant:
             raise self._undecided(permit, failure) from failure
         if state is CommitState.OTHER:
             raise HeuristicOutcome(
+                "SQL_LEDGER_DIFFERS",
                 f"{permit.record.epoch} is decided, but {self._where} has this batch from other "
                 f"transactions ({LEDGER} names another set). Two queries with one query id write "
                 "to this table: a checkpoint was copied together with its folder. The "
                 f"{epoch.rows} rows of this one stay staged and are not in the table; compare the "
-                "two, and give one query a new checkpoint location."
+                "two, and give one query a new checkpoint location.",
             )
         if state is CommitState.OVERTAKEN:
             raise HeuristicOutcome(
+                "SQL_LEDGER_DIFFERS",
                 f"{permit.record.epoch} is decided, its {epoch.rows} rows are still staged, and "
                 f"{self._where} has a later batch: {LEDGER} names it. The database was restored or "
-                "its ledger changed. Compare the two; docs/guarantees.md says how to go on."
+                "its ledger changed. Compare the two; docs/guarantees.md says how to go on.",
             )
         return state is not CommitState.MISSING
 
@@ -241,10 +243,11 @@ class SqlParticipant:
                 "committed."
             )
         return HeuristicOutcome(
+            "SQL_NOT_COMMITTED",
             f"{permit.record.epoch} is decided, and the server does not carry it out: "
             f"{self._where}: {failure}. The rows are kept where they were prepared and nothing is "
             "lost. Remove what is in the way (a row with the same key that somebody else wrote "
-            "since, a missing right, a changed table), then start the query again."
+            "since, a missing right, a changed table), then start the query again.",
         )
 
     def _commit_prepared(self, permit: CommitPermit, transaction: SqlTransaction) -> bool:

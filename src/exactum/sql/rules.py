@@ -95,11 +95,11 @@ class TableRules:
             else shown(broken.has.filter(pa.array(broken.mask)))
         )
         names = self._names(rows)
-        told = [f"{broken.rule}, the row has {value}" if value else broken.rule for value in has]
-        if broken.told is not None:
-            told = [f"{broken.rule}: {text}" for text in broken.told]
+        details = [f"{broken.rule}, the row has {value}" if value else broken.rule for value in has]
+        if broken.details is not None:
+            details = [f"{broken.rule}: {text}" for text in broken.details]
         return Rejection(
-            rows, tuple(f"{name}{rule}" for name, rule in zip(names, told, strict=True))
+            rows, tuple(f"{name}{rule}" for name, rule in zip(names, details, strict=True))
         )
 
     def _names(self, rows: Any) -> list[str]:

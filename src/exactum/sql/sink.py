@@ -103,17 +103,21 @@ class SqlSink(NotAFunction, ABC):
             for name in names:
                 if name not in types:
                     raise FrameRefused(
-                        f"{self._where}: {setting} names the column {name!r}; {_frame_has(columns)}"
+                        "SQL_COLUMNS",
+                        f"{self._where}: {setting} names the column {name!r}; "
+                        f"{_frame_has(columns)}",
                     )
         flag = self._delete_when
         if flag is not None and types.get(flag) != "boolean":
             found = f"it is {types[flag]}" if flag in types else _frame_has(columns)
             raise FrameRefused(
-                f"{self._where}: delete_when={flag!r} must name a boolean column; {found}"
+                "SQL_COLUMNS",
+                f"{self._where}: delete_when={flag!r} must name a boolean column; {found}",
             )
         if not [name for name in types if name != flag]:
             raise FrameRefused(
-                f"{self._where}: the frame has no column to write. Nothing was written."
+                "SQL_COLUMNS",
+                f"{self._where}: the frame has no column to write. Nothing was written.",
             )
 
     def open(
@@ -147,10 +151,10 @@ class SqlSink(NotAFunction, ABC):
             "table": plan.target.table,
         }
 
-        def reach(former: str, its: Mapping[str, str]) -> Participant | None:
-            if its.get(self._dialect.scheme) != at:
+        def reach(former: str, own: Mapping[str, str]) -> Participant | None:
+            if own.get(self._dialect.scheme) != at:
                 return None
-            target = TableName(its["schema"] or None, its["table"])
+            target = TableName(own["schema"] or None, own["table"])
             return SqlParticipant(
                 replace(plan, scope=SqlScope(run.query_id, former), target=target)
             )
@@ -206,23 +210,27 @@ class SqlSink(NotAFunction, ABC):
         upsert = self._mode is Mode.UPSERT
         if upsert and not self._key:
             raise SettingRefused(
-                f"{self._where}: mode='upsert' needs key=[...], the columns that identify a row."
+                "SQL_ARGUMENT",
+                f"{self._where}: mode='upsert' needs key=[...], the columns that identify a row.",
             )
         if upsert and self._mechanism is Mechanism.PREPARED:
             raise SettingRefused(
+                "SQL_ARGUMENT",
                 f"{self._where}: mode='upsert' does not go with mechanism='prepared': each task "
                 "would hold the locks of its rows until the decision, and two tasks with the same "
-                "key would wait for each other. Use mechanism='staged'."
+                "key would wait for each other. Use mechanism='staged'.",
             )
         for setting, value in (("order_by", self._order_by), ("delete_when", self._delete_when)):
             if value and not upsert:
                 raise SettingRefused(
-                    f"{self._where}: {setting} means something with mode='upsert' only."
+                    "SQL_ARGUMENT",
+                    f"{self._where}: {setting} means something with mode='upsert' only.",
                 )
         if self._delete_when in self._key or self._delete_when in self._order_by:
             raise SettingRefused(
+                "SQL_ARGUMENT",
                 f"{self._where}: delete_when={self._delete_when!r} names a column that is not "
-                "written; it cannot be in key or order_by."
+                "written; it cannot be in key or order_by.",
             )
 
     def _checked(
@@ -232,9 +240,10 @@ class SqlSink(NotAFunction, ABC):
         for name in filter(None, (self._target.schema, self._target.table)):
             if not self._dialect.can_name(name):  # PostgreSQL would cut it off without a word
                 raise SettingRefused(
+                    "SQL_ARGUMENT",
                     f"{self._where}: {self._dialect.name} has no table or schema of the name "
                     f"{name!r}: too long, or with characters that no name has. Give table= another "
-                    "one."
+                    "one.",
                 )
         table = self._dialect.read_table(session, self._target)
         if table is None and self._create_table:
@@ -242,9 +251,10 @@ class SqlSink(NotAFunction, ABC):
             table = self._dialect.read_table(session, self._target)
         if table is None:
             raise SettingRefused(
+                "SQL_TABLE_MISSING",
                 f"{self._where}: there is no table {self._table!r} at {self._address.where}, or "
                 "the user may not see it. Create it, or pass create_table=True. exactum never "
-                "creates a table unasked."
+                "creates a table unasked.",
             )
         session.rollback()
         if tuple(written) == DEAD_LETTER_COLUMNS:
@@ -257,7 +267,9 @@ class SqlSink(NotAFunction, ABC):
         flag = None
         if self._delete_when is not None:
             if table.hides_rows:
-                raise SettingRefused(f"{self._where}: {hidden_rows(table.name)}")
+                raise SettingRefused(
+                    "SQL_ROW_SECURITY", f"{self._where}: {hidden_rows(table.name)}"
+                )
             flag = self._flag({c.name for c in columns})
         return WritePlan(
             dialect=self._dialect,
@@ -282,15 +294,17 @@ class SqlSink(NotAFunction, ABC):
         if wanted not in table.unique_keys:
             known = "; ".join(sorted(", ".join(sorted(k)) for k in table.unique_keys)) or "none"
             raise SettingRefused(
+                "SQL_KEY",
                 f"{self._where}: mode='upsert' needs a primary key or a unique constraint on "
-                f"exactly ({', '.join(key)}); the table has: {known}. Create one, or correct key=."
+                f"exactly ({', '.join(key)}); the table has: {known}. Create one, or correct key=.",
             )
         others = other_keys(table.unique_keys, key)
         if others and self._dialect.upserts_by_any_key:
             raise SettingRefused(
+                "SQL_KEY",
                 f"{self._where}: {self._dialect.name} upserts by whichever unique key a row hits, "
                 f"and the table has another one than key=: ({', '.join(sorted(others[0]))}). A row "
-                "could replace a different one. Drop that key, or use a table with one key."
+                "could replace a different one. Drop that key, or use a table with one key.",
             )
 
     def _flag(self, taken: set[str]) -> Column:
@@ -301,7 +315,8 @@ class SqlSink(NotAFunction, ABC):
         column = self._dialect.column_of(name, "boolean", False)
         if column is None or name in taken:
             raise SettingRefused(
-                f"{self._where}: the table has a column {name!r}, a name that exactum needs."
+                "SQL_ARGUMENT",
+                f"{self._where}: the table has a column {name!r}, a name that exactum needs.",
             )
         return column
 
@@ -312,16 +327,18 @@ class SqlSink(NotAFunction, ABC):
         for name, spark_type in written:
             if not self._dialect.can_name(name):
                 raise FrameRefused(
+                    "SQL_CREATE",
                     f"{self._where}: create_table=True cannot name a column {name!r} in "
                     f"{self._dialect.name}: too long, or with characters that no name has. Rename "
-                    "it in the query, or create the table yourself."
+                    "it in the query, or create the table yourself.",
                 )
             column = self._dialect.column_of(name, spark_type, name in self._key)
             if column is None:
                 raise FrameRefused(
+                    "SQL_CREATE",
                     f"{self._where}: create_table=True has no {self._dialect.name} type for the "
                     f"column {name!r} of type {spark_type}. Convert it in the query (to_json(), "
-                    "for one), or create the table yourself."
+                    "for one), or create the table yourself.",
                 )
             columns.append(replace(column, nullable=name not in self._key))
         _racing(

@@ -173,8 +173,8 @@ class StagedCommit:
         if highest is not None and highest > first.batch_id:
             # The row of a later batch speaks for a row that was pruned. A commit removes what was
             # staged, so what still is was not committed.
-            its = {p.identity for p in epoch.prepared}
-            waits = any(part.identity in its for part in ledger.staged(session))
+            own = {p.identity for p in epoch.prepared}
+            waits = any(part.identity in own for part in ledger.staged(session))
             return CommitState.OVERTAKEN if waits else CommitState.COMMITTED
         for (target, move), parts in epoch.by_move().items():
             if not self._move_group(session, target, move, parts):

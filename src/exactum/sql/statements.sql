@@ -16,8 +16,8 @@ SELECT 1
 SELECT max(batch_id) FROM {ledger} WHERE scope = %s
 
 -- name: forget_batches
---- 'exactum accept', where a target is ahead of the decision log: its batches may be written again.
---- needs: SELECT and DELETE on the ledger
+-- 'exactum accept', where a target is ahead of the decision log: its batches may be written again.
+-- needs: SELECT and DELETE on the ledger
 DELETE FROM {ledger} WHERE scope = %s
 
 -- name: find_digest

@@ -56,8 +56,9 @@ class TableName:
                 break
         if not 1 <= len(parts) <= 2 or not all(parts):
             raise SettingRefused(
+                "SQL_ARGUMENT",
                 f"{where}: table must be 'table' or 'schema.table', as the server spells it and "
-                "without quotes; a name that has a dot in it is put in double quotes."
+                "without quotes; a name that has a dot in it is put in double quotes.",
             )
         return TableName(parts[0] if len(parts) == 2 else None, parts[-1])
 

@@ -49,14 +49,16 @@ def undone(
     elsewhere = [t.at for _, t in each if server_of(t.at) != server_of(plan.address.where)]
     if elsewhere:
         return SettingRefused(
+            "SINK_MOVED",
             f"{epoch} is decided but not finished at {elsewhere[0]}; {plan.shown} does not have "
             "it. If the sink was pointed to another database, point it back and start until this "
             "batch is done, then change it. Only if both are one database by two names, or if the "
-            f"former one is lost, somebody undid a part of it: {by_hand}"
+            f"former one is lost, somebody undid a part of it: {by_hand}",
         )
     return HeuristicOutcome(
+        "SQL_UNDONE",
         f"{epoch} is decided, but somebody undid a part of it at {plan.shown} (it was written at "
-        f"{first.at}): {_of_service(first.at)}{by_hand}"
+        f"{first.at}): {_of_service(first.at)}{by_hand}",
     )
 
 

@@ -86,10 +86,12 @@ def split_url(url: str, schemes: Sequence[str], where: str) -> SplitUrl:
         port = parts.port
     except (TypeError, ValueError, AttributeError):
         raise SettingRefused(
-            f"{where}: the URL cannot be read; it must look like {example}."
+            "SQL_URL", f"{where}: the URL cannot be read; it must look like {example}."
         ) from None
     if parts.scheme not in schemes:
-        raise SettingRefused(f"{where}: the URL must begin with {schemes[0]}://, like {example}.")
+        raise SettingRefused(
+            "SQL_URL", f"{where}: the URL must begin with {schemes[0]}://, like {example}."
+        )
     refuse_plain_signs(url, parts.hostname, where)
     return SplitUrl(
         user=_decoded(parts.username),
@@ -117,8 +119,9 @@ def refuse_plain_signs(url: str, host: str | None, where: str) -> None:
     _, _, path = rest.partition("?")[0].partition("/")
     if "@" in path or "@" in (host or ""):
         raise SettingRefused(
+            "SQL_URL",
             f"{where}: the URL has an @ in its host or its database. If it is of the password, "
-            "write special characters in it as %XX: @ as %40, / as %2F, : as %3A."
+            "write special characters in it as %XX: @ as %40, / as %2F, : as %3A.",
         )
 
 
@@ -131,12 +134,15 @@ def merged(
         SettingRefused: a name or a value is no plain text, number or boolean.
     """
     if further is not None and not isinstance(further, Mapping):
-        raise SettingRefused(f"{where}: connect= must be a dictionary of the client's options.")
+        raise SettingRefused(
+            "SQL_URL", f"{where}: connect= must be a dictionary of the client's options."
+        )
     result = dict(options)
     for name, value in (further or {}).items():
         if not isinstance(name, str) or not isinstance(value, (str, int, float, bool)):
             raise SettingRefused(
-                f"{where}: connect={{...}} takes names with text or numbers; {name!r} has neither."
+                "SQL_URL",
+                f"{where}: connect={{...}} takes names with text or numbers; {name!r} has neither.",
             )
         result[name] = str(value)
     return tuple(sorted(result.items()))

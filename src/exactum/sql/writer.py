@@ -84,10 +84,11 @@ class SqlWriter:
         """
         if sorted(batch.schema.names) != self._expected:
             raise FrameRefused(
+                "SQL_COLUMNS",
                 f"{self._where()}: the batch has the columns {', '.join(batch.schema.names)}, and "
                 f"the frame had {', '.join(self._sent)} at start. Nothing of the epoch is visible. "
                 "Give each use in a query (another frame, rows=, dead_letters=) a sink object of "
-                "its own, and rows= the same columns for each batch."
+                "its own, and rows= the same columns for each batch.",
             )
         accepted, rejection = self._rules.split(batch)
         if accepted.num_rows:

@@ -170,5 +170,7 @@ def sweep(scenario: Callable[[FaultPlan], None], faults: Iterable[Fault] = tuple
 def _every() -> int:
     given = os.environ.get(EVERY_VARIABLE, "1")
     if not (given.isdecimal() and int(given)):
-        raise SettingRefused(f"{EVERY_VARIABLE} is a whole number from 1, not {given!r}.")
+        raise SettingRefused(
+            "TESTING_ARGUMENT", f"{EVERY_VARIABLE} is a whole number from 1, not {given!r}."
+        )
     return int(given)

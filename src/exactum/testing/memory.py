@@ -25,7 +25,7 @@ from exactum.errors import (
     HeuristicOutcome,
     InvariantBroken,
 )
-from exactum.protocol.decision_log import StandingRecords
+from exactum.protocol.decision_log import PermitLog
 from exactum.protocol.model import (
     CommitPermit,
     CommitReport,
@@ -65,7 +65,7 @@ class MemoryDecisionLog:
         with self._storage.lock:
             if batch_id < self._storage.floor:
                 raise CheckpointRefused(
-                    f"Batch {batch_id} is pruned; the floor is {self._storage.floor}."
+                    "LOG_PRUNED", f"Batch {batch_id} is pruned; the floor is {self._storage.floor}."
                 )
             records: list[DecisionRecord] = []
             while stands := self._storage.records.get((self._query_id, batch_id, len(records))):
@@ -103,8 +103,8 @@ def permit_of(record: DecisionRecord) -> CommitPermit:
         InvariantBroken: it is an ABORT.
     """
     text = json.dumps(record.to_json())
-    standing = StandingRecords(MemoryDecisionLog(MemoryStorage(), record.epoch.query_id))
-    return standing.permit(standing.decide(DecisionRecord.from_json(json.loads(text), "memory")))
+    in_force = PermitLog(MemoryDecisionLog(MemoryStorage(), record.epoch.query_id))
+    return in_force.permit(in_force.decide(DecisionRecord.from_json(json.loads(text), "memory")))
 
 
 # ---- target --------------------------------------------------------------------------------------
@@ -228,10 +228,10 @@ class MemoryTarget:
         """
         with self._lock:
             last = self.last_batch()
-            its = [t for t in self._marked() if t.batch_id == last]
-            if len(its) == len(self._marked()):
+            own = [t for t in self._marked() if t.batch_id == last]
+            if len(own) == len(self._marked()):
                 return False
-            for transaction in its:
+            for transaction in own:
                 for row in transaction.rows:
                     self.visible.remove(row)
                 transaction.state, transaction.ended_by = State.EXPIRED, "put back"
@@ -358,9 +358,10 @@ class MemoryParticipant:
             is_gone = self._target.transactions[p.identity].is_gone
             if is_gone or not self._target.keeps_aborted_rows:
                 raise HeuristicOutcome(
+                    "SINK_LOST",
                     f"{permit.record.epoch}: the {p.rows} rows of {p.identity} at {self.name} are "
                     "decided but were undone, and they are gone. Load them again from the source "
-                    "by hand."
+                    "by hand.",
                 )
             rows = self._target.transactions[p.identity].rows
             copy = self._target.begin(self._run.incarnation, rows, of_salvage=True)

@@ -188,10 +188,10 @@ class SinkContract:
             with place.opened() as one:
                 permit = place.permit(one, place.prepare(one, place.partitions(0)))
             with place.opened(guarantee) as two:
-                its = two.sink.participant
+                own = two.sink.participant
                 if self.lists_open:
-                    assert its.list_open()
-                assert its.commit(permit, permit.record.prepared).committed == (
+                    assert own.list_open()
+                assert own.commit(permit, permit.record.prepared).committed == (
                     permit.record.prepared
                 )
                 place.expect(0)

@@ -156,7 +156,7 @@ class Process:
         run, ports = self._ports()
         log = world.system.log(world.setup, world.storage, self.around)
         coordinator = world.system.coordinator(
-            run, ports, log, noted=Noted(first=0), on_event=world.heard
+            run, ports, log, noted=Noted(first=0), on_event=world.observed
         )
         setup = world.setup
         write: Write = MemoryWrite(

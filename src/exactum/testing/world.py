@@ -125,7 +125,7 @@ class World:
     def timeouts(self) -> int:
         return self.happened["transactions expired"]
 
-    def heard(self, event: events.Event) -> None:
+    def observed(self, event: events.Event) -> None:
         self.happened[type(event).__name__] += 1
 
     def expire(self) -> None:

@@ -41,7 +41,7 @@ class Story:
     def tell(self, name: str, /, **fields: Any) -> Story:
         fact = Fact(self.now_ms, name, {**NAME, **fields})
         self.facts.append(fact)
-        self.stats.hear(fact)
+        self.stats.observe(fact)
         return self
 
     def starts(self, incarnation: str = "i1", **fields: Any) -> Story:

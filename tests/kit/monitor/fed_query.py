@@ -88,7 +88,7 @@ class Fed:
             assert producer.flush(WAIT_MAX_S) == 0
 
     @contextmanager
-    def held_back(self) -> Iterator[None]:
+    def behind_open_transactions(self) -> Iterator[None]:
         """An open transaction of somebody else's stands in the topic."""
         settings = {"bootstrap.servers": self.kafka.bootstrap_servers}
         producer = Producer({**settings, "transactional.id": f"foreign-{self.source}"})

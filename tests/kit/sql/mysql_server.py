@@ -43,6 +43,7 @@ class Database:
             yield database
         finally:
             database.server.start()
+            database.end_sessions()  # DROP DATABASE would wait for a lock that one was left with
             database.roll_back_all()
             database.run(f"DROP DATABASE {database.name}")
             database.disconnect()

@@ -76,6 +76,8 @@ class RecordedQuery:
         """
         run = QueryRun(self.query_id, new_incarnation(), guarantee)
         before = read_known_sinks(self.folder)
+        if before is not None and before.query_id != self.query_id:  # its parent's, in a fork
+            before = None
         noted = NOTHING_NOTED if before is None else before.noted
         if guarantee is Guarantee.EXACTLY_ONCE and (
             noted.first is None or noted.undecided_from is not None

@@ -15,7 +15,7 @@ from exactum.protocol.coordinator import Coordinator
 from exactum.protocol.model import PreparedTransaction, SourceOffsets, new_incarnation
 from exactum.protocol.parallel import all_at_once
 from exactum.protocol.sink import Guarantee, QueryRun, TaskName, WriteOrder
-from exactum.sql.dialect import LEDGER
+from exactum.sql.dialect import DIRECTORY
 from exactum.sql.mysql.sink import MySQLSink
 from exactum.testing import (
     MemoryDecisionLog,
@@ -45,11 +45,11 @@ class FailsAmidst(MemoryParticipant):
 
     def verify(self, prepared: Sequence[PreparedTransaction]) -> Sequence[PreparedTransaction]:
         waiting = (
-            "SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE STATE LIKE 'Waiting for "
-            "table%%lock'"
+            "SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE DB = %s AND STATE LIKE "
+            "'Waiting for table%%lock'"
         )
         end_s = time.monotonic() + WAIT_S
-        while self._database.run(waiting, ()) != [(1,)]:
+        while self._database.run(waiting, (self._database.name,)) != [(1,)]:
             assert time.monotonic() < end_s, "the MariaDB sink is not held up"
             time.sleep(0.02)
         self._amidst.set()
@@ -71,7 +71,7 @@ def test_a_sink_at_work_is_waited_for_when_another_fails(database: Database) -> 
         writer.write(numbers(1, 2))
         prepared = writer.prepare()
         assert prepared is not None
-        holder.query(f"LOCK TABLES {LEDGER} WRITE")
+        holder.query(f"LOCK TABLES {DIRECTORY} WRITE")  # verification is the first that reads it
         return [prepared, *MemoryWrite([target])(order)]
 
     def let_go() -> None:
@@ -81,15 +81,18 @@ def test_a_sink_at_work_is_waited_for_when_another_fails(database: Database) -> 
 
     releasing = threading.Thread(target=let_go)
     releasing.start()
-    with ThreadPoolExecutor(2) as pool:
-        participants = [FailsAmidst(target, run, database, amidst), sink.participant]
-        log = MemoryDecisionLog(MemoryStorage(), "q")
-        coordinator = Coordinator(
-            run, participants, log, on_event=seen.append, parallel=all_at_once(pool)
-        )
-        with pytest.raises(Unavailable, match="the other sink's server"):
-            coordinator.run(0, SourceOffsets(), write)
-    releasing.join()
+    try:
+        with ThreadPoolExecutor(2) as pool:
+            participants = [FailsAmidst(target, run, database, amidst), sink.participant]
+            log = MemoryDecisionLog(MemoryStorage(), "q")
+            coordinator = Coordinator(
+                run, participants, log, on_event=seen.append, parallel=all_at_once(pool)
+            )
+            with pytest.raises(Unavailable, match="the other sink's server"):
+                coordinator.run(0, SourceOffsets(), write)
+    finally:
+        amidst.set()  # where the test has failed, the lock goes all the same
+        releasing.join()
     (abandoned,) = [event for event in seen if isinstance(event, events.EpochAbandoned)]
     assert abandoned.reason == "the other sink's server is gone"
     assert sink.participant.list_open() == []

@@ -56,10 +56,8 @@ def test_no_prepared_transactions_allowed(strict: LocalPostgres) -> None:
     strict.configure({"max_prepared_transactions": 2})
     strict.restart()
     query = Query(lambda: PostgresSink(database.url, table=table, mechanism="prepared"), "slots")
-    driver = query.start()
     with pytest.raises(EpochAborted, match="raise max_prepared_transactions"):
-        driver.run(0)
-    driver.close()
+        query.run(0)
     assert database.leftovers() == NOTHING
     query.tasks = lambda batch_id: [[narrow(expected([0]))]]
     following = query.start()

@@ -108,7 +108,7 @@ def load(
     return table, sent
 
 
-@pytest.mark.variants(2)
+@pytest.mark.variants(1)
 @pytest.mark.parametrize("nulls", [0.0, 0.3, 1.0])
 def test_binary_rows_are_what_text_makes_of_them(database: Database, nulls: float) -> None:
     """Every column that has a binary form, together: the same rows beside an array, which sends all

@@ -371,10 +371,8 @@ def test_what_only_the_table_knows_is_refused_in_the_servers_words(
         f"server-{next(_queries)}",
         tasks=lambda batch_id: [[narrow([(1, "much too long")])]],
     )
-    driver = query.start()
     with pytest.raises(RowsRefused, match='violates check constraint "short"'):
-        driver.run(0)
-    driver.close()
+        query.run(0)
     query.tasks = lambda batch_id: [[narrow([(1, "abc")])]]
     following = query.start()
     following.run(0)
@@ -396,10 +394,8 @@ def test_a_prepared_task_that_meets_a_lock_does_not_hang(
         f"lock-{next(_queries)}",
         tasks=lambda batch_id: [[narrow([(1, "a")])], [narrow([(1, "b")])]],
     )
-    driver = query.start()
     with pytest.raises(EpochAborted, match="lock timeout"):
-        driver.run(0)
-    driver.close()
+        query.run(0)
     assert database.leftovers() == NOTHING
 
 

@@ -112,7 +112,7 @@ def kept_and_refused(
     return [text for (text,) in rows], [reason for r in rejections for reason in r.reasons]
 
 
-@pytest.mark.variants(3)
+@pytest.mark.variants(1)
 @pytest.mark.parametrize(
     ("sql_type", "spark_type", "values", "kept", "words"),
     [

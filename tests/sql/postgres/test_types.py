@@ -140,7 +140,7 @@ def round_trip(
     ]
 
 
-@pytest.mark.variants(3)
+@pytest.mark.variants(1)
 @pytest.mark.parametrize(("sql_type", "spark_type", "arrow_type", "values"), CASES)
 def test_values_come_back(
     database: Database, sql_type: str, spark_type: str, arrow_type: Any, values: Any

@@ -44,12 +44,14 @@ def create(
     to = to.absolute()
     if to.exists():
         raise CheckpointRefused(
-            f"{to} exists already. Give a path that does not. Nothing was written."
+            "SAVEPOINT_PLACE",
+            f"{to} exists already. Give a path that does not. Nothing was written.",
         )
     if to.is_relative_to(folder):
         raise CheckpointRefused(
+            "SAVEPOINT_PLACE",
             f"{to} lies within the checkpoint {folder}. Keep savepoints elsewhere. Nothing was "
-            "written."
+            "written.",
         )
     stopped = stop(folder, timeout_s) if stop_query else Stopped(None)
     why = ""
@@ -58,8 +60,9 @@ def create(
         batch_id = cut.last_complete(folder)
         if batch_id < 0:
             raise CheckpointRefused(
+                "SAVEPOINT_TOO_EARLY",
                 f"The query of checkpoint {folder} has not completed an epoch yet, so there is "
-                "nothing to save. Run it first. Nothing was written."
+                "nothing to save. Run it first. Nothing was written.",
             )
         said_so = stopped.batch_id == batch_id  # that nothing later was begun
         if not running:
@@ -71,8 +74,9 @@ def create(
             why = str(error)
             if not running and cut.last_complete(folder) == batch_id:
                 raise CheckpointRefused(
+                    "SAVEPOINT_DAMAGED",
                     f"The checkpoint {folder} is damaged: {why} is missing, and epoch {batch_id} "
-                    "needs it. Nothing was written."
+                    "needs it. Nothing was written.",
                 ) from error
     raise Unavailable(
         f"The query of checkpoint {folder} went on faster than its files could be copied, "
@@ -90,9 +94,10 @@ def refuse_doubt(folder: Path, batch_id: int, is_as_it_stopped: bool = False) ->
     past = cut.past(folder, batch_id, is_as_it_stopped)
     if past:
         raise CheckpointRefused(
+            "SAVEPOINT_TOO_EARLY",
             f"The query of checkpoint {folder} {past}, and Spark's commit log has only epoch "
             f"{batch_id}: its driver died in between. Start the query once, so that it finishes "
-            "it, and stop it again (--stop). Nothing was written."
+            "it, and stop it again (--stop). Nothing was written.",
         )
 
 

@@ -63,14 +63,16 @@ def local_checkpoint(text: str) -> Path:
     folder = offset_log.local_folder(text)
     if folder is None:
         raise CheckpointRefused(
+            "SAVEPOINT_PLACE",
             f"The checkpoint {text} does not lie on a local or shared file system. Savepoints of "
-            "checkpoints in object stores are not supported yet. Nothing was written."
+            "checkpoints in object stores are not supported yet. Nothing was written.",
         )
     folder = Path(os.path.abspath(folder))
     if not (folder / "metadata").is_file():
         raise CheckpointRefused(
+            "SAVEPOINT_PLACE",
             f"{folder} is not a checkpoint of a streaming query: it has no file 'metadata'. Give "
-            "the folder that the query has as its checkpointLocation. Nothing was written."
+            "the folder that the query has as its checkpointLocation. Nothing was written.",
         )
     return folder
 
@@ -85,7 +87,8 @@ def query_id_of(folder: Path) -> str:
         return str(json.loads((folder / "metadata").read_text())["id"])
     except (ValueError, KeyError, TypeError, OSError) as error:
         raise CheckpointRefused(
-            f"{folder / 'metadata'} does not hold a query's id ({error}). Nothing was written."
+            "SAVEPOINT_DAMAGED",
+            f"{folder / 'metadata'} does not hold a query's id ({error}). Nothing was written.",
         ) from error
 
 
@@ -120,7 +123,8 @@ def last_decided(folder: Path) -> int:
             return -1
         except (ValueError, KeyError, TypeError) as error:
             raise CheckpointRefused(
-                f"The decision record {log / name} is damaged ({error}). Nothing was written."
+                "SAVEPOINT_DAMAGED",
+                f"The decision record {log / name} is damaged ({error}). Nothing was written.",
             ) from error
     return -1
 
@@ -210,12 +214,12 @@ def _operator(
     partitions: set[int] = set()
     count = 0
     for store in stores(operator):
-        its = store.files(batch_id + 1)
-        if its is None:
+        own = store.files(batch_id + 1)
+        if own is None:
             if store.partition >= shuffle_partitions:  # of a time when there were more partitions
                 continue
             raise Vanished(f"version {batch_id + 1} of the state store {store.folder}")
-        files.extend(its)
+        files.extend(own)
         partitions.add(store.partition)
         count += 1
     size = sum(path.stat().st_size for path in files)
@@ -268,8 +272,9 @@ def _described(operator: Path) -> tuple[str, set[int]]:
             partitions |= {int(store["numPartitions"]) for store in value["stateStoreInfo"]}
         except (ValueError, KeyError, TypeError) as error:
             raise CheckpointRefused(
+                "SAVEPOINT_DAMAGED",
                 f"The state's metadata {path} cannot be read ({type(error).__name__}: {error}). It "
-                "is damaged, or of a Spark that this exactum does not know. Nothing was written."
+                "is damaged, or of a Spark that this exactum does not know. Nothing was written.",
             ) from error
     return name, partitions
 

@@ -23,8 +23,9 @@ def delete(savepoint: Path) -> None:
     there = {p.name for p in savepoint.iterdir()} if savepoint.is_dir() else set()
     if MANIFEST not in there or not there <= {MANIFEST, CONTENT}:
         raise CheckpointRefused(
+            "SAVEPOINT_PLACE",
             f"{savepoint} is not a savepoint: a folder with {MANIFEST} and {CONTENT}/ and nothing "
-            "else. Nothing was deleted."
+            "else. Nothing was deleted.",
         )
     doomed = savepoint.with_name(f".{savepoint.name}.deleting-{secrets.token_hex(4)}")
     os.rename(savepoint, doomed)

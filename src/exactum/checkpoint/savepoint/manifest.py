@@ -70,8 +70,9 @@ def read_manifest(savepoint: Path) -> Manifest:
         version = int(value["format"])
     except (FileNotFoundError, NotADirectoryError) as error:
         raise CheckpointRefused(
+            "SAVEPOINT_PLACE",
             f"{savepoint} is not a savepoint: it has no {MANIFEST}. A savepoint that was not "
-            "finished has none either."
+            "finished has none either.",
         ) from error
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise _damaged(
@@ -79,8 +80,9 @@ def read_manifest(savepoint: Path) -> Manifest:
         ) from error
     if version > FORMAT:
         raise CheckpointRefused(
+            "RECORD_VERSION",
             f"The savepoint {savepoint} has format {version}; this exactum reads up to {FORMAT}. "
-            f"Use the exactum that made it: {value.get('exactum')}."
+            f"Use the exactum that made it: {value.get('exactum')}.",
         )
     if digest != _digest(value):
         raise _damaged(savepoint, f"its {MANIFEST} was changed")
@@ -149,7 +151,8 @@ def _wrong(content: Path, file: Copied) -> str | None:
 
 def _damaged(savepoint: Path, how: str) -> CheckpointRefused:
     return CheckpointRefused(
-        f"The savepoint {savepoint} is damaged: {how}. Do not start from it; take another copy."
+        "SAVEPOINT_DAMAGED",
+        f"The savepoint {savepoint} is damaged: {how}. Do not start from it; take another copy.",
     )
 
 

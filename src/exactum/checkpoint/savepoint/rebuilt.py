@@ -42,7 +42,8 @@ def build(savepoint: Path, manifest: Manifest, folder: Path, fork_id: str | None
         copied = copy_files(savepoint / CONTENT, built, [f.path for f in wanted])
         if list(copied) != wanted:
             raise CheckpointRefused(
-                f"The savepoint {savepoint} changed while it was copied. Nothing was changed."
+                "SAVEPOINT_DAMAGED",
+                f"The savepoint {savepoint} changed while it was copied. Nothing was changed.",
             )
         _point_to_schemas(built, folder)
         if fork_id:
@@ -98,9 +99,10 @@ def _point_to_schemas(built: Path, folder: Path) -> None:
                 for name in names
             ):
                 raise CheckpointRefused(
+                    "SAVEPOINT_DAMAGED",
                     f"The savepoint lacks a state schema that {path.relative_to(built)} names: "
                     f"{store}. Its checkpoint was copied by hand from another place: make it from "
-                    "the original. Nothing was changed."
+                    "the original. Nothing was changed.",
                 )
             store["stateSchemaFilePaths"] = [
                 f"file:{folder}/{name[1]}" for name in names if name is not None

@@ -127,9 +127,10 @@ def restore(
 
 def _occupied(folder: Path) -> CheckpointRefused:
     return CheckpointRefused(
+        "SAVEPOINT_PLACE",
         f"There is a checkpoint in {folder} already, and it takes precedence over a savepoint: "
         "start the query without one. Or give another --checkpoint, or move it aside with "
-        "--replace. Nothing was changed."
+        "--replace. Nothing was changed.",
     )
 
 
@@ -137,17 +138,21 @@ def _target(checkpoint: str) -> Path:
     folder = offset_log.local_folder(checkpoint)
     if folder is None:
         raise CheckpointRefused(
+            "SAVEPOINT_PLACE",
             f"The checkpoint {checkpoint} does not lie on a local or shared file system; a "
-            "savepoint can only be restored to one. Nothing was changed."
+            "savepoint can only be restored to one. Nothing was changed.",
         )
     folder = folder.absolute()
     if folder.exists() and not folder.is_dir():
-        raise CheckpointRefused(f"{folder} is not a folder. Nothing was changed.")
+        raise CheckpointRefused(
+            "SAVEPOINT_PLACE", f"{folder} is not a folder. Nothing was changed."
+        )
     for above in folder.resolve().parents:
         if (above / MANIFEST).is_file() and (above / CONTENT).is_dir():
             raise CheckpointRefused(
+                "SAVEPOINT_PLACE",
                 f"{folder} lies within the savepoint {above}, which is to stay as it is. Give "
-                "another --checkpoint. Nothing was changed."
+                "another --checkpoint. Nothing was changed.",
             )
     return folder
 
@@ -166,9 +171,10 @@ def _made_before(folder: Path, manifest: Manifest, identity: Identity) -> Restor
         return None
     if value.get("as") != identity.value:
         raise CheckpointRefused(
+            "SAVEPOINT_PLACE",
             f"{folder} was made of this savepoint before, as {value.get('as')}, not as "
             f"{identity.value}. Start the query from it as it is, or give another --checkpoint. "
-            "Nothing was changed."
+            "Nothing was changed.",
         )
     return Restored(folder, cut.query_id_of(folder), manifest.batch_id, already=True)
 
@@ -188,9 +194,10 @@ def _original(manifest: Manifest, folder: Path) -> tuple[Path, Retirement | None
     original = Path(manifest.checkpoint)
     if not _is_of(original, manifest):
         raise CheckpointRefused(
+            "SAVEPOINT_ORIGINAL",
             f"The original checkpoint {original} (on {manifest.host}) is not to be found, so it "
             "cannot be retired. Run this where it can be seen, or start a fork (--as fork); or, if "
-            "it is lost and no driver of it lives, say --original-is-gone. Nothing was changed."
+            "it is lost and no driver of it lives, say --original-is-gone. Nothing was changed.",
         )
     stands = retired(original)
     if stands is None:
@@ -203,9 +210,10 @@ def _original(manifest: Manifest, folder: Path) -> tuple[Path, Retirement | None
 
 def _left(checkpoint: Path, stands: Retirement) -> CheckpointRefused:
     return CheckpointRefused(
+        "SAVEPOINT_ORIGINAL",
         f"The checkpoint {checkpoint} is retired: {stands.to} took its place. Start the query from "
         "there, or start a fork (--as fork); or, if that is gone and nobody has gone on there, say "
-        "--original-is-gone. Nothing was changed."
+        "--original-is-gone. Nothing was changed.",
     )
 
 
@@ -218,8 +226,9 @@ def _refuse_unless_at_rest(checkpoint: Path, manifest: Manifest, identity: Ident
     alive = outliving(checkpoint, ENDING_S)
     if alive:
         raise CheckpointRefused(
+            "QUERY_RUNS",
             f"The query of checkpoint {checkpoint} runs: {alive[0]}. Stop it first, for a move "
-            "with a new savepoint (exactum savepoint create --stop). Nothing was changed."
+            "with a new savepoint (exactum savepoint create --stop). Nothing was changed.",
         )
     if identity is Identity.FORK or not _is_of(checkpoint, manifest):
         refuse_doubt(checkpoint, cut.last_complete(checkpoint))
@@ -235,9 +244,10 @@ def _refuse_unless_at_rest(checkpoint: Path, manifest: Manifest, identity: Ident
         past = "has replayed dead letters"
     if past:
         raise CheckpointRefused(
+            "SAVEPOINT_PLACE",
             f"The query of checkpoint {checkpoint} {past} since this savepoint of epoch "
             f"{manifest.batch_id} was made, and under its own identity it never goes back: make a "
-            "new savepoint of it, or start a fork (--as fork). Nothing was changed."
+            "new savepoint of it, or start a fork (--as fork). Nothing was changed.",
         )
 
 

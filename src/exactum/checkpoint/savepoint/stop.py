@@ -36,8 +36,9 @@ def stop(checkpoint: Path, timeout_s: float) -> Stopped:
     alive = [run for run, lives in on_file if lives]
     if not alive:
         raise CheckpointRefused(
+            "QUERY_RUNS",
             f"Nothing runs on the checkpoint {checkpoint} (a query is seen from its first batch "
-            "on), so there is nothing to stop. Leave --stop out. Nothing was written."
+            "on), so there is nothing to stop. Leave --stop out. Nothing was written.",
         )
     deadline_s = time.monotonic() + timeout_s
     requests = [(run, request_file.ask(checkpoint, run.incarnation, timeout_s)) for run in alive]

@@ -52,7 +52,8 @@ def _offsets(column: pa.Array) -> np.ndarray[Any, Any]:
         kind = np.int32
     else:
         raise FrameRefused(
-            f"Kafka's columns are text or bytes, and Spark handed over {column.type}."
+            "KAFKA_COLUMNS",
+            f"Kafka's columns are text or bytes, and Spark handed over {column.type}.",
         )
     if not len(column):
         return np.zeros(1, dtype=kind)

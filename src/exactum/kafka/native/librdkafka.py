@@ -193,7 +193,7 @@ def library() -> Any:
     """
     sizes = ctypes.sizeof(DeliveryReport), ctypes.sizeof(Field)
     if ctypes.sizeof(c_void_p) != 8 or sizes != (MESSAGE.itemsize, FIELD.itemsize):
-        raise SettingRefused("exactum needs a 64-bit Python.")
+        raise SettingRefused("KAFKA_LIBRARY", "exactum needs a 64-bit Python.")
     from confluent_kafka import cimpl  # its import loads librdkafka into the process
 
     library = ctypes.CDLL(cimpl.__file__)
@@ -204,8 +204,9 @@ def library() -> Any:
             function.argtypes = arguments
     except AttributeError as error:
         raise SettingRefused(
+            "KAFKA_LIBRARY",
             "The librdkafka of the installed confluent-kafka lacks a function that exactum needs "
-            f"({error}). Install confluent-kafka 2.11 or later from its wheel."
+            f"({error}). Install confluent-kafka 2.11 or later from its wheel.",
         ) from error
     return library
 

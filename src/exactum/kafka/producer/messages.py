@@ -53,13 +53,15 @@ def check_columns(columns: Sequence[tuple[str, str]], topic: str | None, where: 
     found = ", ".join(f"{n} {t}" for n, t in columns) or "no columns"
     if "value" not in types:
         raise FrameRefused(
+            "KAFKA_COLUMNS",
             f"{where}: the frame has no column 'value' (it has: {found}). Select one, as string or "
-            "binary: it is the record's value; a null in it is a tombstone."
+            "binary: it is the record's value; a null in it is a tombstone.",
         )
     if topic is None and "topic" not in types:
         raise FrameRefused(
+            "KAFKA_TOPIC_MISSING_COLUMN",
             f"{where}: no topic. Give the sink one, or the frame a column 'topic' (it has: "
-            f"{found})."
+            f"{found}).",
         )
     for name in types:
         meant = name.lower()
@@ -67,8 +69,9 @@ def check_columns(columns: Sequence[tuple[str, str]], topic: str | None, where: 
             continue
         if name not in TYPES and meant in TYPES and meant not in types:
             raise FrameRefused(
+                "KAFKA_COLUMNS",
                 f"{where}: the column {name!r} would not be written: Kafka's is {meant!r}, in "
-                f"small letters. Rename it (withColumnRenamed({name!r}, {meant!r})), or drop it."
+                f"small letters. Rename it (withColumnRenamed({name!r}, {meant!r})), or drop it.",
             )
     for name, allowed in TYPES.items():
         if (
@@ -77,8 +80,9 @@ def check_columns(columns: Sequence[tuple[str, str]], topic: str | None, where: 
             and not (name == "topic" and topic is not None)
         ):
             raise FrameRefused(
+                "KAFKA_COLUMNS",
                 f"{where}: the column {name!r} has the type {types[name]}, and must be "
-                f"{' or '.join(allowed)}. Cast it."
+                f"{' or '.join(allowed)}. Cast it.",
             )
 
 
@@ -206,10 +210,10 @@ def _parts(
         return [slice(0, count)]
     sizes = record_size.record_bytes_max(batch)
     room = bytes_max - record_size.BATCH_HEAD
-    parts, begin, held = [], 0, 0
+    parts, begin, filled = [], 0, 0
     for place, size in enumerate((sizes if chosen is None else sizes[chosen]).tolist()):
-        if held and held + size > room:
+        if filled and filled + size > room:
             parts.append(slice(begin, place))
-            begin, held = place, 0
-        held += size
+            begin, filled = place, 0
+        filled += size
     return [*parts, slice(begin, count)]

@@ -96,9 +96,10 @@ class Producer:
         if self._identity is None:
             version = self._c.rd_kafka_version_str().decode()
             raise SettingRefused(
+                "KAFKA_LIBRARY",
                 f"librdkafka {version} does not log the producer id as versions up to 2.16 do, and "
                 "exactum needs it. Install an earlier confluent-kafka (2.11 to 2.16 are known to "
-                "work)."
+                "work).",
             )
 
     def begin_transaction(self) -> None:

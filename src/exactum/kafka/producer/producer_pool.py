@@ -287,14 +287,16 @@ def _init_failure(
     where = f"transactional id {transactional_id!r} at {plan.bootstrap_servers}"
     if error.failure is KafkaFailure.REFUSED:
         return SettingRefused(
+            "KAFKA_TIMEOUT",
             f"The broker refused {where}, with transaction_timeout_ms="
             f"{plan.transaction_timeout_ms}: {error}. Lower that where it is above the broker's "
-            "transaction.max.timeout.ms, or raise that setting."
+            "transaction.max.timeout.ms, or raise that setting.",
         )
     if error.failure in DENIALS or error.failure is KafkaFailure.LOGIN:
         return SettingRefused(
+            "KAFKA_ACCESS",
             f"The broker refused {where}: {error}. The user needs WRITE and DESCRIBE on the "
-            "transactional id (docs/kafka.md lists the ACLs)."
+            "transactional id (docs/kafka.md lists the ACLs).",
         )
     extra = f" ({detail})" if detail else ""
     return Unavailable(f"The producer for {where} could not be initialised: {error}{extra}.")

@@ -75,7 +75,7 @@ class LearnedTopics:
 
     def take(self, topic: str, metadata: librdkafka.Metadata) -> None:
         """A broker's answer about the topic."""
-        self._learned[topic] = self._what_is_told(topic, metadata)
+        self._learned[topic] = self._from_metadata(topic, metadata)
 
     def knows(self, topic: str) -> bool:
         """Whether it has learned of the topic, and not too long ago."""
@@ -92,7 +92,7 @@ class LearnedTopics:
         """How many partitions it had when it was learned of; 0 where nothing is known."""
         return self._learned[topic].partitions if topic in self._learned else 0
 
-    def _what_is_told(self, topic: str, metadata: librdkafka.Metadata) -> _Learned:
+    def _from_metadata(self, topic: str, metadata: librdkafka.Metadata) -> _Learned:
         for known in metadata.topics[: metadata.topic_cnt]:
             if known.topic == topic.encode():
                 partitions = known.partitions[: known.partition_cnt]

@@ -142,13 +142,15 @@ def _is_refusal(error: BaseException) -> bool:
 def _refused(where: str, servers: str, error: BaseException) -> SettingRefused | None:
     if certificate_refused(str(error)):
         return SettingRefused(
+            "KAFKA_LOGIN",
             f"{where}: no TLS connection to {servers} ({reason_of(error)}). Is ssl.ca.location the "
             "file with the authority that signed the broker's certificate, and does it name this "
-            "host?"
+            "host?",
         )
     if _is_refusal(error):
         return SettingRefused(
+            "KAFKA_LOGIN",
             f"{where}: {servers} refused the credentials ({reason_of(error)}). Look at "
-            "security.protocol, sasl.mechanism, sasl.username and sasl.password."
+            "security.protocol, sasl.mechanism, sasl.username and sasl.password.",
         )
     return None

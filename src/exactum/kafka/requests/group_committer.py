@@ -75,8 +75,8 @@ class GroupCommitter:
         while not self._answers:
             if time.monotonic() > end_s:
                 raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
-            told = self._consumer.poll(POLL_S)
-            reason = None if told is None else told.error()
+            event = self._consumer.poll(POLL_S)
+            reason = None if event is None else event.error()
             failure = failure_of(None if reason is None else reason.code())
             if failure in DENIALS or failure is KafkaFailure.LOGIN:
                 raise KafkaException(

@@ -166,7 +166,8 @@ class Router:
             except (kafka_errors.KafkaError, OSError) as error:
                 if is_denied(error):
                     raise SettingRefused(
-                        f"{self._where}: {self._servers} refused: {reason_of(error)}."
+                        "KAFKA_LOGIN",
+                        f"{self._where}: {self._servers} refused: {reason_of(error)}.",
                     ) from error
                 reason = reason_of(error)
             if progress() != achieved:
@@ -182,8 +183,9 @@ class Router:
 
     def denied(self, right: str, name: str, error: int) -> SettingRefused:
         return SettingRefused(
+            "KAFKA_ACCESS",
             f"{self._where}: the broker answered {error_name(error)} for {name!r}. The user needs "
-            f"{right} (docs/kafka.md lists the ACLs)."
+            f"{right} (docs/kafka.md lists the ACLs).",
         )
 
 

@@ -49,7 +49,7 @@ topics there are.
 RETRY_PAUSE_S = 0.1
 LOOK_S = 1.0
 """How long a consumer looks for its group's offsets before it is asked what keeps it."""
-TOLD_MAX = 8
+CLIENT_ERRORS_MAX = 8
 """How many of librdkafka's own errors are kept for the message of ours."""
 
 
@@ -80,10 +80,10 @@ class TopicRequests:
         self._timeout_s = timeout_ms / 1000
         # Not a method of self: a client that is part of a cycle would be ended whenever the garbage
         # is collected.
-        self._told = told = deque[str](maxlen=TOLD_MAX)
+        self._client_errors = client_errors = deque[str](maxlen=CLIENT_ERRORS_MAX)
         quiet = {
             "log_level": 0,
-            "error_cb": lambda error: told.append(_text(error)),
+            "error_cb": lambda error: client_errors.append(_text(error)),
             "reconnect.backoff.ms": 20,
             "reconnect.backoff.max.ms": 1000,
         }
@@ -97,7 +97,7 @@ class TopicRequests:
         except (KafkaException, ValueError, TypeError) as error:
             reason = error.args[0] if error.args else error
             raise SettingRefused(
-                f"{where}: librdkafka refuses its settings: {_text(reason)}."
+                "KAFKA_SETTING", f"{where}: librdkafka refuses its settings: {_text(reason)}."
             ) from None
 
     def close(self) -> None:
@@ -276,18 +276,22 @@ class TopicRequests:
         failure = failure_of(None if error is None else error.code())
         if failure is KafkaFailure.MEMBERS:
             return SettingRefused(
+                "KAFKA_GROUP_MEMBERS",
                 f"{self._where}: could not {what}: the group has members, who alone may set its "
-                f"offsets ({reason}). Stop them, or give the query another group_id."
+                f"offsets ({reason}). Stop them, or give the query another group_id.",
             )
-        told = list(self._told)
+        client_errors = list(self._client_errors)
         # A refused login comes first, and then only that no broker can be reached.
-        refused = [t for t in told if "authentication" in t.lower() or certificate_refused(t)]
-        also = f" ({(refused or told)[-1]})" if told else ""
+        refused = [
+            t for t in client_errors if "authentication" in t.lower() or certificate_refused(t)
+        ]
+        also = f" ({(refused or client_errors)[-1]})" if client_errors else ""
         if failure in _REFUSED or refused:
             return SettingRefused(
+                "KAFKA_ACCESS",
                 f"{self._where}: the cluster at {self._servers} does not let this user {what}: "
                 f"{reason}{also}. Look at the security settings and at the ACLs (docs/source.md "
-                "lists them)."
+                "lists them).",
             )
         return mismatch(self._given, self._where) or Unavailable(
             f"{self._where}: could not {what} at {self._servers} within {self._timeout_s:.0f} s: "
@@ -304,8 +308,8 @@ def _committed(consumer: Consumer, cells: list[TopicPartition]) -> list[TopicPar
     try:
         return _checked(consumer.committed(cells, timeout=LOOK_S))
     except KafkaException as error:
-        told = consumer.poll(0)
-        reason = None if told is None else told.error()
+        client_errors = consumer.poll(0)
+        reason = None if client_errors is None else client_errors.error()
         denied = reason is not None and failure_of(reason.code()) in _REFUSED
         raise (KafkaException(reason) if denied else error) from None
 

@@ -28,7 +28,8 @@ def new_conf(settings: Mapping[str, str], where: str = "The producer settings") 
             code = c.rd_kafka_conf_set(conf, raw_name, raw_value, text, _TEXT_BYTES)
             if code != librdkafka.CONF_OK:
                 raise SettingRefused(
-                    f"{where}: librdkafka does not take the setting {name!r}: {_reason(text)}."
+                    "KAFKA_SETTING",
+                    f"{where}: librdkafka does not take the setting {name!r}: {_reason(text)}.",
                 )
     except BaseException:
         c.rd_kafka_conf_destroy(conf)
@@ -52,7 +53,8 @@ def new_producer(
     if not handle:
         c.rd_kafka_conf_destroy(conf)
         raise SettingRefused(
-            f"{where}: librdkafka does not take the producer settings together: {_reason(text)}."
+            "KAFKA_SETTING",
+            f"{where}: librdkafka does not take the producer settings together: {_reason(text)}.",
         )
     return int(handle)
 
@@ -80,12 +82,14 @@ def text_for_c(text: str, where: str) -> bytes:
         SettingRefused: C would read something else: up to the first NUL, or what is no text at all.
     """
     if "\0" in text:
-        raise SettingRefused(f"{where}: there is a NUL character in the text. Take it out.")
+        raise SettingRefused(
+            "KAFKA_SETTING", f"{where}: there is a NUL character in the text. Take it out."
+        )
     try:
         return text.encode()
     except UnicodeEncodeError as error:
         raise SettingRefused(
-            f"{where}: the text has half of a surrogate pair. Correct it."
+            "KAFKA_SETTING", f"{where}: the text has half of a surrogate pair. Correct it."
         ) from error
 
 

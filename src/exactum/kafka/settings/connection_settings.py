@@ -73,9 +73,10 @@ def admin_settings(settings: Mapping[str, str], where: str) -> dict[str, Any]:
             result[_PYTHONS[name]] = value.upper() if upper else value
         elif name.startswith(SECURITY_PREFIXES) and name not in (_VERIFY_HOST, _VERIFY):
             raise SettingRefused(
+                "KAFKA_SETTING",
                 f"{where}: the setting {name!r} is known to librdkafka only, and the driver needs "
                 "it for its own connection too. Supported: "
-                f"{', '.join(sorted((*_PYTHONS, _VERIFY_HOST, _VERIFY)))}."
+                f"{', '.join(sorted((*_PYTHONS, _VERIFY_HOST, _VERIFY)))}.",
             )
     if settings.get(_VERIFY_HOST) == "none":
         result["ssl_check_hostname"] = False
@@ -157,9 +158,9 @@ def _refused(name: str, where: str) -> SettingRefused:
         "'ssl.key.location': ...",
     }.get(name, "librdkafka's settings for the same")
     return SettingRefused(
-        f"{where}: the driver asks the brokers for offsets and topics with librdkafka, which "
-        f"cannot use 'kafka.{name}' as it is given for the JVM. Say by client= how it connects: "
-        f"client={{'security.protocol': ..., {instead}}}, with all settings that its connection "
-        "needs. Key stores can also be PEM files (kafka.ssl.truststore.type=PEM), which both can "
-        "read."
+        "KAFKA_SETTING",
+        f"{where}: the driver asks the brokers with librdkafka, which cannot use 'kafka.{name}' as "
+        "it is given for the JVM. Say by client= how it connects, with all that is needed: "
+        f"client={{'security.protocol': ..., {instead}}}. Or give key stores as PEM files "
+        "(kafka.ssl.truststore.type=PEM), which both read.",
     )

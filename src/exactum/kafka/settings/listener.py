@@ -33,7 +33,9 @@ def checked(servers: object, where: str) -> str:
     each = [a.strip() for a in servers.split(",")] if isinstance(servers, str) else []
     found = [_address(a, where) for a in each if a]
     if not found:
-        raise SettingRefused(f"{where}: bootstrap_servers must be text like 'localhost:9092'.")
+        raise SettingRefused(
+            "KAFKA_ADDRESS", f"{where}: bootstrap_servers must be text like 'localhost:9092'."
+        )
     return ",".join(found)
 
 
@@ -44,7 +46,8 @@ def _address(text: str, where: str) -> str:
         if match and host.encode("idna") and 0 < int(match[3]) < 1 << 16:
             return f"[{host}]:{match[3]}" if ":" in host else f"{host}:{match[3]}"
     raise SettingRefused(
-        f"{where}: bootstrap_servers has {text!r}, which is not host:port (commas between several)."
+        "KAFKA_ADDRESS",
+        f"{where}: bootstrap_servers has {text!r}, which is not host:port, or several with commas.",
     )
 
 
@@ -67,8 +70,9 @@ def mismatch(settings: Mapping[str, str], where: str) -> SettingRefused | None:
             kind = tls if answer[8:10] == _NO_SASL else f"SASL_{tls}"
             if answer[4:8] == _ID and kind != asked:
                 return SettingRefused(
+                    "KAFKA_SETTING",
                     f"{where}: the listener at {address} is one of {kind}, and the "
-                    f"security.protocol given is {asked}. Correct it, or the port."
+                    f"security.protocol given is {asked}. Correct it, or the port.",
                 )
     return None
 

@@ -78,7 +78,8 @@ def number(settings: Settings, name: str) -> int:
     text = {**DEFAULTS, "message.max.bytes": str(RECORD_BYTES_MAX), **dict(settings)}[name]
     if not text.isdecimal():
         raise SettingRefused(
-            f"The producer setting {name!r} is {text!r}. Give it as a plain number, like 1000000."
+            "KAFKA_SETTING",
+            f"The producer setting {name!r} is {text!r}. Give it as a plain number, like 1000000.",
         )
     return int(text)
 
@@ -136,21 +137,25 @@ def checked(producer: Mapping[str, object] | None, where: str) -> Settings:
     settings: dict[str, str] = {}
     if producer is not None and not isinstance(producer, Mapping):
         raise SettingRefused(
-            f"{where}: producer must be a dict of settings, like {{'compression.type': 'zstd'}}."
+            "KAFKA_SETTING",
+            f"{where}: producer must be a dict of settings, like {{'compression.type': 'zstd'}}.",
         )
     for name, value in (producer or {}).items():
         if not isinstance(name, str):
             raise SettingRefused(
-                f"{where}: the producer setting {name!r} has a name that is no text."
+                "KAFKA_SETTING",
+                f"{where}: the producer setting {name!r} has a name that is no text.",
             )
         if name in OWNED:
             raise SettingRefused(
-                f"{where}: the producer setting {name!r} cannot be given: {OWNED[name]}."
+                "KAFKA_SETTING",
+                f"{where}: the producer setting {name!r} cannot be given: {OWNED[name]}.",
             )
         if not isinstance(value, (str, int, float, bool)):
             raise SettingRefused(
+                "KAFKA_SETTING",
                 f"{where}: the producer setting {name!r} is a {type(value).__name__}; settings "
-                "travel to the executors, so give text, a number or a bool."
+                "travel to the executors, so give text, a number or a bool.",
             )
         settings[name] = str(value).lower() if isinstance(value, bool) else str(value)
     pairs = tuple(sorted(settings.items()))

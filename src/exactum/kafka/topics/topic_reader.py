@@ -91,7 +91,8 @@ class TopicReader:
             self._consumer = Consumer({**own, **reading}, logger=_client_log)
         except KafkaException as error:
             raise SettingRefused(
-                f"{self.where}: librdkafka refuses its settings: {error.args[0].str()}"
+                "KAFKA_SETTING",
+                f"{self.where}: librdkafka refuses its settings: {error.args[0].str()}",
             ) from error
 
     def end_offsets(self) -> dict[int, int]:
@@ -129,10 +130,11 @@ class TopicReader:
             was = max(self._positions.get(partition, 0), self._read_before.get(partition, 0))
             if end < was:
                 raise CheckpointRefused(
+                    "CONTROL_RECREATED",
                     f"{self.where} ends at offset {end} of partition {partition}, before offset "
                     f"{was}, which this query has read already: the topic was deleted and made "
                     "anew. Write what it held into it again and start the query with a new "
-                    "checkpoint. Nothing was written."
+                    "checkpoint. Nothing was written.",
                 )
         self._follow()
         deadline_s = time.monotonic() + TIMEOUT_S
@@ -183,17 +185,19 @@ class TopicReader:
             self._at_end[message.partition()] = message.offset()
         elif failure is KafkaFailure.OUTSIDE:
             raise CheckpointRefused(
+                "CONTROL_RETENTION",
                 f"{self.where} no longer has what follows the offset that this query has read to "
                 f"({error.str()}): retention removed it before it was read. Give the topic "
                 "cleanup.policy=compact, or a longer retention, and start the query with a new "
-                "checkpoint. Nothing was written."
+                "checkpoint. Nothing was written.",
             )
         elif failure is KafkaFailure.GROUP_DENIED:
             pass  # of the group that librdkafka wants named: nothing is asked of it
         elif failure is KafkaFailure.DENIED:
             raise SettingRefused(
+                "CONTROL_ACCESS",
                 f"{self.where} cannot be read: the user lacks READ on it. Grant it, which brings "
-                "DESCRIBE along, and start the query again. Nothing was written."
+                "DESCRIBE along, and start the query again. Nothing was written.",
             )
         elif error.fatal() or not error.retriable():
             raise self._unavailable("could not be read", KafkaException(error))
@@ -219,11 +223,12 @@ class TopicReader:
 
     def _take_gone(self, start: TopicPartition) -> None:
         raise CheckpointRefused(
+            "CONTROL_RETENTION",
             f"{self.where} begins at offset {start.offset} of partition {start.partition}, after "
             f"offset {self._read_before[start.partition]}, up to which this query has read it: "
             "retention removed records before they were read. Give the topic "
             "cleanup.policy=compact, or a longer retention, and start the query with a new "
-            "checkpoint. Nothing was written."
+            "checkpoint. Nothing was written.",
         )
 
     def _offsets(self, partitions: Iterable[int], at: str) -> dict[int, int]:
@@ -239,8 +244,9 @@ class TopicReader:
         while (seen := self._requests.describe([self._topic]).get(self._topic)) is None:
             if time.monotonic() > deadline_s:
                 raise SettingRefused(
+                    "CONTROL_ACCESS",
                     f"{self.where} does not exist. Create it first, with cleanup.policy=compact. "
-                    "Nothing was written."
+                    "Nothing was written.",
                 )
             time.sleep(SURE_PAUSE_S)
         self._recognise(TopicIdentity(seen.topic_id, self._requests.cluster_id()))
@@ -250,7 +256,7 @@ class TopicReader:
     def _recognise(self, now: TopicIdentity) -> None:
         was = self._identity
         if was is not None and now.is_another(was):
-            raise CheckpointRefused(another(self.where, was, now))
+            raise CheckpointRefused("CONTROL_RECREATED", another(self.where, was, now))
         self._identity = now
 
     def _unavailable(self, what: str, error: BaseException | None) -> Unavailable:
@@ -279,7 +285,8 @@ def checked(settings: Mapping[str, object], where: str) -> Settings:
     for name in settings:
         if name in OWNED:
             raise SettingRefused(
-                f"{where}: the setting {name!r} cannot be given here; exactum sets it."
+                "KAFKA_SETTING",
+                f"{where}: the setting {name!r} cannot be given here; exactum sets it.",
             )
     return tuple(
         sorted((n, str(v).lower() if isinstance(v, bool) else str(v)) for n, v in settings.items())

@@ -39,7 +39,7 @@ class HangingTransaction:
 
 
 @dataclass(frozen=True)
-class HeldPartitions:
+class BlockedPartitions:
     """What a search has found. ``held`` are the partitions with something open, ``hanging`` what of
     it is nobody's. ``unseen`` says what could not be looked at: while there is any, an empty
     ``hanging`` proves nothing. ``young`` are transactions that look like it and were written to too
@@ -47,7 +47,7 @@ class HeldPartitions:
     """
 
     looked_at: int
-    held: tuple[Partition, ...]
+    blocked: tuple[Partition, ...]
     hanging: tuple[HangingTransaction, ...]
     unseen: tuple[str, ...]
     young: int = 0
@@ -55,7 +55,7 @@ class HeldPartitions:
 
 def find_hanging(
     admin: OperatorRequests, topics: Sequence[str] = (), *, idle_ms_min: int
-) -> HeldPartitions:
+) -> BlockedPartitions:
     """Search all partitions that the user may see, or those of ``topics``. What was written to less
     than ``idle_ms_min`` ago is not judged.
 
@@ -87,8 +87,8 @@ def find_hanging(
         )
     stable = admin.end_offsets(wanted, read_committed=True)
     ends = admin.end_offsets(wanted, read_committed=False)
-    held = [p for p in wanted if stable[p] < ends[p]]
-    open_ones, denied = admin.open_producers(held)
+    blocked = [p for p in wanted if stable[p] < ends[p]]
+    open_ones, denied = admin.open_producers(blocked)
     unseen += [f"{topic}-{index}: {why}" for (topic, index), why in sorted(denied.items())]
     names = admin.ids_of_producers({producer.producer_id for producer in open_ones})
     known = admin.describe_transactions(set(names.values()))
@@ -113,7 +113,7 @@ def find_hanging(
     if silent or not coordinators or not sees_all:
         hanging = ()
     idle = tuple(h for h in hanging if now_ms - h.producer.last_write_ms >= idle_ms_min)
-    return HeldPartitions(
+    return BlockedPartitions(
         len(wanted),
         tuple(sorted({p.partition for p in open_ones})),
         idle,

@@ -171,8 +171,8 @@ def without_records(
     leaders = requests.describe_producers({p for _, p in suspects})
     for (t, partition), (first, _) in list(suspects.items()):
         state = leaders[partition].get(t.producer_id)
-        held = None if state is None else (state.producer_epoch, state.transaction_start_offset)
-        if held == (t.producer_epoch, first):
+        current = None if state is None else (state.producer_epoch, state.transaction_start_offset)
+        if current == (t.producer_epoch, first):
             del suspects[t, partition]
     still_open = _open_of(requests, {t for t, _ in suspects})  # what is ended proves nothing
     return [

@@ -135,14 +135,16 @@ class CrashTest:
         wanted = list(expected(given) if expected else self._undisturbed(job, rows, timeout_s))
         if not wanted:
             raise SettingRefused(
+                "CRASH_TEST",
                 f"the crash test of {script} expects no rows: any job that writes nothing would "
-                "pass. Look at the records, and at what the script makes of them."
+                "pass. Look at the records, and at what the script makes of them.",
             )
         unpicked, wanted = len(wanted), list(compare(wanted))
         if not wanted:
             raise SettingRefused(
+                "CRASH_TEST",
                 f"the crash test of {script} compares no rows: compare= leaves none of the "
-                f"{unpicked:,} rows that are expected, so any job would pass."
+                f"{unpicked:,} rows that are expected, so any job would pass.",
             )
         found = list(compare(rows(killed.run)))
         verdict = CrashVerdict(
@@ -178,13 +180,14 @@ class CrashTest:
 def _check(script: Path, records: Sequence[OutputRecord], kills: int) -> None:
     needed = SLICES * (kills + 1)
     if not script.is_file():
-        raise SettingRefused(f"there is no script {script} in {Path.cwd()}.")
+        raise SettingRefused("CRASH_TEST", f"there is no script {script} in {Path.cwd()}.")
     if kills < 1:
-        raise SettingRefused(f"a crash test makes at least one kill, not {kills}.")
+        raise SettingRefused("CRASH_TEST", f"a crash test makes at least one kill, not {kills}.")
     if len(records) < needed:
         raise SettingRefused(
+            "CRASH_TEST",
             f"{kills} kills need at least {needed} records, and there are {len(records)}: each "
-            "life of the job needs something to do."
+            "life of the job needs something to do.",
         )
 
 

@@ -18,7 +18,7 @@ from exactum.protocol.model import (
     rows_by_participant,
     rows_of,
 )
-from exactum.protocol.resolve import standing_commit
+from exactum.protocol.resolve import commit_in_force
 
 TRANSACTIONS_MAX = 500
 """Of one record, on one page."""
@@ -95,19 +95,19 @@ def batch_of(picture: QueryPicture, batch_id: int) -> BatchState:
         picture.finished is not None and batch_id <= picture.finished
     )
     try:
-        standing = standing_commit(records)
+        in_force = commit_in_force(records)
     except ExactumError as error:
-        standing, trouble = None, str(error)
+        in_force, trouble = None, str(error)
     word, tone, meaning = _verdict(
-        picture, batch_id, records, standing, acknowledged=acknowledged, is_unread=bool(trouble)
+        picture, batch_id, records, in_force, acknowledged=acknowledged, is_unread=bool(trouble)
     )
-    offsets = standing.offsets if standing is not None else _planned(picture, batch_id)
+    offsets = in_force.offsets if in_force is not None else _planned(picture, batch_id)
     return BatchState(
         batch_id,
         word,
         tone,
         meaning,
-        tuple(_attempt(record, record is standing, records) for record in records),
+        tuple(_attempt(record, record is in_force, records) for record in records),
         *_offset_lines(offsets),
         lines,
         trouble,
@@ -118,14 +118,14 @@ def _verdict(
     picture: QueryPicture,
     batch_id: int,
     records: Sequence[DecisionRecord],
-    standing: DecisionRecord | None,
+    in_force: DecisionRecord | None,
     *,
     acknowledged: bool,
     is_unread: bool,
 ) -> tuple[str, str, str]:
-    if standing is not None:
-        what = f"{count(rows_of(standing.prepared), 'row')} in " + count(
-            len(standing.prepared), "transaction"
+    if in_force is not None:
+        what = f"{count(rows_of(in_force.prepared), 'row')} in " + count(
+            len(in_force.prepared), "transaction"
         )
         if acknowledged:
             return "stands", GOOD, f"Committed, and every sink has acknowledged it: {what}."

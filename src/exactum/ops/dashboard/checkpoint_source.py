@@ -47,7 +47,7 @@ class CheckpointWatch:
             self._history = QueryHistory(place.query_id)
             self._tail = HistoryTail(self.folder)
         self._place = place
-        self._read(lambda: self._tail.added(self._history.hear, now_ms))
+        self._read(lambda: self._tail.added(self._history.observe, now_ms))
         self._state = state_of(place, now_ms, followed=self._history.stats)
         self._troubles += [each for each in self._state.troubles if each not in self._troubles]
         self._say_what_is_missing()

@@ -54,7 +54,7 @@ def dashboard(
     from exactum.ops.dashboard.routes import NOT_INSTALLED, dashboard_routes, is_installed
 
     if not is_installed():
-        raise SettingRefused(NOT_INSTALLED.strip())
+        raise SettingRefused("PACKAGE_MISSING", NOT_INSTALLED.strip())
     log = None if decision_log is None else with_password(decision_log)
     source = CheckpointSource([path.resolve() for path in checkpoints], log)
     routes = dashboard_routes(source)

@@ -30,7 +30,7 @@ class HistoryTail:
     def __init__(self, checkpoint: Path) -> None:
         self._folder = checkpoint / HISTORY
         self._read: dict[str, int] = {}
-        self._held: list[tuple[int, float, Fact]] = []
+        self._pending: list[tuple[int, float, Fact]] = []
         self.unreadable = 0
         """Lines that were no facts: half a line after a crash, a damaged disk."""
 
@@ -43,19 +43,19 @@ class HistoryTail:
         for path in self._changed():
             # What is older than a file is in no later one.
             self._give(take, _began_ms(path) - HELD_MS, float("-inf"))
-            heard_s = time.monotonic()
-            self._held += [(fact.at_ms, heard_s, fact) for fact in self._facts_of(path)]
+            observed_s = time.monotonic()
+            self._pending += [(fact.at_ms, observed_s, fact) for fact in self._facts_of(path)]
         self._give(take, now_ms - HELD_MS, time.monotonic() - HELD_MS / 1_000)
 
-    def _give(self, take: Take, before_ms: int, heard_before_s: float) -> None:
+    def _give(self, take: Take, before_ms: int, observed_before_s: float) -> None:
         """Those from before that time, and those that have waited for so long."""
-        self._held.sort(key=lambda held: held[0])
+        self._pending.sort(key=lambda each: each[0])
         ready = 0
-        for at_ms, heard_s, _ in self._held:
-            if at_ms > before_ms and heard_s > heard_before_s:
+        for at_ms, observed_s, _ in self._pending:
+            if at_ms > before_ms and observed_s > observed_before_s:
                 break
             ready += 1
-        facts, self._held = self._held[:ready], self._held[ready:]
+        facts, self._pending = self._pending[:ready], self._pending[ready:]
         for _, _, fact in facts:
             take(fact)
 

@@ -142,7 +142,7 @@ def judged(picture: QueryPicture) -> Judged:
         return _shown(picture.judgement)
     if not picture.stats.query_id:
         return NOT_BEGUN
-    if picture.stats.heard_ms is None and not picture.living:
+    if picture.stats.observed_ms is None and not picture.living:
         return NOT_KNOWN
     return _shown(verdict_of(picture.stats, picture.now_ms))
 

@@ -126,14 +126,14 @@ class QueryHistory:
         """Facts that were not understood, by name."""
         self.began_ms: int | None = None
 
-    def hear(self, fact: Fact) -> None:
+    def observe(self, fact: Fact) -> None:
         """Take a fact of the query's history."""
         if self.began_ms is None:
             self.began_ms = fact.at_ms
         try:
             _refuse_unsound(fact)
-            self.stats.hear(fact)
-            self.series.hear(fact)
+            self.stats.observe(fact)
+            self.series.observe(fact)
             self._keep(fact)
         except MALFORMED:
             if len(self.malformed) < 100:

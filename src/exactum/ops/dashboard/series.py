@@ -46,7 +46,7 @@ class Series:
         self._lags: dict[str, tuple[int, int, float | None]] = {}
         self._topics_seen = False
 
-    def hear(self, fact: Fact) -> None:
+    def observe(self, fact: Fact) -> None:
         """Take a fact, in the order of their times."""
         of = fact.fields
         if fact.name == "EpochCompleted":
@@ -56,7 +56,7 @@ class Series:
             for phase, ms in of["phase_ms"].items():
                 step.phase_ms[str(phase)] = step.phase_ms.get(str(phase), 0.0) + float(ms)
         elif fact.name == "InputLag":
-            self._hear_lag(fact.at_ms, of)
+            self._observe_lag(fact.at_ms, of)
         elif fact.name == "Progress" and not self._topics_seen and is_number(of["lag_records"]):
             # Where nobody looks at the topics themselves, Spark's own count is better than none.
             self._step(fact.at_ms).lag_records = float(of["lag_records"])
@@ -70,7 +70,7 @@ class Series:
         first = max(end - HOUR_MS, min(self._steps, default=end))
         times = list(range(first, end, STEP_MS))[-POINTS_MAX:]
         steps = [self._steps.get(at, _Step()) for at in times]
-        return _plot(times, _held(times, steps), self._marks(first))
+        return _plot(times, _stepped(times, steps), self._marks(first))
 
     def recent_rates(self, now_ms: int, points: int) -> list[float]:
         """Rows in a second over the last ten minutes, for a small picture."""
@@ -82,7 +82,7 @@ class Series:
             rates.append(rows / (width * STEP_MS / 1_000))
         return rates
 
-    def _hear_lag(self, at_ms: int, of: Mapping[str, Any]) -> None:
+    def _observe_lag(self, at_ms: int, of: Mapping[str, Any]) -> None:
         self._topics_seen = True
         topic = str(of["topic"])
         if topic in self._lags or len(self._lags) < TOPICS_MAX:
@@ -117,7 +117,7 @@ def _complete(now_ms: int) -> int:
     return (now_ms - TOLD_AFTER_MS) // STEP_MS * STEP_MS
 
 
-def _held(times: list[int], steps: list[_Step]) -> list[_Step]:
+def _stepped(times: list[int], steps: list[_Step]) -> list[_Step]:
     """A lag that was not looked at in a step is that of the step before, for a while."""
     found: list[_Step] = []
     last_ms, last = 0, _Step()

@@ -11,7 +11,7 @@ import click
 from exactum.ops.targets.options import JSON, QueryOptions, could_not_tell, query_options
 
 if TYPE_CHECKING:
-    from exactum.ops.dead_letters.view import Letters
+    from exactum.ops.dead_letters.view import QueryDeadLetters
 
 
 @click.group("dead-letters")
@@ -31,24 +31,26 @@ def choice_options(command: Any) -> Any:
 @click.option("--each", is_flag=True, help="A line for each letter, not for each reason.")
 @JSON
 @could_not_tell
-def list_letters(
+def list_dead_letters(
     *, options: QueryOptions, sink: str | None, error: str | None, each: bool, as_json: bool
 ) -> None:
     """Count dead letters by who refused them and why.
 
     Numbers and quoted values in reasons are left out, so that reasons of one kind are one line.
     """
-    from exactum.ops.dead_letters.letter import Choice
-    from exactum.ops.dead_letters.report import groups, show_groups, show_letters
-    from exactum.ops.dead_letters.view import Letters
+    from exactum.ops.dead_letters.dead_letter import Choice
+    from exactum.ops.dead_letters.report import groups, show_dead_letters, show_groups
+    from exactum.ops.dead_letters.view import QueryDeadLetters
 
-    found = Letters(options)
+    found = QueryDeadLetters(options)
     _note(found)
-    letters = (letter for letter in found.each() if Choice(None, sink, error).takes(letter))
+    dead_letters = (
+        dead_letter for dead_letter in found.each() if Choice(None, sink, error).takes(dead_letter)
+    )
     if each:
-        show_letters(letters, found.replays.sent, as_json=as_json)
+        show_dead_letters(dead_letters, found.replays.sent, as_json=as_json)
     else:
-        show_groups(groups(letters, found.replays.sent), as_json=as_json)
+        show_groups(groups(dead_letters, found.replays.sent), as_json=as_json)
     if found.replays.unfinished:
         count = sum(mark.startswith("letter ") for mark in found.replays.unfinished)
         click.echo(
@@ -67,17 +69,18 @@ def list_letters(
 def show(*, options: QueryOptions, identity: str, as_json: bool) -> None:
     """Show one dead letter whole. IDENTITY is as 'list --each' names it."""
     from exactum.errors import SettingRefused
-    from exactum.ops.dead_letters.report import show_letter
-    from exactum.ops.dead_letters.view import Letters
+    from exactum.ops.dead_letters.report import show_dead_letter
+    from exactum.ops.dead_letters.view import QueryDeadLetters
 
-    found = Letters(options)
+    found = QueryDeadLetters(options)
     _note(found)
-    letter = next((each for each in found.each() if each.identity == identity), None)
-    if letter is None:
+    dead_letter = next((each for each in found.each() if each.identity == identity), None)
+    if dead_letter is None:
         raise SettingRefused(
-            f"There is no dead letter {identity!r}. 'exactum dead-letters list --each' names them."
+            "NOTHING_OF_THAT_NAME",
+            f"There is no dead letter {identity!r}. 'exactum dead-letters list --each' names them.",
         )
-    show_letter(letter, letter.sent_to(found.replays.sent), as_json=as_json)
+    show_dead_letter(dead_letter, dead_letter.sent_to(found.replays.sent), as_json=as_json)
 
 
 @dead_letters.command()
@@ -117,17 +120,17 @@ def replay(
     Everybody who reads the topic gets the record again, not this query alone.
     Exit status 0: all were sent. 1: some cannot be sent; they are named.
     """
-    from exactum.ops.dead_letters.letter import Choice
-    from exactum.ops.dead_letters.view import Letters, ReplayPlan
+    from exactum.ops.dead_letters.dead_letter import Choice
+    from exactum.ops.dead_letters.view import QueryDeadLetters, ReplayPlan
 
     if (topic is None) == (not to_source):
         raise click.UsageError("Give either --to TOPIC or --to-source.")
-    found = Letters(options)
+    found = QueryDeadLetters(options)
     _note(found)
     choice = Choice(frozenset(identities) or None, sink, error)
     plan = ReplayPlan(found, choice, topic, replay_config)
     plan.refuse_unknown()
-    count = sum(1 for _ in plan.letters())
+    count = sum(1 for _ in plan.dead_letters())
     where = f"topic {topic!r}" if topic is not None else "the topics that they came from"
     if found.replays.unfinished:
         click.echo("An earlier replay was killed: what it had decided is finished first.", err=True)
@@ -147,6 +150,6 @@ def replay(
     sys.exit(1 if done.refused or plan.lost() else 0)
 
 
-def _note(found: Letters) -> None:
+def _note(found: QueryDeadLetters) -> None:
     if found.note:
         click.echo(found.note, err=True)

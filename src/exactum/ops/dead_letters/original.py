@@ -9,7 +9,7 @@ from typing import Any
 
 from exactum.errors import Unavailable
 from exactum.kafka.transaction import Partition
-from exactum.ops.dead_letters.letter import DeadLetter
+from exactum.ops.dead_letters.dead_letter import DeadLetter
 from exactum.ops.dead_letters.replay import REPLAYED_HEADER, Headers, Record
 from exactum.ops.dead_letters.store import GROUP
 from exactum.ops.targets.committed_records import CommittedRecords, NotReadable, RangeGone
@@ -29,13 +29,13 @@ class Original:
     timestamp_ms: int
     headers: Headers = ()
 
-    def is_of(self, letter: DeadLetter) -> bool:
+    def is_of(self, dead_letter: DeadLetter) -> bool:
         """Whether it is the one that was refused: a topic that was made anew has others there. By
         its time; where the letter does not know that, by its key.
         """
-        if letter.timestamp_ms is not None:
-            return letter.timestamp_ms == self.timestamp_ms
-        return letter.key is not None and letter.key == self.key
+        if dead_letter.timestamp_ms is not None:
+            return dead_letter.timestamp_ms == self.timestamp_ms
+        return dead_letter.key is not None and dead_letter.key == self.key
 
 
 class Originals:
@@ -49,20 +49,20 @@ class Originals:
     def close(self) -> None:
         self._records.close()
 
-    def of(self, letters: Iterable[DeadLetter]) -> Iterator[Record]:
+    def of(self, dead_letters: Iterable[DeadLetter]) -> Iterator[Record]:
         """The record of each letter, to go back to its topic; in the order of their offsets.
 
         Raises:
             Unavailable: the brokers did not answer for 30 s.
         """
         by_partition: dict[Partition, dict[int, list[DeadLetter]]] = defaultdict(dict)
-        for letter in letters:
-            origin = letter.origin
+        for dead_letter in dead_letters:
+            origin = dead_letter.origin
             if origin is None:
-                self.lost.append(letter)
+                self.lost.append(dead_letter)
             else:
                 topic, index, offset = origin
-                by_partition[topic, index].setdefault(offset, []).append(letter)
+                by_partition[topic, index].setdefault(offset, []).append(dead_letter)
         for partition, wanted in sorted(by_partition.items()):
             yield from self._in_partition(partition, wanted)
 
@@ -71,11 +71,15 @@ class Originals:
     ) -> Iterator[Record]:
         """A record that two sinks refused goes back once."""
         for offset, found in self._at(partition, sorted(wanted)):
-            letters = wanted[offset]
-            same = [letter for letter in letters if found is not None and found.is_of(letter)]
-            self.lost += [letter for letter in letters if letter not in same]
+            dead_letters = wanted[offset]
+            same = [
+                dead_letter
+                for dead_letter in dead_letters
+                if found is not None and found.is_of(dead_letter)
+            ]
+            self.lost += [dead_letter for dead_letter in dead_letters if dead_letter not in same]
             if found is not None and same:
-                marks = dict.fromkeys(mark for letter in same for mark in letter.marks)
+                marks = dict.fromkeys(mark for dead_letter in same for mark in dead_letter.marks)
                 yield Record(
                     same[0].identity,
                     tuple(marks),
@@ -110,10 +114,10 @@ class Originals:
             while left and left[0] < message.offset():
                 yield left.popleft(), None
             if left and left[0] == message.offset():
-                its = Original(
+                own = Original(
                     message.key(), message.value(), message.timestamp()[1], _own_headers(message)
                 )
-                yield left.popleft(), its
+                yield left.popleft(), own
             if not left or left[0] > message.offset() + NEAR:
                 return
         while left:  # the partition has ended

@@ -31,7 +31,7 @@ from exactum.protocol.model import (
     SourceOffsets,
     new_incarnation,
 )
-from exactum.protocol.resolve import standing_commit
+from exactum.protocol.resolve import commit_in_force
 from exactum.protocol.sink import Guarantee, OpenSink, QueryRun, TaskName, WriteOrder
 
 LETTERS_PER_EPOCH_MAX = 1_000
@@ -126,7 +126,7 @@ def unfinished_records(checkpoint: Path, query_id: str) -> tuple[DecisionRecord,
     found: list[DecisionRecord] = []
     batch_id = _finished(folder) + 1
     try:
-        while standing_commit(records := log.read(batch_id)) is not None:
+        while commit_in_force(records := log.read(batch_id)) is not None:
             found += records
             batch_id += 1
     finally:
@@ -162,8 +162,8 @@ def merged(by_batch: Iterable[Mapping[str, str]]) -> dict[str, str]:
 def _marks_in(log: FileDecisionLog) -> list[dict[str, str]]:
     """Of all records, in the order of their batches, which have no gap."""
     found: list[dict[str, str]] = []
-    while (records := log.read(len(found))) and (standing := standing_commit(records)) is not None:
-        found.append(json.loads(standing.engine) if standing.engine else {})
+    while (records := log.read(len(found))) and (in_force := commit_in_force(records)) is not None:
+        found.append(json.loads(in_force.engine) if in_force.engine else {})
     return found
 
 
@@ -229,7 +229,7 @@ class Replay:
             ) from error
 
     def send(
-        self, records: Iterable[Record], told: Callable[[int], None] = lambda count: None
+        self, records: Iterable[Record], on_sent: Callable[[int], None] = lambda count: None
     ) -> Replayed:
         """Send what was not sent before, some at a time; ``told`` hears how many stand.
 
@@ -250,7 +250,7 @@ class Replay:
             self._note_finished()
             self.known |= self._named
             sent += sum(record.marks[0] in self._named for record in chunk)
-            told(len(chunk))
+            on_sent(len(chunk))
         return Replayed(sent, refused)
 
     def _write(
@@ -311,6 +311,7 @@ def refuse_loop(topic: str, dead_letter_topic: str) -> None:
     """
     if topic == dead_letter_topic:
         raise SettingRefused(
+            "DEAD_LETTERS_UNKNOWN",
             f"{topic!r} is the topic of the dead letters themselves: a replay into it would never "
-            "end. Give another one. Nothing was sent."
+            "end. Give another one. Nothing was sent.",
         )

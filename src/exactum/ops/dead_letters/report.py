@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 import click
 
 from exactum.ops import render
-from exactum.ops.dead_letters.letter import DeadLetter
+from exactum.ops.dead_letters.dead_letter import DeadLetter
 
 _OWN = re.compile(r"'[^']*'|\"[^\"]*\"|\b\d[\d.,]*")
 """What makes two reasons of one kind differ."""
@@ -20,7 +20,7 @@ SHOWN_MAX = 2_000
 
 
 @dataclass
-class LetterGroup:
+class DeadLetterGroup:
     """Letters of one kind. ``example`` is the identity of the first."""
 
     sink: str
@@ -38,23 +38,25 @@ def reason_of(error: str) -> str:
     return text if len(text) <= REASON_MAX else f"{text[:REASON_MAX]}…"
 
 
-def groups(letters: Iterable[DeadLetter], replayed: Mapping[str, str]) -> list[LetterGroup]:
+def groups(
+    dead_letters: Iterable[DeadLetter], replayed: Mapping[str, str]
+) -> list[DeadLetterGroup]:
     """By sink and reason, the largest first."""
-    found: dict[tuple[str, str], LetterGroup] = {}
-    for letter in letters:
-        key = letter.sink, reason_of(letter.error)
+    found: dict[tuple[str, str], DeadLetterGroup] = {}
+    for dead_letter in dead_letters:
+        key = dead_letter.sink, reason_of(dead_letter.error)
         if key not in found and len(found) >= GROUPS_MAX:
-            key = letter.sink, OTHERS
-        group = found.setdefault(key, LetterGroup(*key, example=letter.identity))
+            key = dead_letter.sink, OTHERS
+        group = found.setdefault(key, DeadLetterGroup(*key, example=dead_letter.identity))
         group.count += 1
-        group.replayed += letter.sent_to(replayed) is not None
-        if letter.timestamp is not None:
-            group.first = min(group.first or letter.timestamp, letter.timestamp)
-            group.last = max(group.last or letter.timestamp, letter.timestamp)
+        group.replayed += dead_letter.sent_to(replayed) is not None
+        if dead_letter.timestamp is not None:
+            group.first = min(group.first or dead_letter.timestamp, dead_letter.timestamp)
+            group.last = max(group.last or dead_letter.timestamp, dead_letter.timestamp)
     return sorted(found.values(), key=lambda group: -group.count)
 
 
-def show_groups(found: list[LetterGroup], *, as_json: bool) -> None:
+def show_groups(found: list[DeadLetterGroup], *, as_json: bool) -> None:
     if as_json:
         render.show_json(found)
         return
@@ -77,50 +79,56 @@ def show_groups(found: list[LetterGroup], *, as_json: bool) -> None:
     click.echo(f"{total:,} dead letters, {sum(g.replayed for g in found):,} sent again.")
 
 
-def show_letters(
-    letters: Iterable[DeadLetter], replayed: Mapping[str, str], *, as_json: bool
+def show_dead_letters(
+    dead_letters: Iterable[DeadLetter], replayed: Mapping[str, str], *, as_json: bool
 ) -> None:
     """A line for each: as JSON lines, or identity, origin, who and why, with tabs between."""
-    for letter in letters:
-        to = letter.sent_to(replayed)
+    for dead_letter in dead_letters:
+        to = dead_letter.sent_to(replayed)
         if as_json:
-            render.show_json(values_of(letter, to), indent=None)
+            render.show_json(values_of(dead_letter, to), indent=None)
             continue
-        parts = (letter.identity, origin_of(letter), letter.sink, letter.error, to or "-")
+        parts = (
+            dead_letter.identity,
+            origin_of(dead_letter),
+            dead_letter.sink,
+            dead_letter.error,
+            to or "-",
+        )
         click.echo("\t".join(" ".join(part.split()) for part in parts))
 
 
-def show_letter(letter: DeadLetter, to: str | None, *, as_json: bool) -> None:
+def show_dead_letter(dead_letter: DeadLetter, to: str | None, *, as_json: bool) -> None:
     if as_json:
-        render.show_json(values_of(letter, to))
+        render.show_json(values_of(dead_letter, to))
         return
     render.show_values(
         [
-            ("letter", letter.identity),
-            ("record", origin_of(letter)),
-            ("of", letter.timestamp or "-"),
-            ("refused by", letter.sink),
-            ("reason", letter.error),
+            ("letter", dead_letter.identity),
+            ("record", origin_of(dead_letter)),
+            ("of", dead_letter.timestamp or "-"),
+            ("refused by", dead_letter.sink),
+            ("reason", dead_letter.error),
             ("sent again", f"to {to}" if to is not None else "no"),
-            ("key", shown(letter.key)),
-            ("value", shown(letter.value)),
-            ("row", letter.row_json or "-"),
+            ("key", shown(dead_letter.key)),
+            ("value", shown(dead_letter.value)),
+            ("row", dead_letter.row_json or "-"),
         ]
     )
 
 
-def origin_of(letter: DeadLetter) -> str:
-    if letter.origin is None:
+def origin_of(dead_letter: DeadLetter) -> str:
+    if dead_letter.origin is None:
         return "-"
-    topic, index, offset = letter.origin
+    topic, index, offset = dead_letter.origin
     return f"{topic}-{index}@{offset}"
 
 
-def values_of(letter: DeadLetter, to: str | None) -> dict[str, object]:
+def values_of(dead_letter: DeadLetter, to: str | None) -> dict[str, object]:
     """For JSON: key and value as hexadecimal digits, and the topic that it was sent to again."""
-    values: dict[str, object] = asdict(letter)
+    values: dict[str, object] = asdict(dead_letter)
     for name in ("key", "value"):
-        data = getattr(letter, name)
+        data = getattr(dead_letter, name)
         values[name] = None if data is None else data.hex()
     return {**values, "replayed_to": to}
 

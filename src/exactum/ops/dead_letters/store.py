@@ -13,7 +13,7 @@ from typing import IO, Any
 from exactum.errors import SettingRefused, Unavailable
 from exactum.files.sink import FileSink
 from exactum.kafka.sink import KafkaSink
-from exactum.ops.dead_letters.letter import HEADER_PREFIX, DeadLetter, named
+from exactum.ops.dead_letters.dead_letter import HEADER_PREFIX, DeadLetter, named
 from exactum.ops.targets.committed_records import CommittedRecords, NotReadable
 from exactum.ops.targets.quoting import quoting_of
 from exactum.ops.targets.target import Target
@@ -28,7 +28,7 @@ GROUP = "exactum-dead-letters"
 """The group whose name stands in the brokers' logs; it has no offsets."""
 
 
-def letters_of(target: Target) -> Iterator[DeadLetter]:
+def dead_letters_of(target: Target) -> Iterator[DeadLetter]:
     """All letters, one after another; those that readers see.
 
     Raises:
@@ -42,7 +42,10 @@ def letters_of(target: Target) -> Iterator[DeadLetter]:
         return named(_in_table(sink, _where(target, "table")))
     if isinstance(sink, FileSink):
         return named(_in_files(sink))
-    raise SettingRefused(f"The dead letters go to {sink!r}, a target of your own: read them there.")
+    raise SettingRefused(
+        "DEAD_LETTERS_PLACE",
+        f"The dead letters go to {sink!r}, a target of your own: read them there.",
+    )
 
 
 def _where(target: Target, name: str) -> str:
@@ -54,7 +57,8 @@ def _where(target: Target, name: str) -> str:
     value = target.known.where.get(name, "") if target.known is not None else ""
     if not value:
         raise SettingRefused(
-            f"The checkpoint does not say which {name} the dead letters go to: read them there."
+            "DEAD_LETTERS_UNKNOWN",
+            f"The checkpoint does not say which {name} the dead letters go to: read them there.",
         )
     return value
 
@@ -75,7 +79,7 @@ def _in_topic(sink: KafkaSink, topic: str) -> Iterator[DeadLetter]:
 
 
 def _of_message(message: Any) -> DeadLetter:
-    told = {
+    fields = {
         name.removeprefix(HEADER_PREFIX): (value or b"").decode("utf-8", "replace")
         for name, value in message.headers() or ()
         if name.startswith(HEADER_PREFIX)
@@ -84,13 +88,13 @@ def _of_message(message: Any) -> DeadLetter:
         f"{message.topic()}-{message.partition()}@{message.offset()}",
         message.key(),
         message.value(),
-        told.get("sink", ""),
-        told.get("error", ""),
-        told.get("source_topic"),
-        _number(told.get("source_partition")),
-        _number(told.get("source_offset")),
-        told.get("source_timestamp"),
-        told.get("row_json"),
+        fields.get("sink", ""),
+        fields.get("error", ""),
+        fields.get("source_topic"),
+        _number(fields.get("source_partition")),
+        _number(fields.get("source_offset")),
+        fields.get("source_timestamp"),
+        fields.get("row_json"),
         message.timestamp()[1],
     )
 
@@ -113,7 +117,9 @@ def _in_table(sink: SqlSink, name: str) -> Iterator[DeadLetter]:
 def _rows(sink: SqlSink, name: TableName, session: Session) -> Iterator[DeadLetter]:
     table = sink.dialect.read_table(session, name)
     if table is None:
-        raise SettingRefused(f"There is no table {name} at {sink.address.where}.")
+        raise SettingRefused(
+            "DEAD_LETTERS_UNKNOWN", f"There is no table {name} at {sink.address.where}."
+        )
     there = {column.name.lower(): column.name for column in table.columns}
     names = [name for name, _ in DEAD_LETTER_COLUMNS if name in there]
     quoting = quoting_of(sink.dialect)
@@ -130,7 +136,8 @@ def _in_files(sink: FileSink) -> Iterator[DeadLetter]:
     path, _ = sink.location
     if "://" in path:
         raise SettingRefused(
-            "Dead letters in an object store cannot be read from here: copy them to a folder."
+            "DEAD_LETTERS_PLACE",
+            "Dead letters in an object store cannot be read from here: copy them to a folder.",
         )
     for file in sorted(_below(path)):
         if file.is_file() and NAME.fullmatch(file.name) and ".exactum" not in file.parts:
@@ -168,8 +175,9 @@ def _rows_of(name: str, file: IO[bytes]) -> Iterator[Mapping[str, Any]]:
         return
     if not name.endswith((".json", ".json.gz")):
         raise SettingRefused(
+            "DEAD_LETTERS_PLACE",
             f"Dead letters in {name} cannot be read from here: give the query a folder of Parquet "
-            "or JSON for them."
+            "or JSON for them.",
         )
     if name.endswith(".gz"):
         import gzip

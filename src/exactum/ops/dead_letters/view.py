@@ -9,7 +9,7 @@ from pathlib import Path
 from exactum.checkpoint.retirement import refuse_retired
 from exactum.errors import SettingRefused
 from exactum.kafka.sink import KafkaSink
-from exactum.ops.dead_letters.letter import Choice, DeadLetter
+from exactum.ops.dead_letters.dead_letter import Choice, DeadLetter
 from exactum.ops.dead_letters.original import Originals
 from exactum.ops.dead_letters.replay import (
     Record,
@@ -20,14 +20,14 @@ from exactum.ops.dead_letters.replay import (
     replays,
     sink_of,
 )
-from exactum.ops.dead_letters.store import letters_of
+from exactum.ops.dead_letters.store import dead_letters_of
 from exactum.ops.targets.options import QueryOptions
 from exactum.ops.targets.properties_file import SERVERS, client_settings_of
 from exactum.ops.targets.target import Target
 from exactum.protocol.sink import DEAD_LETTERS
 
 
-class Letters:
+class QueryDeadLetters:
     """Of one query; where it puts nothing aside any more, those of the last runs that did.
 
     Raises:
@@ -43,8 +43,9 @@ class Letters:
         if target is None:
             names = ", ".join(repr(each.name) for each in self.targets.each)
             raise SettingRefused(
+                "DEAD_LETTERS_UNKNOWN",
                 f"{self.place} has no sink for dead letters (its sinks: {names}). Give it one: "
-                "exactum.exactly_once(..., dead_letters=...)."
+                "exactum.exactly_once(..., dead_letters=...).",
             )
         self.target: Target = target
 
@@ -67,7 +68,7 @@ class Letters:
         Raises:
             ExactumError: as ``letters_of``.
         """
-        return letters_of(self.target)
+        return dead_letters_of(self.target)
 
 
 def _place(target: Target) -> str:
@@ -86,26 +87,26 @@ class ReplayPlan:
     """
 
     def __init__(
-        self, letters: Letters, choice: Choice, topic: str | None, config: Path | None
+        self, dead_letters: QueryDeadLetters, choice: Choice, topic: str | None, config: Path | None
     ) -> None:
-        self._found = letters
+        self._found = dead_letters
         self._choice = choice
         self._topic = topic
         settings = self._settings(config)
         self.servers = settings.pop(SERVERS)
         self._client = settings
         self._lost: list[DeadLetter] = []
-        known = letters.target.known
+        known = dead_letters.target.known
         if topic is not None and known is not None and known.where.get("kind") == "kafka":
             refuse_loop(topic, known.where.get("topic", ""))
 
-    def letters(self) -> Iterator[DeadLetter]:
+    def dead_letters(self) -> Iterator[DeadLetter]:
         """What was chosen and was not sent before."""
         known = {**self._found.replays.sent, **self._found.replays.unfinished}
         return (
-            letter
-            for letter in self._found.each()
-            if letter.sent_to(known) is None and self._choice.takes(letter)
+            dead_letter
+            for dead_letter in self._found.each()
+            if dead_letter.sent_to(known) is None and self._choice.takes(dead_letter)
         )
 
     def refuse_unknown(self) -> None:
@@ -114,13 +115,16 @@ class ReplayPlan:
             SettingRefused: a letter was named, and there is none of this name.
         """
         named = self._choice.identities
-        if named and (unknown := named - {letter.identity for letter in self._found.each()}):
+        if named and (
+            unknown := named - {dead_letter.identity for dead_letter in self._found.each()}
+        ):
             raise SettingRefused(
+                "NOTHING_OF_THAT_NAME",
                 f"There is no dead letter {min(unknown)!r}. 'exactum dead-letters list --each' "
-                "names them. Nothing was sent."
+                "names them. Nothing was sent.",
             )
 
-    def run(self, told: Callable[[int], None]) -> Replayed:
+    def run(self, on_sent: Callable[[int], None]) -> Replayed:
         """
         Raises:
             ExactumError: as ``Replay``; what stands is marked.
@@ -132,13 +136,19 @@ class ReplayPlan:
             if self._topic is not None:
                 topic = self._topic
                 as_stored = (
-                    Record(letter.identity, letter.marks[:1], topic, letter.key, letter.value)
-                    for letter in self.letters()
+                    Record(
+                        dead_letter.identity,
+                        dead_letter.marks[:1],
+                        topic,
+                        dead_letter.key,
+                        dead_letter.value,
+                    )
+                    for dead_letter in self.dead_letters()
                 )
-                return replay.send(as_stored, told)
+                return replay.send(as_stored, on_sent)
             originals = Originals(settings)
             try:
-                return replay.send(originals.of(self.letters()), told)
+                return replay.send(originals.of(self.dead_letters()), on_sent)
             finally:
                 self._lost = originals.lost
                 originals.close()
@@ -148,22 +158,25 @@ class ReplayPlan:
     def lost(self) -> dict[str, str]:
         """Why letters cannot go back, by their identity."""
         return {
-            letter.identity: "it is not known which record it was"
-            if letter.origin is None
+            dead_letter.identity: "it is not known which record it was"
+            if dead_letter.origin is None
             else "the record at its place is gone, or is another one; send the letter by --to"
-            for letter in self._lost
+            for dead_letter in self._lost
         }
 
     def _settings(self, config: Path | None) -> dict[str, str]:
         if config is not None:
             settings = client_settings_of(config)
             if SERVERS not in settings:
-                raise SettingRefused(f"--replay-config {config} does not say {SERVERS}.")
+                raise SettingRefused(
+                    "DEAD_LETTERS_UNKNOWN", f"--replay-config {config} does not say {SERVERS}."
+                )
             return settings
         for target in self._found.targets.each:
             if isinstance(target.sink, KafkaSink):
                 return dict(target.sink.client_settings)
         raise SettingRefused(
+            "DEAD_LETTERS_UNKNOWN",
             "No sink of the query is Kafka, so it is not known where its brokers are: give "
-            f"--replay-config FILE, a Kafka client's .properties with {SERVERS}."
+            f"--replay-config FILE, a Kafka client's .properties with {SERVERS}.",
         )

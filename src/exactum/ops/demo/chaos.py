@@ -138,13 +138,13 @@ class Chaos:
         if stop.is_set():
             return
         if killed_s is None:
-            told = f"works, {time.monotonic() - began:.1f} s after its start"
+            outcome = f"works, {time.monotonic() - began:.1f} s after its start"
         else:
             took_s = time.monotonic() - killed_s
             self.recoveries_s = (*self.recoveries_s, took_s)
-            told = f"{self._driver.comes_back}, {took_s:.1f} s after the kill"
+            outcome = f"{self._driver.comes_back}, {took_s:.1f} s after the kill"
         self.state = "working"
-        self._say(f"{self._driver.name}: {told}")
+        self._say(f"{self._driver.name}: {outcome}")
 
     def _strike(self, kill: PlannedKill, stop: threading.Event) -> float | None:
         """Kill the driver at the moment that is aimed at, and return when it did its last work."""

@@ -105,13 +105,13 @@ class StandbyBeside:
     @property
     def is_ready(self) -> bool:
         """Whether a standby is warm."""
-        self._hear()
+        self._observe()
         return self._ready > 0
 
     @property
     def comes_back(self) -> str:
         """By its standby, unless the kill met none that was there."""
-        self._hear()
+        self._observe()
         return "the standby works" if self._took_over else "works again"
 
     def start(self) -> None:
@@ -128,12 +128,12 @@ class StandbyBeside:
 
     def look(self) -> None:
         """See ``KeptRunning.look``."""
-        self._hear()
+        self._observe()
         self._known = processes.members(self._active)
 
     def kill(self, frozen: Callable[[], bool]) -> int:
         """See ``KeptRunning.kill``. The standby lives."""
-        self._hear()
+        self._observe()
 
         def before_death() -> bool:
             dies = frozen()
@@ -169,7 +169,7 @@ class StandbyBeside:
             ExactumError: ``exactum run`` ended, or had to replace a driver that nobody killed.
         """
         self._run.check()
-        self._hear()
+        self._observe()
         if self._ends > self._kills:
             raise self.failure("ended by itself")
 
@@ -177,7 +177,7 @@ class StandbyBeside:
         """See ``KeptRunning.failure``."""
         return self._run.failure(what)
 
-    def _hear(self) -> None:
+    def _observe(self) -> None:
         """Read on in the log, up to the last whole line."""
         with self._log_file.open("rb") as log:
             log.seek(self._read_bytes)
@@ -185,9 +185,9 @@ class StandbyBeside:
         whole = text[: text.rfind(b"\n") + 1]
         self._read_bytes += len(whole)
         for found in SAID.finditer(whole):
-            self._heard(int(found[1]), found[2].decode(errors="replace").strip())
+            self._observed(int(found[1]), found[2].decode(errors="replace").strip())
 
-    def _heard(self, pid: int, what: str) -> None:
+    def _observed(self, pid: int, what: str) -> None:
         if what in ("", ", a standby"):
             self._guards[pid] = Guard(pid)  # exactum run's own ends with it, this one's do not
             self._active = self._active if what else pid

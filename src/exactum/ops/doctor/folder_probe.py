@@ -70,7 +70,7 @@ class _Made:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._held: list[Path] = []
+        self._known: list[Path] = []
 
     def __enter__(self) -> bool:
         """Whether the folder was there."""
@@ -81,15 +81,15 @@ class _Made:
                         if path not in self._users:
                             path.mkdir()
                         self._users[path] += 1
-                        self._held.append(path)
+                        self._known.append(path)
         except BaseException:
             self.__exit__()
             raise
-        return self._folder not in self._held
+        return self._folder not in self._known
 
     def __exit__(self, *_: object) -> None:
         with self._lock:
-            for path in reversed(self._held):
+            for path in reversed(self._known):
                 self._users[path] -= 1
                 if not self._users[path]:
                     del self._users[path]

@@ -96,8 +96,8 @@ def _wrong(asked: Requirement) -> str:
 
 
 def _is_there(extra: str, asked: list[Requirement]) -> bool:
-    its = [each for each in asked if each.marker and each.marker.evaluate({"extra": extra})]
-    return all(_version(each.name) is not None for each in its if each.name != "exactum")
+    own = [each for each in asked if each.marker and each.marker.evaluate({"extra": extra})]
+    return all(_version(each.name) is not None for each in own if each.name != "exactum")
 
 
 def _version(name: str) -> str | None:
@@ -113,7 +113,7 @@ def _version(name: str) -> str | None:
 def _java() -> Problem:
     try:
         program = java_program("java")
-        told = subprocess.run(
+        printed = subprocess.run(
             [program, "-version"],
             capture_output=True,
             text=True,
@@ -128,9 +128,9 @@ def _java() -> Problem:
             "Spark's driver is a JVM.",
             f"Install Java {JAVA_MIN} or later, or set JAVA_HOME.",
         )
-    found = re.search(r'version "(?:1\.)?(\d+)([^"]*)"', told)
+    found = re.search(r'version "(?:1\.)?(\d+)([^"]*)"', printed)
     if found is None:
-        said = next(iter(told.splitlines()), "")
+        said = next(iter(printed.splitlines()), "")
         return unknown(
             AREA,
             f"{program} does not tell its version: {said!r}",

@@ -100,8 +100,9 @@ class DoctorSubject:
         if servers is None and (self.inputs or self.group is not None):
             if not targets:
                 raise SettingRefused(
+                    "COMMAND_ARGUMENT",
                     "--topic and --group need the cluster that they are on: --bootstrap-servers "
-                    "HOST:PORT, or bootstrap.servers in the file of --command-config."
+                    "HOST:PORT, or bootstrap.servers in the file of --command-config.",
                 )
             servers, settings = targets[0].bootstrap_servers, targets[0].settings
         if servers is not None:

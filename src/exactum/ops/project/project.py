@@ -37,13 +37,18 @@ def make_project(folder: Path) -> Path:
     whole = folder.absolute()
     try:
         if whole.exists() and not whole.is_dir():
-            raise SettingRefused(f"{whole} is a file. {NOTHING} Name a new folder.")
+            raise SettingRefused(
+                "PROJECT_FOLDER", f"{whole} is a file. {NOTHING} Name a new folder."
+            )
         if whole.is_dir() and any(whole.iterdir()):
-            raise SettingRefused(f"{whole} is not empty. {NOTHING} Name a new folder.")
+            raise SettingRefused(
+                "PROJECT_FOLDER", f"{whole} is not empty. {NOTHING} Name a new folder."
+            )
         _write(whole, [each for each in (whole, *whole.parents) if not each.exists()])
     except OSError as error:
         raise SettingRefused(
-            f"{whole} cannot be written: {error}. {NOTHING} Name a folder that you may write."
+            "PROJECT_FOLDER",
+            f"{whole} cannot be written: {error}. {NOTHING} Name a folder that you may write.",
         ) from error
     return whole
 

@@ -58,7 +58,7 @@ class Child:
         self.ready = False
         self.began_s: float | None = None
         self.works = False
-        self.heard_s = self.turn_s = time.monotonic()
+        self.observed_s = self.turn_s = time.monotonic()
         self.dropped = 0
         self.reports: dict[str, Report] = {}
         self.last: LastError | None = None
@@ -93,9 +93,9 @@ class Child:
             messages += self._decoder.feed(data)
         return messages
 
-    def hear(self, message: ChannelMessage, now_s: float) -> None:
+    def observe(self, message: ChannelMessage, now_s: float) -> None:
         """What a message says of the process itself."""
-        self.heard_s = now_s
+        self.observed_s = now_s
         fields = message.fields
         if message.kind == "beat":
             self.dropped = int(fields.get("dropped", 0))
@@ -115,18 +115,18 @@ class Child:
 
     def silent_s(self, now_s: float) -> float:
         """For how long it has said nothing. Before it has joined it has nothing to say."""
-        return now_s - self.heard_s if self.joined else 0.0
+        return now_s - self.observed_s if self.joined else 0.0
 
     def give_turn(self) -> None:
         """Its queries may run."""
-        self.heard_s = self.turn_s = time.monotonic()
+        self.observed_s = self.turn_s = time.monotonic()
         self._say("turn")
 
     def ask_to_stop(self) -> None:
         """Its queries are to be stopped after their epochs."""
         self._say("stop")
 
-    def tell_source(self, options: Mapping[str, str]) -> None:
+    def report_source(self, options: Mapping[str, str]) -> None:
         """What the one that it stands by for reads, to warm itself up with."""
         self._say("source", options=options)
 

@@ -37,8 +37,8 @@ class RunCommand(click.Command):
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
-            told = f"{error.format_message()} {OWN_OPTIONS} {error.option_name} ..."
-            raise click.UsageError(told, ctx) from None
+            text = f"{error.format_message()} {OWN_OPTIONS} {error.option_name} ..."
+            raise click.UsageError(text, ctx) from None
 
 
 @click.command(cls=RunCommand)
@@ -217,9 +217,10 @@ def _restore(
         return
     if savepoint is None or checkpoint is None:
         raise SettingRefused(
+            "COMMAND_ARGUMENT",
             "--from-savepoint and --checkpoint belong together: the savepoint, and the "
             "checkpointLocation that the script gives to its query. Nothing was started. "
-            f"{OWN_OPTIONS} --checkpoint ..."
+            f"{OWN_OPTIONS} --checkpoint ...",
         )
     from exactum.checkpoint.savepoint.restore import Identity, restore
 

@@ -164,7 +164,9 @@ class CommitWorker:
         began_s = time.perf_counter()
         try:
             if query_id not in self._handovers:
-                raise SettingRefused("What the query handed over could not be taken.")
+                raise SettingRefused(
+                    "COMMAND_ARGUMENT", "What the query handed over could not be taken."
+                )
             outcome = finish(self._handovers[query_id], int(message.fields["batch_id"]))
         except Exception as error:  # noqa: BLE001  (the user's decision log; the next driver tries again and says more)
             self._send("trouble", query_id=query_id, at=message.kind, text=_text(error))

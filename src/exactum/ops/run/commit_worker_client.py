@@ -132,7 +132,7 @@ class CommitWorkerClient:
         try:
             while data := process.link.recv(READ_BYTES):
                 for message in process.decoder.feed(data):
-                    self._hear(message)
+                    self._observe(message)
             self._lose("its process ended")
         except BlockingIOError:
             pass
@@ -142,7 +142,7 @@ class CommitWorkerClient:
             with contextlib.suppress(OSError):
                 process.link.settimeout(SEND_TIMEOUT_S)
 
-    def _hear(self, message: ChannelMessage) -> None:
+    def _observe(self, message: ChannelMessage) -> None:
         fields = message.fields
         if message.kind == "trouble":
             when = (
@@ -156,7 +156,7 @@ class CommitWorkerClient:
             )
         elif fields["batches"]:
             self._finished(fields)
-            self._say(_told(fields))
+            self._say(_message_of(fields))
             for sink, text in fields["troubles"].items():
                 self._say(
                     f"finishing of query {fields['query_id']}: sink {sink!r} is left to the next "
@@ -173,7 +173,7 @@ class CommitWorkerClient:
         self.close()
 
 
-def _told(fields: Mapping[str, Any]) -> str:
+def _message_of(fields: Mapping[str, Any]) -> str:
     """What of the decided epochs stands, in one line."""
     epochs = ", ".join(str(batch_id) for batch_id in fields["batches"])
     done, left, took_ms = fields["transactions"], fields["left"], f"{fields['took_ms']:.0f} ms"

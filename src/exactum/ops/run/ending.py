@@ -34,7 +34,7 @@ class Report:
     name: str
     disposition: Disposition
     message: str
-    heard_s: float
+    observed_s: float
 
     def __str__(self) -> str:
         return f"{self.name}: {self.message}"
@@ -92,7 +92,9 @@ def ending(
     ``reports`` are by query id. A script that exits with 0 is done, whatever it has reported: it
     has dealt with that.
     """
-    recent = {query: each for query, each in reports.items() if now_s - each.heard_s <= RELATED_S}
+    recent = {
+        query: each for query, each in reports.items() if now_s - each.observed_s <= RELATED_S
+    }
     if status == 0:
         return Ending(Meaning.DONE, "it ended by itself" + _dealt_with(recent))
     cause = _cause(status, recent, reports, last)
@@ -126,7 +128,7 @@ def _dealt_with(recent: Mapping[str, Report]) -> str:
     """A script that forgets ``awaitTermination()`` ends like one that is done."""
     if not recent:
         return ""
-    query_id, each = max(recent.items(), key=lambda one: one[1].heard_s)
+    query_id, each = max(recent.items(), key=lambda one: one[1].observed_s)
     return f" with status 0, so it is done, although query {query_id} had just failed with {each}"
 
 

@@ -53,9 +53,10 @@ def refuse_short_timeout(standby_timeout_s: float) -> None:
     """
     if standby_timeout_s < STANDBY_TIMEOUT_MIN_S:
         raise SettingRefused(
+            "COMMAND_ARGUMENT",
             f"--standby-timeout of {standby_timeout_s:g} s is too short: a script that is well is "
             "heard of every half second, and would be replaced again and again. Give at least "
-            f"{STANDBY_TIMEOUT_MIN_S:g} s. Nothing was started."
+            f"{STANDBY_TIMEOUT_MIN_S:g} s. Nothing was started.",
         )
 
 

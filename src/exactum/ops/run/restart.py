@@ -98,12 +98,14 @@ class ExponentialDelay:
             )
         if not 1 < self.backoff_multiplier < math.inf:
             raise SettingRefused(
+                "COMMAND_ARGUMENT",
                 f"exponential-delay.backoff-multiplier={self.backoff_multiplier} must be a number "
-                "above 1."
+                "above 1.",
             )
         if not 0 <= self.jitter_factor <= 1:
             raise SettingRefused(
-                f"exponential-delay.jitter-factor={self.jitter_factor} must be from 0 to 1."
+                "COMMAND_ARGUMENT",
+                f"exponential-delay.jitter-factor={self.jitter_factor} must be from 0 to 1.",
             )
 
     def failed(self, now_s: float) -> StartAgain | GiveUp:
@@ -170,4 +172,4 @@ def _refuse_below(setting: str, value: float, least: float) -> None:
         SettingRefused: ``value`` is below ``least``.
     """
     if not value >= least:
-        raise SettingRefused(f"{setting}={value:g} must be at least {least:g}.")
+        raise SettingRefused("COMMAND_ARGUMENT", f"{setting}={value:g} must be at least {least:g}.")

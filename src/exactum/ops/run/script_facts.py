@@ -39,7 +39,7 @@ class ScriptFacts:
         """What it saw last, of no query in particular. Replaced and never changed."""
         self._standby = standby
         self._view = ProcessView(has_standby=False if standby else None)
-        self._heard_s: float | None = None
+        self._observed_s: float | None = None
         self._looked_s = time.monotonic()
         self._dropped: dict[int, int] = {0: 0}  # of the last process, and of all before it
         self.stats = stats if stats is not None else ScriptStats()
@@ -54,7 +54,7 @@ class ScriptFacts:
                 self._dropped = {0: sum(self._dropped.values())}
             self._dropped[active.pid] = active.dropped
         is_ready = standby is not None and standby.ready
-        self._heard_s = active.heard_s if active is not None and active.joined else None
+        self._observed_s = active.observed_s if active is not None and active.joined else None
         self._view = ProcessView(
             pid=None if active is None else active.pid,
             has_begun=active is not None and active.began,
@@ -66,17 +66,17 @@ class ScriptFacts:
 
     def process(self) -> ProcessView:
         """What the supervisor sees of its processes."""
-        heard_s = self._heard_s
-        silent_s = None if heard_s is None else max(0.0, time.monotonic() - heard_s)
+        observed_s = self._observed_s
+        silent_s = None if observed_s is None else max(0.0, time.monotonic() - observed_s)
         return replace(self._view, silent_s=silent_s)
 
     def silent_s(self) -> float:
         """For how long the supervisor has not looked at its processes."""
         return time.monotonic() - self._looked_s
 
-    def heard(self, name: str, fields: Mapping[str, Any]) -> None:
+    def observed(self, name: str, fields: Mapping[str, Any]) -> None:
         """An event of a query, as the script has told it."""
-        self.stats.hear(Fact(_now_ms(), name, fields))
+        self.stats.observe(Fact(_now_ms(), name, fields))
         if name in ("RunStarted", "QueryWaits"):
             folder = local_folder(str(fields["checkpoint"]))
             if folder is not None and folder.is_dir():
@@ -89,7 +89,7 @@ class ScriptFacts:
         queries = [*self.stats.queries] if query_id is None else [query_id]
         for each in queries:
             fact = Fact(_now_ms(), name, {"query_id": each, **fields})
-            self.stats.hear(fact)
+            self.stats.observe(fact)
             self._recorder.put(fact)
 
     def ended(self, pid: int, how: Ending) -> None:

@@ -116,14 +116,14 @@ class Supervisor:
             now_s - self._last_look_s > self._plan.standby_timeout_s / 2
         ):  # we were frozen ourselves, and heard nobody
             for child in self._children():
-                child.heard_s = now_s
+                child.observed_s = now_s
         self._last_look_s = now_s
         ended: list[tuple[Child, int]] = []
         for child in self._children():
             # Its end is looked for first, so that everything it has said before is heard.
             status = child.status()
             for message in child.received():
-                self._hear(child, message, now_s)
+                self._observe(child, message, now_s)
             if status is not None:
                 ended.append((child, status))
         # How a script is stopped depends on what it has said before the signal.
@@ -165,15 +165,15 @@ class Supervisor:
             child for child in (self._active, self._standby, *self._retired) if child is not None
         ]
 
-    def _hear(self, child: Child, message: ChannelMessage, now_s: float) -> None:
-        child.hear(message, now_s)
+    def _observe(self, child: Child, message: ChannelMessage, now_s: float) -> None:
+        child.observe(message, now_s)
         if message.kind == "warm":
             read = "".join(f", warmed with records of {what}" for what in message.fields["read"])
             self._say(f"process {child.pid} stands by{read}")
         elif child is self._active:
-            self._hear_the_active(child, message, now_s)
+            self._observe_the_active(child, message, now_s)
 
-    def _hear_the_active(self, child: Child, message: ChannelMessage, now_s: float) -> None:
+    def _observe_the_active(self, child: Child, message: ChannelMessage, now_s: float) -> None:
         fields = message.fields
         if message.kind == "run":
             child.began_s = child.began_s or now_s
@@ -182,7 +182,7 @@ class Supervisor:
         elif message.kind == "source":
             self._source = fields["options"]
             if self._standby is not None:
-                self._standby.tell_source(self._source)
+                self._standby.report_source(self._source)
         elif message.kind == "batch":
             self._open[str(fields["query_id"])] = int(fields["batch_id"])
             self._stats.state = "running"
@@ -195,7 +195,7 @@ class Supervisor:
             ):
                 del self._open[query_id]
                 self._same_batch.completed(query_id)
-            self._facts.heard(str(fields["name"]), fields["event"])
+            self._facts.observed(str(fields["name"]), fields["event"])
         elif message.kind == "stopped" and not fields["queries"]:
             stopping = self._stopping if self._stopping.asked else self._removing
             if stopping.asked:
@@ -215,7 +215,7 @@ class Supervisor:
         else:
             self._standby = child
             if self._source is not None:
-                child.tell_source(self._source)
+                child.report_source(self._source)
         as_what = "" if has_turn else ", a standby"
         self._say(f"started {self._plan.command[1]} as process {child.pid}{as_what}")
         self._facts.saw("ProcessStarted", pid=child.pid, standby=not has_turn)

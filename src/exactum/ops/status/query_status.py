@@ -74,7 +74,7 @@ class QueryStatus:
         stats = state.stats
         return {
             "guarantee": stats.guarantee,
-            "heard_ms": stats.heard_ms,
+            "heard_ms": stats.observed_ms,
             "planned": state.planned,
             "decided": state.decided,
             "completed": state.completed,

@@ -53,8 +53,9 @@ class Access:
             match = _NAMED_URL.fullmatch(text)
             if match is None:
                 raise SettingRefused(
+                    "COMMAND_ARGUMENT",
                     "--url must be NAME=URL: the sink's name as 'exactum transactions list' shows "
-                    "it, and postgresql://user:password@host/database or mysql://..."
+                    "it, and postgresql://user:password@host/database or mysql://...",
                 )
             named[match["name"]] = with_password(match["url"])
         return Access(settings, servers, named, sinks)

@@ -30,18 +30,21 @@ def given_sinks(place: str) -> dict[str, Sink]:
     module_name, colon, name = place.rpartition(":")
     if not colon or not module_name or not name:
         raise SettingRefused(
-            f"{where} must be MODULE:NAME or FILE.py:NAME, like --sinks my_job:sinks."
+            "SINKS_OPTION",
+            f"{where} must be MODULE:NAME or FILE.py:NAME, like --sinks my_job:sinks.",
         )
     try:
         module = _module(module_name)
     except Exception as error:
         raise SettingRefused(
-            f"{where}: {module_name} cannot be imported: {type(error).__name__}: {error}"
+            "SINKS_OPTION",
+            f"{where}: {module_name} cannot be imported: {type(error).__name__}: {error}",
         ) from error
     if not hasattr(module, name):
         raise SettingRefused(
+            "SINKS_OPTION",
             f"{where}: {module_name} has no {name!r}. Give the query's sinks that name "
-            "in it: one sink, a list of them, or a function that returns them."
+            "in it: one sink, a list of them, or a function that returns them.",
         )
     value = getattr(module, name)
     if callable(value) and not _is_sink(value):
@@ -51,7 +54,7 @@ def given_sinks(place: str) -> dict[str, Sink]:
             raise
         except Exception as error:
             raise SettingRefused(
-                f"{where}: {name}() raised {type(error).__name__}: {error}"
+                "SINKS_OPTION", f"{where}: {name}() raised {type(error).__name__}: {error}"
             ) from error
     return _named(value, where)
 
@@ -63,13 +66,16 @@ def _named(value: Any, where: str) -> dict[str, Sink]:
         sinks = [value] if _is_sink(value) else value
         if not isinstance(sinks, list | tuple) or not all(map(_is_sink, sinks)):
             raise SettingRefused(
+                "SINKS_OPTION",
                 f"{where} is a {type(value).__name__}: give a sink, a list of sinks, a mapping of "
-                "participants' names to sinks, or a function that returns one of these."
+                "participants' names to sinks, or a function that returns one of these.",
             )
         found = dict(zip(participant_names(sinks), sinks, strict=True))
     strange = [name for name, sink in found.items() if not _is_sink(sink)]
     if strange:
-        raise SettingRefused(f"{where}: what it has under {strange[0]!r} is no sink.")
+        raise SettingRefused(
+            "SINKS_OPTION", f"{where}: what it has under {strange[0]!r} is no sink."
+        )
     return found
 
 

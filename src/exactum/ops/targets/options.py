@@ -53,14 +53,14 @@ def could_not_tell(function: Callable[..., Any]) -> Callable[..., Any]:
     """An ExactumError is printed as its message, and the status is CANNOT_TELL."""
 
     @functools.wraps(function)
-    def told(**arguments: Any) -> Any:
+    def wrapped(**arguments: Any) -> Any:
         try:
             return function(**arguments)
         except ExactumError as error:
             click.secho(f"exactum: {error}", fg="red", err=True)
             sys.exit(ExitStatus.CANNOT_TELL)
 
-    return told
+    return wrapped
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,9 @@ def read_properties(path: Path) -> dict[str, str]:
         text = path.read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is no text"
-        raise SettingRefused(f"--command-config {path} cannot be read: {reason}.") from None
+        raise SettingRefused(
+            "COMMAND_ARGUMENT", f"--command-config {path} cannot be read: {reason}."
+        ) from None
     found: dict[str, str] = {}
     for line in _logical_lines(text):
         match = _PAIR.fullmatch(line)
@@ -43,9 +45,10 @@ def client_settings_of(path: Path) -> dict[str, str]:
 
     def refused(name: str) -> SettingRefused:
         return SettingRefused(
+            "COMMAND_ARGUMENT",
             f"--command-config {path}: {name} is for the Java client only. Give key and trust "
             "stores as PEM files (ssl.truststore.type=PEM), sasl.jaas.config with the module of "
-            "PLAIN or SCRAM; for anything else --sinks."
+            "PLAIN or SCRAM; for anything else --sinks.",
         )
 
     pairs = {name.lower(): value for name, value in read_properties(path).items()}

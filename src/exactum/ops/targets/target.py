@@ -69,7 +69,7 @@ class Target:
             SettingRefused: no object can be made of what is known of it.
         """
         if self.sink is None:
-            raise SettingRefused(self.why)
+            raise SettingRefused("SINK_UNKNOWN", self.why)
         return self.sink
 
 
@@ -96,17 +96,19 @@ def targets_of(known: KnownSinks | None, access: Access) -> QueryTargets:
     if known is None or not known.sinks:
         if not given:
             raise SettingRefused(
+                "SINK_UNKNOWN",
                 "The checkpoint has no list of this query's sinks: it is not an exactly-once "
-                "query. Say which sinks it has by --sinks MODULE:NAME."
+                "query. Say which sinks it has by --sinks MODULE:NAME.",
             )
         return QueryTargets(tuple(Target(name, sink, None, True) for name, sink in given.items()))
     names = [sink.name for sink in known.sinks]
-    for option, its in (("--sinks", given), ("--url", access.urls)):
-        strange = sorted(its.keys() - set(names))
+    for option, own in (("--sinks", given), ("--url", access.urls)):
+        strange = sorted(own.keys() - set(names))
         if strange:
             raise SettingRefused(
+                "SINK_UNKNOWN",
                 f"{option} names {strange[0]!r}, and this query has no such sink. It has: "
-                f"{', '.join(map(repr, names))}."
+                f"{', '.join(map(repr, names))}.",
             )
     ordered = sorted(known.sinks, key=lambda sink: sink.name not in known.present)
     return QueryTargets(

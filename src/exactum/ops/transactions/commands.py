@@ -103,13 +103,15 @@ def describe(identity: str, where: LookPlace, as_json: bool) -> None:
         found, problems = _elsewhere(where, identity)
     if not found and problems:
         raise SettingRefused(
+            "NOTHING_OF_THAT_NAME",
             f"Whether a transaction {identity!r} is open is not known: not everything could be "
-            "looked at."
+            "looked at.",
         )
     if not found:
         raise SettingRefused(
+            "NOTHING_OF_THAT_NAME",
             f"Nothing is known of a transaction {identity!r}: it is not open, and no unfinished "
-            "epoch names it."
+            "epoch names it.",
         )
     if as_json:
         render.show_json(

@@ -92,7 +92,7 @@ def on_record(
     ]
     for record in named:
         of_batch = [r for r in records if r.epoch == record.epoch]
-        if resolve.standing_commit(of_batch) is record:
+        if resolve.commit_in_force(of_batch) is record:
             return OnRecord.COMMIT, record
     if named:
         return OnRecord.SUPERSEDED, named[-1]

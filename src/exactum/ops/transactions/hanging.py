@@ -18,7 +18,7 @@ from exactum.ops.transactions.places import ClusterPlace
 
 if TYPE_CHECKING:
     from exactum.kafka.requests.operator_requests import OperatorRequests
-    from exactum.kafka.transactions.hanging import HangingTransaction, HeldPartitions
+    from exactum.kafka.transactions.hanging import BlockedPartitions, HangingTransaction
 
 Ask = Callable[[str], bool]
 
@@ -117,7 +117,7 @@ def search(
             click.secho(text, fg=render.RED, err=True)
     value = {
         "partitions_looked_at": found.looked_at,
-        "partitions_held": [f"{topic}-{index}" for topic, index in found.held],
+        "partitions_held": [f"{topic}-{index}" for topic, index in found.blocked],
         "hanging": [_value(each) for each in found.hanging],
         "aborted": [_named(each) for each in aborted],
         "refused": refused,
@@ -129,9 +129,9 @@ def search(
     return value, ExitStatus.CANNOT_TELL if found.unseen else ExitStatus.FINE
 
 
-def show(found: HeldPartitions) -> None:
+def show(found: BlockedPartitions) -> None:
     click.echo(
-        f"{found.looked_at} partitions looked at; {len(found.held)} have an open transaction; "
+        f"{found.looked_at} partitions looked at; {len(found.blocked)} have an open transaction; "
         f"{len(found.hanging)} of these transactions are nobody's"
     )
     for each in found.hanging:

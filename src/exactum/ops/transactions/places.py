@@ -90,7 +90,9 @@ class DatabasePlace:
 
             found = database_transactions(MySQLDialect(), mysql_address_of(self.url, None, WHERE))
         else:
-            raise SettingRefused("--database must be postgresql://... or mysql://...")
+            raise SettingRefused(
+                "COMMAND_ARGUMENT", "--database must be postgresql://... or mysql://..."
+            )
         return [view for view in found if not identities or view.identity in identities], []
 
 

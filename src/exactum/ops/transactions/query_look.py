@@ -77,8 +77,9 @@ def inspector_of(target: Target, query_id: str) -> Inspector:
     sink = target.required()
     if not isinstance(sink, Inspectable):
         raise CheckpointRefused(
+            "SINK_NO_INSPECTOR",
             f"Sink {target.name!r} is a {type(sink).__name__}, which has no inspector(): "
-            "nobody can look into it from outside."
+            "nobody can look into it from outside.",
         )
     inspector = sink.inspector(query_id, target.name)
     try:
@@ -162,7 +163,7 @@ def _records(place: QueryPlace, first: int) -> list[DecisionRecord]:
         for batch_id in range(first, first + BATCHES_MAX):
             records = log.read(batch_id)
             found += records
-            if resolve.standing_commit(records) is None:
+            if resolve.commit_in_force(records) is None:
                 break
         return found
     finally:
@@ -189,10 +190,10 @@ def _unfinished(look: QueryLook) -> list[DecisionRecord]:
     found: list[DecisionRecord] = []
     for batch_id in batches:
         if batch_id >= look.first_batch:
-            standing = resolve.standing_commit(
+            in_force = resolve.commit_in_force(
                 [r for r in look.records if r.epoch.batch_id == batch_id]
             )
-            found += [] if standing is None else [standing]
+            found += [] if in_force is None else [in_force]
     return found
 
 
@@ -206,9 +207,9 @@ def _views(target: Target, query_id: str, look: QueryLook) -> list[TransactionVi
     try:
         views: dict[str, TransactionView] = {view.identity: view for view in inspector.list_open()}
         for record in _unfinished(look):
-            its = record.of(target.name)
-            described: Sequence[TransactionView] = inspector.describe(its) if its else ()
-            for prepared, view in zip(its, described, strict=True):
+            own = record.of(target.name)
+            described: Sequence[TransactionView] = inspector.describe(own) if own else ()
+            for prepared, view in zip(own, described, strict=True):
                 views[prepared.identity] = view.of_record(
                     prepared, record.epoch.batch_id, record.attempt
                 )
@@ -221,9 +222,9 @@ def _finding(view: TransactionView, look: QueryLook, runs: Runs) -> JudgedTransa
     if look.log_answers:
         says, record = on_record(view, look.records)
         if record is not None and view.batch_id is None:
-            its = [p for p in record.of(view.participant or "") if p.identity == view.identity]
-            if its:
-                view = view.of_record(its[0], record.epoch.batch_id, record.attempt)
+            own = [p for p in record.of(view.participant or "") if p.identity == view.identity]
+            if own:
+                view = view.of_record(own[0], record.epoch.batch_id, record.attempt)
     else:
         says = OnRecord.UNKNOWN
     return judged(view, says, runs.owner(view.incarnation), lives=bool(look.living))

@@ -15,7 +15,7 @@ from exactum.ops.targets.target import QueryTargets, Target
 from exactum.ops.transactions.finding import JudgedTransaction, OnRecord, Owner, on_record
 from exactum.protocol.inspection import TransactionState, TransactionView
 from exactum.protocol.model import DecisionRecord, PreparedTransaction
-from exactum.protocol.resolve import standing_commit
+from exactum.protocol.resolve import commit_in_force
 
 AGAIN = "run 'exactum dead-letters replay' again"
 
@@ -69,9 +69,9 @@ def look_at_replays(place: QueryPlace, targets: QueryTargets) -> ReplayLook:
 
 def _in_force(records: Sequence[DecisionRecord]) -> Iterator[DecisionRecord]:
     for epoch in dict.fromkeys(record.epoch for record in records):
-        standing = standing_commit([r for r in records if r.epoch == epoch])
-        if standing is not None:
-            yield standing
+        in_force = commit_in_force([r for r in records if r.epoch == epoch])
+        if in_force is not None:
+            yield in_force
 
 
 def _views(
@@ -87,9 +87,9 @@ def _views(
     sink = sink_of(None, target.sink.client_settings)
     with closing(sink.inspector(replays_of(query_id), PARTICIPANT)) as inspector:
         cluster = inspector.cluster_id()
-        its = [p for p in decided if KafkaTransaction.of(p).cluster_id in ("", cluster)]
+        own = [p for p in decided if KafkaTransaction.of(p).cluster_id in ("", cluster)]
         opened = {view.identity: view for view in inspector.list_open()}
-        described = inspector.describe(its) if its else ()
+        described = inspector.describe(own) if own else ()
         return [*(opened | {view.identity: view for view in described}).values()]
 
 

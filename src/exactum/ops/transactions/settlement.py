@@ -97,7 +97,9 @@ def finish_query(
         try:
             target = targets.named(name)
             if target is None:
-                raise CheckpointRefused("a decided epoch names it, and the query has it no longer")
+                raise CheckpointRefused(
+                    "EPOCH_DECIDED", "a decided epoch names it, and the query has it no longer"
+                )
             if target.kind == WRITE_AHEAD:
                 _refuse_if_living(place, take_over, "Its sender would be taken over")
             inspector = inspector_of(target, place.query_id)
@@ -143,9 +145,10 @@ def abort_of_query(
             unknown = sorted(set(identities or ()) - opened)
             if unknown:
                 raise SettingRefused(
+                    "NOTHING_OF_THAT_NAME",
                     f"Nothing open of this query is called {unknown[0]!r}. It was settled "
                     "meanwhile, or it is not this query's, and then only its owner may abort it. "
-                    "Nothing was aborted."
+                    "Nothing was aborted.",
                 )
             wanted = opened if identities is None else set(identities)
             if identities is not None:
@@ -239,8 +242,8 @@ def _finish_one(
     inspector: Inspector, permits: Sequence[CommitPermit], outcome: FinishOutcome
 ) -> list[PreparedTransaction]:
     for permit in permits:
-        its = permit.record.of(inspector.name)
-        views = inspector.describe(its) if its else ()
+        own = permit.record.of(inspector.name)
+        views = inspector.describe(own) if own else ()
         outcome.before += sum(view.state is TransactionState.COMMITTED for view in views)
     return commit_decided(inspector.participant(), permits)
 

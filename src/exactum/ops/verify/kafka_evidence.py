@@ -31,7 +31,7 @@ class Promised:
     cells: Mapping[Partition, tuple[int, int]]
     """(first offset, records) by partition."""
     cluster: str
-    is_void: bool = False
+    is_superseded: bool = False
     """Of a record that another one supersedes: nothing of it may be visible."""
 
 
@@ -158,7 +158,7 @@ class KafkaEvidence:
             counted = log.by_producer.get(each.producer)
             records = 0 if counted is None else counted.records
             ended = None if counted is None else counted.is_commit
-            if each.is_void:
+            if each.is_superseded:
                 if ended:
                     into.extra += records
                     into.why.append(f"{name}: {records:,} of a superseded record are visible")
@@ -195,16 +195,16 @@ class KafkaEvidence:
 def _promised_by(promises: Sequence[Promise], participant: str) -> list[Promised]:
     """All transactions of one participant, those of superseded records among them."""
     return [
-        promised(promise.batch_id, prepared, is_void=void)
+        promised(promise.batch_id, prepared, is_superseded=superseded)
         for promise in promises
-        for prepared, void in (
+        for prepared, superseded in (
             *((p, False) for p in promise.record.of(participant)),
             *((p, True) for p in promise.superseded if p.participant == participant),
         )
     ]
 
 
-def promised(batch_id: int, prepared: PreparedTransaction, *, is_void: bool) -> Promised:
+def promised(batch_id: int, prepared: PreparedTransaction, *, is_superseded: bool) -> Promised:
     """What the payload of a record says, read by itself."""
     payload = json.loads(prepared.payload)
     return Promised(
@@ -218,7 +218,7 @@ def promised(batch_id: int, prepared: PreparedTransaction, *, is_void: bool) -> 
             for index, (first, count) in cells.items()
         },
         str(payload.get("cluster_id", "")),
-        is_void,
+        is_superseded,
     )
 
 

@@ -68,8 +68,8 @@ class LogCount:
         exact = self.by_producer.get(batch.producer)
         of_it = [
             counted
-            for (its_id, its_epoch), counted in self.by_producer.items()
-            if its_id == producer_id and its_epoch <= epoch and counted.is_commit is None
+            for (own_id, own_epoch), counted in self.by_producer.items()
+            if own_id == producer_id and own_epoch <= epoch and counted.is_commit is None
         ]
         for counted in [exact] if exact is not None and exact.is_commit is None else of_it:
             counted.is_commit = batch.is_commit

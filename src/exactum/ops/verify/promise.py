@@ -10,7 +10,7 @@ from exactum.errors import CheckpointRefused, InvariantBroken, SettingRefused
 from exactum.files.slot_log import SlotLog
 from exactum.protocol.decision_log import DecisionLog
 from exactum.protocol.model import Decision, DecisionRecord, PreparedTransaction
-from exactum.protocol.resolve import standing_commit
+from exactum.protocol.resolve import commit_in_force
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,8 @@ def promises(
     begin = 0 if first is None else first
     if begin > end:
         raise SettingRefused(
-            f"There is no batch from {begin} to {end}: the query has begun batches 0 to {newest}."
+            "COMMAND_ARGUMENT",
+            f"There is no batch from {begin} to {end}: the query has begun batches 0 to {newest}.",
         )
     found: list[Promise] = []
     undecided: list[int] = []
@@ -97,9 +98,9 @@ def promises(
         if not records and batch_id < max(lowest, progress.kept):
             forgotten = batch_id + 1
             break
-        standing = standing_commit(records)
-        if standing is not None:
-            found.append(Promise(standing, _superseded(records, standing)))
+        in_force = commit_in_force(records)
+        if in_force is not None:
+            found.append(Promise(in_force, _superseded(records, in_force)))
         else:
             (without if batch_id <= progress.finished else undecided).append(batch_id)
         above = records or above
@@ -156,13 +157,13 @@ def _lowest(log: DecisionLog) -> int:
 
 
 def _superseded(
-    records: Sequence[DecisionRecord], standing: DecisionRecord
+    records: Sequence[DecisionRecord], in_force: DecisionRecord
 ) -> tuple[PreparedTransaction, ...]:
-    named = {(p.participant, p.identity) for p in standing.prepared}
+    named = {(p.participant, p.identity) for p in in_force.prepared}
     return tuple(
         p
         for record in records
-        if record.decision is Decision.COMMIT and record is not standing
+        if record.decision is Decision.COMMIT and record is not in_force
         for p in record.prepared
         if (p.participant, p.identity) not in named
     )

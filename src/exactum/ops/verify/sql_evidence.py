@@ -61,7 +61,7 @@ class SqlAccess:
     """From a prefix to the names of prepared transactions."""
     there: Callable[[TableName], bool]
     """Whether there is a table of this name."""
-    rows_tell: bool
+    counts_rows: bool
 
 
 def access_by(dialect: Dialect, session: Session) -> SqlAccess:
@@ -71,7 +71,7 @@ def access_by(dialect: Dialect, session: Session) -> SqlAccess:
         quoting_of(dialect).table,
         lambda prefix: dialect.list_prepared(session, prefix),
         lambda name: dialect.read_table(session, name) is not None,
-        rows_tell=dialect.scheme == "postgres",
+        counts_rows=dialect.scheme == "postgres",
     )
 
 
@@ -87,7 +87,7 @@ class SqlEvidence:
 
     def cost_bytes(self, promises: Sequence[Promise]) -> int:
         """Bytes of the tables that are read whole; 0 where only the ledger is asked."""
-        if not self._access.rows_tell:
+        if not self._access.counts_rows:
             return 0
         sizes = 0
         targets = {_target(p) for p in self._prepared(promises) if not _is_upsert(p)}
@@ -122,7 +122,7 @@ class SqlEvidence:
             _without_its_table(each, promise.record.of(self._participant), gone)
             for each, promise in zip(found, promises, strict=True)
         ]
-        return found if self._access.rows_tell or gone else self._all_there(found, promises)
+        return found if self._access.counts_rows or gone else self._all_there(found, promises)
 
     # ---- facts -------------------------------------------------------------------------------
 
@@ -130,7 +130,7 @@ class SqlEvidence:
         return [p for promise in promises for p in promise.record.of(self._participant)]
 
     def _ledger(self, named: Sequence[PreparedTransaction], first: int) -> list[LedgerFact]:
-        text = LEDGER_ROWS_AND_XIDS if self._access.rows_tell else LEDGER_ROWS
+        text = LEDGER_ROWS_AND_XIDS if self._access.counts_rows else LEDGER_ROWS
         found: list[LedgerFact] = []
         for ledger in {_target(p).sibling(LEDGER) for p in named}:
             rows = self._access.session.query(
@@ -142,7 +142,7 @@ class SqlEvidence:
                     str(row[1]),
                     str(row[2]),
                     int(row[3]),
-                    str(row[4]) if self._access.rows_tell else None,
+                    str(row[4]) if self._access.counts_rows else None,
                 )
                 for row in rows
             ]
@@ -181,13 +181,13 @@ class SqlEvidence:
         """Where rows do not tell who wrote them: whether the tables have as many as are said to
         stand.
         """
-        standing: dict[TableName, int] = {}
+        rows_by_target: dict[TableName, int] = {}
         for each, promise in zip(found, promises, strict=True):
             for p in promise.record.of(self._participant):
                 if each.finding is Finding.EXACT and not _is_upsert(p):
-                    standing[_target(p)] = standing.get(_target(p), 0) + p.rows
+                    rows_by_target[_target(p)] = rows_by_target.get(_target(p), 0) + p.rows
         short = 0
-        for target, rows in standing.items():
+        for target, rows in rows_by_target.items():
             text = ROWS_UP_TO.format(target=self._access.quote_table(target), limit=rows)
             short += rows - int(self._access.session.query(text)[0][0])
         self._access.session.rollback()
@@ -223,12 +223,12 @@ class SqlEvidence:
         counts: Mapping[str, int],
         waiting: set[str],
     ) -> Evidence:
-        its = promise.record.of(self._participant)
+        own = promise.record.of(self._participant)
         batch_id, rows, name = promise.batch_id, promise.rows(self._participant), self._participant
-        if not its:
+        if not own:
             return Evidence(batch_id, name, 0, 0, Finding.EXACT, BY_LEDGER)
-        is_staged = _payload(its[0])["mechanism"] == "staged"
-        wanted = {WHOLE_EPOCH: _digest(its)} if is_staged else {p.identity: None for p in its}
+        is_staged = _payload(own[0])["mechanism"] == "staged"
+        wanted = {WHOLE_EPOCH: _digest(own)} if is_staged else {p.identity: None for p in own}
         there = [row for row in ledger if row.batch_id == batch_id]
         other = [
             row
@@ -242,14 +242,14 @@ class SqlEvidence:
                 batch_id, name, rows, max(found, rows + 1), Finding.EXTRA, BY_LEDGER, why
             )
         if len(there) < len(wanted):
-            first = lowest.get(_target(its[0]).sibling(LEDGER), batch_id)
-            return self._not_there(promise, its, there, waiting, is_pruned=batch_id < first)
-        return self._standing(promise, its, there, counts, is_staged=is_staged)
+            first = lowest.get(_target(own[0]).sibling(LEDGER), batch_id)
+            return self._not_there(promise, own, there, waiting, is_pruned=batch_id < first)
+        return self._in_force(promise, own, there, counts, is_staged=is_staged)
 
     def _not_there(
         self,
         promise: Promise,
-        its: Sequence[PreparedTransaction],
+        own: Sequence[PreparedTransaction],
         there: Sequence[LedgerFact],
         waiting: set[str],
         *,
@@ -258,7 +258,7 @@ class SqlEvidence:
         """``is_pruned``: the ledger begins with a later batch."""
         batch_id, rows, name = promise.batch_id, promise.rows(self._participant), self._participant
         known = {row.identity for row in there}
-        left = [p for p in its if p.identity not in known]
+        left = [p for p in own if p.identity not in known]
         found = sum(row.rows for row in there)
         if all(p.identity in waiting for p in left):
             why = "decided, and waiting in the database: start the query, or finish it"
@@ -269,10 +269,10 @@ class SqlEvidence:
         why = "neither the ledger nor the staging has it"
         return Evidence(batch_id, name, rows, found, Finding.MISSING, BY_LEDGER, why)
 
-    def _standing(
+    def _in_force(
         self,
         promise: Promise,
-        its: Sequence[PreparedTransaction],
+        own: Sequence[PreparedTransaction],
         there: Sequence[LedgerFact],
         counts: Mapping[str, int],
         *,
@@ -280,10 +280,10 @@ class SqlEvidence:
     ) -> Evidence:
         batch_id, rows, name = promise.batch_id, promise.rows(self._participant), self._participant
         by_ledger = sum(row.rows for row in there) if is_staged else rows
-        if not self._access.rows_tell:
+        if not self._access.counts_rows:
             why = "this server does not tell which transaction wrote a row"
             return compared(batch_id, name, rows, by_ledger, by=BY_LEDGER, why=why)
-        if any(_is_upsert(p) for p in its):
+        if any(_is_upsert(p) for p in own):
             why = "an upsert's rows are replaced by later ones, so they are not counted"
             return compared(batch_id, name, rows, by_ledger, by=BY_LEDGER, why=why)
         found = sum(counts.get(str(row.xid), 0) for row in there)
@@ -298,10 +298,10 @@ class SqlEvidence:
 
 
 def _without_its_table(
-    each: Evidence, its: Sequence[PreparedTransaction], gone: Set[TableName]
+    each: Evidence, own: Sequence[PreparedTransaction], gone: Set[TableName]
 ) -> Evidence:
     """What the ledger says is not there any more where the table itself is gone."""
-    lost = [target for target in map(_target, its) if target in gone]
+    lost = [target for target in map(_target, own) if target in gone]
     if not lost or each.finding in (Finding.EXTRA, Finding.IN_DOUBT):
         return each
     why = f"the table {lost[0]} is no more"

@@ -14,7 +14,7 @@ from exactum.ops.verify.evidence import Evidence, Finding
 from exactum.ops.verify.file_evidence import FileEvidence, folder_store, object_store
 from exactum.ops.verify.kafka_evidence import KafkaEvidence
 from exactum.ops.verify.promise import Promise, Promises, SparkProgress, promises
-from exactum.protocol.resolve import standing_commit
+from exactum.protocol.resolve import commit_in_force
 
 Progress = Callable[[int], None]
 """Told how much is done, in the unit of ``SinkCheck.unit``."""
@@ -51,7 +51,10 @@ class Verification:
         self._epochs = epochs
         newest = place.planned()
         if newest is None:
-            raise SettingRefused(f"{place} has not begun any micro-batch: nothing is promised yet.")
+            raise SettingRefused(
+                "COMMAND_ARGUMENT",
+                f"{place} has not begun any micro-batch: nothing is promised yet.",
+            )
         self._newest = newest
         self.promises = self.read()
         self._open = ExitStack()
@@ -86,8 +89,9 @@ class Verification:
         names = self.promises.participants()
         if only is not None and only not in names:
             raise SettingRefused(
+                "COMMAND_ARGUMENT",
                 f"No record of these epochs names a sink {only!r}. They name: "
-                f"{', '.join(map(repr, names)) or 'none'}."
+                f"{', '.join(map(repr, names)) or 'none'}.",
             )
         for name in names if only is None else [only]:
             yield self._check(name, self._targets.named(name))
@@ -175,7 +179,7 @@ class Verification:
             return []  # without a record it is among ``unrecorded``
         log = self._place.open_log()
         try:
-            if standing_commit(log.read(last)) is not None:
+            if commit_in_force(log.read(last)) is not None:
                 return []
         finally:
             log.close()

@@ -39,8 +39,9 @@ class ControlListener(EpochListener):
         running = context.query
         if running.folder is None:
             raise CheckpointRefused(
+                "CONTROL_CHECKPOINT",
                 f"{running}: {stream} needs a checkpoint on a local or shared file system, where "
-                "it records what decided epochs saw. Nothing was written."
+                "it records what decided epochs saw. Nothing was written.",
             )
         self.topic = stream.topic
         self._stream = stream
@@ -115,7 +116,7 @@ class ControlListener(EpochListener):
         topic = self._reader.identity()
         if topic.is_another(self._seen.topic):
             where = another(self._reader.where, self._seen.topic, topic)
-            raise CheckpointRefused(f"{self._running}: {where}")
+            raise CheckpointRefused("CONTROL_RECREATED", f"{self._running}: {where}")
         for record in self._reader.read_to(ends):
             self._apply(record)
         self._ends = ends
@@ -136,9 +137,10 @@ class ControlListener(EpochListener):
     def _apply(self, record: TopicRecord) -> None:
         if record.key is None:
             raise RowsRefused(
+                "CONTROL_RULE",
                 f"{self._stream}: the record at partition {record.partition}, offset "
                 f"{record.offset} has no key; the last value of each key is what counts. Nothing "
-                "was written."
+                "was written.",
             )
         last = self._last.setdefault(record.partition, {})
         if record.value is None:
@@ -153,15 +155,17 @@ class ControlListener(EpochListener):
         size_bytes = sum(len(k) + len(v) for k, v in view.items())
         if size_bytes > self._stream.max_bytes:
             raise RowsRefused(
+                "CONTROL_SIZE",
                 f"{self._stream}: its {len(view)} keys and values take {size_bytes} bytes, more "
                 f"than max_bytes={self._stream.max_bytes}. Raise it, or join with a table instead: "
-                "a control stream travels with every task. Nothing was written."
+                "a control stream travels with every task. Nothing was written.",
             )
         try:
             self._stream.decoded(text)
         except Exception as error:
             raise RowsRefused(
+                "CONTROL_RULE",
                 f"{self._stream}: a rule cannot be decoded ({type(error).__name__}: {error}). "
                 "Write a correct value, or null, for its key and start the query again. Nothing "
-                "was written."
+                "was written.",
             ) from error

@@ -64,18 +64,25 @@ def control_stream(
     """
     where = f"control_stream({topic!r})"
     if not isinstance(topic, str) or not topic:
-        raise SettingRefused(f"{where}: topic must be the name of a topic.")
+        raise SettingRefused("CONTROL_ARGUMENT", f"{where}: topic must be the name of a topic.")
     for setting, decoder in (("key", key), ("value", value)):
         if not callable(decoder):
-            raise SettingRefused(f"{where}: {setting}={decoder!r} must be a function of bytes.")
+            raise SettingRefused(
+                "CONTROL_ARGUMENT", f"{where}: {setting}={decoder!r} must be a function of bytes."
+            )
     if consumer is not None and not isinstance(consumer, Mapping):
         raise SettingRefused(
-            f"{where}: consumer={consumer!r} must be a dictionary of librdkafka's settings."
+            "CONTROL_ARGUMENT",
+            f"{where}: consumer={consumer!r} must be a dictionary of librdkafka's settings.",
         )
     if type(max_bytes) is not int:
-        raise SettingRefused(f"{where}: max_bytes={max_bytes!r} must be a whole number of bytes.")
+        raise SettingRefused(
+            "CONTROL_ARGUMENT", f"{where}: max_bytes={max_bytes!r} must be a whole number of bytes."
+        )
     if max_bytes < 1:
-        raise SettingRefused(f"{where}: max_bytes={max_bytes} leaves no room for any rule.")
+        raise SettingRefused(
+            "CONTROL_ARGUMENT", f"{where}: max_bytes={max_bytes} leaves no room for any rule."
+        )
     return ControlStream(
         topic,
         listener.checked(bootstrap_servers, where),
@@ -152,10 +159,9 @@ class ControlStream:
         if found is not None:
             return found
         raise SettingRefused(
+            "CONTROL_OUTSIDE",
             f"{self}.current() was called outside of an epoch. Give the stream to the query, "
             "exactly_once(..., control=rules), and call current() within its functions (a UDF, a "
-            "StatefulProcessor, rows=). Nothing but exactum may compute the micro-batch: no "
-            "persist() or count() in a function of yours. And where the query has a "
-            "shuffle and no state, set spark.sql.adaptive.streaming.stateless.enabled=false: else "
-            "Spark runs what lies before the shuffle ahead."
+            "StatefulProcessor, rows=), with no persist() or count() before. Where there is a "
+            "shuffle and no state, set spark.sql.adaptive.streaming.stateless.enabled=false.",
         )

@@ -50,9 +50,10 @@ class BadRecords(EpochListener):
         self._session: SparkSession | None = None
         if not dead_letters and self._of(Policy.DEAD_LETTER):
             raise SettingRefused(
+                "DEAD_LETTERS_MISSING",
                 f"{self._running} decodes with on_error='dead_letter', and has no sink for dead "
                 "letters. Give one: exactum.exactly_once(..., "
-                "dead_letters=exactum.KafkaSink('dead', ...)). Nothing was written."
+                "dead_letters=exactum.KafkaSink('dead', ...)). Nothing was written.",
             )
 
     @property
@@ -95,7 +96,7 @@ class BadRecords(EpochListener):
             if count is None:
                 continue
             with view.read_once(self._letters(frame, decoded), 2) as kept:
-                job = write_job.WriteJob(WriteTask(((name, LetterWriters(plan)),), order.run))
+                job = write_job.WriteJob(WriteTask(((name, DeadLetterWriters(plan)),), order.run))
                 prepared.extend(job.run(kept, order).prepared)
                 with write_job.errors_of_jobs():
                     found = _bad_in(kept)
@@ -160,13 +161,13 @@ class BadRecords(EpochListener):
 
 
 def _bad_in(letters: DataFrame) -> Bad:
-    sums = (f.coalesce(its, f.lit(0)) for its in (f.sum(place()), f.bit_or(mark())))
+    sums = (f.coalesce(own, f.lit(0)) for own in (f.sum(place()), f.bit_or(mark())))
     found = letters.agg(f.count(f.lit(1)), *sums).collect()
     return Bad(*found[0])
 
 
 @dataclass(frozen=True)
-class LetterWriters:
+class DeadLetterWriters:
     """Writers that take the rows of ``BadRecords._letters`` and write them as dead letters.
     Picklable.
     """
@@ -174,10 +175,10 @@ class LetterWriters:
     plan: DeadLetterPlan
 
     def open(self, order: WriteOrder, task: TaskName) -> Writer:
-        return _LetterWriter(self.plan.writers.open(order, task), self.plan.columns)
+        return _DeadLetterWriter(self.plan.writers.open(order, task), self.plan.columns)
 
 
-class _LetterWriter:
+class _DeadLetterWriter:
     def __init__(self, writer: Writer, columns: tuple[str, ...]) -> None:
         self._writer = writer
         self._columns = columns

@@ -127,13 +127,16 @@ def decode(
         if one is not None
     }
     if not given:
-        raise SettingRefused("decode() was told to decode nothing. Give value=, key= or both.")
+        raise SettingRefused(
+            "DECODE_ARGUMENT", "decode() was told to decode nothing. Give value=, key= or both."
+        )
     _check_frame(frame, Policy(policy))
     bound = {name: one.bind() for name, one in given.items()}
     if not _has_headers(frame) and any(map(_begins_as_an_id_may, bound.values())):
         raise FrameRefused(
+            "DECODE_FRAME",
             "decode() needs the headers of records that are Avro with a registry: a schema's id "
-            "may be there. Say includeHeaders=True in read_kafka, and .drop('headers') afterwards."
+            "may be there. Say includeHeaders=True in read_kafka, and .drop('headers') afterwards.",
         )
     fail = Policy(policy) is Policy.FAIL
     nulls_are_bad = tuple(bound) if null_is_bad else ()
@@ -182,7 +185,7 @@ def _counted(policy: Policy) -> list[Column]:
     is_bad = f.col(BAD).isNotNull()
     places, marks = f.sum(f.when(is_bad, place())), f.bit_or(f.when(is_bad, mark()))
     sums = {"places": places, "marks": marks}
-    return [number, *(f.coalesce(its, f.lit(0)).alias(name) for name, its in sums.items())]
+    return [number, *(f.coalesce(own, f.lit(0)).alias(name) for name, own in sums.items())]
 
 
 def _marked(
@@ -210,7 +213,7 @@ def _text_marked(
     """
     invalid = {name: f.col(name).isNotNull() & ~f.is_valid_utf8(f.col(name)) for name in names}
     reasons = [
-        f.when(its, f.lit(f"{name}: it is not valid UTF-8")) for name, its in invalid.items()
+        f.when(own, f.lit(f"{name}: it is not valid UTF-8")) for name, own in invalid.items()
     ]
     reasons += [f.when(f.col(name).isNull(), f.lit(null_reason(name))) for name in nulls_are_bad]
     reason = f.concat_ws("; ", *reasons)
@@ -240,32 +243,37 @@ def _raised(reason: Column) -> Column:
 def _check_frame(frame: DataFrame, policy: Policy) -> None:
     if not isinstance(frame, DataFrame):
         raise SettingRefused(
-            f"decode() was given {type(frame).__name__} as its frame, and takes a DataFrame."
+            "DECODE_ARGUMENT",
+            f"decode() was given {type(frame).__name__} as its frame, and takes a DataFrame.",
         )
     if not frame.isStreaming:
         raise FrameRefused(
+            "DECODE_FRAME",
             "decode() takes a streaming frame of exactum.read_kafka(), and this one is not "
-            "streaming."
+            "streaming.",
         )
     found = dict(frame.dtypes)
     wrong = [f"{name} {kind}" for name, kind in SOURCE_COLUMNS.items() if found.get(name) != kind]
     if wrong:
         raise FrameRefused(
+            "DECODE_FRAME",
             "decode() needs the columns of exactum.read_kafka() as they came; missing or changed: "
             f"{', '.join(wrong)}. Decode first, in one call for key and value, and transform "
-            "afterwards."
+            "afterwards.",
         )
     twice = sorted({name for name in frame.columns if frame.columns.count(name) > 1})
     if twice:
         raise FrameRefused(
-            f"decode(): the frame has more than one column named {', '.join(twice)}."
+            "DECODE_FRAME",
+            f"decode(): the frame has more than one column named {', '.join(twice)}.",
         )
     other = sorted(set(node_names(frame)) - set(READ_AGAIN)) if policy is Policy.DEAD_LETTER else []
     if other:
         raise FrameRefused(
+            "DECODE_FRAME",
             "decode(on_error='dead_letter') reads the records of an epoch with bad ones again, "
             "which is safe only where nothing but selections and filters stands before it; here "
-            f"is also {', '.join(other)}. Decode first."
+            f"is also {', '.join(other)}. Decode first.",
         )
 
 
@@ -275,19 +283,22 @@ def _format(given: Any, returns: Any, name: str) -> Format:
     if callable(given) and not isinstance(given, type):
         if returns is None:
             raise SettingRefused(
+                "DECODE_ARGUMENT",
                 f"decode({name}=a function) needs the type that the function returns: returns='id "
-                "bigint, name string'."
+                "bigint, name string'.",
             )
         return Function(given, returns)
     raise SettingRefused(
+        "DECODE_ARGUMENT",
         f"decode({name}={given!r}) is no format. Give exactum.String(), Json(...), Avro(...), "
-        "Protobuf(...), Function(...), or a function from bytes to a value."
+        "Protobuf(...), Function(...), or a function from bytes to a value.",
     )
 
 
 def _choice(given: str, name: str, known: list[str]) -> str:
     if given not in known:
         raise SettingRefused(
-            f"decode({name}={given!r}) is not known; it may be {' or '.join(map(repr, known))}."
+            "DECODE_ARGUMENT",
+            f"decode({name}={given!r}) is not known; it may be {' or '.join(map(repr, known))}.",
         )
     return given

@@ -89,7 +89,7 @@ class DecodeTask:
         for name in self.nulls_are_bad:
             self._add_nulls(batch, name, reasons)
         if reasons and self.fail:
-            raise RowsRefused(refusal(batch, reasons))
+            raise RowsRefused("RECORD_BAD", refusal(batch, reasons))
         columns[BAD] = _bad(batch, reasons)
         return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
 

@@ -83,10 +83,10 @@ class Catalyst:
         """
         whole, masks = self._masked(shapes, mask)
         columns = [listed(shape.layers[0].projectList()) for shape in shapes]
-        for place, its_mask in masks.items():
+        for place, own_mask in masks.items():
             columns[place] = [
-                *(self._under(its_mask, column) for column in columns[place]),
-                its_mask,
+                *(self._under(own_mask, column) for column in columns[place]),
+                own_mask,
             ]
         for level in range(1, max(len(shape.layers) for shape in shapes)):
             # What several pass on is there once.
@@ -122,14 +122,14 @@ class Catalyst:
         whole = self._project([*listed(below.output()), *named_masks.values()], below)
         return whole, {place: one.toAttribute() for place, one in named_masks.items()}
 
-    def _under(self, its_mask: Any, column: Any) -> Any:
+    def _under(self, own_mask: Any, column: Any) -> Any:
         """An alias, with null where the mask is not true: its expression may fail for rows that a
         filter takes out.
         """
         value = column.child()
         null = self._catalyst("expressions.Literal")(None, value.dataType())
         return column.withNewChildren(
-            self._seq([self._catalyst("expressions.If")(its_mask, value, null)])
+            self._seq([self._catalyst("expressions.If")(own_mask, value, null)])
         )
 
     def _alias(self, expression: Any, name: str) -> Any:

@@ -43,8 +43,8 @@ def source_leaves(execution: Execution) -> list[SourceLeaf]:
     found: list[SourceLeaf] = []
     for index, stream in enumerate(streams):
         same_as = next((i for i in range(index) if _same(streams[i], stream)), index)
-        told = (facts for read, *facts in leaves if read is not None and _same(read, stream))
-        found.append(SourceLeaf(same_as, *next(told, ("", {}, ""))))
+        matching = (facts for read, *facts in leaves if read is not None and _same(read, stream))
+        found.append(SourceLeaf(same_as, *next(matching, ("", {}, ""))))
     return found
 
 

@@ -63,9 +63,10 @@ def _refuse_same_name(control: Sequence[ControlStream]) -> None:
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise SettingRefused(
+            "CONTROL_ARGUMENT",
             f"control= was given {names.count(twice[0])} streams of topics named {twice[0]!r}. "
             "Give each stream once; to use topics of one name on two clusters, mirror one of them "
-            "under another name. Nothing was written."
+            "under another name. Nothing was written.",
         )
 
 

@@ -22,13 +22,13 @@ from exactum.spark.decoding.bad_records import BadRecords
 from exactum.spark.epoch_listener import Batch, EpochListener
 from exactum.spark.jvm.collecting import Tasks
 from exactum.spark.jvm.error import JvmError
+from exactum.spark.run.decided_epoch import DecidedEpochs
 from exactum.spark.run.delivery import DEAD_LETTERS
 from exactum.spark.run.epoch_listeners import close_listeners
 from exactum.spark.run.history import write_history
 from exactum.spark.run.late_sweep import LateSweep
 from exactum.spark.run.opened_sinks import OpenedSinks
 from exactum.spark.run.small_epoch import SmallEpochs, partition_sizes
-from exactum.spark.run.standing_epoch import StandingEpochs
 from exactum.spark.run_context import RunContext
 from exactum.spark.source.query_sources import all_initial_offsets
 from exactum.spark.supervised.handover import Columns
@@ -49,7 +49,7 @@ class EpochRunner:
         context: RunContext,
         protocol: Coordinator,
         sinks: OpenedSinks,
-        standing_epochs: StandingEpochs,
+        decided_epochs: DecidedEpochs,
         epoch_listeners: Sequence[EpochListener],
         *,
         bad_records: BadRecords,
@@ -59,7 +59,7 @@ class EpochRunner:
         self._context = context
         self._protocol = protocol
         self._sinks = sinks
-        self._standing_epochs = standing_epochs
+        self._decided_epochs = decided_epochs
         self._listeners = tuple(epoch_listeners)
         self._bad_records = bad_records
         self._dead_letters = sinks.dead_letter_plan()
@@ -71,7 +71,7 @@ class EpochRunner:
             self._dead_letters,
             packing=Packing(context.session, context.query.execution),
             count_once=bad_records.count_once,
-            hashed=context.run.guarantee is Guarantee.EXACTLY_ONCE and standing_epochs.has_state(),
+            hashed=context.run.guarantee is Guarantee.EXACTLY_ONCE and decided_epochs.has_state(),
         )
         self._small_epochs = SmallEpochs(context.query)
         self._late_sweep = LateSweep(protocol)
@@ -79,7 +79,7 @@ class EpochRunner:
         self._has_written = False
         self._working = threading.Lock()
         self._closed = False
-        self._end_told = False
+        self._end_reported = False
 
     @property
     def columns(self) -> tuple[Columns, ...]:
@@ -126,12 +126,12 @@ class EpochRunner:
             for listener in self._listeners:
                 listener.writing(batch, order)
             # Last: this one remembers that the batch was computed.
-            self._standing_epochs.begin(batch_id, first=not self._has_written)
+            self._decided_epochs.begin(batch_id, first=not self._has_written)
 
         def write(order: WriteOrder) -> Sequence[PreparedTransaction]:
             with epoch_input.named(offsets):
                 written = self._jobs.run(frame, order, tasks_of)
-                self._standing_epochs.wrote(written.fingerprint)
+                self._decided_epochs.wrote(written.fingerprint)
                 prepared.extend(written.prepared)
                 if self._dead_letters is not None:
                     prepared.extend(
@@ -155,7 +155,7 @@ class EpochRunner:
         completed = self._protocol.run(batch_id, offsets, write, ready)
         self._has_written |= completed.written
         if not completed.written:
-            self._standing_epochs.go_on(batch_id, completed.engine, frame)
+            self._decided_epochs.go_on(batch_id, completed.engine, frame)
         refused = sum(p.rows for p in prepared if p.participant == DEAD_LETTERS)
         if refused:
             self._context.emit(events.RowsDeadLettered(*self._context.about(batch_id), refused))
@@ -172,13 +172,13 @@ class EpochRunner:
             listener.idle()
         self._late_sweep.while_idle()
 
-    def tell_end(self, error: BaseException | None = None) -> None:
+    def report_end(self, error: BaseException | None = None) -> None:
         """The run is over, with this error; without one it was stopped, or Spark has failed between
         two batches. Idempotent: the first call tells.
         """
-        if self._end_told:
+        if self._end_reported:
             return
-        self._end_told = True
+        self._end_reported = True
         failure = self.query.failure() if error is None else None
         error = error if failure is None else thrown(RuntimeError(failure))
         if isinstance(error, EpochAborted) and failure is None and self._is_over():
@@ -200,7 +200,7 @@ class EpochRunner:
     def close(self) -> None:
         """Let go of every connection; what is open in the targets stays as it is."""
         self._closed = True
-        self.tell_end()
+        self.report_end()
         write_history()
         try:
             close_listeners(self._listeners)

@@ -98,15 +98,14 @@ class FormerSinks(EpochListener):
         look for it: the log of an earlier run, given again, has an ABORT of it at most. Or it is
         written without a decision.
         """
-        if not batch.first:
-            return
         begun = self._noted.first is not None and self._noted.undecided_from is None
-        if self._is_remembered and not begun:
+        if batch.first and self._is_remembered and not begun:
             self._noted = Noted(first=batch.batch_id)
             self._remember()
+        # Not with the first batch alone: that one may be decided, and is committed again.
         if order.run.guarantee is Guarantee.AT_LEAST_ONCE and begun and self._known is not None:
-            noted = replace(self._noted, undecided_from=batch.batch_id)
-            self._write(replace(self._known, noted=noted))
+            self._noted = replace(self._noted, undecided_from=batch.batch_id)
+            self._write(replace(self._known, noted=self._noted))
 
     def done(self, batch: Batch, completed: Completed) -> None:
         """See the base class. The batch is decided: not before it is, so that a start which dies

@@ -61,9 +61,10 @@ def _kept(
     )
     if inputs and writers.topic is not None:
         raise SettingRefused(
+            "OWN_OUTPUT",
             f"{running}: it reads the topic {writers.topic!r}, to which {name!r} would write, so "
             "it would read its own output, without an end. Give one of them another topic, or say "
-            "failOnLoop=False in read_kafka if you mean it. Nothing was written."
+            "failOnLoop=False in read_kafka if you mean it. Nothing was written.",
         )
     return replace(sink, writers=replace(writers, inputs=inputs))
 

@@ -103,7 +103,7 @@ def has_commit(log: DecisionLog, batch_id: int) -> bool:
         Unavailable: the log did not answer.
     """
     try:
-        return resolve.standing_commit(log.read(batch_id)) is not None
+        return resolve.commit_in_force(log.read(batch_id)) is not None
     except (CheckpointRefused, InvariantBroken):
         return True
 
@@ -124,9 +124,10 @@ def _is_decided(context: RunContext, other: DecisionLog) -> bool:
 def _refused(context: RunContext, what: str, before: str) -> CheckpointRefused:
     batch_id = context.first_batch_id
     return CheckpointRefused(
+        "DECISION_LOG_MOVED",
         f"{context.query}: batch {batch_id} {what} in {before or 'the checkpoint'}, where the "
         "query had its decisions before.\nBy the log of the decision_log= that is given now it "
         "would be written again. Nothing was written.\nGive the one of before, the same way (a "
         "relative path leads from where the program is started), and change it between two "
-        f"batches. If it is lost: {accept_command(batch_id)}"
+        f"batches. If it is lost: {accept_command(batch_id)}",
     )

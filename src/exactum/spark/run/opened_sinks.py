@@ -88,8 +88,8 @@ class OpenedSinks:
         names = self.targets.names()
         each = list(zip(self.targets.all(), names, self.columns, strict=True))
         if self._threads is None:
-            return [(name, sink.open(run, name, its)) for sink, name, its in each]
-        futures = [self._threads.submit(sink.open, run, name, its) for sink, name, its in each]
+            return [(name, sink.open(run, name, own)) for sink, name, own in each]
+        futures = [self._threads.submit(sink.open, run, name, own) for sink, name, own in each]
         errors = [
             error for error in (future.exception() for future in futures) if error is not None
         ]
@@ -129,6 +129,7 @@ def refuse_equal_names(columns: Sequence[tuple[str, str]]) -> None:
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise FrameRefused(
+            "COLUMN_TWICE",
             f"The frame has more than one column named {', '.join(twice)}; nobody can tell which "
-            f"one is meant. Rename or drop one of: {', '.join(names)}. Nothing was written."
+            f"one is meant. Rename or drop one of: {', '.join(names)}. Nothing was written.",
         )

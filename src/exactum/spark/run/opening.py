@@ -22,6 +22,7 @@ from exactum.spark.control.listener import ControlListener
 from exactum.spark.decoding.bad_records import BadRecords
 from exactum.spark.master import is_one_process
 from exactum.spark.query import RunningQuery
+from exactum.spark.run.decided_epoch import DecidedEpochs
 from exactum.spark.run.delivery import Delivery
 from exactum.spark.run.epoch_listeners import close_listeners, listeners
 from exactum.spark.run.epoch_runner import EpochRunner
@@ -32,7 +33,6 @@ from exactum.spark.run.moved_log import noted_of
 from exactum.spark.run.opened_sinks import OpenedSinks, check_columns
 from exactum.spark.run.run_start import RunStart
 from exactum.spark.run.shared_places import refuse_checkpoint_within
-from exactum.spark.run.standing_epoch import StandingEpochs
 from exactum.spark.run.waiting_queries import WAITING
 from exactum.spark.run_context import RunContext
 
@@ -83,7 +83,7 @@ def open_run(
         former = FormerSinks(context, sinks, place, noted)
         attending.append(former)
         control = [each for each in attending if isinstance(each, ControlListener)]
-        standing_epochs = StandingEpochs(context, control)
+        decided_epochs = DecidedEpochs(context, control)
         if isinstance(log, NoLog):
             refuse_open(running, sinks.participants)
         protocol = PROTOCOLS[delivery.guarantee](
@@ -92,14 +92,12 @@ def open_run(
             log,
             former=former.reached(),
             noted=noted,
-            engine=standing_epochs.record,
+            engine=decided_epochs.record,
             on_event=run_start.listen,
             parallel=sinks.parallel,
         )
         undo.pop_all()
-    return EpochRunner(
-        context, protocol, sinks, standing_epochs, attending, bad_records=bad_records
-    )
+    return EpochRunner(context, protocol, sinks, decided_epochs, attending, bad_records=bad_records)
 
 
 def log_of(running: RunningQuery, delivery: Delivery) -> DecisionLog:
@@ -120,9 +118,10 @@ def refuse_open(running: RunningQuery, participants: Sequence[Participant]) -> N
     for participant in participants:
         if left := participant.list_open():
             raise CheckpointRefused(
+                "DECISION_LOG_OTHER",
                 f"{running}: sink {participant.name!r} has {len(left)} open transactions of an "
                 "earlier run, and its decision log says which are decided. Pass at_least_once the "
-                "decision_log= that exactly_once had. Nothing was written."
+                "decision_log= that exactly_once had. Nothing was written.",
             )
 
 
@@ -140,7 +139,8 @@ def refuse_repeated_stages(frame: DataFrame, running: RunningQuery) -> None:
         return
     if frame.sparkSession.sparkContext.getConf().get(key, "4") != "1":
         raise SettingRefused(
+            "AT_MOST_ONCE_CLUSTER",
             f"{running} is at most once on the cluster {running.master}, where Spark repeats a "
             "stage whose shuffle files are lost and so would write rows twice. Start the session "
-            f"with {key}=1. Nothing was written."
+            f"with {key}=1. Nothing was written.",
         )

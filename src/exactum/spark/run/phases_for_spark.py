@@ -35,14 +35,14 @@ class PhasesForSpark(EpochListener):
         self._durations: TriggerDurations | None = None
         if is_on(context.session, SETTING):
             self._durations = TriggerDurations(context.query.execution, context.session)
-        self._told_s = -math.inf
+        self._reported_s = -math.inf
 
     def done(self, batch: Batch, completed: Completed) -> None:
         """See the base class."""
         now_s = time.monotonic()
-        if self._durations is None or not completed.phase_ms or now_s - self._told_s < EVERY_S:
+        if self._durations is None or not completed.phase_ms or now_s - self._reported_s < EVERY_S:
             return
-        self._told_s = now_s
+        self._reported_s = now_s
         try:
             self._durations.add(
                 {f"{PREFIX}{name}": round(ms) for name, ms in completed.phase_ms.items()}

@@ -30,15 +30,17 @@ def refuse_shared_targets(targets: Targets, opened: Sequence[tuple[str, OpenSink
             continue
         if two == len(targets.sinks):
             raise SettingRefused(
+                "TARGET_SHARED",
                 f"The dead letters go to the target of the sink {first!r}: {at_first.target}. Its "
                 "readers would take them for rows. Give them a place of their own. Nothing was "
-                "written."
+                "written.",
             )
         if sinks[one].rows is None or sinks[two].rows is None or sinks[one].rows == sinks[two].rows:
             raise SettingRefused(
+                "TARGET_SHARED",
                 f"Two sinks, {first!r} and {second!r}, write to one target: {at_first.target}. "
                 "Every row would be there twice. Remove one, or give each a rows= function of its "
-                "own that takes its part of the batch. Nothing was written."
+                "own that takes its part of the batch. Nothing was written.",
             )
 
 
@@ -56,11 +58,12 @@ def refuse_equal_names(targets: Targets, opened: Sequence[tuple[str, OpenSink]])
             continue
         if sink.name in untold:
             raise SettingRefused(
+                "SINK_NAME_TWICE",
                 f"There are two sinks of the name {sink.name!r}, and only their order tells which "
                 "is which: a start with another order would give the rows of the one to the "
                 "other. Give each a name= of its own, and keep it. (A checkpoint that has run "
                 f"with them knows them as {untold[sink.name]!r} and {name!r}: these go on with "
-                "it.) Nothing was written."
+                "it.) Nothing was written.",
             )
         untold[sink.name] = name
 
@@ -82,9 +85,10 @@ def refuse_folder_within(
         return
     what = "The dead letters go" if inner == dead else f"The sink {second!r} writes"
     raise SettingRefused(
+        "FOLDER_WITHIN",
         f"{what} to {within.folder}, a folder within that of the sink {first!r}, whose readers "
         "would take its files for theirs. Give it a place of its own, or a name that readers pass "
-        "over: one that begins with an underscore. Nothing was written."
+        "over: one that begins with an underscore. Nothing was written.",
     )
 
 
@@ -97,9 +101,10 @@ def refuse_checkpoint_within(opened: Sequence[tuple[str, OpenSink]], checkpoint:
     for name, sink in opened:
         if is_found_below(sink.folder, checkpoint):
             raise SettingRefused(
+                "FOLDER_WITHIN",
                 f"The checkpoint {checkpoint} lies within the folder of the sink {name!r}, whose "
                 "readers would take its files for rows. Give it a folder outside of that one, or "
-                "one whose name begins with an underscore. Nothing was written."
+                "one whose name begins with an underscore. Nothing was written.",
             )
 
 

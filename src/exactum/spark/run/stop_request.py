@@ -81,7 +81,7 @@ class StopRequest(EpochListener):
     def _look(self) -> None:
         if self._request is not None:
             return
-        request = request_file.find(self._folder, self._incarnation, self._tell_once)
+        request = request_file.find(self._folder, self._incarnation, self._report_once)
         if request is None:
             return
         if not self._take(request):
@@ -89,7 +89,7 @@ class StopRequest(EpochListener):
         try:
             request.answer(self._folder, Answer(stopped=False, batch_id=self._completed))
         except OSError as error:  # who asked would be told that the query goes on: so it does
-            self._tell_once(f"request {request.id} to stop cannot be answered ({error}): goes on")
+            self._report_once(f"request {request.id} to stop cannot be answered ({error}): goes on")
             self._over(goes_on=True)
             return
         logger.info(
@@ -100,7 +100,7 @@ class StopRequest(EpochListener):
             target=self._stop, args=(request,), name="exactum-stop-request", daemon=False
         ).start()
 
-    def _tell_once(self, what: str) -> None:
+    def _report_once(self, what: str) -> None:
         if what not in self._told:
             self._told.add(what)
             logger.warning("%s: %s", self._running, what)

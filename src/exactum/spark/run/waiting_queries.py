@@ -24,7 +24,7 @@ from exactum.checkpoint.known_sinks import read_known_sinks
 from exactum.checkpoint.offset_log import local_folder
 from exactum.checkpoint.run_file import WAITS_ENDING, RunFile
 from exactum.protocol.model import new_incarnation
-from exactum.spark.event_log import tell_onlookers
+from exactum.spark.event_log import report_to_watchers
 from exactum.spark.jvm.execution import Execution
 from exactum.spark.run.history import keep_history, write_history
 
@@ -43,7 +43,7 @@ class _Waiting:
     query_id: str
     incarnation: str
     checkpoint: str
-    told_s: float = float("-inf")
+    reported_s: float = float("-inf")
 
 
 class WaitingQueries:
@@ -96,11 +96,11 @@ class WaitingQueries:
         run = self._runs[run_id]
         with self._lock:
             begun = run_id in self._begun
-        if run.file is None or begun or time.monotonic() - run.told_s < TELL_EVERY_S:
+        if run.file is None or begun or time.monotonic() - run.reported_s < TELL_EVERY_S:
             return
         run.file.hold()
-        run.told_s = time.monotonic()
-        tell_onlookers(
+        run.reported_s = time.monotonic()
+        report_to_watchers(
             events.QueryWaits(
                 run.query_id,
                 -1,
@@ -122,7 +122,7 @@ class WaitingQueries:
             if not begun:
                 failure = run.execution.failure()
                 kind = "" if failure is None else "StreamingQueryException"
-                tell_onlookers(
+                report_to_watchers(
                     events.RunEnded(run.query_id, -1, run.incarnation, kind, "", failure or "")
                 )
                 write_history()

@@ -56,9 +56,10 @@ def rows_format(session: SparkSession) -> tuple[str, dict[str, str]]:
     why = _why_not_here(session)
     if why:
         raise SettingRefused(
+            "STOP_NEEDS_JAR",
             "read_kafka(stop=...) needs exactum's jar on the driver's class path, beside Spark's "
             f"Kafka connector ({why}). Make the session with exactum.local_session, or add "
-            "exactum.local.columnar_kafka_jar() to its spark.jars."
+            "exactum.local.columnar_kafka_jar() to its spark.jars.",
         )
     return FORMAT, {ROWS: "true"}
 

@@ -123,10 +123,11 @@ class GroupOffsets(EpochListener):
                 )
                 if owner != one.chosen.source_id:
                     raise SettingRefused(
+                        "GROUP_TWICE",
                         f"{self._running}: two sources read the topic {topic!r} with group_id="
                         f"{one.chosen.group_id!r}, so the group's offsets would mean now the one, "
                         "now the other. Give each its own group_id, or one of them "
-                        "commit_offsets=False. Nothing of this batch was written."
+                        "commit_offsets=False. Nothing of this batch was written.",
                     )
 
     def _put(self, batch: Batch) -> None:
@@ -134,8 +135,8 @@ class GroupOffsets(EpochListener):
         ends = batch.offsets.end
         for one in self._sources:
             group = groups.setdefault(self._groups[one.source.index], {})
-            its = from_json(ends[one.source.index]) if one.source.index < len(ends) else {}
-            for partition, offset in its.items():
+            own = from_json(ends[one.source.index]) if one.source.index < len(ends) else {}
+            for partition, offset in own.items():
                 # A frame that is joined with itself is read by two streams: the slower one counts.
                 group[partition] = min(offset, group.get(partition, offset))
         if any(groups.values()):
@@ -162,7 +163,7 @@ class GroupOffsets(EpochListener):
                 self._warn_once(group, error)
             else:
                 self._committed, self._committed_s = groups, time.monotonic()
-                self._told = {(its, kind) for its, kind in self._told if its != group}
+                self._told = {(own, kind) for own, kind in self._told if own != group}
 
     def _warn_once(self, group: Group, error: Exception) -> None:
         kind = (group, type(error).__name__)

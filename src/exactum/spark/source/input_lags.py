@@ -108,7 +108,7 @@ class _SourceLag:
         look, self._look = self._look, None
         if look is None or self._positions is None:
             return {}
-        positions = self._held(look, self._positions)
+        positions = self._blocked(look, self._positions)
         behind = self._table.behind(positions)
         now_s = time.monotonic()
         passed = {
@@ -128,7 +128,7 @@ class _SourceLag:
             found[partition[0]] = lag if before is None else before.plus(lag)
         return found
 
-    def _held(self, look: Look, positions: Offsets) -> Offsets:
+    def _blocked(self, look: Look, positions: Offsets) -> Offsets:
         """Positions among what the log still has; a partition that is new is read from its
         beginning.
         """

@@ -54,12 +54,17 @@ def further_options(options: Mapping[str, object]) -> dict[str, str]:
     for name, value in options.items():
         lower = name.lower()
         if lower in _OWN:
-            raise SettingRefused(f"read_kafka: give {_OWN[lower]} instead of the option {name!r}.")
+            raise SettingRefused(
+                "SOURCE_ARGUMENT", f"read_kafka: give {_OWN[lower]} instead of the option {name!r}."
+            )
         if lower in _BATCH_ONLY:
-            raise SettingRefused(f"read_kafka: {name!r} is for batch reads; give stop= instead.")
+            raise SettingRefused(
+                "SOURCE_ARGUMENT", f"read_kafka: {name!r} is for batch reads; give stop= instead."
+            )
         if lower.startswith(source_options.PREFIX):
             raise SettingRefused(
-                f"read_kafka: there is no option {name!r}; such names are exactum's own."
+                "SOURCE_ARGUMENT",
+                f"read_kafka: there is no option {name!r}; such names are exactum's own.",
             )
         chosen[name] = str(value).lower() if isinstance(value, bool) else str(value)
     given = {name.lower(): value for name, value in chosen.items()}
@@ -101,6 +106,7 @@ def _check_isolation(given: Mapping[str, str]) -> None:
         )
     elif level != "read_committed":
         raise SettingRefused(
+            "SOURCE_ARGUMENT",
             f"read_kafka: {ISOLATION}={level!r} is not known; it may be read_committed or "
-            "read_uncommitted."
+            "read_uncommitted.",
         )

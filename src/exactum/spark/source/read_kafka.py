@@ -109,7 +109,8 @@ def read_kafka(
     """
     if client is not None and not isinstance(client, Mapping):
         raise SettingRefused(
-            f"read_kafka: client={client!r} must be a dictionary of librdkafka's settings."
+            "SOURCE_ARGUMENT",
+            f"read_kafka: client={client!r} must be a dictionary of librdkafka's settings.",
         )
     check_group(group_id, auto_offset_reset, commit_offsets)
     begin = start_position.checked(start, group_id)
@@ -157,15 +158,19 @@ def check_group(group_id: str | None, auto_offset_reset: str, commit_offsets: bo
         SettingRefused: one of the three is not known, or offsets shall be committed to no group.
     """
     if group_id is not None and (not isinstance(group_id, str) or not group_id.strip()):
-        raise SettingRefused("read_kafka: group_id must be the name of a consumer group, or None.")
+        raise SettingRefused(
+            "SOURCE_ARGUMENT", "read_kafka: group_id must be the name of a consumer group, or None."
+        )
     if auto_offset_reset not in start_position.RESETS:
         raise SettingRefused(
+            "SOURCE_ARGUMENT",
             f"read_kafka: auto_offset_reset={auto_offset_reset!r} is not known; it may be "
-            f"{', '.join(map(repr, start_position.RESETS))}."
+            f"{', '.join(map(repr, start_position.RESETS))}.",
         )
     if commit_offsets and group_id is None:
         raise SettingRefused(
-            "read_kafka: commit_offsets=True needs group_id=, the group to commit to."
+            "SOURCE_ARGUMENT",
+            "read_kafka: commit_offsets=True needs group_id=, the group to commit to.",
         )
 
 
@@ -226,8 +231,9 @@ def _seen(subscribed: Subscription, requests: TopicRequests, servers: str) -> di
             break
         if time.monotonic() > deadline_s:
             raise SettingRefused(
+                "SOURCE_TOPIC_MISSING",
                 f"read_kafka: {', '.join(missing)} does not exist at {servers}, or the user lacks "
-                "DESCRIBE on it. Create it first: exactum never creates topics."
+                "DESCRIBE on it. Create it first: exactum never creates topics.",
             )
         time.sleep(LOOK_PAUSE_S)
     if not seen:
@@ -252,7 +258,7 @@ def _load(spark: SparkSession, options: dict[str, str], *, bounded: bool) -> Dat
         return reader.load()
     except PySparkException as error:
         if "kafka" in str(error) and "find" in str(error) and "data source" in str(error):
-            raise SettingRefused(_no_connector()) from error
+            raise SettingRefused("CONNECTOR_MISSING", _no_connector()) from error
         raise
 
 
@@ -266,15 +272,17 @@ def subscription(topics: Topics) -> dict[str, str]:
         text: Any = topics.pattern
         if not isinstance(text, str) or re.compile(text).flags != topics.flags:
             raise SettingRefused(
+                "SOURCE_ARGUMENT",
                 f"read_kafka: {topics!r} is a pattern of bytes or with flags, and Spark is given "
-                "its text alone. Write a flag into the text: re.compile('(?i)orders-.*')."
+                "its text alone. Write a flag into the text: re.compile('(?i)orders-.*').",
             )
         return {"subscribePattern": text}
     if isinstance(topics, Mapping):
         if topics and all(_partitions(value) for value in topics.values()):
             return {"assign": json.dumps({name: list(value) for name, value in topics.items()})}
         raise SettingRefused(
-            f"read_kafka: partitions by topic look like {{'orders': [0, 1]}}, not {topics!r}."
+            "SOURCE_ARGUMENT",
+            f"read_kafka: partitions by topic look like {{'orders': [0, 1]}}, not {topics!r}.",
         )
     names = topics.split(",") if isinstance(topics, str) else topics
     if (
@@ -283,15 +291,17 @@ def subscription(topics: Topics) -> dict[str, str]:
         or not all(isinstance(name, str) and name.strip() for name in names)
     ):
         raise SettingRefused(
+            "SOURCE_ARGUMENT",
             f"read_kafka: topics={topics!r} names no topic. Give a name, a list of names, a "
-            "compiled pattern, or partitions by topic."
+            "compiled pattern, or partitions by topic.",
         )
     named = [name.strip() for name in names]
     for name in named:
         if not LEGAL.fullmatch(name.encode()):
             raise SettingRefused(
+                "SOURCE_ARGUMENT",
                 f"read_kafka: no topic can be called {name!r}. For every topic like a pattern give "
-                f"topics=re.compile({name!r})."
+                f"topics=re.compile({name!r}).",
             )
     return {"subscribe": ",".join(named)}
 

@@ -37,7 +37,7 @@ moves it by then.
 SETTLE_S = 8.0
 """How long read_kafka waits for transactions upstream that are open, and hold readers back."""
 SETTLE_PAUSE_S = 0.2
-TOLD_AFTER_S = 1.0
+REPORTED_AFTER_S = 1.0
 """How long it waits without a word."""
 CLOCK_SLACK_MS = 1_000
 KNOWN = (
@@ -87,31 +87,31 @@ class Positions:
         """The ends with the records of open transactions, which have their place already."""
         return self.requests.offsets(self.partitions, LATEST, read_committed=False)
 
-    def held_back(self, wanted: Offsets) -> Offsets:
+    def behind_open_transactions(self, wanted: Offsets) -> Offsets:
         """The ends of partitions whose readers do not come as far as ``wanted`` within
         ``SETTLE_S``, because of open transactions.
         """
-        began_s, told = time.monotonic(), False
+        began_s, reported = time.monotonic(), False
         while True:
             ends = self.ends()
-            held = {p: ends[p] for p, offset in wanted.items() if ends[p] < offset}
+            blocked = {p: ends[p] for p, offset in wanted.items() if ends[p] < offset}
             waited_s = time.monotonic() - began_s
-            if not held or waited_s > SETTLE_S:
-                return held
-            if waited_s > TOLD_AFTER_S and not told:
-                told = True
+            if not blocked or waited_s > SETTLE_S:
+                return blocked
+            if waited_s > REPORTED_AFTER_S and not reported:
+                reported = True
                 logger.warning(
                     "read_kafka waits up to %.0f s for the end of open transactions upstream: "
                     "readers come to %s.",
                     SETTLE_S,
-                    ", ".join(f"{name_of(p)} at {end}" for p, end in sorted(held.items())),
+                    ", ".join(f"{name_of(p)} at {end}" for p, end in sorted(blocked.items())),
                 )
             time.sleep(SETTLE_PAUSE_S)
 
-    def holders(self, held: Offsets) -> dict[Partition, str]:
+    def holders(self, blocked: Offsets) -> dict[Partition, str]:
         """Who holds readers back there, in words; none where the user may not see it."""
         try:
-            found = self.requests.holders(held)
+            found = self.requests.holders(blocked)
         except (SettingRefused, Unavailable) as error:
             logger.info("read_kafka: whose open transactions they are is not known: %s", error)
             return {}
@@ -140,7 +140,8 @@ def checked(start: Start | None, group_id: str | None) -> Start:
     if isinstance(start, str):
         if start == GROUP and group_id is None:
             raise SettingRefused(
-                "read_kafka(start='group') needs group_id=, the consumer group whose offsets count."
+                "SOURCE_ARGUMENT",
+                "read_kafka(start='group') needs group_id=, the group whose offsets count.",
             )
         if start in (GROUP, EARLIEST, LATEST):
             return start
@@ -149,7 +150,9 @@ def checked(start: Start | None, group_id: str | None) -> Start:
     elif is_time(start):
         refuse_future(milliseconds(start, "start"), start, "start")
         return start
-    raise SettingRefused(f"read_kafka(start={start!r}) is not known; it may be {KNOWN}.")
+    raise SettingRefused(
+        "SOURCE_ARGUMENT", f"read_kafka(start={start!r}) is not known; it may be {KNOWN}."
+    )
 
 
 def is_word(start: Start) -> bool:
@@ -196,8 +199,9 @@ def milliseconds(given: Any, argument: str) -> int:
     if isinstance(given, datetime):
         if given.tzinfo is None or given.utcoffset() is None:
             raise SettingRefused(
+                "SOURCE_ARGUMENT",
                 f"read_kafka({argument}={given!r}) has no time zone, so it names no moment. Say "
-                "which one, for example datetime(2026, 11, 21, 12, 0, tzinfo=timezone.utc)."
+                "which one, for example datetime(2026, 11, 21, 12, 0, tzinfo=timezone.utc).",
             )
         # Kafka's records have whole ones: the first at or after it is at or after the next.
         given_ms = -((_EPOCH - given) // timedelta(milliseconds=1))
@@ -205,12 +209,14 @@ def milliseconds(given: Any, argument: str) -> int:
         given_ms = int(given)
     if given_ms < 0:  # Kafka takes -1 for the end (ListOffsets)
         raise SettingRefused(
+            "SOURCE_ARGUMENT",
             f"read_kafka({argument}={given!r}) is a time before 1970, by which no record can be "
-            'asked for. "earliest" is the first record.'
+            'asked for. "earliest" is the first record.',
         )
     if given_ms >= 2**63:
         raise SettingRefused(
-            f"read_kafka({argument}={given!r}): that many milliseconds are no time."
+            "SOURCE_ARGUMENT",
+            f"read_kafka({argument}={given!r}): that many milliseconds are no time.",
         )
     return given_ms
 
@@ -222,9 +228,10 @@ def refuse_future(time_ms: int, given: object, argument: str) -> None:
     """
     if time_ms > time.time_ns() // 1_000_000 + CLOCK_SLACK_MS:
         raise SettingRefused(
+            "SOURCE_ARGUMENT",
             f"read_kafka({argument}={given!r}) lies in the future: which record will be the first "
             "at that time is not known yet. Give a time that has passed, or filter the rows by "
-            "their timestamp."
+            "their timestamp.",
         )
 
 
@@ -254,9 +261,10 @@ def offset_map(given: Mapping[Any, Any], argument: str) -> Offsets:
     except (TypeError, ValueError, AttributeError):
         pass  # answered below, with all other forms
     raise SettingRefused(
+        "SOURCE_ARGUMENT",
         f"read_kafka({argument}={given!r}): offsets look like {{'orders': {{0: 123, 1: 7}}}} or "
         f"{{('orders', 0): "
-        "123}, with whole numbers from 0."
+        "123}, with whole numbers from 0.",
     )
 
 
@@ -268,9 +276,10 @@ def refuse_unread(given: Offsets, partitions: list[Partition], argument: str) ->
     unread = sorted(set(given) - set(partitions))
     if unread:
         raise SettingRefused(
+            "SOURCE_ARGUMENT",
             f"read_kafka({argument}=...) names {', '.join(map(name_of, unread))}, which is not "
             f"read: the topics have {', '.join(map(name_of, partitions)) or 'no partitions'}. "
-            "Leave out what is not read."
+            "Leave out what is not read.",
         )
 
 
@@ -280,10 +289,10 @@ class _OutOfReach(Exception):
 
 def _by_time(time_ms: int, given: str, positions: Positions) -> dict[Partition, tuple[int, str]]:
     wanted = positions.at_time(time_ms)
-    held = positions.held_back(wanted)
-    if held:
-        partition, end = min(held.items())
-        whose = positions.holders(held).get(partition)
+    blocked = positions.behind_open_transactions(wanted)
+    if blocked:
+        partition, end = min(blocked.items())
+        whose = positions.holders(blocked).get(partition)
         raise _OutOfReach(
             f"exactum refuses to start {name_of(partition)} at {wanted[partition]} (first record "
             f"at or after {given}): an open transaction upstream holds readers back at {end}"

@@ -45,24 +45,26 @@ def resolve(stop: StopAt, positions: Positions) -> Offsets:
         refuse_future(time_ms, stop, "stop")
         wanted = positions.at_time(time_ms)
     else:
-        raise SettingRefused(f"read_kafka(stop={stop!r}) is not known; it may be {KNOWN}.")
-    _refuse_held_back(wanted, stop, positions)
+        raise SettingRefused(
+            "SOURCE_ARGUMENT", f"read_kafka(stop={stop!r}) is not known; it may be {KNOWN}."
+        )
+    _refuse_behind_open_transactions(wanted, stop, positions)
     return wanted
 
 
-def _refuse_held_back(wanted: Offsets, stop: object, positions: Positions) -> None:
+def _refuse_behind_open_transactions(wanted: Offsets, stop: object, positions: Positions) -> None:
     """A query that ended there would have left out records that are committed, or will be.
 
     Raises:
         Unavailable: readers do not come so far.
     """
-    held = positions.held_back(wanted)
-    if not held:
+    blocked = positions.behind_open_transactions(wanted)
+    if not blocked:
         return
-    whose = positions.holders(held)
+    whose = positions.holders(blocked)
     named = ", ".join(
         f"{name_of(p)} at {end}, before {wanted[p]}" + (f", by {whose[p]}" if p in whose else "")
-        for p, end in sorted(held.items())
+        for p, end in sorted(blocked.items())
     )
     raise Unavailable(
         f"read_kafka(stop={stop!r}): open transactions upstream hold readers back ({named}), so "
@@ -77,8 +79,9 @@ def _given(given: Offsets, positions: Positions) -> Offsets:
     missing = sorted(set(positions.partitions) - set(given))
     if missing:
         raise SettingRefused(
+            "SOURCE_ARGUMENT",
             f"read_kafka(stop=...) says nothing about {', '.join(map(name_of, missing))}. Name "
             "every partition: one without a stop would never end. Of one with the stop 0 nothing "
-            f"is read: {as_argument(dict.fromkeys(missing, 0))}."
+            f"is read: {as_argument(dict.fromkeys(missing, 0))}.",
         )
     return given

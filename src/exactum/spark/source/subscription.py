@@ -54,8 +54,9 @@ class Subscription:
             return re.compile(self.pattern or "|".join(map(re.escape, self.named())))
         except re.error as error:
             raise SettingRefused(
+                "SOURCE_ARGUMENT",
                 f"subscribePattern={self.pattern!r} is no pattern that Python reads ({error}), and "
-                "exactum finds the topics with it.\nWrite it so that Java and Python both read it."
+                "exactum finds the topics with it.\nWrite it so that Java and Python both read it.",
             ) from None
 
     def reads(self, topic: str) -> bool:

@@ -46,7 +46,7 @@ class TopicWatch(EpochListener):
         self._lags = InputLags(watched, context)
         self._stalls = [StallTracker(source.chosen.stall_after_s) for source, _ in watched]
         self._trouble: Exception | None = None
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
         self._batch: Batch | None = None
         self._at_work = True
         self._closed = False
@@ -118,11 +118,11 @@ class TopicWatch(EpochListener):
                 continue
             self._lags.saw(place, look)
             if source.read_committed:
-                self._tell_of_stalls(self._stalls[place], look, settings)
+                self._report_stalls(self._stalls[place], look, settings)
         if not self._closed:
-            self._tell_of_lags()
+            self._report_lags()
 
-    def _tell_of_lags(self) -> None:
+    def _report_lags(self) -> None:
         try:
             self._lags.tell(self._name()[1])
         except Exception as error:  # noqa: BLE001  (an onlooker's trouble is not the query's)
@@ -134,8 +134,8 @@ class TopicWatch(EpochListener):
         """
         if self._batch is None or isinstance(error, CheckpointRefused):
             self._trouble = self._trouble or error
-        elif (kind := f"{source.source.index} {type(error).__name__}") not in self._told:
-            self._told.add(kind)
+        elif (kind := f"{source.source.index} {type(error).__name__}") not in self._reported:
+            self._reported.add(kind)
             if not self._closed:
                 logger.warning(
                     "%s: the topics could not be looked at, so it is not known whether they "
@@ -144,7 +144,7 @@ class TopicWatch(EpochListener):
                     error,
                 )
 
-    def _tell_of_stalls(
+    def _report_stalls(
         self, tracker: StallTracker, look: Look, settings: Mapping[str, str]
     ) -> None:
         began, over = tracker.update(

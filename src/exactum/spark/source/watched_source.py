@@ -85,7 +85,7 @@ class WatchedSource:
         self._known: dict[str, TopicSeen] = {} if record is None else record.topics()
         self._subscribed = Subscription.of(source.options)
         self._losses_refused = source.refuses("failOnDataLoss")
-        self._losses_told: set[str] = set()
+        self._losses_reported: set[str] = set()
         self._looking = threading.Lock()
 
     def differs(self, planned: SourceRange) -> bool:
@@ -156,7 +156,7 @@ class WatchedSource:
     def _check(self, planned: SourceRange, look: Look) -> None:
         changed = self._changed(planned, look.topics)
         if changed is not None:
-            raise CheckpointRefused(changed)
+            raise CheckpointRefused("TOPIC_CHANGED", changed)
         for topic in {topic for topic, _ in planned.ends} & look.topics.keys():
             if topic not in self._known:
                 self._known[topic] = look.topics[topic]
@@ -221,12 +221,13 @@ class WatchedSource:
     def _lost(self, what: str) -> None:
         if self._losses_refused:
             raise CheckpointRefused(
+                "RECORDS_LOST",
                 f"{self._running}: {what}. To go on without them, say failOnDataLoss=False in "
                 "read_kafka; and give the topic a longer retention. Nothing of this batch was "
-                "written."
+                "written.",
             )
-        if what not in self._losses_told:
-            self._losses_told.add(what)
+        if what not in self._losses_reported:
+            self._losses_reported.add(what)
             logger.warning(
                 "%s: %s; failOnDataLoss=false, so the query goes on without them",
                 self._running,

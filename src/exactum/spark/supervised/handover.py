@@ -50,8 +50,9 @@ class Handover:
             _pickler(file, [sink.rows for sink in self.sinks if sink.rows is not None]).dump(whole)
         except Exception as error:
             raise SettingRefused(
+                "SINK_NOT_PICKLABLE",
                 f"the sinks of {self.running} cannot be handed over, because one of them (or its "
-                f"decision log) does not pickle: {type(error).__name__}: {error}"
+                f"decision log) does not pickle: {type(error).__name__}: {error}",
             ) from error
         return file.getvalue()
 

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 from exactum import events
 from exactum.errors import ExactumError, Fenced, Unavailable
-from exactum.spark.last_words import plainly
+from exactum.spark.final_error import plainly
 from exactum.spark.supervised.supervisor_channel import (
     BODY_BYTES_MAX,
     VARIABLE,
@@ -79,7 +79,7 @@ class SupervisedProcess:
         self._pulse: Callable[[], object] = lambda: None
         self.stopping = threading.Event()
         self.orphaned = threading.Event()
-        self.tell("hello", pid=self._process)
+        self.report("hello", pid=self._process)
         for work in (self._send_queued, self._beat, self._receive):
             name = f"exactum-supervised-{work.__name__.strip('_')}"
             threading.Thread(target=work, name=name, daemon=True).start()
@@ -91,15 +91,15 @@ class SupervisedProcess:
 
     # ---- telling -----------------------------------------------------------------------------
 
-    def tell(self, kind: str, **fields: Any) -> None:
+    def report(self, kind: str, **fields: Any) -> None:
         """Tell the supervisor, soon. Never blocks; dropped where the supervisor does not listen."""
         self._put(ChannelMessage(kind, fields))
 
-    def tell_event(self, event: events.Event) -> None:
+    def report_event(self, event: events.Event) -> None:
         """Tell of an event, for onlookers."""
         self._put(ChannelMessage("event", {"name": type(event).__name__, "event": event}))
 
-    def tell_error(self, error: ExactumError, query_id: str) -> None:
+    def report_error(self, error: ExactumError, query_id: str) -> None:
         """Tell the error that ends a query, before the process may end with it."""
         self._failed[query_id] = str(error)
         fields = {
@@ -107,9 +107,9 @@ class SupervisedProcess:
             "disposition": error.disposition.value,
             "message": str(error),
         }
-        self.tell_now(ChannelMessage("error", {**fields, "query_id": query_id}))
+        self.report_now(ChannelMessage("error", {**fields, "query_id": query_id}))
 
-    def tell_last(self, error: BaseException) -> None:
+    def report_last(self, error: BaseException) -> None:
         """Tell the exception that ends the script, and whose it is: that of exactum in it, or of
         which queries.
         """
@@ -126,17 +126,17 @@ class SupervisedProcess:
         if ours is None and not queries:  # it has not come to exactum
             queries = [query_id for text in texts for query_id in QUERY.findall(text)]
             ours = next(filter(None, map(thrown, _chain(error))), None) if queries else None
-        told = error if ours is None else ours
-        text = _text(told)
+        shown = error if ours is None else ours
+        text = _text(shown)
         disposition = None if ours is None else ours.disposition.value
         fields = {
-            "name": type(told).__name__,
+            "name": type(shown).__name__,
             "message": plainly(text) or text,
             "disposition": disposition,
             "queries": queries,
             "over": _main_thread_ends(),
         }
-        self.tell_now(ChannelMessage("last", fields))
+        self.report_now(ChannelMessage("last", fields))
 
     def hand_over(self, query_id: str, handover: Handover | None) -> None:
         """A run of the query begins. ``handover`` is None where nothing of it is ever decided."""
@@ -152,13 +152,13 @@ class SupervisedProcess:
                 "are allowed. Let a sink load what is that large in open(), instead of holding it."
             )
             body = b""
-        self.tell_now(
+        self.report_now(
             ChannelMessage(
                 "run", {"query_id": query_id, "path": sys.path, "trouble": trouble}, body
             )
         )
 
-    def tell_now(self, message: ChannelMessage) -> None:
+    def report_now(self, message: ChannelMessage) -> None:
         """Tell, and return when it is sent, or after ``SEND_TIMEOUT_S``: a frozen supervisor must
         not stop a query.
         """
@@ -212,7 +212,7 @@ class SupervisedProcess:
             except Exception as error:  # noqa: BLE001  (the supervisor hears nothing, and acts)
                 logger.debug("the JVM did not answer: %s", error)
             else:
-                self.tell("beat", dropped=self._dropped)
+                self.report("beat", dropped=self._dropped)
             time.sleep(BEAT_EVERY_S)
 
     # ---- being told --------------------------------------------------------------------------
@@ -231,7 +231,7 @@ class SupervisedProcess:
         if self.turn.is_set():
             self._refuse_orphan()
             return
-        self.tell("ready")
+        self.report("ready")
         if not self.turn.wait(TURN_POLL_S):
             if not self._asked:
                 self._asked = True
@@ -296,7 +296,7 @@ class SupervisedProcess:
         self.stopping.set()
         if not self.turn.is_set():
             return
-        self.tell("stopped", queries=_stopped(logging.WARNING))
+        self.report("stopped", queries=_stopped(logging.WARNING))
         while True:
             time.sleep(STOP_AGAIN_S)
             _stopped(logging.DEBUG)
@@ -339,7 +339,7 @@ class _Supervision:
         link = inherited(address) if address else None
         if link is not None and self._joined is None:
             self._joined = SupervisedProcess(link)
-            _tell_what_ends_the_script(self._joined)
+            _report_what_ends_the_script(self._joined)
 
 
 _supervision = _Supervision()
@@ -353,7 +353,7 @@ def current() -> SupervisedProcess | None:
     return _supervision.current()
 
 
-def _tell_what_ends_the_script(supervised: SupervisedProcess) -> None:
+def _report_what_ends_the_script(supervised: SupervisedProcess) -> None:
     """An exception that nobody catches is told before Python prints it: an exit status says
     nothing.
     """
@@ -361,7 +361,7 @@ def _tell_what_ends_the_script(supervised: SupervisedProcess) -> None:
 
     def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
         if not supervised.stopping.is_set():
-            supervised.tell_last(error)
+            supervised.report_last(error)
         before(kind, error, trace)
 
     sys.excepthook = hook

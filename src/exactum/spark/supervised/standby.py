@@ -34,7 +34,7 @@ def remember_source(options: Mapping[str, str]) -> None:
                 "topics"
             )
             return
-        supervised.tell("source", options=supervised.source)
+        supervised.report("source", options=supervised.source)
 
 
 def wait_for_turn() -> None:
@@ -74,9 +74,9 @@ def _keep_warm(supervised: process.SupervisedProcess) -> None:
         source = supervised.source or {}
         with rehearsal.hidden_session(SparkSession.active()) as session:
             rehearsal.play(session, source, supervised.turn)
-        supervised.tell("warm", read=[source[how] for how in SUBSCRIPTIONS if how in source])
+        supervised.report("warm", read=[source[how] for how in SUBSCRIPTIONS if how in source])
         while not supervised.turn.wait(KEEP_WARM_EVERY_S):
             warm_up.touch_workers(session)
     except Exception as error:  # noqa: BLE001  (the query starts all the same, only slower)
         logger.debug("the standby could not be warmed: %s", error)
-        supervised.tell("warm", read=[])
+        supervised.report("warm", read=[])

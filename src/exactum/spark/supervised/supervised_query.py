@@ -19,7 +19,7 @@ class SupervisedQuery(EpochListener):
 
     def begin(self, batch: Batch) -> None:
         """See the base class."""
-        self._supervised.tell("batch", query_id=self._query_id, batch_id=batch.batch_id)
+        self._supervised.report("batch", query_id=self._query_id, batch_id=batch.batch_id)
 
     def close(self) -> None:
         """See the base class."""

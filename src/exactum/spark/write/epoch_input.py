@@ -40,7 +40,7 @@ def named(offsets: SourceOffsets) -> Iterator[None]:
             raise
         # "from None": Spark shows the printed traceback, and the same message twice would bury the
         # end of it.
-        raise type(ours)(f"{ours} {text}".rstrip()) from None
+        raise ours.followed_by(f" {text}".rstrip()) from None
 
 
 def _unknown(error: Exception) -> EpochAborted:

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from exactum import errors
 from exactum.protocol.sink import TaskName
-from exactum.spark.last_words import plainly
+from exactum.spark.final_error import plainly
 
 MARKER = "exactum-task-failed:"
 _MARKED = re.compile(re.escape(MARKER) + r" (\{.*\})")
@@ -75,24 +75,24 @@ class TaskFailed(Exception):
         """
         where = f"in the task of partition {task.partition_id}, attempt {task.attempt_number}"
         if isinstance(error, errors.ExactumError):
-            return TaskFailed._carrying(type(error), f"{error}{also} ({where})")
+            return TaskFailed._carrying(error.followed_by(f"{also} ({where})"))
         what = f"{type(error).__name__}: {error}{also} ({where})"
         if code is not None and isinstance(error, LASTING):
             return TaskFailed._carrying(
-                errors.CodeFailed,
-                f"{what}. The code of {code} failed at {place_of(error)}, and a new start gives it "
-                "the same rows. If it is yours, correct it, refuse such rows, or raise "
-                "exactum.errors.Unavailable for what may pass; else please report it.",
+                errors.CodeFailed(
+                    "CODE_FAILED",
+                    f"{what}. The code of {code} failed at {place_of(error)}, and a new start "
+                    "gives it the same rows. If it is yours, correct it, refuse such rows, or "
+                    "raise exactum.errors.Unavailable for what may pass; else please report it.",
+                )
             )
         by = "" if code is None else f", by the code of {code} at {place_of(error)}"
-        made = unknown(f"{what}{by}", error)
-        return TaskFailed._carrying(type(made), str(made))
+        return TaskFailed._carrying(unknown(f"{what}{by}", error))
 
     @staticmethod
-    def _carrying(kind: type[errors.ExactumError], message: str) -> TaskFailed:
-        return TaskFailed(
-            f"{message}\n{MARKER} {json.dumps({'error': kind.__name__, 'message': message})}"
-        )
+    def _carrying(error: errors.ExactumError) -> TaskFailed:
+        carried = {"error": type(error).__name__, "arguments": error.args}
+        return TaskFailed(f"{error}\n{MARKER} {json.dumps(carried)}")
 
 
 def carried_by(error: BaseException) -> errors.ExactumError | None:
@@ -105,18 +105,19 @@ def carried_by(error: BaseException) -> errors.ExactumError | None:
         unreadable = _UNREADABLE.search(text)
         if unreadable is not None:
             return _not_readable(unreadable[1])
-        return errors.RowsRefused(NO_TIME) if _TOO_FAR.search(text) else None
+        return errors.RowsRefused("SOURCE_TIMESTAMP", NO_TIME) if _TOO_FAR.search(text) else None
     try:
         value = json.loads(found.group(1))
-        name, message = str(value["error"]), str(value["message"])
+        name, arguments = str(value["error"]), [str(each) for each in value["arguments"]]
     except (ValueError, KeyError, TypeError):
         return None
     kind = getattr(errors, name, None)
     if isinstance(kind, type) and issubclass(kind, errors.ExactumError):
-        return kind(message)
+        return kind(*arguments)
     return errors.SettingRefused(
-        f"{name}: {message} (This driver's exactum has no such error: its executors run another "
-        "version. Install the same one everywhere.)"
+        "EXECUTOR_VERSION",
+        f"{name}: {arguments[-1]} (This driver's exactum has no such error: its executors run "
+        "another version. Install the same one everywhere.)",
     )
 
 
@@ -165,6 +166,7 @@ NO_TIME = (
 
 def _not_readable(topics: str) -> errors.SettingRefused:
     return errors.SettingRefused(
+        "SOURCE_NOT_ALLOWED",
         f"The Kafka source: the brokers do not let this user read {topics}. The user needs READ on "
-        "the topic (docs/source.md lists the ACLs). Nothing of this batch was written."
+        "the topic (docs/source.md lists the ACLs). Nothing of this batch was written.",
     )

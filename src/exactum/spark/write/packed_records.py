@@ -81,11 +81,11 @@ def unpacked(array: bytes, layout: Layout) -> Any:
     buffer = pa.py_buffer(array)
     number, count = unpack_from("<ii", buffer)
     if number != LAYOUT:
-        raise SettingRefused(OTHER_JAR)
+        raise SettingRefused("JAR_DIFFERS", OTHER_JAR)
     reader = _Reader(buffer, count)
     arrays = {number: reader.column(number, layout.time_zone) for number in layout.packed}
     if reader.place != len(array):
-        raise SettingRefused(OTHER_JAR)
+        raise SettingRefused("JAR_DIFFERS", OTHER_JAR)
     return pa.RecordBatch.from_arrays(
         [
             arrays[number].view(pa.string()) if text else arrays[number]

@@ -42,14 +42,16 @@ class View:
         result = self.rows(frame)
         if not isinstance(result, DataFrame):
             raise FrameRefused(
+                "VIEW_RESULT",
                 f"rows={name_of(self.rows)} returned {type(result).__name__}, and must return the "
                 "DataFrame that this sink shall write, made from the one that it is given. "
-                "Nothing was written."
+                "Nothing was written.",
             )
         if result.isStreaming:
             raise FrameRefused(
+                "VIEW_RESULT",
                 f"rows={name_of(self.rows)} returned a streaming DataFrame, not a view of the "
-                "batch it was given. Nothing was written."
+                "batch it was given. Nothing was written.",
             )
         return result
 
@@ -76,11 +78,11 @@ def refuse_other_columns(
     if columns == list(first):
         return
     raise FrameRefused(
+        "VIEW_CHANGED",
         f"Batch {batch_id} has the columns {_listed(columns)} for {', '.join(sinks)}, and the "
-        f"first batch of this run had {_listed(first)}. Readers would find values in other "
-        "columns, or none. Give each batch the same columns, in one order, with select() and "
-        "cast(): pivot() takes the values that become columns, and spark.read.json() a schema. "
-        "Nothing of the epoch is visible."
+        f"first batch of this run had {_listed(first)}. Give each batch the same columns, in one "
+        "order, with select() and cast(): pivot() takes the values that become columns, and "
+        "spark.read.json() a schema. Nothing of the epoch is visible.",
     )
 
 

@@ -160,15 +160,17 @@ class _Refused:
             rejection, whose = again, f" which {sink} refused"
         elif sink != DEAD_LETTERS:
             raise RowsRefused(
+                "ROWS_REFUSED",
                 f"{sink} can never take {_count(rejection)} of epoch {self._order.batch_id}: "
                 f"{_first(rejection)} Nothing of the epoch is visible. Correct the rows in the "
                 "query, change the table, or give dead_letters= to exactly_once() so that such "
-                "rows are put aside."
+                "rows are put aside.",
             )
         raise RowsRefused(
+            "DEAD_LETTERS_REFUSED",
             f"The dead letters can never take {_count(rejection)}{whose} in epoch "
             f"{self._order.batch_id}: {_first(rejection)} Nothing of the epoch is visible. Let the "
-            "dead letters' target take larger rows: of a topic, raise max.message.bytes."
+            "dead letters' target take larger rows: of a topic, raise max.message.bytes.",
         )
 
 

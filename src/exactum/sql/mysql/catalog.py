@@ -47,9 +47,10 @@ def check_table(session: MySQLSession, name: TableName) -> None:
         _find_table(session, name)
     except SettingRefused as refused:
         raise SettingRefused(
+            "SQL_TABLE_KIND",
             f"{refused} It was of InnoDB when the query started. Rows that were written since "
             "could not be undone: before the next start, look for rows of this query that are "
-            "there twice."
+            "there twice.",
         ) from None
 
 
@@ -68,8 +69,9 @@ def _find_table(session: MySQLSession, name: TableName) -> TableName | None:
         what = f"of the engine {engine}" if is_table else f"a {str(table_type).lower()}"
         convert = "Convert it (ALTER TABLE ... ENGINE=InnoDB), or write" if is_table else "Write"
         raise SettingRefused(
+            "SQL_TABLE_KIND",
             f"{name} at {session.address.where} is {what}; only InnoDB tables hold transactions. "
-            f"{convert} to another table."
+            f"{convert} to another table.",
         )
     return TableName(str(schema), str(table))
 

@@ -203,7 +203,9 @@ def connect(address: Address, role: Role, label: str, lock_timeout_s: float) -> 
 
         from exactum.sql.mysql.connection import Connection
     except ImportError:
-        raise SettingRefused(not_installed(f"{address.where} needs", "pymysql", "mysql")) from None
+        raise SettingRefused(
+            "PACKAGE_MISSING", not_installed(f"{address.where} needs", "pymysql", "mysql")
+        ) from None
     options = {
         "connect_timeout": CONNECT_TIMEOUT_S,
         "read_timeout": STATEMENT_TIMEOUT_S,
@@ -221,9 +223,10 @@ def connect(address: Address, role: Role, label: str, lock_timeout_s: float) -> 
         failure = classified(error, address)
         if isinstance(getattr(error, "original_exception", None), ssl.SSLError):
             raise SettingRefused(
+                "SQL_TLS",
                 f"{address.where}: no TLS connection that connect={{...}} allows: {failure}. Give "
                 "the certificate of the authority that signed the server's (ssl_ca), or connect "
-                "by the name that the certificate is for."
+                "by the name that the certificate is for.",
             ) from error
         known = (ServerFailure.LOST, ServerFailure.BUSY, ServerFailure.MISSING)
         kind = failure.failure if failure.failure in known else ServerFailure.DENIED
@@ -231,10 +234,10 @@ def connect(address: Address, role: Role, label: str, lock_timeout_s: float) -> 
     # What comes from the network is wrapped: this is a file of TLS, a host's name or a number.
     except (OSError, ValueError) as error:
         raise SettingRefused(
-            f"{address.where}: {address.scrub(f'{type(error).__name__}: {error}')}"
+            "SQL_URL", f"{address.where}: {address.scrub(f'{type(error).__name__}: {error}')}"
         ) from error
     except RuntimeError as error:  # the package cryptography is missing, which some logins need
-        raise SettingRefused(f"{address.where}: {address.scrub(str(error))}") from None
+        raise SettingRefused("SQL_URL", f"{address.where}: {address.scrub(str(error))}") from None
     session = MySQLSession(connection, address, bool(options["local_infile"]))
     try:
         _check_version(session)
@@ -275,8 +278,9 @@ def _check_version(session: MySQLSession) -> None:
     numbers = tuple(int(n) for n in plain.split("-")[0].split(".")[:2] if n.isdigit())
     if len(numbers) == 2 and numbers < least:
         raise SettingRefused(
+            "SQL_SERVER",
             f"{session.address.where} is {kind} {plain}; exactum needs {kind} "
-            f"{least[0]}.{least[1]} or later."
+            f"{least[0]}.{least[1]} or later.",
         )
 
 
@@ -285,18 +289,20 @@ def _check_server(session: MySQLSession) -> None:
     values = {str(name).lower(): str(value).upper() for name, value in rows}
     if values.get("log_bin") == "ON" and values.get("binlog_format") == "STATEMENT":
         raise SettingRefused(
+            "SQL_SERVER",
             f"{session.address.where}: the server logs by statement (binlog_format=STATEMENT), "
             "with which InnoDB takes no writes in READ COMMITTED. Set binlog_format to ROW or "
-            "MIXED."
+            "MIXED.",
         )
     flush = values.get("innodb_flush_log_at_trx_commit", "1")
     if (
         flush not in ("1", "3") and values.get("wsrep_on") != "ON"
     ):  # a Galera cluster keeps commits in other ways
         raise SettingRefused(
+            "SQL_SERVER",
             f"{session.address.where}: the server forgets what it has committed when its machine "
             f"crashes (innodb_flush_log_at_trx_commit={flush}). Set it to 1, the default: SET "
-            "GLOBAL innodb_flush_log_at_trx_commit = 1, and in the server's configuration file."
+            "GLOBAL innodb_flush_log_at_trx_commit = 1, and in the server's configuration file.",
         )
     # With a binary log InnoDB leaves it to that log to keep a commit (MariaDB's page "Binary Log
     # Group Commit and InnoDB Flushing Performance"); 3, of MariaDB, has InnoDB keep it as well.
@@ -308,9 +314,10 @@ def _check_server(session: MySQLSession) -> None:
         and values.get("wsrep_on") != "ON"
     ):
         raise SettingRefused(
+            "SQL_SERVER",
             f"{session.address.where}: the server forgets what it has committed when its machine "
             f"crashes: it has a binary log that it does not sync (sync_binlog={sync}). SET GLOBAL "
-            "sync_binlog = 1, and set it in the server's configuration file."
+            "sync_binlog = 1, and set it in the server's configuration file.",
         )
     session.locks_hold = (
         values.get("wsrep_on") != "ON"

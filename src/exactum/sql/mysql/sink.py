@@ -106,8 +106,9 @@ def address_of(url: str, connect: Mapping[str, object] | None, where: str) -> Ad
     pairs = merged(options, connect, where)
     if not dict(pairs).get("database"):
         raise SettingRefused(
+            "SQL_URL",
             f"{where}: the URL names no database; it must look like "
-            "mysql://user:password@host/database."
+            "mysql://user:password@host/database.",
         )
     for name, value in pairs:
         _check_option(name, value, where)
@@ -123,12 +124,13 @@ def _check_option(name: str, value: str, where: str) -> None:
     """An error shows no value: it may be a password under a wrong name."""
     if name not in OPTIONS:
         raise SettingRefused(
+            "SQL_URL",
             f"{where}: connect={{{name!r}: ...}} is not an option that can be set here. These can: "
-            f"{', '.join(sorted(OPTIONS))}."
+            f"{', '.join(sorted(OPTIONS))}.",
         )
     try:
         OPTIONS[name](value)
     except ValueError:
         raise SettingRefused(
-            f"{where}: the value of connect={{{name!r}: ...}} is of the wrong kind."
+            "SQL_URL", f"{where}: the value of connect={{{name!r}: ...}} is of the wrong kind."
         ) from None

@@ -76,8 +76,9 @@ def check(session: MySQLSession, where: str) -> None:
     cluster = session.query(sql("read_cluster"))
     if cluster and str(cluster[0][1]).upper() == "ON":
         raise SettingRefused(
+            "SQL_PREPARED",
             f"{where}: {session.address.where} is a Galera cluster, which has no XA transactions. "
-            "Use mechanism='staged'."
+            "Use mechanism='staged'.",
         )
     try:
         _recover(session)
@@ -86,9 +87,10 @@ def check(session: MySQLSession, where: str) -> None:
             raise
         user = str(session.query(sql("current_user"))[0][0])
         raise SettingRefused(
+            "SQL_PREPARED",
             f"{where}: mechanism='prepared' needs the right to list XA transactions, and the user "
             f"{user} has it not: {failure}. Grant it (GRANT XA_RECOVER_ADMIN ON *.* TO "
-            f"{_account(user)};), or use mechanism='staged'."
+            f"{_account(user)};), or use mechanism='staged'.",
         ) from failure
 
 

@@ -57,26 +57,30 @@ def _find_table(session: Session, name: TableName) -> tuple[int, TableName, bool
     full = TableName(str(schema), name.table)
     if kind not in ("r", "p"):
         raise SettingRefused(
+            "SQL_TABLE_KIND",
             f"{full} is not an ordinary table but {KINDS.get(str(kind), 'something else')} "
-            f"(pg_class.relkind {kind!r}): exactum writes to tables and partitioned tables."
+            f"(pg_class.relkind {kind!r}): exactum writes to tables and partitioned tables.",
         )
     if persistence != "p":
         raise SettingRefused(
+            "SQL_TABLE_KIND",
             f"The table {full} is UNLOGGED or temporary: PostgreSQL empties it after a crash, so "
             f"nothing could be promised of it. ALTER TABLE {regclass(full)} SET LOGGED, or use "
-            "another table."
+            "another table.",
         )
     if partition is not None:
         raise SettingRefused(
+            "SQL_TABLE_KIND",
             f"The partition {partition} of the table {full} is UNLOGGED, which PostgreSQL empties "
             "after a crash, or lies on another server, which commits by itself: nothing could be "
-            f"promised of its rows. ALTER TABLE {partition} SET LOGGED, or detach it."
+            f"promised of its rows. ALTER TABLE {partition} SET LOGGED, or detach it.",
         )
     if rule is not None:
         raise SettingRefused(
+            "SQL_TABLE_KIND",
             f"The table {full} has the rule {rule!r}, ON INSERT DO INSTEAD: rows would go "
             "elsewhere or nowhere, and PostgreSQL does not say so. Write to the table where they "
-            f"are to be; or drop the rule: DROP RULE {quote(str(rule))} ON {regclass(full)}."
+            f"are to be; or drop the rule: DROP RULE {quote(str(rule))} ON {regclass(full)}.",
         )
     return int(oid), full, bool(hides_rows)
 
@@ -145,10 +149,11 @@ def _create(session: Session, name: TableName, statement: str) -> None:
             session.rollback()
             if failure.failure is ServerFailure.DENIED:
                 raise SettingRefused(
+                    "SQL_ACCESS",
                     f"exactum needs a table {name} and may not create it: {failure}. GRANT CREATE "
                     f"ON SCHEMA {quote(name.schema or 'public')} to this user, or have it created: "
                     f"{unsubstituted(statement)}; with SELECT, INSERT, UPDATE, DELETE, TRUNCATE on "
-                    "it for this user."
+                    "it for this user.",
                 ) from None
             raise
     session.commit()

@@ -262,5 +262,5 @@ def _refused(texts: dict[int, str], count: int) -> Broken:
     mask = np.zeros(count, bool)
     mask[list(texts)] = True
     return Broken(
-        "PostgreSQL refuses it", mask, told=tuple(texts[place] for place in sorted(texts))
+        "PostgreSQL refuses it", mask, details=tuple(texts[place] for place in sorted(texts))
     )

@@ -165,10 +165,11 @@ class PostgresDialect:
         session.rollback()
         if allowed == 0:
             raise SettingRefused(
+                "SQL_PREPARED",
                 f"{where}: mechanism='prepared' needs prepared transactions, and the server allows "
                 "none. Set max_prepared_transactions in postgresql.conf to at least the number of "
                 "tasks that write at the same time in all queries (a stopped query's count, too) "
-                "and restart PostgreSQL; or use mechanism='staged'."
+                "and restart PostgreSQL; or use mechanism='staged'.",
             )
 
     def begin_prepared(self, session: Session, gid: str) -> None:

@@ -55,7 +55,8 @@ def driver() -> Any:
         import psycopg
     except ImportError as error:  # also where psycopg is there, and no libpq
         raise SettingRefused(
-            f"{not_installed('PostgreSQL needs', 'psycopg', 'postgres')} (Python says: {error})"
+            "PACKAGE_MISSING",
+            f"{not_installed('PostgreSQL needs', 'psycopg', 'postgres')} (Python says: {error})",
         ) from None
     return psycopg
 
@@ -77,9 +78,10 @@ def address_of(url: str, further: Any, where: str) -> Address:
     except (psycopg.Error, TypeError, AttributeError):
         # libpq's message may repeat the URL, and the URL may hold a password.
         raise SettingRefused(
+            "SQL_URL",
             f"{where}: the URL or an option of connect= is nothing that libpq can read; it must "
             "look like postgresql://user:password@host:port/database?sslmode=require. (Special "
-            "characters in a password are written as %XX.)"
+            "characters in a password are written as %XX.)",
         ) from None
     refuse_plain_signs(url, read.get("host"), where)
     final = dict(options)
@@ -89,11 +91,11 @@ def address_of(url: str, further: Any, where: str) -> Address:
 
 def _server(given: Mapping[str, str]) -> str:
     asked, service = place_of(given), service_of(given)
-    its = [given.get("host") or given.get("hostaddr"), given.get("port"), given.get("dbname")]
-    if service and not its[0]:  # a file of libpq's says it, and is stronger than the variables
+    own = [given.get("host") or given.get("hostaddr"), given.get("port"), given.get("dbname")]
+    if service and not own[0]:  # a file of libpq's says it, and is stronger than the variables
         return f"service={service}"
-    if service and not all(its):  # it may say what is left out
-        return ":".join([*filter(None, its[:2]), f"service={service}"])
+    if service and not all(own):  # it may say what is left out
+        return ":".join([*filter(None, own[:2]), f"service={service}"])
     return f"{asked['host'] or asked['hostaddr'] or 'localhost'}:{asked['port'] or '5432'}"
 
 
@@ -123,10 +125,11 @@ def connect(address: Address, role: Role, label: str, lock_timeout_s: float) -> 
     if forgets:
         session.close()
         raise SettingRefused(
+            "SQL_SERVER",
             f"{address.where}: the server forgets what it has committed, or loses the whole "
             "database, when its machine crashes (fsync=off). Where that is on its command "
             "line, as in test containers, start it without; else ALTER SYSTEM SET fsync = on, and "
-            "SELECT pg_reload_conf(). Nothing was written."
+            "SELECT pg_reload_conf(). Nothing was written.",
         )
     return session
 

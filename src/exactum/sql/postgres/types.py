@@ -130,8 +130,8 @@ def column_of(c: CatalogColumn) -> Column:
     if c.element_name is not None:
         text = c.type_text.removesuffix("[]")
         inner = Kind.UNFIT if c.is_opaque else kind_named(c.element_name, c.element_modifier)
-        held = limits_of(inner, c.element_name, c.element_modifier, c.element_labels)
-        element = Column(c.name, text, inner, limits=held, judged=_is_judged(inner, held))
+        limits = limits_of(inner, c.element_name, c.element_modifier, c.element_labels)
+        element = Column(c.name, text, inner, limits=limits, judged=_is_judged(inner, limits))
     kind = Kind.ARRAY
     if element is None:
         kind = Kind.UNFIT if c.is_opaque else kind_named(c.type_name, c.modifier)

@@ -1,4 +1,4 @@
-"""A script as a user writes it on the first day, with one mistake: run by ``test_last_words``."""
+"""A script as a user writes it on the first day, with one mistake: run by ``test_final_error``."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ def plainly(spoken: str) -> str | None:
     )
 
 
-class LastWords:
+class FinalError:
     """The errors that queries of this process stopped with."""
 
     def __init__(self) -> None:
@@ -87,5 +87,5 @@ class LastWords:
             sys.stderr.write(f"\n{said}\n")
 
 
-LAST_WORDS = LastWords()
+FINAL_ERROR = FinalError()
 """Of this process, as its end is."""

@@ -89,15 +89,15 @@ class DeadLetter:
         return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:24]
 
 
-def named(letters: Iterable[DeadLetter]) -> Iterator[DeadLetter]:
+def named(dead_letters: Iterable[DeadLetter]) -> Iterator[DeadLetter]:
     """Letters of a store without places, named by what they hold: equal ones are numbered, so each
     has a name of its own, and it does not matter which of them has which.
     """
     seen: Counter[str] = Counter()
-    for letter in letters:
-        digest = letter.digest()
+    for dead_letter in dead_letters:
+        digest = dead_letter.digest()
         seen[digest] += 1
-        yield replace(letter, identity=f"{digest}#{seen[digest]}")
+        yield replace(dead_letter, identity=f"{digest}#{seen[digest]}")
 
 
 @dataclass(frozen=True)
@@ -108,9 +108,9 @@ class Choice:
     sink: str | None = None
     error: str | None = None
 
-    def takes(self, letter: DeadLetter) -> bool:
+    def takes(self, dead_letter: DeadLetter) -> bool:
         return (
-            (self.identities is None or letter.identity in self.identities)
-            and (self.sink is None or letter.sink == self.sink)
-            and (self.error is None or self.error.lower() in letter.error.lower())
+            (self.identities is None or dead_letter.identity in self.identities)
+            and (self.sink is None or dead_letter.sink == self.sink)
+            and (self.error is None or self.error.lower() in dead_letter.error.lower())
         )

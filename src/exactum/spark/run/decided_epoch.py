@@ -38,7 +38,7 @@ _FORMAT = "spark.sql.streaming.stateStore.checkpointFormatVersion"
 _PLAIN, _WITH_IDS = "1", "2"
 
 
-class StandingEpochs:
+class DecidedEpochs:
     """What a run records with each decision, and does with an epoch that stands."""
 
     def __init__(self, context: RunContext, control: Sequence[ControlListener]) -> None:
@@ -87,11 +87,12 @@ class StandingEpochs:
                 removed = remove_snapshots(self._session, state.folder, state.version + 1)
             except (JvmError, OSError) as error:
                 raise CheckpointRefused(
+                    "STATE_SNAPSHOTS",
                     f"{self._running}: in {state.folder} the snapshots of version "
                     f"{state.version + 1} of the state have to go, which an attempt without a "
                     "decision may have left: a later start would take them for the state of the "
                     f"next attempt. They could not be listed or removed ({error}). Give the "
-                    "driver the right to do so, and start again. Nothing was written."
+                    "driver the right to do so, and start again. Nothing was written.",
                 ) from error
             for path in removed:
                 logger.info(
@@ -213,11 +214,12 @@ class StandingEpochs:
             logger.warning("%s %s=warn lets the query go on with it.", found, ON_DIFFERENCE)
             return
         raise CheckpointRefused(
+            "RESULT_DIFFERS",
             f"{found} What may differ: a table or a service that the query looks things up in, "
             "rand(), uuid(), the order of rows behind a shuffle, the query itself. Give it what it "
             "had when the rows were written, and start again; or restore a savepoint; or begin "
             f"with a new checkpoint. {ON_DIFFERENCE}=warn accepts the difference. Nothing was "
-            "written."
+            "written.",
         )
 
     def _why_not(self, recorded: str) -> str:

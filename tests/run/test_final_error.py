@@ -12,13 +12,13 @@ import pytest
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
-from exactum.spark.last_words import LastWords
-from tests.kit.run import last_words_job
+from exactum.spark.final_error import FinalError
+from tests.kit.run import final_error_job
 from tests.kit.waiting import WAIT_MAX_S
 
 pytestmark = pytest.mark.spark
 
-JOB = Path(last_words_job.__file__)
+JOB = Path(final_error_job.__file__)
 TIMEOUT_S = WAIT_MAX_S
 
 
@@ -76,5 +76,5 @@ def test_what_spark_says_of_a_checkpoint_that_it_cannot_make(
     writer = rows.writeStream.format("noop").option("checkpointLocation", place)
     with pytest.raises(Py4JJavaError) as failed:
         writer.start()
-    told = LastWords().text(failed.value) or ""
+    told = FinalError().text(failed.value) or ""
     assert told.startswith(f"The query was not started: Spark cannot make or write {place}.")
