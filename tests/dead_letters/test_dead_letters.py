@@ -384,7 +384,7 @@ import os, signal, sys
 from exactum.ops.cli import main
 from exactum.protocol import coordinator
 
-decide = coordinator.StandingRecords.decide
+decide = coordinator.PermitLog.decide
 def dying(self, record):
     if {before} and record.prepared:
         os.kill(os.getpid(), signal.SIGKILL)
@@ -392,7 +392,7 @@ def dying(self, record):
     if record.prepared:
         os.kill(os.getpid(), signal.SIGKILL)
     return stands
-coordinator.StandingRecords.decide = dying
+coordinator.PermitLog.decide = dying
 main(sys.argv[1:])
 """
 

@@ -193,7 +193,7 @@ from exactum.spark.supervised import process
 life = process.current()
 
 def tell(kind, *values):
-    life.tell_event(getattr(exactum.events, kind)("q", *values))
+    life.report_event(getattr(exactum.events, kind)("q", *values))
 
 life.hand_over("q", None)
 tell("RunStarted", 0, "i", "r", "restless", "exactly once", "c", (), (), 0)

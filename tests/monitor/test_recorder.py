@@ -154,7 +154,7 @@ from exactum.monitor.recorder import RECORDER
 history = HistoryOutlet()
 history.begin("q", Path(sys.argv[1]))
 RECORDER.add(history)
-RECORDER.hear(events.RowsSkipped("q", 7, "i", 3))
+RECORDER.observe(events.RowsSkipped("q", 7, "i", 3))
 {end}
 """
 
@@ -183,7 +183,7 @@ class Hanging:
     def take(self, facts):
         time.sleep(600)
 RECORDER.add(Hanging())
-RECORDER.hear(events.RowsSkipped("q", 7, "i", 3))
+RECORDER.observe(events.RowsSkipped("q", 7, "i", 3))
 time.sleep(1)
 """
     done = subprocess.run(

@@ -109,7 +109,7 @@ def test_what_must_not_go_on_is_not_started_again(tmp_path: Path, kind: str) -> 
     with command(tmp_path, program, *AT_ONCE) as run:
         assert run.ends() == 3
     assert lives(tmp_path) == 1
-    assert f"{kind}: this is why" in run.log
+    assert f"{kind}: [USER_CODE] this is why" in run.log or f"{kind}: this is why" in run.log
 
 
 @pytest.mark.variants(1)
@@ -181,7 +181,7 @@ TRACE = "Traceback (most recent call last):\\n  File 'job.py', line 3\\n"
     [
         pytest.param(
             'error = UnknownFailure("KeyError: x")\n'
-            "script.tell_error(error, query_id)\nraise RuntimeError(failed + str(error))",
+            "script.report_error(error, query_id)\nraise RuntimeError(failed + str(error))",
             3,
             3,
             id="told by exactum",
@@ -192,7 +192,7 @@ TRACE = "Traceback (most recent call last):\\n  File 'job.py', line 3\\n"
         pytest.param(
             "if life == 1:\n"
             "    script.tell('batch', query_id=query_id, batch_id=0)\n"
-            "    script.tell_event(events.EpochCompleted(query_id, 0, 'i', 0, 1, 1, dict()))\n"
+            "    script.report_event(events.EpochCompleted(query_id, 0, 'i', 0, 1, 1, dict()))\n"
             'raise RuntimeError(failed + TRACE + "KeyError: x")',
             4,
             3,
@@ -222,7 +222,7 @@ from exactum import events
 from exactum.errors import Fenced
 from exactum.spark.supervised import process, standby
 if life == 0:
-    process.current().tell_event(events.EpochCompleted("q", 0, "i", 0, 1, 1, dict()))
+    process.current().report_event(events.EpochCompleted("q", 0, "i", 0, 1, 1, dict()))
     while not Path("waits").exists():
         time.sleep(0.01)
     atexit.register(lambda: os.kill(os.getpid(), signal.SIGSTOP))
@@ -252,7 +252,7 @@ def test_who_has_said_why_nobody_may_go_on_is_not_frozen(tmp_path: Path, wakes_u
 TELLING = """
 from exactum.errors import SettingRefused
 from exactum.spark.supervised.process import current
-current().tell_error(SettingRefused("the first query may not run"), "query-1")
+current().report_error(SettingRefused("the first query may not run"), "query-1")
 """
 
 
@@ -278,7 +278,9 @@ if life == 2:
     assert lives(tmp_path) == 3
     assert "it ended with status 1 with IndexError: list index out of range" in run.log
     assert (
-        run.log.count("it ended with status 1 with SettingRefused: the first query may not run")
+        run.log.count(
+            "it ended with status 1 with SettingRefused: [USER_CODE] the first query may not run"
+        )
         == 1
     )
     (tmp_path / "count").unlink()
@@ -320,7 +322,7 @@ def test_a_long_text_is_cut(tmp_path: Path, kind: str, status: int, count: int) 
 import exactum
 from exactum.spark.supervised import process
 event = exactum.events.EpochAbandoned("q", 0, "i", 0, "\\ud800" * 2_000_000)
-process.current().tell_event(event)
+process.current().report_event(event)
 from exactum.errors import {kind}
 raise {kind}("this is why " + "\\ud800x" * 1_500_000)
 """
@@ -330,7 +332,7 @@ raise {kind}("this is why " + "\\ud800x" * 1_500_000)
     [*_, said] = [
         line
         for line in run.log.splitlines()
-        if f"{kind}: this is why" in line and "exactum run: " in line
+        if kind in line and "this is why" in line and "exactum run: " in line
     ]
     assert said.endswith(" more characters]")
     assert len(said) < 200_000
@@ -403,7 +405,7 @@ import time
 import exactum
 from exactum.spark.supervised import process
 from exactum.spark.supervised.supervisor_channel import ChannelMessage
-process.current().tell_now(ChannelMessage("run", {"query_id": "q", "path": [], "trouble": "heard of"}))
+process.current().report_now(ChannelMessage("run", {"query_id": "q", "path": [], "trouble": "heard of"}))
 time.sleep(60)
 """
     with command(tmp_path, program) as run:
@@ -491,7 +493,7 @@ import exactum
 print("ready", flush=True)
 exactum.exactly_once(exactum.FileSink("out"))
 from exactum.spark.supervised import process
-process.current().tell_event(exactum.events.EpochCompleted("q", 0, "i", 0, 0, 0))  # then a standby is started
+process.current().report_event(exactum.events.EpochCompleted("q", 0, "i", 0, 0, 0))  # then a standby is started
 import time
 time.sleep(400)
 """

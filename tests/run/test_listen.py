@@ -23,7 +23,7 @@ import exactum
 from exactum.spark.supervised import process
 
 process.current().hand_over("q", None)
-process.current().tell_event(
+process.current().report_event(
     exactum.events.RunStarted("q", 0, "i", "r", "quiet", "exactly once", "c", (), (), 0)
 )
 while not os.path.exists("over"):

@@ -111,7 +111,9 @@ def test_what_is_decided_is_finished_when_the_script_is_not_started_again(
     with world.reader() as reader:
         with world.run("run", []) as run:
             assert run.ends() == 3
-        assert "with SettingRefused: another query of this script may not run" in run.log
+        assert (
+            "with SettingRefused: [USER_CODE] another query of this script may not run" in run.log
+        )
         assert "epoch 0 is decided and stands in every sink (60 rows" in run.log
         assert len(reader.caught_up()) == 60
 

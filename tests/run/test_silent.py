@@ -29,7 +29,7 @@ Path(f"turn-{os.getpid()}").touch()
 p.tell("run", query_id="q", path=[], trouble="")
 
 def completes():
-    p.tell_event(events.EpochCompleted("q", 0, "i", 0, 1, 1, dict()))
+    p.report_event(events.EpochCompleted("q", 0, "i", 0, 1, 1, dict()))
 """
 
 

@@ -205,8 +205,9 @@ def test_a_topic_that_may_not_be_read_is_named(source: Source) -> None:
     """
     read, error = source.run("reads-no-topic")
     assert read == []
-    assert f"SettingRefused: The Kafka source: the brokers do not let this user read {TOPIC}" in (
-        error or ""
+    assert (
+        f"SettingRefused: [SOURCE_NOT_ALLOWED] The Kafka source: the brokers do not let this user read {TOPIC}"
+        in (error or "")
     )
     assert "needs READ on the topic" in (error or "")
     assert "DAGScheduler" not in (error or ""), "nothing of Spark's own trace"

@@ -203,7 +203,10 @@ def test_an_error_of_a_task(stream: Any, filled: Callable[[int], str], tmp_path:
     once = with_writers(stream, lambda writers: InBatchOne(writers, "refuse", tmp_path))
     text = str(stream.end(started(stream, stream.read(filled(4), maxOffsetsPerTrigger=8), once)))
     assert isinstance(once.error, errors.RowsRefused)
-    assert "exactum.errors.RowsRefused: this row may never be (in the task of partition 0" in text
+    assert (
+        "exactum.errors.RowsRefused: [USER_CODE] this row may never be (in the task of partition 0"
+        in text
+    )
     assert transactions(stream) == [4]
 
 

@@ -106,7 +106,7 @@ def test_topic_made_anew_while_the_query_is_quiet(
     topics.made_anew(name, 1)
     topics.give(name, records, partitions=1)
     error = stream.end(query) or ""
-    assert "exactum.errors.CheckpointRefused: query" in error
+    assert "exactum.errors.CheckpointRefused: [TOPIC_CHANGED] query" in error
     assert "made anew" in error or "does not exist any more" in error
     assert "CheckpointRefused" in str(query.exception())
     assert len(stream.rows()) == 5
@@ -367,7 +367,10 @@ def test_a_pattern_that_only_java_knows(
     }
     frame = stream.spark.readStream.format("kafka").options(**given).load()
     error = stream.run(frame) or ""
-    assert "SettingRefused: subscribePattern=" in error and "no pattern that Python reads" in error
+    assert (
+        "SettingRefused: [SOURCE_ARGUMENT] subscribePattern=" in error
+        and "no pattern that Python reads" in error
+    )
     assert stream.rows() == []
     with pytest.raises(SettingRefused) as refused:
         Subscription.of(given).seen(topics)

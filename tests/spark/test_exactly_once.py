@@ -125,7 +125,7 @@ def test_a_task_that_fails_for_good_stops_the_query(query: Any) -> None:
     once = query.exactly_once()
     text = query.run(once)
     assert (
-        "exactum.errors.CodeFailed: ValueError: injected at prepare (in the task of partition 0"
+        "exactum.errors.CodeFailed: [CODE_FAILED] ValueError: injected at prepare (in the task of partition 0"
         in text
     )
     assert "attempt 1)" in text

@@ -74,7 +74,7 @@ def test_kafka_has_more_than_the_checkpoint(
 
     text = refused_after_it_was_put_back(query, tmp_path, exactly_once)
     for again in (text, str(query.run(exactly_once()))):
-        assert "exactum.errors.CheckpointRefused: Query" in again
+        assert "exactum.errors.CheckpointRefused: [ENDS_DIFFER] Query" in again
         assert "cannot go on with batch 2: sink 'kafka:" in again
         assert "transactions that no decision names" in again
     assert values_in(servers, name) == [1, 2, 3, 4]
@@ -124,7 +124,7 @@ def test_files_have_more_than_the_checkpoint(query: Any, tmp_path: Path) -> None
         return query.exactly_once(exactum.FileSink(table, format="json"))
 
     text = refused_after_it_was_put_back(query, tmp_path, exactly_once)
-    assert "exactum.errors.CheckpointRefused: Query" in text
+    assert "exactum.errors.CheckpointRefused: [ENDS_DIFFER] Query" in text
     assert "has batch 3, and the decision log ends with batch 1" in text
     lines = [line for file in table.glob("part-*") for line in file.read_text().splitlines()]
     assert len(lines) == 4

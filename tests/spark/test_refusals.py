@@ -28,7 +28,7 @@ def test_no_checkpoint_location(query: Any, guarantee: Any) -> None:
     """
     query.give(1)
     text = query.run(guarantee(query.sink), checkpoint=False)
-    assert "exactum.errors.CheckpointRefused: Query " in text
+    assert "exactum.errors.CheckpointRefused: [CHECKPOINT_TEMPORARY] Query " in text
     assert "has no checkpoint location" in text
     assert '.option("checkpointLocation"' in text
     assert query.values() == []
@@ -69,7 +69,9 @@ def test_async_progress_tracking(query: Any) -> None:
     running = start(
         asyncProgressTrackingEnabled="true", _asyncProgressTrackingOverrideSinkSupportCheck="true"
     )
-    with pytest.raises(PySparkException, match=r"SettingRefused: query .* async progress tracking"):
+    with pytest.raises(
+        PySparkException, match=r"SettingRefused: .TRIGGER_UNSAFE. query .* async progress tracking"
+    ):
         running.awaitTermination(30)
     assert query.values() == []
 
@@ -113,7 +115,7 @@ def test_a_frame_that_the_sink_cannot_write(query: Any) -> None:
     """The columns are checked before anything is opened."""
     query.give(1)
     text = query.run(query.exactly_once(FolderSink(str(query.out), needs=("value",))))
-    assert "exactum.errors.FrameRefused: The frame has no column 'value'." in text
+    assert "exactum.errors.FrameRefused: [USER_CODE] The frame has no column 'value'." in text
     assert not query.out.exists()
 
 
@@ -171,7 +173,9 @@ def test_other_source_offsets_than_on_record(query: Any, tmp_path: Path) -> None
     lines[2] = '{"logOffset":0}'
     offsets.write_text("\n".join(lines))
     (query.checkpoint / "offsets" / ".1.crc").unlink()
-    assert "exactum.errors.CheckpointRefused: epoch 1 of query" in query.run(query.exactly_once())
+    assert "exactum.errors.CheckpointRefused: [OFFSETS_DIFFER] epoch 1 of query" in query.run(
+        query.exactly_once()
+    )
     assert query.values() == [1, 2]
 
 
@@ -204,6 +208,6 @@ def test_a_checkpoint_with_the_metadata_of_another_query(query: Any, tmp_path: P
     )
     (query.checkpoint / ".metadata.crc").unlink(missing_ok=True)
     text = query.run(query.exactly_once(decision_log=decisions))
-    assert "exactum.errors.CheckpointRefused: The checkpoint" in text
+    assert "exactum.errors.CheckpointRefused: [CHECKPOINT_OTHER_QUERY] The checkpoint" in text
     assert "says query 00000000-0000-4000-8000-000000000000" in text
     assert query.values() == [1]

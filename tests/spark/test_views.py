@@ -276,7 +276,9 @@ def test_a_batch_with_other_columns(
     query.give(1)
     query.give(2)
     text = query.run(each)
-    assert f"FrameRefused: Batch 1 has the columns {had} files:{tmp_path}/csv" in text
+    assert (
+        f"FrameRefused: [VIEW_CHANGED] Batch 1 has the columns {had} files:{tmp_path}/csv" in text
+    )
     assert "the first batch of this run had k string, v bigint." in text
     files = list((tmp_path / "csv").glob("part-*"))
     assert [file.read_text() for file in files] == ['"k","v"\n"o",1\n']
@@ -326,7 +328,9 @@ def test_without_dead_letters_a_refused_row_stops_the_query(query: Any) -> None:
     """Nothing of the epoch is visible, and the error says which row and what to do."""
     query.give(1, 2)
     text = query.run(query.exactly_once(FolderSink(str(query.out), refuses_v=2)))
-    assert "RowsRefused: folder can never take a row of epoch 0: v=2 may not be" in text
+    assert (
+        "RowsRefused: [ROWS_REFUSED] folder can never take a row of epoch 0: v=2 may not be" in text
+    )
     assert "dead_letters=" in text
     assert query.values() == query.values("staged") == []
 

@@ -170,12 +170,12 @@ class DecisionRecord:
 
 
 GRANT = object()
-"""What ``StandingRecords`` makes a permit with, and nobody else."""
+"""What ``PermitLog`` makes a permit with, and nobody else."""
 
 
 @dataclass(frozen=True)
 class CommitPermit:
-    """Proof that a COMMIT is durably recorded: ``decision_log.StandingRecords`` grants it, for what
+    """Proof that a COMMIT is durably recorded: ``decision_log.PermitLog`` grants it, for what
     the log has just said to stand.
 
     Raises:
@@ -188,7 +188,7 @@ class CommitPermit:
     def __post_init__(self, grant: object) -> None:
         if grant is not GRANT:
             raise InvariantBroken(
-                f"A permit for {self.record.epoch} was made by hand. StandingRecords.permit grants "
+                f"A permit for {self.record.epoch} was made by hand. PermitLog.permit grants "
                 "it for a record that stands in the decision log."
             )
         if self.record.decision is not Decision.COMMIT:

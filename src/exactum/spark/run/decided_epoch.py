@@ -280,7 +280,7 @@ class DecidedEpochs:
 
 @dataclass(frozen=True)
 class _Known:
-    """What the record of an epoch says. See ``StandingEpochs.record``."""
+    """What the record of an epoch says. See ``DecidedEpochs.record``."""
 
     watermarks_ms: list[int | None]
     decided_ms: int
