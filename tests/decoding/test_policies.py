@@ -254,7 +254,7 @@ def test_fail_names_the_record_and_leaves_nothing(
     assert isinstance(batch.error, RowsRefused)
     assert str(batch.error).splitlines()[0] in text
     words = str(batch.error).split()
-    partition, offset = int(words[3].rpartition("-")[2]), int(words[words.index("offset") + 1])
+    partition, offset = int(words[4].rpartition("-")[2]), int(words[words.index("offset") + 1])
     assert stream.number(partition, offset) in stream.poison
     assert "on_error='dead_letter'" in str(batch.error)
     assert read(kafka, out) == []

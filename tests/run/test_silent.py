@@ -26,7 +26,7 @@ if not p.turn.wait(1):
     Path(f"waits-{os.getpid()}").touch()
 p.wait_for_turn(lambda: None)
 Path(f"turn-{os.getpid()}").touch()
-p.tell("run", query_id="q", path=[], trouble="")
+p.report("run", query_id="q", path=[], trouble="")
 
 def completes():
     p.report_event(events.EpochCompleted("q", 0, "i", 0, 1, 1, dict()))

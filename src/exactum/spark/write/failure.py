@@ -108,7 +108,9 @@ def carried_by(error: BaseException) -> errors.ExactumError | None:
         return errors.RowsRefused("SOURCE_TIMESTAMP", NO_TIME) if _TOO_FAR.search(text) else None
     try:
         value = json.loads(found.group(1))
-        name, arguments = str(value["error"]), [str(each) for each in value["arguments"]]
+        # KafkaRecords.java gives a message alone: of a timestamp that Spark cannot hold.
+        given = value.get("arguments") or ["SOURCE_TIMESTAMP", value["message"]]
+        name, arguments = str(value["error"]), [str(each) for each in given]
     except (ValueError, KeyError, TypeError):
         return None
     kind = getattr(errors, name, None)
