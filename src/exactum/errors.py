@@ -18,8 +18,7 @@
 
 The disposition is on the class, so that a supervisor need not read messages. A refusal has a code
 as well, as Spark's errors have a condition: ``docs/errors.md`` explains each. Every error pickles
-(Spark carries errors between processes): its arguments are a code, if it has one, and
-a message.
+(Spark carries errors between processes): its arguments are a code, if it has one, and a message.
 """
 
 from __future__ import annotations
@@ -46,11 +45,15 @@ class ExactumError(Exception):
     def __init__(self, message: str) -> None:
         super().__init__(message)
 
+    def with_message(self, message: str) -> ExactumError:
+        """The same error, of the same code if it has one, with another message."""
+        same = copy(self)
+        same.args = (*self.args[:-1], message)
+        return same
+
     def followed_by(self, text: str) -> ExactumError:
         """The same error with ``text`` behind its message."""
-        same = copy(self)
-        same.args = (*self.args[:-1], f"{self.args[-1]}{text}")
-        return same
+        return self.with_message(f"{self.args[-1]}{text}")
 
 
 USER_CODE = "USER_CODE"

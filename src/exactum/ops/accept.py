@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, TypeVar
 import click
 
 from exactum.errors import CheckpointRefused, SettingRefused
+from exactum.ops.render import ExitStatus
 from exactum.ops.targets.options import QueryOptions, could_not_tell, query_options
 
 if TYPE_CHECKING:
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 
-NEEDS_PERSON = 1
 ENDING_S = 5.0
 """How long a run whose query has just ended may be seen."""
 
@@ -75,7 +75,7 @@ def accept(options: QueryOptions, batch_id: int, without: str | None, yes: bool)
     place = options.place()
     if living := _who_lives(place):
         click.secho(f"exactum: {living} lives. Stop the query first.", fg="red", err=True)
-        sys.exit(NEEDS_PERSON)
+        sys.exit(ExitStatus.NEEDS_PERSON)
     if without is not None:
         _keep_without(place, batch_id, without, yes=yes)
         return
@@ -105,7 +105,7 @@ def _say_and_ask(lines: Sequence[str], what: str, *, yes: bool) -> None:
         click.echo(f"- {line}")
     if not yes and not click.confirm(f"Accept this, and {what}?"):
         click.echo("nothing was changed")
-        sys.exit(NEEDS_PERSON)
+        sys.exit(ExitStatus.NEEDS_PERSON)
 
 
 # ---- the ends ------------------------------------------------------------------------------------

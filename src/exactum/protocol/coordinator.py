@@ -466,11 +466,11 @@ class Coordinator:
         return resolve.taken_over(record, self._run.incarnation)
 
     def _spent(self, batch_id: int, error: BaseException) -> ExactumError:
-        kind = type(error) if isinstance(error, ExactumError) else EpochAborted
-        return kind(
+        text = (
             f"{Epoch(self._run.query_id, batch_id)}: incarnation {self._run.incarnation} has "
             f"stopped already ({error}). Start the query again: that makes a new one."
         )
+        return error.with_message(text) if isinstance(error, ExactumError) else EpochAborted(text)
 
     def _abort_own(self, batch_id: int) -> int:
         left = self._leftovers(self._participants.list_open())

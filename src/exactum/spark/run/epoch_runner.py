@@ -174,7 +174,7 @@ class EpochRunner:
 
     def report_end(self, error: BaseException | None = None) -> None:
         """The run is over, with this error; without one it was stopped, or Spark has failed between
-        two batches. Idempotent: the first call tells.
+        two batches. Idempotent: the first call counts.
         """
         if self._end_reported:
             return
@@ -182,14 +182,14 @@ class EpochRunner:
         failure = self.query.failure() if error is None else None
         error = error if failure is None else thrown(RuntimeError(failure))
         if isinstance(error, EpochAborted) and failure is None and self._is_over():
-            told = ("", "", "")  # stop() ended the query before, and cut the micro-batch off
+            how = ("", "", "")  # stop() ended the query before, and cut the micro-batch off
         elif error is not None:
             disposition = error.disposition.value if isinstance(error, ExactumError) else ""
-            told = (type(error).__name__, disposition, str(error))
+            how = (type(error).__name__, disposition, str(error))
         else:
-            told = ("", "", "") if failure is None else ("StreamingQueryException", "", failure)
+            how = ("", "", "") if failure is None else ("StreamingQueryException", "", failure)
         last = -1 if self._last_batch_id is None else self._last_batch_id
-        self._context.emit(events.RunEnded(*self._context.about(last), *told))
+        self._context.emit(events.RunEnded(*self._context.about(last), *how))
 
     def _is_over(self) -> bool:
         try:
