@@ -2,6 +2,7 @@
 
 import time
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 from confluent_kafka import Producer, TopicPartition
@@ -163,6 +164,29 @@ def test_a_transaction_that_timed_out_before_the_decision_voids_the_attempt(kafk
             EpochAborted, match="Something else initialised it|before it was decided"
         ):
             sink.participant.verify(prepared)
+
+
+@pytest.mark.parametrize(("later_s", "is_taken"), [(15, True), (18.5, False)])
+def test_a_transaction_with_too_little_time_left_is_not_decided(
+    kafka, topic, monkeypatch, later_s, is_taken
+) -> None:
+    """A tenth of its timeout is what a decision and its commit may take."""
+    name = topic("late", partitions=1)
+    sink_ = KafkaSink(
+        name, bootstrap_servers=kafka.bootstrap_servers, transaction_timeout_ms=20_000
+    )
+    with opened(sink_) as sink:
+        prepared = sink.write(frame([b"a"]))
+        real = time
+        later = SimpleNamespace(
+            time=lambda: real.time() + later_s, monotonic=lambda: real.monotonic() + later_s
+        )
+        monkeypatch.setattr("exactum.kafka.participant.time", later)
+        if is_taken:
+            assert len(sink.participant.verify(prepared)) == 1
+        else:
+            with pytest.raises(EpochAborted, match="20000 ms"):
+                sink.participant.verify(prepared)
 
 
 @pytest.mark.deep
