@@ -120,6 +120,18 @@ def test_a_driver_that_was_superseded_leaves_nothing(table: Path) -> None:
     assert hidden(table) == []
 
 
+@pytest.mark.parametrize("left", [0, 10], ids=["emptied", "cut"])
+def test_a_staged_file_that_is_cut_is_not_decided(table: Path, left: int) -> None:
+    """By a full disk, or by a copy that was put back: the bytes are compared, not only the name."""
+    sink = OpenedSink(FileSink(table))
+    prepared = sink.prepare(rows(0, 0), rows(0, 1))
+    (first, *_) = sorted(table.rglob("*.staged"))
+    os.truncate(first, left)
+    with pytest.raises(EpochAborted, match=f"{left} bytes"):
+        sink.participant.verify(prepared)
+    assert visible(table) == []
+
+
 def test_a_late_commit_changes_nothing(table: Path) -> None:
     """An old driver wakes up and commits an epoch that others have finished: done, no file
     twice.

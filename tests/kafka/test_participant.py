@@ -4,6 +4,7 @@ import time
 from dataclasses import replace
 from types import SimpleNamespace
 
+import pyarrow as pa
 import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
@@ -212,6 +213,28 @@ def test_a_decided_transaction_that_timed_out_is_salvaged(kafka, topic) -> None:
             "a copy is no task's"
         )
     assert sorted(values(kafka, name)) == sorted(rows)
+
+
+def test_what_is_salvaged_comes_back_to_its_partitions(kafka, topic) -> None:
+    """A decided transaction that somebody aborted: each record comes back with its key, its value
+    and its partition.
+    """
+    name = topic("back", partitions=4)
+    with opened(KafkaSink(name, bootstrap_servers=kafka.bootstrap_servers)) as sink:
+        values = [b"%d" % number for number in range(40)]
+        partitions = [(7 * number) % 4 for number in range(40)]
+        rows = frame(values, values, partition=pa.array(partitions, pa.int32()))
+        verified = sink.participant.verify(sink.write(rows))
+        permit = sink.permit(verified)
+        sink.participant.abort(sink.participant.list_open())
+        report = sink.participant.commit(permit, verified)
+        assert report.expired == tuple(verified)
+        again = sink.participant.salvage(permit, report.expired)
+        sink.participant.commit(sink.permit(again), again)
+    found = read_all(kafka.bootstrap_servers, name)
+    assert sorted((r.value, r.key, r.partition) for r in found) == sorted(
+        zip(values, values, partitions, strict=True)
+    )
 
 
 def test_with_the_log_gone_salvage_names_what_is_missing(kafka, topic) -> None:

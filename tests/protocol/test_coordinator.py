@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -200,6 +202,27 @@ def test_gone_rows_are_reported_and_no_copy_is_left() -> None:
             world.coordinator(who).run(0, end(0), world.write())
         assert all(t.unsettled() == [] for t in world.targets)
     assert all(t.visible == [] for t in world.targets)
+
+
+def test_a_salvage_of_fewer_rows_is_not_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sink whose copy lacks rows, without a word: the epoch stays decided, and nobody takes it for
+    whole.
+    """
+    world = World()
+    die_decided(world, "a")
+    world.targets[0].expire()
+    salvage = MemoryParticipant.salvage
+
+    def short(self: MemoryParticipant, *given: Any) -> Sequence[PreparedTransaction]:
+        return [replace(copy, rows=copy.rows - 1) for copy in salvage(self, *given)]
+
+    with monkeypatch.context() as patched:
+        patched.setattr(MemoryParticipant, "salvage", short)
+        with pytest.raises(InvariantBroken, match="salvaged 0 of 1 rows"):
+            world.coordinator("b").run(0, end(0), world.write())
+    assert world.targets[0].unsettled() == []
+    world.coordinator("c").run(0, end(0), world.write())
+    world.check(1)
 
 
 def test_a_salvage_that_is_fenced_leaves_no_copy() -> None:
