@@ -36,6 +36,18 @@ def transactions(stream: Any) -> list[int]:
     ]
 
 
+def consumers(spark: Any) -> set[int]:
+    """The numbers of Kafka's consumers in this JVM."""
+    jvm, gateway = spark._jvm, spark.sparkContext._gateway
+    # By the interface: the server's own class is not one that others may call.
+    methods = jvm.java.lang.Class.forName("javax.management.MBeanServerConnection").getMethods()
+    (query,) = (method for method in methods if method.getName() == "queryNames")
+    given = gateway.new_array(jvm.java.lang.Object, 2)
+    given[0] = jvm.javax.management.ObjectName("kafka.consumer:type=consumer-metrics,client-id=*")
+    beans = query.invoke(jvm.java.lang.management.ManagementFactory.getPlatformMBeanServer(), given)
+    return {int(b.getKeyProperty("client-id").rpartition("-")[2]) for b in beans.toArray()}
+
+
 @pytest.fixture
 def filled(topics: Any, topic: Callable[..., str]) -> Callable[[int], str]:
     """A topic with six records in each partition."""
@@ -79,14 +91,18 @@ def test_small_epochs(
 @pytest.mark.parametrize("packed", [True, False])
 def test_a_wide_topic(stream: Any, filled: Callable[[int], str], topics: Any, packed: bool) -> None:
     """More partitions than Spark keeps consumers for, and some more while the query runs: each is
-    read whole and in order by one of few tasks, in the first epoch as well.
+    read whole and in order by one of few tasks and few consumers, in the first epoch as well.
     """
     name = filled(70)
     frame = stream.read(name, maxOffsetsPerTrigger=210)
+    before = consumers(stream.spark)
     query = stream.start(
         frame if packed else frame.where("value is not null"), processingTime="0 seconds"
     )
     await_true(lambda: len(stream.rows()) == 420, "all is read")
+    # Kafka's clients count through: also one that was closed meanwhile would show.
+    made = consumers(stream.spark) - before
+    assert 1 <= max(made) - min(made) + 1 <= small_epoch.slots_of(stream.spark)
     (grown,) = topics.admin.create_partitions([NewPartitions(name, 72)]).values()
     grown.result(WAIT_MAX_S)
     topics.give(name, 2, partitions=72)
