@@ -13,9 +13,8 @@ from pyspark.sql import SparkSession
 
 from exactum.local import LocalKafka
 from exactum.spark.write.write_job import PackedJob
-from tests.kit.source.columnar_ways import ROWS, WAYS
+from tests.kit.source.columnar_ways import MOVING, ROWS, WAYS, way_of
 from tests.kit.source.source_stream import Stream, Topics
-from tests.kit.spark.torn_stream import configured
 
 _numbers = itertools.count(1)
 
@@ -59,9 +58,11 @@ def begins(caplog: pytest.LogCaptureFixture) -> Callable[[], list[str]]:
 
 
 # Spark's rows are the way that the other tests of the source take as well.
-@pytest.fixture(params=[pytest.param(w, marks=pytest.mark.deep if w == ROWS else ()) for w in WAYS])
+@pytest.fixture(
+    params=[pytest.param(w, marks=pytest.mark.deep if w == ROWS else ()) for w in (*WAYS, MOVING)]
+)
 def way(request: pytest.FixtureRequest, spark: Any) -> Iterator[str]:
-    with configured(spark, WAYS[request.param]):
+    with way_of(spark, request.param):
         yield request.param
 
 

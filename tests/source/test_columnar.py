@@ -21,6 +21,7 @@ import exactum
 from exactum.spark.source import columnar
 from tests.kit.source.columnar_ways import (
     LAZY,
+    MOVING,
     PACKED,
     ROWS,
     WAYS,
@@ -38,7 +39,7 @@ pytestmark = [pytest.mark.broker, pytest.mark.spark]
 # A reader of the topic that the two ways into Python share: by the longer of them, unless at length.
 BY_PACKED = pytest.mark.parametrize(
     "way",
-    [pytest.param(way, marks=() if way == PACKED else pytest.mark.deep) for way in WAYS],
+    [pytest.param(way, marks=() if way == PACKED else pytest.mark.deep) for way in (*WAYS, MOVING)],
     indirect=True,
 )
 COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
@@ -90,7 +91,7 @@ def test_every_column(
     assert [{name: row[name] for name in COLUMNS} for row in rows] == [
         {name: row[name] for name in COLUMNS} for row in expected
     ]
-    assert len(packed_jobs) == (3 if way == PACKED else 0)
+    assert len(packed_jobs) == (3 if way in (PACKED, MOVING) else 0)
 
 
 CHOICES: dict[str, Callable[[Any], Any]] = {
@@ -372,6 +373,7 @@ LIVES = 4
 
 
 @pytest.mark.deep
+@pytest.mark.usefixtures("way")
 def test_stops_at_any_moment(stream: Any, topics: Any, topic: Callable[..., str]) -> None:
     """While Spark asks for offsets, plans, reads or waits: no stop is a failure, and nothing is
     lost.

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from tests.kit.source.columnar_ways import LAZY, PACKED, WAYS, raw_rows, run
-from tests.kit.spark.torn_stream import configured
+from tests.kit.source.columnar_ways import LAZY, MOVING, PACKED, raw_rows, run, way_of
 from tests.kit.waiting import WAIT_MAX_S
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
@@ -126,7 +125,7 @@ def test_fuzz(
     headers = seed_default is not None or some.random() < 0.5
     if not headers:
         expected = [row[:-1] for row in expected]
-    for way in (LAZY, PACKED):  # Spark's rows are Spark's own reader
+    for way in (LAZY, PACKED, MOVING):  # Spark's rows are Spark's own reader
         stream = make_stream()
         options = {
             "maxOffsetsPerTrigger": some.choice([1_000, 5_000]),
@@ -135,7 +134,7 @@ def test_fuzz(
             "includeHeaders": headers,
         }
         packed_jobs.clear()
-        with configured(stream.spark, WAYS[way]):
+        with way_of(stream.spark, way):
             assert run(stream, stream.read(topics, **options)) is None
         assert raw_rows(stream.out) == expected, f"{way}, {options}"
-        assert bool(packed_jobs) == (way == PACKED)
+        assert bool(packed_jobs) == (way != LAZY)

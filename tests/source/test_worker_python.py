@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.kit.source.columnar_ways import PACKED, run, written
+from tests.kit.source.columnar_ways import MOVING, PACKED, run, written
 from tests.kit.spark.torn_stream import configured
 from tests.source.test_columnar import give
 
@@ -33,4 +33,4 @@ def test_the_one_that_spark_sql_is_given(
         assert run(stream, stream.read(name)) is None
     assert [row["offset"] for row in written(stream.out)] == [row["offset"] for row in expected]
     assert seen.exists()
-    assert bool(packed_jobs) == (way == PACKED)
+    assert bool(packed_jobs) == (way in (PACKED, MOVING))

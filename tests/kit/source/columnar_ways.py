@@ -7,6 +7,8 @@ from __future__ import annotations
 import dataclasses
 import os
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,14 +20,31 @@ import exactum
 from exactum.local import LocalKafka
 from exactum.spark.source import columnar
 from exactum.spark.write import packing
+from tests.kit.spark.torn_stream import configured
 from tests.kit.waiting import WAIT_MAX_S
 
 ROWS, LAZY, PACKED = "Spark's rows", "columns below Spark's expressions", "packed"
+MOVING = "packed, by consumers that move"
+"""As of a micro-batch of more partitions than Spark keeps consumers for."""
 WAYS: dict[str, dict[str, str]] = {
     ROWS: {columnar.SETTING: "false"},
     LAZY: {packing.SETTING: "false"},
     PACKED: {},
 }
+KEPT = "spark.kafka.consumer.cache.capacity"
+
+
+@contextmanager
+def way_of(spark: Any, way: str) -> Iterator[None]:
+    """Queries that start meanwhile read in this way."""
+    conf = spark.sparkContext._jsc.sc().conf()
+    with configured(spark, WAYS.get(way, {})):
+        if way == MOVING:
+            conf.set(KEPT, "0")
+        try:
+            yield
+        finally:
+            conf.remove(KEPT)
 
 
 @dataclasses.dataclass(frozen=True)

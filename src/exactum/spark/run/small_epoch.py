@@ -108,9 +108,10 @@ class SmallEpochs:
 
 def tasks_worth(partitions: int, slots: int) -> int:
     """In how many tasks so many partitions with few rows each are read soonest, where ``slots``
-    tasks run at once: one for ``PARTITIONS_PER_TASK``, but no more than run at once.
+    tasks run at once, 0: not known. One for ``PARTITIONS_PER_TASK``, but no more than run at once:
+    each of many writes to as many partitions, which costs more than to read them.
     """
-    return min(-(-partitions // PARTITIONS_PER_TASK), max(BRIEF_TASKS_MAX, slots))
+    return min(-(-partitions // PARTITIONS_PER_TASK), slots or BRIEF_TASKS_MAX)
 
 
 def slots_of(session: SparkSession) -> int:

@@ -73,7 +73,8 @@ final class ColumnarKafkaStream implements MicroBatchStream, SupportsTriggerAvai
 
     @Override
     public InputPartition[] planInputPartitions(Offset start, Offset end) {
-        return stream.planInputPartitions(start, end);
+        InputPartition[] ranges = stream.planInputPartitions(start, end);
+        return inColumns ? MovingConsumer.wantedFor(ranges) : ranges;
     }
 
     @Override

@@ -23,6 +23,7 @@ SOURCES = tuple(
         "ColumnarKafkaStream",
         "KafkaHeaders",
         "KafkaRecords",
+        "MovingConsumer",
         "PackedBatches",
         "PlainColumn",
         "RecordPacker",
