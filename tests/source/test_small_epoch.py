@@ -20,6 +20,7 @@ import exactum
 from exactum import errors, events
 from exactum.protocol.model import SourceOffsets
 from exactum.spark.run import small_epoch
+from tests.kit.errors import check_query_error
 from tests.kit.waiting import WAIT_MAX_S, await_true
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
@@ -203,10 +204,7 @@ def test_an_error_of_a_task(stream: Any, filled: Callable[[int], str], tmp_path:
     once = with_writers(stream, lambda writers: InBatchOne(writers, "refuse", tmp_path))
     text = str(stream.end(started(stream, stream.read(filled(4), maxOffsetsPerTrigger=8), once)))
     assert isinstance(once.error, errors.RowsRefused)
-    assert (
-        "exactum.errors.RowsRefused: [USER_CODE] this row may never be (in the task of partition 0"
-        in text
-    )
+    check_query_error(text, errors.RowsRefused, "USER_CODE", "this row may never be", "partition 0")
     assert transactions(stream) == [4]
 
 
