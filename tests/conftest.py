@@ -301,6 +301,8 @@ def mariadb() -> Iterator[LocalMariaDB]:
         yield server
 
 
+SEARCHES_SELDOM = {"spark.sql.streaming.pollingDelay": "50ms"}
+"""A query with nothing to read asks for more each 10 ms, unless it is told otherwise."""
 SNAPSHOTS_OFTEN = {
     "spark.sql.streaming.stateStore.minDeltasForSnapshot": 2,
     "spark.sql.streaming.stateStore.maintenanceInterval": "500ms",
@@ -316,7 +318,11 @@ def spark(pytestconfig: pytest.Config) -> Iterator[SparkSession]:
     often. A test that changes a setting of it puts the old one back.
     """
     session = exactum.local_session(
-        "exactum-tests", master="local[2,2]", spark_sql_shuffle_partitions=2, **SNAPSHOTS_OFTEN
+        "exactum-tests",
+        master="local[2,2]",
+        spark_sql_shuffle_partitions=2,
+        **SEARCHES_SELDOM,
+        **SNAPSHOTS_OFTEN,
     )
     session.sparkContext.setLogLevel("OFF")
     pytestconfig.stash[SHARED] = session, dict(session.conf.getAll)

@@ -118,6 +118,7 @@ def test_views_that_compute_the_batch_wedge(
     assert sorted(one.value() for one in read(kafka, dead)) == [b"x", b"y"]
 
 
+@pytest.mark.deep
 def test_a_frame_that_reads_the_batch_twice_wedges(
     job: Job, kafka: LocalKafka, topic: Callable[..., str]
 ) -> None:

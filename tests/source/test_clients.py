@@ -41,7 +41,7 @@ def test_nothing_stays_of_a_run(
     topics.give(read, 2)
     clients_before, threads_before = clients(), own_threads()
     held = []  # as Spark's JVM may hold them
-    for number in range(3):
+    for number in range(2):
         stream = make_stream()
         control = exactum.control_stream(rules, bootstrap_servers=kafka.bootstrap_servers)
         sink = exactum.KafkaSink(written, bootstrap_servers=kafka.bootstrap_servers)
@@ -55,7 +55,7 @@ def test_nothing_stays_of_a_run(
         assert stream.end(writer.trigger(availableNow=True).start()) is None
     await_true(lambda: own_threads() <= threads_before, "the threads of the runs have ended")
     await_true(lambda: clients() <= clients_before, "the clients of the runs are closed")
-    assert [topics.committed(f"{read}-{number}", read) for number in range(3)] == [{0: 2, 1: 2}] * 3
+    assert [topics.committed(f"{read}-{number}", read) for number in range(2)] == [{0: 2, 1: 2}] * 2
 
 
 def test_closed_requests_say_so(

@@ -87,6 +87,7 @@ LOOPS: dict[str, Any] = {
 }
 
 
+@pytest.mark.variants(3)
 @pytest.mark.parametrize("loop", LOOPS)
 def test_a_topic_that_is_read_is_not_written(
     loop: str, job: Job, kafka: LocalKafka, topic: Any
@@ -108,6 +109,7 @@ def test_a_topic_that_is_read_is_not_written(
     assert read(kafka, other) == []
 
 
+@pytest.mark.variants(1)
 @pytest.mark.parametrize("own", [True, False], ids=["its sink's", "its rows'"])
 def test_a_topic_that_may_be_written(own: bool, job: Job, kafka: LocalKafka, topic: Any) -> None:
     """Where the query says that it means it."""
@@ -189,6 +191,7 @@ KEPT: dict[str, tuple[dict[str, Any], Any, Any]] = {
 }
 
 
+@pytest.mark.variants(2)
 @pytest.mark.parametrize("case", KEPT)
 def test_the_order_within_a_key(case: str, job: Job, kafka: LocalKafka, topic: Any) -> None:
     """Records of a key come out as they lie in their partition."""
@@ -205,6 +208,7 @@ def test_the_order_within_a_key(case: str, job: Job, kafka: LocalKafka, topic: A
     assert all(one < two for numbers in of_key.values() for one, two in pairwise(numbers))
 
 
+@pytest.mark.variants(2)
 @pytest.mark.parametrize(
     ("options", "warned"),
     [

@@ -77,6 +77,7 @@ def test_small_epochs(
     ]
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("packed", [True, False])
 def test_a_wide_topic(stream: Any, filled: Callable[[int], str], topics: Any, packed: bool) -> None:
     """More partitions than Spark keeps consumers for, and some more while the query runs: each is
@@ -290,6 +291,7 @@ def test_switched_off(stream: Any, filled: Callable[[int], str]) -> None:
     assert transactions(stream) == [4, 4, 4]
 
 
+@pytest.mark.variants(1)
 @pytest.mark.parametrize("place", ["around", "rows"])
 def test_what_the_user_does_within_the_batch(
     stream: Any, filled: Callable[[int], str], place: str
@@ -340,6 +342,7 @@ HEAVY_VIEWS: dict[str, Callable[[Any], Any]] = {
 }
 
 
+@pytest.mark.variants(1)
 @pytest.mark.parametrize("rows", but(("more rows",), HEAVY_VIEWS))
 def test_a_heavy_view(
     stream: Any, filled: Callable[[int], str], rows: Callable[[Any], Any]

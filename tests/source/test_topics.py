@@ -84,6 +84,7 @@ def test_topic_made_anew_with_fewer_records(
         assert stream.rows() == before
 
 
+@pytest.mark.variants(1)
 @pytest.mark.parametrize("records", [0, 5], ids=["none", "as many"])
 def test_topic_made_anew_while_the_query_is_quiet(
     stream: Any,
@@ -352,6 +353,7 @@ def test_one_topic_of_a_pattern_is_deleted(
     )
 
 
+@pytest.mark.variants(1)
 @pytest.mark.parametrize("pattern", [r"\Q{}\E", r"{}(?<group>x?)", r"{}\p{{Alpha}}?"])
 def test_a_pattern_that_only_java_knows(
     stream: Any, topics: Any, topic: Callable[..., str], kafka: LocalKafka, pattern: str

@@ -153,6 +153,7 @@ def views(query: Any) -> list[Path]:
     return sorted(query.checkpoint.glob("exactum/control/*/*"))
 
 
+@pytest.mark.variants(1)
 @pytest.mark.parametrize("make", [exactum.exactly_once, exactum.at_most_once])
 @pytest.mark.parametrize(
     "keeps_state", [pytest.param(True, id="state", marks=pytest.mark.deep), False]
@@ -228,6 +229,7 @@ class Log:
         """Nothing is held."""
 
 
+@pytest.mark.deep
 def test_a_decision_names_the_rules_of_its_own_attempt(
     query: Any, rules: Rules, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -270,6 +272,7 @@ def test_a_repeated_batch_sees_newer_rules_at_least_once(query: Any, rules: Rule
     assert set(query.values()) == {2, 4, 7, 14}
 
 
+@pytest.mark.variants(1)
 @pytest.mark.parametrize("make", [exactum.exactly_once, exactum.at_least_once])
 def test_rules_that_were_lost_before_they_were_read(query: Any, rules: Rules, make: Any) -> None:
     """Refused: a decided epoch has read less far than the topic now begins."""

@@ -231,6 +231,7 @@ def test_a_query_stopped_in_the_middle_of_an_epoch(query: Any) -> None:
     assert query.values("staged") == []
 
 
+@pytest.mark.variants(1)
 @pytest.mark.parametrize("last", [0, 1], ids=["the first", "a later one"])
 def test_a_query_stopped_while_spark_begins_a_batch(query: Any, last: int) -> None:
     """Spark gives the batch to a query that is being stopped. No run begins for it, and Spark

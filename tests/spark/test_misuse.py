@@ -328,6 +328,7 @@ def test_two_queries_with_one_decision_log_object(query: Any, tmp_path: Path) ->
     assert query.values() == [1]
 
 
+@pytest.mark.variants(1)
 @pytest.mark.spark
 @pytest.mark.parametrize("kind", ["files", "dead letters"])
 def test_two_sinks_on_one_target(query: Any, tmp_path: Path, kind: str) -> None:

@@ -86,6 +86,7 @@ def test_a_relative_path_from_another_folder_is_another_log(
     assert query.values() == [1, 2]
 
 
+@pytest.mark.deep
 def test_records_that_were_moved_along_are_used(query: Any, tmp_path: Path) -> None:
     """A folder that was renamed has what it had; one that is away is not taken for empty."""
     old, new = tmp_path / "old", tmp_path / "new"
