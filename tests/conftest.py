@@ -22,6 +22,8 @@ from exactum.local import LocalKafka, settings
 from exactum.testing.faults import EVERY_VARIABLE
 from tests.kit.environment import python_path
 from tests.kit.memory import memory_folder
+from tests.kit.security.rights import forget_all
+from tests.kit.servers.kafka_cluster import KafkaCluster
 from tests.kit.servers.mariadb import LocalMariaDB
 from tests.kit.servers.postgres import LocalPostgres
 from tests.kit.servers.shared import (
@@ -83,31 +85,34 @@ def pytest_configure_node(node: Any) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """A file's tests stay together, and so do all of MariaDB's."""
+    """A file's tests stay together, and so do all of a server that one process has."""
     if config.getoption("dist") != SHARING:
         return None
     from xdist.scheduler import LoadFileScheduling
 
     class ByServer(LoadFileScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            return MARIADB if is_of_mariadb(nodeid) else super()._split_scope(nodeid)
+            return server_of(nodeid) or super()._split_scope(nodeid)
 
     return ByServer(config, log)
 
 
-MARIADB = "mariadb"
-OF_MARIADB = re.compile(
-    "mariadb|mysql|sql/test_failure|tests/targets/|test_killed_driver|classic_job|"
-    "another_kind_of_server|host_by_an_option",
-    re.IGNORECASE,
-)
+OF_ONE_PROCESS = {
+    "mariadb": re.compile(
+        "mariadb|mysql|sql/test_failure|tests/targets/|test_killed_driver|classic_job|"
+        "another_kind_of_server|host_by_an_option",
+        re.IGNORECASE,
+    ),
+    "secured_kafka": re.compile("tests/security/|doctor/test_rights|test_users_"),
+}
+"""Fixtures of servers that one process has, and the names of their tests: MariaDB has one list of
+prepared transactions for the whole server, and tests count them; and of rights too.
+"""
 
 
-def is_of_mariadb(nodeid: str) -> bool:
-    """Whether one process plays it: MariaDB has one list of prepared transactions for the whole
-    server, and tests count them. The process that deals out the tests knows only their names.
-    """
-    return OF_MARIADB.search(nodeid) is not None
+def server_of(nodeid: str) -> str | None:
+    """The process that deals out the tests knows only their names."""
+    return next((name for name, own in OF_ONE_PROCESS.items() if own.search(nodeid)), None)
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
@@ -122,40 +127,56 @@ def address_of_servers(config: pytest.Config) -> Address | None:
 
 
 LONG = (
-    "ops",
     "standalone",
     "run",
-    "targets",
     "savepoint",
     "state",
     "cluster",
     "chaos",
+    "crash",
     "decoding",
+    "spark",
+    "source",
+    "security",
     "files",
     "sql",
-    "crash",
-    "spark",
+    "kafka",
+    "ops",
 )
 """Folders whose files take long."""
 
 
-SERVER_OF = {"kafka": "broker", "spark": "spark", "postgres": "postgres", "mariadb": "mariadb"}
+SERVER_OF = {
+    "kafka": "broker",
+    "secured_kafka": "broker",
+    "spark": "spark",
+    "postgres": "postgres",
+    "mariadb": "mariadb",
+}
 """The fixtures that start a server, and the marks of the tests that use them."""
 
 
 @pytest.hookimpl(tryfirst=True)  # before -m chooses
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Marks for the servers that a test uses. The long ones first: what is left at the end is
-    short, and the test processes of ``make test`` end together.
+    """Marks for the servers that a test uses. Those of a server that one process has, and then the
+    long ones first: what is left at the end is short, and the processes of ``make test`` end
+    together.
     """
     leave_variants_to_deep(items)
     for item in items:
         for fixture in getattr(item, "fixturenames", ()):
             if fixture in SERVER_OF:
                 item.add_marker(SERVER_OF[fixture])
-                if fixture == "mariadb" and not is_of_mariadb(item.nodeid):
-                    raise pytest.UsageError(f"{item.nodeid} uses {fixture}: OF_MARIADB lacks it")
-    items.sort(key=lambda item: LONG.index(room) if (room := room_of(item)) in LONG else len(LONG))
+            if fixture in OF_ONE_PROCESS and server_of(item.nodeid) != fixture:
+                raise pytest.UsageError(f"{item.nodeid} uses {fixture}: OF_ONE_PROCESS lacks it")
+    items.sort(key=place_in_line)
+
+
+def place_in_line(item: pytest.Item) -> int:
+    if server_of(item.nodeid):
+        return -1
+    room = room_of(item)
+    return LONG.index(room) if room in LONG else len(LONG)
 
 
 def leave_variants_to_deep(items: list[pytest.Item]) -> None:
@@ -239,6 +260,27 @@ def kafka(pytestconfig: pytest.Config) -> Iterator[LocalKafka]:
 
 
 @pytest.fixture(scope="session")
+def kafka_of_rights() -> Iterator[KafkaCluster]:
+    properties = {
+        "transaction.max.timeout.ms": 1_200_000,  # not Kafka's default: who may read it is told it
+        "transaction.abort.timed.out.transaction.cleanup.interval.ms": 500,
+    }
+    with KafkaCluster(
+        security="SASL_SSL", properties=properties, jvm_options=SMALL_OPTIONS
+    ) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def secured_kafka(kafka_of_rights: KafkaCluster) -> Iterator[KafkaCluster]:
+    """A broker whose clients log in, and which denies what no ACL allows: one process plays its
+    tests. A file makes topics and users of its own, and finds no others' topics and rights.
+    """
+    yield kafka_of_rights
+    forget_all(kafka_of_rights)
+
+
+@pytest.fixture(scope="session")
 def postgres(pytestconfig: pytest.Config) -> Iterator[LocalPostgres]:
     """One PostgreSQL for the run, with a database for each process. A missing one is an error here,
     never a skip.
@@ -259,6 +301,8 @@ def mariadb() -> Iterator[LocalMariaDB]:
         yield server
 
 
+SEARCHES_SELDOM = {"spark.sql.streaming.pollingDelay": "50ms"}
+"""A query with nothing to read asks for more each 10 ms, unless it is told otherwise."""
 SNAPSHOTS_OFTEN = {
     "spark.sql.streaming.stateStore.minDeltasForSnapshot": 2,
     "spark.sql.streaming.stateStore.maintenanceInterval": "500ms",
@@ -274,7 +318,11 @@ def spark(pytestconfig: pytest.Config) -> Iterator[SparkSession]:
     often. A test that changes a setting of it puts the old one back.
     """
     session = exactum.local_session(
-        "exactum-tests", master="local[2,2]", spark_sql_shuffle_partitions=2, **SNAPSHOTS_OFTEN
+        "exactum-tests",
+        master="local[2,2]",
+        spark_sql_shuffle_partitions=2,
+        **SEARCHES_SELDOM,
+        **SNAPSHOTS_OFTEN,
     )
     session.sparkContext.setLogLevel("OFF")
     pytestconfig.stash[SHARED] = session, dict(session.conf.getAll)

@@ -105,6 +105,7 @@ def test_the_oracle_catches_what_is_lost_doubled_or_too_early(
         query_oracle.check_exact()
 
 
+@pytest.mark.deep
 def test_the_oracle_catches_an_open_transaction(
     servers: Servers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

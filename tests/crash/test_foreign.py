@@ -15,6 +15,7 @@ from exactum.errors import EpochAborted
 from exactum.local import LocalKafka
 from tests.kit.crash.epochs import Crash, Driver, Moment, Query, crash, rows
 from tests.kit.crash.oracle import check_at_rest, ongoing, read_all
+from tests.kit.errors import raised
 from tests.kit.waiting import WAIT_MAX_S, await_true
 
 pytestmark = pytest.mark.broker
@@ -189,7 +190,7 @@ def test_transactions_that_only_look_like_ours_are_left_alone(
         raise EpochAborted("planned")
 
     with query.driver({("verify", "after"): fail}) as driver:
-        with pytest.raises(EpochAborted, match="planned"):
+        with raised(EpochAborted, "planned"):
             driver.epoch(0, frame())
         assert driver.names().count("LeftoversSwept") == 2
     with query.driver() as driver:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -27,15 +27,9 @@ def check_says_why(job: Job) -> None:
         raise job.failed(f"it does not say that there are two drivers: {result}")
 
 
-@pytest.mark.parametrize(
-    "stopped_at",
-    [
-        pytest.param(["verify"], id="undecided"),
-        pytest.param(["verify", "commit"], id="undecided and decided", marks=pytest.mark.deep),
-    ],
-)
+@pytest.mark.deep  # at each commit test_interleaved.py holds a driver at each of its steps
 def test_a_stopped_driver_that_wakes_up_is_fenced(
-    kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path, stopped_at: Sequence[str]
+    kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
 ) -> None:
     """One is stopped with all prepared, another one with its epoch decided; a third runs to the
     end; then they wake up.
@@ -46,7 +40,7 @@ def test_a_stopped_driver_that_wakes_up_is_fenced(
     world = new_world(kafka.bootstrap_servers, topic, tmp_path, records=360)
     with world.reader() as reader, contextlib.ExitStack() as running:
         stopped = []
-        for step in stopped_at:
+        for step in ("verify", "commit"):
             faults = [{"step": step, "nth": 2, "action": "hold"}]
             stopped.append(running.enter_context(world.job({"faults": faults})))
             stopped[-1].held()

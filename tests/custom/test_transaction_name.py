@@ -13,6 +13,7 @@ from exactum.custom.transaction_name import LENGTH_MAX, TransactionName, Transac
 from exactum.errors import SettingRefused
 from exactum.protocol.model import Incarnation
 from exactum.protocol.sink import Guarantee, QueryRun, TaskName, WriteOrder
+from tests.kit.errors import raised
 
 QUERY = "5f1c9a3e-9f10-4c5e-8d5a-1f1de6c0b7aa"
 
@@ -98,5 +99,5 @@ def test_a_name_that_would_be_too_long_is_refused() -> None:
     longest = "s" * 60
     TransactionScope(QUERY, longest).check()
     assert len(str(name_of(QUERY, longest))) < LENGTH_MAX
-    with pytest.raises(SettingRefused, match="shorter name="):
+    with raised(SettingRefused, "SINK_NAME_LONG", "s" * 80, "name="):
         TransactionScope(QUERY, "s" * 80).check()

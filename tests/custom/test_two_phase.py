@@ -37,6 +37,7 @@ from exactum.protocol.sink import Guarantee, OpenSink, QueryRun, Rejection, Task
 from exactum.testing import TaskJob, check_two_phase_commit_sink
 from exactum.testing.memory import permit_of
 from tests.kit.custom.custom_rows import batches, empty, published
+from tests.kit.errors import raised
 
 pytestmark = pytest.mark.slow
 
@@ -244,9 +245,10 @@ def test_what_a_commit_may_raise(
     opened = diary.open(run, "my-diary")
     prepared = prepare(opened, run)
     for participant in (opened.participant, diary.open(run_of(), "my-diary").participant):
-        with pytest.raises(expected, match=text) as caught:
+        with pytest.raises(expected) as caught:
             participant.commit(permit(run, prepared), prepared)
         assert type(caught.value) is expected
+        assert text in str(caught.value)
         if not isinstance(raised, (Unavailable, OutcomeUnknown, HeuristicOutcome)):
             assert prepared[0].identity in str(caught.value)
             assert "my-diary" in str(caught.value)
@@ -268,7 +270,7 @@ def test_a_lost_transaction_stops_the_query_after_the_others_are_committed(folde
     report = participant.commit(permit(run, prepared), prepared)
     assert report.expired == tuple(prepared[:1])
     assert report.committed == tuple(prepared[1:])
-    with pytest.raises(HeuristicOutcome, match="404 no such upload") as caught:
+    with raised(HeuristicOutcome, "SINK_LOST", "404 no such upload") as caught:
         participant.salvage(permit(run, prepared), report.expired)
     for text in ("diary", prepared[0].identity, "3 rows", "epoch 5"):
         assert text in str(caught.value)
@@ -288,7 +290,7 @@ def test_what_other_methods_may_raise(folder: Path) -> None:
         opened = diary.open(run, "diary") if method != "connect" else None
         prepared = prepare(opened, run) if opened is not None else ()
         diary.fail = {method: ValueError("boom")}
-        with pytest.raises(expected, match="ValueError: boom"):
+        with raised(expected, "ValueError: boom"):
             _start_and_sweep(diary, run)
         assert all(p.rows == 3 for p in prepared)
 
@@ -307,7 +309,7 @@ def test_verify_before_the_decision(folder: Path) -> None:
 
     run = run_of()
     opened = Strict(folder / "diary").open(run, "diary")
-    with pytest.raises(EpochAborted, match="expired"):
+    with raised(EpochAborted, "expired"):
         opened.participant.verify(prepare(opened, run))
 
 
@@ -393,7 +395,7 @@ def test_dataclasses_travel_by_the_class_in_brackets() -> None:
         (("a", "tuple"), "read back"),
         (float("nan"), "JSON"),
         (Path("/x"), "JSON"),
-        (Part(1), r"TwoPhaseCommitSink\[Part\]"),
+        (Part(1), "TwoPhaseCommitSink[Part]"),
     ],
 )
 def test_a_handle_that_would_not_come_back_is_refused_before_the_decision(
@@ -401,7 +403,7 @@ def test_a_handle_that_would_not_come_back_is_refused_before_the_decision(
 ) -> None:
     """In the task, with what to do; not when somebody tries to commit it."""
     run = run_of()
-    with pytest.raises(SettingRefused, match=text):
+    with raised(SettingRefused, "SINK_TRANSACTION", text):
         prepare(Plain(lambda: given).open(run, "plain"), run)
 
 
@@ -416,7 +418,7 @@ def test_a_class_that_cannot_read_old_transactions_is_refused(folder: Path) -> N
         def deserialize(self, text: str) -> Any:
             raise KeyError("etag")
 
-    with pytest.raises(SettingRefused, match="Bring back the version"):
+    with raised(SettingRefused, "SINK_CLASS_CHANGED", prepared[0].identity):
         Changed(lambda: Part(3)).open(run, "parts").participant.commit(
             permit(run, prepared), prepared
         )

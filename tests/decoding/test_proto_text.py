@@ -26,6 +26,7 @@ from tests.kit.decoding.format_cases import (
     reason,
 )
 from tests.kit.decoding.registry import Registry
+from tests.kit.errors import raised
 
 PUBLISHED = [one for one in files("googleapis-common-protos") or () if one.suffix == ".proto"]
 
@@ -230,7 +231,7 @@ def test_imports(registry: Registry) -> None:
     given = Protobuf(registry=registry.url, subject="m")
     assert decoded(given, [framed(number) + b"\0\x0a\x02\x10\x05"])[0][0]["m"]["units"] == 5
     assert "gone.proto" in reason(given, framed(gone) + b"\0")
-    with pytest.raises(SettingRefused, match=r"gone\.proto"):
+    with raised(SettingRefused, "PROTOBUF_MESSAGE", "gone.proto"):
         Protobuf(registry=registry.url, subject="g").bind()
 
 

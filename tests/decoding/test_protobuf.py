@@ -21,6 +21,7 @@ from tests.kit.decoding.format_cases import (
 )
 from tests.kit.decoding.messages import narrow_and_wide
 from tests.kit.decoding.registry import Registry
+from tests.kit.errors import raised
 
 pytestmark = pytest.mark.spark
 
@@ -158,5 +159,5 @@ def test_a_bad_key_does_not_change_how_values_are_read(
 
 def test_a_message_that_contains_itself_is_refused(spark: SparkSession) -> None:
     """It has no type of Spark."""
-    with pytest.raises(SettingRefused, match=r"shop\.Tree contains itself"):
+    with raised(SettingRefused, "PROTOBUF_MESSAGE", "shop.Tree"):
         Protobuf(message("Tree")).bind()

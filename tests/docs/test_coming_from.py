@@ -124,6 +124,7 @@ def test_one_checkpoint_goes_from_sparks_sink_to_exactum_back_and_forward_again(
     assert "only in the old output: 0, only in the new one: 0" in capsys.readouterr().out
 
 
+@pytest.mark.deep  # what Spark's own sink does
 def test_a_batch_that_sparks_sink_did_not_finish_is_written_twice(job: SparkJob) -> None:
     """As the page warns. Spark's own last run would do the same, so it has to come before."""
     send(job.servers, job.orders, range(10))

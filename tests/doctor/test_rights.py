@@ -5,21 +5,13 @@ and credentials that are wrong.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from confluent_kafka.admin import (
-    AclBindingFilter,
-    AclOperation,
-    AclPermissionType,
-    ResourcePatternType,
-    ResourceType,
-)
 
-from exactum.java.program import SMALL_OPTIONS
 from tests.kit.doctor.diagnosis import Diagnosis, diagnosed
-from tests.kit.security.rights import Right, documented
+from tests.kit.security.rights import EVERY_ACL, Right, documented
 from tests.kit.servers.kafka_cluster import KafkaCluster
 
 pytestmark = [
@@ -97,33 +89,24 @@ WARNED = {
 
 
 @pytest.fixture(scope="module")
-def secure() -> Iterator[KafkaCluster]:
-    users = {user: f"secret-of-{user}" for user in LACKS}
-    with KafkaCluster(security="SASL_SSL", users=users, jvm_options=SMALL_OPTIONS) as cluster:
-        cluster.create_topic(SOURCE, partitions=1)
-        cluster.create_topic(TARGET, partitions=1)
-        granted = 0
-        for user, missing in LACKS.items():
-            rights = [right for right in (*SINK, *QUERY) if right not in missing]
-            for place in dict.fromkeys((r.kind, r.name, r.prefixed) for r in rights):
-                kind, name, prefixed = place
-                operations = [r.operation for r in rights if (r.kind, r.name, r.prefixed) == place]
-                cluster.grant(user, kind, name, *operations, prefixed=prefixed)
-                granted += len(operations)
-        everything = AclBindingFilter(
-            ResourceType.ANY,
-            None,
-            ResourcePatternType.ANY,
-            None,
-            None,
-            AclOperation.ANY,
-            AclPermissionType.ANY,
-        )
-        admin, end_s = cluster.admin(), time.monotonic() + WAIT_S
-        while len(admin.describe_acls(everything).result(WAIT_S)) != granted:
-            assert time.monotonic() < end_s, "the rights are not there"
-            time.sleep(0.05)
-        yield cluster
+def secure(secured_kafka: KafkaCluster) -> KafkaCluster:
+    cluster = secured_kafka
+    cluster.create_topic(SOURCE, partitions=1)
+    cluster.create_topic(TARGET, partitions=1)
+    granted = 0
+    for user, missing in LACKS.items():
+        cluster.add_user(user, f"secret-of-{user}")
+        rights = [right for right in (*SINK, *QUERY) if right not in missing]
+        for place in dict.fromkeys((r.kind, r.name, r.prefixed) for r in rights):
+            kind, name, prefixed = place
+            operations = [r.operation for r in rights if (r.kind, r.name, r.prefixed) == place]
+            cluster.grant(user, kind, name, *operations, prefixed=prefixed)
+            granted += len(operations)
+    admin, end_s = cluster.admin(), time.monotonic() + WAIT_S
+    while len(admin.describe_acls(EVERY_ACL).result(WAIT_S)) != granted:
+        assert time.monotonic() < end_s, "the rights are not there"
+        time.sleep(0.05)
+    return cluster
 
 
 @pytest.fixture

@@ -13,31 +13,39 @@ from tests.kit.environment import ROOT
 
 SOURCES = sorted((ROOT / "src" / "exactum").rglob("*.py"))
 PAGE = ROOT / "docs" / "errors.md"
-CODED = {
-    name
-    for name, kind in vars(errors).items()
-    if isinstance(kind, type) and issubclass(kind, errors.CodedError)
-}
-CODED |= {
-    node.name
-    for path in SOURCES
-    for node in ast.walk(ast.parse(path.read_text()))
-    if isinstance(node, ast.ClassDef) and CODED & {getattr(base, "id", "") for base in node.bases}
-}
 CODE = re.compile(r"[A-Z][A-Z0-9]*(_[A-Z0-9]+)+")
 CHARACTERS_MAX = 320
 """Of what is written in the source: three lines, with room for the names that are put in."""
 
 
 @cache
-def calls() -> list[tuple[str, ast.Call]]:
-    """Each with its place."""
+def nodes() -> list[tuple[str, ast.Call | ast.ClassDef]]:
+    """Calls and classes of the sources, each with its place."""
     return [
         (f"{path.relative_to(ROOT)}:{node.lineno}", node)
         for path in SOURCES
         for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.Call)
+        if isinstance(node, ast.Call | ast.ClassDef)
     ]
+
+
+def calls() -> list[tuple[str, ast.Call]]:
+    return [(place, node) for place, node in nodes() if isinstance(node, ast.Call)]
+
+
+@cache
+def coded() -> set[str]:
+    """Names of the errors that have a code."""
+    own = {
+        name
+        for name, kind in vars(errors).items()
+        if isinstance(kind, type) and issubclass(kind, errors.CodedError)
+    }
+    return own | {
+        node.name
+        for _, node in nodes()
+        if isinstance(node, ast.ClassDef) and own & {getattr(base, "id", "") for base in node.bases}
+    }
 
 
 def kind_of(call: ast.Call) -> str:
@@ -47,7 +55,7 @@ def kind_of(call: ast.Call) -> str:
 
 def made() -> list[tuple[str, ast.Call]]:
     """Where errors with a code are made."""
-    return [(place, call) for place, call in calls() if kind_of(call) in CODED]
+    return [(place, call) for place, call in calls() if kind_of(call) in coded()]
 
 
 def code_of(call: ast.Call) -> str | None:

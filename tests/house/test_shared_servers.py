@@ -13,6 +13,7 @@ import pytest
 
 from exactum.errors import LocalServerError
 from tests.kit.environment import ROOT
+from tests.kit.errors import raised
 from tests.kit.servers.shared import PostgresPlace, RunServers, SharedPostgres, asked
 from tests.kit.waiting import await_true
 
@@ -43,7 +44,7 @@ def test_processes_have_one_server_and_a_database_each(monkeypatch: pytest.Monke
             with psycopg.connect(SharedPostgres(each).url, autocommit=True) as connection:
                 connection.execute("CREATE TABLE t (v bigint)")
         for forbidden in ("kill", "pause", "restart", "stop"):
-            with pytest.raises(LocalServerError, match="starts its own"):
+            with pytest.raises(LocalServerError):
                 getattr(SharedPostgres(one), forbidden)()
     finally:
         servers.close()
@@ -70,7 +71,7 @@ def test_a_server_that_cannot_start_fails_who_asked(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr("tests.kit.servers.shared.started_postgres", fails)
     servers = RunServers()
     try:
-        with pytest.raises(LocalServerError, match="LocalServerError: there is no PostgreSQL"):
+        with raised(LocalServerError, "there is no PostgreSQL"):
             place(servers, "gw0", monkeypatch)
     finally:
         servers.close()

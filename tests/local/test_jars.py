@@ -17,6 +17,7 @@ from exactum.errors import LocalServerError
 from exactum.java import jars
 from exactum.java.program import java_program
 from exactum.local import broker, broker_jars, spark_kafka_jars
+from tests.kit.errors import raised
 from tests.kit.waiting import WAIT_MAX_S
 
 CALL_BROKER_JARS = "from exactum.local import broker_jars; print(*broker_jars(), sep='\\n')"
@@ -61,7 +62,7 @@ def test_missing_java_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setenv("EXACTUM_CACHE", str(tmp_path))
     monkeypatch.setenv("PATH", "")
     monkeypatch.setenv("JAVA_HOME", "")
-    with pytest.raises(LocalServerError, match="not found on the PATH, and JAVA_HOME is not set"):
+    with raised(LocalServerError, "java", "PATH", "JAVA_HOME"):
         broker_jars()
 
 

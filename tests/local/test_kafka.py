@@ -25,6 +25,7 @@ from exactum.errors import LocalServerError
 from exactum.java.program import SMALL_OPTIONS
 from exactum.local import LocalKafka
 from exactum.local.foreground import run_kafka
+from tests.kit.errors import raised
 from tests.kit.servers.kafka_cluster import KafkaCluster
 from tests.kit.servers.shared import started_kafka
 from tests.kit.waiting import WAIT_MAX_S
@@ -128,7 +129,7 @@ def test_topics_are_made_and_deleted_but_never_by_themselves(
 ) -> None:
     """A deleted topic is gone at once, one that exists is refused, and a typo makes no topic."""
     name = topic("once")
-    with pytest.raises(LocalServerError, match="already exists"):
+    with raised(LocalServerError, name):
         kafka.create_topic(name)
     kafka.delete_topic(name)
     with pytest.raises(KafkaException):
@@ -165,13 +166,13 @@ def test_given_folder_is_kept_and_reused(tmp_path: Path) -> None:
     """Data outlive the object when the folder is the caller's; another shape of it is refused."""
     with LocalKafka(data_dir=tmp_path, jvm_options=SMALL_OPTIONS) as first:
         first.create_topic("kept", partitions=1)
-        with pytest.raises(LocalServerError, match=f"a Kafka runs on {tmp_path} already"):
+        with raised(LocalServerError, tmp_path):
             LocalKafka(data_dir=tmp_path, jvm_options=SMALL_OPTIONS).start()
         send(first, "kept", [b"value"])
         assert first.pid() != os.getpid()
     with LocalKafka(data_dir=tmp_path, jvm_options=SMALL_OPTIONS) as second:
         assert read(second, "kept", 1) == [b"value"]
-    with pytest.raises(LocalServerError, match="another data_dir"):
+    with raised(LocalServerError, tmp_path, "data_dir"):
         KafkaCluster(data_dir=tmp_path, transaction_version=1).start()
 
 
@@ -204,15 +205,13 @@ def test_three_nodes_survive_one(tmp_path: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def secure() -> Iterator[KafkaCluster]:
-    with KafkaCluster(
-        security="SASL_SSL", users={"app": "app-secret"}, jvm_options=SMALL_OPTIONS
-    ) as cluster:
-        cluster.create_topic("guarded", partitions=1)
-        yield cluster
+def secure(secured_kafka: KafkaCluster) -> KafkaCluster:
+    secured_kafka.add_user("app", "app-secret")
+    secured_kafka.create_topic("guarded", partitions=1)
+    return secured_kafka
 
 
-def test_wrong_password_is_rejected(secure: KafkaCluster) -> None:
+def test_users_with_a_wrong_password_are_rejected(secure: KafkaCluster) -> None:
     """A client with a wrong password gets no metadata; with the right one it does."""
     errors: list[KafkaError] = []
     wrong = Producer(
@@ -238,7 +237,7 @@ def test_wrong_password_is_rejected(secure: KafkaCluster) -> None:
     assert right.list_topics(timeout=WAIT_S).brokers
 
 
-def test_only_granted_users_write(secure: KafkaCluster) -> None:
+def test_users_write_where_they_are_granted_it(secure: KafkaCluster) -> None:
     """What no ACL allows is denied; the very ACLs that are granted are enough; admin needs none."""
     secure.add_user("late", "late-secret")
     late = secure.client_settings("late")
@@ -261,21 +260,21 @@ def test_only_granted_users_write(secure: KafkaCluster) -> None:
 
 def test_broker_that_cannot_start_is_explained() -> None:
     """A wrong property ends in an error with the broker's own words, and leaves no process."""
-    with pytest.raises(LocalServerError, match=r"log\.segment\.bytes"):
+    with raised(LocalServerError, "log.segment.bytes"):
         LocalKafka(properties={"log.segment.bytes": "many"}, jvm_options=SMALL_OPTIONS).start()
 
 
 def test_taken_port_is_refused(kafka: LocalKafka) -> None:
     """A port in use is said before anything is started."""
     port = int(kafka.bootstrap_servers.rpartition(":")[2])
-    with pytest.raises(LocalServerError, match=f"port {port} "):
+    with raised(LocalServerError, f"port {port}"):
         LocalKafka(port=port)
 
 
 def test_a_folder_that_kafka_takes_for_several_is_refused(tmp_path: Path) -> None:
     """It would make them, relative to wherever the process is."""
     folder = tmp_path / "one,two"
-    with pytest.raises(LocalServerError, match=f"{folder} has a comma"):
+    with raised(LocalServerError, folder, "comma"):
         LocalKafka(data_dir=folder)
     assert list(tmp_path.iterdir()) == []
 

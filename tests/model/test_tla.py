@@ -20,6 +20,7 @@ def test_the_models_hold_and_every_mutation_is_caught() -> None:
     assert run(Console(width=120), large=False)
 
 
+@pytest.mark.deep
 def test_a_wrong_answer_is_noticed() -> None:
     """A mutation that breaks nothing, and one that breaks another promise than it is said to,
     are both off.

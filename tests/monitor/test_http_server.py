@@ -17,6 +17,7 @@ from exactum.monitor.http_server import (
     HttpResponse,
     HttpServer,
 )
+from tests.kit.errors import raised
 
 TIMEOUT_S = 1.0
 
@@ -157,7 +158,7 @@ def test_a_request_that_is_too_long(server: HttpServer) -> None:
 
 def test_ports(server: HttpServer) -> None:
     """Where a port is taken the next one is tried, as often as was said; then it is refused."""
-    with pytest.raises(SettingRefused, match="Nothing can be served at 127.0.0.1"):
+    with raised(SettingRefused, "PORT_TAKEN", "127.0.0.1", server.port):
         HttpServer({}, port=server.port)
     with pytest.raises(SettingRefused):
         HttpServer({}, port=70_000)

@@ -19,6 +19,7 @@ from exactum.ops.demo.chaos import Aim, plan
 from exactum.ops.demo.kept_running import StandbyBeside
 from exactum.ops.processes import Driver
 from exactum.ops.shown_checkpoint import ShownCheckpoint
+from tests.kit.errors import raised
 
 # As a driver has it: a child, whose own child has a process group of its own and whose parent is
 # dead.
@@ -110,9 +111,7 @@ def test_a_driver_that_ends_by_itself_is_an_error(silly_driver: Driver) -> None:
     """The demo says so and shows the end of the log; it does not restart what fails by itself."""
     silly_driver.start()
     try:
-        with pytest.raises(
-            ExactumError, match=r"driver of silly ended by itself \(exit status 1\)(.|\n)*No module"
-        ):
+        with raised(ExactumError, "silly", "(exit status 1)", "No module"):
             watch(silly_driver, seconds=20)
     finally:
         silly_driver.kill()
@@ -138,7 +137,7 @@ def test_a_driver_ends_though_its_supervisor_did_not_end_it(tmp_path: Path) -> N
         (supervisor,) = (pid for pid in [driver._run.pid] if pid is not None)
         (left,) = processes.children(supervisor)
         os.kill(supervisor, signal.SIGKILL)
-        with pytest.raises(ExactumError, match=r"ended by itself \(SIGKILL\)"):
+        with raised(ExactumError, "silly", "(SIGKILL)"):
             await_(lambda: False, driver)
         assert left in processes.members(left)
     finally:
@@ -178,7 +177,7 @@ def test_a_supervised_driver_comes_back_and_ends(tmp_path: Path) -> None:
         assert driver.comes_back == "works again"
         (second,) = processes.children(supervisor)
         processes.kill_all(second, set())
-        with pytest.raises(ExactumError, match="driver of silly ended by itself"):
+        with raised(ExactumError, "silly"):
             await_(lambda: False, driver)
     finally:
         driver.end()

@@ -24,6 +24,7 @@ from exactum.ops.project.project import FILES, TEMPLATE, make_project
 from tests.kit.docs.onlooker import keys_and_values
 from tests.kit.docs.terminal import Terminal
 from tests.kit.environment import environment
+from tests.kit.errors import raised
 from tests.kit.kafka.named import in_turn, topics_named
 from tests.kit.waiting import WAIT_MAX_S
 
@@ -101,7 +102,7 @@ def test_a_folder_with_something_in_it_is_refused(tmp_path: Path) -> None:
 
 def test_a_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "shout").write_text("mine")
-    with pytest.raises(SettingRefused, match="is a file"):
+    with raised(SettingRefused, "PROJECT_FOLDER", tmp_path / "shout"):
         make_project(tmp_path / "shout")
     assert (tmp_path / "shout").read_text() == "mine"
 
@@ -113,7 +114,7 @@ def test_where_one_file_cannot_be_written_nothing_is_left(tmp_path: Path) -> Non
     while left > 200:
         folder, left = folder / ("x" * 100), left - 101
     folder /= "x" * (left - 1)
-    with pytest.raises(SettingRefused, match="Nothing was written. Name a folder that you may"):
+    with raised(SettingRefused, "PROJECT_FOLDER", folder):
         make_project(folder)
     assert list(tmp_path.iterdir()) == []
 

@@ -89,7 +89,7 @@ def test_what_no_cut_makes_small_enough_is_an_error() -> None:
     deep: dict[str, object] = {}
     for _ in range(5):
         deep = {str(number): deep for number in range(10)}
-    with pytest.raises(InvariantBroken, match="message"):
+    with pytest.raises(InvariantBroken):
         ChannelMessage("event", {"event": deep, "another": deep}).encoded()
 
 

@@ -38,6 +38,7 @@ from exactum.testing import (
     faulty,
     sweep,
 )
+from tests.kit.errors import raised
 from tests.kit.waiting import WAIT_MAX_S
 
 QUERY = "query"
@@ -341,6 +342,6 @@ def test_what_does_not_pickle_is_said() -> None:
     damage.
     """
     handover = Handover(RUNNING, (Sink(connection=threading.Lock()),), ("own",), None, ((),))  # type: ignore[arg-type]
-    with pytest.raises(SettingRefused, match="pickle") as refused:
+    with raised(SettingRefused, "SINK_NOT_PICKLABLE") as refused:
         handover.pickled()
     assert refused.value.disposition is Disposition.HALT

@@ -19,9 +19,9 @@ from tests.kit.savepoint.totals import Totals
 def totals(
     spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
 ) -> Totals:
-    """A query with state over a topic of 200 records; nothing is started yet."""
+    """A query with state over a topic of 120 records; nothing is started yet."""
     source = oracle.Input(topic("in", partitions=3))
-    source.produce(kafka.bootstrap_servers, 200)
+    source.produce(kafka.bootstrap_servers, 120)
     return Totals(
         spark, kafka.bootstrap_servers, source, topic("out", partitions=3), tmp_path / "check point"
     )

@@ -19,6 +19,7 @@ from exactum.checkpoint.savepoint.restore import restore
 from exactum.checkpoint.savepoint.stop import stop
 from exactum.errors import CheckpointRefused
 from exactum.ops import cli
+from tests.kit.errors import raised
 from tests.kit.waiting import WAIT_MAX_S
 
 pytestmark = pytest.mark.spark
@@ -98,7 +99,7 @@ def test_a_supervised_script_starts_from_one(
     (target / "exactum" / "restored.json").unlink()
     refused = start(*options)
     assert refused.exit_code == 1
-    assert "takes precedence over a savepoint" in refused.output
+    assert "[SAVEPOINT_PLACE]" in refused.output
 
 
 def largest(folder: Path) -> Path:
@@ -185,8 +186,8 @@ def one_partition(partition: Path, version: int) -> None:
 
 
 LOSSES = {
-    one_version: "version [0-9]+ of the state store",
-    one_partition: "a partition of the state",
+    one_version: "version",
+    one_partition: "partition",
 }
 
 
@@ -201,7 +202,7 @@ def test_a_damaged_checkpoint_makes_no_savepoint(
     shutil.copytree(checkpoint, damaged)
     last = max(int(p.name) for p in (damaged / "commits").iterdir() if p.name.isdigit())
     lose(damaged / "state" / "0" / "1", last + 1)
-    with pytest.raises(CheckpointRefused, match=f"is damaged: {said}"):
+    with raised(CheckpointRefused, "SAVEPOINT_DAMAGED", damaged, said):
         create(str(damaged), tmp_path / "savepoint")
     assert [path.name for path in tmp_path.iterdir()] == ["damaged"]
 
@@ -245,27 +246,27 @@ def test_only_a_savepoint_is_deleted(savepoint: Path, tmp_path: Path, place: str
 @pytest.mark.parametrize(
     ("checkpoint_text", "said"),
     [
-        ("s3a://bucket/orders", "object stores are not supported"),
-        ("/nonexistent/orders", "it has no file 'metadata'"),
+        ("s3a://bucket/orders", "object stores"),
+        ("/nonexistent/orders", "'metadata'"),
     ],
 )
 def test_what_cannot_be_saved_is_said(tmp_path: Path, checkpoint_text: str, said: str) -> None:
     """A place that is no local checkpoint is refused at once."""
-    with pytest.raises(CheckpointRefused, match=said):
+    with raised(CheckpointRefused, "SAVEPOINT_PLACE", checkpoint_text, said):
         create(checkpoint_text, tmp_path / "savepoint")
 
 
 def test_a_savepoint_replaces_nothing(checkpoint: Path, savepoint: Path, tmp_path: Path) -> None:
     """What is there stays: neither a savepoint nor a file is written over, nor is a checkpoint."""
     before = (savepoint / "manifest.json").read_bytes()
-    with pytest.raises(CheckpointRefused, match="exists already"):
+    with raised(CheckpointRefused, "SAVEPOINT_PLACE", savepoint):
         create(str(checkpoint), savepoint)
-    with pytest.raises(CheckpointRefused, match="lies within the checkpoint"):
+    with raised(CheckpointRefused, "SAVEPOINT_PLACE", checkpoint / "savepoint", checkpoint):
         create(str(checkpoint), checkpoint / "savepoint")
     assert (savepoint / "manifest.json").read_bytes() == before
     (tmp_path / "used").mkdir()
     (tmp_path / "used" / "file").touch()
-    with pytest.raises(CheckpointRefused, match="takes precedence over a savepoint"):
+    with raised(CheckpointRefused, "SAVEPOINT_PLACE", tmp_path / "used", "--replace"):
         restore(savepoint, str(tmp_path / "used"))
 
 

@@ -25,6 +25,7 @@ from exactum.errors import CheckpointRefused, Fenced, Unavailable
 from exactum.files.decision_log import FileDecisionLog
 from exactum.protocol.model import Decision, DecisionRecord, Epoch, Incarnation
 from exactum.testing.faults import Crash
+from tests.kit.errors import raised
 from tests.kit.every_call import every_call
 from tests.kit.savepoint.killed import killed_at
 from tests.kit.savepoint.stateless import (
@@ -96,12 +97,12 @@ def test_a_move_fences_a_driver_that_was_asleep(
     restore(savepoint, str(tmp_path / "moved"), Identity.SAME)
     with pytest.raises(Fenced):
         asleep.decide(DecisionRecord(Epoch(QUERY, 2), 0, Decision.COMMIT, Incarnation("b" * 16)))
-    with pytest.raises(CheckpointRefused, match="is retired"):
+    with raised(CheckpointRefused, "CHECKPOINT_RETIRED", checkpoint, tmp_path / "moved"):
         retirement.refuse_retired(checkpoint)
     moved = FileDecisionLog(tmp_path / "moved" / "exactum" / "decisions", QUERY)
     assert [r.decision for r in moved.read(1)] == [Decision.COMMIT]
     decide(tmp_path / "moved", 2)
-    with pytest.raises(CheckpointRefused, match="is retired"):
+    with raised(CheckpointRefused, "SAVEPOINT_ORIGINAL", checkpoint, tmp_path / "moved"):
         restore(savepoint, str(tmp_path / "second"), Identity.SAME)
 
 
@@ -125,10 +126,10 @@ def replays(checkpoint: Path, driver: Driver) -> None:
 
 
 LATE = {
-    goes_on: "has gone on to epoch 2 since this savepoint",
-    is_started: "runs: run 1111111111111111",
-    dies_in_an_epoch: "has begun epoch 2 .* since this savepoint",
-    replays: "has replayed dead letters since this savepoint",
+    goes_on: ("SAVEPOINT_BEHIND", "epoch 2"),
+    is_started: ("QUERY_RUNS", "1" * 16),
+    dies_in_an_epoch: ("SAVEPOINT_BEHIND", "epoch 2"),
+    replays: ("SAVEPOINT_BEHIND", "dead letters"),
 }
 
 
@@ -150,7 +151,7 @@ def test_a_move_that_comes_too_late_undoes_nothing(
         what(checkpoint, driver)
     else:
         while_copying(lambda: what(checkpoint, driver))
-    with pytest.raises(CheckpointRefused, match=LATE[what]):
+    with raised(CheckpointRefused, *LATE[what]):
         restore(savepoint, str(tmp_path / "moved"), Identity.SAME)
     assert is_usable(checkpoint)
     decide(checkpoint, 2)
@@ -169,7 +170,7 @@ def test_two_moves_at_once(
     The slower one is told of it.
     """
     while_copying(lambda: restore(savepoint, str(tmp_path / place), Identity.SAME))
-    with pytest.raises(CheckpointRefused, match=f"{tmp_path / place} took its place"):
+    with raised(CheckpointRefused, "SAVEPOINT_ORIGINAL", tmp_path / place):
         restore(savepoint, str(tmp_path / "moved"), Identity.SAME)
     assert names(tmp_path) == sorted({"checkpoint", "savepoint", place})
     assert is_usable(tmp_path / place) and not is_usable(checkpoint)
@@ -185,7 +186,7 @@ def test_two_forks_at_once(
     """Of two that are to lie in one place there is one."""
     first: list[Restored] = []
     while_copying(lambda: first.append(restore(savepoint, str(tmp_path / "fork"))))
-    with pytest.raises(CheckpointRefused, match="takes precedence over a savepoint"):
+    with raised(CheckpointRefused, "SAVEPOINT_PLACE", tmp_path / "fork", "--replace"):
         restore(savepoint, str(tmp_path / "fork"))
     assert restore(savepoint, str(tmp_path / "fork")).query_id == first[0].query_id
     assert names(tmp_path) == ["checkpoint", "fork", "savepoint"]
@@ -198,7 +199,7 @@ def test_an_original_that_is_out_of_sight(
     it is lost.
     """
     shutil.rmtree(checkpoint)
-    with pytest.raises(CheckpointRefused, match="is not to be found"):
+    with raised(CheckpointRefused, "SAVEPOINT_ORIGINAL", checkpoint):
         restore(savepoint, str(tmp_path / "moved"), Identity.SAME)
     restored = restore(savepoint, str(tmp_path / "moved"), Identity.SAME, original_is_gone=True)
     assert restored.query_id == QUERY
@@ -212,10 +213,10 @@ def test_restoring_twice(checkpoint: Path, savepoint: Path, tmp_path: Path) -> N
     again = restore(savepoint, str(tmp_path / "fork"))
     assert not first.already and again.already
     assert first.query_id == again.query_id != QUERY
-    with pytest.raises(CheckpointRefused, match="as fork, not as same"):
+    with raised(CheckpointRefused, "SAVEPOINT_PLACE", tmp_path / "fork", "fork", "same"):
         restore(savepoint, str(tmp_path / "fork"), Identity.SAME)
     create(str(checkpoint), tmp_path / "other")
-    with pytest.raises(CheckpointRefused, match="takes precedence over a savepoint"):
+    with raised(CheckpointRefused, "SAVEPOINT_PLACE", tmp_path / "fork", "--replace"):
         restore(tmp_path / "other", str(tmp_path / "fork"))
 
 
@@ -232,14 +233,14 @@ def test_a_moved_query_never_goes_back(
     decide(moved, 2)
     if is_lost:
         shutil.rmtree(moved)
-    with pytest.raises(CheckpointRefused, match=f"{moved} took its place"):
+    with raised(CheckpointRefused, "SAVEPOINT_ORIGINAL", moved):
         restore(savepoint, str(moved), Identity.SAME, replace=True)
     assert moved.exists() != is_lost
     if is_lost:
         restored = restore(savepoint, str(moved), Identity.SAME, original_is_gone=True)
         assert restored.query_id == QUERY
         return
-    with pytest.raises(CheckpointRefused, match="has gone on to epoch 2"):
+    with raised(CheckpointRefused, "SAVEPOINT_BEHIND", moved, "epoch 2"):
         restore(savepoint, str(moved), Identity.SAME, replace=True, original_is_gone=True)
     decide(moved, 3)
 
@@ -264,7 +265,7 @@ def test_no_checkpoint_is_replaced_under_a_query(
     """One that was started again and has nothing to read yet runs as well."""
     driver("1" * 16, ending)
     for identity in Identity:
-        with pytest.raises(CheckpointRefused, match="runs: run 1111111111111111"):
+        with raised(CheckpointRefused, "QUERY_RUNS", checkpoint, "1" * 16):
             restore(savepoint, str(checkpoint), identity, replace=True)
     assert is_usable(checkpoint)
 
@@ -278,7 +279,7 @@ def test_a_savepoint_is_no_place_for_a_checkpoint(
     if place == "link":
         folder = tmp_path / "link"
         folder.symlink_to(savepoint / "checkpoint")
-    with pytest.raises(CheckpointRefused, match="lies within the savepoint"):
+    with raised(CheckpointRefused, "SAVEPOINT_PLACE", folder, savepoint):
         restore(savepoint, str(folder), replace=True)
     verify(savepoint)
 
@@ -317,7 +318,7 @@ def test_an_original_that_may_have_decided_more_elsewhere(
     if since == "nothing":
         assert restore(tmp_path / "savepoint", *to).batch_id == 1
         return
-    with pytest.raises(CheckpointRefused, match="has begun epoch 2 .* since this savepoint"):
+    with raised(CheckpointRefused, "SAVEPOINT_BEHIND", checkpoint, "epoch 2"):
         restore(tmp_path / "savepoint", *to)
     assert is_usable(checkpoint) and not (tmp_path / "moved").exists()
     complete(checkpoint, 2)
@@ -365,12 +366,12 @@ def test_a_move_that_is_killed_at_each_change(tmp_path: Path) -> None:
         seen.add((is_usable(old), new.exists()))
         assert (is_usable(old), new.exists()) != (True, True)
         if not is_usable(old) and not new.exists():
-            with pytest.raises(CheckpointRefused, match=f"makes room for {new}.* Repeat"):
+            with raised(CheckpointRefused, "RESTORE_UNFINISHED", old, new):
                 retirement.refuse_retired(old)
         assert call().query_id == QUERY
         assert is_usable(new) and not is_usable(old)
         decide(new, 2)
-        with pytest.raises(CheckpointRefused, match="old driver that woke up"):
+        with raised(CheckpointRefused, "LOG_PRUNED", "Batch 2"):
             decide(old, 2)
     assert {(True, False), (False, False)} <= seen
 
@@ -385,7 +386,7 @@ def test_a_replacement_that_is_killed_at_each_change(tmp_path: Path, identity: I
         place = folder / "checkpoint"
         was_there = place.exists()
         if was_there and not is_usable(place):
-            with pytest.raises(CheckpointRefused, match=f"makes room for {place}.* Repeat"):
+            with raised(CheckpointRefused, "RESTORE_UNFINISHED", place):
                 retirement.refuse_retired(place)
         aside = [path for path in folder.iterdir() if path.name.startswith("checkpoint.replaced")]
         assert was_there or (len(aside) == 1 and not is_usable(aside[0]))
@@ -405,7 +406,7 @@ def test_a_disk_that_fails_at_the_last_step(
 
     with monkeypatch.context() as patch:
         patch.setattr(restore_module, "move_into_place", fail)
-        with pytest.raises(Unavailable, match="the disk fails"):
+        with raised(Unavailable, "the disk fails"):
             restore(savepoint, str(tmp_path / "moved"), Identity.SAME)
     assert names(tmp_path) == ["checkpoint", "savepoint"]
     assert is_usable(checkpoint)

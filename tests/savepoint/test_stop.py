@@ -22,6 +22,7 @@ from exactum.checkpoint.run_file import RUNS_ENDING, RunFile, living
 from exactum.checkpoint.savepoint.create import create
 from exactum.errors import CheckpointRefused, Unavailable
 from exactum.protocol.model import Decision
+from tests.kit.errors import raised
 from tests.kit.savepoint.stateless import QUERY, Driver, complete, decide, plan
 from tests.kit.waiting import WAIT_MAX_S, await_true
 
@@ -54,7 +55,7 @@ def test_a_driver_that_does_not_answer_is_not_waited_for_ever(
     """
     driver("1" * 16)
     began_s = time.monotonic()
-    with pytest.raises(Unavailable, match="has not seen the request"):
+    with raised(Unavailable, checkpoint, "1" * 16, "--timeout"):
         create(str(checkpoint), tmp_path / "savepoint", stop_query=True, timeout_s=0.5)
     assert time.monotonic() - began_s < 30
     assert list((checkpoint / "exactum" / "requests").iterdir()) == []
@@ -87,7 +88,7 @@ def test_nothing_runs(checkpoint: Path, tmp_path: Path) -> None:
     """``--stop`` where nothing runs is a mistake that is said, not a savepoint of something
     else.
     """
-    with pytest.raises(CheckpointRefused, match="Nothing runs on the checkpoint"):
+    with raised(CheckpointRefused, "QUERY_STOPPED", checkpoint):
         create(str(checkpoint), tmp_path / "savepoint", stop_query=True)
 
 
@@ -120,7 +121,7 @@ def test_decisions_that_lie_elsewhere(checkpoint: Path, tmp_path: Path) -> None:
         == "elsewhere"
     )
     plan(checkpoint, 2)
-    with pytest.raises(CheckpointRefused, match="decision log lies elsewhere"):
+    with raised(CheckpointRefused, "SAVEPOINT_TOO_EARLY", checkpoint, "decision log"):
         create(str(checkpoint), tmp_path / "second")
 
 
@@ -136,7 +137,7 @@ def test_a_folder_of_decisions_that_is_not_used_any_more(
         (checkpoint / "exactum" / "sinks.json").write_text("{")
     assert create(str(checkpoint), tmp_path / "savepoint").decision_log == "elsewhere"
     plan(checkpoint, 2)
-    with pytest.raises(CheckpointRefused, match="decision log lies elsewhere"):
+    with raised(CheckpointRefused, "SAVEPOINT_TOO_EARLY", checkpoint, "decision log"):
         create(str(checkpoint), tmp_path / "second")
     # The way out: the query has finished it.
     complete(checkpoint, 2)

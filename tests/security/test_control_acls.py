@@ -13,13 +13,13 @@ import pytest
 from confluent_kafka import Producer
 
 from exactum.errors import SettingRefused, Unavailable
-from exactum.java.program import SMALL_OPTIONS
 from exactum.kafka.requests.broker_requests import BrokerRequests
 from exactum.kafka.requests.topic_requests import TopicRequests
 from exactum.kafka.settings.listener import mismatch
 from exactum.kafka.topics import topic_reader
 from exactum.kafka.topics.topic_reader import TopicReader
 from exactum.local import LocalKafka
+from tests.kit.errors import raised
 from tests.kit.security.rights import documented, revoke
 from tests.kit.servers.kafka_cluster import KafkaCluster
 from tests.kit.waiting import WAIT_MAX_S
@@ -36,19 +36,20 @@ USERS = {"full": RIGHTS, "sees": None, "stranger": ()}
 
 
 @pytest.fixture(scope="module")
-def secure() -> Iterator[KafkaCluster]:
-    users = {user: f"correct-horse-{user}" for user in USERS}
-    with KafkaCluster(security="SASL_SSL", users=users, jvm_options=SMALL_OPTIONS) as cluster:
-        cluster.create_topic(TOPIC, partitions=1)
-        for right in RIGHTS:
-            cluster.grant("full", right.kind, right.name, right.operation, prefixed=right.prefixed)
-        cluster.grant("sees", "topic", TOPIC, "DESCRIBE")
-        producer = Producer(
-            {"bootstrap.servers": cluster.bootstrap_servers, **cluster.client_settings("admin")}
-        )
-        producer.produce(TOPIC, b"1", b"rule")
-        assert producer.flush(WAIT_MAX_S) == 0
-        yield cluster
+def secure(secured_kafka: KafkaCluster) -> KafkaCluster:
+    cluster = secured_kafka
+    for user in USERS:
+        cluster.add_user(user, f"correct-horse-{user}")
+    cluster.create_topic(TOPIC, partitions=1)
+    for right in RIGHTS:
+        cluster.grant("full", right.kind, right.name, right.operation, prefixed=right.prefixed)
+    cluster.grant("sees", "topic", TOPIC, "DESCRIBE")
+    producer = Producer(
+        {"bootstrap.servers": cluster.bootstrap_servers, **cluster.client_settings("admin")}
+    )
+    producer.produce(TOPIC, b"1", b"rule")
+    assert producer.flush(WAIT_MAX_S) == 0
+    return cluster
 
 
 def read(cluster: KafkaCluster, user: str, **changed: str) -> list[bytes | None]:
@@ -61,10 +62,10 @@ def read(cluster: KafkaCluster, user: str, **changed: str) -> list[bytes | None]
 
 
 @contextmanager
-def refused(match: str) -> Iterator[None]:
+def refused(*facts: str) -> Iterator[None]:
     """SettingRefused, soon, with what to change; no password in it."""
     began_s = time.monotonic()
-    with pytest.raises(SettingRefused, match=f"(?s){match}") as caught:
+    with raised(SettingRefused, *facts) as caught:
         yield
     assert time.monotonic() - began_s < REFUSED_WITHIN_S
     assert "horse" not in str(caught.value)
@@ -80,13 +81,13 @@ def test_a_topic_that_may_not_be_seen_is_named(secure: KafkaCluster) -> None:
     """No right at all: to this user it does not exist, and the words say that a right may be
     missing.
     """
-    with refused(f"{TOPIC}.*not let this user describe.*ACLs"):
+    with refused("KAFKA_ACCESS", TOPIC, "ACLs"):
         read(secure, "stranger")
 
 
 def test_a_topic_that_may_not_be_read_is_named(secure: KafkaCluster) -> None:
     """DESCRIBE alone: no other start mends this, so it is not Unavailable."""
-    with refused(f"{TOPIC}.*lacks READ"):
+    with refused("CONTROL_ACCESS", TOPIC, "READ"):
         read(secure, "sees")
 
 
@@ -104,14 +105,14 @@ def test_a_right_that_is_taken_away_is_named(secure: KafkaCluster) -> None:
             except SettingRefused:  # the broker does not know the right yet
                 assert time.monotonic() < deadline_s
         revoke(secure, "full", "taken")
-        with refused("taken.*not let this user .*taken.*ACLs"):
+        with refused("KAFKA_ACCESS", "taken", "ACLs"):
             while time.monotonic() < deadline_s:
                 reader.end_offsets()
 
 
 def test_wrong_credentials_are_refused(secure: KafkaCluster) -> None:
     """Not taken for a broker that is away, which would be tried again without end."""
-    with refused("not let this user.*AUTHENTICATION.*security settings"):
+    with refused("KAFKA_LOGIN", "AUTHENTICATION"):
         read(secure, "full", sasl_password="wrong-horse")
 
 
@@ -120,7 +121,7 @@ def test_an_untrusted_certificate_is_refused(
     secure: KafkaCluster, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     """The same, for the authority that signed the broker's certificate."""
-    with refused("not let this user.*certificate.*security settings"):
+    with refused("KAFKA_LOGIN", "certificate"):
         read(secure, "full", ssl_ca_location="/etc/ssl/certs/ca-certificates.crt")
 
 
@@ -132,7 +133,7 @@ def test_a_broker_that_is_away_is_unavailable(
     with closing(
         TopicReader(TOPIC, "127.0.0.1:1", tuple(secure.client_settings("full").items()))
     ) as reader:
-        with pytest.raises(Unavailable, match="Is the broker running"):
+        with pytest.raises(Unavailable):
             reader.end_offsets()
 
 
@@ -190,10 +191,11 @@ def test_a_wrong_security_protocol_is_a_setting_to_every_client(
         (kafka.bootstrap_servers, {"security.protocol": "SSL"}),
         (kafka.bootstrap_servers, {"security.protocol": "SASL_PLAINTEXT", **NOBODY}),
     ):
-        with pytest.raises(SettingRefused, match=r"security\.protocol|login|credentials|let this"):
+        with pytest.raises(SettingRefused) as caught:
             client(servers, settings)
+        assert caught.value.code in ("KAFKA_SETTING", "KAFKA_LOGIN")
     with pytest.raises(Unavailable):
         client("127.0.0.1:1", {})
-    with pytest.raises(SettingRefused, match="sasl"):
+    with raised(SettingRefused, "KAFKA_SETTING", "sasl"):
         client(secure.bootstrap_servers, {"security.protocol": "SASL_SSL", **trust})
     gc.collect()  # here and not in another module's test

@@ -220,6 +220,7 @@ def test_transactions(stream: Any, topic: Callable[..., str], way: str) -> None:
     assert [(row["offset"], row["value"]) for row in written(stream.out)] == expected
 
 
+@pytest.mark.variants(1)
 def test_gaps_of_compaction(stream: Any, topics: Any, topic: Callable[..., str], way: str) -> None:
     """Offsets that a compacted topic has no more are passed over; tombstones are records."""
     quick = {"cleanup.policy": "compact", "segment.ms": 100, "min.cleanable.dirty.ratio": 0.001}
@@ -237,6 +238,7 @@ def test_gaps_of_compaction(stream: Any, topics: Any, topic: Callable[..., str],
     assert found.keys() >= {row["offset"] for row in rows.collect()}, "read later, compacted more"
 
 
+@pytest.mark.variants(1)
 def test_more_tasks_than_partitions(stream: Any, topic: Callable[..., str], way: str) -> None:
     name = topic("split", partitions=2)
     expected = give(stream.kafka, name, 50, 2)

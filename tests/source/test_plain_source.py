@@ -64,6 +64,7 @@ def test_plain_source_is_exact(
     assert "deleted and made anew" in (error or ""), "its topics are watched as well"
 
 
+@pytest.mark.variants(1)
 @pytest.mark.parametrize("level", [{}, {"kafka_isolation_level": "read_uncommitted"}])
 def test_plain_source_that_reads_uncommitted(
     level: dict[str, str],

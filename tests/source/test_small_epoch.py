@@ -20,6 +20,7 @@ import exactum
 from exactum import errors, events
 from exactum.protocol.model import SourceOffsets
 from exactum.spark.run import small_epoch
+from tests.kit.errors import check_query_error
 from tests.kit.waiting import WAIT_MAX_S, await_true
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
@@ -88,6 +89,7 @@ def test_small_epochs(
     ]
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("packed", [True, False])
 def test_a_wide_topic(stream: Any, filled: Callable[[int], str], topics: Any, packed: bool) -> None:
     """More partitions than Spark keeps consumers for, and some more while the query runs: each is
@@ -219,10 +221,7 @@ def test_an_error_of_a_task(stream: Any, filled: Callable[[int], str], tmp_path:
     once = with_writers(stream, lambda writers: InBatchOne(writers, "refuse", tmp_path))
     text = str(stream.end(started(stream, stream.read(filled(4), maxOffsetsPerTrigger=8), once)))
     assert isinstance(once.error, errors.RowsRefused)
-    assert (
-        "exactum.errors.RowsRefused: [USER_CODE] this row may never be (in the task of partition 0"
-        in text
-    )
+    check_query_error(text, errors.RowsRefused, "USER_CODE", "this row may never be", "partition 0")
     assert transactions(stream) == [4]
 
 
@@ -308,6 +307,7 @@ def test_switched_off(stream: Any, filled: Callable[[int], str]) -> None:
     assert transactions(stream) == [4, 4, 4]
 
 
+@pytest.mark.variants(1)
 @pytest.mark.parametrize("place", ["around", "rows"])
 def test_what_the_user_does_within_the_batch(
     stream: Any, filled: Callable[[int], str], place: str
@@ -358,6 +358,7 @@ HEAVY_VIEWS: dict[str, Callable[[Any], Any]] = {
 }
 
 
+@pytest.mark.variants(1)
 @pytest.mark.parametrize("rows", but(("more rows",), HEAVY_VIEWS))
 def test_a_heavy_view(
     stream: Any, filled: Callable[[int], str], rows: Callable[[Any], Any]

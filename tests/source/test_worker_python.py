@@ -16,6 +16,7 @@ from tests.source.test_columnar import give
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 
 
+@pytest.mark.variants(1)
 def test_the_one_that_spark_sql_is_given(
     stream: Any,
     topic: Callable[..., str],

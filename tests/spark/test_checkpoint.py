@@ -9,6 +9,7 @@ import pytest
 from exactum.checkpoint import offset_log
 from exactum.errors import CheckpointRefused
 from exactum.protocol.model import SourceOffsets
+from tests.kit.errors import raised
 
 TWO = 'v1\n{"batchWatermarkMs":0,"conf":{}}\n{"t":{"1":5,"0":7}}\n-'
 ONE = 'v1\n{"batchWatermarkMs":0,"conf":{}}\n{"t":{"0":3,"1":4}}\n-\n'
@@ -60,12 +61,12 @@ def test_start_is_the_end_of_the_batch_before(tmp_path: Path) -> None:
 
 def test_a_missing_batch_is_refused(tmp_path: Path) -> None:
     """Spark runs a batch that is not in its own log: somebody replaced the folder."""
-    with pytest.raises(CheckpointRefused, match="has no offsets/7"):
+    with raised(CheckpointRefused, "CHECKPOINT_DAMAGED", "here", "offsets/7"):
         offset_log.source_offsets(offset_log.folder_reader(tmp_path), 7, "here")
 
 
 @pytest.mark.parametrize("text", ["", "v1", "v1\n{}", "v9\n{}\n{}", "{}\n{}\n{}"])
 def test_an_unknown_or_damaged_log_is_refused(text: str) -> None:
     """Never guessed at."""
-    with pytest.raises(CheckpointRefused, match="not an offset log"):
+    with raised(CheckpointRefused, "CHECKPOINT_DAMAGED", "here"):
         offset_log.parse(text, "here")

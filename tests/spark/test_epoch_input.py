@@ -18,7 +18,7 @@ TEXT = "The epoch reads these offsets: orders-0 from 10 to before 25, orders-2 b
 @pytest.mark.parametrize("kind", [RowsRefused, CodeFailed, UnknownFailure])
 def test_an_error_about_rows_says_where_they_are(kind: type[Exception]) -> None:
     """The offsets of Kafka's partitions that advance; another source's are left out."""
-    with pytest.raises(kind, match="too long") as raised, epoch_input.named(OFFSETS):
+    with pytest.raises(kind) as raised, epoch_input.named(OFFSETS):
         raise kind("a row is too long.")
     assert str(raised.value).removeprefix("[USER_CODE] ") == f"a row is too long. {TEXT}"
 

@@ -8,6 +8,7 @@ import pytest
 
 from exactum.errors import SettingRefused
 from exactum.spark.write.packed_records import LAYOUT, OFFSET, Layout, unpacked
+from tests.kit.errors import raised
 
 OFFSETS = Layout((OFFSET,), ((OFFSET, False, "offset"),), "UTC")
 
@@ -26,5 +27,5 @@ def test_offsets() -> None:
     ],
 )
 def test_another_jar(array: bytes) -> None:
-    with pytest.raises(SettingRefused, match="another version of columnar-kafka.jar"):
+    with raised(SettingRefused, "JAR_DIFFERS", "columnar-kafka.jar"):
         unpacked(array, OFFSETS)

@@ -13,6 +13,7 @@ pytestmark = pytest.mark.spark
 PHASES = {"exactum.write", "exactum.verify", "exactum.decide", "exactum.commit", "exactum.sweep"}
 
 
+@pytest.mark.variants(1)
 @pytest.mark.parametrize("enabled", [True, False])
 def test_sparks_progress_has_the_phases(query: Any, enabled: bool) -> None:
     """They are parts of ``addBatch``; the setting leaves Spark's report as it is."""

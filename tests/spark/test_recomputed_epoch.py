@@ -11,14 +11,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 import exactum
+from exactum.errors import CheckpointRefused, EpochAborted
 from exactum.spark.jvm.batch_plan import BatchPlan
 from exactum.spark.jvm.error import JvmError
 from exactum.spark.run import earlier_attempts
 from exactum.spark.run.earlier_attempts import ON_DIFFERENCE
+from tests.kit.errors import check_query_error
 from tests.kit.spark import stateful
 from tests.kit.spark.torn_stream import (
     DIES_AT,
@@ -42,9 +45,10 @@ def lose_state(stream: Stream) -> None:
 
 
 def refused(stream: Stream, **how: Any) -> str:
-    with pytest.raises(Exception, match="CheckpointRefused") as raised:
+    with pytest.raises(StreamingQueryException) as ended:
         stream.live(**how)
-    return str(raised.value)
+    check_query_error(str(ended.value), CheckpointRefused, "RESULT_DIFFERS")
+    return str(ended.value)
 
 
 @pytest.mark.deep
@@ -231,9 +235,9 @@ def test_where_nobody_can_unload_the_state_of_another_result(
     monkeypatch.setattr(earlier_attempts, "is_one_process", lambda master: False)
     monkeypatch.setattr(earlier_attempts, "_tried", {})  # as in a new application
     assert "as many rows (3)" in refused(stream, before=weights(spark, 2, 1, 1))
-    with pytest.raises(Exception, match="EpochAborted") as raised:
+    with pytest.raises(StreamingQueryException) as ended:
         stream.live(before=same)
-    assert f"has computed micro-batch {DIES_AT} already" in str(raised.value)
+    check_query_error(str(ended.value), EpochAborted, f"micro-batch {DIES_AT}")
 
 
 @pytest.mark.deep

@@ -17,6 +17,7 @@ from exactum.errors import SettingRefused
 from exactum.spark.session import setting_name
 from exactum.spark.source import read_kafka as source
 from exactum.spark.source import start_position
+from tests.kit.errors import raised
 from tests.kit.waiting import WAIT_MAX_S
 
 
@@ -104,7 +105,7 @@ def test_start_positions() -> None:
         False,
         False,
     ]
-    with pytest.raises(SettingRefused, match="'yesterday'"):
+    with raised(SettingRefused, "SOURCE_ARGUMENT", "'yesterday'"):
         start_position.checked("yesterday", None)
 
 
@@ -112,7 +113,7 @@ def test_setting_names() -> None:
     """Spark's own names, or underscores for dots; nothing else."""
     assert setting_name("spark.sql.shuffle.partitions") == "spark.sql.shuffle.partitions"
     assert setting_name("spark_sql_shuffle_partitions") == "spark.sql.shuffle.partitions"
-    with pytest.raises(SettingRefused, match="'shuffle'"):
+    with raised(SettingRefused, "SESSION_SETTING", "'shuffle'"):
         setting_name("shuffle")
 
 
@@ -155,5 +156,6 @@ spark.stop()
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=WAIT_MAX_S, check=True
     )
+    assert "[CONNECTOR_MISSING]" in done.stdout
     assert "exactum.local_session" in done.stdout
     assert "spark-sql-kafka-0-10_2.13:4." in done.stdout

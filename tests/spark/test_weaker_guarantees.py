@@ -34,6 +34,7 @@ def test_at_least_once_tries_a_failing_task_again(query: Any) -> None:
     assert query.values() == [1, 1]
 
 
+@pytest.mark.variants(2)
 @pytest.mark.parametrize("make", [exactum.at_least_once, exactum.at_most_once])
 @pytest.mark.parametrize("step", ["prepare", "commit"])
 def test_what_exactly_once_left_open_is_settled_first(query: Any, make: Any, step: str) -> None:

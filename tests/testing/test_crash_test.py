@@ -18,6 +18,7 @@ from exactum.ops.crash_test.crash_test import CrashTest
 from exactum.ops.crash_test.plan import CrashMoment, plan_crashes
 from exactum.testing import CrashRun, CrashVerdict, OutputNotExact
 from tests.kit.environment import ROOT
+from tests.kit.errors import raised
 
 JOB = ROOT / "tests" / "kit" / "testing" / "plain_job.py"
 MOMENTS = [moment for moment in CrashMoment if moment is not CrashMoment.OUTPUT]
@@ -129,45 +130,43 @@ def test_rows_of_a_table(tested: Tested) -> None:
 
 
 def test_a_job_that_fails_by_itself_is_no_verdict(tested: Tested) -> None:
-    with pytest.raises(ExactumError, match=r"exit status 1(.|\n)*it cannot go on"):
+    with raised(ExactumError, "exit status 1", "it cannot go on"):
         tested("fails")
 
 
 @pytest.mark.deep
 def test_a_job_that_ends_before_it_is_killed_is_no_verdict(tested: Tested) -> None:
-    with pytest.raises(ExactumError, match="before kill 1 of 1.*kills nothing shows nothing"):
+    with raised(ExactumError, "kill 1 of 1"):
         tested("ends", kills=1)
 
 
 @pytest.mark.deep
 def test_a_job_that_writes_nothing_is_no_verdict(tested: Tested) -> None:
-    with pytest.raises(SettingRefused, match="expects no rows"):
+    with raised(SettingRefused, "CRASH_TEST", "plain_job"):
         tested("silent", expected=None, kills=1)
 
 
 @pytest.mark.deep
 def test_a_comparison_of_nothing_is_no_verdict(tested: Tested) -> None:
     """What leaves out every row lets every job pass, also one that doubles."""
-    with pytest.raises(SettingRefused, match="compare= leaves none of the 1,200 rows"):
+    with raised(SettingRefused, "CRASH_TEST", "compare=", "1,200 rows"):
         tested("exact", compare=lambda rows: [row for row in rows if row == "k1"], kills=1)
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"kills": 0}, "at least one kill"),
-        ({"records": RECORDS[:29]}, "at least 30 records, and there are 29"),
-    ],
+    ("options", "facts"),
+    [({"kills": 0}, (0,)), ({"records": RECORDS[:29]}, (30, 29))],
+    ids=["no kill", "few records"],
 )
 def test_what_would_show_nothing_is_refused(
-    tested: Tested, options: dict[str, Any], message: str
+    tested: Tested, options: dict[str, Any], facts: tuple[int, ...]
 ) -> None:
-    with pytest.raises(SettingRefused, match=message):
+    with raised(SettingRefused, "CRASH_TEST", *facts):
         tested("late", **options)
 
 
 def test_a_missing_script_is_refused(kafka: LocalKafka, tmp_path: Path) -> None:
-    with pytest.raises(SettingRefused, match=r"there is no script nowhere\.py in /"):
+    with raised(SettingRefused, "CRASH_TEST", "nowhere.py", Path.cwd()):
         CrashTest(kafka, tmp_path)("nowhere.py", lambda run: [], RECORDS)
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from exactum.errors import ExactumError, SettingRefused
 from exactum.testing.faults import EVERY_VARIABLE, Crash, Fault, FaultPlan, faulty, sweep
+from tests.kit.errors import raised
 
 CALLS = 10
 
@@ -57,5 +58,5 @@ def test_every_third_call(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("given", ["0", "-1", "1.5", "many", ""])
 def test_another_value_is_refused(given: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(EVERY_VARIABLE, given)
-    with pytest.raises(SettingRefused, match="whole number from 1"):
+    with raised(SettingRefused, "TESTING_ARGUMENT", EVERY_VARIABLE, repr(given)):
         struck()

@@ -18,6 +18,7 @@ from exactum.checkpoint.savepoint.create import create
 from exactum.checkpoint.savepoint.restore import Identity, restore
 from exactum.errors import CheckpointRefused
 from exactum.ops.cli import main
+from tests.kit.errors import raised
 from tests.kit.sql.sql_database import SqlDatabase
 from tests.kit.sql.sql_epochs import ID_AND_NAME, expected, tasks_of
 from tests.kit.transactions.operator import listed, transactions
@@ -39,7 +40,7 @@ def refused_by_the_copy(query: RecordedQuery, folder: Path) -> None:
     assert "has batch 2, and the decision log" in told and "older than the rest" in told
     older = copy.copy(query)
     older.folder = folder / "copy"
-    with pytest.raises(CheckpointRefused, match="has batch 2, and the decision log"):
+    with raised(CheckpointRefused, "ENDS_DIFFER", "has batch 2", "decision log"):
         older.run([2])
     transactions("finish", "--checkpoint", query.folder, status=0)
 

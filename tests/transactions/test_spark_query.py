@@ -16,6 +16,7 @@ from exactum.errors import OutcomeUnknown
 from exactum.files.decision_log import FileDecisionLog
 from exactum.local import LocalKafka
 from exactum.protocol.model import Decision, DecisionRecord
+from tests.kit.errors import check_query_error
 from tests.kit.kafka.transactions import read_all
 from tests.kit.transactions.operator import listed, transactions
 from tests.kit.waiting import WAIT_MAX_S
@@ -83,7 +84,8 @@ def test_a_query_of_spark(
             return str(error)
         return None
 
-    assert "the reply was lost" in (run(ReplyLost(checkpoint, decisions, 1)) or "")
+    error = run(ReplyLost(checkpoint, decisions, 1))
+    check_query_error(error, OutcomeUnknown, "the reply was lost")
     arguments = ("--checkpoint", checkpoint, "--decision-log", decisions)
     assert "--decision-log" in transactions("list", *arguments[:2], status=2).output
     found = listed(checkpoint, *arguments[2:], status=1)

@@ -82,7 +82,7 @@ def refuse_retired(checkpoint: Path) -> None:
         return
     if found.is_unfinished:
         raise CheckpointRefused(
-            "CHECKPOINT_RETIRED",
+            "RESTORE_UNFINISHED",
             f"The checkpoint {checkpoint} makes room for {found.to}, and the command that does it "
             "was killed. Repeat that 'exactum savepoint restore', then go on from there. Nothing "
             "was written.",

@@ -246,7 +246,7 @@ class TwoPhaseParticipant:
             return transaction_of(self._sink, prepared.payload)
         except Exception as error:
             raise SettingRefused(
-                "SINK_TRANSACTION",
+                "SINK_CLASS_CHANGED",
                 f"Sink {self.name!r}: deserialize() cannot read the transaction of "
                 f"{prepared.identity}: {_text(error)}. Was the class changed since it was "
                 "prepared? Bring back the version that prepared it, let it finish, and then "

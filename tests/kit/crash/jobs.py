@@ -27,6 +27,7 @@ SESSION: Mapping[str, Any] = {
     "spark.sql.shuffle.partitions": 2,
     "spark.sql.adaptive.enabled": False,
     "spark.ui.showConsoleProgress": False,
+    "spark.sql.streaming.pollingDelay": "50ms",  # a query with nothing to read asks for more
     # The few records of a test stand for many: several tasks, each with a transaction of its own.
     "spark.exactum.coalesceSmallEpochs.enabled": False,
 }

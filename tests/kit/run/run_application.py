@@ -146,7 +146,8 @@ query = (
 if "noticed" in play:
     notice("active", [each.name for each in spark.streams.active])
     spark.streams.awaitAnyTermination()
-    notice("UI", shown(spark))
+    if spark.sparkContext.uiWebUrl:
+        notice("UI", shown(spark))
 else:
     query.awaitTermination()
 if "control" in play:

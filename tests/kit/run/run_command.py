@@ -24,6 +24,11 @@ HERE = Path(__file__).parent
 TIMEOUT_S = WAIT_MAX_S
 LOG_TAIL_CHARACTERS = 6_000
 EXACTUM = ("-m", "exactum.ops.cli")
+SESSION: Mapping[str, Any] = {
+    "master": "local[2]",
+    "spark.sql.shuffle.partitions": 2,
+    "spark.sql.streaming.pollingDelay": "50ms",  # a query with nothing to read asks for more
+}
 
 
 C = TypeVar("C", bound="Command")
@@ -171,10 +176,7 @@ class World:
             "events": str(self.folder / "events"),
             "deaths": str(self.folder / "deaths"),
             "drain": True,
-            "session": {
-                "master": "local[2]",
-                "spark.sql.shuffle.partitions": 2,
-            },
+            "session": SESSION,
             **self.play,
             **play,
         }

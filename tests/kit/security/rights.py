@@ -56,6 +56,22 @@ def documented(page: str, named: Mapping[str, tuple[str, str]]) -> list[Right]:
     return rights
 
 
+EVERY_ACL = AclBindingFilter(
+    *(ResourceType.ANY, None, ResourcePatternType.ANY, None, None),
+    *(AclOperation.ANY, AclPermissionType.ANY),
+)
+
+
+def forget_all(cluster: KafkaCluster) -> None:
+    """All rights and topics."""
+    admin = cluster.admin()  # what it is asked is dropped with it
+    futures = [*admin.delete_acls([EVERY_ACL]).values()]
+    topics = [name for name in admin.list_topics(timeout=WAIT_MAX_S).topics if name[0] != "_"]
+    futures += admin.delete_topics(topics).values() if topics else ()
+    for future in futures:
+        future.result(WAIT_MAX_S)
+
+
 def revoke(cluster: KafkaCluster, user: str, topic: str) -> None:
     """Take all rights on the topic from the user, who must have one."""
     whose = AclBindingFilter(

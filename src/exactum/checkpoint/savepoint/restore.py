@@ -244,7 +244,7 @@ def _refuse_unless_at_rest(checkpoint: Path, manifest: Manifest, identity: Ident
         past = "has replayed dead letters"
     if past:
         raise CheckpointRefused(
-            "SAVEPOINT_PLACE",
+            "SAVEPOINT_BEHIND",
             f"The query of checkpoint {checkpoint} {past} since this savepoint of epoch "
             f"{manifest.batch_id} was made, and under its own identity it never goes back: make a "
             "new savepoint of it, or start a fork (--as fork). Nothing was changed.",

@@ -36,7 +36,7 @@ def stop(checkpoint: Path, timeout_s: float) -> Stopped:
     alive = [run for run, lives in on_file if lives]
     if not alive:
         raise CheckpointRefused(
-            "QUERY_RUNS",
+            "QUERY_STOPPED",
             f"Nothing runs on the checkpoint {checkpoint} (a query is seen from its first batch "
             "on), so there is nothing to stop. Leave --stop out. Nothing was written.",
         )

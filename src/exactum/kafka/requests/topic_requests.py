@@ -287,8 +287,9 @@ class TopicRequests:
         ]
         also = f" ({(refused or client_errors)[-1]})" if client_errors else ""
         if failure in _REFUSED or refused:
+            code = "KAFKA_LOGIN" if refused or failure is KafkaFailure.LOGIN else "KAFKA_ACCESS"
             return SettingRefused(
-                "KAFKA_ACCESS",
+                code,
                 f"{self._where}: the cluster at {self._servers} does not let this user {what}: "
                 f"{reason}{also}. Look at the security settings and at the ACLs (docs/source.md "
                 "lists them).",

@@ -234,10 +234,9 @@ def _raised(reason: Column) -> Column:
     before, _, rest = refusal_of("\0", "\1").partition("\0")
     between, _, after = rest.partition("\1")
     message = f.concat(f.lit(before), where, f.lit(between), reason, f.lit(after))
-    return f.concat(
-        f.lit(f"{MARKER} "),
-        f.to_json(f.struct(f.lit(RowsRefused.__name__).alias("error"), message.alias("message"))),
-    )
+    error = f.lit(RowsRefused.__name__).alias("error")
+    arguments = f.array(f.lit("RECORD_BAD"), message).alias("arguments")
+    return f.concat(f.lit(f"{MARKER} "), f.to_json(f.struct(error, arguments)))
 
 
 def _check_frame(frame: DataFrame, policy: Policy) -> None:

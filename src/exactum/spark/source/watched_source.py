@@ -156,7 +156,7 @@ class WatchedSource:
     def _check(self, planned: SourceRange, look: Look) -> None:
         changed = self._changed(planned, look.topics)
         if changed is not None:
-            raise CheckpointRefused("TOPIC_CHANGED", changed)
+            raise changed
         for topic in {topic for topic, _ in planned.ends} & look.topics.keys():
             if topic not in self._known:
                 self._known[topic] = look.topics[topic]
@@ -178,31 +178,36 @@ class WatchedSource:
             for name, _ in planned.ends
         )
 
-    def _changed(self, planned: SourceRange, topics: Mapping[str, TopicSeen]) -> str | None:
+    def _changed(
+        self, planned: SourceRange, topics: Mapping[str, TopicSeen]
+    ) -> CheckpointRefused | None:
         """Why these topics are not those that the query has read; None: they are."""
         for name, known in sorted(self._known.items()):
             now = topics.get(name)
             if now is None and self._subscribed.reads(name) and not self._may_go:
-                return (
+                return CheckpointRefused(
+                    "TOPIC_GONE",
                     f"{self._running}: the topic {name!r}, which it has read, does not exist any "
                     "more (or the user lacks DESCRIBE on it). Restore the topic or the right. Or: "
-                    f"{_NEW}"
+                    f"{_NEW}",
                 )
             if now is not None and _is_another(known, now):
-                return (
+                return CheckpointRefused(
+                    "TOPIC_CHANGED",
                     f"{self._running}: the topic {name!r} was deleted and made anew since the "
                     "checkpoint began to read it, or this is another cluster (topic id "
                     f"{known.topic_id} then, {now.topic_id} now). The checkpoint's offsets belong "
                     "to the old one; to go on with them would leave out records of the new one. "
-                    f"{_NEW}"
+                    f"{_NEW}",
                 )
         for (name, index), now in ((p, topics.get(p[0])) for p in sorted(planned.ends)):
             # One with the same id has as many or more: a broker that names fewer is behind.
             if now is not None and index >= now.partitions and not self._is_known(name, now):
-                return (
+                return CheckpointRefused(
+                    "TOPIC_CHANGED",
                     f"{self._running}: the topic {name!r} has {now.partitions} partitions now, "
                     f"but the checkpoint has read partition {index}: it is not the topic that it "
-                    f"was. {_NEW}"
+                    f"was. {_NEW}",
                 )
         return None
 
