@@ -24,6 +24,7 @@ LINES_MAX = {
     "protocol": 2_550,
     "spark": 12_600,
     "sql": 9_250,
+    "storage": 1_070,
     "testing": 3_050,
     "values": 650,
 }
