@@ -14,7 +14,7 @@ LINES_MAX = {
     TOP: 1_000,
     "checkpoint": 2_500,
     "custom": 2_150,
-    "files": 4_050,
+    "files": 3_700,
     "formats": 2_800,
     "java": 500,
     "kafka": 7_250,

@@ -157,17 +157,17 @@ FAULTS = (
     Fault(
         "a record replaces the one that stands",
         NEWER,
-        "files/decision_log.py",
-        "                os.link(temporary, path)\n",
-        "                os.replace(temporary, path)\n",
-        ("tests/files/test_decision_log.py",),
+        "durable.py",
+        "            os.link(temporary, path)\n",
+        "            os.replace(temporary, path)\n",
+        ("tests/files/test_decision_log.py", "tests/storage/test_contract.py"),
     ),
     Fault(
         "a record is not durable when it counts",
         POWER,
-        "files/decision_log.py",
-        "        self._sync_folder(OutcomeUnknown)\n        return super()._standing(name, record)\n",
-        "        return super()._standing(name, record)\n",
+        "storage/folder.py",
+        "            sync_folder(path.parent)\n",
+        "            pass\n",
         ("tests/files/test_decision_log.py", "tests/files/test_network_folder.py"),
     ),
     Fault(
@@ -184,7 +184,7 @@ FAULTS = (
         "files/slot_log.py",
         "        if record.epoch.batch_id < self._floor:\n            if stands == record:\n",
         "        if False:\n            if stands == record:\n",
-        ("tests/files/test_decision_log.py", "tests/files/test_object_decision_log.py"),
+        ("tests/files/test_decision_log.py",),
     ),
     Fault(
         "a pruning raises no floor",
@@ -197,10 +197,10 @@ FAULTS = (
     Fault(
         "a store that takes every put is believed",
         STORE,
-        "files/object_decision_log.py",
+        "storage/objects.py",
         "        if sum(created) > 1 or (\n",
         "        if sum(created) > 100 or (\n",
-        ("tests/files/test_object_decision_log.py",),
+        ("tests/files/test_decision_log.py", "tests/storage/test_contract.py"),
     ),
     Fault(
         "a database that has lost its newest decision decides the next",

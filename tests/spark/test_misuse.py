@@ -16,7 +16,7 @@ from pyspark.sql import functions as f
 
 import exactum
 from exactum.errors import CheckpointRefused, SettingRefused
-from exactum.files.decision_log import FileDecisionLog
+from exactum.files.slot_log import SlotLog
 from exactum.protocol.model import Decision, DecisionRecord, Epoch, new_incarnation
 from exactum.protocol.sink import Guarantee, QueryRun, TaskName, WriteOrder
 from exactum.spark.batch_call import RUNS_MAX, BatchCalls
@@ -105,7 +105,7 @@ def test_what_is_no_sink(guarantee: Any, arguments: Any, words: str) -> None:
         ({"dead_letters": KAFKA}, "the same sink twice"),
         ({"decision_log": 7}, "must be a folder"),
         ({"decision_log": ""}, "must be a folder"),
-        ({"decision_log": FileDecisionLog}, "must be a folder"),
+        ({"decision_log": SlotLog}, "must be a folder"),
         ({"control": "limits"}, "control_stream"),
         ({"control": [KAFKA]}, "control_stream"),
         ({"on_event": "log"}, "must be a function"),

@@ -14,12 +14,13 @@ from exactum import FileSink, KafkaSink, MySQLSink, PostgresSink
 from exactum.checkpoint.known_sinks import read_known_sinks
 from exactum.checkpoint.layout import DECISIONS
 from exactum.errors import CheckpointRefused
-from exactum.files.decision_log import FileDecisionLog
+from exactum.files.slot_log import SlotLog
 from exactum.local import LocalKafka
 from exactum.protocol.ends import Noted
 from exactum.protocol.model import SourceOffsets
 from exactum.protocol.sink import Guarantee, Sink
 from exactum.sql.sink import SqlSink
+from exactum.storage.folder import Folder
 from tests.kit.crash import oracle
 from tests.kit.sql.sql_database import NOTHING, SqlDatabase
 from tests.kit.transactions.operator import accept, listed, transactions
@@ -168,5 +169,5 @@ def test_something_that_leaves_no_record(tmp_path: Path) -> None:
 def test_without_a_change_nothing_is_written(tmp_path: Path) -> None:
     query = files(tmp_path)
     query.run([0, 1], lambda batch_id: SourceOffsets())
-    log = FileDecisionLog(query.folder / DECISIONS, query.query_id)
+    log = SlotLog(Folder(query.folder / DECISIONS), query.query_id)
     assert [r.attempt for r in log.read(1)] == [0]

@@ -18,7 +18,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 import exactum
 from exactum.checkpoint.layout import DECISIONS
-from exactum.files.decision_log import FileDecisionLog
+from exactum.files.slot_log import SlotLog
+from exactum.storage.folder import Folder
 from tests.kit.crash.deaths import Fault, Faults, FaultyLog, FaultySink
 
 POSTINGS = (
@@ -84,9 +85,9 @@ def run(spark: SparkSession, spec: BankSpec) -> None:
         exactum.FileSink(spec.files, partition_by=["account"]),
     )
 
-    def log() -> FileDecisionLog:
+    def log() -> SlotLog:
         query_id = json.loads(Path(spec.checkpoint, "metadata").read_text())["id"]
-        return FileDecisionLog(Path(spec.checkpoint, DECISIONS), query_id)
+        return SlotLog(Folder(Path(spec.checkpoint, DECISIONS)), query_id)
 
     exact = exactum.exactly_once(
         *(FaultySink(sink, faults) for sink in sinks), decision_log=FaultyLog(log, faults)

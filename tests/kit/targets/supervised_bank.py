@@ -23,8 +23,9 @@ from typing import Any
 
 import exactum
 from exactum.checkpoint.layout import DECISIONS
-from exactum.files.decision_log import FileDecisionLog
+from exactum.files.slot_log import SlotLog
 from exactum.protocol.model import Decision, DecisionRecord
+from exactum.storage.folder import Folder
 from tests.kit.targets.bank import BankSpec, postings, records
 from tests.kit.waiting import WAIT_MAX_S
 
@@ -56,9 +57,9 @@ class MortalLog:
         self._checkpoint = Path(checkpoint)
         self._batch_id = batch_id
 
-    def _log(self) -> FileDecisionLog:
+    def _log(self) -> SlotLog:
         query_id = json.loads((self._checkpoint / "metadata").read_text())["id"]
-        return FileDecisionLog(self._checkpoint / DECISIONS, query_id)
+        return SlotLog(Folder(self._checkpoint / DECISIONS), query_id)
 
     def decide(self, record: DecisionRecord) -> DecisionRecord:
         if record.decision is Decision.COMMIT and record.epoch.batch_id == self._batch_id:

@@ -19,7 +19,7 @@ from exactum.checkpoint.known_sinks import (
     write_known_sinks,
 )
 from exactum.checkpoint.layout import DECISIONS
-from exactum.files.decision_log import FileDecisionLog
+from exactum.files.slot_log import SlotLog
 from exactum.protocol.at_least_once import AtLeastOnce
 from exactum.protocol.at_most_once import AtMostOnce
 from exactum.protocol.coordinator import Coordinator
@@ -30,6 +30,7 @@ from exactum.protocol.model import (
     new_incarnation,
 )
 from exactum.protocol.sink import Guarantee, OpenSink, QueryRun, Sink, WriteOrder
+from exactum.storage.folder import Folder
 from exactum.testing.task_job import TaskJob
 
 Columns = Sequence[tuple[str, str]]
@@ -101,7 +102,7 @@ class RecordedQuery:
                 after,
             ),
         )
-        log = FileDecisionLog(self.folder / DECISIONS, self.query_id)
+        log = SlotLog(Folder(self.folder / DECISIONS), self.query_id)
         last = batches[-1]
 
         def decided(event: Any) -> None:
