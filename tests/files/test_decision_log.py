@@ -415,6 +415,8 @@ def test_a_store_that_takes_every_put_is_refused(condition: str) -> None:
             with pytest.raises(SettingRefused, match=r"conditional puts: \d of 5 puts .* were"):
                 log.decide(record(batch_id))
             assert log.read(batch_id) == ()
+        with pytest.raises(SettingRefused, match="conditional puts"):
+            OpenedSink(FileSink("s3://bucket/table", store=server.settings))
         assert server.objects == {}
 
 
