@@ -277,7 +277,8 @@ def test_the_folders_of_dead_incarnations_go(table: Path) -> None:
     left = [scope / "staged" / ".1.tmp", scope / "staged" / ".2.tmp"]
     for file in left:
         file.touch()
-    os.utime(left[0], (time.time() - 7_200,) * 2)
+    for path in [left[0], *(path for path in (scope / "staged").iterdir() if path.is_dir())]:
+        os.utime(path, (time.time() - 7_200,) * 2)
     for batch_id in range(10):
         last = OpenedSink(FileSink(table))
         last.commit(rows(batch_id, 0), batch_id=batch_id)

@@ -39,7 +39,7 @@ from exactum.storage.storage import Entry, NewFile
 UNFINISHED = ".tmp"
 """Suffix of a file that has not got its name yet."""
 UNFINISHED_AGE_S = 3_600.0
-"""One that is older than this belongs to a process that died."""
+"""One that is older than this, and a folder without a file, belongs to a process that died."""
 REMOVED = ".aborted"
 """Suffix of a folder that is being removed: one rename takes it away from whoever still writes."""
 RENAME_TRIES = 3
@@ -247,9 +247,12 @@ class Folder:
             path = os.path.join(folder, name)
             # Gone, or a folder that is not empty: both are well.
             with contextlib.suppress(OSError):
-                if not name.endswith(UNFINISHED):
+                found = os.stat(path)
+                if time.time() - found.st_mtime <= UNFINISHED_AGE_S:
+                    continue
+                if stat.S_ISDIR(found.st_mode):
                     os.rmdir(path)
-                elif time.time() - os.stat(path).st_mtime > UNFINISHED_AGE_S:
+                elif name.endswith(UNFINISHED):
                     os.unlink(path)
 
 

@@ -137,7 +137,7 @@ class ObjectStore:
                 obstore.copy(self.store, self._key(name), self._key(copy))
             finally:
                 self.delete([name, copy])
-        # None created it: the client sent it twice, and was told so. Then the condition holds.
+        # None created it: the client sent it twice, and only the second answer arrived.
         if sum(created) > 1 or (
             any(created) and there != [*contents, b"late"][created.index(True)]
         ):
@@ -216,7 +216,8 @@ class ObjectStore:
             return {name for name, size in sizes if size is not None}
 
     def reader(self, name: str) -> IO[bytes]:
-        file = obstore.open_reader(self.store, self._key(name), buffer_size=READ_BUFFER_BYTES)
+        with _as_os_error():
+            file = obstore.open_reader(self.store, self._key(name), buffer_size=READ_BUFFER_BYTES)
         return io.BufferedReader(_Reading(file), READ_BUFFER_BYTES)
 
     def make(self, folder: str) -> None:

@@ -79,7 +79,8 @@ class SmallFiles(Protocol):
 
     def open(self, *folders: str) -> None:
         """Make the place and these folders in it, try that what this port promises holds here, and
-        remove what writers that died left in them over an hour ago.
+        remove what writers that died left in them over an hour ago: unfinished files and empty
+        folders.
         """
 
     def names(self, prefix: str = "") -> list[str]:
@@ -153,8 +154,9 @@ class Storage(SmallFiles, Protocol):
     def move_if_absent(self, moves: Sequence[tuple[str, str]]) -> list[bool]:
         """Bring files from the first name to the second, durably. False: it has neither name.
 
-        A target that is there while the source is gone was moved before: True. Never replaces a
-        file.
+        A target that is there while the source is gone was moved before: True. A file that is there
+        is not replaced; but a target's name must be its mover's own, for not every storage can look
+        and move in one step.
 
         Raises:
             HeuristicOutcome: the target is there with other content.
