@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from obstore.store import LocalStore
 
-from exactum import durable
-from exactum.custom.transaction_name import TransactionScope
+from exactum.custom import write_ahead
 from exactum.custom.write_ahead import WriteAheadSink
 from exactum.custom.write_ahead_log import WriteAheadLog
 from exactum.errors import (
@@ -32,6 +32,8 @@ from exactum.protocol.coordinator import Coordinator
 from exactum.protocol.model import PreparedTransaction, SourceOffsets, new_incarnation
 from exactum.protocol.participant import Participant
 from exactum.protocol.sink import Guarantee, OpenSink, QueryRun, Sink, WriteOrder
+from exactum.storage.at import storage_at
+from exactum.storage.storage import Storage
 from exactum.testing import (
     Crash,
     FaultPlan,
@@ -50,24 +52,33 @@ pytestmark = pytest.mark.slow
 
 QUERY = "b2f0e8c4-0000-4000-8000-000000000001"
 ROWS_PER_SEND = 2
-STEPS = ("make_folder", "sync_file", "sync_folder", "touch", "create_empty", "append", "remove")
+KINDS = ("folder", "objects")
 
 
-def make_sink(folder: Path, send: Callable[[Any, str], None], **settings: Any) -> WriteAheadSink:
+def make_sink(
+    folder: Path, send: Callable[[Any, str], None], kind: str = "folder", **settings: Any
+) -> WriteAheadSink:
+    """Its log is in files below ``wal``, of a store or not."""
     given = {"rows_per_send_max": ROWS_PER_SEND, "backoff_ms": 0, "tries_max": 2, **settings}
-    return WriteAheadSink(folder / "wal", send, name="api", **given)
+    if kind == "folder":
+        return WriteAheadSink(folder / "wal", send, name="api", **given)
+    (folder / "wal").mkdir(exist_ok=True)
+    store = LocalStore(folder / "wal")
+    return WriteAheadSink("s3://bucket/wal", send, name="api", store=store, **given)
 
 
 @pytest.mark.sweep
+@pytest.mark.parametrize("kind", KINDS)
 class TestWriteAheadSink(SinkContract):
     """Toward a target that keeps the keys."""
 
     @pytest.fixture(autouse=True)
-    def _place(self, folder: Path) -> None:
+    def _place(self, kind: str, folder: Path) -> None:
+        self.kind = kind
         self.folder = folder
 
     def make_sink(self) -> Sink:
-        return make_sink(self.folder, Target(self.folder / "target").send)
+        return make_sink(self.folder, Target(self.folder / "target").send, self.kind)
 
     def visible_rows(self) -> Iterable[object]:
         return Target(self.folder / "target").deduplicated()
@@ -81,11 +92,11 @@ class TestWriteAheadSink(SinkContract):
 
     def leftovers(self) -> Sequence[object]:
         files = [p for p in (self.folder / "wal").rglob("*") if p.is_file()]
-        return [p for p in files if not re.fullmatch(r"sent-\d{20}", p.name)]
+        return [p for p in files if not re.fullmatch(r"sent-\d{20}|scope", p.name)]
 
     def lose(self, participant: Participant, prepared: Sequence[PreparedTransaction]) -> None:
         for p in prepared:
-            next((self.folder / "wal").rglob(f"{p.identity}.arrow")).unlink()
+            next((self.folder / "wal").rglob(f"{p.identity}/rows.arrow")).unlink()
 
 
 class World:
@@ -93,7 +104,8 @@ class World:
     incarnations.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, kind: str = "folder") -> None:
+        self.kind = kind
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir()
         self.folder = folder
@@ -112,9 +124,8 @@ class World:
         """One incarnation from where the checkpoint stands; returns what ended it."""
         run = QueryRun(QUERY, new_incarnation(), Guarantee.EXACTLY_ONCE)
         try:
-            opened: OpenSink = make_sink(self.folder, send or self.target.send, **settings).open(
-                run, "api"
-            )
+            sink = make_sink(self.folder, send or self.target.send, self.kind, **settings)
+            opened: OpenSink = sink.open(run, "api")
             log = interpose(MemoryDecisionLog(self.storage, QUERY), around)
             coordinator = Coordinator(run, [interpose(opened.participant, around)], log)
             for batch_id in range(self.done, epochs):
@@ -131,7 +142,8 @@ class World:
         expected = Counter(tuple(row.values()) for batch in self.rows for row in batch.to_pylist())
         assert Counter(self.target.deduplicated()) == expected
         assert self.target.repeats() <= repeats_max, f"{self.target.repeats()} chunks were repeated"
-        files = sorted(p.name for p in (self.folder / "wal").rglob("*") if p.is_file())
+        found = (p.name for p in (self.folder / "wal").rglob("*") if p.is_file())
+        files = [name for name in found if name != "scope"]
         assert [f for f in files if not f.startswith("sent-")] == []
         assert len(files) <= 2
 
@@ -154,18 +166,20 @@ def test_a_run_without_faults_sends_each_chunk_once_and_in_order(folder: Path) -
 
 
 @pytest.mark.sweep
-def test_a_crash_at_every_file_operation_repeats_at_most_one_chunk(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_crash_at_every_step_of_the_log_repeats_at_most_one_chunk(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
-    """Died, or failed, before or after any durable step or any request: all rows arrive, one
+    """Died, or failed, before or after any call of the storage or any request: all rows arrive, one
     chunk may come twice.
     """
 
     def scenario(plan: FaultPlan) -> None:
-        world = World(folder / "w")
+        world = World(folder / "w", kind)
         with monkeypatch.context() as patched:
-            for step in STEPS:
-                patched.setattr(durable, step, through(plan, step, getattr(durable, step)))
+            patched.setattr(
+                write_ahead, "storage_at", lambda *place: Struck(storage_at(*place), plan.around)
+            )
             world.run(send=partial(send_through, plan, world.target))
         error = world.run()
         assert error is None, error
@@ -179,14 +193,27 @@ def test_a_crash_at_every_file_operation_repeats_at_most_one_chunk(
     assert runs > 300, runs
 
 
-def through(plan: FaultPlan, step: str, real: Callable[..., object]) -> Callable[..., object]:
-    def call(*args: object) -> object:
-        try:
-            return plan.around(step, lambda: real(*args))
-        except ExactumError as error:
-            raise OSError(5, str(error)) from error
+class Struck:
+    """A storage whose calls, and those of its new files, go through ``around``."""
 
-    return call
+    def __init__(self, storage: Storage, around: Callable[[str, Callable[[], Any]], Any]) -> None:
+        self._storage = storage
+        self._around = around
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._storage, name)
+        if not callable(found) or name in ("reader", "failure"):
+            return found
+        return lambda *args: self._around(name, lambda: found(*args))
+
+    def below(self, prefix: str) -> Struck:
+        return Struck(self._storage.below(prefix), self._around)
+
+    def create(self, name: str) -> Any:
+        file: Any = self._around("create", lambda: self._storage.create(name))
+        finish = file.finish
+        file.finish = lambda: self._around("finish", finish)
+        return file
 
 
 def send_through(plan: FaultPlan, target: Target, batch: Any, key: str) -> None:
@@ -224,12 +251,18 @@ def test_an_old_driver_that_wakes_up_repeats_the_chunk_in_hand_and_no_other(
             world.target.send(batch, key)
             stall("after", lambda: None)
 
-        def append(path: Path, text: str, stall: Any = stall, real: Any = durable.append) -> None:
-            real(path, text)
-            stall("appended", lambda: None)
+        def acknowledge(
+            log: WriteAheadLog,
+            identity: str,
+            number: int,
+            stall: Any = stall,
+            real: Any = WriteAheadLog.acknowledge,
+        ) -> None:
+            real(log, identity, number)
+            stall("acknowledged", lambda: None)
 
         with monkeypatch.context() as patched:
-            patched.setattr(durable, "append", append)
+            patched.setattr(WriteAheadLog, "acknowledge", acknowledge)
             error = world.run(send=send, around=stall)
         stopped[type(error).__name__] += 1
         error = world.run()
@@ -391,9 +424,7 @@ def test_a_damaged_log_of_a_decided_epoch_stops_and_says_what_is_missing(
     world = World(folder / "w")
     assert isinstance(world.run(send=failing_after(world.target, 1)), Unavailable)
     files = sorted((folder / "w" / "wal").rglob("*.arrow"))
-    file = next(
-        f for f in files if f.name.removesuffix(".arrow") == world.target.requests()[0][0][:-2]
-    )
+    file = next(f for f in files if f.parent.name == world.target.requests()[0][0][:-2])
     if how == "cut":
         file.write_bytes(file.read_bytes()[:-20])
     else:
@@ -421,16 +452,18 @@ def test_what_is_decided_is_not_aborted(folder: Path) -> None:
     world.judge(0)
 
 
-def test_a_torn_line_hides_no_acknowledgement(folder: Path) -> None:
-    """A crash in the middle of an append costs that chunk's acknowledgement and no other."""
-    log = WriteAheadLog(folder, TransactionScope(QUERY, "api"))
-    durable.make_folder(log.folder)
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_late_acknowledgement_takes_none_back(folder: Path, kind: str) -> None:
+    """An old driver that wakes up notes the chunk that it had in hand."""
+    sink = make_sink(folder, print, kind)
+    run = QueryRun(QUERY, new_incarnation(), Guarantee.EXACTLY_ONCE)
+    sink.open(run, "api")
+    log = sink._log(QUERY, "api")
+    log.storage.make("t")
     log.begin_sending(["t"])
-    log.acknowledge("t", 0)
-    (log.folder / "t.acked").write_text((log.folder / "t.acked").read_text() + "\n0000")
-    assert log.acknowledged("t") == 1
-    log.acknowledge("t", 1)
-    assert log.acknowledged("t") == 2
+    for number, acknowledged in ((0, 1), (2, 3), (1, 3), (3, 4)):
+        log.acknowledge("t", number)
+        assert log.acknowledged("t") == acknowledged
 
 
 def test_a_folder_that_the_driver_does_not_share_is_refused(folder: Path) -> None:
@@ -465,7 +498,7 @@ def test_settings_that_cannot_work_are_refused(folder: Path, settings: dict[str,
         WriteAheadSink(**{"folder": folder, "send": print, **settings})
 
 
-@pytest.mark.parametrize("place", ["s3://bucket/wal", "file:/data/wal", "~/wal"])
+@pytest.mark.parametrize("place", ["hdfs://node/wal", "s3:/bucket/wal", "file:/data/wal", "~/wal"])
 def test_what_is_no_path_is_refused_as_the_folder(place: str) -> None:
     """A folder of that very name, below where the program is started, is not what was meant."""
     with pytest.raises(SettingRefused, match="given as a path"):
@@ -475,7 +508,7 @@ def test_what_is_no_path_is_refused_as_the_folder(place: str) -> None:
 def test_a_folder_that_cannot_be_made_is_refused(folder: Path) -> None:
     """At start, before anything is written."""
     (folder / "wal").write_text("a file")
-    with pytest.raises(SettingRefused, match="durable"):
+    with pytest.raises(SettingRefused, match="Not a directory"):
         make_sink(folder, print).open(
             QueryRun(QUERY, new_incarnation(), Guarantee.EXACTLY_ONCE), "api"
         )

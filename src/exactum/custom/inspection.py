@@ -11,7 +11,6 @@ from exactum.custom.two_phase import TwoPhaseCommitSink
 from exactum.custom.two_phase_participant import TwoPhaseParticipant
 from exactum.custom.write_ahead_log import WriteAheadLog
 from exactum.custom.write_ahead_participant import WriteAheadParticipant
-from exactum.errors import Unavailable
 from exactum.protocol.inspection import TransactionState, TransactionView
 from exactum.protocol.model import PreparedTransaction, new_incarnation
 from exactum.protocol.sink import Guarantee, QueryRun
@@ -69,11 +68,10 @@ class WriteAheadInspector:
     def __init__(
         self,
         log: WriteAheadLog,
-        scope: TransactionScope,
         participant: Callable[[], WriteAheadParticipant],
     ) -> None:
         self._log = log
-        self._scope = scope
+        self._scope = log.scope
         self._make = participant
         self._made: WriteAheadParticipant | None = None
 
@@ -82,18 +80,10 @@ class WriteAheadInspector:
         return self._scope.participant
 
     def list_open(self) -> Sequence[TransactionView]:
-        try:
-            return [self._waiting(str(name)) for name in self._log.transactions()]
-        except FileNotFoundError:
-            return []  # no run has made the log yet
-        except OSError as error:
-            raise self._unreadable(error) from error
+        return [self._waiting(str(name)) for name in self._log.transactions()]
 
     def describe(self, prepared: Sequence[PreparedTransaction]) -> Sequence[TransactionView]:
-        try:
-            return [self._of_record(p) for p in prepared]
-        except OSError as error:
-            raise self._unreadable(error) from error
+        return [self._of_record(p) for p in prepared]
 
     def participant(self) -> WriteAheadParticipant:
         if self._made is None:
@@ -120,21 +110,13 @@ class WriteAheadInspector:
         return _view(self._scope, identity, state, ("all is sent" if is_sent else text,))
 
     def _waiting(self, identity: str, text: str = "") -> TransactionView:
-        path = self._log.rows_path(identity)
-        try:
-            written_ms = int(path.stat().st_mtime * 1000)
-        except FileNotFoundError:  # sent, or aborted, this moment
-            written_ms = None
+        rows = self._log.rows(identity)  # None: sent, or aborted, this moment
         state = (
             TransactionState.PREPARED if self._log.is_decided(identity) else TransactionState.OPEN
         )
-        details = (str(path), *((text,) if text else ()))
+        details = (self._log.rows_path(identity), *((text,) if text else ()))
+        written_ms = None if rows is None else rows.modified_ms
         return _view(self._scope, identity, state, details, written_ms)
-
-    def _unreadable(self, error: OSError) -> Unavailable:
-        return Unavailable(
-            f"The log of sink {self.name!r} in {self._log.folder} cannot be read: {error}."
-        )
 
 
 def _view(

@@ -24,18 +24,18 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from exactum import durable
 from exactum.custom.sending import RetryPolicy, Send, send_once
 from exactum.custom.transaction_name import TransactionScope
-from exactum.custom.write_ahead_log import WriteAheadLog
+from exactum.custom.write_ahead_log import SCOPE, WriteAheadLog
 from exactum.custom.write_ahead_participant import WriteAheadParticipant
 from exactum.custom.write_ahead_writer import DirectWriterFactory, LogWriterFactory
 from exactum.errors import SettingRefused
 from exactum.protocol.inspection import Inspector
 from exactum.protocol.model import new_incarnation
 from exactum.protocol.sink import DEAD_LETTER_COLUMNS, Guarantee, NotAFunction, OpenSink, QueryRun
+from exactum.storage.at import storage_at
 
-_NOT_A_PATH = re.compile(r"~|[A-Za-z][A-Za-z0-9+.-]+:/|.*://")
+_NO_PLACE = re.compile(r"~|(?!(s3a?|gs|az|abfss?)://)([A-Za-z][A-Za-z0-9+.-]+:/|.*://)")
 
 
 class WriteAheadSink(NotAFunction):
@@ -44,7 +44,8 @@ class WriteAheadSink(NotAFunction):
     Args:
         folder: where the log is kept: one that the driver and every executor see under this name (a
             local disk where all run on one machine, else NFS or the like), and that survives what
-            you want to survive.
+            you want to survive; or the URL of a prefix in an object store, which needs ``pip
+            install 'exactum[objects]'``.
         send: the function that sends; see the method of this name. None: a subclass overrides the
             method. It stays on the driver (under weaker guarantees it goes to the executors and
             must pickle).
@@ -58,6 +59,7 @@ class WriteAheadSink(NotAFunction):
             5.
         backoff_ms: pause after the first failure, in ms, doubled with each; default 200.
         backoff_ms_max: longest pause, in ms; default 5000.
+        store: object stores only: as ``FileSink`` takes it.
 
     Raises:
         SettingRefused: a setting that cannot work.
@@ -74,18 +76,20 @@ class WriteAheadSink(NotAFunction):
         tries_max: int = 5,
         backoff_ms: int = 200,
         backoff_ms_max: int = 5_000,
+        store: Any = None,
     ) -> None:
         where = type(self).__name__
         if (
             not isinstance(folder, str | Path)
             or not str(folder)
             or "\0" in str(folder)
-            or _NOT_A_PATH.match(str(folder))
+            or _NO_PLACE.match(str(folder))
         ):
             raise SettingRefused(
                 "WRITE_AHEAD_ARGUMENT",
                 f"{where}({str(folder)!r}): the log needs a folder on a local or shared file "
-                "system, given as a path: no URL, and ~ is not looked up.",
+                "system, given as a path (~ is not looked up), or the URL of a prefix in an object "
+                "store (s3://bucket/wal, gs://..., az://...).",
             )
         if send is None and type(self).send is WriteAheadSink.send:
             raise SettingRefused(
@@ -107,7 +111,9 @@ class WriteAheadSink(NotAFunction):
                     "WRITE_AHEAD_ARGUMENT",
                     f"{where}: {setting}={value!r} must be a whole number, at least {least}.",
                 )
-        self._folder = Path(folder).absolute()
+        is_url = "://" in str(folder)
+        self._folder = str(folder).rstrip("/") if is_url else str(Path(folder).absolute())
+        self._store = store
         self._send = send
         self._name = name
         self._rows = rows
@@ -151,16 +157,19 @@ class WriteAheadSink(NotAFunction):
     # ---- the sink port ---------------------------------------------------------------------------
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({str(self._folder)!r})"
+        shown = re.sub(r"//[^/]*@", "//", self._folder)
+        return f"{type(self).__name__}({shown!r})"
 
     @property
     def name(self) -> str:
         return self._name or type(self).__name__
 
     @property
-    def log_folder(self) -> Path:
-        """Where the log is kept, as it was given."""
-        return self._folder
+    def location(self) -> tuple[str, Any]:
+        """Where the log is kept: the folder or the URL, and the store or settings for it (may
+        hold secrets).
+        """
+        return self._folder, self._store
 
     @property
     def rows(self) -> Callable[[Any], Any] | None:
@@ -176,33 +185,23 @@ class WriteAheadSink(NotAFunction):
         """Called by exactum.
 
         Raises:
-            SettingRefused: the folder cannot be made, or cannot be made durable.
+            SettingRefused: the folder cannot be made, or cannot be made durable; or the object
+                store cannot be used.
         """
-        scope = TransactionScope(run.query_id, participant)
-        scope.check()
-        log = WriteAheadLog(self._folder, scope)
-        ours = WriteAheadParticipant(
-            log, run, scope, send=self.send, delivery=self._delivery, close=self.close
-        )
-        try:
-            durable.make_folder(log.folder)
-            durable.sync_folder(log.folder)
-        except OSError as error:
-            raise SettingRefused(
-                "WRITE_AHEAD_FOLDER",
-                f"{self!r}: the log's folder {log.folder} cannot be made durable: {error}. Choose "
-                "a folder that this user may write to, on a file system that can fsync folders. "
-                "Nothing was written.",
-            ) from error
+        log = self._log(run.query_id, participant)
+        log.scope.check()
+        log.storage.open()
+        # Created as a run that takes over makes its claim: whether that can be is found out now.
+        log.storage.create_if_absent(SCOPE, f"{run.query_id} {participant}\n".encode())
         return OpenSink(
-            ours,
-            LogWriterFactory(self._folder, scope, self._rows_per_send_max)
+            self._participant(log, run),
+            LogWriterFactory(log, self._rows_per_send_max)
             if run.guarantee is Guarantee.EXACTLY_ONCE
-            else DirectWriterFactory(self, scope, self._rows_per_send_max, self._delivery),
+            else DirectWriterFactory(self, log.scope, self._rows_per_send_max, self._delivery),
             where={
                 "kind": "write-ahead",
                 "class": f"{type(self).__module__}.{type(self).__qualname__}",
-                "log": str(log.folder),
+                "log": log.storage.where,
             },
         )
 
@@ -210,16 +209,18 @@ class WriteAheadSink(NotAFunction):
         """Called by exactum, for an operator's commands: they look into the log."""
         from exactum.custom.inspection import WriteAheadInspector
 
-        scope = TransactionScope(query_id, participant)
-        log = WriteAheadLog(self._folder, scope)
+        log = self._log(query_id, participant)
+        run = QueryRun(query_id, new_incarnation(), Guarantee.EXACTLY_ONCE)
+        return WriteAheadInspector(log, lambda: self._participant(log, run))
 
-        def ours() -> WriteAheadParticipant:
-            run = QueryRun(query_id, new_incarnation(), Guarantee.EXACTLY_ONCE)
-            return WriteAheadParticipant(
-                log, run, scope, send=self.send, delivery=self._delivery, close=self.close
-            )
+    def _log(self, query_id: str, participant: str) -> WriteAheadLog:
+        place = storage_at(self._folder, self._store)
+        return WriteAheadLog.at(place, TransactionScope(query_id, participant))
 
-        return WriteAheadInspector(log, scope, ours)
+    def _participant(self, log: WriteAheadLog, run: QueryRun) -> WriteAheadParticipant:
+        return WriteAheadParticipant(
+            log, run, send=self.send, delivery=self._delivery, close=self.close
+        )
 
     def __getstate__(self) -> dict[str, Any]:
         """``rows`` stays on the driver: it may hold on to a session."""

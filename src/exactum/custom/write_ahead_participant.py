@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
 
 from exactum.custom.sending import RetryPolicy, Send
-from exactum.custom.transaction_name import TransactionName, TransactionScope
+from exactum.custom.transaction_name import TransactionName
 from exactum.custom.write_ahead_log import WriteAheadLog
 from exactum.errors import (
     EpochAborted,
@@ -61,7 +61,6 @@ class WriteAheadParticipant:
         self,
         log: WriteAheadLog,
         run: QueryRun,
-        scope: TransactionScope,
         *,
         send: Send,
         delivery: RetryPolicy,
@@ -69,7 +68,7 @@ class WriteAheadParticipant:
     ) -> None:
         self._log = log
         self._run = run
-        self._scope = scope
+        self._scope = log.scope
         self._send = send
         self._delivery = delivery
         self._close = close
@@ -81,10 +80,7 @@ class WriteAheadParticipant:
 
     def list_open(self) -> Sequence[Sighting]:
         """See the port."""
-        try:
-            names = self._log.transactions()
-        except OSError as error:
-            raise self._unavailable("list", error) from error
+        names = self._log.transactions()
         return tuple(Sighting(self.name, str(name), name.incarnation) for name in names)
 
     def list_committed(
@@ -97,21 +93,17 @@ class WriteAheadParticipant:
         """See the port: each file is there and has the length that its task wrote."""
         for p in prepared:
             logged = self._logged(p)
-            path = self._log.rows_path(p.identity)
-            try:
-                size_bytes = path.stat().st_size
-            except FileNotFoundError as error:
+            path, rows = self._log.rows_path(p.identity), self._log.rows(p.identity)
+            if rows is None:
                 raise SettingRefused(
                     "WRITE_AHEAD_FOLDER",
                     f"Sink {self.name!r}: the driver does not see {path}, which a task has "
                     "written. The log's folder must be one that the driver and all executors "
                     "share. Nothing was sent.",
-                ) from error
-            except OSError as error:
-                raise self._unavailable("read", error) from error
-            if size_bytes != logged.size_bytes:
+                )
+            if rows.size != logged.size_bytes:
                 raise EpochAborted(
-                    f"Sink {self.name!r}: {path} has {size_bytes} bytes, and its task wrote "
+                    f"Sink {self.name!r}: {path} has {rows.size} bytes, and its task wrote "
                     f"{logged.size_bytes}. Nothing was sent; start the query again."
                 )
         return prepared
@@ -126,14 +118,6 @@ class WriteAheadParticipant:
             HeuristicOutcome: the log is damaged, or ``send`` said that the target will never take
                 the rows.
         """
-        try:
-            return self._commit(permit, prepared)
-        except OSError as error:
-            raise self._unavailable("carry out the decision of", error) from error
-
-    def _commit(
-        self, permit: CommitPermit, prepared: Sequence[PreparedTransaction]
-    ) -> CommitReport:
         self._log.begin_sending([p.identity for p in prepared if self._log.has_rows(p.identity)])
         committed: list[PreparedTransaction] = []
         expired: list[PreparedTransaction] = []
@@ -145,7 +129,6 @@ class WriteAheadParticipant:
                 committed.append(p)
             except _Gone:
                 (committed if self._is_sent(logged) else expired).append(p)
-        self._log.sync()
         if not expired and {p.identity for p in prepared} >= {
             p.identity for p in permit.record.of(self.name)
         }:
@@ -177,7 +160,9 @@ class WriteAheadParticipant:
             for number, chunk in self._log.read(identity, logged.rows_per_send, first):
                 self._delivery.deliver(self._send, chunk, f"{identity}.{number}", still_mine)
                 self._log.acknowledge(identity, number)
-        except FileNotFoundError as error:
+        except (FileNotFoundError, Unavailable) as error:
+            if self._log.has_rows(identity):
+                raise
             raise _Gone from error
         if number + 1 != logged.chunks:
             raise InvariantBroken(
@@ -188,16 +173,17 @@ class WriteAheadParticipant:
     def _refuse_damaged(self, permit: CommitPermit, logged: _Logged) -> None:
         """
         Raises:
-            FileNotFoundError: the rows are gone.
+            _Gone: the rows are gone.
             HeuristicOutcome: they are not what was prepared and verified.
         """
-        path = self._log.rows_path(logged.identity)
-        size_bytes = path.stat().st_size
-        if size_bytes != logged.size_bytes:
+        path, rows = self._log.rows_path(logged.identity), self._log.rows(logged.identity)
+        if rows is None:
+            raise _Gone
+        if rows.size != logged.size_bytes:
             raise HeuristicOutcome(
                 "WRITE_AHEAD_LOST",
                 f"{permit.record.epoch} is decided, but {path} with {logged.rows} rows is damaged: "
-                f"it has {size_bytes} bytes and had {logged.size_bytes}. Of its {logged.chunks} "
+                f"it has {rows.size} bytes and had {logged.size_bytes}. Of its {logged.chunks} "
                 f"chunks of {logged.rows_per_send} rows, {self._log.acknowledged(logged.identity)} "
                 "are sent. Restore the file, or see docs/guarantees.md.",
             )
@@ -215,17 +201,16 @@ class WriteAheadParticipant:
         if logged.name.incarnation == self._run.incarnation:
             return 0
         if logged.identity not in self._claims:
-            self._claims[logged.identity] = self._log.claim(logged.identity)
+            self._claims[logged.identity] = self._log.claim(
+                logged.identity, str(self._run.incarnation)
+            )
         return self._claims[logged.identity]
 
     def abort(self, transactions: Sequence[Sighting]) -> None:
         """See the port. Idempotent; what is decided is left alone."""
-        try:
-            for sighting in transactions:
-                if not self._log.is_decided(sighting.identity):
-                    self._log.remove_rows(sighting.identity)
-        except OSError as error:
-            raise self._unavailable("abort", error) from error
+        for sighting in transactions:
+            if not self._log.is_decided(sighting.identity):
+                self._log.abort(sighting.identity)
 
     def salvage(
         self, permit: CommitPermit, expired: Sequence[PreparedTransaction]
@@ -264,10 +249,4 @@ class WriteAheadParticipant:
             f"{logged.identity} (this one is incarnation {self._run.incarnation}). This run stops; "
             "the other one sends the rest. Two drivers ran on one checkpoint, or an older one "
             "woke up: run the query in one place only."
-        )
-
-    def _unavailable(self, verb: str, error: OSError) -> Unavailable:
-        return Unavailable(
-            f"Sink {self.name!r} could not {verb} its log in {self._log.folder}: {error}. Nothing "
-            "is lost; start again."
         )

@@ -4,27 +4,23 @@ to the target.
 
 from __future__ import annotations
 
-import errno
+import contextlib
 import json
 import logging
+from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Protocol
 
-from exactum import durable
 from exactum.custom.chunks import joined
 from exactum.custom.sending import RetryPolicy
 from exactum.custom.transaction_name import TransactionScope
 from exactum.custom.write_ahead_log import WriteAheadLog
-from exactum.durable import OF_THE_SETTING
-from exactum.errors import EpochAborted, SettingRefused
+from exactum.errors import EpochAborted, ExactumError, SettingRefused, Unavailable
 from exactum.protocol.model import PreparedTransaction
 from exactum.protocol.sink import Guarantee, TaskName, WriteOrder, Writer
+from exactum.storage.storage import NewFile
 
 log = logging.getLogger("exactum.custom")
-
-NEVER = OF_THE_SETTING | {errno.EISDIR, errno.ENAMETOOLONG}
-"""What does not pass by itself, unlike a full disk."""
 
 
 class Sender(Protocol):
@@ -37,8 +33,7 @@ class Sender(Protocol):
 class LogWriterFactory:
     """Goes to the executors. Carries no ``send``: what the driver sends with need not pickle."""
 
-    folder: Path
-    scope: TransactionScope
+    log: WriteAheadLog
     rows_per_send: int
 
     def open(self, order: WriteOrder, task: TaskName) -> Writer:
@@ -49,77 +44,79 @@ class LogWriter:
     """Exactly once: rows go into a file that only a recorded decision lets be sent."""
 
     def __init__(self, factory: LogWriterFactory, order: WriteOrder, task: TaskName) -> None:
-        self._factory = factory
-        self._log = WriteAheadLog(factory.folder, factory.scope)
-        self._identity = str(factory.scope.name(order, task))
-        self._path = self._log.rows_path(self._identity)
-        self._file: Any = None
+        self._rows_per_send = factory.rows_per_send
+        self._log = factory.log
+        self._identity = str(self._log.scope.name(order, task))
+        self._file: NewFile | None = None
         self._stream: Any = None
         self._rows = 0
 
     def write(self, batch: Any) -> None:
         if batch.num_rows == 0:
             return
-        try:
+        with self._explained():
             self._opened(batch.schema).write_batch(batch)
-        except OSError as error:
-            raise self._failure(error) from error
         self._rows += batch.num_rows
 
     def prepare(self) -> PreparedTransaction | None:
-        if self._stream is None:
+        if self._file is None:
             return None
-        try:
+        storage = self._log.storage
+        with self._explained():
             self._stream.close()
-            self._file.close()
-            durable.sync_file(self._path)
-            size_bytes = self._path.stat().st_size
-            self._log.sync()
-        except OSError as error:
-            raise self._failure(error) from error
-        payload = {"size_bytes": size_bytes, "rows_per_send": self._factory.rows_per_send}
+            size_bytes = self._file.finish()
+            storage.sync(self._identity)
+            storage.sync()
+        payload = {"size_bytes": size_bytes, "rows_per_send": self._rows_per_send}
         return PreparedTransaction(
-            self._factory.scope.participant, self._identity, self._rows, json.dumps(payload)
+            self._log.scope.participant, self._identity, self._rows, json.dumps(payload)
         )
 
     def abort(self) -> None:
         """Idempotent. After ``prepare`` as well: another sink's writer may have failed, so nobody
         else knows of it.
         """
+        if self._file is None:
+            return
+        self._file.discard()
         try:
-            if self._file is not None:
-                self._log.remove_rows(self._identity)
-                self._file.close()
-        except OSError as error:
+            self._log.abort(self._identity)
+        except ExactumError as error:
             # The driver sweeps what is still there.
-            log.warning("%s could not be removed by its own task: %s", self._path, error)
+            path = self._log.rows_path(self._identity)
+            log.warning("%s could not be removed by its own task: %s", path, error)
 
     def _opened(self, schema: Any) -> Any:
-        if self._stream is None:
+        if self._file is None:
             import pyarrow as pa
 
-            self._file = pa.OSFile(str(self._path), "wb")
-            self._stream = pa.ipc.new_stream(self._file, schema)
+            try:
+                self._log.storage.make(self._identity)
+            except FileNotFoundError as error:
+                raise SettingRefused(
+                    "WRITE_AHEAD_FOLDER",
+                    f"Sink {self._log.scope.participant!r} could not write its log: {error}. The "
+                    "driver has made this folder: it is on no file system that this executor "
+                    "shares with it. Give the sink a folder that all machines share. Nothing was "
+                    "sent.",
+                ) from error
+            self._file = self._log.storage.create(self._log.rows_name(self._identity))
+            self._stream = pa.ipc.new_stream(pa.PythonFile(self._file, mode="w"), schema)
         return self._stream
 
-    def _failure(self, error: OSError) -> EpochAborted | SettingRefused:
-        what = (
-            f"Sink {self._factory.scope.participant!r} could not write its log {self._path}: "
-            f"{error}."
-        )
-        if isinstance(error, FileNotFoundError):
-            return SettingRefused(
-                "WRITE_AHEAD_FOLDER",
-                f"{what} The driver has made this folder: it is on no file system that this "
-                "executor shares with it. Give the sink a folder that all machines share. Nothing "
-                "was sent.",
-            )
-        if error.errno in NEVER:
-            return SettingRefused(
-                "WRITE_AHEAD_FOLDER",
-                f"{what} Correct the folder or the rights on it. Nothing was sent.",
-            )
-        return EpochAborted(f"{what} The attempt is void; correct this and start the query again.")
+    @contextlib.contextmanager
+    def _explained(self) -> Iterator[None]:
+        try:
+            yield
+        except (OSError, Unavailable) as error:
+            failure: Unavailable | SettingRefused | OSError = error
+            if isinstance(failure, OSError):
+                failure = self._log.storage.failure("could not be written", failure)
+            if isinstance(failure, SettingRefused):
+                raise failure from error
+            raise EpochAborted(
+                f"Sink {self._log.scope.participant!r}: {failure} Nothing of this attempt was sent."
+            ) from error
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Folders and object stores that sinks write to, and the folder of a write-ahead log."""
+"""Folders and object stores that sinks write to, or keep a write-ahead log in."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from exactum.custom.write_ahead import WriteAheadSink
 from exactum.files.place import HIDDEN, OWNERS, owned
 from exactum.files.sink import FileSink
 from exactum.ops.doctor.examination import skew_findings
-from exactum.ops.doctor.folder_probe import FOR_FILES, PROBE, folder_findings
+from exactum.ops.doctor.folder_probe import FOR_DECISIONS, FOR_FILES, PROBE, folder_findings
 from exactum.ops.problem import Problem, error, ok
 from exactum.storage.at import storage_at
 
@@ -44,8 +44,13 @@ def findings(sink: FileSink) -> Iterator[Problem]:
 
 
 def write_ahead_findings(sink: WriteAheadSink) -> Iterator[Problem]:
-    """The folder of its log."""
-    yield from folder_findings(f"{sink.name} (write-ahead log)", sink.log_folder, FOR_FILES)
+    """Where its log is kept."""
+    area = f"{sink.name} (write-ahead log)"
+    path, store = sink.location
+    if "://" in path:
+        yield from _object_store(area, path, store)
+    else:
+        yield from folder_findings(area, Path(path), FOR_DECISIONS)
 
 
 def _object_store(area: str, url: str, store: Any) -> Iterator[Problem]:
