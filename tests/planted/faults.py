@@ -199,7 +199,7 @@ FAULTS = (
         STORE,
         "storage/objects.py",
         "        if sum(created) > 1 or (\n",
-        "        if sum(created) > 100 or (\n",
+        "        if sum(created) > 100 and (\n",
         ("tests/files/test_decision_log.py", "tests/storage/test_contract.py"),
     ),
     Fault(
