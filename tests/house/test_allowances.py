@@ -15,7 +15,7 @@ LINES_MAX = {
     "checkpoint": 2_500,
     "custom": 2_150,
     "files": 4_050,
-    "formats": 2_800,
+    "formats": 2_900,
     "java": 500,
     "kafka": 7_250,
     "local": 1_050,
