@@ -101,8 +101,13 @@ def spark_type(given: Any, where: str) -> Any:
     except PySparkException as error:
         raise SettingRefused(
             "DECODE_TYPE",
-            f"{where}: {given!r} is not a type that Spark knows: {str(error).splitlines()[0]}",
+            f"{where}: {given!r} is not a type that Spark knows: {_first_line(error)}. Write it as "
+            "in CREATE TABLE: 'id bigint not null, name string'.",
         ) from None
+
+
+def _first_line(error: Exception) -> str:
+    return next(filter(None, map(str.strip, str(error).splitlines())), "").rstrip(".")
 
 
 def json_type(kind: Any, *, signed_zeros: bool = False) -> Any:
