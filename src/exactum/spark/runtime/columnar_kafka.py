@@ -27,6 +27,7 @@ SOURCES = tuple(
         "PlainColumn",
         "RecordPacker",
         "StopOffsets",
+        "TopicIds",
     )
 )
 
