@@ -17,12 +17,13 @@ import pyarrow as pa
 
 from bench import report
 from exactum.events import EpochCompleted, Event
-from exactum.files.decision_log import FileDecisionLog
+from exactum.files.slot_log import SlotLog
 from exactum.kafka.sink import KafkaSink
 from exactum.local import LocalKafka
 from exactum.protocol.coordinator import Coordinator
 from exactum.protocol.model import PreparedTransaction, SourceOffsets, new_incarnation
 from exactum.protocol.sink import Guarantee, QueryRun, TaskName, WriteOrder
+from exactum.storage.folder import Folder
 
 PARTITIONS = (1, 4, 16)
 PHASES = ("verify", "decide", "commit", "sweep")
@@ -93,7 +94,7 @@ def measure(
         return [p for p in prepared if p is not None]
 
     with tempfile.TemporaryDirectory() as folder:
-        log = FileDecisionLog(Path(folder), run.query_id)
+        log = SlotLog(Folder(Path(folder)), run.query_id)
         coordinator = Coordinator(run, [opened.participant], log, on_event=note)
         for batch_id in range(epochs):
             coordinator.run(batch_id, SourceOffsets((), (str(batch_id),)), write)

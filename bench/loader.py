@@ -21,12 +21,7 @@ from pyspark.sql import DataFrame
 import exactum
 from exactum.java import jars
 
-STAGED, PREPARED, BULK, JDBC = (
-    "exactum staged",
-    "exactum prepared",
-    "plain bulk load",
-    "Spark's JDBC append",
-)
+EXACTUM, BULK, JDBC = "exactum", "plain bulk load", "Spark's JDBC append"
 FILES, SPARK_FILES = "exactum files", "Spark's Parquet sink"
 TABLE = "bench_rows"
 SCHEMA = "a long, b long, c string"
@@ -70,9 +65,9 @@ def main(name: str, kind: str, target: str, source: str, checkpoint: str) -> Non
 def function(name: str, kind: str, target: str) -> Callable[[DataFrame, int], None]:
     if name == FILES:
         return exactum.exactly_once(exactum.FileSink(target))
-    if name in (STAGED, PREPARED):
+    if name == EXACTUM:
         sink = exactum.PostgresSink if kind == "postgres" else exactum.MySQLSink
-        return exactum.exactly_once(sink(target, table=TABLE, mechanism=name.split()[-1]))
+        return exactum.exactly_once(sink(target, table=TABLE))
     if name == JDBC:
         return lambda frame, _: append_by_jdbc(frame, kind, target)
     load = CopyIn(target) if kind == "postgres" else LoadData(target)

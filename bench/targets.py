@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 import pymysql
 
 from bench import report
-from bench.loader import BULK, FILES, JDBC, PREPARED, SPARK_FILES, STAGED, TABLE
+from bench.loader import BULK, EXACTUM, FILES, JDBC, SPARK_FILES, TABLE
 from bench.process import Run, run
 from tests.kit.servers.mariadb import LocalMariaDB
 from tests.kit.servers.postgres import LocalPostgres
@@ -29,8 +29,8 @@ from tests.kit.servers.postgres import LocalPostgres
 ROWS = (200_000, 2_000_000)
 FILES_OF_INPUT = 4
 CONTENDERS = {
-    "postgres": (STAGED, PREPARED, JDBC, BULK),
-    "mariadb": (STAGED, PREPARED, JDBC, BULK),
+    "postgres": (EXACTUM, JDBC, BULK),
+    "mariadb": (EXACTUM, JDBC, BULK),
     "files": (FILES, SPARK_FILES),
 }
 """The last one of each is what the others are compared with."""
@@ -41,9 +41,7 @@ class Bench:
 
     def __init__(self, stack: ExitStack, scale: float) -> None:
         self.folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        self.postgres = stack.enter_context(
-            LocalPostgres(settings={"max_prepared_transactions": 16})
-        )
+        self.postgres = stack.enter_context(LocalPostgres())
         self.mariadb = stack.enter_context(LocalMariaDB())
         self.rows = tuple(int(rows * scale) for rows in ROWS)
         for rows in self.rows:

@@ -315,14 +315,13 @@ class CellRun:
         query_oracle, servers = query_oracle or self.query_oracle, self.servers
         database = query_oracle.targets.database
         brokers = servers.led_brokers if led else servers.kafka.direct
-        mechanism = {"mechanism": self.family.mechanism}
         kafka: dict[str, Any] = {"topic": query_oracle.targets.topic, "bootstrap_servers": brokers}
         if self.fault.name in ("pause", "expired", "ids-expired"):
             kafka["transaction_timeout_ms"] = SHORT_TIMEOUT_MS
         sinks: dict[str, Mapping[str, Any]] = {
             "kafka": kafka,
-            "postgres": {"url": servers.url("postgres", database, led=led), **mechanism},
-            "mysql": {"url": servers.url("mysql", database, led=led), **mechanism},
+            "postgres": {"url": servers.url("postgres", database, led=led)},
+            "mysql": {"url": servers.url("mysql", database, led=led)},
             "files": {"path": str(query_oracle.targets.files)},
         }
         whole: dict[str, Any] = {

@@ -21,7 +21,8 @@ from pyspark.sql import DataFrame, SparkSession
 import exactum
 from chaos.job_spec import JobSpec, Result
 from exactum.checkpoint.layout import DECISIONS
-from exactum.files.decision_log import FileDecisionLog
+from exactum.files.slot_log import SlotLog
+from exactum.storage.folder import Folder
 from tests.kit.crash.deaths import Fault, Faults, FaultyLog, FaultySink
 from tests.kit.source.in_columns import in_columns
 from tests.kit.targets.bank import POSTINGS, records
@@ -159,7 +160,7 @@ def log_of(spec: JobSpec) -> Any:
         from exactum.sql.decision_log import open_decision_log
 
         return open_decision_log(spec.log, query_id)
-    return FileDecisionLog(Path(spec.checkpoint, DECISIONS), query_id)
+    return SlotLog(Folder(Path(spec.checkpoint, DECISIONS)), query_id)
 
 
 if __name__ == "__main__":

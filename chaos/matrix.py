@@ -136,12 +136,11 @@ FAULTS: Sequence[Fault] = (
 
 @dataclass(frozen=True)
 class Family:
-    """One way to write: ``kinds`` of sinks, and the mechanism of the databases."""
+    """One way to write: ``kinds`` of sinks."""
 
     name: str
     title: str
     kinds: Sequence[str]
-    mechanism: str = "staged"
     log: str = ""
     """The server that has the decision log; empty: the checkpoint's folder."""
 
@@ -157,10 +156,8 @@ class Family:
 
 FAMILIES: Sequence[Family] = (
     Family("kafka", "Kafka", ("kafka",)),
-    Family("postgres", "PostgreSQL, staged", ("postgres",)),
-    Family("postgres-prepared", "PostgreSQL, PREPARE TRANSACTION", ("postgres",), "prepared"),
-    Family("mariadb", "MariaDB, staged", ("mysql",)),
-    Family("mariadb-prepared", "MariaDB, XA", ("mysql",), "prepared"),
+    Family("postgres", "PostgreSQL", ("postgres",)),
+    Family("mariadb", "MariaDB", ("mysql",)),
     Family("files", "Files", ("files",)),
     Family(
         "all",
@@ -171,7 +168,6 @@ FAMILIES: Sequence[Family] = (
         "postgres-log",
         "PostgreSQL, with the decisions in it too",
         ("postgres",),
-        "staged",
         "postgres",
     ),
 )
@@ -218,9 +214,7 @@ def cells() -> Iterator[Cell]:
 
 
 def _point_impossible(family: Family, point: Point) -> str:
-    if point.name == "half" and (
-        len(family.kinds) > 1 or (family.mechanism == "staged" and family.kinds != ("kafka",))
-    ):
+    if point.name == "half" and family.kinds != ("kafka",):
         return HALF[family.kinds[0] if len(family.kinds) == 1 else "all"]
     if point.name == "between" and len(family.kinds) == 1:
         return "the query has one sink"

@@ -220,9 +220,7 @@ class Servers:
             {**BROKER, **(FORGETFUL if setting is Setting.FORGETFUL else {})},
         )
         self.proxies["kafka"].target_port = self.kafka.clients_port
-        self.postgres = LocalPostgres(
-            settings={"max_prepared_transactions": 64}, start_timeout_s=START_TIMEOUT_S
-        )
+        self.postgres = LocalPostgres(start_timeout_s=START_TIMEOUT_S)
         self.proxies["postgres"].target_port = self.postgres.port
         self.mysql = LocalMariaDB(start_timeout_s=START_TIMEOUT_S)
         self.proxies["mysql"].target_port = self.mysql.port

@@ -1,13 +1,12 @@
 """A target without transactions: numbers go to an HTTP API, each request under a key of its own.
 
     python numbers_api.py 8080
-    python write_ahead_sink.py http://localhost:8080/ --folder /data/to-send \\
-        --checkpoint /data/to-send-checkpoint
+    python write_ahead_sink.py http://localhost:8080/ --checkpoint /data/to-send-checkpoint
 
-The tasks' rows lie in the folder first. After the decision the driver sends them, in order. Kill
+The rows lie in the checkpoint first. After the decision the driver sends them, in order. Kill
 it whenever you like and start it again: at most the request that it had in hand comes twice, with
 the same rows under the same key. ``numbers_api.py`` keeps the keys it has seen, so each number
-counts once. The folder must be one that the driver and all executors see.
+counts once.
 """
 
 from __future__ import annotations
@@ -26,8 +25,8 @@ ROWS_PER_SEND = 50
 class NumbersApi(exactum.WriteAheadSink):
     """Posts rows to ``url`` as JSON. What raises here is tried again, under the same key."""
 
-    def __init__(self, folder: str, url: str) -> None:
-        super().__init__(folder, name="numbers-api", rows_per_send_max=ROWS_PER_SEND)
+    def __init__(self, url: str) -> None:
+        super().__init__(name="numbers-api", rows_per_send_max=ROWS_PER_SEND)
         self.url = url
 
     def send(self, batch: Any, key: str) -> None:
@@ -39,14 +38,13 @@ class NumbersApi(exactum.WriteAheadSink):
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("url")
-    parser.add_argument("--folder", required=True)
     parser.add_argument("--checkpoint", required=True)
     chosen = parser.parse_args()
     spark = exactum.local_session("numbers")
     numbers = spark.readStream.format("rate").option("rowsPerSecond", 100).load()
     query = (
         numbers.selectExpr("value AS number")
-        .writeStream.foreachBatch(exactum.exactly_once(NumbersApi(chosen.folder, chosen.url)))
+        .writeStream.foreachBatch(exactum.exactly_once(NumbersApi(chosen.url)))
         .option("checkpointLocation", chosen.checkpoint)
         .trigger(processingTime="1 second")
         .start()

@@ -24,7 +24,6 @@ class Contender:
         engine: what runs it.
         guarantee: "exactly once" or "at least once".
         jobs: what it takes part in.
-        mechanism: exactum's for PostgreSQL.
         trigger: exactum's, "interval" or "at once", whatever the interval of the others is.
         load_scale: share of the common load that it is given to drain: the slow would take all the
             time.
@@ -34,7 +33,6 @@ class Contender:
     engine: str
     guarantee: str
     jobs: tuple[str, ...]
-    mechanism: str = ""
     trigger: str = "interval"
     load_scale: float = 1.0
 
@@ -43,7 +41,6 @@ class Contender:
             order,
             engine=self.engine,
             guarantee=self.guarantee,
-            mechanism=self.mechanism,
             trigger=self.trigger,
         ).arguments()
         if self.engine in ("exactum", "spark"):
@@ -61,7 +58,7 @@ EXACTLY, AT_LEAST = "exactly once", "at least once"
 REFERENCE = "exactum"
 """Everybody's ratios are to it."""
 ALL = (
-    Contender(REFERENCE, "exactum", EXACTLY, KAFKA_JOBS),
+    Contender(REFERENCE, "exactum", EXACTLY, (*KAFKA_JOBS, *TABLE_JOBS)),
     Contender("exactum, no interval", "exactum", EXACTLY, (COPY,), trigger="at once"),
     Contender("exactum, at least once", "exactum", AT_LEAST, KAFKA_JOBS),
     Contender("Spark's own sink", "spark", AT_LEAST, KAFKA_JOBS),
@@ -70,17 +67,11 @@ ALL = (
     Contender("Kafka Streams", "streams", EXACTLY, KAFKA_JOBS),
     Contender("Quix Streams", "quix", EXACTLY, KAFKA_JOBS, load_scale=0.1),
     Contender("bare librdkafka", "librdkafka", EXACTLY, (COPY,)),
-    Contender("exactum, staged", "exactum", EXACTLY, TABLE_JOBS, mechanism="staged"),
-    Contender("exactum, prepared", "exactum", EXACTLY, TABLE_JOBS, mechanism="prepared"),
     Contender("Flink, XA", "flink", EXACTLY, TABLE_JOBS),
     Contender("Spark's JDBC append", "spark", AT_LEAST, (POSTGRES,)),
     Contender("Spark, foreachBatch into both", "spark", AT_LEAST, (FAN_OUT,)),
 )
 BY_NAME: Mapping[str, Contender] = {contender.name: contender for contender in ALL}
-
-
-def reference(job: str) -> str:
-    return "exactum, staged" if job in TABLE_JOBS else REFERENCE
 
 
 def of(job: str, names: tuple[str, ...] = ()) -> list[Contender]:

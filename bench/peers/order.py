@@ -16,7 +16,6 @@ class Order:
     Attributes:
         job: copy, aggregate, postgres or fan-out.
         guarantee: "exactly once" or "at least once".
-        mechanism: exactum's for PostgreSQL, staged or prepared.
         trigger: "interval", or "at once": exactum's next micro-batch begins when one is complete.
         target, table: of Kafka and of PostgreSQL; empty where the job does not write there.
         group: a name of this run's own, for consumer groups and transactional ids.
@@ -35,7 +34,6 @@ class Order:
     interval_ms: int
     folder: str
     engine: str = ""
-    mechanism: str = ""
     trigger: str = "interval"
     postgres_url: str = ""
     jdbc_url: str = ""

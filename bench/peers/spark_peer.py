@@ -140,11 +140,7 @@ def guaranteed(order: Order) -> Any:
             exactum.KafkaSink(order.target, bootstrap_servers=order.servers, producer=LIBRDKAFKA)
         )
     if order.table:
-        sinks.append(
-            exactum.PostgresSink(
-                order.postgres_url, table=order.table, mechanism=order.mechanism, rows=columns
-            )
-        )
+        sinks.append(exactum.PostgresSink(order.postgres_url, table=order.table, rows=columns))
     return (exactum.exactly_once if order.guarantee == "exactly once" else exactum.at_least_once)(
         *sinks
     )

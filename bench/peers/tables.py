@@ -39,7 +39,7 @@ def _runs(machines: Sequence[Row]) -> str:
 
 def _drained(rows: Sequence[Row], kind: drain.Kind) -> str:
     mine = chosen(rows, phase="drain", job=kind.job, bytes=kind.bytes)
-    base = {row["round"]: row for row in mine if row["contender"] == contender.reference(kind.job)}
+    base = {row["round"]: row for row in mine if row["contender"] == contender.REFERENCE}
     lines = []
     for name in _present(mine):
         own = chosen(mine, contender=name)

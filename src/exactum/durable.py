@@ -142,34 +142,6 @@ def sync_folders(folders: Iterable[str]) -> None:
         list(pool.map(_sync_if_there, wanted))
 
 
-def touch(path: Path) -> None:
-    """Create ``path`` empty, if it is not there. Durable after ``sync_folder`` of its folder.
-    Idempotent.
-    """
-    os.close(os.open(path, os.O_WRONLY | os.O_CREAT, 0o666))
-
-
-def create_empty(path: Path) -> bool:
-    """Create ``path`` empty; False if it is there already. Of many who try, one is told True."""
-    try:
-        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
-    except FileExistsError:
-        return False
-    return True
-
-
-def append(path: Path, text: str) -> None:
-    """Append ``text`` and make it durable; the file must be there. Twice appends twice."""
-    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND)
-    try:
-        content = text.encode()
-        if os.write(descriptor, content) != len(content):
-            raise OSError(errno.ENOSPC, "only a part could be written", str(path))
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
 def remove(path: Path) -> None:
     """Remove ``path``. Durable after ``sync_folder`` of its folder. Idempotent."""
     path.unlink(missing_ok=True)

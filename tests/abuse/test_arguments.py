@@ -66,7 +66,7 @@ CALLS: dict[str, tuple[Callable[..., Any], Mapping[str, Any]]] = {
         exactum.FileSink,
         {"path": "/tmp/never", "format": "csv", "options": {"delimiter": ";"}},
     ),
-    "WriteAheadSink": (exactum.WriteAheadSink, {"folder": "/tmp/never", "send": print}),
+    "WriteAheadSink": (exactum.WriteAheadSink, {"send": print}),
     "Json": (exactum.Json, {"schema": "id long"}),
     "Avro": (exactum.Avro, {"schema": '"long"'}),
     "String": (exactum.String, {}),

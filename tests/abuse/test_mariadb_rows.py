@@ -20,7 +20,6 @@ import pytest
 from hypothesis import event, given, settings
 
 from exactum.errors import Refused
-from exactum.protocol.sink import Guarantee
 from exactum.sql.mysql.sink import MySQLSink
 from tests.kit.abuse.frames import BIGINT, SCALARS, Frame, frames
 from tests.kit.abuse.kinds import Kind, Raw
@@ -32,36 +31,23 @@ from tests.kit.sql.mysql_server import Database
 
 @dataclass(frozen=True)
 class Way:
-    """By LOAD DATA or by INSERT, where the rows wait, and how they get into the table."""
+    """By LOAD DATA or by INSERT, and how rows get into the table."""
 
     infile: bool = True
-    mechanism: str = "staged"
-    guarantee: Guarantee = Guarantee.EXACTLY_ONCE
     key: str | None = None
 
     def query(self, database: Database, table: str, frame: Frame, **options: Any) -> Query:
-        settings = {
-            "mechanism": self.mechanism,
-            "connect": {"local_infile": self.infile},
-            **options,
-        }
+        settings = {"connect": {"local_infile": self.infile}, **options}
         if self.key is not None:
             settings |= {"mode": "upsert", "key": self.key}
         return Query(
             lambda: MySQLSink(database.url, table=table, **settings),
             tuple(frame.columns),
-            participant=f"mysql:{table}",
             query_id=f"abuse-{table}",
-            guarantee=self.guarantee,
         )
 
 
-APPENDS = (
-    Way(),
-    Way(False),
-    Way(mechanism="prepared"),
-    Way(False, guarantee=Guarantee.AT_LEAST_ONCE),
-)
+APPENDS = (Way(), Way(False))
 WAYS = (*APPENDS, Way(key="id"))
 PAIRS = [(target, kind) for target in TARGETS_AND_JSON for kind in target.kinds]
 ROWS = 3_300
@@ -144,14 +130,14 @@ def played(
     """Write the frame as two epochs of two tasks, and compare what a plain client finds."""
     declared = ", ".join(f"c{n} {target.declared}" for n, target in enumerate(targets))
     database.run(f"CREATE TABLE {table} (id bigint PRIMARY KEY, {declared})")
-    one = way.query(database, table, frame).started()
+    one = way.query(database, table, frame).start()
     try:
         quarter = -(-frame.count // 4)
         batches = [frame.part(n * quarter, quarter).batch(ZONE) for n in range(4)]
         one.epoch(0, batches[0], batches[1])
         one.epoch(1, batches[2], batches[3])
     finally:
-        one.die()
+        one.close()
     compare(database, table, targets, frame, reasons_of(one.rejections), tally)
 
 
@@ -243,7 +229,7 @@ def test_frames_of_any_shape(shared: Database, frame: Frame, way: Way) -> None:
     """
     table = f"shape{next(_tables)}"
     try:
-        one = way.query(shared, table, frame, create_table=True).started()
+        one = way.query(shared, table, frame, create_table=True).start()
     except Refused:
         assert not any(
             f == table and shared.run(f"SELECT 1 FROM {f}") for f in shared.tables("shape")
@@ -253,7 +239,7 @@ def test_frames_of_any_shape(shared: Database, frame: Frame, way: Way) -> None:
     try:
         one.epoch(0, frame.batch(ZONE))
     finally:
-        one.die()
+        one.close()
     targets = [target_of(kind) for kind in frame.kinds]
     wanted, aside = [], 0
     for row in range(frame.count):

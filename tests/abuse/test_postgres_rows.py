@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from exactum.errors import FrameRefused, SettingRefused
 from exactum.sql.postgres.binary import binary_rows
@@ -23,7 +22,6 @@ from tests.kit.abuse.postgres_columns import cells, columns_of
 from tests.kit.abuse.postgres_oracle import canonical, found, holds, shown
 from tests.kit.servers.postgres import LocalPostgres
 from tests.kit.sql.postgres_server import Database, database
-from tests.kit.sql.sql_database import NOTHING
 from tests.kit.sql.sql_epochs import Query
 
 __all__ = ["database"]
@@ -33,8 +31,7 @@ pytestmark = pytest.mark.postgres
 _queries = itertools.count(1)
 SEED = int(os.environ.get("EXACTUM_SEED", random.SystemRandom().randrange(2**32)))
 SETTINGS: dict[str, dict[str, Any]] = {
-    "staged": {},
-    "prepared": {"mechanism": "prepared"},
+    "append": {},
     "upsert": {"mode": "upsert", "key": "n"},
 }
 BATCH_ROWS = 1_000
@@ -72,7 +69,7 @@ def play(
         lambda batch_id: tasks,
     )
     rejections = query.run_once()
-    assert database.leftovers() == NOTHING
+    assert query.staged() == []
     refused = {
         n: why
         for r in rejections
@@ -127,7 +124,7 @@ def test_rows_of_types_that_go_in_binary(database: Database) -> None:
     pairs = [
         (kind, type_)
         for kind, type_ in cells(database)
-        if binary_rows([columns[type_]], [kind.arrow()], None, False) is not None
+        if binary_rows([columns[type_]], [kind.arrow()], False) is not None
     ]
     assert len(pairs) > 25
     way = random.Random(SEED).choice(list(SETTINGS))
@@ -149,8 +146,8 @@ REFUSALS = (FrameRefused, SettingRefused)
 
 
 @settings(max_examples=25)
-@given(frame=frames(rows_max=6), wanted=st.sampled_from(["staged", "prepared"]))
-def test_frames_of_any_shape(postgres: LocalPostgres, frame: Frame, wanted: str) -> None:
+@given(frame=frames(rows_max=6))
+def test_frames_of_any_shape(postgres: LocalPostgres, frame: Frame) -> None:
     """Any names and types, no columns or no rows: refused before the first row, or each row is
     there or put aside.
     """
@@ -158,7 +155,7 @@ def test_frames_of_any_shape(postgres: LocalPostgres, frame: Frame, wanted: str)
     name = f"any_{next(_queries)}"
     try:
         query = Query(
-            lambda: PostgresSink(database.url, table=name, create_table=True, mechanism=wanted),
+            lambda: PostgresSink(database.url, table=name, create_table=True),
             name,
             frame.columns,
             lambda batch_id: [[frame.part(0, 2).batch(), frame.part(2, 9).batch()]],
@@ -185,7 +182,7 @@ def test_frames_of_any_shape(postgres: LocalPostgres, frame: Frame, wanted: str)
             )
         good = sum(not any(map(spoils, frame.kinds, frame.row(n))) for n in range(frame.count))
         assert rows == good, driver.write.rejections
-        assert database.leftovers() == NOTHING
+        assert query.staged() == []
     finally:
         database.close()
 

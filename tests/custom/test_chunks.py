@@ -1,4 +1,4 @@
-"""Streams of record batches cut into chunks: every row is in one of them, however large it is."""
+"""Pieces of record batches are joined with all their rows, however large these are."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from exactum.custom.chunks import SMALL_BYTES_MAX, chunks
+from exactum.custom.chunks import SMALL_BYTES_MAX, joined
 
 pytestmark = pytest.mark.slow
 
@@ -28,14 +28,14 @@ def test_a_chunk_of_more_than_2_gib_has_all_its_rows() -> None:
         for number in range(2):
             yield pa.record_batch({"n": [number], "value": value})
 
-    ((_, chunk),) = chunks(batches(), 500)
+    chunk = joined(list(batches()))
     assert chunk.column("n").to_pylist() == [0, 1]
     lengths = [len(one.as_buffer()) for one in chunk.column("value")]
     assert lengths == [VALUE_BYTES] * 2
 
 
 def test_texts_within_a_large_chunk_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    """At any depth, with nulls, cut anywhere."""
+    """At any depth, with nulls."""
     rows = [
         {"text": "a", "list": ["b", None], "map": [("c", {"bytes": b"d", "number": 1})]},
         {"text": None, "list": None, "map": None},
@@ -51,8 +51,7 @@ def test_texts_within_a_large_chunk_are_the_same(monkeypatch: pytest.MonkeyPatch
     )
     batch = pa.RecordBatch.from_pylist(rows, schema=schema)
     monkeypatch.setattr("exactum.custom.chunks.SMALL_BYTES_MAX", 0)
-    found = [chunk for _, chunk in chunks([batch, batch.slice(1), batch.slice(0, 2)], 4)]
-    assert [chunk.num_rows for chunk in found] == [4, 3]
-    assert found[0].schema.field("text").type == pa.large_string()
-    sent = [row for chunk in found for row in chunk.to_pylist()]
-    assert sent == [*batch.to_pylist(), *batch.to_pylist()[1:], *batch.to_pylist()[:2]]
+    whole = joined([batch, batch.slice(1), batch.slice(0, 2)])
+    assert whole.schema.field("text").type == pa.large_string()
+    rows_of = batch.to_pylist()
+    assert whole.to_pylist() == [*rows_of, *rows_of[1:], *rows_of[:2]]

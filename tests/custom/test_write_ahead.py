@@ -4,8 +4,6 @@ on repeats.
 
 from __future__ import annotations
 
-import json
-import re
 import shutil
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -16,11 +14,9 @@ from typing import Any
 
 import pytest
 
-from exactum import durable
-from exactum.custom.transaction_name import TransactionScope
 from exactum.custom.write_ahead import WriteAheadSink
-from exactum.custom.write_ahead_log import WriteAheadLog
 from exactum.errors import (
+    CheckpointRefused,
     CodeFailed,
     ExactumError,
     Fenced,
@@ -30,8 +26,11 @@ from exactum.errors import (
 )
 from exactum.protocol.coordinator import Coordinator
 from exactum.protocol.model import PreparedTransaction, SourceOffsets, new_incarnation
-from exactum.protocol.participant import Participant
+from exactum.protocol.participant import Participant, delivers, remembers
 from exactum.protocol.sink import Guarantee, OpenSink, QueryRun, Sink, WriteOrder
+from exactum.sinks.staging import Staging
+from exactum.storage import folder as folder_storage
+from exactum.storage.folder import Folder
 from exactum.testing import (
     Crash,
     FaultPlan,
@@ -50,12 +49,30 @@ pytestmark = pytest.mark.slow
 
 QUERY = "b2f0e8c4-0000-4000-8000-000000000001"
 ROWS_PER_SEND = 2
-STEPS = ("make_folder", "sync_file", "sync_folder", "touch", "create_empty", "append", "remove")
+STEPS = ("make_folder", "sync_folder", "create_whole", "write_durably", "sync_open")
+WRITE_NOTE = Staging.write_note
 
 
-def make_sink(folder: Path, send: Callable[[Any, str], None], **settings: Any) -> WriteAheadSink:
+def make_sink(send: Callable[[Any, str], None], **settings: Any) -> WriteAheadSink:
     given = {"rows_per_send_max": ROWS_PER_SEND, "backoff_ms": 0, "tries_max": 2, **settings}
-    return WriteAheadSink(folder / "wal", send, name="api", **given)
+    return WriteAheadSink(send, name="api", **given)
+
+
+def new_run(folder: Path, guarantee: Guarantee = Guarantee.EXACTLY_ONCE) -> QueryRun:
+    return QueryRun(QUERY, new_incarnation(), guarantee, Folder(folder / "wal"))
+
+
+def waiting(folder: Path) -> list[str]:
+    """Files of batches that are not sent yet, and what is noted of them; those that are sent stay for
+    a while.
+    """
+    found = []
+    for scope in (folder / "wal").glob("*"):
+        notes = [int(f.name.partition("-")[2]) for f in scope.glob("published-*")]
+        last = max(notes, default=-1)
+        names = (f.name for f in scope.iterdir() if f.name[0].isdigit())
+        found += [name for name in names if int(name.split("-")[0]) > last]
+    return found
 
 
 @pytest.mark.sweep
@@ -67,7 +84,7 @@ class TestWriteAheadSink(SinkContract):
         self.folder = folder
 
     def make_sink(self) -> Sink:
-        return make_sink(self.folder, Target(self.folder / "target").send)
+        return make_sink(Target(self.folder / "target").send)
 
     def visible_rows(self) -> Iterable[object]:
         return Target(self.folder / "target").deduplicated()
@@ -79,13 +96,15 @@ class TestWriteAheadSink(SinkContract):
         shutil.rmtree(self.folder / "wal", ignore_errors=True)
         (self.folder / "target").unlink(missing_ok=True)
 
+    def staging_folder(self) -> str:
+        return str(self.folder / "wal")
+
     def leftovers(self) -> Sequence[object]:
-        files = [p for p in (self.folder / "wal").rglob("*") if p.is_file()]
-        return [p for p in files if not re.fullmatch(r"sent-\d{20}", p.name)]
+        return waiting(self.folder)
 
     def lose(self, participant: Participant, prepared: Sequence[PreparedTransaction]) -> None:
         for p in prepared:
-            next((self.folder / "wal").rglob(f"{p.identity}.arrow")).unlink()
+            next((self.folder / "wal").rglob(f"{p.identity}.staged")).unlink()
 
 
 class World:
@@ -110,11 +129,9 @@ class World:
         **settings: Any,
     ) -> BaseException | None:
         """One incarnation from where the checkpoint stands; returns what ended it."""
-        run = QueryRun(QUERY, new_incarnation(), Guarantee.EXACTLY_ONCE)
+        run = new_run(self.folder)
         try:
-            opened: OpenSink = make_sink(self.folder, send or self.target.send, **settings).open(
-                run, "api"
-            )
+            opened: OpenSink = make_sink(send or self.target.send, **settings).open(run, "api")
             log = interpose(MemoryDecisionLog(self.storage, QUERY), around)
             coordinator = Coordinator(run, [interpose(opened.participant, around)], log)
             for batch_id in range(self.done, epochs):
@@ -131,9 +148,7 @@ class World:
         expected = Counter(tuple(row.values()) for batch in self.rows for row in batch.to_pylist())
         assert Counter(self.target.deduplicated()) == expected
         assert self.target.repeats() <= repeats_max, f"{self.target.repeats()} chunks were repeated"
-        files = sorted(p.name for p in (self.folder / "wal").rglob("*") if p.is_file())
-        assert [f for f in files if not f.startswith("sent-")] == []
-        assert len(files) <= 2
+        assert waiting(self.folder) == []
 
     def order(self) -> list[Any]:
         """The rows in the order in which their keys arrived first."""
@@ -165,7 +180,9 @@ def test_a_crash_at_every_file_operation_repeats_at_most_one_chunk(
         world = World(folder / "w")
         with monkeypatch.context() as patched:
             for step in STEPS:
-                patched.setattr(durable, step, through(plan, step, getattr(durable, step)))
+                patched.setattr(
+                    folder_storage, step, through(plan, step, getattr(folder_storage, step))
+                )
             world.run(send=partial(send_through, plan, world.target))
         error = world.run()
         assert error is None, error
@@ -224,12 +241,12 @@ def test_an_old_driver_that_wakes_up_repeats_the_chunk_in_hand_and_no_other(
             world.target.send(batch, key)
             stall("after", lambda: None)
 
-        def append(path: Path, text: str, stall: Any = stall, real: Any = durable.append) -> None:
-            real(path, text)
-            stall("appended", lambda: None)
+        def noted(self: Staging, *note: str, stall: Any = stall, real: Any = WRITE_NOTE) -> None:
+            real(self, *note)
+            stall("noted", lambda: None)
 
         with monkeypatch.context() as patched:
-            patched.setattr(durable, "append", append)
+            patched.setattr(Staging, "write_note", noted)
             error = world.run(send=send, around=stall)
         stopped[type(error).__name__] += 1
         error = world.run()
@@ -345,12 +362,14 @@ def test_a_send_that_answers_has_acknowledged_nothing(
     world.judge(0)
 
 
-def test_under_weaker_guarantees_a_send_that_answers_fails_its_task(folder: Path) -> None:
-    """There the task sends."""
-    run = QueryRun(QUERY, new_incarnation(), Guarantee.AT_LEAST_ONCE)
-    opened = make_sink(folder, lambda batch, key: False).open(run, "api")  # type: ignore[arg-type]
+def test_under_weaker_guarantees_a_send_that_answers_fails(folder: Path) -> None:
+    """There nothing is recorded, and the driver sends as well."""
+    run = new_run(folder, Guarantee.AT_LEAST_ONCE)
+    opened = make_sink(lambda batch, key: False).open(run, "api")  # type: ignore[arg-type,return-value]
+    prepared = TaskJob(opened.writers, [[batches()[0]]])(WriteOrder(run, 0, 0, 1))
+    assert delivers(opened.participant)
     with pytest.raises(CodeFailed, match=r"send\(\) returned False"):
-        TaskJob(opened.writers, [[batches()[0]]])(WriteOrder(run, 0, 0, 1))
+        opened.participant.deliver(prepared)
 
 
 def test_chunks_stay_the_same_when_the_setting_changes(folder: Path) -> None:
@@ -371,12 +390,18 @@ def test_a_redelivery_days_later_sends_nothing(folder: Path) -> None:
     assert world.target.requests() == before
 
 
-def test_a_batch_that_an_operator_has_run_again_is_sent_again(folder: Path) -> None:
-    """An old mark of the same batch says nothing about a transaction whose rows are there."""
+def test_a_batch_that_is_sent_is_not_sent_again_for_a_log_that_forgot_it(folder: Path) -> None:
+    """Only a person can say that it shall be: then it is."""
     world = World(folder / "w")
     assert world.run(epochs=1) is None
     world.storage.records.clear()
     world.done = 0
+    error = world.run(epochs=1)
+    assert isinstance(error, CheckpointRefused)
+    assert error.code == "ENDS_DIFFER"
+    opened = make_sink(print).open(new_run(world.folder), "api")
+    assert remembers(opened.participant)
+    opened.participant.forget_batches()
     assert world.run(epochs=1) is None
     assert len(world.target.deduplicated()) == 20
 
@@ -390,9 +415,9 @@ def test_a_damaged_log_of_a_decided_epoch_stops_and_says_what_is_missing(
     """
     world = World(folder / "w")
     assert isinstance(world.run(send=failing_after(world.target, 1)), Unavailable)
-    files = sorted((folder / "w" / "wal").rglob("*.arrow"))
+    files = sorted((folder / "w" / "wal").rglob("*.staged"))
     file = next(
-        f for f in files if f.name.removesuffix(".arrow") == world.target.requests()[0][0][:-2]
+        f for f in files if f.name.removesuffix(".staged") == world.target.requests()[0][0][:-2]
     )
     if how == "cut":
         file.write_bytes(file.read_bytes()[:-20])
@@ -405,47 +430,6 @@ def test_a_damaged_log_of_a_decided_epoch_stops_and_says_what_is_missing(
     assert world.target.repeats() == 0
     again = world.run()
     assert isinstance(again, HeuristicOutcome), again
-
-
-def test_what_is_decided_is_not_aborted(folder: Path) -> None:
-    """Not even by a sighting that is older than the decision; and what is not decided is."""
-    world = World(folder / "w")
-    assert isinstance(world.run(send=failing_after(world.target, 1)), Unavailable)
-    participant = make_sink(world.folder, print).open(
-        QueryRun(QUERY, new_incarnation(), Guarantee.EXACTLY_ONCE), "api"
-    )
-    sightings = participant.participant.list_open()
-    assert len(sightings) == 2
-    participant.participant.abort(sightings)
-    assert world.run() is None
-    world.judge(0)
-
-
-def test_a_torn_line_hides_no_acknowledgement(folder: Path) -> None:
-    """A crash in the middle of an append costs that chunk's acknowledgement and no other."""
-    log = WriteAheadLog(folder, TransactionScope(QUERY, "api"))
-    durable.make_folder(log.folder)
-    log.begin_sending(["t"])
-    log.acknowledge("t", 0)
-    (log.folder / "t.acked").write_text((log.folder / "t.acked").read_text() + "\n0000")
-    assert log.acknowledged("t") == 1
-    log.acknowledge("t", 1)
-    assert log.acknowledged("t") == 2
-
-
-def test_a_folder_that_the_driver_does_not_share_is_refused(folder: Path) -> None:
-    """The executors' file is not where the driver looks: nothing is decided, and no start mends
-    it.
-    """
-    run = QueryRun(QUERY, new_incarnation(), Guarantee.EXACTLY_ONCE)
-    here = make_sink(folder / "here", print).open(run, "api")
-    there = make_sink(folder / "there", print).open(run, "api")
-    prepared = TaskJob(there.writers, [[batches()[0]]])(WriteOrder(run, 0, 0, 1))
-    with pytest.raises(SettingRefused, match="share"):
-        here.participant.verify(prepared)
-    shutil.rmtree(folder / "there")
-    with pytest.raises(SettingRefused, match="shares"):
-        TaskJob(there.writers, [[batches()[0]]])(WriteOrder(run, 0, 0, 1))
 
 
 @pytest.mark.parametrize(
@@ -462,29 +446,4 @@ def test_a_folder_that_the_driver_does_not_share_is_refused(folder: Path) -> Non
 def test_settings_that_cannot_work_are_refused(folder: Path, settings: dict[str, Any]) -> None:
     """At once, with the setting's name."""
     with pytest.raises(SettingRefused, match=next(iter(settings))):
-        WriteAheadSink(**{"folder": folder, "send": print, **settings})
-
-
-@pytest.mark.parametrize("place", ["s3://bucket/wal", "file:/data/wal", "~/wal"])
-def test_what_is_no_path_is_refused_as_the_folder(place: str) -> None:
-    """A folder of that very name, below where the program is started, is not what was meant."""
-    with pytest.raises(SettingRefused, match="given as a path"):
-        WriteAheadSink(place, print)
-
-
-def test_a_folder_that_cannot_be_made_is_refused(folder: Path) -> None:
-    """At start, before anything is written."""
-    (folder / "wal").write_text("a file")
-    with pytest.raises(SettingRefused, match="durable"):
-        make_sink(folder, print).open(
-            QueryRun(QUERY, new_incarnation(), Guarantee.EXACTLY_ONCE), "api"
-        )
-
-
-def test_the_payload_holds_no_more_than_it_must(folder: Path) -> None:
-    """What the decision record keeps of a transaction: its length and how it is cut."""
-    run = QueryRun(QUERY, new_incarnation(), Guarantee.EXACTLY_ONCE)
-    opened = make_sink(folder, print).open(run, "api")
-    (prepared,) = TaskJob(opened.writers, [[batches()[0]]])(WriteOrder(run, 0, 0, 1))
-    assert set(json.loads(prepared.payload)) == {"size_bytes", "rows_per_send"}
-    assert prepared.rows == 3
+        WriteAheadSink(**{"send": print, **settings})

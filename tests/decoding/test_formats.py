@@ -418,7 +418,7 @@ def test_errors_of_a_function_that_are_of_the_record(
         (Json("a int, b int, a string"), ["DECODE_TYPE", " a,"]),
         (Function(print, "s array<struct<x int, x int>>"), ["DECODE_TYPE", " x,"]),
         (Json(registry="nowhere"), ["REGISTRY_ARGUMENT", "'url'"]),
-        (Avro(), ["AVRO_SCHEMA", "subject="]),
+        (Avro(), ["DECODE_ARGUMENT"]),
         (Avro("{"), ["AVRO_SCHEMA", "Error"]),
         (
             Avro({"type": "record", "name": "R", "fields": [{"name": "r", "type": ["null", "R"]}]}),

@@ -168,7 +168,6 @@ def test_own_target(
     address, received = endpoint
     names = {
         "http://localhost:8080/orders": address,
-        "/data/orders-to-send": str(tmp_path / "to-send"),
     }
     run("own-target.md", kafka, topic, tmp_path, names)
     ((key, body),) = received

@@ -119,7 +119,7 @@ def test_a_write_ahead_sink(
 ) -> None:
     """Replies are lost, so requests come twice; each number counts once, and they come in order."""
     url, checkpoint = f"http://127.0.0.1:{api.server_port}/", tmp_path / "checkpoint"
-    arguments = [url, "--folder", str(tmp_path / "to-send"), "--checkpoint", str(checkpoint)]
+    arguments = [url, "--checkpoint", str(checkpoint)]
     for life in (1, 2):
         with on_its_way(spark, write_ahead_sink, *arguments):
             await_true(lambda wanted=life * 4: api.requests >= wanted, "requests come")

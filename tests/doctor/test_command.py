@@ -229,14 +229,6 @@ def test_a_sink_of_ones_own_is_not_tried(tmp_path: Path) -> None:
     assert found.has("ok", "Bank", "a class of your own")
 
 
-def test_a_write_ahead_log(tmp_path: Path) -> None:
-    folder = tmp_path / "wal"
-    found = diagnosed(sinks=f"exactum.WriteAheadSink({str(folder)!r}, print)", folder=tmp_path)
-    assert found.all_is_well(), found.output
-    assert found.has("ok", "write-ahead log", str(folder))
-    assert not folder.exists()
-
-
 def test_a_query_that_ran_before_is_told_with_its_sinks(tmp_path: Path) -> None:
     """Its sinks are on file: those that can be made are looked at, the others asked for."""
     checkpoint = tmp_path / "cp"

@@ -44,6 +44,29 @@ def test_a_folder_that_stands_keeps_what_it_has(place: Path) -> None:
     assert found.has("ok", "checkpoint", "belongs to")
 
 
+def test_a_staging_is_tried_and_left_as_it_was(place: Path) -> None:
+    staging = place / "a/staging"
+    found = diagnosed("--staging", str(staging))
+    assert found.all_is_well(), found.output
+    assert found.has("ok", f"staging: {staging} is not there yet")
+    assert found.has("ok", "staging", "are free there")
+    assert found.has("ok", "staging: 0 files of rows lie there")
+
+
+def test_a_staging_that_cannot_be(place: Path, tmp_path: Path) -> None:
+    """No folder; or one whose files readers of a sink's folder would find."""
+    assert diagnosed("--staging", str(place / "kept")).has("error", "staging", "is no folder")
+    assert diagnosed("--staging", "ftp://a/b").has("error", "staging: ftp://a/b is no folder")
+    sinks = f"exactum.FileSink({str(place)!r})"
+    found = diagnosed("--staging", str(place / "waits"), sinks=sinks, folder=tmp_path)
+    assert found.has("error", "staging", "lies within the folder of the sink")
+    hidden = diagnosed("--staging", str(place / "_waits"), sinks=sinks, folder=tmp_path)
+    assert hidden.all_is_well(), hidden.output
+    sinks = "exactum.PostgresSink('postgresql://nobody@127.0.0.1:1/none', table='t')"
+    found = diagnosed("--checkpoint", "s3a://bucket/cp", sinks=sinks, folder=tmp_path)
+    assert found.has("error", "staging: s3a://bucket/cp lies on no local")
+
+
 @pytest.fixture
 def mounted(tmp_path: Path) -> Iterator[Path]:
     with small_disk(tmp_path / "mounted") as place:

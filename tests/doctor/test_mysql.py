@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from exactum.sql.dialect import Role
+from exactum.sql.table import TableName
 from tests.kit.doctor.diagnosis import Diagnosis, diagnosed
 from tests.kit.servers.mariadb import LocalMariaDB
 from tests.kit.sql.mysql_server import Database
@@ -87,9 +89,33 @@ def test_rights_that_are_missing(database: Database, clerk: str, tmp_path: Path)
     assert found.has("error", table, "may not create tables beside")
     assert diagnosed("--decision-log", clerk).has("error", "decision log", "may not create them")
     database.run(f"GRANT CREATE ON {database.name}.* TO 'clerk'@'%'")
+    found = look(clerk, tmp_path, table, upsert)
+    assert found.told("error") == [
+        next(text for text in found.told("error") if "may not create temporary tables" in text)
+    ]
+    assert look(clerk, tmp_path, table).all_is_well()
+    database.run(f"GRANT CREATE TEMPORARY TABLES ON {database.name}.* TO 'clerk'@'%'")
     assert look(clerk, tmp_path, table, upsert).all_is_well()
     assert diagnosed("--decision-log", clerk).all_is_well()
     assert database.tables("") == [table]
+
+
+def test_a_ledger_that_an_administrator_has_made(
+    database: Database, clerk: str, tmp_path: Path
+) -> None:
+    """Without CREATE: the rights on it are looked at."""
+    table = database.table()
+    session = database.dialect.connect(database.address, Role.DRIVER, "a test", 5.0)
+    database.dialect.create_own_tables(session, TableName(database.name, table))
+    session.close()
+    database.run(f"GRANT INSERT ON {database.name}.{table} TO 'clerk'@'%'")
+    ledger = f"{database.name}.exactum_ledger"
+    database.run(f"GRANT SELECT ON {ledger} TO 'clerk'@'%'")
+    assert look(clerk, tmp_path, table).has(
+        "error", table, "no INSERT, UPDATE, DELETE on exactum_ledger"
+    )
+    database.run(f"GRANT INSERT, UPDATE, DELETE ON {ledger} TO 'clerk'@'%'")
+    assert look(clerk, tmp_path, table).has("ok", table, "exactum_ledger is there")
 
 
 def test_a_decision_log_that_is_there(database: Database, clerk: str) -> None:
@@ -106,27 +132,17 @@ def test_a_decision_log_that_is_there(database: Database, clerk: str) -> None:
     assert database.value("SELECT COUNT(*) FROM exactum_decision_floors") == 1
 
 
-def test_settings_that_make_it_slow_and_xa_that_was_left(
-    database: Database, tmp_path: Path
-) -> None:
+def test_settings_that_make_it_slow(database: Database, tmp_path: Path) -> None:
     table = database.table()
     database.run("SET GLOBAL local_infile = 0")
     database.run("SET GLOBAL max_allowed_packet = 1048576")
-    left = database.client()
     try:
-        with left.cursor() as cursor:
-            cursor.execute("XA START 'left_behind'")
-            cursor.execute(f"INSERT INTO {table} VALUES (1, 'x')")
-            cursor.execute("XA END 'left_behind'")
-            cursor.execute("XA PREPARE 'left_behind'")
         found = look(database.url, tmp_path, table)
     finally:
-        left.close()
         database.run("SET GLOBAL local_infile = 1")
         database.run("SET GLOBAL max_allowed_packet = 16777216")
     assert found.has("warning", "local_infile is off")
     assert found.has("warning", "max_allowed_packet is 1,048,576")
-    assert found.has("warning", "XA transactions wait", "0 of exactum's, 1 others")
     assert found.status == 0
 
 

@@ -13,10 +13,13 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from exactum.ops.doctor import postgres as postgres_checks
+from exactum.sql.dialect import Role
+from exactum.sql.table import TableName
 from tests.kit.doctor.diagnosis import Diagnosis, diagnosed
 from tests.kit.servers.postgres import LocalPostgres, _as_server_user
 from tests.kit.sql.postgres_server import Database
+from tests.kit.sql.sql_epochs import ID_AND_NAME, tasks_of
+from tests.kit.verify.recorded_query import RecordedQuery
 
 pytestmark = pytest.mark.postgres
 
@@ -35,15 +38,12 @@ def look(url: str, folder: Path, table: str, more: str = "") -> Diagnosis:
 
 
 def objects(database: Database) -> set[tuple[str, str]]:
-    """Every table, index and sequence of users, and every prepared transaction."""
-    found = database.rows(
+    """Every table, index and sequence of users."""
+    found: list[tuple[str, str]] = database.rows(
         "SELECT n.nspname::text, relname::text FROM pg_class c JOIN pg_namespace n ON "
         "n.oid = relnamespace WHERE nspname NOT LIKE 'pg_%' AND nspname <> 'information_schema'"
     )
-    return {
-        *found,
-        *(("gid", gid) for gid in database.prepared()),
-    }
+    return set(found)
 
 
 def test_a_healthy_server_has_no_errors_and_nothing_is_left(
@@ -118,16 +118,19 @@ def test_rights_that_are_missing(database: Database, clerk: str, tmp_path: Path)
 def test_tables_that_an_administrator_has_made(
     database: Database, clerk: str, tmp_path: Path
 ) -> None:
-    """Without CREATE: the decision log is whole, and of the sink's only staging is unsure."""
+    """Without CREATE: the ledger and the decision log, and the rights on them."""
     table = database.table()
     log = database.log("somebody")
     log.read(0)
     log.close()
-    for own in ("exactum_ledger", "exactum_prepared"):
-        database.run(f"CREATE TABLE {own} (id bigint)")
+    session = database.dialect.connect(database.address, Role.DRIVER, "a test", 5.0)
+    database.dialect.create_own_tables(session, TableName("public", table))
+    session.close()
     database.run(f"GRANT INSERT ON {table} TO clerk")
-    found = look(clerk, tmp_path, table)
-    assert found.has("warning", table, "staging table")
+    database.run("GRANT SELECT ON exactum_ledger TO clerk")
+    assert look(clerk, tmp_path, table).has("error", table, "no INSERT, DELETE on exactum_ledger")
+    database.run("GRANT INSERT, DELETE ON exactum_ledger TO clerk")
+    assert look(clerk, tmp_path, table).has("ok", table, "exactum_ledger is there")
     assert diagnosed("--decision-log", clerk).has("error", "cannot be recorded")
     database.run("GRANT ALL ON exactum_decisions, exactum_decision_floors TO clerk")
     found = diagnosed("--decision-log", clerk)
@@ -135,6 +138,27 @@ def test_tables_that_an_administrator_has_made(
     assert found.has("ok", "decision log", "a second one was refused")
     assert database.value("SELECT count(*) FROM exactum_decisions") == 0
     assert database.value("SELECT count(*) FROM exactum_decision_floors") == 1
+
+
+def test_temporary_tables_that_are_not_allowed(
+    database: Database, clerk: str, tmp_path: Path
+) -> None:
+    """An upsert needs one; who appends does not."""
+    table = database.table("id bigint PRIMARY KEY, name text")
+    name = database.server.database
+    database.run(f"GRANT SELECT, INSERT, UPDATE ON {table} TO clerk")
+    database.run("GRANT CREATE ON SCHEMA public TO clerk")
+    database.run(f"REVOKE TEMPORARY ON DATABASE {name} FROM PUBLIC")
+    try:
+        found = look(clerk, tmp_path, table, ", mode='upsert', key='id'")
+        assert found.has("error", table, "may not create temporary tables")
+        (mend,) = [each["mend"] for each in found.findings if "temporary" in each["what"]]
+        assert mend == f"GRANT TEMPORARY ON DATABASE {name} TO clerk."
+        assert look(clerk, tmp_path, table).all_is_well()
+        database.run(mend.rstrip("."))
+        assert look(clerk, tmp_path, table, ", mode='upsert', key='id'").all_is_well()
+    finally:
+        database.run(f"GRANT TEMPORARY ON DATABASE {name} TO PUBLIC")
 
 
 def test_a_decision_log_without_its_key(database: Database) -> None:
@@ -147,20 +171,21 @@ def test_a_decision_log_without_its_key(database: Database) -> None:
     assert found.has("error", "decision log", "takes two records for one slot")
 
 
-def test_a_prepared_transaction_that_was_left(
-    database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("given", [False, True])
+def test_the_staging_of_a_query_that_ran(
+    database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: bool
 ) -> None:
-    """With its owner, and how to end it."""
+    """It is found by what the checkpoint has on file, with what waits in it."""
+    monkeypatch.setenv("PGPASSWORD", database.server.password)
     table = database.table()
-    with psycopg.connect(database.url) as connection:
-        connection.execute(f"INSERT INTO {table} VALUES (1)".encode())
-        connection.execute("PREPARE TRANSACTION 'left_behind'")
-    assert look(database.url, tmp_path, table).all_is_well()
-    monkeypatch.setattr(postgres_checks, "OLD_AFTER_S", 0.0)
-    found = look(database.url, tmp_path, table)
-    assert found.has("warning", "'left_behind' of exactum")
-    (mend,) = [each["mend"] for each in found.findings if "left_behind" in each["what"]]
-    assert "ROLLBACK PREPARED 'left_behind'" in mend
+    sinks = {"out": (lambda: database.sink(table), ID_AND_NAME, tasks_of)}
+    staging = tmp_path / "shared" if given else None
+    query = RecordedQuery(tmp_path / "checkpoint", sinks, staging)
+    query.run([0, 1], dies_after_decision=True)
+    found = diagnosed("--checkpoint", str(query.folder))
+    assert found.all_is_well(), found.output
+    assert found.has("ok", f"staging: {staging or query.folder / 'exactum/staging'} belongs to")
+    assert found.has("ok", f"staging: {2 * len(query.staged())} files of rows lie there, 0.0 MiB")
 
 
 def test_a_wrong_password_and_a_dead_host(database: Database, tmp_path: Path) -> None:
@@ -180,20 +205,16 @@ def test_a_wrong_password_and_a_dead_host(database: Database, tmp_path: Path) ->
 
 @pytest.fixture(scope="module")
 def poor() -> Iterator[LocalPostgres]:
-    """It keeps no prepared transactions and does not fsync."""
-    with LocalPostgres(settings={"fsync": "off", "max_prepared_transactions": 0}) as server:
+    """It does not fsync."""
+    with LocalPostgres(settings={"fsync": "off"}) as server:
         with psycopg.connect(server.url, autocommit=True) as connection:
             connection.execute("CREATE TABLE t (id bigint PRIMARY KEY)")
         yield server
 
 
 def test_a_server_that_keeps_nothing(poor: LocalPostgres, tmp_path: Path) -> None:
-    found = look(poor.url, tmp_path, "t", ", mechanism='prepared'")
-    assert found.has("error", "fsync is off")
-    assert found.has("error", "max_prepared_transactions is 0")
-    assert look(poor.url, tmp_path, "t").told("error") == [
-        next(text for text in found.told("error") if "fsync" in text)
-    ]
+    (text,) = look(poor.url, tmp_path, "t").told("error")
+    assert "fsync is off" in text
 
 
 def test_a_synchronous_standby_that_is_not_there(poor: LocalPostgres, tmp_path: Path) -> None:

@@ -1,50 +1,54 @@
-"""The decision log on a file system: the contract, real races, SIGKILL, and every file system
-failure.
+"""The decision log in a folder and in object stores: the contract, real races, zombies at every
+step, damage, and every failure of the storage.
 """
 
 from __future__ import annotations
 
 import errno
 import json
-import multiprocessing
 import os
-import signal
 import tempfile
-import time
 from collections.abc import Callable, Iterator
-from multiprocessing.synchronize import Barrier
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
+import obstore
 import pytest
+from obstore.store import LocalStore, MemoryStore
 
 from exactum.errors import (
     CheckpointRefused,
+    ExactumError,
     Fenced,
     InvariantBroken,
     OutcomeUnknown,
     SettingRefused,
     Unavailable,
 )
-from exactum.files import decision_log
-from exactum.files.decision_log import FileDecisionLog
+from exactum.files.sink import FileSink
+from exactum.files.slot_log import SlotLog
 from exactum.protocol.decision_log import DecisionLog
 from exactum.protocol.model import Decision
+from exactum.storage.folder import Folder
+from exactum.storage.objects import ObjectStore
+from exactum.storage.storage import Storage
 from exactum.testing import LogContract
 from exactum.testing.log_contract import QUERY_ID, record
-from tests.kit.waiting import WAIT_MAX_S
+from tests.kit.files.epochs_in_files import OpenedSink
+from tests.kit.files.s3_server import s3_server
 
 pytestmark = pytest.mark.slow
 
-SPAWN = multiprocessing.get_context("spawn")
+KINDS = ("folder", "objects", "objects on disk")
 
 
-class TestFileDecisionLog(LogContract):
-    @pytest.fixture(autouse=True)
-    def _place(self, folder: Path) -> None:
-        self.folder = folder / "not" / "yet" / "there"
-
-    def open_log(self, query_id: str) -> DecisionLog:
-        return FileDecisionLog(self.folder, query_id, prune_every=1)
+def storage_of(kind: str, folder: Path) -> Storage:
+    """One that is not there yet."""
+    if kind == "folder":
+        return Folder(folder / "not" / "yet" / "there")
+    store: Any = MemoryStore() if kind == "objects" else LocalStore(folder)
+    return ObjectStore.of("memory://log", store).below("decisions")
 
 
 @pytest.fixture
@@ -55,216 +59,115 @@ def folder() -> Iterator[Path]:
         yield Path(name)
 
 
+@pytest.fixture(params=KINDS)
+def storage(request: pytest.FixtureRequest, folder: Path) -> Storage:
+    return storage_of(request.param, folder)
+
+
+def log_in(storage: Storage, query_id: str = QUERY_ID) -> SlotLog:
+    return SlotLog(storage, query_id, prune_every=1)
+
+
 @pytest.fixture
-def log(tmp_path: Path) -> FileDecisionLog:
-    return FileDecisionLog(tmp_path, QUERY_ID, prune_every=1)
+def log(storage: Storage) -> SlotLog:
+    return log_in(storage)
 
 
-def _race(folder: str, who: str, slots: int, ready: Barrier) -> None:
-    log = FileDecisionLog(Path(folder), QUERY_ID)
-    ready.wait(WAIT_MAX_S)
-    won = [b for b in range(slots) if log.decide(record(b, 0, who)).incarnation == who]
-    Path(folder, f"{who}.won").write_text(json.dumps(won))
+def named(batch_id: int, attempt: int = 0) -> str:
+    return f"{batch_id:020d}-{attempt}.json"
 
 
-def test_two_processes_race_and_each_slot_has_one_winner(folder: Path) -> None:
-    """Over 200 slots, what one process won and what the other won are exactly all slots, once
-    each.
-    """
-    ready = SPAWN.Barrier(2)
-    racers = [
-        SPAWN.Process(target=_race, args=(str(folder), w, 200, ready)) for w in ("one", "two")
-    ]
-    for racer in racers:
-        racer.start()
-    for racer in racers:
-        racer.join(WAIT_MAX_S)
-        assert racer.exitcode == 0
-    won = {w: json.loads((folder / f"{w}.won").read_text()) for w in ("one", "two")}
-    assert sorted(won["one"] + won["two"]) == list(range(200))
-    log = FileDecisionLog(folder, QUERY_ID)
-    for who, batches in won.items():
-        assert all(log.read(b)[0] == record(b, 0, who) for b in batches)
-    print(f"winners: {len(won['one'])} to {len(won['two'])}")
+@pytest.mark.parametrize("kind", KINDS)
+class TestSlotLog(LogContract):
+    @pytest.fixture(autouse=True)
+    def _place(self, kind: str, folder: Path) -> None:
+        self.storage = storage_of(kind, folder)
+
+    def open_log(self, query_id: str) -> DecisionLog:
+        return log_in(self.storage, query_id)
 
 
-def _decide_for_ever(folder: str, first: int) -> None:
-    log = FileDecisionLog(Path(folder), QUERY_ID)
-    for batch_id in range(first, first + 1_000_000):
-        log.decide(record(batch_id))
+def test_threads_that_race_have_one_winner_for_each_slot(storage: Storage) -> None:
+    """Four logs, 50 slots: all are given the same record, which is one of theirs."""
+    logs = [log_in(storage) for _ in range(4)]
+    with ThreadPoolExecutor(4) as pool:
+        for batch_id in range(50):
+            mine = [record(batch_id, 0, f"i{i}") for i in range(4)]
+            given = set(pool.map(lambda log, m: log.decide(m), logs, mine))
+            assert len(given) == 1
+            assert given <= set(mine)
 
 
-@pytest.mark.deep
-def test_a_killed_writer_leaves_no_torn_record(folder: Path) -> None:
-    """SIGKILL at any moment: every record that can be read is whole, and none is missing in
-    between.
-    """
-    first = 0
-    for round_ in range(8):
-        writer = SPAWN.Process(target=_decide_for_ever, args=(str(folder), first))
-        writer.start()
-        deadline = time.monotonic() + 30
-        while not (folder / f"{first:020d}-0.json").exists():
-            assert writer.is_alive() and time.monotonic() < deadline
-            time.sleep(0.001)
-        time.sleep(0.017 * round_)
-        assert writer.pid is not None
-        os.kill(writer.pid, signal.SIGKILL)
-        writer.join()
-        log = FileDecisionLog(folder, QUERY_ID)
-        while records := log.read(first):
-            assert records == (record(first),)
-            first += 1
-    assert first >= 8
-    names = [n for n in os.listdir(folder) if not n.startswith(".")]
-    assert len(names) == first
-    print(f"{first} records by 8 killed writers")
-
-
-def test_a_record_is_readable_by_a_person(log: FileDecisionLog, tmp_path: Path) -> None:
-    """The file is named by batch and attempt and holds indented JSON."""
+def test_a_record_is_readable_by_a_person(log: SlotLog, storage: Storage) -> None:
+    """One file, named by batch and attempt, of indented JSON."""
     log.decide(record(42))
-    text = (tmp_path / "00000000000000000042-0.json").read_text()
+    assert [entry.name for entry in storage.entries()] == ["00000000000000000042-0.json"]
+    text = (storage.read(named(42)) or b"").decode()
     assert json.loads(text)["decision"] == "commit"
     assert text.startswith('{\n  "version"')
-    assert os.listdir(tmp_path) == ["00000000000000000042-0.json"]
 
 
-@pytest.mark.parametrize("place", ["file", "file/below", "x" * 300, "/dev/null/x"])
-def test_a_place_that_can_be_no_folder_is_a_setting(tmp_path: Path, place: str) -> None:
-    """From the first look on: no other start mends it."""
-    (tmp_path / "file").write_text("")
-    log = FileDecisionLog(tmp_path / place, QUERY_ID)
-    with pytest.raises(SettingRefused, match="Choose a folder"):
-        log.read(0)
-
-
-def test_a_record_of_another_query_is_refused(log: FileDecisionLog, tmp_path: Path) -> None:
+def test_a_record_of_another_query_is_refused(log: SlotLog, storage: Storage) -> None:
     """Two queries on one log is found at the first read, and at a lost race."""
-    FileDecisionLog(tmp_path, "other").decide(record(1, query_id="other"))
+    log_in(storage, "other").decide(record(1, query_id="other"))
     with pytest.raises(CheckpointRefused, match="belongs to query other"):
         log.read(1)
     with pytest.raises(CheckpointRefused, match="belongs to query other"):
         log.decide(record(1))
 
 
-@pytest.mark.parametrize("content", ["", "{", "[]", '{"version": 1}', "\xff"])
-def test_a_damaged_record_stops_the_query(
-    log: FileDecisionLog, tmp_path: Path, content: str
-) -> None:
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"version": 1}', b"\xff"])
+def test_a_damaged_record_stops_the_query(log: SlotLog, storage: Storage, content: bytes) -> None:
     """A record that cannot be read is never taken for an absent one."""
-    (tmp_path / "00000000000000000001-0.json").write_bytes(content.encode("latin-1"))
+    storage.open()
+    storage.put(named(1), content)
     with pytest.raises(InvariantBroken, match="damaged"):
         log.read(1)
     with pytest.raises(InvariantBroken, match="damaged"):
         log.decide(record(1))
 
 
-def test_a_record_of_a_newer_version_is_refused(log: FileDecisionLog, tmp_path: Path) -> None:
+def test_a_record_of_a_newer_version_is_refused(log: SlotLog, storage: Storage) -> None:
     """A newer format is not guessed at."""
     log.decide(record(1))
-    path = tmp_path / "00000000000000000001-0.json"
-    path.write_text(path.read_text().replace('"version": 1', '"version": 2'))
+    text = storage.read(named(1)) or b""
+    storage.put(named(1), text.replace(b'"version": 1', b'"version": 2'))
     with pytest.raises(CheckpointRefused, match="newer exactum"):
         log.read(1)
 
 
-def test_a_copied_record_is_refused(log: FileDecisionLog, tmp_path: Path) -> None:
+def test_a_copied_record_is_refused(log: SlotLog, storage: Storage) -> None:
     """A record under another slot's name is damage, not a decision."""
     log.decide(record(1))
-    (tmp_path / "00000000000000000002-0.json").write_bytes(
-        (tmp_path / "00000000000000000001-0.json").read_bytes()
-    )
+    storage.put(named(2), storage.read(named(1)) or b"")
     with pytest.raises(InvariantBroken, match="it holds attempt 0 of epoch 1"):
         log.read(2)
 
 
-def test_a_missing_record_stops_a_start(log: FileDecisionLog, tmp_path: Path) -> None:
+def test_a_missing_record_stops_a_start(log: SlotLog, storage: Storage) -> None:
     """A gap between attempts, and a lost batch before a later one, are found by the first read."""
     for batch_id in (1, 2):
         log.decide(record(batch_id, 0, decision=Decision.ABORT))
         log.decide(record(batch_id, 1))
-    (tmp_path / "00000000000000000002-0.json").unlink()
+    storage.delete([named(2)])
     with pytest.raises(InvariantBroken, match="missing"):
-        FileDecisionLog(tmp_path, QUERY_ID).read(2)
-    for attempt in (0, 1):
-        (tmp_path / f"00000000000000000001-{attempt}.json").unlink()
+        log_in(storage).read(2)
+    storage.delete([named(1, attempt) for attempt in (0, 1)])
     with pytest.raises(InvariantBroken, match="missing"):
-        FileDecisionLog(tmp_path, QUERY_ID).read(1)
+        log_in(storage).read(1)
 
 
-def test_no_hard_links_is_refused(
-    log: FileDecisionLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A file system that cannot create-if-absent is refused before anything is written."""
-
-    def link(a: Path, b: Path) -> None:
-        raise OSError(errno.EPERM, "Operation not permitted")
-
-    monkeypatch.setattr(decision_log.os, "link", link)
-    with pytest.raises(SettingRefused, match="no hard links"):
-        log.decide(record(1))
-    assert os.listdir(tmp_path) == []
-
-
-@pytest.mark.parametrize("code", [errno.EEXIST, errno.EIO])
-def test_a_lost_reply_of_link_is_settled(
-    log: FileDecisionLog, monkeypatch: pytest.MonkeyPatch, code: int
-) -> None:
-    """A link that took effect and reported failure (NFS) is found to stand."""
-    real = os.link
-
-    def link(a: Path, b: Path) -> None:
-        real(a, b)
-        raise OSError(code, os.strerror(code))
-
-    monkeypatch.setattr(decision_log.os, "link", link)
-    assert log.decide(record(1)) == record(1)
-    assert log.decide(record(1, 0, "late")) == record(1)
-
-
-def test_an_unclear_link_is_unknown(log: FileDecisionLog, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A link that failed in an unknown way, and is not seen, is neither success nor failure."""
-
-    def link(a: Path, b: Path) -> None:
-        raise OSError(errno.EIO, "Input/output error")
-
-    monkeypatch.setattr(decision_log.os, "link", link)
-    with pytest.raises(OutcomeUnknown):
-        log.decide(record(1))
-
-
-def test_a_full_disk_changes_nothing(
-    log: FileDecisionLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """An error before the link is Unavailable: no record was made."""
-
-    def fsync(descriptor: int) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    log.decide(record(0))
-    monkeypatch.setattr(decision_log.os, "fsync", fsync)
-    with pytest.raises(Unavailable):
-        log.decide(record(1))
-    assert sorted(os.listdir(tmp_path)) == ["00000000000000000000-0.json"]
-
-
-def test_pruning_removes_what_crashed_writers_left(folder: Path) -> None:
-    """Old temporary files and lower floor markers go; young ones stay; the folder does not grow."""
-    log = FileDecisionLog(folder, QUERY_ID, prune_every=1)
-    old, young = folder / ".x.json.1.tmp", folder / ".x.json.2.tmp"
-    old.touch()
-    young.touch()
-    os.utime(old, (time.time() - 7_200,) * 2)
+def test_the_log_does_not_grow(log: SlotLog, storage: Storage) -> None:
+    """After sixty epochs there are one record and one floor."""
     for batch_id in range(60):
         log.decide(record(batch_id))
         log.prune(batch_id)
-    assert sorted(os.listdir(folder)) == [young.name, f"{59:020d}-0.json", f"floor-{59:020d}"]
+    assert sorted(storage.names()) == [named(59), f"floor-{59:020d}"]
 
 
-def test_pruning_works_only_now_and_then(folder: Path) -> None:
+def test_pruning_works_only_now_and_then(storage: Storage) -> None:
     """Called after every batch it does real work once in twenty."""
-    log = FileDecisionLog(folder, QUERY_ID)
+    log = SlotLog(storage, QUERY_ID)
     removed = []
     for batch_id in range(100):
         log.decide(record(batch_id))
@@ -272,56 +175,84 @@ def test_pruning_works_only_now_and_then(folder: Path) -> None:
     assert [r for r in removed if r] == [20, 20, 20, 20]
 
 
+def test_a_void_commit_is_not_redelivered(storage: Storage) -> None:
+    """A zombie starter that already began does not take over the void COMMIT of another zombie."""
+    newer, starter = log_in(storage), SlotLog(storage, QUERY_ID)
+    assert starter.read(4) == ()
+    for batch_id in range(4, 12):
+        newer.decide(record(batch_id))
+    newer.prune(10)
+    storage.put(named(5), json.dumps(record(5, 0, "zombie").to_json()).encode())
+    with pytest.raises(CheckpointRefused):
+        starter.read(5)
+
+
+# ---- zombies -------------------------------------------------------------------------------------
+
+CALLS: dict[str, tuple[Any, tuple[str, ...]]] = {
+    "folder": (os, ("open", "link", "listdir", "fsync", "stat")),
+    "objects": (obstore, ("put", "get", "list", "delete")),
+}
+
+
 def _zombie(
-    folder: Path, attempt: int, at: int, patched: pytest.MonkeyPatch
-) -> tuple[object, bool]:
+    kind: str, folder: Path, attempt: int, at: int, patched: pytest.MonkeyPatch
+) -> tuple[object, bool, list[str]]:
     """What a zombie's decide for batch 5 gets if two pruning rounds come before its ``at``-th
-    call.
+    call, whether they came, and what is left.
     """
-    newer = FileDecisionLog(folder, QUERY_ID, prune_every=1)
+    storage = storage_of(kind, folder)
+    newer, zombie = log_in(storage), log_in(storage)
     for batch_id in range(12):
         newer.decide(record(batch_id))
     newer.prune(3)
-    calls = 0
+    zombie.decide(record(11))  # it stands; the storage has been tried
+    calls, busy = 0, False
 
     def interrupted(real: Callable[..., object]) -> Callable[..., object]:
         def call(*args: object, **kwargs: object) -> object:
-            nonlocal calls
-            calls += 1
-            if calls == at:
-                newer.prune(8)
-                newer.prune(10)
+            nonlocal calls, busy
+            if not busy:
+                calls += 1
+                if calls == at:
+                    busy = True
+                    newer.prune(8)
+                    newer.prune(10)
+                    busy = False
             return real(*args, **kwargs)
 
         return call
 
-    zombie = FileDecisionLog(folder, QUERY_ID)
-    for name in ("open", "link", "listdir", "fsync", "stat"):
-        patched.setattr(decision_log.os, name, interrupted(getattr(os, name)))
+    where, names = CALLS[kind]
+    for name in names:
+        patched.setattr(where, name, interrupted(getattr(where, name)))
+    stands: object = "fenced"
     try:
-        return zombie.decide(record(5, attempt, "zombie")), calls >= at
+        stands = zombie.decide(record(5, attempt, "zombie"))
     except Fenced:
-        return "fenced", calls >= at
+        pass
+    finally:
+        patched.undo()
+    return stands, calls >= at, storage.names()
 
 
 @pytest.mark.parametrize("attempt", [0, 1])
+@pytest.mark.parametrize("kind", CALLS)
 def test_a_zombie_is_fenced_whenever_the_pruner_comes(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, attempt: int
+    folder: Path, monkeypatch: pytest.MonkeyPatch, kind: str, attempt: int
 ) -> None:
-    """Two pruning rounds may come between any two file system calls of a zombie's decide.
+    """Two pruning rounds may come between any two calls of a zombie's decide.
 
-    It is told what stood before the pruner came, or is fenced; a slot emptied by the pruner is
-    never its.
+    It is given what stood before the pruner came, or is fenced; a slot emptied by the pruner is
+    never its own.
     """
     observed: list[object] = []
     for at in range(1, 40):
-        place = folder / str(at)
-        with monkeypatch.context() as patched:
-            stands, pruned = _zombie(place, attempt, at, patched)
+        stands, pruned, left = _zombie(kind, folder / str(at), attempt, at, monkeypatch)
         observed.append("fenced" if stands == "fenced" else "stands")
         expected = record(5) if attempt == 0 else record(5, 1, "zombie")
         assert stands in ("fenced", expected), f"at call {at}: {stands}"
-        assert not (pruned and list(place.glob(f"{5:020d}-*"))), f"at call {at}: left behind"
+        assert not (pruned and [n for n in left if n.startswith(f"{5:020d}-")]), f"at call {at}"
         if not pruned:
             break
     assert observed[0] == "fenced"
@@ -335,7 +266,8 @@ def test_a_listing_that_misses_the_floor_is_not_believed(
     """A pruning round in the middle of a listing can hide both markers: the record is then
     looked for.
     """
-    newer = FileDecisionLog(tmp_path, QUERY_ID, prune_every=1)
+    newer, zombie = log_in(Folder(tmp_path)), log_in(Folder(tmp_path))
+    zombie.decide(record(0))
     for batch_id in range(12):
         newer.decide(record(batch_id))
     newer.prune(8)
@@ -349,21 +281,209 @@ def test_a_listing_that_misses_the_floor_is_not_believed(
         newer.prune(10)  # makes floor-10, removes our void record, removes floor-8
         return [n for n in real(folder) if not n.startswith("floor-")]
 
-    monkeypatch.setattr(decision_log.os, "listdir", listdir)
+    monkeypatch.setattr(os, "listdir", listdir)
     with pytest.raises(Fenced):
-        FileDecisionLog(tmp_path, QUERY_ID).decide(record(5, 0, "zombie"))
+        zombie.decide(record(5, 0, "zombie"))
     assert missed
 
 
-def test_a_void_commit_is_not_redelivered(folder: Path) -> None:
-    """A zombie starter that already began does not take over the void COMMIT of another zombie."""
-    newer = FileDecisionLog(folder, QUERY_ID, prune_every=1)
-    starter = FileDecisionLog(folder, QUERY_ID)
-    assert starter.read(4) == ()
-    for batch_id in range(4, 12):
-        newer.decide(record(batch_id))
-    newer.prune(10)
-    (folder / "void").write_text(json.dumps(record(5, 0, "zombie").to_json()))
-    os.rename(folder / "void", folder / f"{5:020d}-0.json")
-    with pytest.raises(CheckpointRefused):
-        starter.read(5)
+# ---- a folder that fails -------------------------------------------------------------------------
+
+
+def test_no_hard_links_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file system that cannot create-if-absent is refused before anything is written."""
+
+    def link(a: Path, b: Path) -> None:
+        raise OSError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", link)
+    with pytest.raises(SettingRefused, match="no hard links"):
+        log_in(Folder(tmp_path)).decide(record(1))
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("code", [errno.EEXIST, errno.EIO])
+def test_a_lost_reply_of_link_is_settled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    """A link that took effect and reported failure (NFS) is found to stand."""
+    real = os.link
+
+    def link(a: Path, b: Path) -> None:
+        real(a, b)
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(os, "link", link)
+    log = log_in(Folder(tmp_path))
+    assert log.decide(record(1)) == record(1)
+    assert log.decide(record(1, 0, "late")) == record(1)
+
+
+def test_an_unclear_link_is_unknown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A link that failed in an unknown way, and is not seen, is neither success nor failure."""
+
+    def link(a: Path, b: Path) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(os, "link", link)
+    with pytest.raises(OutcomeUnknown):
+        log_in(Folder(tmp_path)).decide(record(1))
+
+
+def test_a_full_disk_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An error before the link is Unavailable: no record was made."""
+
+    def fsync(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    log = log_in(Folder(tmp_path))
+    log.decide(record(0))
+    monkeypatch.setattr(os, "fsync", fsync)
+    with pytest.raises(Unavailable):
+        log.decide(record(1))
+    assert os.listdir(tmp_path) == [named(0)]
+
+
+@pytest.mark.parametrize("call", ["decide", "read"])
+def test_a_record_counts_when_it_is_durable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    """Its name too, and whoever made it: who reads it may act on it."""
+    log_in(Folder(tmp_path)).decide(record(0, 0, "other"))
+    log = log_in(Folder(tmp_path))
+    log.decide(record(0))
+    real = os.fsync
+
+    def fsync(descriptor: int) -> None:
+        if os.path.isdir(f"/proc/self/fd/{descriptor}"):
+            raise OSError(errno.EIO, "Input/output error")
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    with pytest.raises((OutcomeUnknown, Unavailable), match=r"power failure|made durable"):
+        log.decide(record(0)) if call == "decide" else log.read(0)
+
+
+# ---- a store that fails --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("arrives", [True, False])
+def test_a_lost_reply_of_the_put_is_settled_or_unknown(
+    monkeypatch: pytest.MonkeyPatch, arrives: bool
+) -> None:
+    """A put that took effect and reported failure stands; one that is not seen is neither
+    success nor failure.
+    """
+    real = obstore.put
+
+    def put(*args: Any, **kwargs: Any) -> Any:
+        if arrives:
+            real(*args, **kwargs)
+        raise obstore.exceptions.GenericError("the connection was reset")
+
+    log = log_in(ObjectStore.of("memory://log", MemoryStore()))
+    log.decide(record(0))
+    monkeypatch.setattr(obstore, "put", put)
+    if arrives:
+        assert log.decide(record(1)) == record(1)
+    else:
+        with pytest.raises(OutcomeUnknown, match="may or may not"):
+            log.decide(record(1))
+
+
+def test_a_store_without_conditional_puts_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before anything is written."""
+
+    def put(*args: Any, **kwargs: Any) -> Any:
+        raise obstore.exceptions.NotSupportedError("not implemented")
+
+    storage = ObjectStore.of("memory://log", MemoryStore())
+    monkeypatch.setattr(obstore, "put", put)
+    with pytest.raises(SettingRefused, match="no conditional put"):
+        log_in(storage).decide(record(1))
+    assert storage.entries() == []
+
+
+@pytest.mark.parametrize("condition", ["ignored", "raced"])
+def test_a_store_that_takes_every_put_is_refused(condition: str) -> None:
+    """It does not know If-None-Match, or looks first and puts later: seen before anything is
+    written, by each driver.
+    """
+    with s3_server(condition) as server:
+        for batch_id in (0, 0, 1):
+            log = log_in(ObjectStore.of("s3://bucket/log", server.settings))
+            with pytest.raises(SettingRefused, match=r"conditional puts: \d of 5 puts .* were"):
+                log.decide(record(batch_id))
+            assert log.read(batch_id) == ()
+        with pytest.raises(SettingRefused, match="conditional puts"):
+            OpenedSink(FileSink("s3://bucket/table", store=server.settings))
+        assert server.objects == {}
+
+
+def test_a_store_that_keeps_to_conditional_puts_is_tried_once() -> None:
+    """Two drivers that decide one slot are given the same record; what was there to try it is
+    gone.
+    """
+    with s3_server("kept") as server:
+        storage = ObjectStore.of("s3://bucket/log", server.settings)
+        logs = [log_in(storage), log_in(storage)]
+        for batch_id in range(5):
+            mine = [record(batch_id, 0, f"i{i}") for i in range(2)]
+            with ThreadPoolExecutor(2) as pool:
+                given = list(pool.map(lambda log, m: log.decide(m), logs, mine))
+            assert given[0] == given[1]
+            assert given[0] in mine
+        assert sorted(server.objects) == [f"log/{named(n)}" for n in range(5)]
+        assert server.tried == 2
+
+
+@pytest.mark.parametrize(
+    ("refusal", "more", "error"),
+    [
+        ((403, "AccessDenied"), {}, SettingRefused),
+        ((401, ""), {}, SettingRefused),
+        ((404, "NoSuchBucket"), {}, SettingRefused),
+        ((400, "InvalidBucketName"), {}, SettingRefused),
+        ((400, "AuthorizationHeaderMalformed"), {}, SettingRefused),
+        ((301, "PermanentRedirect"), {}, SettingRefused),  # the region
+        ((400, "ExpiredToken"), {}, Unavailable),  # a new start may be given another one
+        ((500, "InternalError"), {}, Unavailable),
+        ((503, "SlowDown"), {}, Unavailable),
+        (None, {"endpoint": "nonsense"}, SettingRefused),
+        (None, {"endpoint": "http://127.0.0.1:99999"}, SettingRefused),
+        (None, {"allow_http": False}, SettingRefused),
+        (None, {"endpoint": "http://127.0.0.1:1"}, Unavailable),
+        (None, {"endpoint": "http://no-such-host.invalid"}, Unavailable),
+    ],
+    ids=str,
+)
+def test_what_no_other_start_mends_is_a_setting(
+    refusal: tuple[int, str] | None, more: dict[str, Any], error: type[ExactumError]
+) -> None:
+    """Of the log and of the sink: an address or credentials that never work."""
+    with s3_server("kept") as server:
+        settings = {**server.settings, "retry_config": {"max_retries": 0}, **more}
+        server.refusal = refusal
+        with pytest.raises(error):
+            log_in(ObjectStore.of("s3://bucket/log", settings)).read(0)
+        with pytest.raises(error):
+            OpenedSink(FileSink("s3://bucket/table", store=settings))
+
+
+def test_a_store_that_fails_while_it_is_tried_is_unavailable() -> None:
+    """Nothing is known, nothing was written; the next try asks again."""
+    with s3_server("kept") as server:
+        settings = {**server.settings, "retry_config": {"max_retries": 0}}
+        log = log_in(ObjectStore.of("s3://bucket/log", settings))
+        server.broken = True
+        with pytest.raises(Unavailable, match="could not be tried"):
+            log.decide(record(0))
+        server.broken = False
+        assert server.objects == {}
+        assert log.decide(record(0)) == record(0)
+
+
+def test_credentials_are_never_shown() -> None:
+    with pytest.raises(SettingRefused) as refused:
+        ObjectStore.of("s3://user:secret@bucket/log", {"no_such": "secret"})
+    assert "secret" not in str(refused.value)

@@ -13,9 +13,10 @@ import pyarrow.dataset
 import pyarrow.parquet as pq
 import pytest
 
-from exactum.files import folder_place, writer
+from exactum.files import writer
 from exactum.files.sink import FileSink
 from exactum.protocol.model import CommitReport
+from exactum.storage.folder import Folder
 from tests.kit.files.epochs_in_files import (
     OpenedSink,
     duck,
@@ -374,7 +375,7 @@ def test_a_thousand_partitions_with_few_open_files(
         )
         highest = max(highest, len(task._open))
     prepared = [task.prepare()]
-    assert 0 < highest <= folder_place.OPEN_FILES_MAX
+    assert 0 < highest <= Folder.streams_max
     assert len(prepared[0].payload) < 400
     assert prepared[0].rows == 10_000
     prepared = opened.participant.verify(prepared)
@@ -411,7 +412,7 @@ def test_open_descriptors_are_bounded_and_all_closed(table: Path) -> None:
     during = open_below(table)
     task.abort()
     task.abort()
-    assert during - before <= 2 * (folder_place.OPEN_FILES_MAX + writer.FINISHING_MAX)
+    assert during - before <= 2 * (Folder.streams_max + writer.FINISHING_MAX)
     assert open_below(table) == before
     assert hidden(table) == []
     assert opened.participant.list_open() == []

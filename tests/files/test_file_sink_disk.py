@@ -64,7 +64,7 @@ def test_a_full_disk_aborts_the_epoch_and_is_cleaned_up(disk: Path, format_: str
     task = opened.writer(1)
     with pytest.raises(
         EpochAborted,
-        match=rf"could not write to {disk}: .*No space left.*bytes and .* are free",
+        match=rf"{disk} could not be written: .*No space left.*bytes and .* are free",
     ):
         finish(task, noise)
     task.abort()
@@ -81,7 +81,7 @@ def test_a_disk_that_becomes_read_only(disk: Path) -> None:
     remount(disk, "ro")
     try:
         task = opened.writer(1)
-        with pytest.raises(SettingRefused, match=r"may not be written here: .*Read-only"):
+        with pytest.raises(SettingRefused, match=r"could not be written: .*Read-only"):
             finish(task, rows(1, 0))
         task.abort()
     finally:
@@ -97,7 +97,7 @@ def test_a_disk_that_is_full_at_the_start(disk: Path) -> None:
         fill(filler)
     with pytest.raises(Unavailable, match="No space left"):
         OpenedSink(FileSink(disk))
-    assert list(disk.rglob("temporary-*")) == []
+    assert list(disk.rglob("*.tmp")) == []
     filler.unlink()
     opened.commit(rows(0, 0))
     assert [r[0] for r in duck(disk, "id", "parquet")] == expected([0])

@@ -21,7 +21,8 @@ import pytest
 
 from exactum.durable import create_whole
 from exactum.errors import Disposition, ExactumError, OutcomeUnknown
-from exactum.files.decision_log import FileDecisionLog
+from exactum.files.slot_log import SlotLog
+from exactum.storage.folder import Folder
 from exactum.testing.log_contract import QUERY_ID, record
 from tests.kit.every_call import every_call
 from tests.kit.files.epochs_in_files import drive, expected, hidden, ids_in
@@ -127,7 +128,7 @@ def test_a_wrong_answer_at_every_step_of_a_decision(memory: Path, fault: str) ->
     """
     for at in range(1, 60):
         folder = memory / str(at)
-        log = FileDecisionLog(folder, QUERY_ID, prune_every=1)
+        log = SlotLog(Folder(folder), QUERY_ID, prune_every=1)
         told, refused = None, None
         with pytest.MonkeyPatch.context() as patched:
             struck = answering(patched, fault, at)
@@ -142,7 +143,7 @@ def test_a_wrong_answer_at_every_step_of_a_decision(memory: Path, fault: str) ->
         assert refused is None or refused.disposition is not Disposition.HALT, (
             f"{struck()}: {refused!r}"
         )
-        later = FileDecisionLog(folder, QUERY_ID)
+        later = SlotLog(Folder(folder), QUERY_ID)
         if told is not None and not list(folder.glob("floor-*")):
             assert told == record(0) == later.decide(record(0, 0, "later")), struck()
         assert later.decide(record(1, 0, "later")) in (record(1), record(1, 0, "later")), struck()
@@ -191,9 +192,9 @@ def test_a_listing_that_lags_behind_decides_nothing(
     """A client that still sees the folder as it was takes no slot that another one has, and finds
     what stands there: ``link`` is the server's, not the cache's.
     """
-    slow = FileDecisionLog(memory, QUERY_ID)
+    slow = SlotLog(Folder(memory), QUERY_ID)
     before = os.listdir(memory)
-    FileDecisionLog(memory, QUERY_ID).decide(record(0, 0, "other"))
+    SlotLog(Folder(memory), QUERY_ID).decide(record(0, 0, "other"))
     monkeypatch.setattr(os, "listdir", lambda folder: before)
     assert slow.decide(record(0)) == record(0, 0, "other")
 
@@ -204,8 +205,8 @@ def test_a_name_that_is_taken_and_not_seen_is_unknown(
     """The server says that the slot is taken, and the client's cache that there is nothing:
     neither is believed.
     """
-    FileDecisionLog(memory, QUERY_ID).decide(record(0, 0, "other"))
-    monkeypatch.setattr(FileDecisionLog, "_bytes", lambda log, name: None)
+    SlotLog(Folder(memory), QUERY_ID).decide(record(0, 0, "other"))
+    monkeypatch.setattr(Folder, "read", lambda folder, name: None)
     with pytest.raises(OutcomeUnknown, match="vanished 10 times.*nocto"):
-        FileDecisionLog(memory, QUERY_ID).decide(record(0))
+        SlotLog(Folder(memory), QUERY_ID).decide(record(0))
     assert [name for name in os.listdir(memory) if not name.startswith(".")] == [f"{0:020d}-0.json"]

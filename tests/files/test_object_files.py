@@ -20,7 +20,8 @@ import pytest
 from obstore.store import LocalStore, MemoryStore
 
 from exactum.errors import EpochAborted, ExactumError, HeuristicOutcome, SettingRefused, Unavailable
-from exactum.files import object_place, writer
+from exactum.files import writer
+from exactum.files.place import FileScope
 from exactum.files.sink import FileSink
 from exactum.protocol.sink import Guarantee
 from exactum.testing import Crash, FaultPlan, sweep
@@ -187,7 +188,7 @@ def test_a_foreign_object_is_never_replaced(store: Any) -> None:
             opened.participant.commit(opened.permit([prepared], batch_id), [prepared])
             assert staged(store) == []
             continue
-        with pytest.raises(HeuristicOutcome, match="Something else has written"):
+        with pytest.raises(HeuristicOutcome, match="Something outside has written"):
             opened.participant.commit(opened.permit([prepared], batch_id), [prepared])
         assert bytes(obstore.get(store, target).bytes()) == b"other"
 
@@ -212,8 +213,8 @@ def test_a_store_without_conditional_copies(monkeypatch: pytest.MonkeyPatch, tim
         undone(*args)
 
     undone = obstore.delete
-    monkeypatch.setattr(object_place.obstore, "copy", copy)
-    monkeypatch.setattr(object_place.obstore, "delete", delete)
+    monkeypatch.setattr(obstore, "copy", copy)
+    monkeypatch.setattr(obstore, "delete", delete)
     for _ in range(times - 1):
         with pytest.raises(Unavailable):
             opened.participant.commit(opened.permit(prepared), prepared)
@@ -300,7 +301,7 @@ def test_an_upload_that_fails_aborts_the_epoch(monkeypatch: pytest.MonkeyPatch) 
     def refuse(*args: Any, **kwargs: Any) -> Any:
         raise obstore.exceptions.GenericError("QuotaExceeded\nrequest dump")
 
-    monkeypatch.setattr(object_place.obstore, "open_writer", refuse)
+    monkeypatch.setattr(obstore, "open_writer", refuse)
     task = opened.writer()
     task.write(rows(0, 0))
     with pytest.raises(EpochAborted, match="QuotaExceeded"):
@@ -336,9 +337,9 @@ def test_the_writer_factory_pickles_with_its_store(tmp_path: Path) -> None:
         store={"secret_access_key": "hidden", "access_key_id": "a", "region": "x"},
     )
     assert "hidden" not in repr(s3) + s3.name
-    place = s3._place(object_place.FileScope("q", "p"))
+    place = s3._place(FileScope("q", "p"))
     assert "hidden" not in repr(place)
-    assert pickle.loads(pickle.dumps(place)).location.store.config["secret_access_key"] == "hidden"
+    assert pickle.loads(pickle.dumps(place)).storage.store.config["secret_access_key"] == "hidden"
 
 
 @pytest.mark.parametrize(
@@ -369,5 +370,5 @@ def test_a_store_that_does_not_answer_is_unavailable() -> None:
     store = obstore.store.S3Store(
         "bucket", prefix="t", config={**nowhere, "region": "x"}, retry_config=retry
     )
-    with pytest.raises(Unavailable, match=r"s3://bucket/t could not be opened"):
+    with pytest.raises(Unavailable, match=r"s3://bucket/t could not be"):
         OpenedSink(FileSink("s3://bucket/t", store=store))

@@ -18,12 +18,12 @@ from exactum.ops.targets.options import QueryOptions, query_options
 from exactum.ops.targets.properties_file import client_settings_of, read_properties
 from exactum.ops.targets.target import targets_of
 from exactum.sql.postgres.recorded_options import without_own_settings
+from exactum.sql.sink_facts import SinkFacts
 from exactum.sql.table import TableName
-from exactum.sql.target import SqlTarget
 from tests.kit.errors import raised
 
 SECRET = "s3cret-word"
-TABLE = {"mechanism": "staged", "mode": "upsert", "key": '["id"]', "order_by": '["at"]'}
+TABLE = {"mode": "upsert", "key": '["id"]', "order_by": '["at"]'}
 KAFKA = {
     "kind": "kafka",
     "bootstrap.servers": "broker:9092",
@@ -33,16 +33,16 @@ KAFKA = {
 }
 POSTGRES = {
     "kind": "postgres",
-    "url": "postgresql://shop@one,two:5432,5433/db",
     "connect": '{"user": "shop", "host": "one,two", "port": "5432,5433", "dbname": "db"}',
     "table": "t",
+    "found": '["public", "t"]',
     **TABLE,
 }
 MYSQL = {
     "kind": "mysql",
-    "url": "mysql://shop@db:3307/shop",
     "connect": '{"user": "shop", "host": "db", "port": "3307", "database": "shop"}',
     "table": "t",
+    "found": '["public", "t"]',
     **TABLE,
 }
 FILES = {
@@ -109,15 +109,14 @@ def test_options_on_file_are_used(monkeypatch: pytest.MonkeyPatch) -> None:
         ("app", "t", TableName("app", "t")),
         ("a.b", 'c"d', TableName("a.b", 'c"d')),
         ('"a', "t", TableName('"a', "t")),
-        ("", "t", TableName(None, "t")),
     ],
 )
 def test_the_table_is_the_one_that_was_found(schema: str, table: str, spelled: TableName) -> None:
-    """With the schema in which the start has found it; so it is on file since 0.1.0."""
-    trace = {"postgres": "one:5432/db", "schema": schema, "table": table}
-    sinks = KnownSinks("q", (KnownSink("out", trace, POSTGRES),), frozenset({"out"}))
+    """With the schema in which the start has found it."""
+    where = {**POSTGRES, "found": json.dumps([schema, table])}
+    sinks = KnownSinks("q", (KnownSink("out", {}, where),), frozenset({"out"}))
     sink = targets_of(sinks, Access()).each[0].required()
-    assert isinstance(sink, PostgresSink) and SqlTarget.of(sink).table == spelled
+    assert isinstance(sink, PostgresSink) and SinkFacts.of(sink).table == spelled
 
 
 @pytest.mark.parametrize(
@@ -145,7 +144,7 @@ def test_what_needs_code_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     job = tmp_path / "a_job.py"
     job.write_text(
         "from exactum import KafkaSink, WriteAheadSink\n"
-        "one = WriteAheadSink('/tmp/x', print, name='Uploads')\n"
+        "one = WriteAheadSink(print, name='Uploads')\n"
         "def two(): return {'Uploads': one}\n"
         "def three(): return [one, KafkaSink('out', bootstrap_servers='b:1')]\n"
         "def broken(): raise ValueError('no')\n"

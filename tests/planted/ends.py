@@ -25,7 +25,7 @@ ENDS = (
         "a target below the log is not refused",
         LOST,
         "protocol/ends.py",
-        "        elif target.owes is not None and target.has < target.owes:\n",
+        "        elif target.owes is not None and target.has < target.owes and not target.waits:\n",
         "        elif False:\n",
         ("tests/protocol", "tests/testing", "tests/sql/test_gone_back.py"),
     ),

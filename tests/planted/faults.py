@@ -38,9 +38,11 @@ from tests.planted.fault import (
     UNKNOWN,
     Fault,
 )
+from tests.planted.tables import TABLES
 
 FAULTS = (
     *ENDS,
+    *TABLES,
     # ---- protocol ----------------------------------------------------------------------------
     Fault(
         "a start does not redeliver what is decided",
@@ -157,17 +159,17 @@ FAULTS = (
     Fault(
         "a record replaces the one that stands",
         NEWER,
-        "files/decision_log.py",
-        "                os.link(temporary, path)\n",
-        "                os.replace(temporary, path)\n",
-        ("tests/files/test_decision_log.py",),
+        "durable.py",
+        "            os.link(temporary, path)\n",
+        "            os.replace(temporary, path)\n",
+        ("tests/files/test_decision_log.py", "tests/storage/test_contract.py"),
     ),
     Fault(
         "a record is not durable when it counts",
         POWER,
-        "files/decision_log.py",
-        "        self._sync_folder(OutcomeUnknown)\n        return super()._standing(name, record)\n",
-        "        return super()._standing(name, record)\n",
+        "storage/folder.py",
+        "            sync_folder(path.parent)\n",
+        "            pass\n",
         ("tests/files/test_decision_log.py", "tests/files/test_network_folder.py"),
     ),
     Fault(
@@ -184,7 +186,7 @@ FAULTS = (
         "files/slot_log.py",
         "        if record.epoch.batch_id < self._floor:\n            if stands == record:\n",
         "        if False:\n            if stands == record:\n",
-        ("tests/files/test_decision_log.py", "tests/files/test_object_decision_log.py"),
+        ("tests/files/test_decision_log.py",),
     ),
     Fault(
         "a pruning raises no floor",
@@ -197,10 +199,10 @@ FAULTS = (
     Fault(
         "a store that takes every put is believed",
         STORE,
-        "files/object_decision_log.py",
+        "storage/objects.py",
         "        if sum(created) > 1 or (\n",
-        "        if sum(created) > 100 or (\n",
-        ("tests/files/test_object_decision_log.py",),
+        "        if sum(created) > 100 and (\n",
+        ("tests/files/test_decision_log.py", "tests/storage/test_contract.py"),
     ),
     Fault(
         "a database that has lost its newest decision decides the next",
@@ -311,39 +313,6 @@ FAULTS = (
         "            return 0\n        finally:\n",
         ("tests/protocol", "tests/testing", "tests/crash/test_zombie_task.py"),
     ),
-    # ---- databases ---------------------------------------------------------------------------
-    Fault(
-        "a staged epoch is moved without its ledger row",
-        DRIVER,
-        "sql/ledger.py",
-        '        return session.execute(self._sql("enter_ledger"), (self._scope, *astuple(row))) == 1\n',
-        "        return True\n",
-        ("tests/sql/test_epochs.py", "tests/sql/test_contract.py"),
-    ),
-    Fault(
-        "a held transaction of other rows is committed",
-        DRIVER,
-        "sql/staged_commit.py",
-        "        if held[0] != epoch.digest or not held[1].usable:\n",
-        "        if not held[1].usable:\n",
-        ("tests/sql/test_epochs.py", "tests/sql/test_contract.py", "tests/sql/test_rivals.py"),
-    ),
-    Fault(
-        "staged rows that are gone count as moved",
-        DRIVER,
-        "sql/staged_commit.py",
-        "        return all(there.get(part, 0) == rows for part, rows in parts)\n",
-        "        return True\n",
-        ("tests/sql/test_epochs.py", "tests/sql/test_contract.py", "tests/sql/test_rivals.py"),
-    ),
-    Fault(
-        "rows of a later task of one key come first",
-        ORDER,
-        "sql/postgres/move.py",
-        'f"{by}{ROW} DESC"',
-        'f"{by}{ROW} ASC"',
-        ("tests/sql/postgres/test_upsert.py", "tests/sql/test_upsert.py"),
-    ),
     # ---- files -------------------------------------------------------------------------------
     Fault(
         "an epoch is not marked",
@@ -373,16 +342,16 @@ FAULTS = (
     Fault(
         "what a crash has left sent is sent from the first chunk",
         DRIVER,
-        "custom/write_ahead_participant.py",
-        "        first = self._log.acknowledged(identity)\n",
-        "        first = 0\n",
+        "custom/write_ahead_target.py",
+        "        first, sent_rows = self._acknowledged(identity), 0\n",
+        "        first, sent_rows = 0, 0\n",
         ("tests/custom/test_write_ahead.py",),
     ),
     Fault(
         "a sender that was taken over goes on",
         FROZEN,
-        "custom/write_ahead_participant.py",
-        "            if self._log.is_taken_over(identity, claim):\n",
+        "custom/write_ahead_target.py",
+        '            if self._staging.note(identity, f"claim-{claim + 1}") is not None:\n',
         "            if False:\n",
         ("tests/custom/test_write_ahead.py",),
     ),

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from exactum.checkpoint.staging_place import Places
 from exactum.custom.write_ahead import WriteAheadSink
 from exactum.errors import Disposition, ExactumError, SettingRefused, Unavailable
 from exactum.ops.run.commit_worker import finish
@@ -242,7 +243,7 @@ def test_no_sink_waits_for_another(trouble: str) -> None:
     hangs = threading.Event()
     bad = MemorySink(first, hangs) if trouble == "hangs" else MemorySink(first, fails="it is down")
     handover = Handover(
-        RUNNING, (bad, MemorySink(second)), (first.name, second.name), world.log(), ((), ())
+        RUNNING, (bad, MemorySink(second)), (first.name, second.name), Places(world.log()), ((), ())
     )  # type: ignore[arg-type]
     outcome = finish(handover, 0, timeout_s=3.0)
     hangs.set()
@@ -261,9 +262,13 @@ def test_what_is_to_be_sent_is_left_to_the_next_driver(tmp_path: Path) -> None:
     die_decided(world)
     first, second = world.targets
     sent: list[object] = []
-    sends = WriteAheadSink(tmp_path, send=sent.append, name=first.name)
+    sends = WriteAheadSink(send=sent.append, name=first.name)
     handover = Handover(
-        RUNNING, (sends, MemorySink(second)), (first.name, second.name), world.log(), ((), ())
+        RUNNING,
+        (sends, MemorySink(second)),
+        (first.name, second.name),
+        Places(world.log()),
+        ((), ()),
     )  # type: ignore[arg-type]
     outcome = finish(handover, 0)
     assert outcome.batches == [Finished(0, transactions=2, rows=2, left=2)]
@@ -304,11 +309,14 @@ def test_a_handover_arrives_without_what_belongs_to_the_session() -> None:
     """Sinks arrive as they were configured, but for ``rows=``, which may hold on to a session."""
     lock = threading.Lock()
     sinks = (Sink(rows=lambda frame: (lock, frame), topic="t"), Sink(password="s3cret"))
-    handover = Handover(RUNNING, sinks, ("own", "own#2"), "postgresql://host/db", ((), ()))  # type: ignore[arg-type]
+    handover = Handover(RUNNING, sinks, ("own", "own#2"), Places("postgresql://host/db"), ((), ()))  # type: ignore[arg-type]
     arrived = unpickled(handover.pickled(), ())
     assert [sink.more for sink in arrived.sinks] == [{"topic": "t"}, {"password": "s3cret"}]  # type: ignore[attr-defined]
     assert [sink.rows for sink in arrived.sinks] == [None, None]
-    assert (arrived.names, arrived.decision_log) == (("own", "own#2"), "postgresql://host/db")
+    assert (arrived.names, arrived.places.decision_log) == (
+        ("own", "own#2"),
+        "postgresql://host/db",
+    )
     assert (arrived.running.query_id, arrived.running.execution) == (QUERY, None)
 
 
@@ -321,7 +329,7 @@ def test_a_class_of_the_script_goes_along() -> None:
         name, rows = "the script's own", None
 
     Local.__module__ = "__main__"
-    handover = Handover(RUNNING, (Local(),), ("local",), None, ((),))  # type: ignore[arg-type]
+    handover = Handover(RUNNING, (Local(),), ("local",), Places(), ((),))  # type: ignore[arg-type]
     program = (
         "import sys; from exactum.spark.supervised.handover import unpickled; "
         "print(unpickled(sys.stdin.buffer.read(), sys.argv[1:]).sinks[0].name, end='')"
@@ -341,7 +349,7 @@ def test_what_does_not_pickle_is_said() -> None:
     """A sink that holds a connection cannot be handed over: one error with its reason, no
     damage.
     """
-    handover = Handover(RUNNING, (Sink(connection=threading.Lock()),), ("own",), None, ((),))  # type: ignore[arg-type]
+    handover = Handover(RUNNING, (Sink(connection=threading.Lock()),), ("own",), Places(), ((),))  # type: ignore[arg-type]
     with raised(SettingRefused, "SINK_NOT_PICKLABLE") as refused:
         handover.pickled()
     assert refused.value.disposition is Disposition.HALT

@@ -22,8 +22,9 @@ from exactum.checkpoint.savepoint.manifest import verify
 from exactum.checkpoint.savepoint.restore import Identity, Restored, restore
 from exactum.checkpoint.savepoint.stop import Stopped
 from exactum.errors import CheckpointRefused, Fenced, Unavailable
-from exactum.files.decision_log import FileDecisionLog
+from exactum.files.slot_log import SlotLog
 from exactum.protocol.model import Decision, DecisionRecord, Epoch, Incarnation
+from exactum.storage.folder import Folder
 from exactum.testing.faults import Crash
 from tests.kit.errors import raised
 from tests.kit.every_call import every_call
@@ -77,7 +78,7 @@ def is_usable(checkpoint: Path) -> bool:
         retirement.refuse_retired(checkpoint)
     except CheckpointRefused:
         return False
-    log = FileDecisionLog(checkpoint / "exactum" / "decisions", cut.query_id_of(checkpoint))
+    log = SlotLog(Folder(checkpoint / "exactum" / "decisions"), cut.query_id_of(checkpoint))
     log.read(2)
     return True
 
@@ -92,14 +93,14 @@ def test_a_move_fences_a_driver_that_was_asleep(
     """After the original was retired nobody decides under it any more, at whatever step he fell
     asleep.
     """
-    asleep = FileDecisionLog(checkpoint / "exactum" / "decisions", QUERY)
+    asleep = SlotLog(Folder(checkpoint / "exactum" / "decisions"), QUERY)
     assert asleep.read(2) == ()
     restore(savepoint, str(tmp_path / "moved"), Identity.SAME)
     with pytest.raises(Fenced):
         asleep.decide(DecisionRecord(Epoch(QUERY, 2), 0, Decision.COMMIT, Incarnation("b" * 16)))
     with raised(CheckpointRefused, "CHECKPOINT_RETIRED", checkpoint, tmp_path / "moved"):
         retirement.refuse_retired(checkpoint)
-    moved = FileDecisionLog(tmp_path / "moved" / "exactum" / "decisions", QUERY)
+    moved = SlotLog(Folder(tmp_path / "moved" / "exactum" / "decisions"), QUERY)
     assert [r.decision for r in moved.read(1)] == [Decision.COMMIT]
     decide(tmp_path / "moved", 2)
     with raised(CheckpointRefused, "SAVEPOINT_ORIGINAL", checkpoint, tmp_path / "moved"):

@@ -102,7 +102,7 @@ def test_rows_go_to_a_target_without_transactions_after_the_decision(
     """
     inbox = Inbox()
     inbox.fails = 2
-    sink = exactum.WriteAheadSink(tmp_path / "wal", inbox.send, backoff_ms=1)
+    sink = exactum.WriteAheadSink(inbox.send, backoff_ms=1)
     query.give(1, 2, 3, batches=3)
     assert query.run(query.exactly_once(sink)) is None
     assert inbox.values() == [1, 1, 1, 2, 2, 2, 3, 3, 3]
@@ -122,7 +122,7 @@ def test_a_target_that_stays_away_stops_the_query_and_gets_its_rows_later(
     """
     inbox = Inbox()
     inbox.fails = 1_000
-    sink = exactum.WriteAheadSink(tmp_path / "wal", inbox.send, tries_max=2, backoff_ms=1)
+    sink = exactum.WriteAheadSink(inbox.send, tries_max=2, backoff_ms=1)
     query.give(1, 2)
     batch = query.exactly_once(sink)
     assert "hung up" in (query.run(batch) or "")
@@ -146,7 +146,7 @@ def test_sinks_that_only_their_order_would_tell_apart_need_names(
         settings: dict[str, Any] = {"tries_max": 1, "backoff_ms": 1}
         views = (lambda batch: batch.where("v < 10"), lambda batch: batch.where("v >= 10"))
         return [
-            exactum.WriteAheadSink(tmp_path / "wal", inbox.send, name=name, rows=rows, **settings)
+            exactum.WriteAheadSink(inbox.send, name=name, rows=rows, **settings)
             for inbox, name, rows in zip((crm, mail), names, views, strict=True)
         ]
 

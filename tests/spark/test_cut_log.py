@@ -16,12 +16,12 @@ import exactum
 from exactum.checkpoint.known_sinks import read_known_sinks
 from exactum.checkpoint.layout import SINKS
 from exactum.errors import CheckpointRefused, InvariantBroken, Unavailable
-from exactum.files.decision_log import FileDecisionLog
-from exactum.files.slot_log import slot_name
+from exactum.files.slot_log import SlotLog, slot_name
 from exactum.protocol.decision_log import DecisionLog, PermitLog
 from exactum.protocol.ends import Noted, check_start
 from exactum.protocol.model import Decision, DecisionRecord, Epoch, Incarnation
 from exactum.spark.run.moved_log import noted_of
+from exactum.storage.folder import Folder
 from exactum.testing import MemoryDecisionLog, MemoryParticipant, MemoryStorage, MemoryTarget
 from tests.kit.errors import check_query_error, raised
 from tests.kit.servers.postgres import LocalPostgres
@@ -62,8 +62,8 @@ class Logs:
         self.checkpoint = tmp_path / "check point"
         self.place = {"a": str(tmp_path / "a"), "b": str(tmp_path / "b")}
 
-    def __getitem__(self, name: str) -> FileDecisionLog:
-        return FileDecisionLog(Path(self.place[name]) / QUERY, QUERY)
+    def __getitem__(self, name: str) -> SlotLog:
+        return SlotLog(Folder(Path(self.place[name]) / QUERY), QUERY)
 
     def start(self, name: str, begins: int) -> None:
         start(self.checkpoint, self[name], self.place[name], begins)
@@ -174,7 +174,7 @@ def test_what_is_sound(logs: Logs, caplog: pytest.LogCaptureFixture) -> None:
         logs.start("a", 40)
         logs.note("a", Noted(first=40))
         logs.start("a", 40)
-        log = FileDecisionLog(Path(logs.place["a"]) / QUERY, QUERY, prune_every=1)
+        log = SlotLog(Folder(Path(logs.place["a"]) / QUERY), QUERY, prune_every=1)
         log.prune(9)
         logs.note("a", Noted(first=0, decided=3))
         logs.start("a", 10)

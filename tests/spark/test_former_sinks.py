@@ -5,6 +5,7 @@ named.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from kafka.admin import KafkaAdminClient
 
 import exactum
 from exactum import events
-from exactum.checkpoint.layout import SINKS
+from exactum.checkpoint.layout import SINKS, STAGING
 from exactum.local import LocalKafka
 from exactum.ops.cli import main
 from exactum.protocol.model import new_incarnation
@@ -29,6 +30,7 @@ from exactum.protocol.sink import (
     TaskName,
     WriteOrder,
 )
+from exactum.storage.folder import Folder
 from tests.kit.servers.postgres import LocalPostgres
 from tests.kit.spark.folder_sink import FolderSink
 
@@ -40,7 +42,8 @@ COLUMNS = (("k", "string"), ("v", "bigint"))
 def leave_open(query: Any, sink: Sink, columns: Any, rows: Any) -> None:
     """As a run of the query whose driver and task were killed before the decision."""
     query_id = json.loads((query.checkpoint / "metadata").read_text())["id"]
-    run = QueryRun(query_id, new_incarnation(), Guarantee.EXACTLY_ONCE)
+    staging = Folder(os.path.realpath(query.checkpoint / STAGING))
+    run = QueryRun(query_id, new_incarnation(), Guarantee.EXACTLY_ONCE, staging)
     opened = sink.open(run, sink.name, columns)
     writer = opened.writers.open(WriteOrder(run, 1, 0, 1), TaskName(0, 0, 0))
     writer.write(rows)
@@ -57,41 +60,29 @@ def tables(postgres: LocalPostgres) -> Any:
         yield connection
 
 
-def prepared(connection: Any) -> int:
-    found = "SELECT count(*) FROM pg_prepared_xacts WHERE database = current_database()"
-    return int(connection.execute(found).fetchone()[0])
-
-
 @pytest.mark.deep
 @pytest.mark.postgres
-@pytest.mark.parametrize(
-    ("mechanism", "then"),
-    [
-        ("prepared", exactum.exactly_once),
-        ("prepared", exactum.at_least_once),
-        pytest.param("staged", exactum.exactly_once, marks=pytest.mark.deep),
-    ],
-)
+@pytest.mark.parametrize("then", [exactum.exactly_once, exactum.at_least_once])
 def test_a_database_sink_that_was_renamed(
-    query: Any, tables: Any, postgres: LocalPostgres, mechanism: str, then: Any
+    query: Any, tables: Any, postgres: LocalPostgres, then: Any
 ) -> None:
-    """A prepared transaction or staged rows of the sink's old table are gone after the first
-    start without it, whatever its guarantee.
+    """Staged rows for the sink's old table are gone after the first start without it, whatever its
+    guarantee.
     """
 
     def sink(table: str) -> exactum.PostgresSink:
-        return exactum.PostgresSink(postgres.url, table=table, mechanism=mechanism)
+        return exactum.PostgresSink(postgres.url, table=table)
+
+    def staged() -> int:
+        return len(list((query.checkpoint / STAGING).glob("*/*.staged")))
 
     query.give(1)
     assert query.run(query.exactly_once(sink("former"))) is None
     leave_open(query, sink("former"), COLUMNS, pa.record_batch({"k": ["o"], "v": [99]}))
-    staged = "SELECT coalesce(sum(1), 0) FROM exactum_prepared"
-    before = prepared(tables) if mechanism == "prepared" else tables.execute(staged).fetchone()[0]
-    assert before == 1
+    assert staged() == 1
     query.give(2)
     assert query.run(then(sink("present"), on_event=query.events.append)) is None
-    after = prepared(tables) if mechanism == "prepared" else tables.execute(staged).fetchone()[0]
-    assert after == 0
+    assert staged() == 0
     assert tables.execute("SELECT v FROM former").fetchall() == [(1,)]
     assert tables.execute("SELECT v FROM present").fetchall() == [(2,)]
     swept = [(e.participant, e.transactions) for e in query.seen(events.LeftoversSwept)]

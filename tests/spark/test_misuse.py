@@ -16,11 +16,12 @@ from pyspark.sql import functions as f
 
 import exactum
 from exactum.errors import CheckpointRefused, SettingRefused
-from exactum.files.decision_log import FileDecisionLog
+from exactum.files.place import is_found_below
+from exactum.files.slot_log import SlotLog
 from exactum.protocol.model import Decision, DecisionRecord, Epoch, new_incarnation
 from exactum.protocol.sink import Guarantee, QueryRun, TaskName, WriteOrder
 from exactum.spark.batch_call import RUNS_MAX, BatchCalls
-from exactum.spark.run.shared_places import is_found_below
+from exactum.storage.folder import Folder
 from exactum.testing.memory import permit_of
 from tests.kit.errors import check_error, check_query_error, raised
 from tests.kit.spark.folder_sink import FolderSink
@@ -56,7 +57,7 @@ def test_the_call_forgotten(query: Any, guarantee: Any) -> None:
         exactum.FileSink("/tmp/never"),
         exactum.PostgresSink("postgresql://u:p@localhost/d", table="t"),
         exactum.MySQLSink("mysql://u:p@localhost/d", table="t"),
-        exactum.WriteAheadSink("/tmp/never", print),
+        exactum.WriteAheadSink(print),
     ],
     ids=lambda sink: type(sink).__name__,
 )
@@ -106,7 +107,7 @@ def test_what_is_no_sink(guarantee: Any, arguments: Any, code: str, fact: str) -
         ({"dead_letters": KAFKA}, "SINK_TWICE", repr(KAFKA)),
         ({"decision_log": 7}, "DECISION_LOG_ARGUMENT", "decision_log=7"),
         ({"decision_log": ""}, "DECISION_LOG_ARGUMENT", "decision_log=''"),
-        ({"decision_log": FileDecisionLog}, "DECISION_LOG_ARGUMENT", "FileDecisionLog"),
+        ({"decision_log": SlotLog}, "DECISION_LOG_ARGUMENT", "SlotLog"),
         ({"control": "limits"}, "CONTROL_ARGUMENT", "control_stream"),
         ({"control": [KAFKA]}, "CONTROL_ARGUMENT", "control_stream"),
         ({"on_event": "log"}, "START_ARGUMENT", "on_event='log'"),
@@ -431,7 +432,7 @@ def test_one_sql_sink_in_two_queries(query: Any, postgres: Any, tmp_path: Path) 
 
 
 @pytest.mark.postgres
-def test_a_sink_learns_nothing_of_a_query(postgres: Any) -> None:
+def test_a_sink_learns_nothing_of_a_query(postgres: Any, tmp_path: Path) -> None:
     """What another query asks a sink between a query's own two questions changes nothing for it."""
     with psycopg.connect(postgres.url, autocommit=True) as connection:
         connection.execute("CREATE TABLE learned (a bigint, b bigint)")
@@ -439,7 +440,8 @@ def test_a_sink_learns_nothing_of_a_query(postgres: Any) -> None:
         wide, narrow = (("a", "bigint"), ("b", "bigint")), (("a", "bigint"),)
         sink.check_columns(wide)
         sink.check_columns(narrow)
-        run = QueryRun("learned", new_incarnation(), Guarantee.EXACTLY_ONCE)
+        staging = Folder(str(tmp_path))
+        run = QueryRun("learned", new_incarnation(), Guarantee.EXACTLY_ONCE, staging)
         opened = sink.open(run, sink.name, wide)
         order = WriteOrder(run, 0, 0, 1)
         writer = opened.writers.open(order, TaskName(0, 0, 0))

@@ -12,10 +12,10 @@ import pyarrow as pa
 import pytest
 
 from exactum.errors import EpochAborted, SettingRefused
-from exactum.protocol.sink import Guarantee, WriteOrder
+from exactum.protocol.sink import Guarantee
 from exactum.sql.column_change import holds_all_of
 from exactum.sql.table import Column, ColumnLimits, Kind
-from tests.kit.sql.sql_database import NOTHING, SqlDatabase
+from tests.kit.sql.sql_database import SqlDatabase
 from tests.kit.sql.sql_epochs import Columns, Incarnation, Query
 
 COLUMNS: Columns = (
@@ -39,11 +39,9 @@ TABLE = (
     "k bigint PRIMARY KEY, money decimal(12,4), at {moment}(6), ratio float(53), name varchar(9)"
 )
 WAYS: dict[str, tuple[Guarantee, dict[str, str]]] = {
-    "staged": (Guarantee.EXACTLY_ONCE, {"mechanism": "staged"}),
-    "prepared": (Guarantee.EXACTLY_ONCE, {"mechanism": "prepared"}),
+    "append": (Guarantee.EXACTLY_ONCE, {}),
     "upsert": (Guarantee.EXACTLY_ONCE, {"mode": "upsert", "key": "k"}),
-    "direct": (Guarantee.AT_LEAST_ONCE, {}),
-    "direct upsert": (Guarantee.AT_LEAST_ONCE, {"mode": "upsert", "key": "k"}),
+    "delivered": (Guarantee.AT_LEAST_ONCE, {}),
 }
 _queries = itertools.count(1)
 
@@ -83,7 +81,7 @@ def run(driver: Incarnation, batch_id: int) -> None:
     if driver.run_of.guarantee is Guarantee.EXACTLY_ONCE:
         driver.run(batch_id)
     else:
-        driver.write(WriteOrder(driver.run_of, batch_id, 0, 1))
+        driver.deliver(batch_id)
 
 
 @pytest.mark.variants(1)
@@ -117,7 +115,7 @@ def test_a_narrower_column(
     run(again, 1)
     again.close()
     assert database.rows(f"SELECT money, ratio FROM {table}") == [(Decimal("1234.5678"), 1 / 3)]
-    assert database.leftovers() == NOTHING
+    assert driver.query.staged() == []
 
 
 WIDER: list[tuple[str, str]] = [

@@ -10,11 +10,11 @@ import pytest
 
 from exactum.errors import HeuristicOutcome
 from exactum.protocol.model import CommitPermit
+from exactum.storage.folder import Folder
 from tests.kit.sql.postgres_server import Database as PostgresDatabase
 from tests.kit.sql.sql_database import SqlDatabase
 from tests.kit.sql.sql_epochs import Query, narrow
 from tests.sql.test_epochs import die_before_commit, permit, rows_in
-from tests.sql.test_operator import staging_of
 
 _queries = itertools.count(1)
 OLD = [(k, "old") for k in range(1, 5)]
@@ -24,7 +24,7 @@ NEW = [(k, "new") for k in range(1, 5)]
 def finish(query: Query, allowed: CommitPermit) -> None:
     """As ``exactum transactions finish`` does: without the sink of a run."""
     sink = query.sink()
-    inspector = sink.inspector(query.query_id, sink.name)
+    inspector = sink.inspector(query.query_id, sink.name, Folder(str(query.staging)))
     try:
         inspector.participant().commit(allowed, allowed.record.of(sink.name))
     finally:
@@ -47,17 +47,6 @@ def second_is_decided(query: Query) -> CommitPermit:
     die_before_commit(driver, 1)
     driver.close()
     return permit(query, 1)[0]
-
-
-def test_a_part_of_an_upserts_staging_is_deleted(database: SqlDatabase) -> None:
-    """MySQL counts each replaced row twice: two of four would look like four."""
-    table = database.table("id bigint PRIMARY KEY, name varchar(50)")
-    query = upserts(database, table)
-    second_is_decided(query)
-    database.run(f"DELETE FROM {staging_of(database)} WHERE id IN (1, 2)")
-    with pytest.raises(HeuristicOutcome, match="2 of 4 rows"):
-        query.run(1)
-    assert rows_in(database, table) == OLD
 
 
 def test_an_upserts_key_that_is_dropped(database: SqlDatabase) -> None:

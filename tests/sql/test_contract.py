@@ -1,10 +1,11 @@
-"""The SQL sinks keep the contract of every sink: each dialect, by each mechanism and in each mode."""
+"""The SQL sinks keep the contract of every sink: each dialect, in each mode."""
 
 from __future__ import annotations
 
 import itertools
-import json
+import shutil
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -15,6 +16,7 @@ from exactum.protocol.participant import Participant
 from exactum.protocol.sink import Sink, Writer
 from exactum.testing import SinkContract
 from tests.kit.sql.sql_database import SqlDatabase
+from tests.kit.staged_files import waiting
 
 _numbers = itertools.count()
 
@@ -52,21 +54,16 @@ class SqlContract(SinkContract):
 
     def reset(self) -> None:
         self.database.run(f"DELETE FROM {self.name}")
+        shutil.rmtree(self.staging_folder(), ignore_errors=True)
 
     def leftovers(self) -> Sequence[object]:
-        found = self.database.leftovers()
-        return [f"{count} {what}" for what, count in found.items() if count]
+        return waiting(Path(self.staging_folder()))
 
     def lose(self, participant: Participant, prepared: Sequence[PreparedTransaction]) -> None:
-        """An operator rolls back, or empties the staging table, by a plain client."""
+        """Somebody removes staged files."""
         for transaction in prepared:
-            payload = json.loads(transaction.payload)
-            if "part" in payload:
-                self.database.run(
-                    f"DELETE FROM {payload['staging']} WHERE exactum_part = {payload['part']}"
-                )
-            else:
-                self.database.roll_back(transaction.identity)
+            (path,) = Path(self.staging_folder()).glob(f"*/{transaction.identity}.staged")
+            path.unlink()
 
     def kill_task(self, writer: Writer) -> None:
         """The system closes a dead process's connections; that is all that ``abort`` does here."""
@@ -93,12 +90,8 @@ class SqlContract(SinkContract):
         super().test_two_drivers_at_once()
 
 
-class TestStaged(SqlContract):
-    options = {"mechanism": "staged"}  # noqa: RUF012
-
-
-class TestPrepared(SqlContract):
-    options = {"mechanism": "prepared"}  # noqa: RUF012
+class TestAppend(SqlContract):
+    options = {}  # noqa: RUF012
 
 
 class TestUpsert(SqlContract):

@@ -7,15 +7,12 @@ from typing import Any
 import pytest
 
 from exactum.errors import (
-    EpochAborted,
     ExactumError,
-    RowsRefused,
     SettingRefused,
     Unavailable,
-    UnknownFailure,
 )
 from exactum.sql.dialect import ServerFailure, SqlFailure
-from exactum.sql.failure import TRANSIENT, port_error, task_error
+from exactum.sql.failure import TRANSIENT, port_error
 from exactum.sql.mysql import errors
 from exactum.sql.mysql.sink import MySQLSink
 from exactum.sql.postgres.errors import failure_of as of_sqlstate
@@ -68,16 +65,7 @@ POSTGRES = {
     "42601 42703 42804 0A000": ServerFailure.REFUSED,
     "XX000 XX001 40003 HV000 2D000 99999": ServerFailure.OTHER,
 }  # fmt: skip
-DONE: dict[ServerFailure, tuple[type[ExactumError], type[ExactumError]]] = {
-    ServerFailure.LOST: (Unavailable, EpochAborted),
-    ServerFailure.BUSY: (Unavailable, EpochAborted),
-    ServerFailure.DENIED: (SettingRefused, SettingRefused),
-    ServerFailure.MISSING: (SettingRefused, SettingRefused),
-    ServerFailure.ROWS: (SettingRefused, RowsRefused),
-    ServerFailure.REFUSED: (SettingRefused, SettingRefused),
-    ServerFailure.OTHER: (SettingRefused, UnknownFailure),
-}
-"""What the driver raises, and what a task does."""
+PASSING = (ServerFailure.LOST, ServerFailure.BUSY)
 CASES = [
     *((c, errors.failure_of(int(c)), failure) for cs, failure in MYSQL.items() for c in cs.split()),
     *((c, of_sqlstate(c), failure) for cs, failure in POSTGRES.items() for c in cs.split()),
@@ -88,15 +76,12 @@ CASES = [
 def test_what_is_done_about_each_error(
     code: str, found: ServerFailure, wanted: ServerFailure
 ) -> None:
-    """A code that nobody knows stops the driver, and a task is run again, but not for ever: three
-    lives at one batch end it. Neither is ever a success.
-    """
+    """A code that nobody knows stops the driver. It is never a success."""
     failure = SqlFailure(found, code, "the server's words")
-    on_the_driver, in_a_task = DONE[wanted]
     assert found is wanted
-    assert type(port_error(failure, "PostgresSink('orders')")) is on_the_driver
-    assert type(task_error(failure, "task 0")) is in_a_task
-    assert (found in TRANSIENT) is issubclass(on_the_driver, Unavailable)
+    assert (found in TRANSIENT) is (wanted in PASSING)
+    raised = port_error(failure, "PostgresSink('orders')")
+    assert type(raised) is (Unavailable if wanted in PASSING else SettingRefused)
 
 
 @pytest.mark.parametrize(
@@ -132,5 +117,5 @@ def test_what_no_other_start_mends_is_a_setting(
         database.run("CREATE USER IF NOT EXISTS locked IDENTIFIED BY 'x' ACCOUNT LOCK")
         query = Query(lambda: MySQLSink(database.url, table="t", connect=connect))
         with pytest.raises(error, match=words) as caught:
-            query.started()
+            query.start()
     assert "It needs to read and insert" not in str(caught.value)

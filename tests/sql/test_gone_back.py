@@ -8,11 +8,9 @@ import pytest
 
 from exactum.errors import CheckpointRefused
 from exactum.protocol.sink import TaskName, WriteOrder
-from tests.kit.sql.sql_database import NOTHING, SqlDatabase
+from tests.kit.sql.sql_database import SqlDatabase
 from tests.kit.sql.sql_epochs import expected, tasks_of
-from tests.sql.test_epochs import MECHANISMS, query_on, rows_in
-
-both = pytest.mark.parametrize("mechanism", MECHANISMS)
+from tests.sql.test_epochs import query_on, rows_in
 
 
 def restored(database: SqlDatabase, table: str, last: int) -> None:
@@ -25,32 +23,27 @@ def lacks(last: int, owed: int) -> str:
     return f"ends with batch {last}, and the decision log has batch {owed} as committed there"
 
 
-@both
-@pytest.mark.parametrize(("batches", "last"), [(3, 0), (12, 1)])
-def test_an_older_copy(database: SqlDatabase, mechanism: str, batches: int, last: int) -> None:
-    """As often as it is tried; also one that lacks more than the records tell."""
+def test_an_older_copy(database: SqlDatabase) -> None:
+    """As often as it is tried: one that lacks more than the kept files have."""
     table = database.table()
-    query = query_on(database, table, mechanism)
-    query.run(*range(batches))
-    restored(database, table, last)
+    query = query_on(database, table)
+    query.run(*range(12))
+    restored(database, table, 1)
     for _ in range(2):
-        with pytest.raises(CheckpointRefused, match=lacks(last, batches - 1)):
-            query.run(batches)
-    assert rows_in(database, table) == expected(range(last + 1))
-    assert database.leftovers() == NOTHING
+        with pytest.raises(CheckpointRefused, match=lacks(1, 11)):
+            query.run(12)
+    assert rows_in(database, table) == expected([0, 1])
+    assert query.staged() == []
 
 
 @pytest.mark.variants(1)
-@both
 @pytest.mark.parametrize("waits", ["nothing", "another part"])
-def test_a_living_run_stops_before_it_writes_on(
-    database: SqlDatabase, mechanism: str, waits: str
-) -> None:
+def test_a_living_run_stops_before_it_writes_on(database: SqlDatabase, waits: str) -> None:
     """The server fails over under it, and holds nothing of the last commit that waits. A part of a
     speculative task, or of a batch long ago, is no reason to go on.
     """
     table = database.table()
-    query = query_on(database, table, mechanism)
+    query = query_on(database, table)
     driver = query.start()
     for batch_id in range(3):
         driver.run(batch_id)
@@ -61,18 +54,15 @@ def test_a_living_run_stops_before_it_writes_on(
         driver.run(3)
     driver.close()
     assert rows_in(database, table) == expected([0, 1])
-    assert database.leftovers() == NOTHING
+    assert query.staged() == []
 
 
-@both
-def test_a_living_run_of_which_the_ledger_knows_nothing(
-    database: SqlDatabase, mechanism: str
-) -> None:
+def test_a_living_run_of_which_the_ledger_knows_nothing(database: SqlDatabase) -> None:
     """A new query's first batches are lost in a failover. The next start takes it for emptied on
     purpose.
     """
     table = database.table()
-    query = query_on(database, table, mechanism)
+    query = query_on(database, table)
     driver = query.start()
     driver.run(0)
     restored(database, table, -1)
@@ -80,27 +70,25 @@ def test_a_living_run_of_which_the_ledger_knows_nothing(
         driver.run(1)
     driver.close()
     assert rows_in(database, table) == []
-    assert database.leftovers() == NOTHING
+    assert query.staged() == []
     query.run(1)
     assert rows_in(database, table) == expected([1])
 
 
-@both
-def test_batches_without_rows_leave_no_trace(database: SqlDatabase, mechanism: str) -> None:
+def test_batches_without_rows_leave_no_trace(database: SqlDatabase) -> None:
     """The last batch with rows counts; where it is too far back, nothing is asked."""
     table = database.table()
-    query = query_on(database, table, mechanism)
+    query = query_on(database, table)
     query.tasks = lambda batch_id: tasks_of(batch_id) if batch_id in (0, 8) else [[]]
     for batch_id in range(10):
         query.run(batch_id)
     assert rows_in(database, table) == expected([0, 8])
 
 
-@both
-def test_a_database_that_is_newer_may_be_forgotten(database: SqlDatabase, mechanism: str) -> None:
+def test_a_database_that_is_newer_may_be_forgotten(database: SqlDatabase) -> None:
     """The log went back alone. What was accepted is written again."""
     table = database.table()
-    query = query_on(database, table, mechanism)
+    query = query_on(database, table)
     query.run(0, 1)
     for slot in [slot for slot in query.storage.records if slot[1:] >= (1, 0)]:
         del query.storage.records[slot]
@@ -113,29 +101,27 @@ def test_a_database_that_is_newer_may_be_forgotten(database: SqlDatabase, mechan
     assert rows_in(database, table) == expected([0, 1, 1])
 
 
-@both
-def test_a_ledger_that_was_emptied_is_none_that_went_back(
-    database: SqlDatabase, mechanism: str
-) -> None:
+def test_a_ledger_that_was_emptied_is_none_that_went_back(database: SqlDatabase) -> None:
     """To write batches again on purpose, by docs/guarantees.md; or another database of that name."""
     table = database.table()
-    query = query_on(database, table, mechanism)
+    query = query_on(database, table)
     query.run(0, 1)
     database.run("DELETE FROM exactum_ledger")
     query.run(2)
     assert rows_in(database, table) == expected([0, 1, 2])
 
 
-@both
-def test_another_table_of_the_same_schema(database: SqlDatabase, mechanism: str) -> None:
-    """The ledger is the schema's: it tells of the sink, whatever table it writes to."""
+def test_another_table_of_the_same_schema(database: SqlDatabase) -> None:
+    """The ledger is the schema's: it tells of the sink, whatever table it writes to. What was lost
+    goes where it was.
+    """
     table = database.table()
-    query = query_on(database, table, mechanism)
+    query = query_on(database, table)
     query.participant = "kept"
     query.run(0, 1, 2)
     restored(database, table, 1)
     other = database.table()
-    query.sink = lambda: database.sink(other, mechanism=mechanism)
-    with pytest.raises(CheckpointRefused, match=lacks(1, 2)):
-        query.run(3)
-    assert rows_in(database, table) == expected([0, 1])
+    query.sink = lambda: database.sink(other)
+    query.run(3)
+    assert rows_in(database, table) == expected([0, 1, 2])
+    assert rows_in(database, other) == expected([3])

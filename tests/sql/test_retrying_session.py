@@ -13,7 +13,7 @@ def test_a_machine_that_stood_still_for_longer_than_a_step_is_tried(
     database: SqlDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The time is over when the first try fails, and the server is there."""
-    driver = query_on(database, database.table(), "staged").start()
+    driver = query_on(database, database.table()).start()
     driver.run(0)
     monkeypatch.setattr(retrying_session, "TIMEOUT_S", 0.0)
     database.end_sessions()

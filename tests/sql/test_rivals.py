@@ -12,8 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from exactum.errors import ExactumError
-from exactum.sql.postgres import dialect as postgres
-from tests.kit.sql.sql_database import NOTHING, SqlDatabase
+from tests.kit.sql.sql_database import SqlDatabase
 from tests.kit.sql.sql_epochs import Query, expected
 from tests.kit.waiting import WAIT_MAX_S
 from tests.sql.test_epochs import query_on, rows_in
@@ -71,19 +70,15 @@ class Rivalry:
 
 
 @pytest.mark.deep
-@pytest.mark.parametrize("mechanism", ["staged", pytest.param("prepared", marks=pytest.mark.deep)])
 @pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.deep)])
-def test_rival_drivers(
-    database: SqlDatabase, mechanism: str, seed: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rival_drivers(database: SqlDatabase, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Three drivers at once, sessions ended at random: every batch is in the table exactly once,
     nothing is left.
     """
     print(f"seed {seed}")
     database.end_idle_soon(monkeypatch)
-    monkeypatch.setattr(postgres, "TRUNCATE_BYTES", -1 if seed % 2 else postgres.TRUNCATE_BYTES)
     table = database.table()
-    rivalry = Rivalry(query_on(database, table, mechanism), seed)
+    rivalry = Rivalry(query_on(database, table), seed)
     with ThreadPoolExecutor(DRIVERS + 1) as pool:
         drivers = [pool.submit(rivalry.drive, n) for n in range(DRIVERS)]
         disturbing = pool.submit(rivalry.disturb, database)
@@ -95,4 +90,4 @@ def test_rival_drivers(
     last.close()
     print(len(rivalry.failures), "failures:", sorted(set(rivalry.failures)))
     assert rows_in(database, table) == expected(range(rivalry.next_batch + 1))
-    assert database.leftovers() == NOTHING
+    assert rivalry.query.staged() == []

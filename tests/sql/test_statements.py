@@ -25,8 +25,6 @@ DOCUMENT = Path(__file__).parents[2] / "docs" / "targets.md"
 STATEMENT = re.compile(r"^-- name: (\w+)\n((?:--.*\n)+)((?!--).+\n)+", re.MULTILINE)
 TABLES = {
     "ledger": "exactum_ledger",
-    "directory": "exactum_prepared",
-    "staging table": "exactum_stage_...",
     "decisions": "exactum_decisions",
     "floors": "exactum_decision_floors",
 }
@@ -76,11 +74,8 @@ def test_every_statement_is_used() -> None:
 
 @pytest.mark.parametrize(("dialect", "column"), [("postgres", 1), ("mysql", 2)])
 def test_the_documentation_grants_what_the_statements_need(dialect: str, column: int) -> None:
-    """No more and no less, for each of exactum's tables; INSERT into the staging table is a bulk
-    load.
-    """
+    """No more and no less, for each of exactum's tables."""
     needed: dict[str, set[str]] = {table: set() for table in TABLES}
-    needed["staging table"].add("INSERT")
     for path in (SHARED, SQL / dialect / "statements.sql"):
         for comment in statements(path).values():
             needs = re.search(r"-- needs: (.*) on the ([a-z ]+)", comment)
@@ -102,14 +97,13 @@ def test_the_documentation_grants_what_the_statements_need(dialect: str, column:
 def test_names_are_quoted() -> None:
     """Whatever a table is called, it is a name; any other place takes a word alone."""
     odd = TableName('my "schema"', "a%s`b")
-    assert postgres("drop_staging", staging=odd) == 'DROP TABLE "my ""schema"""."a%%s`b"'
-    assert mysql("drop_staging", staging=odd) == 'DROP TABLE `my "schema"`.`a%%s``b`'
-    assert postgres("prepare", gid="exactum_1", staging=odd) == "PREPARE TRANSACTION 'exactum_1'"
-    for gid in ("", "a'b", "a b", "a\n"):
+    assert '"my ""schema"""."a%%s`b"' in postgres("forget_batches", ledger=odd)
+    assert '`my "schema"`.`a%%s``b`' in mysql("forget_batches", ledger=odd)
+    for word in ("", "a'b", "a b", "a\n"):
         with pytest.raises(ValueError, match="no word"):
-            postgres("prepare", gid=gid)
+            postgres("forget_batches", ledger=word)
     with pytest.raises(KeyError):
-        postgres("prepare")
+        postgres("forget_batches")
 
 
 def test_they_are_found_in_a_zip_file(tmp_path: Path) -> None:
@@ -121,9 +115,17 @@ def test_they_are_found_in_a_zip_file(tmp_path: Path) -> None:
                 file.write(path, path.relative_to(SQL.parents[1]))
     code = (
         f"import sys; sys.path.insert(0, {str(packed)!r}); import exactum.sql.statements as s; "
-        "from exactum.sql.mysql.statements import sql; print(s.__file__, sql('answer'))"
+        "from exactum.sql.mysql.statements import sql; print(s.__file__, sql('drop_upsert_table'))"
     )
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=WAIT_MAX_S
     )
-    assert done.stdout.split() == [f"{packed}/exactum/sql/statements.py", "SELECT", "1"]
+    assert done.stdout.split() == [
+        f"{packed}/exactum/sql/statements.py",
+        "DROP",
+        "TEMPORARY",
+        "TABLE",
+        "IF",
+        "EXISTS",
+        "`exactum_upsert`",
+    ]

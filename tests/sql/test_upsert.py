@@ -11,10 +11,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from exactum.errors import ExactumError, SettingRefused
-from exactum.protocol.sink import Guarantee
-from exactum.testing import Crash, FaultPlan, sweep
-from tests.kit.sql.sql_database import NOTHING, SqlDatabase
+from exactum.errors import SettingRefused
+from tests.kit.sql.sql_database import SqlDatabase
 from tests.kit.sql.sql_epochs import Columns, Query, Task
 
 COLUMNS: Columns = (("k", "bigint"), ("v", "string"), ("at", "bigint"), ("gone", "boolean"))
@@ -58,7 +56,7 @@ def after(
     ).start()
     driver.run(0)
     driver.close()
-    assert database.leftovers() == NOTHING
+    assert driver.query.staged() == []
     return sorted(database.rows(f"SELECT k, v, at FROM {table}"))
 
 
@@ -136,59 +134,10 @@ def test_a_null_in_the_key_is_rejected(database: SqlDatabase) -> None:
     assert "part of the key" in rejection.reasons[0]
 
 
-@pytest.mark.sweep
-@pytest.mark.deep
-def test_every_fault_at_every_call(database: SqlDatabase) -> None:
-    """Changes of two epochs that depend on their order: whatever fails, the table is what a
-    clean run leaves.
-    """
-    epochs: list[list[list[Row]]] = [
-        [[(1, "a", 1, False), (2, "b", 1, False)], [(1, "c", 2, False), (3, "d", 1, False)]],
-        [[(1, None, 3, True), (2, "e", 3, False)], [(3, None, 3, True), (3, "f", 4, False)]],
-    ]
-
-    def scenario(plan: FaultPlan) -> None:
-        table = database.table(TABLE)
-        query = query_on(database, table, [])
-        query.tasks = lambda batch_id: [[batch(rows)] for rows in epochs[batch_id]]
-        driver = query.start(plan)
-        for batch_id in (0, 1):
-            try:
-                driver.run(batch_id)
-            except (Crash, ExactumError):
-                driver.close()
-                driver = query.start()
-                driver.run(batch_id)
-        driver.close()
-        assert sorted(database.rows(f"SELECT k, v, at FROM {table}")) == [(2, "e", 3), (3, "f", 4)]
-        assert database.leftovers() == NOTHING
-        database.drop_all()
-
-    assert sweep(scenario) > 100
-
-
-@pytest.mark.parametrize("guarantee", [Guarantee.AT_LEAST_ONCE, Guarantee.AT_MOST_ONCE])
-def test_without_a_decision_each_task_upserts(database: SqlDatabase, guarantee: Guarantee) -> None:
-    """Under the weaker guarantees a task's rows are visible at its prepare, and nothing is
-    prepared.
-    """
-    table = database.table(TABLE)
-    query = query_on(database, table, [[batch([(1, "a", 1, False), (1, "b", 2, False)])]])
-    query.guarantee = guarantee
-    driver = query.start()
-    from exactum.protocol.sink import WriteOrder
-
-    assert driver.write(WriteOrder(driver.run_of, 0, 0, 1)) == []
-    assert database.rows(f"SELECT k, v FROM {table}") == [(1, "b")]
-    driver.close()
-    assert database.leftovers() == NOTHING
-
-
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
         ({"key": None}, "needs key"),
-        ({"mechanism": "prepared"}, "staged"),
         ({"delete_when": "k"}, "a column that is not written"),
         ({"mode": "append"}, "mode='upsert' only"),
     ],

@@ -114,18 +114,10 @@ POINTS: Mapping[str, tuple[str, Sequence[Mapping[str, Any]]]] = {
 
 
 @pytest.mark.parametrize(
-    ("mechanism", "points"),
+    "points",
     [
-        pytest.param("staged", SINKS[1:2], id="staged, a database"),
-        pytest.param(
-            "staged", ("prepared", "decided", *SINKS, "all"), id="staged", marks=pytest.mark.deep
-        ),
-        pytest.param(
-            "prepared",
-            ("prepared", "decided", "postgres", "mysql", "all"),
-            id="prepared",
-            marks=pytest.mark.deep,
-        ),
+        pytest.param(SINKS[1:2], id="a database"),
+        pytest.param(("prepared", "decided", *SINKS, "all"), id="all", marks=pytest.mark.deep),
     ],
 )
 def test_the_driver_dies_between_any_two_commits(
@@ -133,11 +125,10 @@ def test_the_driver_dies_between_any_two_commits(
     postgres: LocalPostgres,
     mariadb: LocalMariaDB,
     tmp_path: Path,
-    mechanism: str,
     points: Sequence[str],
 ) -> None:
     """Each target in turn is the only one that has committed when the process tree is killed."""
-    bank = Bank(kafka, postgres, mariadb, tmp_path, mechanism=mechanism)
+    bank = Bank(kafka, postgres, mariadb, tmp_path)
     bank.transfers.produce(kafka.bootstrap_servers, 125 * len(points))
     for when, faults in (POINTS[point] for point in points):
         print(f"death: {when}", flush=True)

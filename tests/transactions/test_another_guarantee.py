@@ -14,15 +14,16 @@ from exactum import FileSink, KafkaSink, MySQLSink, PostgresSink
 from exactum.checkpoint.known_sinks import read_known_sinks
 from exactum.checkpoint.layout import DECISIONS
 from exactum.errors import CheckpointRefused
-from exactum.files.decision_log import FileDecisionLog
+from exactum.files.slot_log import SlotLog
 from exactum.local import LocalKafka
 from exactum.protocol.ends import Noted
 from exactum.protocol.model import SourceOffsets
 from exactum.protocol.sink import Guarantee, Sink
 from exactum.sql.sink import SqlSink
+from exactum.storage.folder import Folder
 from tests.kit.crash import oracle
 from tests.kit.errors import raised
-from tests.kit.sql.sql_database import NOTHING, SqlDatabase
+from tests.kit.sql.sql_database import SqlDatabase
 from tests.kit.transactions.operator import accept, listed, transactions
 from tests.kit.verify.recorded_query import RecordedQuery
 from tests.sql.conftest import database
@@ -87,22 +88,22 @@ def test_readers_of_kafka_wait_for_nothing(
 
 @pytest.mark.parametrize("decided", [True, False])
 @pytest.mark.parametrize("then", [WEAK, Guarantee.AT_MOST_ONCE])
-def test_prepared_rows_hold_no_key(
+def test_rows_that_waited_in_files(
     database: SqlDatabase, tmp_path: Path, then: Guarantee, decided: bool
 ) -> None:
-    """Of a dead run's transaction, which PostgreSQL or MariaDB keeps prepared for ever."""
+    """Of a dead run: committed once where they are decided, and nobody's afterwards."""
     table = database.table("id bigint PRIMARY KEY")
 
     def tasks(batch_id: int) -> list[list[pa.RecordBatch]]:
         return [[pa.record_batch({"id": pa.array([batch_id], pa.int64())})]]
 
     def sink() -> SqlSink:
-        return database.sink(table, mechanism="prepared")
+        return database.sink(table)
 
     query = RecordedQuery(tmp_path, {"out": (sink, (("id", "bigint"),), tasks)})
     query.run([0, 1], dies_after_decision=decided, dies_before_decision=not decided)
     query.run([1, 2], guarantee=then)
-    assert database.leftovers() == NOTHING
+    assert query.staged() == []
     assert database.rows(f"SELECT id FROM {table} ORDER BY id") == [(0,), (1,), (2,)]
 
 
@@ -120,7 +121,7 @@ def test_newer_rows_are_not_replaced(database: SqlDatabase, tmp_path: Path) -> N
     query._sinks["out"] = (sink, COLUMNS, lambda batch_id: [])  # type: ignore[index]
     query.run([3])
     assert database.rows(f"SELECT name FROM {table}") == [("of batch 2",)]
-    assert database.leftovers() == NOTHING
+    assert query.staged() == []
 
 
 def test_nothing_is_left_to_operators(tmp_path: Path) -> None:
@@ -169,5 +170,5 @@ def test_something_that_leaves_no_record(tmp_path: Path) -> None:
 def test_without_a_change_nothing_is_written(tmp_path: Path) -> None:
     query = files(tmp_path)
     query.run([0, 1], lambda batch_id: SourceOffsets())
-    log = FileDecisionLog(query.folder / DECISIONS, query.query_id)
+    log = SlotLog(Folder(query.folder / DECISIONS), query.query_id)
     assert [r.attempt for r in log.read(1)] == [0]

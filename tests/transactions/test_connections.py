@@ -21,7 +21,6 @@ from tests.kit.servers.postgres import LocalPostgres
 from tests.kit.sql import mysql_server
 from tests.kit.sql.certificates import make_certificate, serve_tls
 from tests.kit.sql.postgres_server import Database
-from tests.kit.sql.sql_database import NOTHING
 from tests.kit.sql.sql_epochs import ID_AND_NAME, tasks_of
 from tests.kit.transactions.operator import listed, transactions
 from tests.kit.verify.recorded_query import RecordedQuery
@@ -68,7 +67,7 @@ def test_a_table_that_the_search_path_finds(
             arguments = ("--all-leftovers", "--checkpoint", own.folder, "--json", *more)
             assert len(transactions("abort", *arguments, status=0).json["aborted"]) == TASKS
             assert listed(own.folder, *more, status=0) == []
-            assert database.value("SELECT count(*) FROM app.exactum_prepared") == 0
+            assert own.staged() == []
         finally:
             database.run("DROP SCHEMA app CASCADE")
             database.run("DROP ROLE writer")
@@ -226,7 +225,7 @@ def test_no_secret_of_mysql_is_on_file(
         assert address.option("ssl_ca") == "/etc/ca.pem"
         assert address.option("ssl_disabled") == "True"
         transactions("abort", "--all-leftovers", "--checkpoint", own.folder, status=0)
-        assert database.leftovers() == NOTHING
+        assert own.staged() == []
 
 
 @pytest.mark.mariadb
@@ -248,9 +247,7 @@ def test_a_host_by_an_option(
             ),
         )
         own.run([0], dies_before_decision=True)
-        (on_file,) = json.loads((own.folder / SINKS).read_text())["sinks"]
         server = f"{parts.hostname}:{parts.port}{parts.path}"
-        assert on_file["where"]["url"] == f"mysql://{parts.username}@{server}"
-        assert on_file["trace"]["mysql"] == server
+        assert rebuilt(tmp_path).address.where == f"mysql://{parts.username}@{server}"
         monkeypatch.setenv("MYSQL_PWD", database.server.password)
         assert len(listed(own.folder, status=1)) == TASKS

@@ -14,6 +14,7 @@ import pytest
 from click.testing import CliRunner
 
 from exactum import FileSink, MySQLSink, PostgresSink
+from exactum.checkpoint.layout import STAGING
 from exactum.checkpoint.savepoint.create import create
 from exactum.checkpoint.savepoint.restore import Identity, restore
 from exactum.errors import CheckpointRefused
@@ -79,6 +80,18 @@ def test_a_place_that_the_query_has_left(numbers: RecordedQuery, tmp_path: Path)
     transactions("finish", "--checkpoint", tmp_path / "moved", status=0)
 
 
+def test_a_savepoint_takes_no_staged_rows(numbers: RecordedQuery, tmp_path: Path) -> None:
+    """It is cut where nothing waits. What a task that died late has left is nobody's."""
+    numbers.run([0, 1])
+    left = numbers.folder / STAGING / "a" / "0000000001-0-0-b-0123456789abcdef.staged"
+    left.parent.mkdir(parents=True)
+    left.write_text("rows")
+    create(str(numbers.folder), tmp_path / "savepoint")
+    restore(tmp_path / "savepoint", str(tmp_path / "moved"), Identity.SAME)
+    for place in ("savepoint", "moved"):
+        assert not list((tmp_path / place).rglob("*.staged")), place
+
+
 @pytest.mark.parametrize("batches", [[0], [0, 1]])
 def test_another_decision_log(numbers: RecordedQuery, tmp_path: Path, batches: list[int]) -> None:
     """By a typing error in --decision-log nothing is called undecided, let alone aborted."""
@@ -96,15 +109,14 @@ def test_another_decision_log(numbers: RecordedQuery, tmp_path: Path, batches: l
     assert written(tmp_path) == [f'{{"n":{n}}}\n' for n in batches]
 
 
-@pytest.mark.parametrize("mechanism", ["staged", "prepared"])
-def test_databases(database: SqlDatabase, tmp_path: Path, mechanism: str, monkeypatch: Any) -> None:
+def test_databases(database: SqlDatabase, tmp_path: Path, monkeypatch: Any) -> None:
     table = database.table()
     is_postgres = database.dialect.name == "PostgreSQL"
     monkeypatch.setenv("PGPASSWORD" if is_postgres else "MYSQL_PWD", database.server.password)
     kind = PostgresSink if is_postgres else MySQLSink
     sinks = {
         "out": (
-            lambda: kind(database.url, table=table, mechanism=mechanism),
+            lambda: kind(database.url, table=table),
             ID_AND_NAME,
             tasks_of,
         )

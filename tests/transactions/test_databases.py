@@ -1,4 +1,4 @@
-"""``exactum transactions`` on PostgreSQL and MariaDB: staged, and prepared by the server."""
+"""``exactum transactions`` on tables in PostgreSQL and MariaDB."""
 
 from __future__ import annotations
 
@@ -7,12 +7,10 @@ from pathlib import Path
 import pytest
 
 from exactum import MySQLSink, PostgresSink
-from exactum.errors import CheckpointRefused
+from exactum.errors import CheckpointRefused, HeuristicOutcome
 from exactum.sql.sink import SqlSink
 from tests.kit.errors import raised
-from tests.kit.servers.postgres import LocalPostgres
-from tests.kit.sql.postgres_server import Database
-from tests.kit.sql.sql_database import NOTHING, SqlDatabase
+from tests.kit.sql.sql_database import SqlDatabase
 from tests.kit.sql.sql_epochs import ID_AND_NAME, expected, tasks_of
 from tests.kit.transactions.operator import listed, transactions
 from tests.kit.verify.recorded_query import RecordedQuery
@@ -27,18 +25,21 @@ class World:
     """A query whose checkpoint has no password, and an operator who has it in his environment."""
 
     def __init__(
-        self, database: SqlDatabase, folder: Path, mechanism: str, patch: pytest.MonkeyPatch
+        self,
+        database: SqlDatabase,
+        folder: Path,
+        patch: pytest.MonkeyPatch,
+        staging: Path | None = None,
     ) -> None:
         self.database, self.checkpoint = database, folder / "checkpoint"
         self.is_postgres = database.dialect.name == "PostgreSQL"
         self.table = database.table()
-        self.mechanism = mechanism
 
         def sink() -> SqlSink:
             kind = PostgresSink if self.is_postgres else MySQLSink
-            return kind(database.url, table=self.table, mechanism=mechanism)
+            return kind(database.url, table=self.table)
 
-        self.query = RecordedQuery(self.checkpoint, {SINK: (sink, ID_AND_NAME, tasks_of)})
+        self.query = RecordedQuery(self.checkpoint, {SINK: (sink, ID_AND_NAME, tasks_of)}, staging)
         password = database.server.password
         patch.setenv("PGPASSWORD" if self.is_postgres else "MYSQL_PWD", password)
         self.variable = "PGPASSWORD" if self.is_postgres else "MYSQL_PWD"
@@ -49,19 +50,17 @@ class World:
 
 
 @pytest.mark.variants(1)
-@pytest.mark.parametrize("mechanism", ["staged", "prepared"])
 def test_decided_and_not_committed(
-    database: SqlDatabase, tmp_path: Path, mechanism: str, monkeypatch: pytest.MonkeyPatch
+    database: SqlDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Listed as such, made visible once by finish, and no start adds to it."""
-    world = World(database, tmp_path, mechanism, monkeypatch)
+    world = World(database, tmp_path, monkeypatch)
     world.query.run([0, 1], dies_after_decision=True)
     found = listed(world.checkpoint, status=1)
     assert {(t["state"], t["on_record"], t["batch_id"], t["rows"]) for t in found} == {
         ("prepared", "COMMIT on record", 1, ROWS)
     }
     assert len(found) == TASKS
-    assert (found[0]["age_ms"] is not None) == (world.is_postgres and mechanism == "prepared")
     assert world.rows() == expected([0])
     one = found[0]["identity"]
     arguments = ("--checkpoint", world.checkpoint)
@@ -71,35 +70,25 @@ def test_decided_and_not_committed(
     assert world.rows() == expected([0, 1])
     assert {t["state"] for t in listed(world.checkpoint, status=0)} == {"committed"}
     told = transactions("describe", one, *arguments, status=0).output
-    assert f"table {'' if not world.is_postgres else 'public.'}" in told
-    assert "the ledger has its row" in told
+    assert "the target has its batch" in told
     assert transactions("finish", *arguments, "--json", status=0).json["committed_before"] == TASKS
     world.query.run([1, 2])
     assert world.rows() == expected([0, 1, 2])
-    assert database.leftovers() == NOTHING
+    assert world.query.staged() == []
     assert listed(world.checkpoint, status=0) == []
     assert world.password not in typed + told
 
 
 @pytest.mark.variants(1)
-@pytest.mark.parametrize("mechanism", ["staged", "prepared"])
-def test_undecided(
-    database: SqlDatabase, tmp_path: Path, mechanism: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_undecided(database: SqlDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Aborted after fencing, and nothing of another query on the same table."""
-    world = World(database, tmp_path, mechanism, monkeypatch)
+    world = World(database, tmp_path, monkeypatch)
     other = RecordedQuery(tmp_path / "other", {SINK: world.query._sinks[SINK]})
     other.run([0], dies_before_decision=True)
     world.query.run([0, 1], dies_before_decision=True)
     found = listed(world.checkpoint, status=1)
     assert len(found) == TASKS
-    assert {(t["on_record"], t["batch_id"]) for t in found} == {
-        ("nothing on record", 1 if mechanism == "staged" else None)
-    }
-    everything = transactions("list", "--database", database.url, "--json", status=0)
-    assert len(everything.json["transactions"]) == 2 * TASKS
-    assert {t["owner"] for t in everything.json["transactions"]} == {"another query"}
-    assert world.password not in everything.output
+    assert {(t["on_record"], t["batch_id"]) for t in found} == {("nothing on record", 1)}
     arguments = ("--checkpoint", world.checkpoint)
     one = found[0]["identity"]
     done = transactions("abort", one, *arguments, "--json", status=0).json
@@ -112,30 +101,33 @@ def test_undecided(
     world.query.run([1, 2])
     other.run([0])
     assert world.rows() == sorted(expected([0, 1, 2]) + expected([0]))
-    assert database.leftovers() == NOTHING
+    assert world.query.staged() == []
 
 
 def test_undone_by_hand(
     database: SqlDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is decided and was rolled back by somebody is no leftover and not finished: a start has
-    to say what is missing. And an abort of anything else refuses meanwhile.
+    """What is decided and was removed by somebody is no leftover and not finished: a start has to
+    say what is missing. Nothing of its batch is loaded.
     """
-    world = World(database, tmp_path, "prepared", monkeypatch)
+    world = World(database, tmp_path, monkeypatch)
     world.query.run([0, 1], dies_after_decision=True)
-    gone = listed(world.checkpoint, status=1)[0]["identity"]
-    database.roll_back(gone)
+    removed = world.query.staged()[0]
+    removed.unlink()
+    gone = removed.stem
     found = {t["identity"]: t for t in listed(world.checkpoint, status=1)}
     assert found[gone]["state"] == "gone" and "start the query" in found[gone]["do"]
     arguments = ("--checkpoint", world.checkpoint)
     typed = transactions("finish", *arguments, status=1).output
-    assert "1 are not" in typed and "undone since" in typed
-    assert len(world.rows()) == len(expected([0, 1])) - ROWS
+    assert f"{TASKS} are not" in typed and "undone since" in typed
+    assert world.rows() == expected([0])
+    with raised(HeuristicOutcome, "STAGED_GONE", gone):
+        world.query.run([1])
 
 
 def test_logging_in(database: SqlDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without a password nothing can be told, and none is shown; --url brings one."""
-    world = World(database, tmp_path, "staged", monkeypatch)
+    world = World(database, tmp_path, monkeypatch)
     world.query.run([0], dies_before_decision=True)
     monkeypatch.setenv(world.variable, "wrong-word")
     refused = transactions("list", "--checkpoint", world.checkpoint, status=2).output
@@ -144,40 +136,40 @@ def test_logging_in(database: SqlDatabase, tmp_path: Path, monkeypatch: pytest.M
     assert len(listed(world.checkpoint, "--url", url, status=1)) == TASKS
 
 
-@pytest.mark.postgres
-def test_foreign_transactions(
-    postgres: LocalPostgres, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_staging_of_its_own(
+    database: SqlDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What somebody else prepared is shown as his, and stays."""
-    name = "theirs"
-    with Database.cleaned(postgres) as database:
-        world = World(database, tmp_path, "prepared", monkeypatch)
-        world.query.run([0], dies_before_decision=True)
-        database.run("BEGIN")
-        database.run(f"INSERT INTO {world.table} VALUES (-1, 'theirs')")
-        database.run(f"PREPARE TRANSACTION '{name}'")
-        try:
-            found = transactions("list", "--database", database.url, "--json", status=0).json
-            (theirs,) = [t for t in found["transactions"] if t["identity"] == name]
-            assert theirs["owner"] == "no query of exactum's" and theirs["age_ms"] is not None
-            told = transactions("describe", name, "--database", database.url, status=0).output
-            assert "by user" in told and "Ask its owner" in told
-            arguments = ("--checkpoint", world.checkpoint)
-            transactions("abort", name, *arguments, status=2)
-            transactions("abort", "--all-leftovers", *arguments, status=0)
-            assert database.prepared() == [name]
-        finally:
-            database.roll_back(name)
+    """Commands find it by what the checkpoint has on file, also where the checkpoint has moved."""
+    world = World(database, tmp_path, monkeypatch, staging=tmp_path / "shared")
+    world.query.run([0, 1], dies_after_decision=True)
+    assert len(world.query.staged()) == TASKS
+    moved = world.checkpoint.rename(tmp_path / "moved")
+    assert len(listed(moved, status=1)) == TASKS
+    transactions("finish", "--checkpoint", moved, status=0)
+    assert world.rows() == expected([0, 1])
+    assert world.query.staged() == []
 
 
-@pytest.mark.parametrize("mechanism", ["staged", "prepared"])
+def test_a_staging_that_moves_with_its_checkpoint(
+    database: SqlDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World(database, tmp_path, monkeypatch)
+    world.query.run([0, 1], dies_after_decision=True)
+    world.query.folder = world.checkpoint.rename(tmp_path / "moved")
+    found = listed(world.query.folder, status=1)
+    assert len(found) == TASKS and str(world.query.folder) in found[0]["details"][0]
+    world.query.run([1, 2])
+    assert world.rows() == expected([0, 1, 2])
+    assert world.query.staged() == []
+
+
 def test_a_commit_that_the_target_has_lost(
-    database: SqlDatabase, tmp_path: Path, mechanism: str, monkeypatch: pytest.MonkeyPatch
+    database: SqlDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Spark has logged the batch, so it is none that is unfinished: its transactions are listed as
-    decided, abort refuses, and finish commits them.
+    decided, abort leaves them, and finish commits them.
     """
-    world = World(database, tmp_path, mechanism, monkeypatch)
+    world = World(database, tmp_path, monkeypatch)
     world.query.run([0, 1], dies_after_decision=True)
     (world.checkpoint / "commits" / "1").write_text("v1\n{}\n")
     found = listed(world.checkpoint, status=1)
@@ -185,25 +177,43 @@ def test_a_commit_that_the_target_has_lost(
         ("prepared", "COMMIT on record", 1)
     }
     arguments = ("--checkpoint", world.checkpoint)
-    refused = transactions("abort", "--all-leftovers", *arguments, status=2).output
-    assert "ends with batch 0, and the decision log has batch 1 as committed there" in refused
-    assert "'exactum transactions finish' commits what still waits" in refused
+    left = transactions("abort", "--all-leftovers", *arguments, status=0).output
+    assert "nothing is open and undecided" in left and len(world.query.staged()) == TASKS
     typed = transactions("finish", *arguments, status=0).output
     assert f"{TASKS} transactions of micro-batches that were done are committed again" in typed
     assert "undecided" not in typed
     assert world.rows() == expected([0, 1])
-    assert database.leftovers() == NOTHING
+    assert world.query.staged() == []
     assert transactions("finish", *arguments, "--json", status=0).json["committed_again"] == 0
+
+
+def test_batches_that_a_target_has_lost_are_committed_from_kept_files(
+    database: SqlDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after a failover: in their order, each once."""
+    world = World(database, tmp_path, monkeypatch)
+    world.query.run([0, 1, 2], dies_after_decision=True)
+    database.run("DELETE FROM exactum_ledger WHERE batch_id > 0")
+    database.run(f"DELETE FROM {world.table} WHERE id >= 1000")
+    assert {t["batch_id"] for t in listed(world.checkpoint, status=1)} == {1, 2}
+    typed = transactions("finish", "--checkpoint", world.checkpoint, status=0).output
+    assert f"{TASKS} transactions of micro-batches that were done are committed again" in typed
+    assert world.rows() == expected([0, 1, 2])
+    world.query.run([3])
+    assert world.rows() == expected([0, 1, 2, 3])
 
 
 def test_a_target_that_has_lost_batches_gets_no_later_one(
     database: SqlDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Table and ledger are an older copy, and a decided batch waits: were it committed, the ledger
-    would end with it, and no start would miss those before.
+    """Table and ledger are an older copy, the files of a batch that it lacks are gone, and a decided
+    batch waits: were it committed, the ledger would end with it, and no start would miss those
+    before.
     """
-    world = World(database, tmp_path, "staged", monkeypatch)
-    world.query.run([0, 1, 2], dies_after_decision=True)
+    world = World(database, tmp_path, monkeypatch)
+    world.query.run([0, 1])
+    world.query.remove_staged()
+    world.query.run([2], dies_after_decision=True)
     database.run("DELETE FROM exactum_ledger WHERE batch_id > 0")
     database.run(f"DELETE FROM {world.table} WHERE id >= 1000")
     arguments = ("--checkpoint", world.checkpoint, "--url", f"{SINK}={database.url}")

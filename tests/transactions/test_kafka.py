@@ -21,7 +21,7 @@ from exactum.checkpoint.layout import DECISIONS, HISTORY, SINKS
 from exactum.checkpoint.query_place import QueryPlace
 from exactum.checkpoint.run_file import RunFile
 from exactum.errors import Fenced
-from exactum.files.decision_log import FileDecisionLog
+from exactum.files.slot_log import SlotLog
 from exactum.local import LocalKafka
 from exactum.ops.status.query_status import status_of
 from exactum.ops.targets.access import Access
@@ -30,6 +30,7 @@ from exactum.ops.transactions import settlement
 from exactum.protocol.coordinator import Coordinator
 from exactum.protocol.model import Decision, DecisionRecord, SourceOffsets, new_incarnation
 from exactum.protocol.sink import Guarantee, QueryRun
+from exactum.storage.folder import Folder
 from exactum.testing.task_job import TaskJob
 from tests.kit.kafka.transactions import frame, read_all
 from tests.kit.monitor.facts import read_facts
@@ -75,8 +76,8 @@ class World:
             key=lambda value: value or b"",
         )
 
-    def log(self) -> FileDecisionLog:
-        return FileDecisionLog(self.checkpoint / DECISIONS, self.query.query_id)
+    def log(self) -> SlotLog:
+        return SlotLog(Folder(self.checkpoint / DECISIONS), self.query.query_id)
 
 
 @pytest.fixture
@@ -229,7 +230,7 @@ class LocalServers:
 class HeldLog:
     """A decision log whose first COMMIT of a batch waits."""
 
-    def __init__(self, log: FileDecisionLog, batch_id: int) -> None:
+    def __init__(self, log: SlotLog, batch_id: int) -> None:
         self.read, self.prune, self.close = log.read, log.prune, log.close
         self.reached, self.go = threading.Event(), threading.Event()
         self._log, self._batch_id = log, batch_id

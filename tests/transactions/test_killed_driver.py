@@ -26,13 +26,11 @@ pytestmark = [
 ]
 
 
-@pytest.mark.parametrize("mechanism", ["staged", "prepared"])
 def test_settled_by_hand(
     kafka: LocalKafka,
     postgres: LocalPostgres,
     mariadb: LocalMariaDB,
     tmp_path: Path,
-    mechanism: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Leftovers are aborted, decided epochs finished, wherever the death came; the books agree after
@@ -40,7 +38,7 @@ def test_settled_by_hand(
     """
     monkeypatch.setenv("PGPASSWORD", postgres.password)
     monkeypatch.setenv("MYSQL_PWD", mariadb.password)
-    bank = Bank(kafka, postgres, mariadb, tmp_path, mechanism=mechanism)
+    bank = Bank(kafka, postgres, mariadb, tmp_path)
     bank.transfers.produce(kafka.bootstrap_servers, 600)
     checkpoint = tmp_path / "checkpoint"
     for point in ("prepared", "decided", "kafka", "all"):

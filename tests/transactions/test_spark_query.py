@@ -13,9 +13,10 @@ from pyspark.sql import SparkSession
 
 import exactum
 from exactum.errors import OutcomeUnknown
-from exactum.files.decision_log import FileDecisionLog
+from exactum.files.slot_log import SlotLog
 from exactum.local import LocalKafka
 from exactum.protocol.model import Decision, DecisionRecord
+from exactum.storage.folder import Folder
 from tests.kit.errors import check_query_error
 from tests.kit.kafka.transactions import read_all
 from tests.kit.transactions.operator import listed, transactions
@@ -48,9 +49,9 @@ class ReplyLost:
         """Nothing is held."""
 
     @property
-    def _log(self) -> FileDecisionLog:
+    def _log(self) -> SlotLog:
         query_id = json.loads((self._checkpoint / "metadata").read_text())["id"]
-        return FileDecisionLog(self._folder / query_id, query_id)
+        return SlotLog(Folder(self._folder / query_id), query_id)
 
 
 def test_a_query_of_spark(

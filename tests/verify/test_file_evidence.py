@@ -11,8 +11,9 @@ import pytest
 from exactum import FileSink
 from exactum.checkpoint.query_place import QueryPlace
 from exactum.ops.verify.evidence import Evidence
-from exactum.ops.verify.file_evidence import FileEvidence, folder_store
+from exactum.ops.verify.file_evidence import FileEvidence
 from exactum.ops.verify.promise import SparkProgress, promises
+from exactum.storage.folder import Folder
 from tests.kit.verify.recorded_query import RecordedQuery
 
 ROWS = 7
@@ -52,7 +53,7 @@ class World:
         log = place.open_log()
         found = promises(log, SparkProgress(place.planned() or 0), None, None).each
         log.close()
-        looked = FileEvidence("files", place.query_id, folder_store(self.out), self.options)
+        looked = FileEvidence("files", place.query_id, Folder(self.out), self.options)
         read: list[int] = []
         evidence = looked.look(found, read.append)
         assert sum(read) == looked.cost_bytes(found) or any(e.text != "exact" for e in evidence)

@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 
 from exactum.errors import InvariantBroken
-from exactum.files.decision_log import FileDecisionLog
+from exactum.files.slot_log import SlotLog
 from exactum.ops.verify.promise import SparkProgress, promises
 from exactum.protocol.decision_log import DecisionLog
 from exactum.protocol.model import Decision, DecisionRecord, Epoch
+from exactum.storage.folder import Folder
 from tests.kit.errors import raised
 from tests.kit.sql.sql_database import SqlDatabase
 from tests.sql.conftest import database
@@ -25,11 +26,11 @@ PASSED_OVER = [(0, 0, ABORT), (0, 1, COMMIT), (1, 0, COMMIT), (4, 0, ABORT), (4,
 """Batches 2 and 3 have no records, and a start went on behind them."""
 
 
-def log_of(folder: Path, *records: tuple[int, int, Decision]) -> FileDecisionLog:
-    log = FileDecisionLog(folder, QUERY)
+def log_of(folder: Path, *records: tuple[int, int, Decision]) -> SlotLog:
+    log = SlotLog(Folder(folder), QUERY)
     filled(log, records)
     log.close()
-    return FileDecisionLog(folder, QUERY)
+    return SlotLog(Folder(folder), QUERY)
 
 
 def filled(log: DecisionLog, records: Sequence[tuple[int, int, Decision]]) -> None:

@@ -15,9 +15,10 @@ from click.testing import CliRunner
 
 from exactum import FileSink
 from exactum.checkpoint.layout import DECISIONS
-from exactum.files.decision_log import FileDecisionLog
+from exactum.files.slot_log import SlotLog
 from exactum.ops.cli import main
 from exactum.protocol.sink import Guarantee
+from exactum.storage.folder import Folder
 from tests.kit.verify.recorded_query import RecordedQuery
 
 
@@ -59,7 +60,7 @@ def test_an_older_copy_is_not_exact(query: RecordedQuery, tmp_path: Path) -> Non
 def test_batches_that_somebody_names(query: RecordedQuery) -> None:
     """They are all exact only if all of them are on record. Who names none wants what is there."""
     query.run(range(30))
-    log = FileDecisionLog(query.folder / DECISIONS, query.query_id)
+    log = SlotLog(Folder(query.folder / DECISIONS), query.query_id)
     log.prune(25)
     log.close()
     assert verified(query.folder)[0] == 0

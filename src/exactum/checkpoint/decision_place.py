@@ -13,9 +13,11 @@ from exactum.checkpoint import offset_log
 from exactum.checkpoint.known_sinks import IN_CHECKPOINT
 from exactum.checkpoint.layout import DECISIONS
 from exactum.errors import CheckpointRefused, SettingRefused
-from exactum.files.decision_log import FileDecisionLog
+from exactum.files.slot_log import SlotLog
 from exactum.protocol.decision_log import DecisionLog
 from exactum.protocol.model import DecisionRecord, Epoch
+from exactum.storage.at import storage_at
+from exactum.storage.folder import Folder
 
 POSTGRES_SCHEMES = ("postgresql", "postgres")
 MYSQL_SCHEMES = ("mysql", "mariadb")
@@ -56,7 +58,7 @@ def open_log(query: HasCheckpoint, decision_log: DecisionLog | str | Path | None
                 "decision log by default: object stores need another one. Pass decision_log= with "
                 f"{KINDS}, which every driver of this query sees. Nothing was written.",
             )
-        return FileDecisionLog(query.folder / DECISIONS, query.query_id)
+        return SlotLog(Folder(query.folder / DECISIONS), query.query_id)
     if not isinstance(decision_log, str | Path):
         return BorrowedLog(decision_log, query.query_id)
     place = str(decision_log)
@@ -66,9 +68,7 @@ def open_log(query: HasCheckpoint, decision_log: DecisionLog | str | Path | None
 
         return open_decision_log(place, query.query_id)
     if scheme in OBJECT_SCHEMES:
-        from exactum.files.object_decision_log import ObjectDecisionLog
-
-        return ObjectDecisionLog(place, query.query_id)
+        return SlotLog(storage_at(place).below(query.query_id), query.query_id)
     folder = offset_log.local_folder(place)
     if folder is None:
         raise SettingRefused(
@@ -76,7 +76,7 @@ def open_log(query: HasCheckpoint, decision_log: DecisionLog | str | Path | None
             f"decision_log={shown_place(decision_log)!r} is not supported: a decision log is "
             f"{KINDS}. Nothing was written.",
         )
-    return FileDecisionLog(folder / query.query_id, query.query_id)
+    return SlotLog(Folder(folder / query.query_id), query.query_id)
 
 
 def shown_place(decision_log: DecisionLog | str | Path | None) -> str:

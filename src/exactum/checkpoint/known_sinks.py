@@ -22,7 +22,7 @@ from exactum.protocol.ends import NOTHING_NOTED, Noted
 Columns = tuple[tuple[str, str], ...]
 """(name, Spark's simple type string) of what a sink writes."""
 IN_CHECKPOINT = ""
-"""The decision log in the checkpoint's own folder."""
+"""What is in the checkpoint's own folder: the decision log, or the staging."""
 
 
 @dataclass(frozen=True)
@@ -49,8 +49,9 @@ class KnownSink:
 
 @dataclass(frozen=True)
 class KnownSinks:
-    """What is on file. ``decision_log`` says where the query's decisions are, without secrets;
-    ``IN_CHECKPOINT`` for the default. ``noted`` is what is known of them.
+    """What is on file. ``decision_log`` says where the query's decisions are, and ``staging`` where
+    its rows wait for them, without secrets; ``IN_CHECKPOINT`` for the default. ``noted`` is what is
+    known of the decisions.
 
     ``present`` are the names of the last run's sinks; the others are former ones, the newest
     first.
@@ -61,12 +62,14 @@ class KnownSinks:
     present: frozenset[str] = frozenset()
     decision_log: str = IN_CHECKPOINT
     noted: Noted = NOTHING_NOTED
+    staging: str = IN_CHECKPOINT
 
     def to_text(self) -> str:
         return json.dumps(
             {
                 "query_id": self.query_id,
                 "decision_log": self.decision_log,
+                "staging": self.staging,
                 "noted": asdict(self.noted),
                 "sinks": [
                     {
@@ -106,6 +109,7 @@ def read_known_sinks(checkpoint: Path) -> KnownSinks | None:
             present,
             str(content["decision_log"]),
             Noted(**content["noted"]),
+            str(content["staging"]),
         )
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"{type(error).__name__}: {error}") from error

@@ -11,6 +11,7 @@
     exactum/source/<n>/           topics of the query's source n (``spark.source.record``)
     exactum/replays/              which dead letters were sent again: a decision log of its own
     exactum/replays/of-<query>/   the same of a query that this one is a fork of
+    exactum/staging/<scope>/      rows that wait for their decision (``sinks.staging``)
     exactum/history/              what happened, for onlookers (``monitor.history``)
 
 Names and formats below these paths stay what they are: a checkpoint outlives the exactum that wrote
@@ -32,5 +33,6 @@ CONTROL = OWN / "control"
 SOURCES = OWN / "source"
 HISTORY = OWN / "history"
 REPLAYS = OWN / "replays"
+STAGING = OWN / "staging"
 OF_PARENT = "of-"
 """Before the query id, in the name of a folder below ``REPLAYS``."""

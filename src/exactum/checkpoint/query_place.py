@@ -11,9 +11,11 @@ from pathlib import Path
 from exactum.checkpoint.decision_place import open_log
 from exactum.checkpoint.known_sinks import IN_CHECKPOINT, KnownSinks, read_known_sinks
 from exactum.checkpoint.offset_log import highest_batch, local_folder, lowest_batch
+from exactum.checkpoint.staging_place import staging_at
 from exactum.errors import CheckpointRefused, SettingRefused
 from exactum.protocol.decision_log import DecisionLog
 from exactum.protocol.ends import NOTHING_NOTED, Noted
+from exactum.storage.storage import Storage
 
 
 @dataclass(frozen=True)
@@ -91,6 +93,16 @@ class QueryPlace:
                 "query is told by decision_log=.",
             )
         return open_log(self, self.decision_log)
+
+    def staging(self) -> Storage | None:
+        """Where rows of the query wait until they are decided, as its last run was given it.
+
+        Raises:
+            CheckpointRefused: the file that says so cannot be read.
+            SettingRefused: it names no folder.
+        """
+        known = self.known_sinks()
+        return staging_at(self, None if known is None else known.staging or None)
 
     def noted(self) -> Noted:
         """What the checkpoint has on file of its decisions.

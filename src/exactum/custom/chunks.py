@@ -1,35 +1,11 @@
-"""Cuts a stream of record batches into chunks of equal length: the same stream always into the same
-ones.
-"""
+"""Pieces of record batches joined to one, whatever their length."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
 from typing import Any
 
 SMALL_BYTES_MAX = 2**31 - 1
 """What an Arrow array of texts or bytes holds, unless it is of a large type."""
-
-
-def chunks(
-    batches: Iterable[Any], rows_per_chunk: int, first: int = 0
-) -> Iterator[tuple[int, Any]]:
-    """(number, record batch of ``rows_per_chunk`` rows; the last one may be shorter), from number
-    ``first`` on.
-    """
-    number, rows, pieces = 0, 0, []
-    for batch in batches:
-        while batch.num_rows:
-            piece = batch.slice(0, rows_per_chunk - rows)
-            batch = batch.slice(piece.num_rows)  # noqa: PLW2901  (what is left of it)
-            pieces.append(piece)
-            rows += piece.num_rows
-            if rows == rows_per_chunk:
-                if number >= first:
-                    yield number, joined(pieces)
-                number, rows, pieces = number + 1, 0, []
-    if pieces and number >= first:
-        yield number, joined(pieces)
 
 
 def joined(pieces: list[Any]) -> Any:

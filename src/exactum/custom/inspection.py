@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from exactum.custom.transaction_name import TransactionName, TransactionScope
 from exactum.custom.two_phase import TwoPhaseCommitSink
 from exactum.custom.two_phase_participant import TwoPhaseParticipant
-from exactum.custom.write_ahead_log import WriteAheadLog
-from exactum.custom.write_ahead_participant import WriteAheadParticipant
-from exactum.errors import Unavailable
 from exactum.protocol.inspection import TransactionState, TransactionView
 from exactum.protocol.model import PreparedTransaction, new_incarnation
 from exactum.protocol.sink import Guarantee, QueryRun
@@ -61,80 +57,6 @@ class TwoPhaseInspector:
 
     def close(self) -> None:
         self._participant.close()
-
-
-class WriteAheadInspector:
-    """Of one ``WriteAheadSink``: its log; see ``protocol.inspection.Inspector``."""
-
-    def __init__(
-        self,
-        log: WriteAheadLog,
-        scope: TransactionScope,
-        participant: Callable[[], WriteAheadParticipant],
-    ) -> None:
-        self._log = log
-        self._scope = scope
-        self._make = participant
-        self._made: WriteAheadParticipant | None = None
-
-    @property
-    def name(self) -> str:
-        return self._scope.participant
-
-    def list_open(self) -> Sequence[TransactionView]:
-        try:
-            return [self._waiting(str(name)) for name in self._log.transactions()]
-        except FileNotFoundError:
-            return []  # no run has made the log yet
-        except OSError as error:
-            raise self._unreadable(error) from error
-
-    def describe(self, prepared: Sequence[PreparedTransaction]) -> Sequence[TransactionView]:
-        try:
-            return [self._of_record(p) for p in prepared]
-        except OSError as error:
-            raise self._unreadable(error) from error
-
-    def participant(self) -> WriteAheadParticipant:
-        if self._made is None:
-            self._made = self._make()
-        return self._made
-
-    def close(self) -> None:
-        if self._made is not None:
-            self._made.close()
-
-    def _of_record(self, prepared: PreparedTransaction) -> TransactionView:
-        identity = prepared.identity
-        rows_per_send = int(json.loads(prepared.payload)["rows_per_send"])
-        chunks = -(-prepared.rows // rows_per_send)
-        text = f"{self._log.acknowledged(identity)} of {chunks} chunks are acknowledged"
-        # Rows first: they go before the rest does.
-        if self._log.has_rows(identity):
-            return self._waiting(identity, text)
-        name = self._scope.find(identity)
-        is_sent = self._log.acknowledged(identity) >= chunks or (
-            name is not None and self._log.is_marked(name.batch_id)
-        )
-        state = TransactionState.COMMITTED if is_sent else TransactionState.GONE
-        return _view(self._scope, identity, state, ("all is sent" if is_sent else text,))
-
-    def _waiting(self, identity: str, text: str = "") -> TransactionView:
-        path = self._log.rows_path(identity)
-        try:
-            written_ms = int(path.stat().st_mtime * 1000)
-        except FileNotFoundError:  # sent, or aborted, this moment
-            written_ms = None
-        state = (
-            TransactionState.PREPARED if self._log.is_decided(identity) else TransactionState.OPEN
-        )
-        details = (str(path), *((text,) if text else ()))
-        return _view(self._scope, identity, state, details, written_ms)
-
-    def _unreadable(self, error: OSError) -> Unavailable:
-        return Unavailable(
-            f"The log of sink {self.name!r} in {self._log.folder} cannot be read: {error}."
-        )
 
 
 def _view(

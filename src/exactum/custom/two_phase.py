@@ -25,6 +25,7 @@ from exactum.custom import handle
 from exactum.custom.transaction_name import TransactionName, TransactionScope
 from exactum.protocol.inspection import Inspector
 from exactum.protocol.sink import DEAD_LETTER_COLUMNS, NotAFunction, OpenSink, QueryRun, Rejection
+from exactum.storage.storage import Storage
 
 T = TypeVar("T")
 
@@ -267,7 +268,9 @@ class TwoPhaseCommitSink(NotAFunction, ABC, Generic[T]):
             },
         )
 
-    def inspector(self, query_id: str, participant: str) -> Inspector:
+    def inspector(
+        self, query_id: str, participant: str, staging: Storage | None = None
+    ) -> Inspector:
         """Called by exactum, for an operator's commands: ``connect`` and ``list_transactions``."""
         from exactum.custom.inspection import TwoPhaseInspector
 

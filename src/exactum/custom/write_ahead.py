@@ -1,12 +1,11 @@
-"""``WriteAheadSink``: a target without transactions (an HTTP API, a queue, a mail server), behind a
-log of our own.
+"""``WriteAheadSink``: a target without transactions (an HTTP API, a queue, a mail server).
 
     def send(batch, key):
         post(url, batch.to_pylist(), {"Idempotency-Key": key}).raise_for_status()
 
-    WriteAheadSink("/shared/wal", send=send)
+    WriteAheadSink(send=send)
 
-At prepare a task's rows become durable in the log. After the decision the driver sends them, in
+At prepare a task's rows become durable in the staging. After the decision the driver sends them, in
 order, in chunks, and notes each acknowledged chunk durably.
 
 What holds: no row of an undecided epoch is ever sent, no row of a decided one is ever lost, and
@@ -19,35 +18,38 @@ the older one stops at its next chunk, so it repeats the chunk that it had in ha
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any
 
-from exactum import durable
 from exactum.custom.sending import RetryPolicy, Send, send_once
-from exactum.custom.transaction_name import TransactionScope
-from exactum.custom.write_ahead_log import WriteAheadLog
-from exactum.custom.write_ahead_participant import WriteAheadParticipant
-from exactum.custom.write_ahead_writer import DirectWriterFactory, LogWriterFactory
+from exactum.custom.write_ahead_target import ChunkRows, WriteAheadTarget
 from exactum.errors import SettingRefused
 from exactum.protocol.inspection import Inspector
 from exactum.protocol.model import new_incarnation
-from exactum.protocol.sink import DEAD_LETTER_COLUMNS, Guarantee, NotAFunction, OpenSink, QueryRun
-
-_NOT_A_PATH = re.compile(r"~|[A-Za-z][A-Za-z0-9+.-]+:/|.*://")
+from exactum.protocol.scope import Scope
+from exactum.protocol.sink import (
+    DEAD_LETTER_COLUMNS,
+    Guarantee,
+    NotAFunction,
+    OpenSink,
+    QueryRun,
+    TaskName,
+    WriteOrder,
+    Writer,
+)
+from exactum.sinks.staged import StagedParticipant
+from exactum.sinks.staging import TRACE, Staging, reach_staging, staging_of, wanted
+from exactum.sinks.writer import StagedWriter
+from exactum.storage.storage import Storage
 
 
 class WriteAheadSink(NotAFunction):
     """Sends a frame's rows to a target of yours: give ``send``, or a subclass that overrides it.
 
     Args:
-        folder: where the log is kept: one that the driver and every executor see under this name (a
-            local disk where all run on one machine, else NFS or the like), and that survives what
-            you want to survive.
         send: the function that sends; see the method of this name. None: a subclass overrides the
-            method. It stays on the driver (under weaker guarantees it goes to the executors and
-            must pickle).
+            method. It stays on the driver.
         name: name of this sink in the decision records; default: the class's name. Keep it from
             start to start.
         rows: the sink's own view of the batch, a function from DataFrame to DataFrame; None: all of
@@ -65,7 +67,6 @@ class WriteAheadSink(NotAFunction):
 
     def __init__(
         self,
-        folder: str | Path,
         send: Send | None = None,
         *,
         name: str | None = None,
@@ -76,17 +77,6 @@ class WriteAheadSink(NotAFunction):
         backoff_ms_max: int = 5_000,
     ) -> None:
         where = type(self).__name__
-        if (
-            not isinstance(folder, str | Path)
-            or not str(folder)
-            or "\0" in str(folder)
-            or _NOT_A_PATH.match(str(folder))
-        ):
-            raise SettingRefused(
-                "WRITE_AHEAD_ARGUMENT",
-                f"{where}({str(folder)!r}): the log needs a folder on a local or shared file "
-                "system, given as a path: no URL, and ~ is not looked up.",
-            )
         if send is None and type(self).send is WriteAheadSink.send:
             raise SettingRefused(
                 "WRITE_AHEAD_ARGUMENT",
@@ -107,7 +97,6 @@ class WriteAheadSink(NotAFunction):
                     "WRITE_AHEAD_ARGUMENT",
                     f"{where}: {setting}={value!r} must be a whole number, at least {least}.",
                 )
-        self._folder = Path(folder).absolute()
         self._send = send
         self._name = name
         self._rows = rows
@@ -118,8 +107,8 @@ class WriteAheadSink(NotAFunction):
         """Send one Arrow record batch (never empty), and return when the target has acknowledged
         it. More than 2 GiB of text or bytes come as Arrow's ``large_string`` or ``large_binary``.
 
-        Called on the driver, after the decision, one call at a time, by one thread or another;
-        under weaker guarantees in the task instead. ``key`` (letters, digits, ``. _ -``, at most
+        Called on the driver, after the decision, one call at a time, by one thread or another.
+        ``key`` (letters, digits, ``. _ -``, at most
         211 characters) is the same for the same rows whenever and by whomever they are sent again,
         and belongs to no others: pass it on as the idempotency key. Bound every wait in it.
 
@@ -151,16 +140,11 @@ class WriteAheadSink(NotAFunction):
     # ---- the sink port ---------------------------------------------------------------------------
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({str(self._folder)!r})"
+        return f"{type(self).__name__}(name={self.name!r})"
 
     @property
     def name(self) -> str:
         return self._name or type(self).__name__
-
-    @property
-    def log_folder(self) -> Path:
-        """Where the log is kept, as it was given."""
-        return self._folder
 
     @property
     def rows(self) -> Callable[[Any], Any] | None:
@@ -176,51 +160,53 @@ class WriteAheadSink(NotAFunction):
         """Called by exactum.
 
         Raises:
-            SettingRefused: the folder cannot be made, or cannot be made durable.
+            SettingRefused: there is no place where rows can wait.
         """
-        scope = TransactionScope(run.query_id, participant)
-        scope.check()
-        log = WriteAheadLog(self._folder, scope)
-        ours = WriteAheadParticipant(
-            log, run, scope, send=self.send, delivery=self._delivery, close=self.close
-        )
-        try:
-            durable.make_folder(log.folder)
-            durable.sync_folder(log.folder)
-        except OSError as error:
-            raise SettingRefused(
-                "WRITE_AHEAD_FOLDER",
-                f"{self!r}: the log's folder {log.folder} cannot be made durable: {error}. Choose "
-                "a folder that this user may write to, on a file system that can fsync folders. "
-                "Nothing was written.",
-            ) from error
+        staging = staging_of(run, Scope(run.query_id, participant), repr(self))
+        factory = ChunkWriterFactory(staging, self._rows_per_send_max)
         return OpenSink(
-            ours,
-            LogWriterFactory(self._folder, scope, self._rows_per_send_max)
-            if run.guarantee is Guarantee.EXACTLY_ONCE
-            else DirectWriterFactory(self, scope, self._rows_per_send_max, self._delivery),
+            StagedParticipant(staging, self._target(staging, run)),
+            factory,
+            trace=TRACE,
+            reach=reach_staging(run),
             where={
                 "kind": "write-ahead",
                 "class": f"{type(self).__module__}.{type(self).__qualname__}",
-                "log": str(log.folder),
             },
         )
 
-    def inspector(self, query_id: str, participant: str) -> Inspector:
-        """Called by exactum, for an operator's commands: they look into the log."""
-        from exactum.custom.inspection import WriteAheadInspector
+    def inspector(
+        self, query_id: str, participant: str, staging: Storage | None = None
+    ) -> Inspector:
+        """Called by exactum, for an operator's commands."""
+        from exactum.sinks.inspection import StagedInspector
 
-        scope = TransactionScope(query_id, participant)
-        log = WriteAheadLog(self._folder, scope)
+        place = Staging(wanted(staging, repr(self)), Scope(query_id, participant))
+        run = QueryRun(query_id, new_incarnation(), Guarantee.EXACTLY_ONCE)
+        return StagedInspector(place, self._target(place, run))
 
-        def ours() -> WriteAheadParticipant:
-            run = QueryRun(query_id, new_incarnation(), Guarantee.EXACTLY_ONCE)
-            return WriteAheadParticipant(
-                log, run, scope, send=self.send, delivery=self._delivery, close=self.close
-            )
-
-        return WriteAheadInspector(log, scope, ours)
+    def _target(self, staging: Staging, run: QueryRun) -> WriteAheadTarget:
+        return WriteAheadTarget(
+            staging,
+            run,
+            f"sink {staging.scope.participant!r}",
+            send=self.send,
+            delivery=self._delivery,
+            close=self.close,
+        )
 
     def __getstate__(self) -> dict[str, Any]:
         """``rows`` stays on the driver: it may hold on to a session."""
         return {**self.__dict__, "_rows": None}
+
+
+@dataclass(frozen=True)
+class ChunkWriterFactory:
+    """Goes to the executors; opens a writer there."""
+
+    staging: Staging
+    rows_per_send: int
+
+    def open(self, order: WriteOrder, task: TaskName) -> Writer:
+        rows = ChunkRows(self.rows_per_send)
+        return StagedWriter(self.staging, order, task, rows, at=WriteAheadTarget.at, facts={})

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from exactum.files.participant import FileParticipant
-from exactum.files.place import Area, Place, Staging
+from exactum.files.place import FilePlace, StagedFolder
 from exactum.files.transaction import MANIFEST, FileTransaction, read_manifest
 from exactum.protocol.inspection import TransactionState, TransactionView
 from exactum.protocol.model import Incarnation, PreparedTransaction
@@ -14,7 +14,7 @@ from exactum.protocol.model import Incarnation, PreparedTransaction
 class FileInspector:
     """Of one sink of one query; see ``protocol.inspection.Inspector``."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: FilePlace) -> None:
         self._place = place
 
     @property
@@ -27,7 +27,6 @@ class FileInspector:
                 staging.identity, staging.incarnation, TransactionState.OPEN, self._at_hand(staging)
             )
             for staging in self._place.stagings()
-            if staging.area is Area.STAGED
         ]
 
     def describe(self, prepared: Sequence[PreparedTransaction]) -> Sequence[TransactionView]:
@@ -46,10 +45,10 @@ class FileInspector:
         staged = [n for n in self._place.staged(transaction.staging) if n != MANIFEST]
         files = transaction.files
         if files is None:
-            content = self._place.read_staged(transaction.staging, MANIFEST)
+            content = self._place.storage.read(self._place.path(transaction.staging, MANIFEST))
             files = None if content is None else read_manifest(content, transaction.where)
         targets = [] if files is None else [m.target for m in transaction.moves(files)]
-        published = self._place.visible(targets) if targets else set()
+        published = self._place.storage.existing(targets)
         highest = self._place.highest_mark()
         if staged:
             state = TransactionState.PREPARED
@@ -69,9 +68,9 @@ class FileInspector:
             identity, incarnation, state, (self._place.written_ms(transaction.staging), details)
         )
 
-    def _at_hand(self, staging: Staging) -> tuple[int | None, tuple[str, ...]]:
+    def _at_hand(self, staging: StagedFolder) -> tuple[int | None, tuple[str, ...]]:
         sizes = self._place.staged(staging)
-        folder = f"{self._place.where}/{staging.folder(self._place.scope)}"
+        folder = f"{self._place.where}/{self._place.path(staging)}"
         text = f"{len(sizes)} files, {sum(sizes.values()):,} bytes in {folder}"
         return self._place.written_ms(staging), (text,)
 

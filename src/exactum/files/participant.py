@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from exactum.errors import EpochAborted, HeuristicOutcome, InvariantBroken
-from exactum.files.place import Area, FileMove, Place, Staging, mark_name
+from exactum.files.place import Area, FileMove, FilePlace, StagedFolder, mark_name
 from exactum.files.transaction import (
     MANIFEST,
     FileTransaction,
@@ -54,7 +54,7 @@ class _Found:
 class FileParticipant:
     """Participant of one file sink in one run of a query. Holds no state."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: FilePlace) -> None:
         self._place = place
 
     @property
@@ -109,7 +109,7 @@ class FileParticipant:
     def abort(self, transactions: Sequence[Sighting]) -> None:
         self._each(
             self._place.discard,
-            [Staging(Area.STAGED, t.incarnation, t.identity) for t in transactions],
+            [StagedFolder(Area.STAGED, t.incarnation, t.identity) for t in transactions],
         )
 
     def salvage(
@@ -124,7 +124,7 @@ class FileParticipant:
             lines.append(
                 f"{len(found.lost)} of {transaction.count} files ({found.prepared.rows} rows in "
                 "all), staged at "
-                f"{transaction.where}/{transaction.staging.folder(self._place.scope)}: "
+                f"{transaction.where}/{self._place.path(transaction.staging)}: "
                 f"{named}{more}"
             )
         folder = f"{self._place.where}/{self._place.scope.folder}/committed"
@@ -161,7 +161,7 @@ class FileParticipant:
             )
             raise EpochAborted(
                 f"The staged files of transaction {prepared.identity} of sink {self.name!r} are "
-                f"not all at {self._place.where}/{transaction.staging.folder(self._place.scope)} "
+                f"not all at {self._place.where}/{self._place.path(transaction.staging)} "
                 f"as the task wrote them: {first}. Do all executors write to the folder that the "
                 "driver sees? Or has a newer run aborted them? Nothing was committed."
             )
@@ -175,16 +175,16 @@ class FileParticipant:
         moves = transaction.moves(files)
         sizes = self._place.staged(transaction.staging)
         gone = [m.target for m in moves if m.name not in sizes]
-        visible = self._place.visible(gone) if gone else set()
+        visible = self._place.storage.existing(gone)
         lost = tuple(t for t in gone if t not in visible)
         return _Found(prepared, tuple(m for m in moves if m.target not in lost), lost)
 
     def _files(self, transaction: FileTransaction) -> tuple[PartFile, ...] | None:
         if transaction.files is not None:
             return transaction.files
-        content = self._place.read_staged(transaction.staging, MANIFEST)
-        where = f"{self._place.where}/{transaction.staging.folder(self._place.scope)}/{MANIFEST}"
-        return None if content is None else read_manifest(content, where)
+        path = self._place.path(transaction.staging, MANIFEST)
+        content = self._place.storage.read(path)
+        return None if content is None else read_manifest(content, f"{self._place.where}/{path}")
 
     def _is_marked(self, permit: CommitPermit) -> bool:
         highest = self._place.highest_mark()

@@ -7,7 +7,7 @@ object store.
         which query and sink this is, for people
     <place>/.exactum/<scope>/new
         in folders, until the first batch is there
-    <place>/.exactum/<scope>/staged/<incarnation>/<identity>/0.staged
+    <place>/.exactum/<scope>/staged/<incarnation>.<identity>/0.staged
         written, not yet decided
     <place>/.exactum/<scope>/committed/00000000000000000042
         every file of batch 42 is where readers look
@@ -19,33 +19,33 @@ folders too (DuckDB).
 
 from __future__ import annotations
 
+import errno
 import json
 import re
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Protocol
 
 from exactum.errors import SettingRefused
 from exactum.protocol.model import Incarnation
 from exactum.protocol.scope import Scope
+from exactum.storage.storage import Storage
 
 HIDDEN = ".exactum"
 MARKS_KEPT = 16
 """How many markers of committed batches stay; the highest one speaks for all before it."""
 PLAIN_AGE_S = 86_400.0
 """Staged files of weaker guarantees that are older than this belong to tasks that died."""
-TEMPORARY = "temporary-"
-TEMPORARY_AGE_S = 3_600.0
-"""A temporary file of a start that is older than this belongs to a driver that died."""
+COMMITTED = "committed"
+NEW = "new"
+"""Beside ``scope``, from when the scope's folder is made until its first mark."""
 
 OWNERS = ("_spark_metadata", "_delta_log", ".hoodie")
 """Folders whose presence makes readers trust a list of files instead of what they find."""
 
-IDENTITY = re.compile(r"[0-9a-f]{32}")
-INCARNATION = re.compile(r"[0-9A-Za-z_-]{1,64}")
 MARK = re.compile(r"\d{20}")
-
+_STAGING = re.compile(r"([0-9A-Za-z_-]{1,64})\.([0-9a-f]{32})")
 
 FILE_NAME_BYTES_MAX = 96
 """No name of a file of ours is longer:
@@ -110,7 +110,7 @@ class FileScope(Scope):
 
 
 @dataclass(frozen=True)
-class Staging:
+class StagedFolder:
     """Where the files of one transaction wait: the unit that is listed, aborted and cleaned up."""
 
     area: Area
@@ -118,7 +118,7 @@ class Staging:
     identity: str
 
     def folder(self, scope: FileScope) -> str:
-        return f"{scope.folder}/{self.area.value}/{self.incarnation}/{self.identity}"
+        return f"{scope.folder}/{self.area.value}/{self.incarnation}.{self.identity}"
 
 
 @dataclass(frozen=True)
@@ -127,7 +127,7 @@ class FileMove:
     the place.
     """
 
-    staging: Staging
+    staging: StagedFolder
     name: str
     target: str
 
@@ -145,111 +145,136 @@ def owned(where: str, owner: str) -> str:
     )
 
 
-class StagedFile(Protocol):
-    """One file on its way. Used by one thread until ``finish``."""
+@dataclass(frozen=True)
+class FilePlace:
+    """One query's and sink's share of a place. Picklable. Driver and tasks have their own copies;
+    what is done here raises as ``Storage`` does.
+    """
 
-    @property
-    def stream(self) -> Any:
-        """What pyarrow writes into."""
-
-    def position(self) -> int:
-        """Bytes written so far."""
-
-    def finish(self) -> int:
-        """Make it durable and return its bytes. Called once, from any thread; raises OSError."""
-
-    def discard(self) -> None:
-        """Let go of it unfinished; what is left of it goes with its staging. Idempotent."""
-
-
-class Place(Protocol):
-    """Picklable. Driver and tasks have their own copies. Every method is idempotent and may run at
-    the same time in several processes. Task methods raise OSError, which the writer explains;
-    driver methods raise ``Unavailable`` (the place did not answer) and ``SettingRefused``."""
+    storage: Storage
+    scope: FileScope
 
     @property
     def where(self) -> str:
-        """The path or URL, for messages; never with a password."""
+        return self.storage.where
 
-    @property
-    def scope(self) -> FileScope: ...
-
-    @property
-    def open_files_max(self) -> int:
-        """How many files one task may have open at a time."""
+    def path(self, staging: StagedFolder, name: str = "") -> str:
+        """Of a staging, or of a file in it."""
+        folder = staging.folder(self.scope)
+        return f"{folder}/{name}" if name else folder
 
     # ---- driver ------------------------------------------------------------------------------
 
     def open(self, area: Area) -> NameLimits:
         """Make what is missing, check by doing it that files can be written, moved and removed
-        here, and remove what died tasks of the weaker guarantees left a day ago. Returns how long
-        names may be."""
-
-    def stagings(self) -> Sequence[Staging]:
-        """Every staging of the area STAGED, of all incarnations of this scope."""
-
-    def staged(self, staging: Staging) -> Mapping[str, int]:
-        """Name and bytes of every finished file in a staging; empty when there is none."""
-
-    def written_ms(self, staging: Staging) -> int | None:
-        """When the last of its files was begun or written, in ms since 1970 by the place's clock;
-        None when there is none.
+        here, and remove what died tasks of the weaker guarantees left a day ago.
         """
+        for owner in OWNERS:
+            if self.storage.names(owner):
+                raise SettingRefused("FILES_OWNED", owned(self.where, owner))
+        # A script that removes old files leaves the folders.
+        is_new = self.storage.may_be_unmounted and not self.storage.names(self.scope.folder)
+        self.storage.open(*(f"{self.scope.folder}/{name}" for name in (area.value, COMMITTED)))
+        limits = NameLimits.of(*self.storage.limits(), self.where)
+        if is_new:
+            self.storage.put(f"{self.scope.folder}/{NEW}", b"")
+        self.storage.put(f"{self.scope.folder}/scope", self.scope.text().encode())
+        for staging in self.stagings(Area.PLAIN):
+            written_ms = self.written_ms(staging)
+            if written_ms is not None and time.time() - written_ms / 1000 > PLAIN_AGE_S:
+                self.discard(staging)
+        return limits
 
-    def read_staged(self, staging: Staging, name: str) -> bytes | None:
-        """The content of one small file; None when it is not there."""
+    def stagings(self, area: Area = Area.STAGED) -> list[StagedFolder]:
+        """Every staging of the area, of all incarnations of this scope."""
+        names = map(_STAGING.fullmatch, self.storage.names(f"{self.scope.folder}/{area.value}"))
+        return [StagedFolder(area, Incarnation(m[1]), m[2]) for m in names if m]
 
-    def visible(self, targets: Sequence[str]) -> set[str]:
-        """Which of these files readers find now."""
+    def staged(self, staging: StagedFolder) -> dict[str, int]:
+        """Name and bytes of every file in a staging; empty when there is none."""
+        return {entry.name: entry.size for entry in self.storage.entries(self.path(staging))}
 
-    def publish(self, moves: Sequence[FileMove]) -> Sequence[FileMove]:
-        """Bring files to their targets and make that durable. Returns those found in neither place.
-
-        A target that is there while the staged file is gone has been published before: a success.
-        Never replaces another file: ``HeuristicOutcome``.
+    def written_ms(self, staging: StagedFolder) -> int | None:
+        """When the last of its files was written to, in ms since 1970 by the place's clock; None
+        when there is none.
         """
+        entries = self.storage.entries(self.path(staging))
+        return max((entry.modified_ms for entry in entries), default=None)
+
+    def publish(self, moves: Sequence[FileMove]) -> list[FileMove]:
+        """Bring files to their targets and make that durable. Returns those found in neither
+        place.
+        """
+        pairs = [(self.path(move.staging, move.name), move.target) for move in moves]
+        arrived = self.storage.move_if_absent(pairs)
+        return [move for move, there in zip(moves, arrived, strict=True) if not there]
 
     def mark(self, batch_id: int, text: str) -> None:
         """Record durably that all files of a batch are published; forget marks far below the
         highest.
         """
+        self.storage.put(self._mark(batch_id), text.encode())
+        marks = self._marks()
+        past = [self._mark(mark) for mark in marks[:-MARKS_KEPT]]
+        if self.storage.may_be_unmounted and len(marks) <= 2:
+            past.append(f"{self.scope.folder}/{NEW}")  # the second one's, where a driver died here
+        self.storage.delete(past)
 
     def highest_mark(self) -> int | None:
         """The highest batch that is marked."""
+        return max(self._marks(), default=None)
 
     def forget_marks(self) -> None:
         """Remove all marks, the lowest first: what is left tells the same in between."""
+        for mark in self._marks():
+            self.storage.delete([self._mark(mark)])
+        self.storage.sync(f"{self.scope.folder}/{COMMITTED}")
 
     def never_marked(self) -> bool:
-        """Whether the place was made new for this scope, and nothing was marked since. A place that
-        cannot tell says no.
+        """Whether the place was made new for this scope, and nothing was marked since. In an object
+        store no: it is not mounted, so it cannot be missing.
         """
+        path = f"{self.scope.folder}/{NEW}"
+        return bool(self.storage.existing([path])) and not self._marks()
 
-    def discard(self, staging: Staging) -> None:
+    def discard(self, staging: StagedFolder) -> None:
         """Remove a staging with all that is in it. A task that still writes there fails at its next
         file.
         """
+        self.storage.remove(self.path(staging))
+
+    def _marks(self) -> list[int]:
+        names = self.storage.names(f"{self.scope.folder}/{COMMITTED}")
+        return sorted(int(name) for name in names if MARK.fullmatch(name))
+
+    def _mark(self, batch_id: int) -> str:
+        return f"{self.scope.folder}/{COMMITTED}/{mark_name(batch_id)}"
 
     # ---- task --------------------------------------------------------------------------------
 
-    def begin(self, staging: Staging) -> None:
-        """Make the staging. Raises FileNotFoundError where this machine does not see the driver's
-        folder.
-        """
-
-    def create(self, staging: Staging, name: str) -> StagedFile:
-        """Open a new file in the staging."""
-
-    def seal(self, staging: Staging, sizes: Mapping[str, int]) -> None:
+    def seal(self, staging: StagedFolder, sizes: Mapping[str, int]) -> None:
         """Make the names durable, and check that every file is there in full: the last step of
         prepare.
 
         Raises:
             FileNotFoundError: the staging or a file in it is gone, so somebody has aborted it.
         """
+        found = self.staged(staging)
+        for name, size in sizes.items():
+            if found.get(name) != size:
+                path = f"{self.where}/{self.path(staging, name)}"
+                raise FileNotFoundError(
+                    errno.ENOENT, f"has {found.get(name)} instead of {size} bytes", path
+                )
+        self.storage.sync(self.path(staging))
+        self.storage.sync(f"{self.scope.folder}/{staging.area.value}")
 
-    def write_staged(self, staging: Staging, name: str, content: bytes) -> None:
-        """Create one small file durably in the staging; ``seal`` follows."""
 
-    def room(self) -> str:
-        """Text on the room left, for messages; empty where nothing is known."""
+def is_found_below(folder: str, place: str) -> bool:
+    """Whether who lists all of ``folder`` finds what lies in ``place``. Readers pass over names
+    that begin with a point, or with an underscore unless they name a partition.
+    """
+    if not folder or not place.startswith(folder.rstrip("/") + "/"):
+        return False
+    names = place[len(folder.rstrip("/")) + 1 :].split("/")
+    return not any(name[:1] == "." or (name[:1] == "_" and "=" not in name) for name in names)

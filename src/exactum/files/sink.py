@@ -10,14 +10,16 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from exactum.errors import SettingRefused
-from exactum.files.folder_place import FolderPlace
 from exactum.files.format import FileFormat, check_frame
 from exactum.files.participant import FileParticipant
-from exactum.files.place import Area, FileScope, Place
+from exactum.files.place import Area, FilePlace, FileScope
 from exactum.files.writer import FilePlan, FileWriterFactory
 from exactum.protocol.inspection import Inspector
 from exactum.protocol.participant import Participant
 from exactum.protocol.sink import DEAD_LETTER_COLUMNS, Guarantee, NotAFunction, OpenSink, QueryRun
+from exactum.storage.at import storage_at
+from exactum.storage.folder import Folder
+from exactum.storage.storage import Storage
 
 BYTES_PER_FILE_MAX = 128 * 1024 * 1024
 OBJECT_BYTES_MAX = 4 * 1024**3
@@ -152,7 +154,9 @@ class FileSink(NotAFunction):
         def reach(former: str, own: Mapping[str, str]) -> Participant | None:
             if not os.path.isdir(own.get("folder", "")):
                 return None
-            return FileParticipant(FolderPlace(own["folder"], FileScope(run.query_id, former)))
+            return FileParticipant(
+                FilePlace(Folder(own["folder"]), FileScope(run.query_id, former))
+            )
 
         return OpenSink(
             FileParticipant(place),
@@ -170,7 +174,9 @@ class FileSink(NotAFunction):
             folder=self._folder(),
         )
 
-    def inspector(self, query_id: str, participant: str) -> Inspector:
+    def inspector(
+        self, query_id: str, participant: str, staging: Storage | None = None
+    ) -> Inspector:
         """See ``protocol.inspection.Inspectable``."""
         from exactum.files.inspection import FileInspector
 
@@ -190,14 +196,8 @@ class FileSink(NotAFunction):
             return f"{endpoint} {shown(self._path)}".lstrip()
         return ""
 
-    def _place(self, scope: FileScope) -> Place:
-        if not self._is_object_store:
-            return FolderPlace(self._path, scope)
-        # Only here: obstore is an extra.
-        from exactum.files.object_place import ObjectPlace
-        from exactum.files.object_store import ObjectLocation
-
-        return ObjectPlace(ObjectLocation.of(self._path, self._store), scope)
+    def _place(self, scope: FileScope) -> FilePlace:
+        return FilePlace(storage_at(self._path, self._store), scope)
 
 
 def shown(path: str) -> str:

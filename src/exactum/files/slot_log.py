@@ -1,4 +1,4 @@
-"""What decision logs made of named slots have in common, whichever storage holds the names.
+"""A decision log in a folder or in an object store: one small file for each record.
 
     00000000000000000042-0.json     batch 42, attempt 0; whole from the moment it exists
     floor-00000000000000000030      every batch below 30 is pruned, for ever
@@ -30,11 +30,18 @@ from __future__ import annotations
 
 import json
 import re
-from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 
-from exactum.errors import CheckpointRefused, Fenced, InvariantBroken, OutcomeUnknown, Unavailable
+from exactum.errors import (
+    CheckpointRefused,
+    Fenced,
+    InvariantBroken,
+    OutcomeUnknown,
+    SettingRefused,
+    Unavailable,
+)
 from exactum.protocol.model import DecisionRecord
+from exactum.storage.storage import SmallFiles
 
 PRUNE_EVERY = 20
 """How many batches may pile up before ``prune`` does real work."""
@@ -49,54 +56,24 @@ HIGHEST_FLOOR = f"floor-{'9' * 20}"
 """A marker above every batch: whoever decides anything under it is fenced."""
 
 
-class SlotLog(ABC):
-    """The decisions of one query, one name for each. See ``protocol.decision_log`` for the
-    promises.
+class SlotLog:
+    """The decisions of one query, one name for each, in a storage of their own, which is made with
+    the first record. See ``protocol.decision_log`` for the promises.
+
+    ``prune_every`` is in batches. ``decide`` costs one file that is created, one listing and two
+    reads; the first one of a run tries before whether the storage keeps to its conditions.
     """
 
-    def __init__(self, query_id: str, prune_every: int) -> None:
+    def __init__(
+        self, storage: SmallFiles, query_id: str, *, prune_every: int = PRUNE_EVERY
+    ) -> None:
+        self._storage = storage
         self._query_id = query_id
         self._prune_every = prune_every
+        self._is_open = False
         self._floor = 0  # the highest seen; the true one may be higher, never lower
         self._pruned_below: int | None = None
         self._newest_read = -1
-
-    # ---- what the storage does -----------------------------------------------------------------
-
-    @property
-    @abstractmethod
-    def _where(self) -> str:
-        """The place of this query's records, for errors."""
-
-    @abstractmethod
-    def _list(self) -> list[str]:
-        """All names; empty where the place does not exist yet. Raises Unavailable."""
-
-    @abstractmethod
-    def _bytes(self, name: str) -> bytes | None:
-        """The content of ``name``; None if it is free. Raises Unavailable."""
-
-    @abstractmethod
-    def _create(self, name: str, record: DecisionRecord) -> None:
-        """Put ``record`` under ``name`` unless that is taken. Returns if one of the two is so; else
-        raises.
-        """
-
-    @abstractmethod
-    def _remove(self, names: Sequence[str]) -> None:
-        """Remove what is there of ``names``, in their order. Idempotent. Raises Unavailable."""
-
-    @abstractmethod
-    def _mark(self, marker: str) -> None:
-        """Make sure that ``marker`` exists and is durable. Idempotent. Raises Unavailable."""
-
-    @abstractmethod
-    def _make_durable(self) -> None:
-        """Whoever acts on a record makes it durable first: its maker may have crashed before."""
-
-    @abstractmethod
-    def _remove_debris(self, names: Sequence[str]) -> None:
-        """Remove what crashed writers left among ``names``."""
 
     # ---- the port ----------------------------------------------------------------------------
 
@@ -119,13 +96,13 @@ class SlotLog(ABC):
                 self._newest_read = batch_id
                 return ()
             if records:
-                self._make_durable()
+                self._storage.sync()  # its maker may have crashed before
             self._refuse_pruned_or_torn(batch_id)
             if self._probe(batch_id)[: len(records)] == records:
                 self._newest_read = max(self._newest_read, batch_id)
                 return records
         raise Unavailable(
-            f"The decision log {self._where} changed {RACES_MAX} times while it was read."
+            f"The decision log {self._storage.where} changed {RACES_MAX} times while it was read."
         )
 
     def first_batch(self) -> int | None:
@@ -161,8 +138,15 @@ class SlotLog(ABC):
         self._refuse_below(record)
         name = slot_name(record.epoch.batch_id, record.attempt)
         for _ in range(RACES_MAX):
-            self._create(name, record)
-            stands = self._standing(name, record)
+            self._open()
+            self._storage.create_if_absent(name, content_of(record))
+            try:
+                stands = self._standing(name, record)
+            except (SettingRefused, Unavailable) as error:
+                raise OutcomeUnknown(
+                    f"{record.epoch}: the record {self._shown(name)} may stand, and could not be "
+                    f"read: {error}"
+                ) from error
             if stands is not None:
                 return stands
         raise OutcomeUnknown(
@@ -186,7 +170,7 @@ class SlotLog(ABC):
             return 0
         return self._prune_round(below_batch_id)
 
-    def close(self) -> None:  # noqa: B027  (of the port, not a hook)
+    def close(self) -> None:
         """Nothing is held open between calls."""
 
     # ---- reading -----------------------------------------------------------------------------
@@ -200,7 +184,7 @@ class SlotLog(ABC):
 
     def _load(self, name: str) -> DecisionRecord | None:
         """The record under ``name``, or None if there is none."""
-        text = self._bytes(name)
+        text = self._storage.read(name)
         if text is None:
             return None
         try:
@@ -233,7 +217,7 @@ class SlotLog(ABC):
                 raise CheckpointRefused(
                     "LOG_PRUNED",
                     f"Batch {batch_id} of query {self._query_id} is older than its decision log "
-                    f"{self._where}, which was pruned below batch {self._floor}. Restore "
+                    f"{self._storage.where}, which was pruned below batch {self._floor}. Restore "
                     "checkpoint and log from the same moment, or start with a new checkpoint "
                     "location. If this is an old driver that woke up, leave it stopped. Nothing "
                     "was written.",
@@ -277,11 +261,27 @@ class SlotLog(ABC):
         if len(doomed) <= REMOVED_MAX:
             floors = ((name, floor_of(name)) for name in names)
             self._remove([name for name, floor in floors if floor is not None and floor < below])
-            self._remove_debris(names)
             self._pruned_below = below
         return min(len(doomed), REMOVED_MAX)
 
     # ---- small steps -------------------------------------------------------------------------
+
+    def _open(self) -> None:
+        if not self._is_open:
+            self._storage.open()
+            self._is_open = True
+
+    def _list(self) -> list[str]:
+        return self._storage.names()
+
+    def _mark(self, marker: str) -> None:
+        self._open()
+        self._storage.put(marker, b"")
+
+    def _remove(self, names: Iterable[str]) -> None:
+        """In their order."""
+        for name in names:
+            self._storage.delete([name])
 
     def _see_floor(self, names: Iterable[str]) -> None:
         found = map(floor_of, names)
@@ -290,13 +290,14 @@ class SlotLog(ABC):
     def _refuse_below(self, record: DecisionRecord) -> None:
         if record.epoch.batch_id < self._floor:
             raise Fenced(
-                f"{record.epoch} is long over: its decision log {self._where} was pruned below "
-                f"batch {self._floor} by a newer run. This run (incarnation {record.incarnation}) "
-                "is an old driver that woke up; it stops, and what it prepared is aborted."
+                f"{record.epoch} is long over: its decision log {self._storage.where} was pruned "
+                f"below batch {self._floor} by a newer run. This run (incarnation "
+                f"{record.incarnation}) is an old driver that woke up; it stops, and what it "
+                "prepared is aborted."
             )
 
     def _shown(self, name: str) -> str:
-        return f"{self._where}/{name}"
+        return f"{self._storage.where}/{name}"
 
     def _damaged(self, name: str, how: str) -> str:
         return (

@@ -10,7 +10,7 @@ from typing import Any
 
 from exactum.durable import stays_below
 from exactum.errors import InvariantBroken
-from exactum.files.place import Area, FileMove, Staging
+from exactum.files.place import Area, FileMove, StagedFolder
 from exactum.protocol.model import Incarnation, PreparedTransaction
 
 PAYLOAD_BYTES_MAX = 8_192
@@ -37,7 +37,7 @@ class FileTransaction:
     ``where`` is the place it was written to, for messages.
     """
 
-    staging: Staging
+    staging: StagedFolder
     batch_id: int
     attempt: int
     extension: str
@@ -55,7 +55,7 @@ class FileTransaction:
                 if "/" in name or not stays_below(name):
                     raise ValueError(f"{name!r} leads out of the sink's folder")
             return FileTransaction(
-                Staging(Area.STAGED, Incarnation(value["incarnation"]), prepared.identity),
+                StagedFolder(Area.STAGED, Incarnation(value["incarnation"]), prepared.identity),
                 int(value["batch"]),
                 int(value["attempt"]),
                 str(value["extension"]),

@@ -20,11 +20,10 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from exactum.durable import OF_THE_SETTING
-from exactum.errors import EpochAborted, SettingRefused
+from exactum.errors import EpochAborted, SettingRefused, Unavailable
 from exactum.files.format import Encoder, FileFormat
 from exactum.files.partition import Partitioning
-from exactum.files.place import Area, NameLimits, Place, StagedFile, Staging
+from exactum.files.place import Area, FilePlace, NameLimits, StagedFolder
 from exactum.files.refusal import Refusal
 from exactum.files.transaction import (
     MANIFEST,
@@ -37,6 +36,7 @@ from exactum.files.transaction import (
 )
 from exactum.protocol.model import PreparedTransaction
 from exactum.protocol.sink import Guarantee, Rejection, TaskName, WriteOrder
+from exactum.storage.storage import NewFile
 
 log = logging.getLogger("exactum.files")
 
@@ -51,7 +51,7 @@ FINISHING_MAX = 64
 class FilePlan:
     """What a task needs to know: picklable."""
 
-    place: Place
+    place: FilePlace
     limits: NameLimits
     format: FileFormat
     partition_by: tuple[str, ...]
@@ -75,7 +75,7 @@ class _Open:
 
     number: int
     folder: str
-    file: StagedFile
+    file: NewFile
     encoder: Encoder
     rows: int = 0
 
@@ -91,7 +91,7 @@ class FileWriter:
         self._plan = plan
         self._order = order
         self._task = task
-        self._staging = Staging(area, order.run.incarnation, secrets.token_hex(16))
+        self._staging = StagedFolder(area, order.run.incarnation, secrets.token_hex(16))
         self._partitioning = Partitioning(plan.partition_by, plan.limits)
         self._refusal = Refusal(plan.format.name, self._partitioning, plan.partition_by)
         self._begun = False
@@ -133,7 +133,8 @@ class FileWriter:
             sizes = dict(sizes_of(files))
             if self._staging.area is Area.STAGED and len(payload.encode()) > PAYLOAD_BYTES_MAX:
                 manifest = manifest_of(files)
-                self._plan.place.write_staged(self._staging, MANIFEST, manifest)
+                place = self._plan.place
+                place.storage.put(place.path(self._staging, MANIFEST), manifest)
                 sizes[MANIFEST] = len(manifest)
                 payload = self._transaction(None).payload()
             self._plan.place.seal(self._staging, sizes)
@@ -186,10 +187,7 @@ class FileWriter:
             part.encoder.write(table.slice(start, count))
             part.rows += count
             start += count
-            if (
-                part.rows == plan.rows_per_file_max
-                or part.file.position() >= plan.bytes_per_file_max
-            ):
+            if part.rows == plan.rows_per_file_max or part.file.tell() >= plan.bytes_per_file_max:
                 self._close(part)
 
     def _part(self, folder: str, schema: pa.Schema) -> _Open:
@@ -200,15 +198,15 @@ class FileWriter:
         if part is not None:
             self._open.move_to_end(folder)
             return part
-        if len(self._open) >= self._plan.place.open_files_max:
+        if len(self._open) >= self._plan.place.storage.streams_max:
             self._close(next(iter(self._open.values())))
         if not self._begun:
             self._begin()
-        file = self._plan.place.create(self._staging, staged_name(self._created))
+        place = self._plan.place
+        file = place.storage.create(place.path(self._staging, staged_name(self._created)))
         try:
-            part = _Open(
-                self._created, folder, file, self._plan.format.encoder(file.stream, schema)
-            )
+            stream = pa.PythonFile(file, mode="w")
+            part = _Open(self._created, folder, file, self._plan.format.encoder(stream, schema))
         except BaseException:
             file.discard()
             raise
@@ -217,8 +215,9 @@ class FileWriter:
         return part
 
     def _begin(self) -> None:
+        place = self._plan.place
         try:
-            self._plan.place.begin(self._staging)
+            place.storage.make(place.path(self._staging))
         except FileNotFoundError as error:
             raise SettingRefused(
                 "FILES_NOT_SHARED",
@@ -290,18 +289,17 @@ class FileWriter:
                 f"{self._who()}: its staged files are gone ({error}). A newer run of the query has "
                 "aborted them, or something else removes them. Nothing of this attempt is visible."
             ) from error
-        except OSError as error:
-            if error.errno in OF_THE_SETTING:
-                raise SettingRefused(
-                    "FILES_NOT_WRITABLE",
-                    f"{self._who()}: {self._plan.place.where} may not be written here: {error}. "
-                    "Nothing of this epoch is visible. Give this user the right to write there, "
-                    "on the driver and on every executor.",
+        except (OSError, Unavailable) as error:
+            failure: Unavailable | SettingRefused | OSError = error
+            if isinstance(failure, OSError):
+                failure = self._plan.place.storage.failure("could not be written", failure)
+            if isinstance(failure, SettingRefused):
+                raise failure.with_message(
+                    f"{self._who()}: {failure.args[-1]} Nothing of this epoch is visible."
                 ) from error
             raise EpochAborted(
-                f"{self._who()}: could not write to {self._plan.place.where}: {error} "
-                f"({self._plan.place.room()}). Nothing of this attempt is visible and its files "
-                "are removed; make room and start the query again."
+                f"{self._who()}: {failure} Nothing of this attempt is visible and its files are "
+                "removed."
             ) from error
 
     def _who(self) -> str:

@@ -55,13 +55,21 @@ class Avro:
         """See ``Format.bind``."""
         require("fastavro", "avro", "Avro")
         place = registry.place(self.registry, self.subject, "Avro")
+        if not isinstance(self.schema, str | Mapping | list | None):
+            raise SettingRefused(
+                "DECODE_ARGUMENT",
+                f"Avro({self.schema!r}): a schema is its text in JSON, or the same as a dictionary "
+                "or a list.",
+            )
         if self.schema is not None:
             text = self.schema if isinstance(self.schema, str) else json.dumps(self.schema)
             reader = registry.SchemaText(text, "AVRO")
         elif place is not None:
             reader = registry.reader_schema(place, self.subject, self.version)
         else:
-            raise SettingRefused("AVRO_SCHEMA", "Avro() needs a schema, or registry= and subject=.")
+            raise SettingRefused(
+                "DECODE_ARGUMENT", "Avro() needs a schema, or registry= and subject=."
+            )
         try:
             schema = parsed(reader)
             # a subject's default that is wrong is no concern of who has the field
@@ -75,7 +83,8 @@ class Avro:
             ) from None
         except Exception as error:  # noqa: BLE001  (fastavro has many of its own)
             raise SettingRefused(
-                "AVRO_SCHEMA", f"Avro: the schema cannot be used ({type(error).__name__}: {error})."
+                "AVRO_SCHEMA",
+                f"Avro: the schema cannot be used ({type(error).__name__}: {error}). Correct it.",
             ) from None
         return Bound(kind, AvroCodec(reader, place), place is not None)
 

@@ -72,6 +72,8 @@ def fitter(
         step = None if each is None else _items(whole, each)
     elif pa.types.is_map(kind):
         both = inside(kind.key_field, place), inside(kind.item_field, place)
+        if pa.types.is_floating(kind.key_type):
+            both = _one_nan(both[0] or _same), both[1]
         step = None if both == (None, None) else _pairs(whole, both[0] or _same, both[1] or _same)
     else:
         step = atom(kind, place)
@@ -102,9 +104,18 @@ def _pairs(whole: Step, key: Step, item: Step) -> Step:
     def pairs(value: Any) -> Any:
         given = whole(value)
         given = given.items() if isinstance(given, Mapping) else given
-        return [(key(one), item(other)) for one, other in given]
+        # Keys that are one in the column, as 1 and 1.0, may be two before: the last one counts.
+        return list({key(one): item(other) for one, other in given}.items())
 
     return pairs
+
+
+def _one_nan(step: Step) -> Step:
+    def one(value: Any) -> Any:
+        made = step(value)
+        return math.nan if made != made else made  # which is equal to itself as an object alone
+
+    return one
 
 
 def _same(value: Any) -> Any:
@@ -282,7 +293,12 @@ def _time(kind: Any, place: str) -> Step:
             raise BadRecord(f"{place}: {value} has {zone} time zone, and is no {_name(kind)}")
         if getattr(value, "nanosecond", 0):  # of pandas
             raise BadRecord(f"{place}: {value} is finer than a microsecond")
-        return value
+        if kind.tz is None:
+            return value
+        try:  # Arrow leaves out the microseconds of an offset, and Python the equality in a fold
+            return value.astimezone(datetime.timezone.utc)
+        except OverflowError:
+            raise BadRecord(f"{place}: {value} is outside of the years 1 to 9999 of UTC") from None
 
     return _of((datetime.datetime,), kind, place, one)
 

@@ -21,6 +21,9 @@ from exactum.formats.format import BadRecord, Bound, RecordDecoder, not_utf_8, r
 _MAY_BE_FINER = re.compile(r":[0-9]{2}\.[0-9]{7}|\\u00[23]")
 """In each text of JSON with a time that is finer than a microsecond; few others have it."""
 _FINER = re.compile(r"\.[0-9]{6}[0-9]*[1-9]")
+_MAY_BE_MINUS_ZERO = re.compile(r"-0(?![0-9.eE])")
+_MINUS_ZERO = re.compile(r'("(?:[^"\\]|\\.)*")|-0(?![0-9.eE])')
+"""Outside of texts, which it finds as well."""
 
 
 @dataclass(frozen=True)
@@ -65,6 +68,7 @@ class Json:
                 "Json() needs a schema, for example Json('id bigint not null, name string').",
             )
         checked = record_type.arrow_type(kind, "Json")
+        record_type.json_type(checked)
         return Bound(kind, JsonCodec(checked, place), place is not None)
 
 
@@ -93,9 +97,14 @@ class JsonCodec:
 def reader(checked: Any) -> Callable[[bytes], Any]:
     """A function from a JSON text to a value of the Arrow type ``checked``; raises BadRecord."""
     import msgspec
+    import pyarrow as pa
 
     decoder = msgspec.json.Decoder(record_type.json_type(checked), float_hook=exact.decimal_of)
     decode = decoder.decode
+    # msgspec takes -0 for an integer, which has no sign
+    floats = exact.fitter(checked, lambda of, _: float if pa.types.is_floating(of) else None)
+    signed = record_type.json_type(checked, signed_zeros=True)
+    decode_signed = msgspec.json.Decoder(signed, float_hook=exact.decimal_of).decode
     fit = exact.fitter(checked, exact.json_numbers, null=False)
     refuse_finer = exact.fitter(checked, _times)
 
@@ -103,6 +112,8 @@ def reader(checked: Any) -> Callable[[bytes], Any]:
         try:
             text = data.decode()  # msgspec passes over the bytes of what the schema does not name
             made = decode(text)
+            if floats is not None and _MAY_BE_MINUS_ZERO.search(text):
+                made = decode_signed(_MINUS_ZERO.sub(_with_a_point, text))
             if refuse_finer is not None and _MAY_BE_FINER.search(text):
                 refuse_finer(json.loads(text, parse_float=str, parse_int=str))
         except UnicodeDecodeError as error:
@@ -116,6 +127,10 @@ def reader(checked: Any) -> Callable[[bytes], Any]:
         return made if fit is None else fit(made)
 
     return one
+
+
+def _with_a_point(found: re.Match[str]) -> str:
+    return found[1] or "-0.0"
 
 
 def _times(kind: Any, place: str) -> exact.Step | None:

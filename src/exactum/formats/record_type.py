@@ -41,6 +41,12 @@ def arrow_type(kind: Any, where: str) -> Any:
                     f"{where}: a map cannot have floats as its keys, because two numbers may "
                     "become one. Use double, decimal or string.",
                 )
+            if isinstance(one.keyType, t.StructType | t.ArrayType | t.MapType):
+                raise SettingRefused(
+                    "DECODE_TYPE",
+                    f"{where}: a map cannot have {one.keyType.typeName()}s as its keys. Use a "
+                    "plain type, or an array of structs in place of the map.",
+                )
             key = pa.field("key", of(one.keyType), False)
             return pa.map_(key, pa.field("value", of(one.valueType), one.valueContainsNull))
         if isinstance(one, t.DecimalType):
@@ -95,37 +101,86 @@ def spark_type(given: Any, where: str) -> Any:
     except PySparkException as error:
         raise SettingRefused(
             "DECODE_TYPE",
-            f"{where}: {given!r} is not a type that Spark knows: {str(error).splitlines()[0]}",
+            f"{where}: {given!r} is not a type that Spark knows: {_first_line(error)}. Write it as "
+            "in CREATE TABLE: 'id bigint not null, name string'.",
         ) from None
 
 
-def json_type(kind: Any) -> Any:
+def _first_line(error: Exception) -> str:
+    return next(filter(None, map(str.strip, str(error).splitlines())), "").rstrip(".")
+
+
+def json_type(kind: Any, *, signed_zeros: bool = False) -> Any:
     """What msgspec decodes JSON into, so that it fits the Arrow type ``kind``: dictionaries and
     lists, in which only fields that may be null may be missing.
 
     Decimals and floats are left as the numbers and texts that they are written as
-    (``exact.json_numbers``).
+    (``exact.json_numbers``). ``signed_zeros``: an integer may be written as -0.0.
+
+    Raises:
+        SettingRefused: a map has booleans as its keys, which JSON does not have.
     """
     import pyarrow as pa
 
-    if pa.types.is_struct(kind):
-        required = {one.name: json_type(one.type) for one in kind if not one.nullable}
-        others = {one.name: json_type(one.type) | None for one in kind if one.nullable}
-        record = TypedDict("Record", required)  # type: ignore[misc]
-        return types.new_class(
-            "Record", (record,), {"total": False}, lambda made: made.update(__annotations__=others)
+    def of(one: Any) -> Any:
+        if pa.types.is_struct(one):
+            return _record({each.name: field(each) for each in one}, _required(one))
+        if pa.types.is_list(one):
+            return list[field(one.value_field)]  # type: ignore[misc]
+        if pa.types.is_map(one):
+            if pa.types.is_boolean(one.key_type):
+                raise SettingRefused(
+                    "DECODE_TYPE",
+                    "Json: a map cannot have booleans as its keys, because those of JSON are "
+                    "texts. Use string.",
+                )
+            key = str if pa.types.is_decimal(one.key_type) else _json_atom(one.key_type)
+            return dict[key, field(one.item_field)]  # type: ignore[valid-type, misc]
+        return (
+            _json_atom(one) | float
+            if signed_zeros and pa.types.is_integer(one)
+            else _json_atom(one)
         )
-    if pa.types.is_list(kind):
-        return list[_json_field(kind.value_field)]  # type: ignore[misc]
-    if pa.types.is_map(kind):
-        key = str if pa.types.is_decimal(kind.key_type) else json_type(kind.key_type)
-        return dict[key, _json_field(kind.item_field)]  # type: ignore[valid-type, misc]
-    return _json_atom(kind)
+
+    def field(one: Any) -> Any:
+        return of(one.type) | None if one.nullable else of(one.type)
+
+    return of(kind)
 
 
-def _json_field(field: Any) -> Any:
-    made = json_type(field.type)
-    return made | None if field.nullable else made
+def _required(kind: Any) -> set[str]:
+    return {one.name for one in kind if not one.nullable}
+
+
+def _record(fields: dict[str, Any], required: set[str]) -> Any:
+    """A ``TypedDict`` with these fields.
+
+    msgspec compares a name that is not ASCII with the UTF-8 that CPython keeps in the name's own
+    object, and finds none, so no field, where nobody has asked that object for it before, as after
+    unpickling. To encode a name by msgspec leaves it there. It keeps the objects of
+    ``__annotations__``, so a probe with these tells whether it finds them.
+
+    Raises:
+        SettingRefused: it does not: records would lose those fields.
+    """
+    import msgspec
+
+    made = TypedDict("Record", {name: fields[name] for name in required})  # type: ignore[misc]
+    others = {name: one for name, one in fields.items() if name not in required}
+    record = types.new_class(
+        "Record", (made,), {"total": False}, lambda new: new.update(__annotations__=others)
+    )
+    names = list(record.__annotations__)
+    text = msgspec.json.encode(dict.fromkeys(names))
+    probe = TypedDict("Probe", dict.fromkeys(names, Any), total=False)  # type: ignore[misc]
+    missed = set(names) - msgspec.json.decode(text, type=probe).keys()
+    if missed:
+        raise SettingRefused(
+            "DECODE_TYPE",
+            f"Json: msgspec {msgspec.__version__} does not find the fields {', '.join(missed)} by "
+            "their names, so their values would be lost. Install another version of msgspec.",
+        )
+    return record
 
 
 def _json_atom(kind: Any) -> Any:

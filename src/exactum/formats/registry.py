@@ -171,7 +171,9 @@ def reader_schema(at: RegistryAddress, subject: str | None, version: int | None)
     why = _unusable(at, found)
     if why:
         raise SettingRefused(
-            "REGISTRY_SCHEMA", f"The schema of {named} of the schema registry {at} {why}."
+            "REGISTRY_SCHEMA",
+            f"The schema of {named} of the schema registry {at} {why}. Name another one, or decode "
+            "with a function.",
         )
     return found
 

@@ -20,6 +20,7 @@ from exactum.kafka.writer import KafkaWriterFactory
 from exactum.protocol.model import new_incarnation
 from exactum.protocol.participant import Participant
 from exactum.protocol.sink import Guarantee, NotAFunction, OpenSink, QueryRun
+from exactum.storage.storage import Storage
 
 if TYPE_CHECKING:
     from exactum.kafka.inspection import KafkaInspector
@@ -144,7 +145,9 @@ class KafkaSink(NotAFunction):
             requests.close()
             raise
 
-    def inspector(self, query_id: str, participant: str) -> KafkaInspector:
+    def inspector(
+        self, query_id: str, participant: str, staging: Storage | None = None
+    ) -> KafkaInspector:
         """See ``protocol.inspection.Inspectable``."""
         from exactum.kafka.inspection import KafkaInspector
         from exactum.kafka.requests.operator_requests import OperatorRequests

@@ -141,7 +141,7 @@ def _compared(
                 if not isinstance(target.required(), Inspectable):
                     click.echo(f"- sink {target.name!r} cannot be looked into: it is not compared")
                     continue
-                inspectors.append(inspector_of(target, place.query_id))
+                inspectors.append(inspector_of(target, place))
             participants = [inspector.participant() for inspector in inspectors]
             yield records, participants, _difference(place, begins, records, participants)
         finally:

@@ -50,6 +50,8 @@ class AtLeastOnce(Coordinator):
         self._begin(order, offsets)
         with PhaseTimer(self._phase_ms, "write"):
             prepared = tuple(write(order))
+        with PhaseTimer(self._phase_ms, "commit"):
+            self._participants.deliver(prepared)
         rows = rows_of(prepared)
         self._emit(
             events.EpochCompleted(

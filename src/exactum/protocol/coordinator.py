@@ -186,6 +186,7 @@ class Coordinator:
         sightings = self._participants.list_open()
         left = self._participants.left_by_former()
         self._commit_again(sightings)
+        self._committed |= {t.name: t.owes for t in ends.targets if t.waits and t.owes is not None}
         seen: list[DecisionRecord] = []
         for _ in range(STARTS_CONTESTED_MAX):
             records = self._log.read(batch_id)
@@ -404,8 +405,9 @@ class Coordinator:
         return resolve.leftovers(sightings, (*self._finished, *records))
 
     def _commit_again(self, sightings: Sequence[Sighting]) -> None:
-        """What a COMMIT of a batch that is over names, and is still open. The commit failed, and
-        nobody told Spark; or a part of it was lost. A sink that has lost more is refused before.
+        """What a COMMIT of a batch that is over names, and is still open: in order, before anything
+        new. The commit failed, and nobody told Spark; or the target has lost it, and it waits
+        again. A sink that has lost more is refused before.
 
         Raises:
             HeuristicOutcome: a part of it is gone.

@@ -76,12 +76,14 @@ NOTHING_NOTED = Noted()
 @dataclass(frozen=True)
 class TargetEnd:
     """A sink whose target keeps a marker. ``has``: the last batch in it; None: it has no trace of
-    the query. ``owes``: the last one on record with rows for it; None: none is.
+    the query. ``owes``: the last one on record with rows for it; None: none is. ``waits``: all that
+    it lacks still waits to be committed, so that a start makes it whole.
     """
 
     name: str
     has: int | None
     owes: int | None = None
+    waits: bool = False
 
 
 @dataclass(frozen=True)
@@ -117,7 +119,7 @@ def gaps(ends: Ends) -> list[str]:
                 f"sink {target.name!r} has batch {target.has}, and the decision log "
                 f"{_ends_with(ends.log)}"
             )
-        elif target.owes is not None and target.has < target.owes:
+        elif target.owes is not None and target.has < target.owes and not target.waits:
             has = None if target.has < 0 else target.has
             found.append(
                 f"sink {target.name!r} {_ends_with(has)}, and the decision log has batch "
@@ -209,11 +211,29 @@ def target_end(participant: Participant, earlier: Iterable[DecisionRecord]) -> T
     """
     if not remembers(participant):
         return None
-    for record in reversed(_commits(earlier)):
+    commits = _commits(earlier)
+    for record in reversed(commits):
         own = [p for p in record.of(participant.name) if p.rows]
         if own:
-            return TargetEnd(participant.name, participant.last_batch(own), record.epoch.batch_id)
+            has, owes = participant.last_batch(own), record.epoch.batch_id
+            waits = has is not None and has < owes and _all_wait(participant, has, commits)
+            return TargetEnd(participant.name, has, owes, waits)
     return TargetEnd(participant.name, participant.last_batch())
+
+
+def _all_wait(participant: Participant, has: int, commits: Sequence[DecisionRecord]) -> bool:
+    """Whether what its target lacks behind batch ``has`` is open, without a gap. ``commits`` are
+    the last ones.
+    """
+    if not commits or has + 1 < min(record.epoch.batch_id for record in commits):
+        return False
+    lacks = {
+        p.identity
+        for record in commits
+        if record.epoch.batch_id > has
+        for p in record.of(participant.name)
+    }
+    return lacks <= {sighting.identity for sighting in participant.list_open()}
 
 
 def refuse_lost_commit(

@@ -11,6 +11,7 @@ from typing import Protocol, runtime_checkable
 
 from exactum.protocol.model import Incarnation, PreparedTransaction
 from exactum.protocol.participant import Participant
+from exactum.storage.storage import Storage
 
 
 class TransactionState(Enum):
@@ -101,8 +102,10 @@ class Inspector(Protocol):
 class Inspectable(Protocol):
     """A sink that an operator's commands can look into; all of exactum's own are."""
 
-    def inspector(self, query_id: str, participant: str) -> Inspector:
-        """Connect, and check nothing but that.
+    def inspector(
+        self, query_id: str, participant: str, staging: Storage | None = None
+    ) -> Inspector:
+        """Connect, and check nothing but that. ``staging``: as in ``QueryRun``.
 
         Raises:
             SettingRefused: the target refused the credentials.

@@ -7,7 +7,7 @@ it holds no state of an epoch, so that any process can finish what another one p
 from __future__ import annotations
 
 from collections.abc import Sequence, Set
-from typing import Protocol, TypeGuard
+from typing import TYPE_CHECKING, Protocol, TypeGuard
 
 from exactum.protocol.model import (
     CommitPermit,
@@ -16,6 +16,9 @@ from exactum.protocol.model import (
     PreparedTransaction,
     Sighting,
 )
+
+if TYPE_CHECKING:
+    from exactum.protocol.sink import Rejection
 
 
 class Sweepable(Protocol):
@@ -43,6 +46,9 @@ class Sweepable(Protocol):
         Raises:
             Unavailable: the target did not answer.
         """
+
+    def close(self) -> None:
+        """Let go of connections. Leaves every open transaction as it is."""
 
 
 class Participant(Sweepable, Protocol):
@@ -100,8 +106,35 @@ class Participant(Sweepable, Protocol):
             Unavailable: the target did not answer.
         """
 
-    def close(self) -> None:
-        """Let go of connections. Leaves every open transaction as it is."""
+
+class Delivering(Participant, Protocol):
+    """A participant whose tasks prepare under the weaker guarantees as well."""
+
+    def deliver(self, prepared: Sequence[PreparedTransaction]) -> None:
+        """Make them visible; no decision of them is recorded.
+
+        Raises:
+            ExactumError: they may or may not be visible.
+        """
+
+
+class Judging(Participant, Protocol):
+    """A participant whose target alone knows of some rows whether it takes them."""
+
+    def judge(
+        self, prepared: Sequence[PreparedTransaction]
+    ) -> tuple[Sequence[PreparedTransaction], Rejection | None]:
+        """Find the rows that the target can never take, after all tasks have prepared and before
+        ``verify`` or ``deliver``.
+
+        Returns the same transactions without these rows, which the payload names, so that every
+        later call leaves them out; and the rows, if there are any. Whoever called it writes them to
+        the epoch's dead letters, or stops the epoch. Idempotent.
+
+        Raises:
+            RowsRefused: there are too many of them, or rows break a rule that others are part of.
+            Unavailable: the target did not answer.
+        """
 
 
 class Remembering(Participant, Protocol):
@@ -131,3 +164,13 @@ class Remembering(Participant, Protocol):
 def remembers(participant: object) -> TypeGuard[Remembering]:
     """Whether it keeps a marker. By the attribute: ``isinstance`` does not see through a proxy."""
     return hasattr(participant, "last_batch")
+
+
+def delivers(participant: object) -> TypeGuard[Delivering]:
+    """Whether its tasks leave rows to the driver under every guarantee. As ``remembers``."""
+    return hasattr(participant, "deliver")
+
+
+def judges(participant: object) -> TypeGuard[Judging]:
+    """Whether it has to be asked for the rows that its target refuses. As ``remembers``."""
+    return hasattr(participant, "judge")

@@ -21,7 +21,7 @@ from exactum.protocol.model import (
     rows_of,
 )
 from exactum.protocol.parallel import Parallel
-from exactum.protocol.participant import Participant, Sweepable, remembers
+from exactum.protocol.participant import Participant, Sweepable, delivers, remembers
 from exactum.protocol.phase_timer import PhaseTimer
 
 R = TypeVar("R")
@@ -124,6 +124,24 @@ class Participants:
             return participant, report
 
         return [(p, report.expired) for p, report in self.each(of) if report.expired]
+
+    def deliver(self, prepared: Sequence[PreparedTransaction]) -> None:
+        """Under a weaker guarantee: make visible what tasks have left to the driver.
+
+        Raises:
+            InvariantBroken: a sink's tasks prepare, and it cannot do that.
+        """
+
+        def of(participant: Participant) -> None:
+            own = [p for p in prepared if p.participant == participant.name]
+            if not own:
+                return
+            if not delivers(participant):
+                raise InvariantBroken(f"Sink {participant.name!r} prepares what it cannot deliver.")
+            with self._timed(participant, "commit"):
+                participant.deliver(own)
+
+        self.each(of)
 
     def abort(self, batch_id: int, transactions: Sequence[Sighting]) -> None:
         """Abort what was seen open. Idempotent."""

@@ -11,7 +11,8 @@ from typing import Any, NoReturn, Protocol
 
 from exactum.errors import SettingRefused
 from exactum.protocol.model import Incarnation, PreparedTransaction
-from exactum.protocol.participant import Participant
+from exactum.protocol.participant import Participant, Sweepable
+from exactum.storage.storage import Storage
 
 
 class Guarantee(Enum):
@@ -24,11 +25,14 @@ class Guarantee(Enum):
 
 @dataclass(frozen=True)
 class QueryRun:
-    """One run of one query: what names everything that is opened on its behalf."""
+    """One run of one query: what names everything that is opened on its behalf. ``staging`` is
+    where rows may wait in files until their epoch is decided; None: no such place is known.
+    """
 
     query_id: str
     incarnation: Incarnation
     guarantee: Guarantee
+    staging: Storage | None = None
 
 
 @dataclass(frozen=True)
@@ -198,10 +202,8 @@ def participant_names(sinks: Sequence[Sink]) -> list[str]:
     return names
 
 
-Reach = Callable[[str, Mapping[str, str]], Participant | None]
-"""Of a former sink's participant name and trace: a participant that lists and aborts what it
-left, or None.
-"""
+Reach = Callable[[str, Mapping[str, str]], Sweepable | None]
+"""Of a former sink's participant name and trace: what lists and aborts what it left, or None."""
 
 
 def out_of_reach(participant: str, trace: Mapping[str, str]) -> None:

@@ -12,10 +12,15 @@ import atexit
 import re
 import sys
 
-from exactum.errors import ExactumError
+from exactum.errors import CheckpointRefused, ExactumError, SettingRefused
 
 ERRORS_MAX = 20
 """Errors that are remembered, of as many queries."""
+_REFUSED = re.compile(
+    r"\[(SOURCE_START|TOPIC_CHANGED)\] exactum refuses .*?"
+    r"(?:choose another start=|start again when it has ended|Nothing was written\.)"
+)
+"""What Spark was given in place of offsets, or was thrown by exactum's source, before any batch."""
 _LOST = "Some data may have been lost because they are not available in Kafka any more"
 _REASON = re.compile(r"^Reason: (.*?)\.?(?: SQLSTATE.*)?$", re.MULTILINE)
 _UNMADE = re.compile(
@@ -28,9 +33,13 @@ _UNMADE = re.compile(
 
 
 def plainly(spoken: str) -> str | None:
-    """What Spark has said of a checkpoint, in one sentence and with what to do; None where it has
-    said something else.
+    """What Spark has said of a checkpoint, or has handed on from exactum, in one sentence and with
+    what to do; None where it has said something else.
     """
+    refused = _REFUSED.search(spoken)
+    if refused is not None:
+        kind = SettingRefused if refused[1] == "SOURCE_START" else CheckpointRefused
+        return f"{kind.__module__}.{kind.__name__}: {refused[0]}"
     unmade = _UNMADE.search(spoken)
     if unmade is not None:
         place = next(filter(None, unmade.groups()))

@@ -13,6 +13,7 @@ from typing import Any
 from pyspark.sql import DataFrame
 
 from exactum import events
+from exactum.checkpoint.staging_place import Places
 from exactum.errors import CheckpointRefused, EpochAborted, ExactumError, SettingRefused
 from exactum.protocol.decision_log import DecisionLog
 from exactum.protocol.sink import Guarantee, Sink
@@ -42,6 +43,7 @@ def exactly_once(
     *sinks: Sink,
     dead_letters: Sink | None = None,
     decision_log: DecisionLog | str | Path | None = None,
+    staging: str | Path | None = None,
     control: Control = (),
     on_event: events.Listener | None = None,
 ) -> ForeachBatch:
@@ -59,6 +61,9 @@ def exactly_once(
             same one at each start: while a batch may be decided in another one, a start is refused
             (``CheckpointRefused``). An object
             with ``read``, ``decide``, ``prune`` and ``close`` is used as it is.
+        staging: where rows of sinks that are no Kafka topics wait for the decision; default
+            ``<checkpointLocation>/exactum/staging/``. A folder that the driver and all executors
+            share.
         control: a ``control_stream``, or several: rules that every task of an epoch sees in the
             same state.
         on_event: called with every event of the protocol (see ``exactum.events``), besides the log
@@ -75,7 +80,11 @@ def exactly_once(
             server is checked when the query's first batch runs.
     """
     return ForeachBatch(
-        Targets(sinks, dead_letters), Guarantee.EXACTLY_ONCE, decision_log, control, on_event
+        Targets(sinks, dead_letters),
+        Guarantee.EXACTLY_ONCE,
+        Places(decision_log, staging),
+        control,
+        on_event,
     )
 
 
@@ -83,6 +92,7 @@ def at_least_once(
     *sinks: Sink,
     dead_letters: Sink | None = None,
     decision_log: DecisionLog | str | Path | None = None,
+    staging: str | Path | None = None,
     control: Control = (),
     on_event: events.Listener | None = None,
 ) -> ForeachBatch:
@@ -95,6 +105,7 @@ def at_least_once(
         sinks: as for ``exactly_once``.
         dead_letters: as for ``exactly_once``; default None.
         decision_log: as for ``exactly_once``; it says what earlier runs have decided.
+        staging: as for ``exactly_once``.
         control: as for ``exactly_once``; default none.
         on_event: as for ``exactly_once``; default None.
 
@@ -105,7 +116,11 @@ def at_least_once(
         SettingRefused: as ``exactly_once``.
     """
     return ForeachBatch(
-        Targets(sinks, dead_letters), Guarantee.AT_LEAST_ONCE, decision_log, control, on_event
+        Targets(sinks, dead_letters),
+        Guarantee.AT_LEAST_ONCE,
+        Places(decision_log, staging),
+        control,
+        on_event,
     )
 
 
@@ -113,6 +128,7 @@ def at_most_once(
     *sinks: Sink,
     dead_letters: Sink | None = None,
     decision_log: DecisionLog | str | Path | None = None,
+    staging: str | Path | None = None,
     control: Control = (),
     on_event: events.Listener | None = None,
 ) -> ForeachBatch:
@@ -126,6 +142,7 @@ def at_most_once(
         sinks: as for ``exactly_once``.
         dead_letters: as for ``exactly_once``; default None.
         decision_log: as for ``exactly_once``; it records which batch was begun.
+        staging: as for ``exactly_once``.
         control: as for ``exactly_once``; default none.
         on_event: as for ``exactly_once``; default None.
 
@@ -136,7 +153,11 @@ def at_most_once(
         SettingRefused: as ``exactly_once``.
     """
     return ForeachBatch(
-        Targets(sinks, dead_letters), Guarantee.AT_MOST_ONCE, decision_log, control, on_event
+        Targets(sinks, dead_letters),
+        Guarantee.AT_MOST_ONCE,
+        Places(decision_log, staging),
+        control,
+        on_event,
     )
 
 
@@ -151,17 +172,17 @@ class ForeachBatch:
         self,
         targets: Targets,
         guarantee: Guarantee,
-        decision_log: DecisionLog | str | Path | None,
+        places: Places,
         control: Control,
         on_event: events.Listener | None,
     ) -> None:
         call = guarantee.name.lower()
         arguments.checked_sinks(targets.sinks, targets.dead_letters, call)
-        arguments.checked_decision_log(decision_log, call)
+        arguments.checked_decision_log(places.decision_log, call)
         arguments.checked_on_event(on_event, call)
         self.error: ExactumError | None = None
         streams = arguments.checked_control(control, call)
-        self._delivery = Delivery(targets, guarantee, decision_log, streams, listener(on_event))
+        self._delivery = Delivery(targets, guarantee, places, streams, listener(on_event))
         self._run: EpochRunner | None = None
         self._closer: Any = None
         self._at_hand = threading.Lock()  # two queries that were given this object may ask at once
@@ -304,9 +325,7 @@ class ForeachBatch:
         sinks, names = delivery.targets.all(), tuple(delivery.targets.names())
         decided = delivery.guarantee is Guarantee.EXACTLY_ONCE
         handover = (
-            Handover(run.query, sinks, names, delivery.decision_log, run.columns)
-            if decided
-            else None
+            Handover(run.query, sinks, names, delivery.places, run.columns) if decided else None
         )
         supervised.hand_over(run.query.query_id, handover)
 

@@ -6,10 +6,9 @@ Everything above the seam is shared by all dialects and knows no client library:
 |---|---|
 | ``sink`` | ``SqlSink``: settings, checks, ``open``; ``PostgresSink`` and ``MySQLSink`` derive |
 | ``plan`` | ``WritePlan``: what goes to the executors |
-| ``sessions`` | the sessions that a process keeps between tasks |
-| ``writer`` | the tasks' writers: staged, prepared, direct |
-| ``participant`` | the driver's half: verify, commit, abort, list, for both mechanisms |
-| ``ledger`` | the ledger's and the directory's rows |
+| ``writer`` | the tasks' half: rows become frames of a staged file |
+| ``target`` | the driver's half: staged files and the ledger's row into the table |
+| ``ledger`` | the ledger's rows |
 | ``rules`` | which rows of an Arrow batch the table can hold |
 | ``checks`` | what each kind of column can hold, on whole Arrow arrays |
 | ``decision_log`` | ``SqlDecisionLog`` |
@@ -26,7 +25,7 @@ without arguments.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Protocol
@@ -35,38 +34,32 @@ from exactum.sql.table import Column, Table, TableName
 from exactum.sql.url import Address
 
 if TYPE_CHECKING:
+    from exactum.sinks.frames import Frame, FrameWriter
     from exactum.sql.checks import Broken
 
-PART = "exactum_part"
-"""Staging column, bigint: which transaction (task) wrote the row; 63 random bits."""
 ROW = "exactum_row"
-"""Staging column, bigint: the row's place in the epoch, Spark's partition number << 40 | row
-number in the task.
+"""Column of what an upsert loads, bigint: the row's place in the epoch, Spark's partition number
+<< 40 | row number in the task.
 """
 LEDGER = "exactum_ledger"
 """(scope text, batch_id bigint, identity text, digest text, attempt int, row_count bigint,
 committed_at timestamp of the server's clock by default), primary key (scope, batch_id, identity).
 Texts are ASCII of at most 200 characters and compare exactly (binary collation); all not null."""
-DIRECTORY = "exactum_prepared"
-"""Staged transactions: (scope text, identity text, incarnation text, batch_id bigint, attempt int,
-staging text, part bigint, row_count bigint), primary key (scope, identity). Texts as in the ledger;
-all not null."""
 DECISIONS = "exactum_decisions"
 """(query_id text, batch_id bigint, attempt int, record text without limit), primary key of the
 first three.
 """
 FLOORS = "exactum_decision_floors"
 """(query_id text, floor bigint), primary key (query_id). Texts compare exactly."""
-STAGING_PREFIX = "exactum_stage_"
+UPSERT = "exactum_upsert"
+"""The temporary table from which an upsert goes into its target."""
 
 
 class ServerFailure(Enum):
     """What is done about a server's error; the dialect maps its codes to these.
 
-    A code that is not listed is OTHER. On the driver that stops the query with the server's words,
-    as REFUSED does. In a task it is an ``UnknownFailure``: nothing of the task becomes visible, and
-    ``exactum run`` gives up when that has ended three lives at the same batch. So it is never taken
-    for a success, and never tried again without end.
+    A code that is not listed is OTHER, which stops the query with the server's words, as REFUSED
+    does. So it is never taken for a success, and never tried again without end.
     """
 
     LOST = "the connection was lost or not made; a COMMIT under way may have taken effect"
@@ -84,7 +77,6 @@ class ServerFailure(Enum):
         "the table's definition is another one than at the query's start: a new start knows it"
     )
     ROWS = "the rows break a constraint or do not fit a type: the same again fails again"
-    NO_SUCH_PREPARED = "no prepared transaction of this name"
     OTHER = "anything else"
 
 
@@ -130,36 +122,28 @@ class Session(Protocol):
         """Idempotent; never raises."""
 
 
-class Loader(Protocol):
-    """Bulk load of one task into one table, inside its session's transaction."""
+class RowEncoder(Protocol):
+    """Makes one task's rows into frames that ``Dialect.load`` takes. Used by a task, which has no
+    connection to the server.
+    """
 
-    def write(self, batch: Any) -> Broken | None:
-        """Send an Arrow record batch whose columns are those the loader was made with, in their
+    @property
+    def header(self) -> Mapping[str, Any]:
+        """What ``load`` has to know of the frames: plain JSON values, the same for all of them."""
+
+    def write(self, batch: Any, frames: FrameWriter) -> Broken | None:
+        """Write an Arrow record batch whose columns are those that this was made with, in their
         order.
 
-        Returns which rows are too large to be sent, or are refused by the server alone, if any is;
-        all others are sent.
-
-        Raises:
-            SqlFailure: the server refused the rows (maybe those of an earlier call) or is gone.
+        Returns which rows are too large to be sent, if any is; all others are written.
         """
-
-    def finish(self) -> None:
-        """Everything sent is in the table, in the session's transaction, which stays open.
-
-        Raises:
-            SqlFailure: as ``write``.
-        """
-
-    def abandon(self) -> None:
-        """Stop without finishing; the caller rolls back or closes the session. Never raises."""
 
 
 class Role(Enum):
-    """What a session is for; it chooses the timeouts."""
+    """What a session is for."""
 
-    TASK = "task"
-    DRIVER = "driver"
+    DRIVER = "asks, and writes a row of the ledger or of the decisions"
+    LOADER = "sends rows as well"
 
 
 class Mode(Enum):
@@ -170,38 +154,34 @@ class Mode(Enum):
 
 
 @dataclass(frozen=True)
-class RowMove:
-    """Rows of the given parts go from the staging table into the target, in one statement or a few.
+class RefusedRow:
+    """A row that the server does not take. ``number``: which of those that were given, from 0.
+    ``row``: a record batch that has it, in columns of the frame and maybe others.
+    """
 
-    APPEND: all of them, in any order; ``exactum_row`` is null. UPSERT: for each ``key`` only the
-    last row, which is the one with the greatest ``order_by`` values (compared in the order given,
-    NULL lowest), ties and no ``order_by`` by the greatest ``exactum_row``; it replaces the target's
-    row of that key or is inserted. With ``delete_when`` (a boolean column that only the staging
-    table has) a last row in which it is true deletes the target's row of its key instead.
-    ``columns`` are the target's, without the flag. In UPSERT mode, lock the target's rows in order
-    of key. ``parts`` may be empty: the statements run all the same, with no rows (a rehearsal at
-    start).
+    number: int
+    row: Any
+    why: str
+
+
+@dataclass(frozen=True)
+class RowMove:
+    """The rows of an upsert go from the temporary table into the target, in one statement or a few.
+
+    For each ``key`` only the last row, which is the one with the greatest ``order_by`` values
+    (compared in the order given, NULL lowest), ties and no ``order_by`` by the greatest
+    ``exactum_row``; it replaces the target's row of that key or is inserted. With ``delete_when``
+    (a boolean column that only the temporary table has) a last row in which it is true deletes the
+    target's row of its key instead. ``columns`` are the target's, without the flag. The target's
+    rows are locked in order of key.
     """
 
     staging: TableName
     target: TableName
     columns: tuple[str, ...]
-    mode: Mode
     key: tuple[str, ...]
     order_by: tuple[str, ...]
     delete_when: str | None
-    parts: tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class PreparedOnServer:
-    """A prepared transaction, whoever's it is. ``began_ms`` is since 1970, None where the server
-    does not tell; ``owner`` is a user, empty where it does not.
-    """
-
-    gid: str
-    began_ms: int | None = None
-    owner: str = ""
 
 
 class Dialect(Protocol):
@@ -229,8 +209,8 @@ class Dialect(Protocol):
 
     def connect(self, address: Address, role: Role, label: str, lock_timeout_s: float) -> Session:
         """A new session. ``label`` is shown to administrators where the server can
-        (application_name). No wait for a lock takes longer than ``lock_timeout_s``, and a DRIVER's
-        session that idles in a transaction is ended by the server where it can (a stopped driver
+        (application_name). No wait for a lock takes longer than ``lock_timeout_s``, and a session
+        that idles in a transaction is ended by the server where it can (a stopped driver
         must not hold locks for ever).
 
         Raises:
@@ -294,8 +274,7 @@ class Dialect(Protocol):
         """Create the target table unless it exists; ``key`` is its primary key, if any. Commits."""
 
     def create_own_tables(self, session: Session, sibling: TableName) -> None:
-        """Create ledger and directory in the schema of ``sibling`` unless they exist. Two may race.
-        Commits.
+        """Create the ledger in the schema of ``sibling`` unless it exists. Two may race. Commits.
 
         A user without the right to create tables may have had them created by somebody else: look
         first.
@@ -310,90 +289,59 @@ class Dialect(Protocol):
         cannot be told.
         """
 
-    def create_staging(self, session: Session, name: TableName, columns: Sequence[Column]) -> None:
-        """Create a staging table unless it exists: ``exactum_part``, ``exactum_row`` (both bigint,
-        nullable), and the columns by their types, all nullable, without defaults and constraints.
-        Durable (logged). Commits."""
-
-    def list_staging(self, session: Session, sibling: TableName, prefix: str) -> list[TableName]:
-        """The tables in the schema of ``sibling`` whose names begin with exactly ``prefix``."""
-
-    def drop_staging(self, session: Session, name: TableName) -> None:
-        """Drop it if it exists and is empty and nobody uses it; else leave it. Commits."""
-
     # ---- rows --------------------------------------------------------------------------------
 
-    def loader(
+    def load_facts(self, session: Session) -> Mapping[str, Any]:
+        """What an encoder has to know of the server: plain JSON values."""
+
+    def encoder(
         self,
-        session: Session,
-        name: TableName,
         columns: Sequence[Column],
-        part: int | None,
+        kinds: Sequence[Any] | None,
         first_row: int | None,
-    ) -> Loader:
-        """Begin a bulk load. With ``part``, ``exactum_part`` is filled with it; with ``first_row``,
-        ``exactum_row`` is filled with ``first_row``, ``first_row + 1``, ..."""
+        facts: Mapping[str, Any],
+    ) -> RowEncoder:
+        """For columns that come as these Arrow types; None: not known, for no rows. With
+        ``first_row``, ``exactum_row`` is filled with ``first_row``, ``first_row + 1``, ...
+        ``facts`` are what ``load_facts`` said.
+        """
 
-    def move(self, session: Session, move: RowMove) -> int:
-        """See ``RowMove``. Returns how many rows of the staging were used, counted as the server
-        reports for an INSERT in APPEND mode, in UPSERT mode any number: the caller counts the
-        staging when it differs from what it expects. Checks deferred constraints at once, where the
-        server has such."""
+    def load(
+        self, session: Session, table: TableName, header: str, frames: Iterator[Frame]
+    ) -> None:
+        """Bring frames, each with the number of its rows, into the table, inside the session's
+        transaction. ``header`` is the encoder's, as JSON text. None are well: it shows whether the
+        user may write.
 
-    def count(self, session: Session, staging: TableName, parts: Sequence[int]) -> dict[int, int]:
-        """Rows of each part in the staging table; a part without rows may be left out."""
+        Raises:
+            SqlFailure: ROWS, CHANGED (the columns are read as others than they were encoded for),
+                or the server's.
+            FileNotFoundError: as ``frames``.
+        """
 
-    def clear(
+    def load_accepted(
         self,
         session: Session,
-        staging: TableName,
-        parts: Sequence[int],
-        is_alone: Callable[[], bool],
-    ) -> None:
-        """Remove these parts' rows, inside the session's transaction.
+        table: TableName,
+        header: str,
+        frames: Iterator[Frame],
+        refused_max: int,
+    ) -> Sequence[RefusedRow]:
+        """As ``load``, into a temporary table that has nothing but types, for rows of which the
+        server alone knows whether it takes them (``Column.judged``); returns those that it does
+        not. Ends early where they are more than ``refused_max``.
 
-        A dialect whose TRUNCATE is transactional may use it, but only if it gets the table's
-        exclusive lock at once and ``is_alone()``, asked under that lock, says that no other part's
-        rows are there; else it deletes row by row.
+        ``save`` and ``undo`` are statements of a dialect that has such columns.
         """
 
-    # ---- prepared transactions ---------------------------------------------------------------
-
-    def check_prepared(self, session: Session, where: str) -> None:
-        """Whether the server and the user can do two-phase commit at all.
-
-        Raises:
-            SettingRefused: says which setting or right is missing and how to give it.
+    def create_upsert_table(self, session: Session, columns: Sequence[Column]) -> TableName:
+        """The temporary table of an upsert: ``exactum_row`` (bigint), and the columns by their
+        types, all nullable. Nobody else sees it. It takes the place of one that an earlier load of
+        the session has left.
         """
 
-    def begin_prepared(self, session: Session, gid: str) -> None:
-        """Begin a transaction that ``prepare`` can prepare. ``gid``: at most 62 characters of
-        [0-9a-z_].
-        """
+    def upsert(self, session: Session, move: RowMove) -> None:
+        """See ``RowMove``."""
 
-    def prepare(self, session: Session, gid: str) -> None:
-        """Prepare the transaction begun under ``gid``; the session is then free for others, or
-        closed (``usable`` is False) where the server lets nobody else finish it before its
-        connection has ended.
-
-        Raises:
-            SqlFailure: ROWS, LOST, BUSY.
-        """
-
-    def commit_prepared(self, session: Session, gid: str) -> None:
-        """Raises SqlFailure: NO_SUCH_PREPARED, BUSY, LOST."""
-
-    def roll_back_prepared(self, session: Session, gid: str) -> None:
-        """Raises SqlFailure: NO_SUCH_PREPARED, BUSY, LOST."""
-
-    def inspect_prepared(self, session: Session) -> list[PreparedOnServer]:
-        """Everybody's prepared transactions, as far as the user may list them, in this database
-        where the server keeps them apart.
-        """
-
-    def list_directories(self, session: Session) -> list[TableName]:
-        """Every directory that the user may read, in any schema."""
-
-    def list_prepared(self, session: Session, prefix: str) -> list[str]:
-        """The gids of prepared transactions, in this database where the server keeps them apart,
-        that begin with exactly ``prefix``."""
+    def check_constraints(self, session: Session) -> None:
+        """Checks deferred constraints at once, where the server has such."""

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from exactum.errors import (
-    EpochAborted,
     ExactumError,
-    RowsRefused,
     SettingRefused,
     Unavailable,
-    UnknownFailure,
 )
 from exactum.sql.dialect import ServerFailure, SqlFailure
 
@@ -43,24 +40,3 @@ def port_error(failure: SqlFailure, where: str) -> ExactumError:
             )
         case _:
             return SettingRefused("SQL_REFUSED", said)
-
-
-def task_error(failure: SqlFailure, where: str) -> ExactumError:
-    """For a task: nothing of it becomes visible. ``where`` names the task and the sink."""
-    said = f"{where}: {sentence(failure)}"
-    match failure.failure:
-        case ServerFailure.ROWS:
-            return RowsRefused(
-                "ROWS_REFUSED",
-                f"{said} So the server refused the rows. Nothing of the epoch is visible. Correct "
-                "the rows in the query, or the table.",
-            )
-        case ServerFailure.DENIED | ServerFailure.MISSING | ServerFailure.REFUSED:
-            return SettingRefused("SQL_REFUSED", f"{said} Nothing of the epoch is visible.")
-        case ServerFailure.OTHER:
-            return UnknownFailure(
-                f"{said} The attempt is void; start the query again. If it comes again at the same "
-                "batch, correct the rows, or what the server says."
-            )
-        case _:
-            return EpochAborted(f"{said} The attempt is void; start the query again.")

@@ -26,10 +26,16 @@ class RetryingSession:
     """One thread at a time. ``run`` does one idempotent step."""
 
     def __init__(
-        self, dialect: Dialect, address: Address, label: str, lock_timeout_s: float
+        self,
+        dialect: Dialect,
+        address: Address,
+        label: str,
+        lock_timeout_s: float,
+        role: Role = Role.DRIVER,
     ) -> None:
         self._dialect = dialect
         self._address = address
+        self._role = role
         self._label = label
         self._lock_timeout_s = lock_timeout_s
         self._session: Session | None = None
@@ -81,6 +87,6 @@ class RetryingSession:
         if self._session is None or not self._session.usable:
             self.close()
             self._session = self._dialect.connect(
-                self._address, Role.DRIVER, self._label, self._lock_timeout_s
+                self._address, self._role, self._label, self._lock_timeout_s
             )
         return self._session

@@ -5,13 +5,11 @@ from __future__ import annotations
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
 from exactum.errors import FrameRefused, SettingRefused
 from exactum.protocol.inspection import Inspector
-from exactum.protocol.participant import Participant
 from exactum.protocol.sink import (
     DEAD_LETTER_ADDED,
     DEAD_LETTER_COLUMNS,
@@ -20,17 +18,19 @@ from exactum.protocol.sink import (
     OpenSink,
     QueryRun,
 )
+from exactum.sinks.staged import JudgingParticipant, StagedParticipant
+from exactum.sinks.staging import TRACE, Staging, reach_staging, staging_of, wanted
 from exactum.sql.arguments import column_names, one_of
 from exactum.sql.columns import matched, named_by
 from exactum.sql.dialect import Dialect, Mode, Role, ServerFailure, Session, SqlFailure
 from exactum.sql.failure import port_error
-from exactum.sql.ledger import Ledger
-from exactum.sql.participant import SqlParticipant
-from exactum.sql.plan import Mechanism, SqlScope, WritePlan
+from exactum.sql.plan import SqlScope, WritePlan
 from exactum.sql.table import Column, Table, TableName, other_keys
+from exactum.sql.target import SqlTarget, rehearse
 from exactum.sql.target_change import hidden_rows
 from exactum.sql.url import Address
 from exactum.sql.writer import SqlWriterFactory
+from exactum.storage.storage import Storage
 
 LOCK_TIMEOUT_S = 20.0
 """Longest that a statement of ours waits for somebody else's lock."""
@@ -48,7 +48,6 @@ class SqlSink(NotAFunction, ABC):
         url: str,
         *,
         table: str,
-        mechanism: str = "staged",
         mode: str = "append",
         key: Sequence[str] | str | None = None,
         order_by: Sequence[str] | str | None = None,
@@ -61,7 +60,6 @@ class SqlSink(NotAFunction, ABC):
         self._dialect, self._address = self._server(url, connect)
         self._table = table
         self._target = TableName.of(table, self._where)
-        self._mechanism = one_of(Mechanism, "mechanism", mechanism, self._where)
         self._mode = one_of(Mode, "mode", mode, self._where)
         self._key = column_names("key", key, self._where)
         self._order_by = column_names("order_by", order_by, self._where)
@@ -71,9 +69,7 @@ class SqlSink(NotAFunction, ABC):
         self._refuse_contradictions()
 
     def __repr__(self) -> str:
-        return (
-            f"{self._where[:-1]}, at={self._address.where!r}, mechanism={self._mechanism.value!r})"
-        )
+        return f"{self._where[:-1]}, at={self._address.where!r})"
 
     @property
     def name(self) -> str:
@@ -123,57 +119,43 @@ class SqlSink(NotAFunction, ABC):
     def open(
         self, run: QueryRun, participant: str, columns: Sequence[tuple[str, str]] = ()
     ) -> OpenSink:
-        """See the port. Creates exactum's own tables in the target's schema where they are
-        missing.
-        """
+        """See the port. Creates exactum's ledger in the target's schema where it is missing."""
         self.check_columns(columns)
+        scope = SqlScope(run.query_id, participant)
+        shown = f"{self._where} at {self._address.where}"
+        staging = staging_of(run, scope, shown)
         try:
             session = self._dialect.connect(
-                self._address, Role.DRIVER, "exactum start", LOCK_TIMEOUT_S
+                self._address, Role.LOADER, "exactum start", LOCK_TIMEOUT_S
             )
         except SqlFailure as failure:
-            raise port_error(failure, f"{self._where} at {self._address.where}") from failure
+            raise port_error(failure, shown) from failure
         try:
-            plan = self._checked(session, SqlScope(run.query_id, participant), columns)
-            if self._mechanism is Mechanism.PREPARED and run.guarantee is Guarantee.EXACTLY_ONCE:
-                self._dialect.check_prepared(session, self._where)
-            self._make_tables(session, plan)
-            self._rehearse(session, plan)
+            plan = self._checked(session, staging, scope, columns)
+            _racing(session, lambda: self._dialect.create_own_tables(session, plan.target))
+            facts = self._dialect.load_facts(session)
+            plan = replace(plan, load_facts=tuple(facts.items()))
+            rehearse(plan, session)
             recorded = self._recorded_options(session)
         except SqlFailure as failure:
-            raise port_error(failure, f"{self._where} at {self._address.where}") from failure
+            raise port_error(failure, shown) from failure
         finally:
             session.close()
         at = self._address.where.rpartition("@")[2]  # whoever the user is
-        trace = {
-            self._dialect.scheme: at,
-            "schema": plan.target.schema or "",
-            "table": plan.target.table,
-        }
-
-        def reach(former: str, own: Mapping[str, str]) -> Participant | None:
-            if own.get(self._dialect.scheme) != at:
-                return None
-            target = TableName(own["schema"] or None, own["table"])
-            return SqlParticipant(
-                replace(plan, scope=SqlScope(run.query_id, former), target=target)
-            )
-
+        made = JudgingParticipant if plan.is_judged else StagedParticipant
         left_out = frozenset(name for name, _ in columns) - {*plan.frame_columns, plan.flag_column}
-        target = f"table {plan.target} at {at}"
         return OpenSink(
-            SqlParticipant(plan),
+            made(staging, SqlTarget(plan, marks=run.guarantee is Guarantee.EXACTLY_ONCE)),
             SqlWriterFactory(plan),
-            target,
-            trace,
-            reach,
+            f"table {plan.target} at {at}",
+            TRACE,
+            reach_staging(run),
             left_out,
             where={
                 "kind": self._dialect.scheme,
-                "url": self._address.where,
                 "connect": json.dumps(recorded),
                 "table": self._table,
-                "mechanism": self._mechanism.value,
+                "found": json.dumps([plan.target.schema, plan.target.table]),
                 "mode": self._mode.value,
                 "key": json.dumps(self._key),
                 "order_by": json.dumps(self._order_by),
@@ -197,12 +179,16 @@ class SqlSink(NotAFunction, ABC):
             SqlFailure: the session is broken.
         """
 
-    def inspector(self, query_id: str, participant: str) -> Inspector:
+    def inspector(
+        self, query_id: str, participant: str, staging: Storage | None = None
+    ) -> Inspector:
         """See ``protocol.inspection.Inspectable``."""
         from exactum.sql.inspection import inspector_of
 
         scope = SqlScope(query_id, participant)
-        return inspector_of(self._dialect, self._address, self._target, scope, self._where)
+        return inspector_of(
+            self._dialect, self._address, self._target, scope, wanted(staging, self._where)
+        )
 
     # ---- checks ------------------------------------------------------------------------------
 
@@ -212,13 +198,6 @@ class SqlSink(NotAFunction, ABC):
             raise SettingRefused(
                 "SQL_ARGUMENT",
                 f"{self._where}: mode='upsert' needs key=[...], the columns that identify a row.",
-            )
-        if upsert and self._mechanism is Mechanism.PREPARED:
-            raise SettingRefused(
-                "SQL_ARGUMENT",
-                f"{self._where}: mode='upsert' does not go with mechanism='prepared': each task "
-                "would hold the locks of its rows until the decision, and two tasks with the same "
-                "key would wait for each other. Use mechanism='staged'.",
             )
         for setting, value in (("order_by", self._order_by), ("delete_when", self._delete_when)):
             if value and not upsert:
@@ -234,7 +213,11 @@ class SqlSink(NotAFunction, ABC):
             )
 
     def _checked(
-        self, session: Session, scope: SqlScope, frame: Sequence[tuple[str, str]]
+        self,
+        session: Session,
+        staging: Staging,
+        scope: SqlScope,
+        frame: Sequence[tuple[str, str]],
     ) -> WritePlan:
         written = [(name, spark_type) for name, spark_type in frame if name != self._delete_when]
         for name in filter(None, (self._target.schema, self._target.table)):
@@ -281,12 +264,12 @@ class SqlSink(NotAFunction, ABC):
             frame_columns=tuple(name for name, _ in written),
             flag=flag,
             flag_column=self._delete_when,
-            mechanism=self._mechanism,
             mode=self._mode,
             key=key,
             order_by=tuple(by_frame[name].name for name in self._order_by),
             named_by=self._key or named_by(table.unique_keys, by_frame),
             lock_timeout_s=LOCK_TIMEOUT_S,
+            staging=staging,
         )
 
     def _check_key(self, table: Table, key: Sequence[str]) -> None:
@@ -308,7 +291,7 @@ class SqlSink(NotAFunction, ABC):
             )
 
     def _flag(self, taken: set[str]) -> Column:
-        """The staging table's column for ``delete_when``, under a name that no written column
+        """The column for ``delete_when`` of what is loaded, under a name that no written column
         has.
         """
         name = "exactum_delete"
@@ -344,46 +327,6 @@ class SqlSink(NotAFunction, ABC):
         _racing(
             session, lambda: self._dialect.create_table(session, self._target, columns, self._key)
         )
-
-    def _make_tables(self, session: Session, plan: WritePlan) -> None:
-        _racing(session, lambda: self._dialect.create_own_tables(session, plan.target))
-        if plan.mechanism is Mechanism.STAGED:
-            _racing(
-                session,
-                lambda: self._dialect.create_staging(session, plan.staging, plan.staged_columns),
-            )
-        self._drop_old_staging(session, plan)
-
-    def _drop_old_staging(self, session: Session, plan: WritePlan) -> None:
-        """Staging tables of this scope with other columns, from before the query was changed, once
-        they are empty.
-
-        What still holds a decided epoch is not empty; what a zombie still uses is left.
-        """
-        ledger = Ledger(self._dialect, plan.scope, plan.target)
-        for old in self._dialect.list_staging(session, plan.target, plan.scope.staging_prefix):
-            if old == plan.staging and plan.mechanism is Mechanism.STAGED:
-                continue
-            used = ledger.others_staged(session, old)
-            session.rollback()
-            if not used:
-                with suppress(
-                    SqlFailure
-                ):  # somebody uses it, or owns it: the next start tries again
-                    self._dialect.drop_staging(session, old)
-                session.rollback()
-
-    def _rehearse(self, session: Session, plan: WritePlan) -> None:
-        """Do what tasks and commits do, with no rows: rights, triggers and types are refused now,
-        not at the commit.
-        """
-        try:
-            if plan.mechanism is Mechanism.STAGED:
-                self._dialect.move(session, plan.move(()))
-            else:
-                self._dialect.loader(session, plan.target, plan.columns, None, None).finish()
-        finally:
-            session.rollback()
 
 
 def _racing(session: Session, create: Callable[[], None]) -> None:

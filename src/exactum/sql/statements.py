@@ -10,7 +10,6 @@ the privileges that they need.
 |---|---|
 | ``statements.sql`` | what both kinds of server are sent alike |
 | ``postgres/statements.sql``, ``mysql/statements.sql`` | what one of them is sent |
-| ``inspection.sql``, here and there | what operators' commands ask; they change nothing |
 | ``postgres/schema.sql``, ``mysql/schema.sql`` | exactum's own tables |
 
 A per cent sign is doubled in them, as in all statements. What depends on a table's columns is made
@@ -42,10 +41,8 @@ class Statements:
         here, shared = files(package), files("exactum.sql")
         self._texts = {
             **_read(shared.joinpath("statements.sql").read_text("utf-8")),
-            **_read(shared.joinpath("inspection.sql").read_text("utf-8")),
             **_read(here.joinpath("schema.sql").read_text("utf-8")),
             **_read(here.joinpath("statements.sql").read_text("utf-8")),
-            **_read(here.joinpath("inspection.sql").read_text("utf-8")),
         }
         self._quote_table = quote_table
 

@@ -4,11 +4,6 @@
 -- for the quoted name of a table, with its schema; %s for an argument. What one server alone is
 -- sent is in postgres/statements.sql and mysql/statements.sql, and the tables in schema.sql there.
 
--- name: answer
--- Whether a session that has idled between two tasks still answers.
--- needs: nothing
-SELECT 1
-
 -- name: highest_batch
 -- The newest batch that a sink has in its target. Epochs follow one another, so every older batch
 -- is there, too.
@@ -31,27 +26,10 @@ SELECT digest FROM {ledger} WHERE scope = %s AND batch_id = %s AND identity = %s
 SELECT batch_id, identity FROM {ledger} WHERE scope = %s AND batch_id < %s
 
 -- name: forget_batch
--- Remove one of them, by its whole key: a range would lock the next row, too, which may be of a
--- prepared transaction.
+-- Remove one of them, by its whole key: a range would lock the next row, too, which may be another
+-- query's.
 -- needs: SELECT and DELETE on the ledger
 DELETE FROM {ledger} WHERE scope = %s AND batch_id = %s AND identity = %s
-
--- name: list_staged
--- What the tasks of a sink have staged, whoever's they are.
--- needs: SELECT on the directory
-SELECT identity, incarnation, batch_id, staging, part, row_count FROM {directory} WHERE scope = %s
-
--- name: forget_part
--- Remove a staged part from the directory: with the COMMIT that brings it into the target, or when
--- it is aborted.
--- needs: SELECT and DELETE on the directory
-DELETE FROM {directory} WHERE scope = %s AND identity = %s
-
--- name: find_part_of_scope
--- Whether a sink has any part left in a staging table, so that the table may not be emptied or
--- dropped.
--- needs: SELECT on the directory
-SELECT 1 FROM {directory} WHERE scope = %s AND staging = %s LIMIT 1
 
 -- name: read_records
 -- What is decided about a batch.

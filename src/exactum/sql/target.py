@@ -1,58 +1,480 @@
-"""What a SQL sink was given, for those who look at its target without a query."""
+"""A table as a staged target: the driver loads an epoch's files into it in one transaction,
+together with the ledger's row, at most once whoever asks and how often.
+
+    enter the ledger's row (waits for whoever is just doing the same; was there: done)
+    load the staged files into the target; of an upsert into a temporary table, and from there
+    COMMIT
+
+All but the COMMIT is done *before* the decision, and the transaction stays open (``hold``): what
+the target refuses (a duplicate key, a CHECK, a foreign key) then aborts the epoch. The COMMIT comes
+after the decision. When the held transaction is lost, or in another process, the same is done again
+from the start: the files are still there.
+
+Where a table has columns of which only the server knows what they take (``judge``), and it refuses
+the load, a temporary table that has nothing but the columns' types tells which rows it refuses for
+their own values. These are left out, now and whenever the files are loaded again: the decision
+record has their numbers.
+"""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from itertools import groupby
+from typing import Any, TypeVar
 
-from exactum.sql.dialect import Dialect, Mode
-from exactum.sql.plan import Mechanism
-from exactum.sql.sink import SqlSink
-from exactum.sql.table import Table, TableName
-from exactum.sql.url import Address
+from exactum.errors import EpochAborted, OutcomeUnknown
+from exactum.protocol.model import PreparedTransaction
+from exactum.protocol.sink import Rejection
+from exactum.sinks.frames import Frame, FrameReader
+from exactum.sinks.staged import Published, PublishFailed, StagedEpoch, StagedPart
+from exactum.sinks.staging import StagedName
+from exactum.sql.arrow_frame import without
+from exactum.sql.dialect import (
+    LEDGER,
+    Dialect,
+    Mode,
+    RefusedRow,
+    Role,
+    RowMove,
+    ServerFailure,
+    Session,
+    SqlFailure,
+)
+from exactum.sql.failure import TRANSIENT, port_error
+from exactum.sql.ledger import Ledger, LedgerRow
+from exactum.sql.plan import WritePlan
+from exactum.sql.refusal import rejection_of, rows_refused, too_many_refused
+from exactum.sql.retrying_session import RetryingSession
+from exactum.sql.table import Column, Kind, TableName
+from exactum.sql.target_change import check_moved, check_target
+from exactum.sql.writer import header_of
+
+T = TypeVar("T")
+
+REFUSED_MAX = 100
+"""Most rows of an epoch that the server alone refuses and that are put aside: each costs it several
+tries, and a place in the decision record.
+"""
+WHOLE_EPOCH = "*"
+"""Identity of an epoch's row in the ledger: it is committed as one."""
 
 
 @dataclass(frozen=True)
-class SqlTarget:
-    """``where`` names the sink in messages; ``table`` is as the user wrote it."""
+class Load:
+    """How a staged file goes into the target, as its header says. Files of one load are equal."""
 
-    where: str
-    dialect: Dialect
-    address: Address
-    table: TableName
-    mechanism: Mechanism
+    target: TableName
+    columns: tuple[tuple[str, str], ...]
     mode: Mode
-    creates_table: bool
-    deletes: bool
-    sink: SqlSink
+    key: tuple[str, ...]
+    order_by: tuple[str, ...]
+    delete_when: tuple[str, str] | None
+    load: str
+    """What the dialect's encoder has written, as JSON text: see ``RowEncoder.header``."""
 
     @staticmethod
-    def of(sink: SqlSink) -> SqlTarget:
-        return SqlTarget(
-            sink._where,
-            sink._dialect,
-            sink._address,
-            sink._target,
-            sink._mechanism,
-            sink._mode,
-            sink._create_table,
-            sink._delete_when is not None,
-            sink,
+    def of(header: dict[str, Any]) -> Load:
+        flag = header["delete_when"]
+        return Load(
+            TableName(*header["target"]),
+            tuple((name, type_) for name, type_ in header["columns"]),
+            Mode(header["mode"]),
+            tuple(header["key"]),
+            tuple(header["order_by"]),
+            None if flag is None else tuple(flag),
+            json.dumps(header["load"]),
         )
 
-    @property
-    def rights(self) -> tuple[str, ...]:
-        """What the sink does to its table."""
-        if self.mode is Mode.APPEND:
-            return ("INSERT",)
-        return ("SELECT", "INSERT", "UPDATE", *(("DELETE",) if self.deletes else ()))
+    def move(self, staging: TableName) -> RowMove:
+        names = tuple(name for name, _ in self.columns)
+        flag = None if self.delete_when is None else self.delete_when[0]
+        return RowMove(staging, self.target, names, self.key, self.order_by, flag)
 
-    def check_key(self, table: Table) -> None:
-        """The key of an upsert, spelled as the table spells its columns.
+    @property
+    def staged_columns(self) -> tuple[Column, ...]:
+        """Those of the temporary table."""
+        listed = self.columns if self.delete_when is None else (*self.columns, self.delete_when)
+        return tuple(Column(name, type_, Kind.OTHER) for name, type_ in listed)
+
+
+def bring(dialect: Dialect, session: Session, load: Load, frames: Iterator[Frame]) -> None:
+    """Rows into the target, in the session's transaction."""
+    if load.mode is Mode.APPEND:
+        dialect.load(session, load.target, load.load, frames)
+        return
+    table = dialect.create_upsert_table(session, load.staged_columns)
+    dialect.load(session, table, load.load, frames)
+    dialect.upsert(session, load.move(table))
+
+
+def rehearse(plan: WritePlan, session: Session) -> None:
+    """Do what a commit does, with no rows, and undo it.
+
+    Raises:
+        SqlFailure: a right, a type or a trigger stands in the way.
+    """
+    first_row = 0 if plan.mode is Mode.UPSERT else None
+    encoder = plan.dialect.encoder(plan.loaded_columns, None, first_row, dict(plan.load_facts))
+    try:
+        bring(plan.dialect, session, Load.of(header_of(plan, encoder)), iter(()))
+        if plan.is_judged and plan.mode is Mode.APPEND:
+            plan.dialect.create_upsert_table(session, plan.loaded_columns)
+        plan.dialect.check_constraints(session)
+    finally:
+        session.rollback()
+
+
+def _target_of(epoch: StagedEpoch) -> TableName:
+    """Where its rows go, and its ledger row beside them: the table that the sink had when they were
+    staged, whichever it has by now.
+    """
+    return TableName(*epoch.parts[0].facts["table"])
+
+
+class SqlTarget:
+    """See ``sinks.staged.JudgingTarget``. Two sessions: one may hold an epoch's transaction open.
+    ``marks``: epochs go into the ledger, as ``hold`` has it and ``deliver`` has not.
+    """
+
+    def __init__(self, plan: WritePlan, *, marks: bool = True) -> None:
+        self._plan = plan
+        self._marks = marks
+        self._dialect = plan.dialect
+        self._session = self._new_session(Role.DRIVER, "exactum driver")
+        self._loading = self._new_session(Role.LOADER, "exactum commit")
+        self._held: tuple[str, Session] | None = None
+
+    @property
+    def shown(self) -> str:
+        return f"{self._plan.shown}, table {self._plan.target}"
+
+    @property
+    def at(self) -> str:
+        return self._plan.address.place
+
+    def close(self) -> None:
+        self._loading.close()
+        self._session.close()
+
+    # ---- the marker --------------------------------------------------------------------------
+
+    def last_batch(self, committed: Sequence[PreparedTransaction] = ()) -> int | None:
+        return self._asked(lambda session: self._ledger().highest(session))
+
+    def forget_batches(self) -> None:
+        def step(session: Session) -> None:
+            self._ledger().forget_batches(session)
+            session.commit()
+
+        self._asked(step)
+
+    def by_hand(self, epoch: StagedEpoch) -> str:
+        values = (
+            f"'{self._plan.scope.text}', {epoch.batch_id}, '{WHOLE_EPOCH}', '{epoch.digest}', "
+            f"{epoch.attempt}, {epoch.rows}"
+        )
+        return (
+            f"INSERT INTO {_target_of(epoch).sibling(LEDGER)} (scope, batch_id, identity, digest, "
+            f"attempt, row_count) VALUES ({values})"
+        )
+
+    def published(self, epoch: StagedEpoch) -> Published:
+        def step(session: Session) -> Published:
+            ledger = self._ledger(_target_of(epoch))
+            try:
+                digest = ledger.digest(session, epoch.batch_id, WHOLE_EPOCH)
+                highest = ledger.highest(session)
+            except SqlFailure as failure:
+                if failure.failure is not ServerFailure.MISSING:
+                    raise
+                return Published.MISSING  # no query has ever written here
+            if digest is not None:
+                return Published.BEFORE if digest == epoch.digest else Published.OTHER
+            later = highest is not None and highest > epoch.batch_id
+            return Published.OVERTAKEN if later else Published.MISSING
+
+        return self._asked(step)
+
+    def waiting(self, name: StagedName) -> str:
+        return ""
+
+    # ---- an epoch ----------------------------------------------------------------------------
+
+    def judge(self, epoch: StagedEpoch) -> tuple[StagedEpoch, Rejection | None]:
+        self.let_go()
+
+        def step(session: Session) -> tuple[StagedEpoch, list[RefusedRow]]:
+            if self._marks and self._state_before(session, epoch) is not None:
+                session.rollback()
+                return epoch, []
+            try:
+                kept, refused = self._load_accepted(session, epoch)
+            except FileNotFoundError:
+                session.rollback()
+                return epoch, []
+            if self._marks:
+                # Within the savepoint of the rows, so that both have one xmin: 'exactum verify'
+                # counts rows by it.
+                self._ledger(_target_of(epoch)).enter_again(session, _row_of(kept))
+            self._held = (kept.digest, session)
+            return kept, refused
+
+        try:
+            kept, refused = self._loading.run(step)
+        except SqlFailure as failure:
+            raise rows_refused(self._plan, epoch.batch_id, failure) from failure
+        return kept, rejection_of(self._plan, refused) if refused else None
+
+    def hold(self, epoch: StagedEpoch) -> Published:
+        self._hold_no_other(epoch)
+
+        def step(session: Session) -> Published:
+            if self._takes_held(session, epoch):
+                state = Published.DONE
+            else:
+                state = self._all_but_commit(session, epoch)
+            if state is Published.DONE:
+                check_target(self._plan, session)
+                self._held = (epoch.digest, session)
+            else:
+                session.rollback()
+            return state
+
+        try:
+            return self._loading.run(step)
+        except SqlFailure as failure:
+            raise rows_refused(self._plan, epoch.batch_id, failure) from failure
+
+    def publish(self, epoch: StagedEpoch) -> Published:
+        try:
+            return Published.DONE if self._finish(epoch) else self._redo(epoch)
+        except SqlFailure as failure:
+            self._loading.reset()
+            if failure.failure not in TRANSIENT:
+                raise PublishFailed(str(failure), is_transient=False) from failure
+        try:
+            return self._redo(epoch)
+        except SqlFailure as failure:
+            is_transient = failure.failure in TRANSIENT
+            raise PublishFailed(str(failure), is_transient=is_transient) from failure
+
+    def deliver(self, epoch: StagedEpoch) -> None:
+        self._hold_no_other(epoch)
+
+        def step(session: Session) -> None:
+            is_there = self._takes_held(session, epoch)
+            if not is_there and self._load(session, epoch) is Published.MISSING:
+                raise EpochAborted(f"{self.shown}: staged files of batch {epoch.batch_id} are gone")
+            check_target(self._plan, session)
+            try:
+                session.commit()
+            except SqlFailure as failure:  # not again: it may have taken effect
+                raise OutcomeUnknown(
+                    f"{self.shown}: batch {epoch.batch_id} may have been committed, or not: "
+                    f"{failure}"
+                ) from failure
+
+        try:
+            self._loading.run(step)
+        except SqlFailure as failure:
+            raise rows_refused(self._plan, epoch.batch_id, failure) from failure
+
+    def let_go(self) -> None:
+        if self._held is not None:
+            self._held = None
+            self._loading.reset()
+
+    def _hold_no_other(self, epoch: StagedEpoch) -> None:
+        if self._held is not None and self._held[0] != epoch.digest:
+            self.let_go()
+
+    def _takes_held(self, session: Session, epoch: StagedEpoch) -> bool:
+        """Whether this session holds exactly these rows; nothing counts as held from here on."""
+        held, self._held = self._held, None
+        return held == (epoch.digest, session)
+
+    def _finish(self, epoch: StagedEpoch) -> bool:
+        """COMMIT what is held of exactly these files; False when nothing is.
 
         Raises:
-            SettingRefused: the table has no unique constraint on exactly the key, or one too many.
+            SqlFailure: it may or may not be committed: ``_redo`` finds out.
         """
-        if self.mode is not Mode.UPSERT:
-            return
-        spelled = {column.name.lower(): column.name for column in table.columns}
-        self.sink._check_key(table, [spelled.get(n.lower(), n) for n in self.sink._key])
+        held, self._held = self._held, None
+        if held is None:
+            return False
+        digest, session = held
+        if digest != epoch.digest or not session.usable:
+            self._loading.reset()
+            return False
+        self._commit(session, epoch)
+        return True
+
+    def _redo(self, epoch: StagedEpoch) -> Published:
+        self.let_go()
+
+        def step(session: Session) -> Published:
+            state = self._all_but_commit(session, epoch)
+            if state is Published.DONE:
+                for load, _ in self._loads(epoch):
+                    check_moved(self._dialect, session, load.target, load)
+                self._commit(session, epoch)
+            else:
+                session.rollback()
+            return state
+
+        return self._loading.run(step)
+
+    # ---- in the session's transaction --------------------------------------------------------
+
+    def _all_but_commit(self, session: Session, epoch: StagedEpoch) -> Published:
+        return self._state_before(session, epoch) or self._load(session, epoch)
+
+    def _state_before(self, session: Session, epoch: StagedEpoch) -> Published | None:
+        """None: its row is in the ledger, and it is to be loaded."""
+        ledger = self._ledger(_target_of(epoch))
+        if not ledger.enter(session, _row_of(epoch)):
+            same = ledger.digest(session, epoch.batch_id, WHOLE_EPOCH) == epoch.digest
+            return Published.BEFORE if same else Published.OTHER
+        highest = ledger.highest(session)
+        if highest is not None and highest > epoch.batch_id:
+            # The row of a later batch speaks for a row that was pruned. Files go when their epoch
+            # is committed, so what is still there was not.
+            left = self._load(session, epoch) is not Published.MISSING
+            return Published.OVERTAKEN if left else Published.BEFORE
+        return None
+
+    def _load(self, session: Session, epoch: StagedEpoch) -> Published:
+        """DONE or MISSING."""
+        try:
+            for load, parts in self._loads(epoch):
+                bring(self._dialect, session, load, self._frames(parts))
+        except FileNotFoundError:
+            return Published.MISSING
+        self._dialect.check_constraints(session)
+        return Published.DONE
+
+    def _load_accepted(
+        self, session: Session, epoch: StagedEpoch
+    ) -> tuple[StagedEpoch, list[RefusedRow]]:
+        """All rows but those that the server can never take.
+
+        Raises:
+            FileNotFoundError: as ``_frames``.
+            RowsRefused: they are too many.
+        """
+        kept: list[StagedPart] = []
+        refused: list[RefusedRow] = []
+        for load, parts in self._loads(epoch):
+            rows = self._bring_accepted(session, load, parts)
+            refused.extend(rows)
+            kept.extend(_without(parts, rows))
+        self._dialect.check_constraints(session)
+        return StagedEpoch(tuple(kept)), refused
+
+    def _bring_accepted(
+        self, session: Session, load: Load, parts: Sequence[StagedPart]
+    ) -> Sequence[RefusedRow]:
+        """Most often the server takes all, and then that costs no more than ``bring``."""
+        dialect = self._dialect
+        session.execute(dialect.sql("save"))
+        try:
+            bring(dialect, session, load, self._frames(parts))
+        except SqlFailure as failure:
+            if failure.failure is not ServerFailure.ROWS:
+                raise
+            session.execute(dialect.sql("undo"))
+            table = dialect.create_upsert_table(session, load.staged_columns)
+            frames = self._frames(parts)
+            refused = dialect.load_accepted(session, table, load.load, frames, REFUSED_MAX)
+            if not refused:  # a rule of the table, and not of one of its types
+                raise
+            if len(refused) > REFUSED_MAX:
+                raise too_many_refused(self._plan, parts[0].name.batch_id, refused) from failure
+        else:
+            return ()
+        session.execute(dialect.sql("undo"))
+        bring(dialect, session, load, self._frames(_without(parts, refused)))
+        return refused
+
+    def _loads(self, epoch: StagedEpoch) -> list[tuple[Load, list[StagedPart]]]:
+        """The files by how they are loaded, in order: one group, unless tasks differed."""
+        each = [(self._header(part), part) for part in epoch.parts]
+        return [
+            (load, [part for _, part in group])
+            for load, group in groupby(each, key=lambda pair: pair[0])
+        ]
+
+    def _header(self, part: StagedPart) -> Load:
+        """
+        Raises:
+            FileNotFoundError: as ``_frames``.
+        """
+        with self._opened(part) as file:
+            return Load.of(file.header)
+
+    def _frames(self, parts: Sequence[StagedPart]) -> Iterator[Frame]:
+        """What is not put aside.
+
+        Raises:
+            FileNotFoundError: a file is gone, or is not what its task has written.
+        """
+        for part in parts:
+            rows = 0
+            with self._opened(part) as file:
+                for frame, count in file:
+                    aside = [n - rows for n in part.aside if rows <= n < rows + count]
+                    rows += count
+                    yield without(frame, aside) if aside else frame, count - len(aside)
+            if rows != part.file_rows:
+                raise FileNotFoundError(f"{part.name.identity} has {rows} rows")
+
+    @contextmanager
+    def _opened(self, part: StagedPart) -> Iterator[FrameReader]:
+        with closing(self._plan.staging.open_file(part.name.identity)) as file:
+            try:
+                yield FrameReader(file)
+            except ValueError as error:  # it is damaged, which is no better than gone
+                raise FileNotFoundError(f"{part.name.identity}: {error}") from error
+
+    def _commit(self, session: Session, epoch: StagedEpoch) -> None:
+        self._ledger(_target_of(epoch)).prune(session, epoch.batch_id)
+        session.commit()
+
+    # ---- small steps -------------------------------------------------------------------------
+
+    def _ledger(self, sibling: TableName | None = None) -> Ledger:
+        return Ledger(self._dialect, self._plan.scope, sibling or self._plan.target)
+
+    def _new_session(self, role: Role, label: str) -> RetryingSession:
+        plan = self._plan
+        return RetryingSession(plan.dialect, plan.address, label, plan.lock_timeout_s, role)
+
+    def _asked(self, step: Callable[[Session], T]) -> T:
+        def asking(session: Session) -> T:
+            try:
+                return step(session)
+            finally:
+                session.rollback()
+
+        try:
+            return self._session.run(asking)
+        except SqlFailure as failure:
+            raise port_error(failure, self._plan.shown) from failure
+
+
+def _row_of(epoch: StagedEpoch) -> LedgerRow:
+    return LedgerRow(epoch.batch_id, WHOLE_EPOCH, epoch.digest, epoch.attempt, epoch.rows)
+
+
+def _without(parts: Sequence[StagedPart], refused: Sequence[RefusedRow]) -> list[StagedPart]:
+    """The parts, of which nothing was put aside before, without what was refused of them all."""
+    kept = []
+    first = 0
+    for part in parts:
+        own = range(first, first + part.file_rows)
+        kept.append(part.without([row.number - first for row in refused if row.number in own]))
+        first = own.stop
+    return kept

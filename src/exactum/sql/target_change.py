@@ -4,13 +4,14 @@ it, its columns, its key.
 
 from __future__ import annotations
 
+from typing import Protocol
+
 from exactum.errors import SettingRefused
 from exactum.sql.column_change import check_columns
 from exactum.sql.dialect import Dialect, Mode, ServerFailure, Session, SqlFailure
 from exactum.sql.key_change import check_key
 from exactum.sql.plan import WritePlan
 from exactum.sql.table import TableName
-from exactum.sql.transaction import StagedMove
 
 
 def check_target(plan: WritePlan, session: Session) -> None:
@@ -24,8 +25,19 @@ def check_target(plan: WritePlan, session: Session) -> None:
     check_key(plan.dialect, session, plan.target, plan.key if plan.mode is Mode.UPSERT else ())
 
 
-def check_moved(dialect: Dialect, session: Session, target: TableName, move: StagedMove) -> None:
-    """For a session whose transaction has moved staged rows into ``target`` after their decision,
+class LoadedRows(Protocol):
+    """How rows were loaded; see ``target.Load``."""
+
+    @property
+    def mode(self) -> Mode: ...
+    @property
+    def key(self) -> tuple[str, ...]: ...
+    @property
+    def delete_when(self) -> tuple[str, str] | None: ...
+
+
+def check_moved(dialect: Dialect, session: Session, target: TableName, move: LoadedRows) -> None:
+    """For a session whose transaction has loaded staged rows into ``target`` after their decision,
     before it ends. A column that was changed since is no reason to stop: the rows are as if they
     had been there when it was changed.
 

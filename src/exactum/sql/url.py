@@ -28,6 +28,11 @@ class Address:
     def __str__(self) -> str:
         return self.where
 
+    @property
+    def place(self) -> str:
+        """The server and the database, whoever the user is."""
+        return server_of(self.where)
+
     def option(self, name: str, default: str = "") -> str:
         return dict(self.options).get(name, default)
 

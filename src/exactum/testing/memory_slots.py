@@ -8,12 +8,13 @@ at once, as a file system's do.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeVar, cast
 
-from exactum.files.slot_log import SlotLog, content_of, slots
+from exactum.files.slot_log import SlotLog, slots
 from exactum.protocol.model import DecisionRecord
 from exactum.testing.memory import Around, MemoryStorage, straight
 
@@ -38,36 +39,48 @@ class MemorySlotLog(SlotLog):
         *,
         prune_every: int = 1,
     ) -> None:
-        super().__init__(query_id, prune_every)
-        self._storage = storage
-        self._around = around
+        super().__init__(_Names(storage, query_id, around), query_id, prune_every=prune_every)
 
-    @property
-    def _where(self) -> str:
-        return "memory"
+
+class _Names:
+    """See ``storage.SmallFiles``. Names in memory survive every process here, and no writer leaves
+    anything half made.
+    """
+
+    where = "memory"
+
+    def __init__(self, storage: SlotStorage, query_id: str, around: Around) -> None:
+        self._storage = storage
+        self._query_id = query_id
+        self._around = around
 
     def _call(self, label: str, call: Callable[[], T]) -> T:
         return cast(T, self._around(label, call))
 
-    def _list(self) -> list[str]:
+    def open(self, *folders: str) -> None:
+        """It is there."""
+
+    def names(self, prefix: str = "") -> list[str]:
         return self._call("list names", lambda: list(self._storage.names))
 
-    def _bytes(self, name: str) -> bytes | None:
+    def read(self, name: str) -> bytes | None:
         return self._call("read name", lambda: self._storage.names.get(name))
 
-    def _create(self, name: str, record: DecisionRecord) -> None:
-        self._call("create name", lambda: self._link(name, record))
+    def create_if_absent(self, name: str, content: bytes) -> bool:
+        return self._call("create name", lambda: self._link(name, content))
 
-    def _link(self, name: str, record: DecisionRecord) -> None:
+    def _link(self, name: str, content: bytes) -> bool:
         with self._storage.lock:
             if name in self._storage.names:
-                return
-            self._storage.names[name] = content_of(record)
+                return self._storage.names[name] == content
+            self._storage.names[name] = content
+            record = DecisionRecord.from_json(json.loads(content), name)
             if record.epoch.batch_id >= self._storage.floor:  # else it is void from the beginning
                 slot = (self._query_id, record.epoch.batch_id, record.attempt)
                 self._storage.records.setdefault(slot, record)
+            return True
 
-    def _remove(self, names: Sequence[str]) -> None:
+    def delete(self, names: Sequence[str]) -> None:
         for name in names:
             self._call("remove name", partial(self._unlink, name))
 
@@ -77,16 +90,13 @@ class MemorySlotLog(SlotLog):
             for batch_id, attempt in slots([name]):
                 self._storage.records.pop((self._query_id, batch_id, attempt), None)
 
-    def _mark(self, marker: str) -> None:
-        self._call("mark floor", lambda: self._raise_floor(marker))
+    def put(self, name: str, content: bytes) -> None:
+        self._call("mark floor", lambda: self._raise_floor(name, content))
 
-    def _raise_floor(self, marker: str) -> None:
+    def _raise_floor(self, marker: str, content: bytes) -> None:
         with self._storage.lock:
-            self._storage.names.setdefault(marker, b"")
+            self._storage.names.setdefault(marker, content)
             self._storage.floor = max(self._storage.floor, int(marker.removeprefix("floor-")))
 
-    def _make_durable(self) -> None:
-        """Names in memory survive every process here."""
-
-    def _remove_debris(self, names: Sequence[str]) -> None:
-        """No writer leaves anything half made."""
+    def sync(self, prefix: str = "") -> None:
+        """It is durable."""

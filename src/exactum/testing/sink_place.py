@@ -29,6 +29,7 @@ from exactum.protocol.model import (
 )
 from exactum.protocol.participant import Participant
 from exactum.protocol.sink import Guarantee, OpenSink, QueryRun, Sink, WriteOrder, Writer
+from exactum.storage.folder import Folder
 from exactum.testing.faults import Crash, interpose
 from exactum.testing.memory import (
     Around,
@@ -66,6 +67,8 @@ class SinkHooks(Protocol):
     def reset(self) -> None: ...
 
     def leftovers(self) -> Sequence[object]: ...
+
+    def staging_folder(self) -> str: ...
 
     def kill_task(self, writer: Writer) -> None: ...
 
@@ -116,7 +119,8 @@ class Scenario:
         it is.
         """
         sink = through(self.hooks.make_sink())
-        run = QueryRun(query_id or self.query_id, new_incarnation(), guarantee)
+        staging = Folder(self.hooks.staging_folder())
+        run = QueryRun(query_id or self.query_id, new_incarnation(), guarantee, staging)
         opened = sink.open(run, participant or sink.name, self.hooks.columns)
         try:
             yield Opened(opened, run, participant or sink.name)

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from exactum import events
 from exactum.errors import Disposition, ExactumError
-from exactum.files.decision_log import FileDecisionLog
+from exactum.files.slot_log import SlotLog
 from exactum.kafka.sink import KafkaSink
 from exactum.protocol.coordinator import Coordinator
 from exactum.protocol.model import (
@@ -27,6 +27,7 @@ from exactum.protocol.model import (
 )
 from exactum.protocol.participant import Participant
 from exactum.protocol.sink import Guarantee, OpenSink, QueryRun, TaskName, WriteOrder
+from exactum.storage.folder import Folder
 
 TASKS = 4
 ROWS_OF_A_TASK = 400
@@ -47,7 +48,7 @@ class Watched:
     steps.
     """
 
-    def __init__(self, participant: Participant, log: FileDecisionLog, between: Between) -> None:
+    def __init__(self, participant: Participant, log: SlotLog, between: Between) -> None:
         self._participant = participant
         self._log = log
         self._between = between
@@ -135,7 +136,7 @@ class SupervisedQuery:
         if self._coordinator is None:
             run = QueryRun(self._query_id, new_incarnation(), Guarantee.EXACTLY_ONCE)
             self._opened = self._sink.open(run, self._sink.name)
-            log = FileDecisionLog(self._folder, self._query_id)
+            log = SlotLog(Folder(self._folder), self._query_id)
             watched = Watched(self._opened.participant, log, self._between)
             self._coordinator = Coordinator(run, [watched], watched, on_event=self._listen)
             self.starts += 1

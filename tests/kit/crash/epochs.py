@@ -19,10 +19,11 @@ import pyarrow as pa
 
 from exactum import KafkaSink
 from exactum.events import Event
-from exactum.files.decision_log import FileDecisionLog
+from exactum.files.slot_log import SlotLog
 from exactum.protocol.coordinator import Coordinator
 from exactum.protocol.model import Completed, PreparedTransaction, SourceOffsets, new_incarnation
 from exactum.protocol.sink import Guarantee, QueryRun, TaskName, WriteOrder
+from exactum.storage.folder import Folder
 from tests.kit.crash.deaths import Faults, FaultyLog, FaultySink
 from tests.kit.waiting import WAIT_MAX_S
 
@@ -105,7 +106,7 @@ class Driver:
         self._moments = moments
         self._opened = FaultySink(sink, moments).open(self.run, sink.name)
         self.writers = self._opened.writers
-        log = FaultyLog(lambda: FileDecisionLog(query.folder, query.query_id), moments)
+        log = FaultyLog(lambda: SlotLog(Folder(query.folder), query.query_id), moments)
         self._coordinator = Coordinator(
             self.run, [self._opened.participant], log, on_event=self.events.append
         )

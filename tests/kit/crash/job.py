@@ -22,7 +22,8 @@ from pyspark.sql.streaming import StreamingQuery
 import exactum
 from exactum.checkpoint.layout import DECISIONS
 from exactum.events import EpochCompleted, Event
-from exactum.files.decision_log import FileDecisionLog
+from exactum.files.slot_log import SlotLog
+from exactum.storage.folder import Folder
 from tests.kit.crash.deaths import Fault, Faults, FaultyLog, FaultySink
 from tests.kit.source.in_columns import in_columns
 
@@ -85,9 +86,9 @@ def start(spark: SparkSession, spec: QuerySpec) -> tuple[StreamingQuery, Any, th
         if spec.stop_after and completed >= spec.stop_after:
             enough.set()
 
-    def log() -> FileDecisionLog:
+    def log() -> SlotLog:
         query_id = json.loads(Path(spec.checkpoint, "metadata").read_text())["id"]
-        return FileDecisionLog(Path(spec.checkpoint, DECISIONS), query_id)
+        return SlotLog(Folder(Path(spec.checkpoint, DECISIONS)), query_id)
 
     sinks: list[Any] = [
         exactum.KafkaSink(topic, bootstrap_servers=spec.bootstrap_servers, **spec.sink)

@@ -14,10 +14,11 @@ from typing import Any
 
 from exactum.custom.write_ahead import WriteAheadSink
 from exactum.errors import ExactumError, Fenced
-from exactum.files.decision_log import FileDecisionLog
+from exactum.files.slot_log import SlotLog
 from exactum.protocol.coordinator import Coordinator
 from exactum.protocol.model import SourceOffsets, new_incarnation
 from exactum.protocol.sink import Guarantee, QueryRun
+from exactum.storage.folder import Folder
 from exactum.testing import TaskJob
 from tests.kit.custom.custom_rows import batches
 from tests.kit.waiting import WAIT_MAX_S
@@ -48,7 +49,7 @@ def main(folder: Path, url: str, epochs: int) -> int:
     run = QueryRun(QUERY, new_incarnation(), Guarantee.EXACTLY_ONCE)
     opened = HttpSink(folder / "wal", url).open(run, "http")
     coordinator = Coordinator(
-        run, [opened.participant], FileDecisionLog(folder / "decisions", QUERY)
+        run, [opened.participant], SlotLog(Folder(folder / "decisions"), QUERY)
     )
     checkpoint = folder / "checkpoint"
     checkpoint.mkdir(exist_ok=True)

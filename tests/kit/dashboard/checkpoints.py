@@ -13,7 +13,7 @@ from typing import Any
 
 from exactum.checkpoint.layout import DECISIONS
 from exactum.checkpoint.run_file import RunFile
-from exactum.files.decision_log import FileDecisionLog
+from exactum.files.slot_log import SlotLog
 from exactum.monitor.fact import Fact
 from exactum.monitor.history import HistoryWriter
 from exactum.protocol.model import (
@@ -24,6 +24,7 @@ from exactum.protocol.model import (
     PreparedTransaction,
     SourceOffsets,
 )
+from exactum.storage.folder import Folder
 
 HOUR_MS = 3_600_000
 
@@ -135,7 +136,7 @@ class MadeCheckpoint:
             Incarnation(self.incarnation),
             **{**whole, **fields},
         )
-        log = FileDecisionLog(self.folder / DECISIONS, self.query_id)
+        log = SlotLog(Folder(self.folder / DECISIONS), self.query_id)
         log.decide(record)
         log.close()
         return record

@@ -19,8 +19,8 @@ import duckdb
 import pyarrow as pa
 import pyarrow.dataset
 
-from exactum.files.decision_log import FileDecisionLog
 from exactum.files.sink import FileSink
+from exactum.files.slot_log import SlotLog
 from exactum.protocol.coordinator import Coordinator
 from exactum.protocol.decision_log import DecisionLog
 from exactum.protocol.model import (
@@ -35,6 +35,7 @@ from exactum.protocol.model import (
 )
 from exactum.protocol.participant import Participant
 from exactum.protocol.sink import Guarantee, OpenSink, QueryRun, TaskName, WriteOrder
+from exactum.storage.folder import Folder
 from exactum.testing import FaultPlan, MemoryDecisionLog, MemoryStorage, faulty
 from exactum.testing.memory import permit_of
 from tests.kit.waiting import WAIT_MAX_S
@@ -247,7 +248,7 @@ def drive(
 ) -> None:
     """One incarnation over a folder, with its decision log beside it; dies where it is told to."""
     opened = OpenedSink(FileSink(f"{folder}/table", partition_by=partition_by))
-    log = FileDecisionLog(Path(folder) / "log", QUERY)
+    log = SlotLog(Folder(Path(folder) / "log"), QUERY)
     coordinator = Coordinator(opened.run, [opened.participant], log)
     Path(folder, "started").touch()
     if kill_at is not None:

@@ -106,7 +106,16 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(200, self._listing(parse_qs(parts.query, keep_blank_values=True)))
             return
         content = self.server.objects.get(self._key())
-        self._answer(404 if content is None else 200, content or b"", content)
+        if content is None:
+            self._answer(404, b"")
+            return
+        wanted = re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers.get("Range", ""))
+        if wanted is None:
+            self._answer(200, content, content)
+            return
+        first, last = int(wanted[1]), min(int(wanted[2]), len(content) - 1)
+        self._range = f"bytes {first}-{last}/{len(content)}"
+        self._answer(206, content[first : last + 1], content)
 
     do_HEAD = do_GET  # noqa: N815
 
@@ -143,6 +152,8 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_response(status)
         self.send_header("Content-Length", str(len(body)))
         self.send_header("Last-Modified", formatdate(usegmt=True))
+        if status == 206:
+            self.send_header("Content-Range", self._range)
         if content is not None:
             self.send_header("ETag", _tag(content))
         self.end_headers()

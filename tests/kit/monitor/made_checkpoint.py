@@ -12,7 +12,7 @@ from typing import Any
 
 from exactum.checkpoint.layout import DECISIONS
 from exactum.checkpoint.run_file import RUNS_ENDING, RunFile
-from exactum.files.decision_log import FileDecisionLog
+from exactum.files.slot_log import SlotLog
 from exactum.monitor.history import HistoryWriter
 from exactum.ops.status.query_status import status_of
 from exactum.protocol.model import (
@@ -22,6 +22,7 @@ from exactum.protocol.model import (
     PreparedTransaction,
     new_incarnation,
 )
+from exactum.storage.folder import Folder
 from tests.kit.monitor.facts import QUERY, Story
 
 
@@ -52,7 +53,7 @@ class Checkpoint:
     def commit(self, batch_id: int, age_s: float = 0.0) -> Checkpoint:
         """The decision log has a COMMIT of two transactions."""
         prepared = tuple(PreparedTransaction("kafka", f"t{n}", 5) for n in range(2))
-        log = FileDecisionLog(self.folder / DECISIONS, self.query_id)
+        log = SlotLog(Folder(self.folder / DECISIONS), self.query_id)
         log.decide(
             DecisionRecord(
                 Epoch(self.query_id, batch_id), 0, Decision.COMMIT, new_incarnation(), prepared

@@ -9,8 +9,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from exactum.checkpoint.run_file import RUNS_ENDING
-from exactum.files.decision_log import FileDecisionLog
+from exactum.files.slot_log import SlotLog
 from exactum.protocol.model import Decision, DecisionRecord, Epoch, Incarnation
+from exactum.storage.folder import Folder
 
 QUERY = "0c6c5c3a-4dd2-4b0b-9e8a-111111111111"
 Driver = Callable[..., "subprocess.Popen[str]"]
@@ -40,7 +41,7 @@ def make_checkpoint(folder: Path) -> Path:
 
 
 def decide(folder: Path, batch_id: int, decision: Decision = Decision.COMMIT) -> None:
-    log = FileDecisionLog(folder / "exactum" / "decisions", QUERY)
+    log = SlotLog(Folder(folder / "exactum" / "decisions"), QUERY)
     record = DecisionRecord(
         Epoch(QUERY, batch_id), len(log.read(batch_id)), decision, Incarnation("a" * 16)
     )

@@ -47,7 +47,7 @@ def started_kafka() -> Iterator[LocalKafka]:
 
 @contextlib.contextmanager
 def started_postgres() -> Iterator[LocalPostgres]:
-    settings = {"max_prepared_transactions": 256, "max_connections": 300}
+    settings = {"max_connections": 300}
     with memory_folder() as folder, LocalPostgres(data_dir=folder, settings=settings) as server:
         hash_quickly(server)
         yield server

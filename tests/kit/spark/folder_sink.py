@@ -126,6 +126,9 @@ class FolderParticipant:
         self.name = name
         self._folder = folder
 
+    def deliver(self, prepared: Sequence[PreparedTransaction]) -> None:
+        """Its tasks have made them visible."""
+
     def list_open(self) -> Sequence[Sighting]:
         mine = self.name.replace("#", "-")
         parts = [(p.name, p.name.split("+")) for p in (self._folder / "staged").iterdir()]

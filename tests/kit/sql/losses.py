@@ -8,8 +8,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from exactum.sinks.staged import StagedParticipant
 from exactum.sql.dialect import Dialect, Role, ServerFailure, Session, SqlFailure
-from exactum.sql.participant import SqlParticipant
+from exactum.sql.target import SqlTarget
 from exactum.sql.url import Address
 from tests.kit.sql.sql_epochs import Incarnation
 
@@ -18,18 +19,20 @@ T = TypeVar("T")
 
 @dataclass
 class Losses:
-    """The ``at``-th statement is lost: the ``request`` before the server has it, or the
-    ``reply`` after it is done.
+    """The ``at``-th statement, or the first of this ``label``, is lost: the ``request`` before the
+    server has it, or the ``reply`` after it is done.
     """
 
     at: int
     what: str
     calls: int = 0
     struck: str = ""
+    label: str = ""
 
     def around(self, session: Session, label: str, call: Callable[[], T]) -> T:
         self.calls += 1
-        if self.calls != self.at:
+        chosen = self.calls == self.at or (label == self.label and not self.struck)
+        if not chosen:
             return call()
         self.struck = label
         if self.what == "reply":
@@ -50,7 +53,7 @@ class LossyDialect:
 
     def connect(self, address: Address, role: Role, label: str, lock_timeout_s: float) -> Session:
         session = self._inner.connect(address, role, label, lock_timeout_s)
-        for name in ("execute", "execute_alone", "query", "commit"):
+        for name in ("execute", "query", "commit", "call", "send"):
             if hasattr(session, name):
                 setattr(session, name, self._lossy(session, name, getattr(session, name)))
         return session
@@ -66,6 +69,8 @@ class LossyDialect:
 def lossy(driver: Incarnation, losses: Losses) -> None:
     """Let the driver's own sessions, which are not made yet, suffer ``losses``."""
     participant = driver.participant
-    assert isinstance(participant, SqlParticipant)
-    for session in (participant._session, participant._commit_session):
+    assert isinstance(participant, StagedParticipant)
+    target = participant.target
+    assert isinstance(target, SqlTarget)
+    for session in (target._session, target._loading):
         session._dialect = LossyDialect(session._dialect, losses)  # type: ignore[assignment]

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import itertools
 import os
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -44,7 +43,6 @@ class Database:
         finally:
             database.server.start()
             database.end_sessions()  # DROP DATABASE would wait for a lock that one was left with
-            database.roll_back_all()
             database.run(f"DROP DATABASE {database.name}")
             database.disconnect()
 
@@ -141,65 +139,11 @@ class Database:
     def end_idle_soon(self, patch: pytest.MonkeyPatch) -> None:
         patch.setattr(mysql_session, "IDLE_TRANSACTION_TIMEOUT_S", 2)
 
-    # ---- what is left over -------------------------------------------------------------------
-
-    def leftovers(self) -> dict[str, int]:
-        """What must be empty at rest: prepared transactions, the directory, and rows in any
-        staging table.
-        """
-        staged = sum(self.value(f"SELECT COUNT(*) FROM `{name}`") for name in self.staging())
-        has_directory = "exactum_prepared" in self.tables("exactum_prepared")
-        return {
-            "prepared": len(self.xids()),
-            "directory": self.value("SELECT COUNT(*) FROM exactum_prepared")
-            if has_directory
-            else 0,
-            "staged rows": staged,
-        }
-
-    def staging(self) -> list[str]:
-        return self.tables("exactum_stage_")
-
-    def roll_back(self, identity: str) -> None:
-        """The one whose branch or global part is ``identity``."""
-        (xid,) = [xid for xid in self.xids() if identity in xid or encoded(identity) in xid]
-        self.run(f"XA ROLLBACK {xid}")
-
     def tables(self, prefix: str) -> list[str]:
         rows = self.run(
             "SELECT TABLE_NAME FROM information_schema.TABLES WHERE TABLE_SCHEMA = %s", (self.name,)
         )
         return [name for (name,) in rows if name.startswith(prefix)]
-
-    def staged(self) -> int:
-        """Rows in all staging tables and in the directory."""
-        count = sum(
-            self.run(f"SELECT COUNT(*) FROM `{t}`")[0][0] for t in self.tables("exactum_stage_")
-        )
-        return int(count) + int(self.run("SELECT COUNT(*) FROM exactum_prepared")[0][0])
-
-    def xids(self) -> list[str]:
-        """Prepared transactions on the whole server, as XA COMMIT takes them."""
-        return [str(row[3]) for row in self.run("XA RECOVER FORMAT='SQL'")]
-
-    def roll_back_all(self) -> None:
-        """Nobody else may end one before the server has noticed that the connection of its task
-        is gone.
-        """
-        deadline = time.monotonic() + 30
-        while xids := self.xids():
-            for xid in xids:
-                try:
-                    self.run(f"XA ROLLBACK {xid}")
-                except pymysql.err.Error as error:
-                    if error.args[0] != ER.XAER_NOTA or time.monotonic() > deadline:
-                        raise
-            time.sleep(0.01)
-
-
-def encoded(identity: str) -> str:
-    """As XA RECOVER shows texts that are not plain."""
-    return identity.encode().hex()
 
 
 @pytest.fixture

@@ -108,22 +108,6 @@ class Database:
     def log(self, query_id: str, **settings: Any) -> SqlDecisionLog:
         return SqlDecisionLog(self.dialect, self.address, query_id, **settings)
 
-    def staging(self) -> list[str]:
-        found = self.rows(
-            "SELECT relname FROM pg_class WHERE relname LIKE 'exactum_stage_%' AND relkind = 'r'"
-        )
-        return [name for (name,) in found]
-
-    def prepared(self) -> list[str]:
-        """The prepared transactions of this database: the server may have others."""
-        found = self.rows(
-            "SELECT gid FROM pg_prepared_xacts WHERE database = current_database() ORDER BY gid"
-        )
-        return [gid for (gid,) in found]
-
-    def roll_back(self, identity: str) -> None:
-        self.run(f"ROLLBACK PREPARED '{identity}'")
-
     def end_sessions(self) -> None:
         self.run(
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
@@ -134,21 +118,8 @@ class Database:
     def end_idle_soon(self, patch: pytest.MonkeyPatch) -> None:
         patch.setattr(postgres_session, "DRIVER_IDLE_MAX_S", 2)
 
-    def leftovers(self) -> dict[str, int]:
-        staged = sum(self.value(f'SELECT count(*) FROM "{name}"') for name in self.staging())
-        directory = 0
-        if self.value("SELECT to_regclass('exactum_prepared') IS NOT NULL"):
-            directory = self.value("SELECT count(*) FROM exactum_prepared")
-        return {
-            "prepared": len(self.prepared()),
-            "directory": directory,
-            "staged rows": staged,
-        }
-
     def clean(self) -> None:
         """Settle what a test has left, so that the next one starts from nothing."""
-        for gid in self.prepared():
-            self.roll_back(gid)
         self.end_sessions()
         self.drop_all()
 

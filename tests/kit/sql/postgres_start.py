@@ -8,8 +8,9 @@ from typing import Any
 from exactum.protocol.model import new_incarnation
 from exactum.protocol.sink import Guarantee, QueryRun
 from exactum.sql.postgres.sink import PostgresSink
+from exactum.storage.folder import Folder
 from tests.kit.sql.postgres_server import Database
-from tests.kit.sql.sql_epochs import ID_AND_NAME, Columns
+from tests.kit.sql.sql_epochs import ID_AND_NAME, Columns, new_staging
 
 _starts = itertools.count(1)
 
@@ -17,5 +18,6 @@ _starts = itertools.count(1)
 def start(database: Database, table: str, columns: Columns = ID_AND_NAME, **settings: Any) -> None:
     """Check and open, as a starting query does."""
     sink = PostgresSink(settings.pop("url", database.url), table=table, **settings)
-    run = QueryRun(f"refused-{next(_starts)}", new_incarnation(), Guarantee.EXACTLY_ONCE)
+    staging = Folder(str(new_staging()))
+    run = QueryRun(f"refused-{next(_starts)}", new_incarnation(), Guarantee.EXACTLY_ONCE, staging)
     sink.open(run, sink.name, columns).participant.close()

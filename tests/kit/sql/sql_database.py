@@ -14,8 +14,6 @@ from exactum.sql.dialect import Dialect
 from exactum.sql.sink import SqlSink
 from exactum.sql.url import Address
 
-NOTHING = {"prepared": 0, "directory": 0, "staged rows": 0}
-
 
 class SqlServer(Protocol):
     @property
@@ -51,18 +49,7 @@ class SqlDatabase(Protocol):
     def table(self, columns: str = "id bigint, name text") -> str:
         """A new empty table with a name of its own."""
 
-    def leftovers(self) -> dict[str, int]:
-        """What must be empty at rest: prepared transactions, the directory, and rows in any
-        staging table.
-        """
-
-    def staging(self) -> list[str]:
-        """The staging tables."""
-
     def drop_all(self) -> None: ...
-
-    def roll_back(self, identity: str) -> None:
-        """End a prepared transaction by hand."""
 
     def end_sessions(self) -> None:
         """An administrator ends every session of exactum."""

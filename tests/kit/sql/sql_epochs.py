@@ -6,17 +6,26 @@ A ``Query`` outlives its incarnations: the decision log's storage, and what each
 
 from __future__ import annotations
 
+import itertools
+import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
 from exactum.protocol.coordinator import Coordinator
 from exactum.protocol.model import Completed, PreparedTransaction, SourceOffsets, new_incarnation
+from exactum.protocol.participant import judges
 from exactum.protocol.sink import Guarantee, QueryRun, Rejection, Sink, TaskName, WriteOrder
+from exactum.storage.folder import Folder
 from exactum.testing import MemoryDecisionLog, MemoryStorage, faulty
 from exactum.testing.faults import Fault, FaultPlan
+from tests.kit.staged_files import waiting
+
+_stagings = tempfile.TemporaryDirectory(prefix="exactum-staging-")
+_numbers = itertools.count()
 
 Columns = Sequence[tuple[str, str]]
 Task = Sequence[pa.RecordBatch]
@@ -51,6 +60,11 @@ def expected(batches: Sequence[int], tasks: int = 3) -> list[tuple[int, str]]:
     return sorted(row for batch_id in batches for task in rows_of(batch_id, tasks) for row in task)
 
 
+def new_staging() -> Path:
+    """A folder that nobody else has; it goes with this process."""
+    return Path(_stagings.name, str(next(_numbers)))
+
+
 @dataclass
 class Query:
     """``sink`` makes the sink anew for each incarnation, as a restarted program does."""
@@ -62,6 +76,11 @@ class Query:
     guarantee: Guarantee = Guarantee.EXACTLY_ONCE
     storage: MemoryStorage = field(default_factory=MemoryStorage)
     participant: str = ""  # by default the sink's own name
+    staging: Path = field(default_factory=new_staging)
+
+    def staged(self) -> list[Path]:
+        """The files that wait; see ``staged_files.waiting``."""
+        return waiting(self.staging)
 
     def start(self, plan: FaultPlan | None = None) -> Incarnation:
         return Incarnation(self, plan)
@@ -88,7 +107,8 @@ class Incarnation:
 
     def __init__(self, query: Query, plan: FaultPlan | None = None) -> None:
         self.query = query
-        self.run_of = QueryRun(query.query_id, new_incarnation(), query.guarantee)
+        staging = Folder(str(query.staging), file_mode=0o600)
+        self.run_of = QueryRun(query.query_id, new_incarnation(), query.guarantee, staging)
         sink = query.sink()
         self.opened = sink.open(self.run_of, query.participant or sink.name, query.columns)
         self.participant = self.opened.participant
@@ -103,6 +123,13 @@ class Incarnation:
     def run(self, batch_id: int) -> Completed:
         return self.coordinator.run(batch_id, SourceOffsets(), self.write)
 
+    def order(self, batch_id: int, attempt: int = 0) -> WriteOrder:
+        return WriteOrder(self.run_of, batch_id, attempt, 1)
+
+    def deliver(self, batch_id: int) -> None:
+        """One batch under a weaker guarantee."""
+        self.participant.deliver(self.write(self.order(batch_id)))  # type: ignore[attr-defined]
+
     def close(self) -> None:
         """What the death of the process does too: connections end, and what was open in them is
         undone.
@@ -112,7 +139,8 @@ class Incarnation:
 
 
 class TableWrite:
-    """The coordinator's write job: every task opens a writer, writes, prepares.
+    """The coordinator's write job: every task opens a writer, writes, prepares; then the target
+    refuses what it alone can judge.
 
     ``duplicates``: so many tasks have a speculative copy that prepares as well and loses.
     ``rejections`` collects what writers reject.
@@ -135,7 +163,13 @@ class TableWrite:
             prepared = self.task(order, TaskName(number, 0, 0), task)
             if prepared is not None:
                 found.append(prepared)
-        return found
+        participant = self._incarnation.participant
+        if not found or not judges(participant):
+            return found
+        kept, rejection = participant.judge(found)
+        if rejection is not None:
+            self.rejections.append(rejection)
+        return kept
 
     def task(self, order: WriteOrder, name: TaskName, batches: Task) -> PreparedTransaction | None:
         writer = self._incarnation.opened.writers.open(order, name)

@@ -18,7 +18,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 import exactum
 from exactum.checkpoint.layout import DECISIONS
-from exactum.files.decision_log import FileDecisionLog
+from exactum.files.slot_log import SlotLog
+from exactum.storage.folder import Folder
 from tests.kit.crash.deaths import Fault, Faults, FaultyLog, FaultySink
 
 POSTINGS = (
@@ -39,7 +40,6 @@ class BankSpec:
     mysql: str
     files: str
     checkpoint: str
-    mechanism: str = "staged"
     max_offsets: int = 60
     faults: Sequence[Mapping[str, Any]] = field(default_factory=list)
 
@@ -79,14 +79,14 @@ def run(spark: SparkSession, spec: BankSpec) -> None:
     faults = Faults([Fault(**{"folder": spec.folder, **f}) for f in spec.faults])
     sinks = (
         exactum.KafkaSink(spec.topic, bootstrap_servers=spec.bootstrap_servers, rows=records),
-        exactum.PostgresSink(spec.postgres, table="postings", mechanism=spec.mechanism),
-        exactum.MySQLSink(spec.mysql, table="postings", mechanism=spec.mechanism),
+        exactum.PostgresSink(spec.postgres, table="postings"),
+        exactum.MySQLSink(spec.mysql, table="postings"),
         exactum.FileSink(spec.files, partition_by=["account"]),
     )
 
-    def log() -> FileDecisionLog:
+    def log() -> SlotLog:
         query_id = json.loads(Path(spec.checkpoint, "metadata").read_text())["id"]
-        return FileDecisionLog(Path(spec.checkpoint, DECISIONS), query_id)
+        return SlotLog(Folder(Path(spec.checkpoint, DECISIONS)), query_id)
 
     exact = exactum.exactly_once(
         *(FaultySink(sink, faults) for sink in sinks), decision_log=FaultyLog(log, faults)

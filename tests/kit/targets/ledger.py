@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 import random
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -20,6 +20,7 @@ from confluent_kafka import KafkaError, Message, Producer
 from tests.kit.crash import oracle
 from tests.kit.servers.mariadb import LocalMariaDB
 from tests.kit.servers.postgres import LocalPostgres
+from tests.kit.staged_files import waiting
 from tests.kit.targets.api import Api
 from tests.kit.waiting import WAIT_MAX_S
 
@@ -82,7 +83,6 @@ class Targets:
     mysql: LocalMariaDB
     database: str
     files: Path
-    tables: Sequence[str] = (TABLE,)
     api: Api | None = None
 
     def create(self) -> None:
@@ -90,12 +90,10 @@ class Targets:
         with psycopg.connect(self.postgres.url, autocommit=True) as connection:
             connection.execute(f'CREATE DATABASE "{self.database}"')
         with psycopg.connect(self.postgres.url_of(self.database), autocommit=True) as connection:
-            for table in self.tables:
-                connection.execute(f"CREATE TABLE {table} ({COLUMNS})")
+            connection.execute(f"CREATE TABLE {TABLE} ({COLUMNS})")
         with self.mysql_connection() as connection, connection.cursor() as cursor:
             cursor.execute(f"CREATE DATABASE `{self.database}`")
-            for table in self.tables:
-                cursor.execute(f"CREATE TABLE `{self.database}`.{table} ({COLUMNS}) ENGINE=InnoDB")
+            cursor.execute(f"CREATE TABLE `{self.database}`.{TABLE} ({COLUMNS}) ENGINE=InnoDB")
 
     def mysql_connection(self) -> pymysql.Connection:
         server = self.mysql
@@ -112,13 +110,12 @@ class Targets:
         readers: dict[str, Callable[[], list[Posting]]] = {
             "kafka": self.in_kafka,
             "files": self.in_files,
+            "postgres": self.in_postgres,
+            "mysql": self.in_mysql,
         }
-        for table in self.tables:
-            readers[f"postgres {table}"] = partial(self.in_postgres, table)
-            readers[f"mysql {table}"] = partial(self.in_mysql, table)
         if self.api is not None:
             readers["api"] = partial(self.in_api, self.api)
-        return {name: read() for name, read in readers.items() if name.split()[0] not in apart_from}
+        return {name: read() for name, read in readers.items() if name not in apart_from}
 
     def in_kafka(self) -> list[Posting]:
         values = [
@@ -127,13 +124,13 @@ class Targets:
         ]
         return [(v["id"], v["account"], v["amount"]) for v in values]
 
-    def in_postgres(self, table: str = TABLE) -> list[Posting]:
+    def in_postgres(self) -> list[Posting]:
         with psycopg.connect(self.postgres.url_of(self.database)) as connection:
-            return list(connection.execute(f"SELECT id, account, amount FROM {table}").fetchall())
+            return list(connection.execute(f"SELECT id, account, amount FROM {TABLE}").fetchall())
 
-    def in_mysql(self, table: str = TABLE) -> list[Posting]:
+    def in_mysql(self) -> list[Posting]:
         with self.mysql_connection() as connection, connection.cursor() as cursor:
-            cursor.execute(f"SELECT id, account, amount FROM `{self.database}`.{table}")
+            cursor.execute(f"SELECT id, account, amount FROM `{self.database}`.{TABLE}")
             return list(cursor.fetchall())
 
     def in_files(self) -> list[Posting]:
@@ -147,31 +144,15 @@ class Targets:
         return [(row["id"], row["account"], row["amount"]) for row in api.rows]
 
     def left_over(self) -> dict[str, object]:
-        """What is neither committed nor undone, by server; all empty at rest."""
-        with psycopg.connect(self.postgres.url_of(self.database)) as connection:
-            in_doubt = connection.execute(
-                "SELECT gid FROM pg_prepared_xacts WHERE database = current_database()"
-            )
-            postgres = [row[0] for row in in_doubt.fetchall()]
-            listed = connection.execute("SELECT to_regclass('exactum_prepared')").fetchone()
-            if listed and listed[0]:
-                postgres += connection.execute("SELECT identity FROM exactum_prepared").fetchall()
-        with self.mysql_connection() as connection, connection.cursor() as cursor:
-            cursor.execute("XA RECOVER")
-            mysql = list(cursor.fetchall())
-            cursor.execute(
-                "SELECT table_name FROM information_schema.tables WHERE table_schema = %s",
-                [self.database],
-            )
-            if ("exactum_prepared",) in cursor.fetchall():
-                cursor.execute(f"SELECT identity FROM `{self.database}`.exactum_prepared")
-                mysql += cursor.fetchall()
+        """What is neither committed nor undone; all empty at rest. The checkpoint, where rows of
+        tables wait, lies beside the files.
+        """
         staged = [
             p
             for p in self.files.rglob("*")
             if p.is_file() and "staged" in p.relative_to(self.files).parts
         ]
-        return {"postgres": postgres, "mysql": mysql, "files": staged}
+        return {"tables": waiting(self.files.parent), "files": staged}
 
 
 def check_exact(targets: Targets, transfers: Transfers) -> None:
@@ -179,7 +160,7 @@ def check_exact(targets: Targets, transfers: Transfers) -> None:
     everywhere.
     """
     check_shown(targets, transfers.postings)
-    assert targets.left_over() == {"postgres": [], "mysql": [], "files": []}
+    assert targets.left_over() == {"tables": [], "files": []}
 
 
 def check_shown(

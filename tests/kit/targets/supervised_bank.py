@@ -23,12 +23,13 @@ from typing import Any
 
 import exactum
 from exactum.checkpoint.layout import DECISIONS
-from exactum.files.decision_log import FileDecisionLog
+from exactum.files.slot_log import SlotLog
 from exactum.protocol.model import Decision, DecisionRecord
+from exactum.storage.folder import Folder
 from tests.kit.targets.bank import BankSpec, postings, records
+from tests.kit.targets.ledger import TABLE
 from tests.kit.waiting import WAIT_MAX_S
 
-TABLES = ("postings", "postings_prepared")
 WAIT_S = 120.0
 
 
@@ -56,9 +57,9 @@ class MortalLog:
         self._checkpoint = Path(checkpoint)
         self._batch_id = batch_id
 
-    def _log(self) -> FileDecisionLog:
+    def _log(self) -> SlotLog:
         query_id = json.loads((self._checkpoint / "metadata").read_text())["id"]
-        return FileDecisionLog(self._checkpoint / DECISIONS, query_id)
+        return SlotLog(Folder(self._checkpoint / DECISIONS), query_id)
 
     def decide(self, record: DecisionRecord) -> DecisionRecord:
         if record.decision is Decision.COMMIT and record.epoch.batch_id == self._batch_id:
@@ -114,13 +115,10 @@ def main(play: dict[str, Any]) -> None:
 
 
 def sinks(spec: BankSpec, api: str, folder: Path) -> Sequence[Any]:
-    staged, prepared = TABLES
     return (
         exactum.KafkaSink(spec.topic, bootstrap_servers=spec.bootstrap_servers, rows=records),
-        exactum.PostgresSink(spec.postgres, table=staged, mechanism="staged"),
-        exactum.PostgresSink(spec.postgres, table=prepared, mechanism="prepared"),
-        exactum.MySQLSink(spec.mysql, table=staged, mechanism="staged"),
-        exactum.MySQLSink(spec.mysql, table=prepared, mechanism="prepared"),
+        exactum.PostgresSink(spec.postgres, table=TABLE),
+        exactum.MySQLSink(spec.mysql, table=TABLE),
         exactum.FileSink(spec.files, partition_by=["account"]),
         ApiSink(folder / "wal", api),
     )

@@ -72,7 +72,7 @@ def everything() -> Everything:
 
 
 def write_ahead() -> WriteAheadSink:
-    return WriteAheadSink(folder() / "wal", send, name="ahead", rows_per_send_max=2)
+    return WriteAheadSink(send, name="ahead", rows_per_send_max=2)
 
 
 def sinks() -> list[Any]:

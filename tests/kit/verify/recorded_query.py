@@ -18,8 +18,9 @@ from exactum.checkpoint.known_sinks import (
     read_known_sinks,
     write_known_sinks,
 )
-from exactum.checkpoint.layout import DECISIONS
-from exactum.files.decision_log import FileDecisionLog
+from exactum.checkpoint.layout import DECISIONS, STAGING
+from exactum.checkpoint.staging_place import recorded_staging, staging_at
+from exactum.files.slot_log import SlotLog
 from exactum.protocol.at_least_once import AtLeastOnce
 from exactum.protocol.at_most_once import AtMostOnce
 from exactum.protocol.coordinator import Coordinator
@@ -30,7 +31,9 @@ from exactum.protocol.model import (
     new_incarnation,
 )
 from exactum.protocol.sink import Guarantee, OpenSink, QueryRun, Sink, WriteOrder
+from exactum.storage.folder import Folder
 from exactum.testing.task_job import TaskJob
+from tests.kit.staged_files import waiting
 
 Columns = Sequence[tuple[str, str]]
 Tasks = Callable[[int], Sequence[Sequence[Any]]]
@@ -49,13 +52,17 @@ class DriverDied(BaseException):
 
 class RecordedQuery:
     """One query and its checkpoint ``folder``. ``sinks`` by participant name, with the columns that
-    each is given and what its tasks write.
+    each is given and what its tasks write; ``staging`` as a user gives it.
     """
 
     def __init__(
-        self, folder: Path, sinks: Mapping[str, tuple[Callable[[], Sink], Columns, Tasks]]
+        self,
+        folder: Path,
+        sinks: Mapping[str, tuple[Callable[[], Sink], Columns, Tasks]],
+        staging: Path | None = None,
     ) -> None:
         self.folder = folder
+        self.staging = staging
         self.query_id = str(uuid.uuid4())
         self._sinks = sinks
         for name in ("offsets", "commits"):
@@ -74,7 +81,8 @@ class RecordedQuery:
         """One driver's life. It dies in its last batch, where it is told to; what its tasks left
         open stays so. It notes its guarantee as a run in Spark does.
         """
-        run = QueryRun(self.query_id, new_incarnation(), guarantee)
+        staging = staging_at(self, self.staging)
+        run = QueryRun(self.query_id, new_incarnation(), guarantee, staging)
         before = read_known_sinks(self.folder)
         if before is not None and before.query_id != self.query_id:  # its parent's, in a fork
             before = None
@@ -99,9 +107,10 @@ class RecordedQuery:
                 frozenset(opened),
                 IN_CHECKPOINT,
                 after,
+                recorded_staging(self, staging),
             ),
         )
-        log = FileDecisionLog(self.folder / DECISIONS, self.query_id)
+        log = SlotLog(Folder(self.folder / DECISIONS), self.query_id)
         last = batches[-1]
 
         def decided(event: Any) -> None:
@@ -127,6 +136,15 @@ class RecordedQuery:
         finally:
             for sink in opened.values():
                 sink.participant.close()
+
+    def staged(self) -> list[Path]:
+        """The files that wait; see ``staged_files.waiting``."""
+        return waiting(self.staging or self.folder / STAGING)
+
+    def remove_staged(self) -> None:
+        """Also what is kept of visible batches."""
+        for path in (self.staging or self.folder / STAGING).rglob("*.staged"):
+            path.unlink()
 
     def _write(
         self, opened: Mapping[str, OpenSink], batch_id: int, *, dies: bool

@@ -30,10 +30,9 @@ def one_row(key: str, number: int | None, second: int | None) -> Any:
 
 def started(database: Database, **settings: Any) -> Incarnation:
     database.run("CREATE TABLE t (k varchar(20), n bigint NULL, at timestamp(6) NULL)")
-    return Query(lambda: MySQLSink(database.url, table="t", **settings), COLUMNS).started()
+    return Query(lambda: MySQLSink(database.url, table="t", **settings), COLUMNS).start()
 
 
-@pytest.mark.parametrize("mechanism", ["staged", "prepared"])
 @pytest.mark.parametrize(
     "became",
     [
@@ -41,16 +40,16 @@ def started(database: Database, **settings: Any) -> Incarnation:
         "MODIFY at timestamp(6) NOT NULL DEFAULT current_timestamp(6)",
     ],
 )
-def test_null_becomes_no_other_value(database: Database, mechanism: str, became: str) -> None:
+def test_null_becomes_no_other_value(database: Database, became: str) -> None:
     """A column that fills in what is null was one that could be null: the batch is refused, and the
     next start puts such rows aside.
     """
-    one = started(database, mechanism=mechanism)
+    one = started(database)
     one.epoch(0, one_row("first", 1, 1))
     database.run(f"ALTER TABLE t {became}")
     with pytest.raises(EpochAborted, match=r"(?s)column '(n|at)' .*NOT NULL.*start the query"):
         one.epoch(1, one_row("second", None, None))
-    one.die()
+    one.close()
     assert database.run("SELECT k FROM t") == [("first",)]
 
 
@@ -75,19 +74,20 @@ def test_a_key_that_is_another_one(
     query = Query(
         lambda: MySQLSink(database.url, table="t", **UPSERT), COLUMNS, guarantee=guarantee
     )
-    one = query.started()
+    one = query.start()
 
     def write(batch_id: int, row: Any) -> None:
         if guarantee is Guarantee.EXACTLY_ONCE:
             one.epoch(batch_id, row)
         else:
-            one.task(one.order(batch_id), 0, row)
+            query.tasks = lambda _: [[row]]
+            one.deliver(batch_id)
 
     write(0, one_row("first", 1, 1))
     database.run(f"ALTER TABLE t {became}")
     with pytest.raises(EpochAborted, match=f"(?s){words}.*start the query"):
         write(1, one_row(key, 1, None))
-    one.die()
+    one.close()
     assert database.run("SELECT k, n, at IS NULL FROM t") == [("first", 1, 0)]
 
 
@@ -99,10 +99,10 @@ def test_a_key_that_collates_otherwise(database: Database) -> None:
         "CREATE TABLE t (k varchar(20) COLLATE utf8mb4_bin PRIMARY KEY, n bigint, at timestamp(6) "
         "NULL) CHARACTER SET utf8mb4"
     )
-    one = Query(lambda: MySQLSink(database.url, table="t", **UPSERT), COLUMNS).started()
+    one = Query(lambda: MySQLSink(database.url, table="t", **UPSERT), COLUMNS).start()
     one.epoch(0, one_row("A", 1, 1))
     database.run("ALTER TABLE t MODIFY k varchar(20) COLLATE utf8mb4_general_ci")
     with pytest.raises(EpochAborted, match="(?s)column 'k' .*start the query"):
         one.epoch(1, one_row("a", 2, 2))
-    one.die()
+    one.close()
     assert database.run("SELECT k, n FROM t") == [("A", 1)]

@@ -41,11 +41,11 @@ def written(
 ) -> Incarnation:
     """One epoch of one batch into the table ``t``."""
     query = Query(lambda: MySQLSink(database.url, table="t", **options), tuple(columns))
-    one = query.started()
+    one = query.start()
     try:
         one.epoch(0, pa.RecordBatch.from_arrays(list(arrays), [name for name, _ in columns]))
     finally:
-        one.die()
+        one.close()
     return one
 
 
@@ -157,24 +157,23 @@ def test_keys_beyond_pythons_dates_name_their_row(database: Database) -> None:
     )
 
 
-@pytest.mark.parametrize("mechanism", ["staged", "prepared"])
 @pytest.mark.parametrize(
     "partitions",
     ["RANGE (v) (PARTITION p VALUES LESS THAN (10))", "LIST (v) (PARTITION p VALUES IN (1, 2))"],
 )
-def test_a_row_that_no_partition_takes(database: Database, mechanism: str, partitions: str) -> None:
+def test_a_row_that_no_partition_takes(database: Database, partitions: str) -> None:
     """The rows are refused, which no restart can mend; it is not taken for a server that is
     away.
     """
     database.run(f"CREATE TABLE t (v bigint) PARTITION BY {partitions}")
-    query = Query(lambda: MySQLSink(database.url, table="t", mechanism=mechanism))
-    one = query.started()
+    query = Query(lambda: MySQLSink(database.url, table="t"))
+    one = query.start()
     with pytest.raises(RowsRefused, match="partition"):
         one.epoch(0, numbers(1, 77))
-    one.die()
-    two = query.started()
+    one.close()
+    two = query.start()
     two.epoch(1, numbers(2))
-    two.die()
+    two.close()
     assert database.values("t") == [2]
 
 
@@ -206,12 +205,12 @@ def test_what_no_restart_can_mend_says_so(
     """
     database.run("CREATE TABLE t (v bigint, w bigint)")
     query = Query(lambda: MySQLSink(database.url, table="t"), (("v", "bigint"), ("w", "bigint")))
-    one = query.started()
+    one = query.start()
     database.run(change)
     rows = pa.record_batch([pa.array([7777, 7778]), pa.array([5, 5])], ["v", "w"])
     with pytest.raises(error):
         one.epoch(0, rows)
-    one.die()
+    one.close()
 
 
 def test_a_row_that_no_packet_takes() -> None:
@@ -227,27 +226,26 @@ def test_a_row_that_no_packet_takes() -> None:
     small = pa.record_batch([pa.array([10], pa.int32()), pa.array(["z"]), b[:1]], names)
     columns = (("id", "int"), ("a", "string"), ("b", "binary"))
     with LocalMariaDB(settings={"max_allowed_packet": 2**20, "local_infile": "off"}) as server:
-        for mechanism in ("staged", "prepared"):
-            with Database.made(server) as made:
-                made.run("CREATE TABLE t (id int PRIMARY KEY, a longtext, b longblob)")
-                sink = MySQLSink(made.url, table="t", mechanism=mechanism)
-                one = Query(lambda sink=sink: sink, columns).started()  # type: ignore[misc]
-                one.epoch(0, six)
-                one.epoch(1, [large, small])
-                one.epoch(2, large)
-                one.die()
-                assert [i for (i,) in made.run("SELECT id FROM t ORDER BY id")] == [0, 2, 4, 10]
-                reasons = [reason for rejection in one.rejections for reason in rejection.reasons]
-                assert [reason.split(":")[0].split("=")[1] for reason in reasons] == [
-                    "1",
-                    "3",
-                    "5",
-                    "9",
-                    "9",
-                ]
-                assert all(
-                    "max_allowed_packet" in reason and "the row has" in reason for reason in reasons
-                )
+        with Database.made(server) as made:
+            made.run("CREATE TABLE t (id int PRIMARY KEY, a longtext, b longblob)")
+            sink = MySQLSink(made.url, table="t")
+            one = Query(lambda sink=sink: sink, columns).start()  # type: ignore[misc]
+            one.epoch(0, six)
+            one.epoch(1, [large, small])
+            one.epoch(2, large)
+            one.close()
+            assert [i for (i,) in made.run("SELECT id FROM t ORDER BY id")] == [0, 2, 4, 10]
+            reasons = [reason for rejection in one.rejections for reason in rejection.reasons]
+            assert [reason.split(":")[0].split("=")[1] for reason in reasons] == [
+                "1",
+                "3",
+                "5",
+                "9",
+                "9",
+            ]
+            assert all(
+                "max_allowed_packet" in reason and "the row has" in reason for reason in reasons
+            )
 
 
 def test_load_data_takes_rows_over_a_packet(database: Database) -> None:

@@ -6,7 +6,7 @@ import pickle
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,31 +20,17 @@ from exactum.errors import (
     SettingRefused,
     Unavailable,
 )
-from exactum.protocol.coordinator import Coordinator
-from exactum.protocol.model import (
-    Decision,
-    DecisionRecord,
-    Epoch,
-    PreparedTransaction,
-    SourceOffsets,
-)
-from exactum.protocol.sink import TaskName, WriteOrder
+from exactum.protocol.sink import TaskName
 from exactum.sql import retrying_session, sink
 from exactum.sql.dialect import Role, SqlFailure
-from exactum.sql.mysql import clear as mysql_clear
 from exactum.sql.mysql import loader as mysql_loader
 from exactum.sql.mysql import session as mysql_session
-from exactum.sql.mysql import xa as mysql_xa
 from exactum.sql.mysql.sink import MySQLSink, address_of
-from exactum.testing import MemoryDecisionLog, interpose
-from exactum.testing.memory import permit_of
 from tests.kit.servers.mariadb import LocalMariaDB
 from tests.kit.sql.mysql_query import NUMBERS, Query, numbers
 from tests.kit.sql.mysql_server import Database
 
 pytestmark = pytest.mark.slow
-
-BOTH = pytest.mark.parametrize("mechanism", ["staged", "prepared"])
 
 
 @pytest.fixture(scope="module")
@@ -54,83 +40,9 @@ def mortal() -> Iterator[LocalMariaDB]:
         yield server
 
 
-def numbers_query(database: Database, mechanism: str = "staged", **options: Any) -> Query:
+def numbers_query(database: Database = "staged", **options: Any) -> Query:
     database.run("CREATE TABLE IF NOT EXISTS t (v bigint NOT NULL)")
-    return Query(lambda: MySQLSink(database.url, table="t", mechanism=mechanism, **options))
-
-
-@BOTH
-@pytest.mark.parametrize("moment", ["verify", "decide", "commit"])
-def test_killed_server(mortal: LocalMariaDB, mechanism: str, moment: str) -> None:
-    """SIGKILL just before each of these steps, and a restart: the same run goes on, each row
-    stands once.
-    """
-    with Database.made(mortal) as database:
-        query = numbers_query(database, mechanism)
-        one = query.started()
-        killed: list[str] = []
-
-        def around(label: str, call: Callable[[], object]) -> object:
-            if label == moment and len(killed) < 1 and started:
-                killed.append(label)
-                mortal.kill()
-                mortal.restart()
-                database.disconnect()
-            return call()
-
-        started: list[int] = []
-        log = MemoryDecisionLog(query.storage, query.query_id)
-        coordinator = Coordinator(
-            one.run, [interpose(one.participant, around)], interpose(log, around)
-        )
-
-        def write(order: WriteOrder) -> list[PreparedTransaction]:
-            tasks = [one.task(order, n, numbers(10 * order.batch_id + n)) for n in range(3)]
-            started.append(order.batch_id)
-            return [t for t in tasks if t is not None]
-
-        for batch_id in range(2):
-            coordinator.run(batch_id, SourceOffsets(), write)
-        assert killed == [moment]
-        assert database.values("t") == [0, 1, 2, 10, 11, 12]
-        assert database.staged() == 0
-        assert database.xids() == []
-        one.die()
-
-
-@BOTH
-def test_server_killed_while_tasks_write(mortal: LocalMariaDB, mechanism: str) -> None:
-    """A task whose server dies voids the attempt; the next start is exact."""
-    with Database.made(mortal) as database:
-        query = numbers_query(database, mechanism)
-        one = query.started()
-
-        def write(order: WriteOrder) -> list[PreparedTransaction]:
-            first = one.task(order, 0, numbers(1))
-            assert first is not None
-            writer = one.opened.writers.open(order, TaskName(1, 0, 0))
-            writer.write(numbers(2))
-            mortal.kill()
-            try:
-                writer.prepare()
-            finally:
-                writer.abort()
-                mortal.restart()
-                database.disconnect()
-            raise AssertionError("a dead server prepared a transaction")
-
-        coordinator = Coordinator(
-            one.run, [one.participant], MemoryDecisionLog(query.storage, query.query_id)
-        )
-        with pytest.raises(EpochAborted):
-            coordinator.run(0, SourceOffsets(), write)
-        one.die()
-        two = query.started()
-        two.epoch(0, numbers(1), numbers(2))
-        assert database.values("t") == [1, 2]
-        assert database.staged() == 0
-        assert database.xids() == []
-        two.die()
+    return Query(lambda: MySQLSink(database.url, table="t", **options))
 
 
 def test_a_server_that_is_away(mortal: LocalMariaDB, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -141,7 +53,7 @@ def test_a_server_that_is_away(mortal: LocalMariaDB, monkeypatch: pytest.MonkeyP
         mortal.kill()
         try:
             with pytest.raises(Unavailable, match=str(mortal.port)) as caught:
-                query.started()
+                query.start()
             assert mortal.password not in str(caught.value)
         finally:
             mortal.restart()
@@ -156,7 +68,7 @@ def test_rows_without_load_data(mortal: LocalMariaDB) -> None:
     with Database.made(mortal) as database:
         database.run("CREATE TABLE t (v bigint NOT NULL, s longtext)")
         query = Query(lambda: MySQLSink(database.url, table="t"), (*NUMBERS, ("s", "string")))
-        one = query.started()
+        one = query.start()
         texts = ["x" * (n % 3_000) for n in range(1_000)]
         one.epoch(0, pa.record_batch([pa.array(range(1_000)), pa.array(texts)], ["v", "s"]))
         assert database.run("SELECT s FROM t ORDER BY v") == [(t,) for t in texts]
@@ -166,30 +78,29 @@ def test_rows_without_load_data(mortal: LocalMariaDB) -> None:
         )
         assert database.run("SELECT v FROM t WHERE v >= 1000") == [(1_001,)]
         assert [r.rows.column("v").to_pylist() for r in one.rejections] == [[1_000]]
-        one.die()
+        one.close()
 
 
-@BOTH
-def test_locked_rows(database: Database, mechanism: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_locked_rows(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     """A table that somebody locks for longer than we wait: the attempt is void, the next one is
     exact.
     """
     monkeypatch.setattr(sink, "LOCK_TIMEOUT_S", 1.0)
     monkeypatch.setattr(retrying_session.RetryingSession.run, "__defaults__", (2.0,))
-    query = numbers_query(database, mechanism)
-    one = query.started()
+    query = numbers_query(database)
+    one = query.start()
     with database.client() as client, client.cursor() as cursor:
         cursor.execute("LOCK TABLES t WRITE")
         began_s = time.monotonic()
         with pytest.raises((EpochAborted, Unavailable)):
             one.epoch(0, numbers(1))
         assert time.monotonic() - began_s < 90
-    one.die()
-    two = query.started()
+    one.close()
+    two = query.start()
     two.epoch(0, numbers(1))
     assert database.values("t") == [1]
-    assert database.staged() == 0
-    two.die()
+    assert one.query.staged() == []
+    two.close()
 
 
 def test_deadlocks_are_tried_again(database: Database) -> None:
@@ -202,7 +113,7 @@ def test_deadlocks_are_tried_again(database: Database) -> None:
         lambda: MySQLSink(database.url, table="t", mode="upsert", key="k"),
         (("k", "int"), ("n", "int")),
     )
-    one = query.started()
+    one = query.start()
     stop = threading.Event()
     deadlocks: list[int] = []
 
@@ -230,137 +141,7 @@ def test_deadlocks_are_tried_again(database: Database) -> None:
             thread.join()
     assert {n for (n,) in database.run("SELECT n FROM t")} == {15}
     print(f"{len(deadlocks)} deadlocks on the rival's side")
-    one.die()
-
-
-@BOTH
-def test_a_task_that_hangs_holds_nobody_up(
-    database: Database, mechanism: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A zombie that stopped in the middle of its load, with rows sent: epochs go on, and are
-    cleared.
-    """
-    monkeypatch.setattr(mysql_loader, "CHUNK_BYTES", 1)
-    monkeypatch.setattr(mysql_clear, "FEW_ROWS", 10)
-    query = numbers_query(database, mechanism)
-    one = query.started()
-    zombie = one.opened.writers.open(one.order(0, attempt=7), TaskName(0, 0, 0))
-    zombie.write(numbers(*range(5)))
-    began_s = time.monotonic()
-    for batch_id in range(25):
-        tasks = [
-            numbers(*range(100 * batch_id + 10 * n, 100 * batch_id + 10 * n + 5)) for n in range(4)
-        ]
-        one.epoch(batch_id, *tasks, losers=1)
-    assert time.monotonic() - began_s < 60
-    assert len(database.values("t")) == 25 * 20
-    zombie.prepare()
-    one.participant.abort(one.participant.list_open())
-    assert len(database.values("t")) == 25 * 20
-    assert database.staged() == 0
-    one.die()
-
-
-def test_a_large_epoch_is_cleared_at_once(
-    database: Database, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Many rows go by TRUNCATE after the commit, but never while the table holds somebody's
-    part.
-    """
-    monkeypatch.setattr(mysql_clear, "FEW_ROWS", 10)
-    query = numbers_query(database)
-    one = query.started()
-    staging = database.tables("exactum_stage_")[0]
-    one.epoch(0, numbers(*range(100)))
-    assert database.staged() == 0
-    other = one.task(one.order(9), 0, numbers(-1))
-    assert other is not None
-    prepared = [
-        p
-        for p in (one.task(one.order(1), n, numbers(*range(100, 150))) for n in range(2))
-        if p is not None
-    ]
-    one.participant.verify(prepared)
-    commit(one, prepared, 1)
-    assert database.run(f"SELECT v FROM `{staging}`") == [(-1,)]
-    one.participant.abort(one.participant.list_open())
-    assert database.staged() == 0
-    assert len(database.values("t")) == 200
-    one.die()
-
-
-def test_a_crash_before_clearing(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rows that nobody names go at the next start; a part that somebody names keeps the table as
-    it is.
-    """
-    query = numbers_query(database)
-    one = query.started()
-    one.epoch(0, numbers(1))
-    staging = database.tables("exactum_stage_")[0]
-    database.run(f"INSERT INTO `{staging}` VALUES (77, 1, 5), (77, 2, 6)")
-    named = one.task(one.order(1), 0, numbers(9))
-    assert named is not None
-    query.started().die()
-    assert len(database.run(f"SELECT v FROM `{staging}`")) == 3
-    one.participant.abort(one.participant.list_open())
-    query.started().die()
-    assert database.staged() == 0
-    assert database.values("t") == [1]
-    one.die()
-
-
-def test_a_driver_that_stops_while_it_clears(
-    database: Database, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It looked, and stopped before its TRUNCATE: the lock does not last, and neither does what
-    it wanted to do.
-    """
-    monkeypatch.setattr(mysql_clear, "FEW_ROWS", 10)
-    monkeypatch.setattr(mysql_clear, "LOCKED_IDLE_S", 1)
-    query = numbers_query(database)
-    old, new = query.started(), query.started()
-    staged: list[PreparedTransaction | None] = []
-
-    def looked_long_ago(session: Any, staging: Any) -> bool:
-        staged.append(
-            new.task(new.order(1), 0, numbers(*range(50)))
-        )  # waits until the server has ended the lock
-        return False
-
-    monkeypatch.setattr(mysql_clear, "_is_named", looked_long_ago)
-    old.epoch(0, numbers(*range(100, 200)))
-    prepared = [p for p in staged if p is not None]
-    assert len(prepared) == 1
-    monkeypatch.undo()
-    new.participant.verify(prepared)
-    commit(new, prepared, 1)
-    assert database.values("t") == [*range(50), *range(100, 200)]
-    old.die()
-    new.die()
-
-
-def test_a_task_that_stops_after_it_prepared(
-    database: Database, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Stopped between XA PREPARE and its goodbye: the server ends its connection, and the driver
-    commits.
-    """
-    monkeypatch.setattr(mysql_xa, "ORPHAN_TIMEOUT_S", 1)
-    query = numbers_query(database, "prepared")
-    one = query.started()
-    writer = one.opened.writers.open(one.order(0), TaskName(0, 0, 0))
-    writer.write(numbers(1))
-    began_s = time.monotonic()
-    with monkeypatch.context() as patched:
-        patched.setattr(mysql_session.MySQLSession, "close", lambda self: None)
-        prepared = writer.prepare()
-    assert prepared is not None
-    one.participant.verify([prepared])
-    commit(one, [prepared], 0)
-    assert 0.5 < time.monotonic() - began_s < 30
-    assert database.values("t") == [1]
-    assert database.xids() == []
-    one.die()
+    one.close()
 
 
 def test_starts_that_race_to_create(database: Database) -> None:
@@ -378,9 +159,9 @@ def test_starts_that_race_to_create(database: Database) -> None:
         )
         gate.wait()
         try:
-            one = query.started()
+            one = query.start()
             one.epoch(0, numbers(number))
-            one.die()
+            one.close()
         except BaseException as error:
             errors.append(error)
 
@@ -391,45 +172,48 @@ def test_starts_that_race_to_create(database: Database) -> None:
         thread.join()
     assert errors == []
     assert database.values("t") == [0, 1, 2, 3]
-    assert database.staged() == 0
 
 
-def commit(incarnation: Any, prepared: list[PreparedTransaction], batch_id: int) -> None:
-    record = DecisionRecord(
-        Epoch(incarnation.run.query_id, batch_id),
-        1,
-        Decision.COMMIT,
-        incarnation.run.incarnation,
-        tuple(prepared),
-    )
-    report = incarnation.participant.commit(permit_of(record), prepared)
-    assert list(report.committed) == list(prepared)
+def upserting(database: Database, url: str = "") -> Query:
+    database.run("CREATE TABLE u (v bigint PRIMARY KEY)")
+    sink = MySQLSink(url or database.url, table="u", mode="upsert", key="v")
+    query = Query(lambda: sink, query_id="upsert")
+    query.tasks = lambda batch_id: [[numbers(1, 1)]]
+    return query
 
 
-def test_a_user_without_rights_to_lock(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    """SELECT, INSERT, UPDATE, DELETE, and CREATE once: that is enough; clearing then goes by
-    DELETE.
+def test_an_upsert_needs_a_temporary_table(database: Database) -> None:
+    """Who may not make one is refused at the start, with the server's words; and may with the right
+    to it.
     """
-    monkeypatch.setattr(mysql_clear, "FEW_ROWS", 10)
+    query = upserting(database, limited(database, "SELECT, INSERT, UPDATE, DELETE, CREATE"))
+    with pytest.raises(SettingRefused, match="denied"):
+        query.run(0)
+    database.run(f"GRANT CREATE TEMPORARY TABLES ON {database.name}.* TO '{database.name}'")
+    query.run(0)
+    assert database.values("u") == [1]
+
+
+def test_the_rights_that_are_enough(database: Database) -> None:
+    """SELECT, INSERT, UPDATE, DELETE, and CREATE once."""
     url = limited(database, "SELECT, INSERT, UPDATE, DELETE, CREATE")
     database.run("CREATE TABLE t (v bigint NOT NULL)")
-    one = Query(lambda: MySQLSink(url, table="t")).started()
+    one = Query(lambda: MySQLSink(url, table="t")).start()
     one.epoch(0, numbers(*range(100)))
-    assert database.staged() == 0
-    one.die()
+    assert one.query.staged() == []
+    one.close()
     database.run(f"REVOKE CREATE ON {database.name}.* FROM '{database.name}'")
-    two = Query(lambda: MySQLSink(url, table="t")).started()
-    two.die()
+    two = Query(lambda: MySQLSink(url, table="t")).start()
+    two.close()
 
 
-@BOTH
 @pytest.mark.parametrize("rights", ["SELECT", "SELECT, INSERT", "CREATE, SELECT"])
-def test_missing_rights_are_refused(database: Database, mechanism: str, rights: str) -> None:
+def test_missing_rights_are_refused(database: Database, rights: str) -> None:
     """At start, naming what the server said, and never the password."""
     database.run("CREATE TABLE t (v bigint NOT NULL)")
     url = limited(database, rights)
     with pytest.raises(SettingRefused) as caught:
-        Query(lambda: MySQLSink(url, table="t", mechanism=mechanism)).started()
+        Query(lambda: MySQLSink(url, table="t")).start()
     assert "secret/pass" not in str(caught.value)
 
 
@@ -454,7 +238,7 @@ def test_servers_that_cannot_keep_the_promise(settings: dict[str, str | int], me
     with LocalMariaDB(settings=settings) as server, Database.made(server) as database:
         database.run("CREATE TABLE t (v bigint) ")
         with pytest.raises(SettingRefused, match=message):
-            Query(lambda: MySQLSink(database.url, table="t")).started()
+            Query(lambda: MySQLSink(database.url, table="t")).start()
 
 
 @pytest.mark.deep
@@ -462,18 +246,16 @@ def test_servers_that_cannot_keep_the_promise(settings: dict[str, str | int], me
     "kept_by", [{"sync_binlog": 1}, {"innodb_flush_log_at_trx_commit": 3}], ids=str
 )
 def test_with_a_binary_log(kept_by: dict[str, str | int]) -> None:
-    """Both mechanisms with a binary log in its default format, where a commit is kept."""
+    """In its default format, where a commit is kept."""
     settings = {"log_bin": "on", **kept_by}
     with LocalMariaDB(settings=settings) as server, Database.made(server) as database:
-        for mechanism in ("staged", "prepared"):
-            query = numbers_query(database, mechanism)
-            query.participant = mechanism
-            one = query.started()
-            one.epoch(0, numbers(1), numbers(2), losers=1)
-            one.die()
-        assert database.values("t") == [1, 1, 2, 2]
-        assert database.staged() == 0
-        assert database.xids() == []
+        one = numbers_query(database).start()
+        one.epoch(0, numbers(1), numbers(2), losers=1)
+        one.close()
+        assert database.values("t") == [1, 2]
+        assert one.query.staged() == []
+        upserting(database).run(0)
+        assert database.values("u") == [1]
 
 
 @pytest.mark.parametrize(
@@ -493,7 +275,7 @@ def test_the_password_is_never_shown(database: Database, problem: dict[str, Any]
     made = MySQLSink(**{"url": database.url, "table": "t", **problem})
     query = Query(lambda: made)
     with pytest.raises(ExactumError) as caught:
-        query.started()
+        query.start()
     for text in (
         str(caught.value),
         repr(caught.value),
@@ -517,7 +299,6 @@ def test_the_password_is_never_shown(database: Database, problem: dict[str, Any]
         ({"connect": {"port": 65_536}}, "port"),
         ({"url": "mysql://u:hidden-pw@host:0/db"}, "port"),
         ({"connect": {"ssl_ca": object()}}, "ssl_ca"),
-        ({"mechanism": "xa"}, "mechanism"),
         ({"mode": "merge"}, "mode"),
         ({"mode": "upsert"}, "key"),
         ({"order_by": ["v"]}, "order_by"),
@@ -534,7 +315,7 @@ def test_settings_that_cannot_be(options: dict[str, Any], message: str) -> None:
 def test_nothing_that_travels_or_is_recorded_shows_the_password(database: Database) -> None:
     """The writer factory pickles; its repr and the prepared transactions hold no password."""
     query = numbers_query(database)
-    one = query.started()
+    one = query.start()
     factory = pickle.loads(pickle.dumps(one.opened.writers))
     writer = factory.open(one.order(0), TaskName(0, 0, 0))
     writer.write(numbers(1))
@@ -543,7 +324,7 @@ def test_nothing_that_travels_or_is_recorded_shows_the_password(database: Databa
     for text in (repr(factory), repr(prepared), repr(seen), repr(one.participant), repr(writer)):
         assert database.server.password not in text
     one.participant.abort(seen)
-    one.die()
+    one.close()
 
 
 def test_the_server_gets_no_other_file(database: Database, tmp_path: Path) -> None:
@@ -551,7 +332,9 @@ def test_the_server_gets_no_other_file(database: Database, tmp_path: Path) -> No
     secret = tmp_path / "secret"
     secret.write_text("1\n")
     database.run("CREATE TABLE t (v bigint)")
-    session = mysql_session.connect(address_of(database.url, None, "test"), Role.TASK, "test", 5.0)
+    session = mysql_session.connect(
+        address_of(database.url, None, "test"), Role.LOADER, "test", 5.0
+    )
     for _ in range(2):
         session.execute("SELECT 1")
     with pytest.raises(SqlFailure, match="file"):
@@ -563,10 +346,10 @@ def test_the_server_gets_no_other_file(database: Database, tmp_path: Path) -> No
 def test_rows_by_way_of_a_file(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where memory has no path (macOS), a temporary file is used."""
     monkeypatch.setattr(mysql_loader, "MEMORY_FILES", False)
-    one = numbers_query(database).started()
+    one = numbers_query(database).start()
     one.epoch(0, numbers(1, 2))
     assert database.values("t") == [1, 2]
-    one.die()
+    one.close()
 
 
 @pytest.mark.deep
@@ -589,10 +372,10 @@ def test_tls(tmp_path: Path) -> None:
                 "ssl_verify_identity": True,
             }
             for options in ({}, trusting):
-                one = numbers_query(database, connect=options).started()
-                one.die()
+                one = numbers_query(database, connect=options).start()
+                one.close()
             for options in ({"ssl_verify_identity": True}, {"ssl_disabled": True}):
                 with pytest.raises((SettingRefused, Unavailable)) as caught:
-                    numbers_query(database, connect=options).started()
+                    numbers_query(database, connect=options).start()
                 print(caught.value)
                 assert server.password not in str(caught.value)

@@ -54,12 +54,12 @@ def test_keys_are_the_tables_keys(database: Database) -> None:
         "CREATE TABLE t (k varchar(20) COLLATE utf8mb4_general_ci PRIMARY KEY, n int, at "
         "datetime(6))"
     )
-    one = upsert(database, delete_when="gone").started()
+    one = upsert(database, delete_when="gone").start()
     one.epoch(0, change(("A", 1, 0, False), ("a", 2, 0, False)))
     assert [n for _, n in database.run("SELECT k, n FROM t")] == [2]
     one.epoch(1, change(("A", 3, 0, True)))
     assert database.run("SELECT k, n FROM t") == []
-    one.die()
+    one.close()
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def test_other_unique_keys_are_refused(database: Database, keys: str, message: s
         f"{keys})"
     )
     with pytest.raises(SettingRefused, match=message):
-        upsert(database).started()
+        upsert(database).start()
 
 
 def test_a_wider_unique_key_is_harmless(database: Database) -> None:
@@ -89,11 +89,11 @@ def test_a_wider_unique_key_is_harmless(database: Database) -> None:
     database.run(
         "CREATE TABLE t (k varchar(20) PRIMARY KEY, n int, at datetime(6), UNIQUE KEY (n, k))"
     )
-    one = upsert(database).started()
+    one = upsert(database).start()
     one.epoch(0, change(("a", 1, 0, False)))
     one.epoch(1, change(("a", 2, 0, False)))
     assert found(database) == {"a": 2}
-    one.die()
+    one.close()
 
 
 LONG = "https://example.org/" + "x" * 1_100
@@ -113,14 +113,14 @@ def test_keys_that_begin_alike(database: Database, key: str, begin: str) -> None
     of each wins.
     """
     database.run(f"CREATE TABLE t ({key}, n int, at datetime(6))")
-    one = upsert(database).started()
+    one = upsert(database).start()
     rows = [(begin + end, n, 0, False) for n, end in enumerate("abcab")]
     one.epoch(0, change(*rows))
     assert found(database) == {begin + "a": 3, begin + "b": 4, begin + "c": 2}
     rows = [(begin + "b", 5, 0, False), (begin + "c", 6, 0, False), (begin + "b", 7, 0, True)]
     one.epoch(1, change(*rows))
     assert found(database) == {begin + "a": 3, begin + "c": 6}
-    one.die()
+    one.close()
 
 
 @pytest.mark.parametrize("sql_type", ["varchar(4000)", "text", "longtext"])
@@ -132,13 +132,7 @@ def test_an_order_of_long_texts(database: Database, sql_type: str) -> None:
         (("k", "int"), ("v", "string")),
     )
     texts = [LONG + end for end in "132"]
-    one = query.started()
+    one = query.start()
     one.epoch(0, pa.record_batch([pa.array([1, 1, 1], pa.int32()), pa.array(texts)], ["k", "v"]))
-    one.die()
+    one.close()
     assert database.run("SELECT v FROM t") == [(LONG + "3",)]
-
-
-def test_xa_takes_no_upsert(database: Database) -> None:
-    """mechanism='prepared' with mode='upsert' is refused, and says why."""
-    with pytest.raises(SettingRefused, match="staged"):
-        upsert(database, mechanism="prepared").started()

@@ -13,7 +13,6 @@ import pyarrow as pa
 import pytest
 
 from exactum.errors import (
-    EpochAborted,
     ExactumError,
     Refused,
     SettingRefused,
@@ -22,13 +21,13 @@ from exactum.errors import (
 from exactum.protocol.model import new_incarnation
 from exactum.protocol.sink import Guarantee, QueryRun
 from exactum.sql.postgres.sink import PostgresSink
+from exactum.storage.folder import Folder
 from tests.kit.servers.mariadb import LocalMariaDB
 from tests.kit.servers.postgres import LocalPostgres
 from tests.kit.sql.certificates import make_certificate, serve_tls
 from tests.kit.sql.postgres_server import Database
 from tests.kit.sql.postgres_start import start
-from tests.kit.sql.sql_database import NOTHING
-from tests.kit.sql.sql_epochs import ID_AND_NAME, Query, expected, narrow
+from tests.kit.sql.sql_epochs import ID_AND_NAME, Query, expected, new_staging
 
 pytestmark = pytest.mark.postgres
 
@@ -38,33 +37,8 @@ _queries = itertools.count(1)
 @pytest.fixture(scope="module")
 def strict() -> Iterator[LocalPostgres]:
     """A second server, of which tests change the settings."""
-    with LocalPostgres(settings={"max_prepared_transactions": 0}) as server:
+    with LocalPostgres() as server:
         yield server
-
-
-def test_no_prepared_transactions_allowed(strict: LocalPostgres) -> None:
-    """max_prepared_transactions=0 is refused at start, with the setting named; staged works; so
-    does one too few.
-    """
-    database = Database(strict)
-    table = database.table()
-    with pytest.raises(SettingRefused, match="max_prepared_transactions in postgresql.conf"):
-        start(database, table, mechanism="prepared")
-    start(database, table, mechanism="staged")
-    start(database, table)
-    database.close()
-    strict.configure({"max_prepared_transactions": 2})
-    strict.restart()
-    query = Query(lambda: PostgresSink(database.url, table=table, mechanism="prepared"), "slots")
-    with pytest.raises(EpochAborted, match="raise max_prepared_transactions"):
-        query.run(0)
-    assert database.leftovers() == NOTHING
-    query.tasks = lambda batch_id: [[narrow(expected([0]))]]
-    following = query.start()
-    following.run(0)
-    following.close()
-    assert sorted(database.rows(f"SELECT * FROM {table}")) == expected([0])
-    database.close()
 
 
 @pytest.fixture
@@ -110,14 +84,13 @@ def test_own_tables_made_by_an_administrator(database: Database, limited: str) -
     table = database.table()
     database.run(f"GRANT SELECT, INSERT ON {table} TO limited")
     sink = PostgresSink(limited, table=table)
-    run = QueryRun("by-hand", new_incarnation(), Guarantee.EXACTLY_ONCE)
-    for _ in range(3):
-        with pytest.raises(SettingRefused) as caught:
-            sink.open(run, sink.name, ID_AND_NAME)
-        statement = str(caught.value).split("have it created: ")[1].split("; with")[0]
-        database.run(statement)
-        name = statement.split('"."')[1].split('"')[0]
-        database.run(f'GRANT SELECT, INSERT, DELETE, TRUNCATE ON "{name}" TO limited')
+    staging = Folder(str(new_staging()))
+    run = QueryRun("by-hand", new_incarnation(), Guarantee.EXACTLY_ONCE, staging)
+    with pytest.raises(SettingRefused) as caught:
+        sink.open(run, sink.name, ID_AND_NAME)
+    statement = str(caught.value).split("have it created: ")[1].split("; with")[0]
+    database.run(statement)
+    database.run("GRANT SELECT, INSERT, DELETE ON exactum_ledger TO limited")
     sink.open(run, sink.name, ID_AND_NAME).participant.close()
 
 
@@ -245,9 +218,7 @@ def test_libpq_options_pass_through(database: Database) -> None:
 
 
 def test_tls_verifies_the_server(strict: LocalPostgres, tmp_path: Path) -> None:
-    """With verify-full the right authority is accepted, from the driver and from tasks; another
-    one is refused.
-    """
+    """With verify-full the right authority is accepted; another one is refused."""
     strict.start()
     certificate = serve_tls(strict)
     other, _ = make_certificate(tmp_path)
@@ -302,7 +273,7 @@ def test_the_session_keeps_the_guarantee_whatever_the_role_has_set(database: Dat
 def _connect_arguments() -> tuple[Any, ...]:
     from exactum.sql.dialect import Role
 
-    return Role.TASK, "exactum test", 1.0
+    return Role.LOADER, "exactum test", 1.0
 
 
 def test_a_role_whose_arrays_know_no_null(database: Database) -> None:

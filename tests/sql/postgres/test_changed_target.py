@@ -17,7 +17,7 @@ pytestmark = pytest.mark.postgres
 
 def test_a_rule_that_swallows_rows(database: Database) -> None:
     table = database.table()
-    query, driver, allowed = decided(database, table, "staged")
+    query, driver, allowed = decided(database, table)
     driver.close()
     database.run(f"CREATE RULE away AS ON INSERT TO {table} DO INSTEAD NOTHING")
     with pytest.raises(HeuristicOutcome, match="rule 'away'"):

@@ -6,7 +6,6 @@ import pytest
 
 from exactum.errors import RowsRefused
 from tests.kit.sql.postgres_server import Database
-from tests.kit.sql.sql_database import NOTHING
 from tests.kit.sql.sql_epochs import expected
 from tests.sql.test_epochs import query_on, rows_in
 
@@ -17,10 +16,7 @@ pytestmark = pytest.mark.postgres
     "constraint",
     ["CHECK (id <> 203)", "UNIQUE DEFERRABLE INITIALLY DEFERRED", "REFERENCES parent DEFERRABLE"],
 )
-@pytest.mark.parametrize("mechanism", ["staged", "prepared"])
-def test_what_the_table_refuses_aborts_the_epoch(
-    database: Database, mechanism: str, constraint: str
-) -> None:
+def test_what_the_table_refuses_aborts_the_epoch(database: Database, constraint: str) -> None:
     """A CHECK, a deferred unique key, a foreign key: refused before the decision, with the
     server's words.
     """
@@ -29,7 +25,7 @@ def test_what_the_table_refuses_aborts_the_epoch(
     table = database.table(f"id bigint {constraint}, name text")
     if "UNIQUE" in constraint:
         database.run(f"INSERT INTO {table} VALUES (203, 'there before')")
-    query = query_on(database, table, mechanism)
+    query = query_on(database, table)
     with pytest.raises(RowsRefused, match="constraint"):
         query.run(0)
     assert rows_in(database, table) in ([], [(203, "there before")])
@@ -40,7 +36,7 @@ def test_what_the_table_refuses_aborts_the_epoch(
     with pytest.raises(RowsRefused):
         following.run(0)
     following.close()
-    assert database.leftovers() == NOTHING
+    assert query.staged() == []
 
 
 def test_a_trigger_that_drops_rows_is_the_users_own(database: Database) -> None:
@@ -53,9 +49,9 @@ def test_a_trigger_that_drops_rows_is_the_users_own(database: Database) -> None:
     database.run(
         f"CREATE TRIGGER t BEFORE INSERT ON {table} FOR EACH ROW EXECUTE FUNCTION swallow()"
     )
-    driver = query_on(database, table, "staged").start()
+    driver = query_on(database, table).start()
     driver.run(0)
     driver.close()
     database.run("DROP FUNCTION swallow CASCADE")
     assert rows_in(database, table) == [row for row in expected([0]) if row[0] % 2 == 0]
-    assert database.leftovers() == NOTHING
+    assert driver.query.staged() == []

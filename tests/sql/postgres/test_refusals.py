@@ -12,16 +12,14 @@ import pyarrow as pa
 import pytest
 
 from exactum.errors import (
-    EpochAborted,
     FrameRefused,
     RowsRefused,
     SettingRefused,
 )
-from exactum.protocol.sink import DEAD_LETTER_COLUMNS, Guarantee, WriteOrder
+from exactum.protocol.sink import DEAD_LETTER_COLUMNS
 from exactum.sql.postgres.sink import PostgresSink
 from tests.kit.sql.postgres_server import Database
 from tests.kit.sql.postgres_start import start
-from tests.kit.sql.sql_database import NOTHING
 from tests.kit.sql.sql_epochs import ID_AND_NAME, Columns, Query, expected, narrow
 
 pytestmark = pytest.mark.postgres
@@ -205,7 +203,6 @@ def test_partitions_that_cannot_hold_the_guarantee(
     database.run("DROP FOREIGN DATA WRAPPER IF EXISTS far CASCADE")
 
 
-@pytest.mark.parametrize("mechanism", ["staged", "prepared"])
 @pytest.mark.parametrize(
     ("rule", "refused"),
     [
@@ -215,14 +212,12 @@ def test_partitions_that_cannot_hold_the_guarantee(
         ("ON DELETE TO {table} DO INSTEAD NOTHING", False),
     ],
 )
-def test_rules_that_send_rows_elsewhere(
-    database: Database, mechanism: str, rule: str, refused: bool
-) -> None:
+def test_rules_that_send_rows_elsewhere(database: Database, rule: str, refused: bool) -> None:
     """A staged row would vanish, and COPY does not heed the rule: neither is what was asked."""
     table = database.table()
     database.run(f'CREATE RULE "away" AS {rule.format(table=table)}')
     query = Query(
-        lambda: PostgresSink(database.url, table=table, mechanism=mechanism),
+        lambda: PostgresSink(database.url, table=table),
         f"rules-{next(_queries)}",
     )
     if refused:
@@ -240,77 +235,10 @@ def test_names_that_are_none(database: Database, table: str) -> None:
         PostgresSink(database.url, table=table)
 
 
-@pytest.mark.parametrize("mechanism", ["staged", "prepared"])
-def test_strange_identifiers(database: Database, mechanism: str) -> None:
-    """Quotes, blanks, dots, per cent signs, upper case, and what would be an attack: all are
-    just names.
-    """
-    names = [
-        "Order ID",
-        'na"me',
-        "100%",
-        "%s",
-        "a.b",
-        "select",
-        "x'; DROP TABLE t; --",
-        "naïve",
-        "exactum_part2",
-    ]
-    columns = ", ".join('"' + name.replace('"', '""') + '" text' for name in names)
-    database.run('DROP SCHEMA IF EXISTS "My.Schema %" CASCADE')
-    database.run('CREATE SCHEMA "My.Schema %"')
-    database.run(f'CREATE TABLE "My.Schema %"."T ""1"" %s" ({columns})')
-    batch = pa.RecordBatch.from_arrays([pa.array([name]) for name in names], names=names)
-    query = Query(
-        lambda: PostgresSink(database.url, table='"My.Schema %"."T ""1"" %s"', mechanism=mechanism),
-        f'it\'s "quoted" {next(_queries)} %',
-        tuple((name, "string") for name in names),
-        lambda batch_id: [[batch]],
-    )
-    driver = query.start()
-    driver.run(0)
-    driver.close()
-    assert database.rows('SELECT * FROM "My.Schema %"."T ""1"" %s"') == [tuple(names)]
-    assert database.value('SELECT count(*) FROM "My.Schema %".exactum_ledger') > 0
-    assert database.value('SELECT count(*) FROM "My.Schema %".exactum_prepared') == 0
-    database.run('DROP SCHEMA "My.Schema %" CASCADE')
-
-
-def test_upserts_with_strange_identifiers(database: Database) -> None:
-    """The same through an upsert with order_by and delete_when."""
-    database.run('CREATE TABLE "U %s" ("K ""%" int PRIMARY KEY, "V %%" text)')
-    schema = pa.schema([('K "%', pa.int32()), ("V %%", pa.string()), ("gone %s", pa.bool_())])
-    batch = pa.RecordBatch.from_pylist(
-        [
-            dict(zip(schema.names, row, strict=True))
-            for row in ((1, "a", False), (1, "b", False), (2, "c", True))
-        ],
-        schema=schema,
-    )
-    query = Query(
-        lambda: PostgresSink(
-            database.url,
-            table="U %s",
-            mode="upsert",
-            key='K "%',
-            order_by="V %%",
-            delete_when="gone %s",
-        ),
-        f"u-{next(_queries)}",
-        (('K "%', "int"), ("V %%", "string"), ("gone %s", "boolean")),
-        lambda batch_id: [[batch]],
-    )
-    driver = query.start()
-    driver.run(0)
-    driver.close()
-    assert database.rows('SELECT * FROM "U %s"') == [(1, "b")]
-
-
 # ---- rows ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("mechanism", ["staged", "prepared"])
-def test_rows_that_do_not_fit_are_rejected(database: Database, mechanism: str) -> None:
+def test_rows_that_do_not_fit_are_rejected(database: Database) -> None:
     """Too long, null, out of range, a NUL byte: these rows come back with reasons, the others
     are written.
     """
@@ -321,7 +249,7 @@ def test_rows_that_do_not_fit_are_rejected(database: Database, mechanism: str) -
         names=["id", "name"],
     )
     query = Query(
-        lambda: PostgresSink(database.url, table=table, mechanism=mechanism),
+        lambda: PostgresSink(database.url, table=table),
         f"rows-{next(_queries)}",
         tasks=lambda batch_id: [[batch]],
     )
@@ -355,19 +283,16 @@ def test_a_task_all_of_whose_rows_are_rejected_prepares_nothing(database: Databa
     driver = query.start()
     assert driver.run(0).rows == 0
     driver.close()
-    assert database.leftovers() == NOTHING
+    assert query.staged() == []
 
 
-@pytest.mark.parametrize("mechanism", ["staged", "prepared"])
-def test_what_only_the_table_knows_is_refused_in_the_servers_words(
-    database: Database, mechanism: str
-) -> None:
+def test_what_only_the_table_knows_is_refused_in_the_servers_words(database: Database) -> None:
     """A CHECK that a row breaks: the epoch is refused in the server's words, and the session
     serves the next one.
     """
     table = database.table("id bigint, name text CONSTRAINT short CHECK (length(name) < 4)")
     query = Query(
-        lambda: PostgresSink(database.url, table=table, mechanism=mechanism),
+        lambda: PostgresSink(database.url, table=table),
         f"server-{next(_queries)}",
         tasks=lambda batch_id: [[narrow([(1, "much too long")])]],
     )
@@ -378,44 +303,7 @@ def test_what_only_the_table_knows_is_refused_in_the_servers_words(
     following.run(0)
     following.close()
     assert database.value(f"SELECT count(*) FROM {table}") == 1
-    assert database.leftovers() == NOTHING
-
-
-def test_a_prepared_task_that_meets_a_lock_does_not_hang(
-    database: Database, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Two tasks with the same unique key wait for each other's decision: lock_timeout ends that,
-    and says so.
-    """
-    monkeypatch.setattr("exactum.sql.sink.LOCK_TIMEOUT_S", 0.3)
-    table = database.table("id bigint PRIMARY KEY, name text")
-    query = Query(
-        lambda: PostgresSink(database.url, table=table, mechanism="prepared"),
-        f"lock-{next(_queries)}",
-        tasks=lambda batch_id: [[narrow([(1, "a")])], [narrow([(1, "b")])]],
-    )
-    with pytest.raises(EpochAborted, match="lock timeout"):
-        query.run(0)
-    assert database.leftovers() == NOTHING
-
-
-@pytest.mark.parametrize("guarantee", [Guarantee.AT_LEAST_ONCE, Guarantee.AT_MOST_ONCE])
-@pytest.mark.parametrize("mechanism", ["staged", "prepared"])
-def test_without_a_decision_each_task_commits(
-    database: Database, guarantee: Guarantee, mechanism: str
-) -> None:
-    """Under the weaker guarantees rows are visible at prepare, which returns nothing to commit."""
-    table = database.table()
-    query = Query(
-        lambda: PostgresSink(database.url, table=table, mechanism=mechanism),
-        f"weak-{next(_queries)}",
-        guarantee=guarantee,
-    )
-    driver = query.start()
-    assert driver.write(WriteOrder(driver.run_of, 0, 0, 1)) == []
-    driver.close()
-    assert sorted(database.rows(f"SELECT * FROM {table}")) == expected([0])
-    assert database.leftovers() == NOTHING
+    assert query.staged() == []
 
 
 # ---- tables of exactum's own, and what a start is handed ----------------------------------------
@@ -429,31 +317,6 @@ def test_two_starts_create_the_tables_at_once(database: Database) -> None:
         database.drop_all()
         with ThreadPoolExecutor(6) as pool:
             list(pool.map(lambda n: start(database, f"made_{n % 2}", create_table=True), range(6)))
-
-
-def test_old_staging_tables_go(database: Database) -> None:
-    """A query whose frame changed gets a new staging table, and the old one, empty, is dropped
-    at its start.
-    """
-    table = database.table("id bigint, name text, more text")
-
-    def staging() -> list[str]:
-        return sorted(
-            n
-            for (n,) in database.rows(
-                "SELECT relname FROM pg_class WHERE relname LIKE 'exactum_stage_%'"
-            )
-        )
-
-    query = Query(lambda: PostgresSink(database.url, table=table), "changing")
-    driver = query.start()
-    driver.run(0)
-    driver.close()
-    (old,) = staging()
-    query.columns = (*ID_AND_NAME, ("more", "string"))
-    query.start().close()
-    (new,) = staging()
-    assert old != new
 
 
 def test_dead_letters_go_into_a_table_of_their_own(database: Database) -> None:
@@ -472,18 +335,14 @@ def test_a_partitioned_table(database: Database) -> None:
     """Rows go to their partitions; one that has none stops the epoch before its decision."""
     database.run("CREATE TABLE days (id bigint, name text) PARTITION BY RANGE (id)")
     database.run("CREATE TABLE days_1 PARTITION OF days FOR VALUES FROM (0) TO (1000)")
-    for mechanism in ("staged", "prepared"):
-        query = Query(
-            lambda m=mechanism: PostgresSink(database.url, table="days", mechanism=m),
-            f"days-{mechanism}",
-        )
-        driver = query.start()
-        driver.run(0)
-        with pytest.raises(RowsRefused, match="no partition"):
-            driver.run(1)
-        driver.close()
-    assert database.value("SELECT count(*) FROM days") == 24
-    assert database.leftovers() == NOTHING
+    query = Query(lambda: PostgresSink(database.url, table="days"), "days")
+    driver = query.start()
+    driver.run(0)
+    with pytest.raises(RowsRefused, match="no partition"):
+        driver.run(1)
+    driver.close()
+    assert database.value("SELECT count(*) FROM days") == 12
+    assert query.staged() == []
 
 
 def test_psycopg_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""What upserts ask of PostgreSQL alone: collations, TRUNCATE, partial and deferred unique keys."""
+"""What upserts ask of PostgreSQL alone: collations, partial and deferred unique keys."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 
 from exactum.errors import SettingRefused
 from tests.kit.sql.postgres_server import Database
-from tests.sql.test_upsert import SCHEMA, TABLE, query_on
+from tests.sql.test_upsert import SCHEMA, query_on
 
 pytestmark = pytest.mark.postgres
 
@@ -64,32 +64,6 @@ def test_a_key_whose_index_collates_otherwise(
         return
     query.run_once()
     assert sorted(database.rows(f"SELECT k, n FROM {table}")) == [("A", 1), ("a", 2)]
-
-
-def test_a_large_epoch_is_moved_and_staging_truncated(database: Database) -> None:
-    """200,000 rows with every key twice: the staging file is given back, not only its rows
-    deleted.
-    """
-    table = database.table(TABLE)
-    rows = pa.RecordBatch.from_arrays(
-        [
-            pa.array([*range(100_000), *range(100_000)]),
-            pa.array(["x" * 20] * 200_000),
-            pa.array(range(200_000)),
-            pa.nulls(200_000, pa.bool_()),
-        ],
-        schema=SCHEMA,
-    )
-    driver = query_on(database, table, [[rows.slice(0, 150_000)], [rows.slice(150_000)]]).start()
-    driver.run(0)
-    driver.close()
-    assert database.rows(f"SELECT count(*), min(at), max(at) FROM {table}") == [
-        (100_000, 100_000, 199_999)
-    ]
-    (staging,) = database.rows(
-        "SELECT relname FROM pg_class WHERE relname LIKE 'exactum_stage_%' AND relkind = 'r'"
-    )
-    assert database.value(f"SELECT pg_relation_size('{staging[0]}')") == 0
 
 
 @pytest.mark.parametrize(

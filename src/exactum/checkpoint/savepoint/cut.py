@@ -17,7 +17,16 @@ from pathlib import Path
 
 from exactum.checkpoint import offset_log
 from exactum.checkpoint.known_sinks import IN_CHECKPOINT, read_known_sinks
-from exactum.checkpoint.layout import DECISIONS, OWN, REPLAYS, REQUESTS, RESTORED, RETIRED, RUNS
+from exactum.checkpoint.layout import (
+    DECISIONS,
+    OWN,
+    REPLAYS,
+    REQUESTS,
+    RESTORED,
+    RETIRED,
+    RUNS,
+    STAGING,
+)
 from exactum.checkpoint.state_store import Vanished, stores
 from exactum.errors import CheckpointRefused
 from exactum.files.slot_log import HIGHEST_FLOOR, floor_of, slots
@@ -27,7 +36,7 @@ _OWN_OF_EPOCH = re.compile(r"(\d{20})-[0-9a-f]{16}\.json")
 """A record of exactum's that belongs to one epoch."""
 _STATE_OF_EPOCH = re.compile(r"(\d+)(?:_[0-9a-f-]{36})?")
 """Metadata or a schema of Spark's state that belongs to one epoch."""
-_NOT_SAVED = (RUNS, REQUESTS, RETIRED, RESTORED, REPLAYS / HIGHEST_FLOOR)
+_NOT_SAVED = (RUNS, REQUESTS, RETIRED, RESTORED, STAGING, REPLAYS / HIGHEST_FLOOR)
 
 
 @dataclass(frozen=True)

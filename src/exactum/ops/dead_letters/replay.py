@@ -22,7 +22,7 @@ from exactum.checkpoint.layout import OF_PARENT, REPLAYS
 from exactum.checkpoint.record_folder import listed
 from exactum.durable import write_whole
 from exactum.errors import SettingRefused, Unavailable
-from exactum.files.decision_log import FileDecisionLog
+from exactum.files.slot_log import SlotLog
 from exactum.kafka.sink import KafkaSink
 from exactum.protocol.coordinator import Coordinator
 from exactum.protocol.model import (
@@ -33,6 +33,7 @@ from exactum.protocol.model import (
 )
 from exactum.protocol.resolve import commit_in_force
 from exactum.protocol.sink import Guarantee, OpenSink, QueryRun, TaskName, WriteOrder
+from exactum.storage.folder import Folder
 
 LETTERS_PER_EPOCH_MAX = 1_000
 PARTICIPANT = "replay"
@@ -103,7 +104,7 @@ def replays(checkpoint: Path, query_id: str) -> Replays:
         ExactumError: as ``DecisionLog.read``.
     """
     folder = checkpoint / REPLAYS
-    log = FileDecisionLog(folder, replays_of(query_id))
+    log = SlotLog(Folder(folder), replays_of(query_id))
     try:
         finished = _finished(folder)
         by_batch = _marks_in(log)
@@ -122,7 +123,7 @@ def unfinished_records(checkpoint: Path, query_id: str) -> tuple[DecisionRecord,
         ExactumError: as ``DecisionLog.read``.
     """
     folder = checkpoint / REPLAYS
-    log = FileDecisionLog(folder, replays_of(query_id))
+    log = SlotLog(Folder(folder), replays_of(query_id))
     found: list[DecisionRecord] = []
     batch_id = _finished(folder) + 1
     try:
@@ -144,7 +145,7 @@ def inherited(folder: Path) -> dict[str, str]:
     found: dict[str, str] = {}
     names = listed(folder, "what was replayed before", not_done="sent")
     for place in (folder / name for name in names if name.startswith(OF_PARENT)):
-        log = FileDecisionLog(place, replays_of(place.name.removeprefix(OF_PARENT)))
+        log = SlotLog(Folder(place), replays_of(place.name.removeprefix(OF_PARENT)))
         try:
             found |= merged(_marks_in(log))
         finally:
@@ -159,7 +160,7 @@ def merged(by_batch: Iterable[Mapping[str, str]]) -> dict[str, str]:
     return found
 
 
-def _marks_in(log: FileDecisionLog) -> list[dict[str, str]]:
+def _marks_in(log: SlotLog) -> list[dict[str, str]]:
     """Of all records, in the order of their batches, which have no gap."""
     found: list[dict[str, str]] = []
     while (records := log.read(len(found))) and (in_force := commit_in_force(records)) is not None:
@@ -190,7 +191,7 @@ class Replay:
     def __init__(self, checkpoint: Path, query_id: str, sink: KafkaSink) -> None:
         run = QueryRun(replays_of(query_id), new_incarnation(), Guarantee.EXACTLY_ONCE)
         self._folder = checkpoint / REPLAYS
-        self._log = FileDecisionLog(self._folder, run.query_id)
+        self._log = SlotLog(Folder(self._folder), run.query_id)
         self._opened: OpenSink = sink.open(run, PARTICIPANT, COLUMNS)
         self._named: dict[str, str] = {}
         self._coordinator = Coordinator(

@@ -20,6 +20,9 @@ INTERRUPTED = 130
 @click.command()
 @click.option("--checkpoint", metavar="DIR", help="The query's checkpointLocation.")
 @DECISION_LOG
+@click.option(
+    "--staging", metavar="PLACE", help="Where its rows wait, if the query is given staging=."
+)
 @click.option("--bootstrap-servers", metavar="HOSTS", help="The cluster that the query reads.")
 @COMMAND_CONFIG
 @click.option("--topic", "topics", multiple=True, metavar="NAME", help="One that the query reads.")
@@ -37,6 +40,7 @@ def doctor(
     *,
     checkpoint: str | None,
     decision_log: str | None,
+    staging: str | None,
     bootstrap_servers: str | None,
     command_config: Path | None,
     topics: tuple[str, ...],
@@ -67,6 +71,7 @@ def doctor(
         subject = DoctorSubject(
             checkpoint=checkpoint,
             decision_log=None if decision_log is None else with_password(decision_log),
+            staging=staging,
             bootstrap_servers=bootstrap_servers,
             access=Access.of(command_config, urls, sinks),
             inputs=topics,

@@ -8,11 +8,10 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 
 from exactum.ops.problem import Problem, error, ok, warning
-from exactum.sql.dialect import Session, SqlFailure
+from exactum.sql.dialect import LEDGER, Mode, Session, SqlFailure
 from exactum.sql.failure import port_error
-from exactum.sql.plan import Mechanism
+from exactum.sql.sink_facts import SinkFacts
 from exactum.sql.table import Table
-from exactum.sql.target import SqlTarget
 from exactum.sql.url import Address
 
 
@@ -32,7 +31,7 @@ def bounded(address: Address, **timeouts: int) -> Address:
     return Address(address.where, tuple({**more, **given}.items()))
 
 
-def table_of(session: Session, target: SqlTarget) -> Table | None:
+def table_of(session: Session, target: SinkFacts) -> Table | None:
     """
     Raises:
         SettingRefused: it is something that cannot hold the guarantee.
@@ -53,7 +52,7 @@ def lagging(area: str, count: int) -> Iterator[Problem]:
         )
 
 
-def absent(target: SqlTarget, *, may_create: bool) -> Problem:
+def absent(target: SinkFacts, *, may_create: bool) -> Problem:
     """There is no table."""
     if target.creates_table and may_create:
         return ok(target.where, "The table is not there yet; it can be created.")
@@ -72,36 +71,48 @@ def absent(target: SqlTarget, *, may_create: bool) -> Problem:
 
 
 def rights(
-    target: SqlTarget, denied: Collection[str], *, may_create: bool, own_are_there: bool
-) -> Problem:
-    """``denied``: of SELECT, INSERT, UPDATE and DELETE, those that the user may not do.
-    ``own_are_there``: exactum's own two tables beside the target.
+    target: SinkFacts,
+    denied: Collection[str],
+    ledger_denied: Collection[str] | None,
+    *,
+    may_create: bool,
+    temporary: str | None,
+) -> Iterator[Problem]:
+    """``denied``: of SELECT, INSERT, UPDATE and DELETE, those that the user may not do;
+    ``ledger_denied``: likewise of what a commit does to the ledger beside the target, None where
+    there is none. ``temporary``: the right to make temporary tables, where the user lacks it.
     """
     lacking = [right for right in target.rights if right in denied]
     if lacking:
-        named = ", ".join(lacking)
-        return error(
-            target.where,
-            f"The user has no {named} on {target.table}.",
-            "The sink writes by it.",
-            f"GRANT {named} ON {target.table}; docs/targets.md lists what each sink needs.",
+        yield _denied(target, lacking, str(target.table), "The sink writes by it.")
+    elif ledger_denied:
+        yield _denied(
+            target, ledger_denied, LEDGER, "A commit notes there which micro-batch the table has."
         )
-    if may_create:
-        return ok(target.where, f"{target.table} can be written, and tables beside it created.")
-    if not own_are_there:
-        return error(
+    elif ledger_denied is None and not may_create:
+        yield error(
             target.where,
-            "The user may not create tables beside the target, and exactum's own are not there.",
-            "exactum_ledger, exactum_prepared and a staging table for each sink are made at the "
-            "first start.",
-            "Grant CREATE there, or have them created: docs/targets.md shows the statements.",
+            f"The user may not create tables beside the target, and there is no {LEDGER}.",
+            "It is made at the first start, and says which micro-batches the table has.",
+            "Grant CREATE there, or have it created: docs/targets.md shows the statement.",
         )
-    if target.mechanism is Mechanism.STAGED:
-        return warning(
+    else:
+        own = "is there" if ledger_denied is not None else "can be created"
+        yield ok(target.where, f"{target.table} can be written, and {LEDGER} {own}.")
+    if target.mode is Mode.UPSERT and temporary is not None:
+        yield error(
             target.where,
-            "The user may not create tables beside the target. exactum_ledger and "
-            "exactum_prepared are there; whether the staging table is depends on the columns.",
-            "Without it the query is refused at its start.",
-            "Grant CREATE there, or have the staging table created.",
+            "The user may not create temporary tables.",
+            "The rows of an upsert are loaded into one, and go from there into the table.",
+            temporary,
         )
-    return ok(target.where, f"{target.table} can be written, and exactum's own tables are there.")
+
+
+def _denied(target: SinkFacts, lacking: Collection[str], table: str, why: str) -> Problem:
+    named = ", ".join(lacking)
+    return error(
+        target.where,
+        f"The user has no {named} on {table}.",
+        why,
+        f"GRANT {named} ON {table}; docs/targets.md lists what each sink needs.",
+    )

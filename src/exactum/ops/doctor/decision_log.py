@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import secrets
 from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -25,6 +24,7 @@ from exactum.ops.problem import Problem, error, ok
 from exactum.sql.dialect import DECISIONS as DECISIONS_TABLE
 from exactum.sql.dialect import FLOORS, Session, SqlFailure
 from exactum.sql.table import TableName
+from exactum.storage.at import storage_at
 
 if TYPE_CHECKING:
     from exactum.sql.url import Address
@@ -63,11 +63,9 @@ def findings(place: str | None, checkpoint: str | None) -> Iterator[Problem]:
 
 
 def _in_object_store(place: str) -> Iterator[Problem]:
-    from exactum.files.object_decision_log import ObjectDecisionLog
-
-    with closing(ObjectDecisionLog(place, _nobody())) as log:
-        log.prove()
-        log.read(0)
+    storage = storage_at(place).below(_nobody())
+    storage.open()
+    storage.names()
     yield ok(
         AREA,
         f"{shown_place(place)}: of several puts of one new object one was taken; objects can be "

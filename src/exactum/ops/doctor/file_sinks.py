@@ -1,4 +1,4 @@
-"""Folders and object stores that sinks write to, and the folder of a write-ahead log."""
+"""Folders and object stores that sinks write to."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from exactum.custom.write_ahead import WriteAheadSink
 from exactum.files.place import HIDDEN, OWNERS, owned
 from exactum.files.sink import FileSink
 from exactum.ops.doctor.examination import skew_findings
 from exactum.ops.doctor.folder_probe import FOR_FILES, PROBE, folder_findings
 from exactum.ops.problem import Problem, error, ok
+from exactum.storage.at import storage_at
 
 STAMP_S = 1.0
 """Object stores stamp in whole seconds."""
@@ -42,55 +42,19 @@ def findings(sink: FileSink) -> Iterator[Problem]:
     yield from folder_findings(area, folder, FOR_FILES)
 
 
-def write_ahead_findings(sink: WriteAheadSink) -> Iterator[Problem]:
-    """The folder of its log."""
-    yield from folder_findings(f"{sink.name} (write-ahead log)", sink.log_folder, FOR_FILES)
-
-
 def _object_store(area: str, url: str, store: Any) -> Iterator[Problem]:
-    from exactum.files.object_store import (
-        ObjectLocation,
-        answering,
-        exists,
-        get,
-        obstore,
-        remove,
-        sizes,
-    )
-
-    location = ObjectLocation.of(url, store)
-    prefix = f"{HIDDEN}/{PROBE.strip('.-')}-{secrets.token_hex(8)}"
-    staged, target = f"{prefix}/staged", f"{prefix}/target"
-    with answering(location.where, "could not be tried"):
-        try:
-            obstore.put(location.store, staged, b"1")
-            written_s = time.time()
-            listed = sizes(location.store, prefix)
-            obstore.copy(location.store, staged, target)
-            copied = get(location.store, target)
-        finally:
-            remove(location.store, [staged, target])
-        gone = not exists(location.store, staged) and not exists(location.store, target)
-    if "staged" not in listed:
-        yield error(
-            area,
-            f"An object that was just written to {location.where} is not listed.",
-            "What is prepared is found by listing.",
-            "Use a store whose listings are up to date (S3, GCS, Azure, MinIO).",
-        )
-    elif copied != b"1" or not gone:
-        yield error(
-            area,
-            f"{location.where} does not copy or delete as it says: the copy holds {copied!r}, "
-            f"{'all' if gone else 'not all'} was deleted.",
-            "A commit copies objects to their place and deletes the staged ones.",
-            "Use another store.",
-        )
-    else:
-        yield ok(area, f"Objects can be put, listed, copied and deleted at {location.where}.")
-    if "staged" in listed:
-        skew_s = listed["staged"]["last_modified"].timestamp() - written_s
+    storage = storage_at(url, store)
+    probe = f"{HIDDEN}/{PROBE.strip('.-')}-{secrets.token_hex(8)}"
+    storage.open(probe)
+    yield ok(area, f"Objects can be put, listed, copied and deleted at {storage.where}.")
+    storage.put(f"{probe}/stamp", b"")
+    try:
+        written_s = time.time()
+        skews_s = [entry.modified_ms / 1000 - written_s for entry in storage.entries(probe)]
+    finally:
+        storage.remove(probe)
+    for skew_s in skews_s:
         yield from skew_findings(area, "the store", skew_s, STAMP_S)
     for owner in OWNERS:
-        if any(chunk for chunk in obstore.list(location.store, owner, chunk_size=1)):
-            yield error(area, owned(location.where, owner), "", "")
+        if storage.names(owner):
+            yield error(area, owned(storage.where, owner), "", "")

@@ -9,12 +9,11 @@ from exactum.errors import Refused
 from exactum.ops.doctor.databases import absent, bounded, lagging, rights, saying_where, table_of
 from exactum.ops.doctor.examination import skew_findings
 from exactum.ops.problem import Problem, error, of_failure, ok, warning
-from exactum.sql.dialect import DIRECTORY, LEDGER, Role, SqlFailure
+from exactum.sql.dialect import LEDGER, Mode, Role
 from exactum.sql.mysql import examination
 from exactum.sql.mysql.dialect import MySQLDialect
 from exactum.sql.mysql.session import MySQLSession
-from exactum.sql.plan import Mechanism
-from exactum.sql.target import SqlTarget
+from exactum.sql.sink_facts import SinkFacts
 from exactum.sql.url import Address
 
 TIMEOUT_S = 10
@@ -22,14 +21,13 @@ LOCK_TIMEOUT_S = 5.0
 PACKET_MIN_BYTES = 4 * 2**20
 
 
-def findings(address: Address, sinks: Sequence[SqlTarget]) -> Iterator[Problem]:
+def findings(address: Address, sinks: Sequence[SinkFacts]) -> Iterator[Problem]:
     """``sinks``: those with their tables there; none where only decisions are."""
     area = address.where
     with saying_where(area):
         session = look(address)
         try:
             yield from _server(area, session)
-            yield from _prepared(area, session, sinks)
             for target in sinks:
                 yield from _target(session, target)
         finally:
@@ -84,28 +82,7 @@ def _server(area: str, session: MySQLSession) -> Iterator[Problem]:
     yield from skew_findings(area, "the server", seen.skew_s, seen.uncertain_s)
 
 
-def _prepared(area: str, session: MySQLSession, sinks: Sequence[SqlTarget]) -> Iterator[Problem]:
-    wanting = [t for t in sinks if t.mechanism is Mechanism.PREPARED]
-    try:
-        if wanting:
-            MySQLDialect().check_prepared(session, wanting[0].where)
-        left = examination.xa_left(session)
-    except Refused as failure:
-        yield of_failure(area, failure)
-        return
-    except SqlFailure:  # only who uses XA needs the right to list it
-        session.rollback()
-        return
-    if left.own or left.others:
-        yield warning(
-            area,
-            f"XA transactions wait on the server: {left.own} of exactum's, {left.others} others.",
-            "Each holds its locks until somebody commits or rolls it back.",
-            "'exactum transactions' tells whose they are; of the others XA RECOVER shows the ids.",
-        )
-
-
-def _target(session: MySQLSession, target: SqlTarget) -> Iterator[Problem]:
+def _target(session: MySQLSession, target: SinkFacts) -> Iterator[Problem]:
     try:
         table = table_of(session, target)
         may_create = examination.may_create(session, table.name if table else target.table)
@@ -113,14 +90,17 @@ def _target(session: MySQLSession, target: SqlTarget) -> Iterator[Problem]:
             yield absent(target, may_create=may_create)
             return
         target.check_key(table)
+        ledger = MySQLDialect().read_table(session, table.name.sibling(LEDGER))
+        session.rollback()
     except Refused as failure:
         yield of_failure(target.where, failure)
         return
-    columns = [column.name for column in table.columns if not column.generated]
-    own = (table.name.sibling(LEDGER), table.name.sibling(DIRECTORY))
-    yield rights(
+    yield from rights(
         target,
-        examination.denied(session, table.name, columns),
+        examination.denied(session, table),
+        None if ledger is None else examination.denied(session, ledger),
         may_create=may_create,
-        own_are_there=all(examination.is_there(session, each) for each in own),
+        temporary=None
+        if target.mode is not Mode.UPSERT or examination.may_create_temporary(session)
+        else "GRANT CREATE TEMPORARY TABLES ON the database of the sink's URL.",
     )

@@ -2,29 +2,25 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 
 from exactum.errors import Refused
-from exactum.monitor.words import duration
 from exactum.ops.doctor.databases import absent, lagging, rights, saying_where, table_of
 from exactum.ops.doctor.examination import skew_findings
 from exactum.ops.problem import Problem, error, of_failure, ok, warning
-from exactum.sql.dialect import DIRECTORY, LEDGER
-from exactum.sql.plan import Mechanism
+from exactum.sql.dialect import LEDGER
 from exactum.sql.postgres import examination
 from exactum.sql.postgres.dialect import PostgresDialect
 from exactum.sql.postgres.examination import PostgresExamined
 from exactum.sql.postgres.session import PostgresSession
-from exactum.sql.target import SqlTarget
+from exactum.sql.sink_facts import SinkFacts
 from exactum.sql.url import Address
 
 VERSION_MIN = 120_000
-OLD_AFTER_S = 600.0
 SLOW_COMMIT_S = 0.25
 
 
-def findings(address: Address, sinks: Sequence[SqlTarget]) -> Iterator[Problem]:
+def findings(address: Address, sinks: Sequence[SinkFacts]) -> Iterator[Problem]:
     """``sinks``: those with their tables there; none where only decisions are."""
     area = address.where
     with saying_where(area):
@@ -36,9 +32,8 @@ def findings(address: Address, sinks: Sequence[SqlTarget]) -> Iterator[Problem]:
             if seen.is_standby:
                 return
             yield from _replication(area, session, seen)
-            yield from _prepared(area, session, seen, sinks)
             for target in sinks:
-                yield from _target(session, target)
+                yield from _target(session, seen, target)
         finally:
             session.close()
 
@@ -106,42 +101,9 @@ def _replication(area: str, session: PostgresSession, seen: PostgresExamined) ->
         yield ok(area, f"A COMMIT takes {took_s * 1000:.1f} ms.")
 
 
-def _prepared(
-    area: str, session: PostgresSession, seen: PostgresExamined, sinks: Sequence[SqlTarget]
+def _target(
+    session: PostgresSession, seen: PostgresExamined, target: SinkFacts
 ) -> Iterator[Problem]:
-    wanting = [t for t in sinks if t.mechanism is Mechanism.PREPARED]
-    tasks = os.cpu_count() or 1
-    free = seen.prepared_max - seen.prepared
-    if wanting and seen.prepared_max == 0:
-        yield error(
-            area,
-            f"max_prepared_transactions is 0, and {wanting[0].where} has mechanism='prepared'.",
-            "The server keeps no prepared transactions.",
-            "Set it to at least the number of tasks that write at the same time in all queries, "
-            "and restart the server; or use mechanism='staged'.",
-        )
-    elif wanting and free < tasks * len(wanting):
-        yield warning(
-            area,
-            f"{free} of {seen.prepared_max} prepared transactions are free; {tasks} tasks on each "
-            f"of {len(wanting)} sinks (one for each core of this machine) may want more.",
-            "A task that finds none fails, and its micro-batch is run again.",
-            "Raise max_prepared_transactions and restart the server.",
-        )
-    for left in examination.prepared_left(session):
-        if left.age_s > OLD_AFTER_S:
-            yield warning(
-                area,
-                f"The prepared transaction {left.gid!r} of {left.owner} waits since "
-                f"{duration(left.age_s)}.",
-                "It holds its locks, keeps dead rows from being removed, and takes one of "
-                "max_prepared_transactions.",
-                "'exactum transactions' says whether a query still owns it; if nobody does: "
-                f"ROLLBACK PREPARED '{left.gid}'.",
-            )
-
-
-def _target(session: PostgresSession, target: SqlTarget) -> Iterator[Problem]:
     try:
         table = table_of(session, target)
         if table is None:
@@ -156,16 +118,13 @@ def _target(session: PostgresSession, target: SqlTarget) -> Iterator[Problem]:
     if granted is None:
         yield absent(target, may_create=False)
         return
-    has = {
-        "SELECT": granted.select,
-        "INSERT": granted.insert,
-        "UPDATE": granted.update,
-        "DELETE": granted.delete,
-    }
-    own = (table.name.sibling(LEDGER), table.name.sibling(DIRECTORY))
-    yield rights(
+    ledger = examination.table_rights(session, table.name.sibling(LEDGER))
+    yield from rights(
         target,
-        [right for right, is_granted in has.items() if not is_granted],
+        granted.denied(),
+        None if ledger is None else [r for r in ledger.denied() if r != "UPDATE"],
         may_create=granted.create,
-        own_are_there=all(examination.table_rights(session, each) is not None for each in own),
+        temporary=None
+        if seen.makes_temporary_tables
+        else f"GRANT TEMPORARY ON DATABASE {seen.database} TO {seen.user}.",
     )

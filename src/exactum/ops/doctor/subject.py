@@ -22,6 +22,7 @@ from exactum.ops.doctor import (
     machine,
     mysql,
     postgres,
+    staging,
 )
 from exactum.ops.doctor.examination import Examined
 from exactum.ops.doctor.kafka_cluster import ClusterSubject
@@ -31,7 +32,7 @@ from exactum.ops.targets.given_sinks import given_sinks
 from exactum.ops.targets.target import targets_of
 from exactum.protocol.sink import Sink
 from exactum.sql.sink import SqlSink
-from exactum.sql.target import SqlTarget
+from exactum.sql.sink_facts import SinkFacts
 from exactum.sql.url import Address
 
 
@@ -41,6 +42,7 @@ class DoctorSubject:
 
     checkpoint: str | None = None
     decision_log: str | None = None
+    staging: str | None = None
     bootstrap_servers: str | None = None
     access: Access = field(default_factory=Access)
     inputs: tuple[str, ...] = ()
@@ -62,6 +64,10 @@ class DoctorSubject:
         if self.checkpoint is not None or self.decision_log is not None:
             look = partial(decision_log.findings, self.decision_log, self.checkpoint)
             found.append(Examined(decision_log.AREA, look, makes=True))
+        waits = self.checkpoint is not None and any(isinstance(s, SqlSink) for s in sinks.values())
+        if waits or self.staging is not None:
+            look = partial(staging.findings, self.checkpoint, self.staging, sinks)
+            found.append(Examined(staging.AREA, look, makes=True))
         if troubles:
             found.append(Examined("sinks", lambda: troubles))
         for cluster in clusters:
@@ -115,11 +121,11 @@ class DoctorSubject:
         return list(found.values())
 
 
-def _by_address(sinks: Mapping[str, Sink]) -> dict[Address, list[SqlTarget]]:
-    found: dict[Address, list[SqlTarget]] = {}
+def _by_address(sinks: Mapping[str, Sink]) -> dict[Address, list[SinkFacts]]:
+    found: dict[Address, list[SinkFacts]] = {}
     for sink in sinks.values():
         if isinstance(sink, SqlSink):
-            found.setdefault(sink.address, []).append(SqlTarget.of(sink))
+            found.setdefault(sink.address, []).append(SinkFacts.of(sink))
     return found
 
 
@@ -127,9 +133,7 @@ def _others(sinks: Mapping[str, Sink]) -> Iterator[Examined]:
     for name, sink in sinks.items():
         if isinstance(sink, FileSink):
             yield Examined(name, partial(file_sinks.findings, sink), makes=True)
-        elif isinstance(sink, WriteAheadSink):
-            yield Examined(name, partial(file_sinks.write_ahead_findings, sink), makes=True)
-        elif not isinstance(sink, KafkaSink | SqlSink):
+        elif not isinstance(sink, KafkaSink | SqlSink | WriteAheadSink):
             yield Examined(name, partial(_of_your_own, name, sink))
 
 

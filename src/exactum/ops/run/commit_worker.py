@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from exactum.checkpoint.decision_place import open_log
+from exactum.checkpoint.staging_place import staging_at
 from exactum.custom.write_ahead import WriteAheadSink
 from exactum.errors import ExactumError, SettingRefused, Unavailable
 from exactum.protocol.finish import Finished, commit_decided, decided_from, finished
@@ -58,12 +59,13 @@ def finish(handover: Handover, batch_id: int, timeout_s: float = SINK_TIMEOUT_S)
         Unavailable: too many sinks hang since earlier calls.
         ExactumError: the decision log did not answer, or refused.
     """
-    log = open_log(handover.running, handover.decision_log)
+    log = open_log(handover.running, handover.places.decision_log)
     try:
         permits = decided_from(log, batch_id)
     finally:
         log.close()
-    run = QueryRun(handover.running.query_id, new_incarnation(), Guarantee.EXACTLY_ONCE)
+    staging = staging_at(handover.running, handover.places.staging)
+    run = QueryRun(handover.running.query_id, new_incarnation(), Guarantee.EXACTLY_ONCE, staging)
     named = zip(handover.names, handover.sinks, handover.columns, strict=True)
     parts, troubles = [], {}
     for name, sink, columns in named:

@@ -186,10 +186,7 @@ def _found_table(known: KnownSink) -> dict[str, str]:
     """The table with the schema in which the query's start has found it. It may come from the
     query's ``search_path``, or its user's.
     """
-    names = [known.trace.get(part, "") for part in ("schema", "table")]
-    if not all(names):
-        return {}
-    return {"table": ".".join(map(_spelled, names))}
+    return {"table": ".".join(map(_spelled, json.loads(known.where["found"])))}
 
 
 def _spelled(name: str) -> str:
@@ -224,7 +221,6 @@ def _of_table(where: Mapping[str, str]) -> dict[str, Any]:
     """What a SQL sink is told of its table."""
     return {
         "table": where["table"],
-        "mechanism": where["mechanism"],
         "mode": where["mode"],
         "key": json.loads(where["key"]),
         "order_by": json.loads(where.get("order_by", "null")),

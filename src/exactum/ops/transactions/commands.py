@@ -15,7 +15,7 @@ from exactum.ops.problem import Problem
 from exactum.ops.render import ExitStatus
 from exactum.ops.targets.options import JSON, QueryOptions, could_not_tell, query_options
 from exactum.ops.transactions.hanging import find_hanging_command
-from exactum.ops.transactions.places import ClusterPlace, DatabasePlace, LookPlace, look_options
+from exactum.ops.transactions.places import ClusterPlace, LookPlace, look_options
 
 if TYPE_CHECKING:
     from exactum.ops.transactions.finding import JudgedTransaction
@@ -255,7 +255,7 @@ def _looked_at(where: QueryOptions) -> QueryLook:
 
 
 def _elsewhere(
-    where: ClusterPlace | DatabasePlace, identity: str = ""
+    where: ClusterPlace, identity: str = ""
 ) -> tuple[list[JudgedTransaction], list[Problem]]:
     from exactum.ops.transactions.finding import judged_elsewhere
 

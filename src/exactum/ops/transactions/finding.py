@@ -111,7 +111,7 @@ def judged(
 
 
 def judged_elsewhere(view: TransactionView) -> JudgedTransaction:
-    """Of a whole broker or database: without a checkpoint nobody knows what is decided."""
+    """Of a whole Kafka cluster: without a checkpoint nobody knows what is decided."""
     owner = Owner.OTHER_QUERY
     if view.query_id:
         do = f"ask by the checkpoint of query {view.query_id}: --checkpoint says what is decided"

@@ -66,7 +66,7 @@ def first_unfinished(place: QueryPlace) -> int:
     return 0 if finished is None else finished + 1
 
 
-def inspector_of(target: Target, query_id: str) -> Inspector:
+def inspector_of(target: Target, place: QueryPlace) -> Inspector:
     """
     Raises:
         SettingRefused: its sink is not known, or refuses the credentials.
@@ -81,7 +81,7 @@ def inspector_of(target: Target, query_id: str) -> Inspector:
             f"Sink {target.name!r} is a {type(sink).__name__}, which has no inspector(): "
             "nobody can look into it from outside.",
         )
-    inspector = sink.inspector(query_id, target.name)
+    inspector = sink.inspector(place.query_id, target.name, place.staging())
     try:
         _refuse_other_cluster(target, inspector)
     except ExactumError:
@@ -126,7 +126,7 @@ def look_at(place: QueryPlace, targets: QueryTargets) -> QueryLook:
     views: list[TransactionView] = []
     for target in targets.each:
         try:
-            views += _views(target, place.query_id, look)
+            views += _views(target, look)
         except ExactumError as error:
             if target.present or _is_named(target.name, look):
                 look.problems.append(not_seen(f"sink {target.name!r}", str(error)))
@@ -201,9 +201,9 @@ def _is_named(name: str, look: QueryLook) -> bool:
     return any(record.of(name) for record in _unfinished(look))
 
 
-def _views(target: Target, query_id: str, look: QueryLook) -> list[TransactionView]:
+def _views(target: Target, look: QueryLook) -> list[TransactionView]:
     """What is open, and what unfinished records name, each once."""
-    inspector = inspector_of(target, query_id)
+    inspector = inspector_of(target, look.place)
     try:
         views: dict[str, TransactionView] = {view.identity: view for view in inspector.list_open()}
         for record in _unfinished(look):

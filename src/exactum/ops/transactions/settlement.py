@@ -102,7 +102,7 @@ def finish_query(
                 )
             if target.kind == WRITE_AHEAD:
                 _refuse_if_living(place, take_over, "Its sender would be taken over")
-            inspector = inspector_of(target, place.query_id)
+            inspector = inspector_of(target, place)
             try:
                 _refuse_loss(place, inspector, over)
                 committed += _finish_one(inspector, permits, outcome)
@@ -180,7 +180,7 @@ def _inspectors(place: QueryPlace, targets: QueryTargets) -> Iterator[list[Inspe
     try:
         for target in targets.each:
             try:
-                opened.append(inspector_of(target, place.query_id))
+                opened.append(inspector_of(target, place))
             except ExactumError:
                 if target.present:
                     raise
@@ -201,7 +201,7 @@ def _commit_again(
     if not named or not target.present or target.kind == WRITE_AHEAD:
         return
     try:
-        inspector = inspector_of(target, place.query_id)
+        inspector = inspector_of(target, place)
         try:
             opened = {view.identity for view in inspector.list_open()}
             again: set[str] = set()
@@ -255,15 +255,15 @@ def _count_open(
     decided = {(p.participant, p.identity) for permit in over for p in permit.record.prepared}
     for target in targets.each:
         try:
-            opened = _open_in(target, place.query_id)
+            opened = _open_in(target, place)
             outcome.open_undecided += len({(target.name, i) for i in opened} - decided)
         except ExactumError as error:
             if target.present:
                 outcome.problems.append(not_seen(f"sink {target.name!r}", str(error)))
 
 
-def _open_in(target: Target, query_id: str) -> set[str]:
-    inspector = inspector_of(target, query_id)
+def _open_in(target: Target, place: QueryPlace) -> set[str]:
+    inspector = inspector_of(target, place)
     try:
         return {view.identity for view in inspector.list_open()}
     finally:

@@ -9,58 +9,31 @@ import gzip
 import io
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Callable, Mapping, Sequence
 from typing import IO, Any, cast
 
 from exactum.ops.verify.evidence import Evidence, Finding, compared
 from exactum.ops.verify.promise import Promise
 from exactum.protocol.model import PreparedTransaction
 from exactum.protocol.scope import Scope
+from exactum.storage.storage import Storage
 
 BY = "files"
 HIDDEN = ".exactum"
 NAME = re.compile(r"part-(?P<batch>\d{10})-\d+-(?P<identity>[0-9a-f]{32})-\d+\.(?P<extension>.+)")
 
 
-@dataclass(frozen=True)
-class FileStore:
-    """Reads below one place. Names are paths below it, with slashes.
-
-    ``names`` lists every file that readers see and every marker of a batch.
-    """
-
-    names: Callable[[], Iterable[str]]
-    size: Callable[[str], int]
-    open: Callable[[str], IO[bytes]]
-
-
-def folder_store(folder: Path) -> FileStore:
-    """Of a folder of the operating system."""
-
-    def names() -> Iterable[str]:
-        for path in folder.rglob("*"):
-            if path.is_file():
-                yield path.relative_to(folder).as_posix()
-
-    return FileStore(
-        names,
-        lambda name: (folder / name).stat().st_size,
-        lambda name: (folder / name).open("rb"),
-    )
-
-
 class FileEvidence:
     """Of one participant at one place. The place is listed once, when this is made."""
 
     def __init__(
-        self, participant: str, query_id: str, store: FileStore, options: Mapping[str, Any]
+        self, participant: str, query_id: str, storage: Storage, options: Mapping[str, Any]
     ) -> None:
         """``options`` are those of the sink's format."""
         self._participant = participant
         self._options = options
-        self._store = store
+        self._storage = storage
+        self._sizes = {entry.name: entry.size for entry in storage.entries()}
         scope = f"{HIDDEN}/{Scope(query_id, participant).digest[:32]}"
         self._by_identity: dict[str, list[str]] = {}
         self._staged: set[str] = set()
@@ -68,7 +41,7 @@ class FileEvidence:
         self._scopes: set[str] = set()
         self.last_batch: int | None = None
         """The highest one that is marked as published."""
-        for name in store.names():
+        for name in self._sizes:
             self._sort(name, scope)
         self.last_batch = max(self._marks, default=None)
 
@@ -79,7 +52,7 @@ class FileEvidence:
             if name.startswith(f"{scope}/committed/") and parts[-1].isdigit():
                 self._marks.add(int(parts[-1]))
             if name.startswith(f"{scope}/staged/") and len(parts) > 4:
-                self._staged.add(parts[4])
+                self._staged.add(parts[3].rpartition(".")[2])
             return
         match = NAME.fullmatch(parts[-1])
         if match is not None:
@@ -93,7 +66,7 @@ class FileEvidence:
             for p in promise.record.of(self._participant)
             for name in self._by_identity.get(p.identity, ())
         ]
-        return sum(self._store.size(name) for name in names)
+        return sum(self._sizes[name] for name in names)
 
     def look(
         self, promises: Sequence[Promise], read: Callable[[int], None] = lambda size: None
@@ -163,9 +136,9 @@ class FileEvidence:
         return found, "" if found == p.rows else f"files of {p.identity} have {found:,} rows"
 
     def _count(self, name: str, read: Callable[[int], None]) -> int:
-        with self._store.open(name) as file:
+        with self._storage.reader(name) as file:
             count = rows_in(name, file, self._options)
-        read(self._store.size(name))
+        read(self._sizes[name])
         return count
 
 
@@ -192,24 +165,3 @@ def rows_in(name: str, file: IO[bytes], options: Mapping[str, Any]) -> int:
             records = sum(1 for _ in csv.reader(text, delimiter=options.get("delimiter", ",")))
         return max(0, records - bool(options.get("header", True)))
     raise ValueError(f"{name}: files of this kind cannot be counted")
-
-
-def object_store(url: str, store: Any) -> FileStore:
-    """Lists the prefix once.
-
-    Raises:
-        SettingRefused: obstore does not take the URL or a setting.
-        OSError: the store did not answer (obstore's errors, for the most part).
-    """
-    from exactum.files.object_store import ObjectLocation, get, sizes  # needs exactum[objects]
-
-    location = ObjectLocation.of(url, store)
-    found = {path: int(meta["size"]) for path, meta in sizes(location.store, "").items()}
-
-    def read(name: str) -> IO[bytes]:
-        content = get(location.store, name)
-        if content is None:
-            raise FileNotFoundError(name)
-        return cast(IO[bytes], io.BytesIO(content))
-
-    return FileStore(lambda: found, found.__getitem__, read)

@@ -11,10 +11,11 @@ from exactum.checkpoint.query_place import QueryPlace
 from exactum.errors import ExactumError, SettingRefused
 from exactum.ops.targets.target import QueryTargets, Target
 from exactum.ops.verify.evidence import Evidence, Finding
-from exactum.ops.verify.file_evidence import FileEvidence, folder_store, object_store
+from exactum.ops.verify.file_evidence import FileEvidence
 from exactum.ops.verify.kafka_evidence import KafkaEvidence
 from exactum.ops.verify.promise import Promise, Promises, SparkProgress, promises
 from exactum.protocol.resolve import commit_in_force
+from exactum.storage.at import storage_at
 
 Progress = Callable[[int], None]
 """Told how much is done, in the unit of ``SinkCheck.unit``."""
@@ -141,7 +142,12 @@ class Verification:
         try:
             session = sink.dialect.connect(sink.address, Role.DRIVER, "exactum verify", 10.0)
             self._open.callback(session.close)
-            looked = SqlEvidence(name, self._place.query_id, access_by(sink.dialect, session))
+            looked = SqlEvidence(
+                name,
+                self._place.query_id,
+                access_by(sink.dialect, session),
+                self._place.staging(),
+            )
             cost = looked.cost_bytes(self.promises.each)
         except SqlFailure as failure:
             raise port_error(failure, where) from failure
@@ -157,10 +163,7 @@ class Verification:
         return SinkCheck(name, cost, "bytes", look)
 
     def _files(self, name: str, sink: Any) -> SinkCheck:
-        from pathlib import Path
-
-        path, store = sink.location
-        files = object_store(path, store) if "://" in path else folder_store(Path(path))
+        files = storage_at(*sink.location)
         looked = FileEvidence(name, self._place.query_id, files, sink.options)
         each = self.promises.each
 

@@ -213,7 +213,8 @@ def _text_marked(
     """
     invalid = {name: f.col(name).isNotNull() & ~f.is_valid_utf8(f.col(name)) for name in names}
     reasons = [
-        f.when(own, f.lit(f"{name}: it is not valid UTF-8")) for name, own in invalid.items()
+        f.when(own, f.concat(f.lit(f"{name}: "), _not_utf_8(f.col(name))))
+        for name, own in invalid.items()
     ]
     reasons += [f.when(f.col(name).isNull(), f.lit(null_reason(name))) for name in nulls_are_bad]
     reason = f.concat_ws("; ", *reasons)
@@ -222,6 +223,16 @@ def _text_marked(
         bad = f.raise_error(_raised(reason)).cast(BAD_TYPE)
     marked = frame.withColumn(BAD, f.when(reason != "", bad).otherwise(f.lit(None).cast(BAD_TYPE)))
     return marked, {name: f.col(name).cast(StringType()) for name in names}
+
+
+def _not_utf_8(data: Column) -> Column:
+    """As ``format.not_utf_8``: where the first U+FFFD stands that Spark puts for bytes that are no
+    UTF-8, once those that are in the text are others of as many bytes.
+    """
+    own = f.replace(data.cast(StringType()), f.lit("\ufffd"), f.lit("\ufffc"))
+    place = f.octet_length(f.substring_index(f.make_valid_utf8(own), "\ufffd", 1))
+    byte = f.lower(f.hex(f.substring(data, place + 1, f.lit(1))))
+    return f.concat(f.lit("it is not valid UTF-8: byte "), place, f.lit(" is 0x"), byte)
 
 
 def _raised(reason: Column) -> Column:

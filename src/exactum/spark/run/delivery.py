@@ -5,10 +5,9 @@ guarantee.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 
 from exactum import events
-from exactum.protocol.decision_log import DecisionLog
+from exactum.checkpoint.staging_place import Places
 from exactum.protocol.sink import DEAD_LETTERS as DEAD_LETTERS
 from exactum.protocol.sink import Guarantee, Sink, participant_names
 from exactum.spark.control.stream import ControlStream
@@ -40,6 +39,6 @@ class Delivery:
 
     targets: Targets
     guarantee: Guarantee
-    decision_log: DecisionLog | str | Path | None
+    places: Places
     control: tuple[ControlStream, ...]
     emit: events.Listener

@@ -34,6 +34,7 @@ from exactum.spark.source.query_sources import all_initial_offsets
 from exactum.spark.supervised.handover import Columns
 from exactum.spark.write import epoch_input, write_job
 from exactum.spark.write.failure import thrown
+from exactum.spark.write.judging import judged
 from exactum.spark.write.packing import Packing
 from exactum.spark.write.view import views
 from exactum.spark.write.view_jobs import ViewJobs
@@ -132,7 +133,15 @@ class EpochRunner:
             with epoch_input.named(offsets):
                 written = self._jobs.run(frame, order, tasks_of)
                 self._decided_epochs.wrote(written.fingerprint)
-                prepared.extend(written.prepared)
+                prepared.extend(
+                    judged(
+                        order,
+                        written.prepared,
+                        self._sinks.participants,
+                        self._dead_letters,
+                        self._sinks.parallel,
+                    )
+                )
                 if self._dead_letters is not None:
                     prepared.extend(
                         self._bad_records.write(frame, order, DEAD_LETTERS, self._dead_letters)

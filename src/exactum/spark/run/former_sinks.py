@@ -17,10 +17,11 @@ from dataclasses import replace
 from exactum import events
 from exactum.checkpoint.known_sinks import KnownSink, KnownSinks, write_known_sinks
 from exactum.checkpoint.layout import SINKS
+from exactum.checkpoint.staging_place import recorded_staging
 from exactum.errors import ExactumError
 from exactum.protocol.ends import NOTHING_NOTED, Noted
 from exactum.protocol.model import Completed, Sighting
-from exactum.protocol.participant import Participant, Sweepable
+from exactum.protocol.participant import Sweepable
 from exactum.protocol.sink import DEAD_LETTERS, Guarantee, WriteOrder
 from exactum.spark.epoch_listener import Batch, EpochListener
 from exactum.spark.run.moved_log import read_before
@@ -72,7 +73,7 @@ class FormerSinks(EpochListener):
                 self._reached.append((former, _Reached(participant)))
         return [reached for _, reached in self._reached]
 
-    def _reach(self, former: KnownSink) -> Participant | None:
+    def _reach(self, former: KnownSink) -> Sweepable | None:
         for _, sink in self._opened:
             try:
                 participant = sink.reach(former.name, former.trace)
@@ -167,6 +168,7 @@ class FormerSinks(EpochListener):
                 frozenset(sink.name for sink in self._present),
                 self._log_place,
                 self._noted,
+                recorded_staging(self._context.query, self._context.run.staging),
             )
         )
 
@@ -197,7 +199,7 @@ class _Reached:
     with its sink.
     """
 
-    def __init__(self, participant: Participant) -> None:
+    def __init__(self, participant: Sweepable) -> None:
         self.name = participant.name
         self.abort = participant.abort
         self.close = participant.close

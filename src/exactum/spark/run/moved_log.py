@@ -16,12 +16,13 @@ from exactum.checkpoint.layout import SINKS
 from exactum.checkpoint.record_folder import unread
 from exactum.durable import OF_THE_SETTING
 from exactum.errors import CheckpointRefused, InvariantBroken
-from exactum.files.decision_log import FileDecisionLog
+from exactum.files.slot_log import SlotLog
 from exactum.protocol import resolve
 from exactum.protocol.decision_log import DecisionLog
 from exactum.protocol.ends import NOTHING_NOTED, Ends, Noted, accept_command, refuse_gaps
 from exactum.protocol.model import Decision, DecisionRecord, Epoch
 from exactum.spark.run_context import RunContext
+from exactum.storage.folder import Folder
 
 logger = logging.getLogger("exactum")
 
@@ -51,7 +52,7 @@ def noted_of(context: RunContext, log: DecisionLog, place: str) -> Noted:
         if noted.undecided_from is not None:
             return Noted(first=begins)
         raise _refused(context, "may be decided", known.decision_log)
-    with closing(FileDecisionLog(folder, context.run.query_id)) as other:
+    with closing(SlotLog(Folder(folder), context.run.query_id)) as other:
         if last is not None and not has_commit(other, last):
             refuse_gaps(context.run.query_id, Ends(begins, other.last_batch(), last))
         if _is_decided(context, other):

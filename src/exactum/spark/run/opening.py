@@ -9,6 +9,7 @@ from contextlib import ExitStack
 from pyspark.sql import DataFrame
 
 from exactum.checkpoint.decision_place import open_log, shown_place
+from exactum.checkpoint.staging_place import staging_at
 from exactum.errors import CheckpointRefused, SettingRefused
 from exactum.protocol.at_least_once import AtLeastOnce, NoLog
 from exactum.protocol.at_most_once import AtMostOnce
@@ -32,7 +33,7 @@ from exactum.spark.run.kafka_to_kafka import kept_from_input
 from exactum.spark.run.moved_log import noted_of
 from exactum.spark.run.opened_sinks import OpenedSinks, check_columns
 from exactum.spark.run.run_start import RunStart
-from exactum.spark.run.shared_places import refuse_checkpoint_within
+from exactum.spark.run.shared_places import refuse_within
 from exactum.spark.run.waiting_queries import WAITING
 from exactum.spark.run_context import RunContext
 
@@ -57,7 +58,8 @@ def open_run(
     query.refuse_unsafe(running)
     if delivery.guarantee is Guarantee.AT_MOST_ONCE:
         refuse_repeated_stages(frame, running)
-    run = QueryRun(running.query_id, new_incarnation(), delivery.guarantee)
+    staging = staging_at(running, delivery.places.staging)
+    run = QueryRun(running.query_id, new_incarnation(), delivery.guarantee, staging)
     read = query.reader_of(frame, running)
     context = RunContext(frame.sparkSession, running, run, batch_id, delivery.emit, read)
     WAITING.begun(running.run_id)
@@ -72,12 +74,14 @@ def open_run(
         columns = check_columns(frame, delivery.targets)
         log = log_of(running, delivery)
         undo.callback(log.close)
-        place = shown_place(delivery.decision_log)
+        place = shown_place(delivery.places.decision_log)
         noted = noted_of(context, log, place)
         sinks = OpenedSinks(delivery.targets, run, columns)
         undo.callback(sinks.close)
         if running.folder is not None:
-            refuse_checkpoint_within(sinks.each, os.path.realpath(running.folder))
+            refuse_within(sinks.each, "checkpoint", os.path.realpath(running.folder))
+        if staging is not None:
+            refuse_within(sinks.each, "staging", staging.where)
         sinks.each = kept_from_input(running, sinks.each)
         run_start.opened(sinks)
         former = FormerSinks(context, sinks, place, noted)
@@ -104,10 +108,10 @@ def log_of(running: RunningQuery, delivery: Delivery) -> DecisionLog:
     """Where it finds what earlier runs have decided. ``at_least_once`` goes without, where
     ``exactly_once`` cannot have run without a ``decision_log=``.
     """
-    is_without = delivery.decision_log is None and running.folder is None
+    is_without = delivery.places.decision_log is None and running.folder is None
     if is_without and delivery.guarantee is Guarantee.AT_LEAST_ONCE:
         return NoLog()
-    return open_log(running, delivery.decision_log)
+    return open_log(running, delivery.places.decision_log)
 
 
 def refuse_open(running: RunningQuery, participants: Sequence[Participant]) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from itertools import combinations
 
 from exactum.errors import SettingRefused
+from exactum.files.place import is_found_below
 from exactum.protocol.sink import OpenSink
 from exactum.spark.run.delivery import Targets
 
@@ -92,27 +93,17 @@ def refuse_folder_within(
     )
 
 
-def refuse_checkpoint_within(opened: Sequence[tuple[str, OpenSink]], checkpoint: str) -> None:
-    """``checkpoint``: its folder, or empty where it has none.
+def refuse_within(opened: Sequence[tuple[str, OpenSink]], what: str, place: str) -> None:
+    """``what`` lies at ``place``: its folder or prefix, or empty where there is none.
 
     Raises:
-        SettingRefused: readers of a sink's folder would find the checkpoint's files there.
+        SettingRefused: readers of a sink's folder would find files there that are no rows.
     """
     for name, sink in opened:
-        if is_found_below(sink.folder, checkpoint):
+        if is_found_below(sink.folder, place):
             raise SettingRefused(
                 "FOLDER_WITHIN",
-                f"The checkpoint {checkpoint} lies within the folder of the sink {name!r}, whose "
+                f"The {what} {place} lies within the folder of the sink {name!r}, whose "
                 "readers would take its files for rows. Give it a folder outside of that one, or "
                 "one whose name begins with an underscore. Nothing was written.",
             )
-
-
-def is_found_below(folder: str, place: str) -> bool:
-    """Whether who lists all of ``folder`` finds what lies in ``place``. Readers pass over names
-    that begin with a point, or with an underscore unless they name a partition.
-    """
-    if not folder or not place.startswith(folder.rstrip("/") + "/"):
-        return False
-    names = place[len(folder.rstrip("/")) + 1 :].split("/")
-    return not any(name[:1] == "." or (name[:1] == "_" and "=" not in name) for name in names)

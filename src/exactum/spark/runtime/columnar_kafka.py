@@ -28,6 +28,7 @@ SOURCES = tuple(
         "PlainColumn",
         "RecordPacker",
         "StopOffsets",
+        "TopicIds",
     )
 )
 

@@ -27,6 +27,8 @@ from exactum.spark.source.source_options import SourceOptions
 logger = logging.getLogger("exactum")
 
 LOOK_EVERY_S = 0.5
+WAITING = "Waiting"
+"""How Spark's words begin for what a query does that has asked for offsets, and found none."""
 FAILURES_TOLD = 10
 """So many looks in a row that fail are no coincidence."""
 
@@ -91,6 +93,10 @@ class _Run:
         self._sources = self._sources or sources_of_execution(self._execution)
         stops = [SourceOptions.of(source.options).stop for source in self._sources]
         if not stops or None in stops:
+            return
+        if self._execution.last_progress() is None and not self._execution.doing().startswith(
+            WAITING
+        ):  # it has not yet found that its topics are those of the checkpoint
             return
         for index, positions in self._committed().items():
             # Spark forgets a topic that is gone; it was read as far as it was.

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
 import logging
+import re
 from collections.abc import Mapping
 
 from exactum.errors import SettingRefused
@@ -41,6 +43,39 @@ _OWN = {
 }
 """Options of Spark's source that ``read_kafka`` has words of its own for, in lower case."""
 _BATCH_ONLY = ("endingoffsets", "endingtimestamp", "endingoffsetsbytimestamp")
+_COUNT = r"0*[1-9][0-9]{0,17}", "a whole number from 1"
+_SMALL = r"0*[1-9][0-9]{0,8}", "a whole number from 1 to 999999999"
+_NUMBER = r"[0-9]{1,9}", "a whole number from 0"
+_BOOLEAN = r"(?i:true|false)", "True or False"
+_TEXT = r"(?s:.+)", "a text"
+_NEVER = r"(?!)", "left out: Spark sets it itself"
+_VALUES = {
+    "maxOffsetsPerTrigger": _COUNT,
+    "minOffsetsPerTrigger": _COUNT,
+    "maxTriggerDelay": _TEXT,
+    "minPartitions": _SMALL,
+    "maxRecordsPerPartition": _COUNT,
+    "includeHeaders": _BOOLEAN,
+    DATA_LOSS: _BOOLEAN,
+    "failOnLoop": _BOOLEAN,
+    "kafkaConsumer.pollTimeoutMs": _COUNT,
+    "fetchOffset.numRetries": _NUMBER,
+    "fetchOffset.retryIntervalMs": _NUMBER,
+    "groupIdPrefix": _TEXT,
+    "startingOffsetsByTimestampStrategy": ("(?i:error|latest)", "'error' or 'latest'"),
+    ISOLATION: ("read_committed|read_uncommitted", "read_committed or read_uncommitted"),
+    "kafka.group.id": _TEXT,
+    "kafka.auto.offset.reset": (_NEVER[0], "left out: start= says where a query begins"),
+    "kafka.enable.auto.commit": _NEVER,
+    "kafka.interceptor.classes": _NEVER,
+    "kafka.key.deserializer": _NEVER,
+    "kafka.value.deserializer": _NEVER,
+}
+"""What Spark's source takes, and ``failOnLoop``: the pattern of a value, and what it has to be in
+words. Other settings of Kafka's consumer (``kafka.*``) are the consumer's to check."""
+_NAMES = {name.lower(): name for name in _VALUES}
+_ALIKE = 0.85
+"""How near a name is to a known one that it is a slip, of 1: ``maxOffsetPerTrigger`` has 0.97."""
 
 
 def further_options(options: Mapping[str, object]) -> dict[str, str]:
@@ -48,7 +83,8 @@ def further_options(options: Mapping[str, object]) -> dict[str, str]:
     case.
 
     Raises:
-        SettingRefused: an option that has an argument of its own here, or that streams do not have.
+        SettingRefused: an option that has an argument of its own here, or that streams do not have,
+            one with a value that it cannot have, or a name that is nearly a known one.
     """
     chosen: dict[str, str] = {}
     for name, value in options.items():
@@ -67,8 +103,14 @@ def further_options(options: Mapping[str, object]) -> dict[str, str]:
                 f"read_kafka: there is no option {name!r}; such names are exactum's own.",
             )
         chosen[name] = str(value).lower() if isinstance(value, bool) else str(value)
+        _check(name, chosen[name])
     given = {name.lower(): value for name, value in chosen.items()}
-    _check_isolation(given)
+    if given.get(ISOLATION) == "read_uncommitted":
+        logger.warning(
+            "read_kafka: %s=read_uncommitted: records of transactions that are later aborted are "
+            "read as if they were valid.",
+            ISOLATION,
+        )
     if given.get(DATA_LOSS.lower(), "true").lower() == "false":
         logger.warning(
             "read_kafka: failOnDataLoss=false: records that Kafka deletes before they were read "
@@ -96,17 +138,19 @@ def reads_committed(options: Mapping[str, str]) -> bool:
     )
 
 
-def _check_isolation(given: Mapping[str, str]) -> None:
-    level = given.get(ISOLATION, "read_committed")
-    if level == "read_uncommitted":
-        logger.warning(
-            "read_kafka: %s=read_uncommitted: records of transactions that are later aborted are "
-            "read as if they were valid.",
-            ISOLATION,
-        )
-    elif level != "read_committed":
+def _check(name: str, value: str) -> None:
+    known = _NAMES.get(name.lower())
+    if known is not None:
+        pattern, words = _VALUES[known]
+        if not re.fullmatch(pattern, value):
+            raise SettingRefused(
+                "SOURCE_ARGUMENT", f"read_kafka: {known}={value!r} must be {words}."
+            )
+    elif not name.lower().startswith("kafka.") and (
+        meant := difflib.get_close_matches(name.lower(), _NAMES, 1, _ALIKE)
+    ):
         raise SettingRefused(
             "SOURCE_ARGUMENT",
-            f"read_kafka: {ISOLATION}={level!r} is not known; it may be read_committed or "
-            "read_uncommitted.",
+            f"read_kafka: there is no option {name!r}, which Spark would leave out of account. "
+            f"Is {_NAMES[meant[0]]!r} meant?",
         )

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import re
 import secrets
 import time
@@ -22,6 +23,9 @@ from exactum.kafka.requests.topic_requests import TopicRequests, TopicSeen
 from exactum.kafka.settings import listener
 from exactum.kafka.settings.connection_settings import librdkafka_settings
 from exactum.kafka.topics.topic_name import LEGAL
+from exactum.spark.jvm.error import JvmError, reason_of
+from exactum.spark.jvm.java_class import java_class
+from exactum.spark.query import refuse_connect
 from exactum.spark.source import start_position, stop_position
 from exactum.spark.source.bounded_queries import bounded_queries
 from exactum.spark.source.columnar import SPARKS, kafka_format, rows_format
@@ -112,11 +116,13 @@ def read_kafka(
             "SOURCE_ARGUMENT",
             f"read_kafka: client={client!r} must be a dictionary of librdkafka's settings.",
         )
+    _check_session(spark)
+    check_stall(stall_after_s)
     check_group(group_id, auto_offset_reset, commit_offsets)
     begin = start_position.checked(start, group_id)
     chosen = {
         "kafka.bootstrap.servers": listener.checked(bootstrap_servers, "read_kafka"),
-        **subscription(topics),
+        **_read_by_java(spark, subscription(topics)),
         **further_options(options),
     }
     own = {name: str(value) for name, value in (client or {}).items()}
@@ -152,6 +158,28 @@ def read_kafka(
     )
 
 
+def _check_session(spark: Any) -> None:
+    if not isinstance(spark, SparkSession):
+        refuse_connect(spark)
+        raise SettingRefused(
+            "SOURCE_ARGUMENT",
+            f"read_kafka: spark={spark!r} must be a SparkSession, as exactum.local_session makes.",
+        )
+
+
+def check_stall(seconds: Any) -> None:
+    """
+    Raises:
+        SettingRefused: it is no length of time.
+    """
+    plain = isinstance(seconds, int | float) and not isinstance(seconds, bool)
+    if not plain or not 0 < seconds < math.inf:
+        raise SettingRefused(
+            "SOURCE_ARGUMENT",
+            f"read_kafka: stall_after_s={seconds!r} must be a number of seconds above 0.",
+        )
+
+
 def check_group(group_id: str | None, auto_offset_reset: str, commit_offsets: bool | None) -> None:
     """
     Raises:
@@ -167,11 +195,34 @@ def check_group(group_id: str | None, auto_offset_reset: str, commit_offsets: bo
             f"read_kafka: auto_offset_reset={auto_offset_reset!r} is not known; it may be "
             f"{', '.join(map(repr, start_position.RESETS))}.",
         )
+    if commit_offsets is not None and not isinstance(commit_offsets, bool):
+        raise SettingRefused(
+            "SOURCE_ARGUMENT",
+            f"read_kafka: commit_offsets={commit_offsets!r} must be True, False or None.",
+        )
     if commit_offsets and group_id is None:
         raise SettingRefused(
             "SOURCE_ARGUMENT",
             "read_kafka: commit_offsets=True needs group_id=, the group to commit to.",
         )
+
+
+def _read_by_java(spark: SparkSession, subscribed: dict[str, str]) -> dict[str, str]:
+    """
+    Raises:
+        SettingRefused: a pattern that Python knows and Java does not.
+    """
+    pattern = subscribed.get("subscribePattern")
+    if pattern is not None:
+        try:
+            java_class(spark, "java.util.regex.Pattern").compile(pattern)
+        except (JvmError, PySparkException) as error:
+            raise SettingRefused(
+                "SOURCE_ARGUMENT",
+                f"read_kafka: Java, which reads the pattern {pattern!r} as well, does not "
+                f"understand it: {reason_of(error)}. Write it so that both do.",
+            ) from None
+    return subscribed
 
 
 @contextmanager

@@ -283,8 +283,10 @@ def refuse_unread(given: Offsets, partitions: list[Partition], argument: str) ->
         )
 
 
-class _OutOfReach(Exception):
-    """A new query cannot begin there. The message becomes part of Spark's error."""
+class _OutOfReach(SettingRefused):
+    """A new query cannot begin there. The text becomes part of Spark's error, in which
+    ``final_error`` finds it.
+    """
 
 
 def _by_time(time_ms: int, given: str, positions: Positions) -> dict[Partition, tuple[int, str]]:
@@ -294,9 +296,10 @@ def _by_time(time_ms: int, given: str, positions: Positions) -> dict[Partition, 
         partition, end = min(blocked.items())
         whose = positions.holders(blocked).get(partition)
         raise _OutOfReach(
+            "SOURCE_START",
             f"exactum refuses to start {name_of(partition)} at {wanted[partition]} (first record "
             f"at or after {given}): an open transaction upstream holds readers back at {end}"
-            f"{f', of {whose}' if whose else ''}; start again when it has ended"
+            f"{f', of {whose}' if whose else ''}; start again when it has ended",
         )
     last = positions.last()
     return {
@@ -334,8 +337,9 @@ def _within(offset: int, partition: Partition, low: int, high: int, why: str) ->
     if low <= offset <= high:
         return offset, why
     raise _OutOfReach(
+        "SOURCE_START",
         f"exactum refuses to start {name_of(partition)} at {offset} ({why}): it has the offsets "
-        f"{low} to {high}; choose another start="
+        f"{low} to {high}; choose another start=",
     )
 
 
@@ -346,6 +350,7 @@ def _reset(partition: Partition, group: str | None, reset: str, high: int) -> tu
     if reset == LATEST:
         return high, f"{why}: auto_offset_reset=latest"
     raise _OutOfReach(
+        "SOURCE_START",
         f"exactum refuses to start {name_of(partition)} ({why}): auto_offset_reset is none; choose "
-        "another start="
+        "another start=",
     )

@@ -14,11 +14,10 @@ import pickle
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
+from exactum.checkpoint.staging_place import Places
 from exactum.errors import SettingRefused
-from exactum.protocol.decision_log import DecisionLog
 from exactum.protocol.sink import Sink
 from exactum.spark.query import RunningQuery
 
@@ -34,7 +33,7 @@ class Handover:
     running: RunningQuery
     sinks: tuple[Sink, ...]
     names: tuple[str, ...]
-    decision_log: DecisionLog | str | Path | None
+    places: Places
     columns: tuple[Columns, ...]
 
     def pickled(self) -> bytes:

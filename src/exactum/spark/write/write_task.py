@@ -93,7 +93,7 @@ class WriteTask:
         """
         writers: list[Writer] = []
         of_sink: dict[int, Writer] = {}
-        refused = _Refused(self.dead_letters, order, task)
+        refused = Rejections(self.dead_letters, order, task)
         fingerprint = Fingerprint()
         code = None
         try:
@@ -130,7 +130,7 @@ class WriteTask:
         return [seen[place] for place in self.views]
 
 
-class _Refused:
+class Rejections:
     """Takes what the sinks of one task refuse: writes it to the dead letters, or stops the
     epoch.
     """

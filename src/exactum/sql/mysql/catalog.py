@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from exactum.errors import SettingRefused
-from exactum.sql.dialect import DECISIONS, DIRECTORY, FLOORS, LEDGER, PART, ROW
+from exactum.sql.dialect import DECISIONS, FLOORS, LEDGER, ROW, UPSERT
 from exactum.sql.mysql.charsets import charset
 from exactum.sql.mysql.session import MySQLSession
 from exactum.sql.mysql.statements import quote, quote_table, sql
@@ -130,7 +130,6 @@ def create_table(
 def create_own_tables(session: MySQLSession, sibling: TableName) -> None:
     """See ``dialect``."""
     _create_named(session, "create_ledger", sibling.sibling(LEDGER))
-    _create_named(session, "create_directory", sibling.sibling(DIRECTORY))
 
 
 def create_decision_tables(session: MySQLSession, schema: str | None) -> None:
@@ -139,22 +138,18 @@ def create_decision_tables(session: MySQLSession, schema: str | None) -> None:
     _create_named(session, "create_floors", TableName(schema, FLOORS))
 
 
-def create_staging(session: MySQLSession, name: TableName, columns: Sequence[Column]) -> None:
-    """See ``dialect``. ``CREATE TABLE exactum_stage_... (exactum_part bigint, exactum_row bigint,
-    column type NULL, ..., PRIMARY KEY (exactum_part, exactum_row)) ENGINE=InnoDB``.
-
-    The primary key keeps a part's rows together and in order.
+def create_upsert_table(session: MySQLSession, columns: Sequence[Column]) -> TableName:
+    """``CREATE TEMPORARY TABLE exactum_upsert (exactum_row bigint, column type NULL, ...)
+    ENGINE=InnoDB``. It commits nothing, and stays until it is dropped or the session ends.
     """
-    lines = [f"{quote(PART)} bigint NOT NULL", f"{quote(ROW)} bigint NOT NULL"]
+    name = TableName(None, UPSERT)
+    session.execute(sql("drop_upsert_table"))
+    lines = [f"{quote(ROW)} bigint NOT NULL"]
     lines += [f"{quote(c.name)} {c.type.replace('%', '%%')} NULL" for c in columns]
-    lines.append(f"PRIMARY KEY ({quote(PART)}, {quote(ROW)})")
-    _create(session, name, _table_of(name, lines))
-
-
-def list_staging(session: MySQLSession, sibling: TableName, prefix: str) -> list[TableName]:
-    """See ``dialect``."""
-    rows = session.query(sql("list_tables"), (sibling.schema, len(prefix), prefix))
-    return [sibling.sibling(str(table)) for (table,) in rows if str(table).startswith(prefix)]
+    session.execute(
+        f"CREATE TEMPORARY TABLE {quote_table(name)} ({', '.join(lines)}) ENGINE=InnoDB"
+    )
+    return name
 
 
 def _create_named(session: MySQLSession, statement: str, name: TableName) -> None:

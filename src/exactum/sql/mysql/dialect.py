@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
-from exactum.sql.dialect import DIRECTORY, Loader, PreparedOnServer, Role, RowMove, Session
+from exactum.errors import InvariantBroken
+from exactum.sql.dialect import RefusedRow, Role, RowEncoder, RowMove, Session
 from exactum.sql.mysql import catalog as mysql_catalog
-from exactum.sql.mysql import clear as mysql_clear
 from exactum.sql.mysql import loader as mysql_loader
 from exactum.sql.mysql import move as mysql_move
 from exactum.sql.mysql import session as mysql_session
 from exactum.sql.mysql import types as mysql_types
-from exactum.sql.mysql import xa as mysql_xa
 from exactum.sql.mysql.session import MySQLSession
 from exactum.sql.mysql.statements import sql
 from exactum.sql.table import Column, Table, TableName
 from exactum.sql.url import Address
 
 if TYPE_CHECKING:
+    from exactum.sinks.frames import Frame
     from exactum.sql.checks import Broken
 
 
@@ -95,75 +95,43 @@ class MySQLDialect:
     def lagging_standbys(self, session: Session) -> int:
         return mysql_catalog.count_lagging_standbys(_ours(session))
 
-    def create_staging(self, session: Session, name: TableName, columns: Sequence[Column]) -> None:
-        mysql_catalog.create_staging(_ours(session), name, columns)
-        mysql_clear.tidy(_ours(session), name)
-
-    def list_staging(self, session: Session, sibling: TableName, prefix: str) -> list[TableName]:
-        return mysql_catalog.list_staging(_ours(session), sibling, prefix)
-
-    def drop_staging(self, session: Session, name: TableName) -> None:
-        mysql_clear.drop(_ours(session), name)
-
     # ---- rows --------------------------------------------------------------------------------
 
-    def loader(
+    def load_facts(self, session: Session) -> Mapping[str, Any]:
+        return mysql_loader.load_facts(_ours(session))
+
+    def encoder(
         self,
-        session: Session,
-        name: TableName,
         columns: Sequence[Column],
-        part: int | None,
+        kinds: Sequence[Any] | None,
         first_row: int | None,
-    ) -> Loader:
-        return mysql_loader.loader(_ours(session), name, columns, part, first_row)
+        facts: Mapping[str, Any],
+    ) -> RowEncoder:
+        return mysql_loader.encoder(columns, first_row, facts)
 
-    def move(self, session: Session, move: RowMove) -> int:
-        return mysql_move.move(_ours(session), move)
+    def load(
+        self, session: Session, table: TableName, header: str, frames: Iterator[Frame]
+    ) -> None:
+        mysql_loader.load(_ours(session), table, header, frames)
 
-    def count(self, session: Session, staging: TableName, parts: Sequence[int]) -> dict[int, int]:
-        if not parts:
-            return {}
-        rows = session.query(sql("count_parts", staging=staging), (parts,))
-        return {int(p): int(n) for p, n in rows}
-
-    def clear(
+    def load_accepted(
         self,
         session: Session,
-        staging: TableName,
-        parts: Sequence[int],
-        is_alone: Callable[[], bool],
-    ) -> None:
-        """TRUNCATE is no part of a transaction here, so ``is_alone`` is not asked: see
-        ``mysql_clear``.
-        """
-        mysql_clear.clear(_ours(session), staging, parts)
+        table: TableName,
+        header: str,
+        frames: Iterator[Frame],
+        refused_max: int,
+    ) -> Sequence[RefusedRow]:
+        raise InvariantBroken("MySQL has no column of which it alone knows what it takes.")
 
-    # ---- prepared transactions ---------------------------------------------------------------
+    def create_upsert_table(self, session: Session, columns: Sequence[Column]) -> TableName:
+        return mysql_catalog.create_upsert_table(_ours(session), columns)
 
-    def check_prepared(self, session: Session, where: str) -> None:
-        mysql_xa.check(_ours(session), where)
+    def upsert(self, session: Session, move: RowMove) -> None:
+        mysql_move.upsert(_ours(session), move)
 
-    def begin_prepared(self, session: Session, gid: str) -> None:
-        mysql_xa.begin(_ours(session), gid)
-
-    def prepare(self, session: Session, gid: str) -> None:
-        mysql_xa.prepare(_ours(session), gid)
-
-    def commit_prepared(self, session: Session, gid: str) -> None:
-        mysql_xa.commit(_ours(session), gid)
-
-    def roll_back_prepared(self, session: Session, gid: str) -> None:
-        mysql_xa.roll_back(_ours(session), gid)
-
-    def inspect_prepared(self, session: Session) -> list[PreparedOnServer]:
-        return [PreparedOnServer(gid) for gid in mysql_xa.everybodys(_ours(session))]
-
-    def list_directories(self, session: Session) -> list[TableName]:
-        rows = session.query(sql("list_directories"), (DIRECTORY,))
-        return [TableName(str(row[0]), DIRECTORY) for row in rows]
-
-    def list_prepared(self, session: Session, prefix: str) -> list[str]:
-        return mysql_xa.listed(_ours(session), prefix)
+    def check_constraints(self, session: Session) -> None:
+        """No constraint is deferred here."""
 
 
 def _ours(session: Session) -> MySQLSession:

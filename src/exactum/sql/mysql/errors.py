@@ -5,8 +5,6 @@ from __future__ import annotations
 from exactum.sql.dialect import ServerFailure, SqlFailure
 from exactum.sql.url import Address
 
-XAER_NOTA = 1397
-
 _CODES: dict[ServerFailure, tuple[int, ...]] = {
     ServerFailure.LOST: (
         0,  # PyMySQL: the connection is closed already

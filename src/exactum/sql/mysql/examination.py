@@ -5,16 +5,15 @@ doctor``. Nothing here changes anything.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from exactum.sql.dialect import ServerFailure, SqlFailure
 from exactum.sql.mysql.session import MySQLSession
 from exactum.sql.mysql.statements import quote, quote_table, sql
-from exactum.sql.mysql.xa import FORMAT_ID
-from exactum.sql.table import TableName
+from exactum.sql.table import Table, TableName
 
 DUPLICATE_COLUMN = "1060"
+PROBE = "exactum_doctor"
 
 
 @dataclass(frozen=True)
@@ -29,14 +28,6 @@ class MySQLExamined:
     user: str
     skew_s: float
     uncertain_s: float
-
-
-@dataclass(frozen=True)
-class XaLeft:
-    """XA transactions that wait on the server: those of exactum's form, and others."""
-
-    own: int
-    others: int
 
 
 def examine(session: MySQLSession) -> MySQLExamined:
@@ -57,11 +48,12 @@ def examine(session: MySQLSession) -> MySQLExamined:
     )
 
 
-def denied(session: MySQLSession, table: TableName, columns: Sequence[str]) -> list[str]:
+def denied(session: MySQLSession, table: Table) -> list[str]:
     """Which of SELECT, INSERT, UPDATE and DELETE the user may not do to the table: each is done to
     no row, and rolled back.
     """
-    name, first = quote_table(table), quote(columns[0])
+    columns = [column.name for column in table.columns if not column.generated]
+    name, first = quote_table(table.name), quote(columns[0])
     listed, nulls = ", ".join(map(quote, columns)), ", ".join(["NULL"] * len(columns))
     statements = {
         "SELECT": f"SELECT {first} FROM {name} WHERE 1 = 0",
@@ -74,7 +66,16 @@ def denied(session: MySQLSession, table: TableName, columns: Sequence[str]) -> l
 
 def may_create(session: MySQLSession, beside: TableName) -> bool:
     """Whether tables can be created in the database of ``beside``."""
-    probe = sql("try_creating", table=beside.sibling("exactum_doctor"))
+    return _makes(session, "try_creating", beside.sibling(PROBE))
+
+
+def may_create_temporary(session: MySQLSession) -> bool:
+    """Whether temporary tables can be created in the session's database."""
+    return _makes(session, "try_creating_temporary", TableName(None, PROBE))
+
+
+def _makes(session: MySQLSession, statement: str, table: TableName) -> bool:
+    probe = sql(statement, table=table)
     try:
         session.execute(probe)
     except SqlFailure as failure:
@@ -92,17 +93,6 @@ def is_there(session: MySQLSession, table: TableName) -> bool:
     rows = session.query(sql("is_there"), (table.schema, table.table))
     session.rollback()
     return bool(rows)
-
-
-def xa_left(session: MySQLSession) -> XaLeft:
-    """
-    Raises:
-        SqlFailure: the user may not ask (MySQL's XA_RECOVER_ADMIN).
-    """
-    rows = session.query(sql("list_xa_of_mariadb" if session.is_mariadb else "list_xa"))
-    session.rollback()
-    own = sum(int(row[0]) == FORMAT_ID for row in rows)
-    return XaLeft(own, len(rows) - own)
 
 
 def _is_denied(session: MySQLSession, statement: str) -> bool:

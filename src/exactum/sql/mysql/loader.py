@@ -1,5 +1,5 @@
 """Bulk load into MySQL: LOAD DATA LOCAL INFILE where the server allows it, else INSERTs of many
-rows.
+rows. A task makes the text of either, the driver sends it.
 
 LOAD DATA LOCAL never fails for a bad row: it warns, and skips or changes the row. So the server's
 count of rows must be the one that was sent, and a warning is an error. Its "file" is memory of this
@@ -9,13 +9,14 @@ process (memfd), or a temporary file.
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from exactum.sql.dialect import PART, ROW, ServerFailure, SqlFailure
+from exactum.sql.dialect import ROW, ServerFailure, SqlFailure
 from exactum.sql.mysql.errors import failure_of
 from exactum.sql.mysql.pieces import by_pieces
 from exactum.sql.mysql.session import MySQLSession
@@ -24,144 +25,86 @@ from exactum.sql.statements import unsubstituted
 from exactum.sql.table import Column, Kind, TableName
 
 if TYPE_CHECKING:
+    from exactum.sinks.frames import Frame, FrameWriter
     from exactum.sql.checks import Broken
 
 CHUNK_BYTES = 8 * 2**20
-"""How much text is gathered before it is sent in one statement."""
+"""How much text is sent in one LOAD DATA."""
 INSERT_BYTES_MAX = 2 * 2**20
 """Longest INSERT, where max_allowed_packet allows it: longer ones are not quicker."""
 HEADROOM_BYTES = 1_024
+"""Room in a packet for what is not rows."""
 MEMORY_FILES = hasattr(os, "memfd_create") and Path("/proc/self/fd").exists()
+LINES, TUPLES = "lines", "tuples"
+_CONVERTED = {Kind.BYTES: "UNHEX({})", Kind.BOOLEAN: "CAST({} AS UNSIGNED)"}
+"""What LOAD DATA cannot read from a field as it is."""
 
 
-def loader(
-    session: MySQLSession,
-    name: TableName,
-    columns: Sequence[Column],
-    part: int | None,
-    first_row: int | None,
-) -> LoadData | InsertRows:
-    """See ``dialect``."""
-    if session.loading is None:
-        rows = session.query(sql("read_load_settings"))
-        wanted = session.address.option("local_infile", "true").lower() in (
-            "true",
-            "1",
-            "yes",
-            "on",
-        )
-        session.loading = (
-            bool(int(rows[0][0])) and wanted and session.takes_files,
-            int(rows[0][1]),
-        )
-    if part is not None and first_row is None:
-        first_row = 0  # the staging table's primary key asks for it
-    allowed, packet_bytes = session.loading
-    if allowed:
-        return LoadData(session, name, columns, part, first_row)
-    return InsertRows(
-        session, name, columns, part=part, first_row=first_row, packet_bytes=packet_bytes
-    )
+def load_facts(session: MySQLSession) -> dict[str, Any]:
+    """``files``: whether LOAD DATA LOCAL is allowed; ``packet_bytes``: how long a statement may
+    be.
+    """
+    allowed, packet_bytes = session.query(sql("read_load_settings"))[0]
+    return {
+        "files": bool(int(allowed)) and session.takes_files,
+        "packet_bytes": int(packet_bytes),
+    }
 
 
-class LoadData:
-    """LOAD DATA LOCAL INFILE of lines (see ``mysql_text``), one statement for each
-    ``CHUNK_BYTES``.
+class Lines:
+    """See ``RowEncoder``: lines for LOAD DATA (see ``text``), in frames of some ``CHUNK_BYTES``. A
+    packet bounds no row: the "file" goes to the server in small pieces.
     """
 
-    def __init__(
-        self,
-        session: MySQLSession,
-        name: TableName,
-        columns: Sequence[Column],
-        part: int | None,
-        first_row: int | None,
-    ) -> None:
-        self._session = session
+    def __init__(self, columns: Sequence[Column], first_row: int | None) -> None:
         self._columns = tuple(columns)
         self._next_row = first_row
-        self._clauses = unsubstituted(_load_clauses(name, columns, part, first_row is not None))
-        self._chunks: list[bytes] = []
-        self._chunk_bytes = 0
-        self._chunk_rows = 0
-        self._sent = False
 
-    def write(self, batch: Any) -> Broken | None:
-        """See the port. A packet bounds no row here: the file goes to the server in small
-        pieces.
+    @property
+    def header(self) -> Mapping[str, Any]:
+        """``converted``: by which expression a field becomes the column's value, where it is none
+        as it is.
         """
-        return by_pieces(batch, self._gather)
+        return {
+            "format": LINES,
+            "names": _names(self._columns, self._next_row),
+            "converted": {
+                c.name: _CONVERTED[c.kind] for c in self._columns if c.kind in _CONVERTED
+            },
+        }
 
-    def _gather(self, batch: Any) -> None:
+    def write(self, batch: Any, frames: FrameWriter) -> Broken | None:
+        """See the port."""
+        return by_pieces(batch, lambda piece: self._write(piece, frames))
+
+    def _write(self, batch: Any, frames: FrameWriter) -> None:
         from exactum.sql.mysql import text as mysql_text
 
-        if batch.num_rows == 0:
-            return
-        text = mysql_text.lines(batch, self._columns, self._next_row)
-        if self._next_row is not None:
-            self._next_row += batch.num_rows
-        self._chunks.append(text)
-        self._chunk_bytes += len(text)
-        self._chunk_rows += batch.num_rows
-        if self._chunk_bytes >= CHUNK_BYTES:
-            self._send()
-
-    def finish(self) -> None:
-        """Sends even nothing once: that shows whether the user may write."""
-        if self._chunks or not self._sent:
-            self._send()
-
-    def abandon(self) -> None:
-        self._chunks.clear()
-
-    def _send(self) -> None:
-        chunks, self._chunks = self._chunks, []
-        rows, self._chunk_rows, self._chunk_bytes = self._chunk_rows, 0, 0
-        with _file_of(chunks) as path:
-            named = path.replace("\\", "\\\\").replace("'", "\\'")
-            statement = f"LOAD DATA LOCAL INFILE '{named}' {self._clauses}"
-            affected, warnings = self._session.send(statement.encode(), path)
-        self._sent = True
-        if warnings or affected != rows:
-            raise _refused(self._session, affected, rows)
+        if batch.num_rows:
+            frames.write(mysql_text.lines(batch, self._columns, self._next_row), batch.num_rows)
+            if self._next_row is not None:
+                self._next_row += batch.num_rows
 
 
-class InsertRows:
-    """``INSERT INTO table (column, ..., exactum_row, exactum_part) VALUES (...), ...`` of as many
-    rows as fit a packet.
-    """
+class Tuples:
+    """See ``RowEncoder``: ``(1,'text',x'ff',NULL),`` for INSERT, in frames that fit a packet."""
 
-    def __init__(
-        self,
-        session: MySQLSession,
-        name: TableName,
-        columns: Sequence[Column],
-        *,
-        part: int | None,
-        first_row: int | None,
-        packet_bytes: int,
-    ) -> None:
-        self._session = session
+    def __init__(self, columns: Sequence[Column], first_row: int | None, packet_bytes: int) -> None:
         self._columns = tuple(columns)
-        self._part = part
         self._next_row = first_row
-        names = [c.name for c in columns]
-        names += [ROW] if first_row is not None else []
-        names += [PART] if part is not None else []
-        listed = ", ".join(map(quote, names))
-        self._head = unsubstituted(f"INSERT INTO {quote_table(name)} ({listed}) VALUES ").encode()
-        self._probe = (
-            f"INSERT INTO {quote_table(name)} ({listed}) SELECT {_nulls(len(names))} FROM DUAL "
-            "WHERE FALSE"
-        )
         self._packet_bytes = packet_bytes
-        self._sent = False
+        head = len(_insert(TableName("x" * 64, "x" * 64), self.header["names"]))
+        self._room = packet_bytes - 2 * head - HEADROOM_BYTES
 
-    def write(self, batch: Any) -> Broken | None:
+    @property
+    def header(self) -> Mapping[str, Any]:
+        return {"format": TUPLES, "names": _names(self._columns, self._next_row)}
+
+    def write(self, batch: Any, frames: FrameWriter) -> Broken | None:
         """See the port. A row is too large when it does not fit into a packet."""
-        return by_pieces(batch, self._insert)
+        return by_pieces(batch, lambda piece: self._write(piece, frames))
 
-    def _insert(self, batch: Any) -> Broken | None:
+    def _write(self, batch: Any, frames: FrameWriter) -> Broken | None:
         import numpy as np
         import pyarrow as pa
 
@@ -170,80 +113,125 @@ class InsertRows:
 
         if batch.num_rows == 0:
             return None
-        text, ends = mysql_text.tuples(batch, self._columns, self._part, self._next_row)
-        room = self._packet_bytes - len(self._head) - HEADROOM_BYTES
+        text, ends = mysql_text.tuples(batch, self._columns, self._next_row)
         sizes = np.diff(ends, prepend=0)
         too_large = None
-        if sizes.max() > room:
-            mask = sizes > room
+        if sizes.max() > self._room:
+            mask = sizes > self._room
             rule = (
-                f"one INSERT takes {room} bytes (raise the server's max_allowed_packet, "
+                f"one INSERT takes {self._room} bytes (raise the server's max_allowed_packet, "
                 f"{self._packet_bytes}, or let it take LOAD DATA LOCAL by local_infile)"
             )
             too_large = Broken(rule, mask, pa.array(sizes))
             batch = batch.filter(pa.array(~mask))
-            text, ends = mysql_text.tuples(batch, self._columns, self._part, self._next_row)
+            text, ends = mysql_text.tuples(batch, self._columns, self._next_row)
         if self._next_row is not None:
             self._next_row += batch.num_rows
-        self._send(text, ends, room)
-        return too_large
-
-    def _send(self, text: bytes, ends: Any, room: int) -> None:
-        """``ends``: where each row ends, none of them longer than ``room``."""
-        import numpy as np
-
         start, row = 0, 0
         while row < len(ends):
-            last = int(np.searchsorted(ends, start + min(room, INSERT_BYTES_MAX), side="right"))
+            longest = min(self._room, INSERT_BYTES_MAX)
+            last = int(np.searchsorted(ends, start + longest, side="right"))
             last = max(last, row + 1)  # a long row goes alone
             end = int(ends[last - 1])
-            affected, warnings = self._session.send(self._head + text[start : end - 1])
-            self._sent = True
-            if warnings or affected != last - row:
-                raise _refused(self._session, affected, last - row)
+            frames.write(memoryview(text)[start : end - 1], last - row)
             start, row = end, last
-
-    def finish(self) -> None:
-        """Sends even nothing once: that shows whether the user may write."""
-        if not self._sent:
-            self._session.execute(self._probe)
-
-    def abandon(self) -> None:
-        """Nothing is gathered."""
+        return too_large
 
 
-def _load_clauses(
-    name: TableName, columns: Sequence[Column], part: int | None, numbered: bool
-) -> str:
-    """``INTO TABLE table CHARACTER SET utf8mb4 FIELDS ... LINES ... (column, ..., @exactum_0,
-    exactum_row) SET column = UNHEX(@exactum_0), ..., exactum_part = part``.
+def encoder(
+    columns: Sequence[Column], first_row: int | None, facts: Mapping[str, Any]
+) -> Lines | Tuples:
+    """See ``Dialect.encoder``. ``facts`` as ``load_facts`` says them."""
+    if facts["files"]:
+        return Lines(columns, first_row)
+    return Tuples(columns, first_row, int(facts["packet_bytes"]))
+
+
+def load(session: MySQLSession, table: TableName, header: str, frames: Iterator[Frame]) -> None:
+    """See ``Dialect.load``."""
+    said = json.loads(header)
+    if said["format"] == TUPLES:
+        _load_tuples(session, table, said["names"], frames)
+    else:
+        _load_lines(session, _load_clauses(table, said["names"], said["converted"]), frames)
+
+
+def _load_lines(session: MySQLSession, clauses: str, frames: Iterator[Frame]) -> None:
+    """One statement for some ``CHUNK_BYTES``. Even nothing is sent once: that shows whether the
+    user may write.
+    """
+    chunks: list[memoryview] = []
+    size = rows = 0
+    sent = False
+    for frame, count in frames:
+        chunks.append(frame)
+        size += len(frame)
+        rows += count
+        if size >= CHUNK_BYTES:
+            _send_lines(session, clauses, chunks, rows)
+            chunks, size, rows, sent = [], 0, 0, True
+    if chunks or not sent:
+        _send_lines(session, clauses, chunks, rows)
+
+
+def _send_lines(
+    session: MySQLSession, clauses: str, chunks: Sequence[memoryview], rows: int
+) -> None:
+    with _file_of(chunks) as path:
+        named = path.replace("\\", "\\\\").replace("'", "\\'")
+        statement = f"LOAD DATA LOCAL INFILE '{named}' {clauses}"
+        affected, warnings = session.send(statement.encode(), path)
+    if warnings or affected != rows:
+        raise _refused(session, affected, rows)
+
+
+def _load_tuples(
+    session: MySQLSession,
+    table: TableName,
+    names: Sequence[str],
+    frames: Iterator[Frame],
+) -> None:
+    head = _insert(table, names)
+    sent = False
+    for frame, rows in frames:
+        affected, warnings = session.send(head + bytes(frame))
+        sent = True
+        if warnings or affected != rows:
+            raise _refused(session, affected, rows)
+    if not sent:
+        listed = ", ".join(map(quote, names))
+        nulls = ", ".join(["NULL"] * len(names))
+        session.execute(
+            f"INSERT INTO {quote_table(table)} ({listed}) SELECT {nulls} FROM DUAL WHERE FALSE"
+        )
+
+
+def _insert(table: TableName, names: Sequence[str]) -> bytes:
+    listed = ", ".join(map(quote, names))
+    return unsubstituted(f"INSERT INTO {quote_table(table)} ({listed}) VALUES ").encode()
+
+
+def _names(columns: Sequence[Column], first_row: int | None) -> list[str]:
+    return [*(c.name for c in columns), *([ROW] if first_row is not None else [])]
+
+
+def _load_clauses(table: TableName, names: Sequence[str], converted: Mapping[str, str]) -> str:
+    """``INTO TABLE table CHARACTER SET utf8mb4 FIELDS ... LINES ... (column, ..., @exactum_0) SET
+    column = UNHEX(@exactum_0), ...``.
     """
     fields: list[str] = []
     settings: list[str] = []
-    for place, column in enumerate(columns):
-        converted = _CONVERTED.get(column.kind)
-        if converted is None:
-            fields.append(quote(column.name))
-        else:
+    for place, name in enumerate(names):
+        if name in converted:
             fields.append(f"@exactum_{place}")
-            settings.append(f"{quote(column.name)} = {converted.format(f'@exactum_{place}')}")
-    if numbered:
-        fields.append(quote(ROW))
-    if part is not None:
-        settings.append(f"{quote(PART)} = {part}")
-    return (
-        f"INTO TABLE {quote_table(name)} CHARACTER SET utf8mb4 "
+            settings.append(f"{quote(name)} = {converted[name].format(f'@exactum_{place}')}")
+        else:
+            fields.append(quote(name))
+    return unsubstituted(
+        f"INTO TABLE {quote_table(table)} CHARACTER SET utf8mb4 "
         "FIELDS TERMINATED BY '\\t' ENCLOSED BY '' ESCAPED BY '\\\\' LINES TERMINATED BY '\\n' "
         f"({', '.join(fields)})" + (f" SET {', '.join(settings)}" if settings else "")
     )
-
-
-_CONVERTED = {Kind.BYTES: "UNHEX({})", Kind.BOOLEAN: "CAST({} AS UNSIGNED)"}
-"""What LOAD DATA cannot read from a field as it is."""
-
-
-def _nulls(count: int) -> str:
-    return ", ".join(["NULL"] * count)
 
 
 def _refused(session: MySQLSession, affected: int, sent: int) -> SqlFailure:
@@ -260,7 +248,7 @@ def _refused(session: MySQLSession, affected: int, sent: int) -> SqlFailure:
 
 
 @contextlib.contextmanager
-def _file_of(chunks: Sequence[bytes]) -> Iterator[str]:
+def _file_of(chunks: Sequence[memoryview]) -> Iterator[str]:
     """A path by which this process reads the chunks one after another."""
     if MEMORY_FILES:
         descriptor = os.memfd_create("exactum-load")
@@ -278,7 +266,7 @@ def _file_of(chunks: Sequence[bytes]) -> Iterator[str]:
         yield file.name
 
 
-def _write_all(descriptor: int, data: bytes) -> None:
-    view = memoryview(data)
+def _write_all(descriptor: int, data: memoryview) -> None:
+    view = data
     while view:
         view = view[os.write(descriptor, view) :]

@@ -1,10 +1,9 @@
 -- The tables that exactum keeps in MySQL and MariaDB. It creates them when they are first needed,
 -- unless they are there: an administrator may create them instead, in the database of the target
--- table (the first two) and in that of the decision log's URL (the last two).
+-- table (the first) and in that of the decision log's URL (the last two).
 --
--- The user needs CREATE on the database where the tables are not there yet. Further tables are made
--- of column lists, and lie beside the target: exactum_stage_... (catalog.py, create_staging), and
--- with create_table=True the target itself (create_table).
+-- The user needs CREATE on the database where the tables are not there yet. With create_table=True
+-- the target itself is made of the frame's columns (catalog.py, create_table).
 
 -- name: create_ledger
 -- The ledger: the row of a transaction is written in that very transaction, so it is there if and
@@ -19,21 +18,6 @@ CREATE TABLE IF NOT EXISTS {table} (
     row_count bigint NOT NULL,
     committed_at timestamp NOT NULL DEFAULT CURRENT_TIMESTAMP,
     PRIMARY KEY (scope, batch_id, identity)
-) ENGINE=InnoDB
-
--- name: create_directory
--- The directory: which task has staged which rows, for whom.
--- needs: CREATE on the database
-CREATE TABLE IF NOT EXISTS {table} (
-    scope varchar(200) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
-    identity varchar(200) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
-    incarnation varchar(200) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
-    batch_id bigint NOT NULL,
-    attempt int NOT NULL,
-    staging varchar(200) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
-    part bigint NOT NULL,
-    row_count bigint NOT NULL,
-    PRIMARY KEY (scope, identity)
 ) ENGINE=InnoDB
 
 -- name: create_decisions

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import ssl
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -18,7 +17,6 @@ from exactum.sql.url import Address
 if TYPE_CHECKING:
     from exactum.sql.mysql.connection import Connection
 
-log = logging.getLogger("exactum.sql")
 
 CONNECT_TIMEOUT_S = 10
 STATEMENT_TIMEOUT_S = 3_600
@@ -77,15 +75,6 @@ class MySQLSession:
         LOCAL).
         """
         self._begun = False
-        self._after_commit: list[Callable[[], None]] = []
-        self.locks_hold = False
-        """Whether LOCK TABLES keeps everybody out: not so where several servers take writes;
-        unknown to a task.
-        """
-        self.in_xa = False
-        """Between XA START and the end of the session: nothing but closing can undo it here."""
-        self.loading: tuple[bool, int] | None = None
-        """(LOAD DATA LOCAL is allowed, max_allowed_packet in bytes), once a loader has asked."""
         self.version = str(connection.get_server_info())  # type: ignore[no-untyped-call]
         self.is_mariadb = "mariadb" in self.version.lower()
 
@@ -124,30 +113,11 @@ class MySQLSession:
             self._connection.local_file = None
 
     def commit(self) -> None:
-        """Commit; then do what was left for after it, whose failure changes nothing for the
-        caller.
-        """
-        after, self._after_commit = self._after_commit, []
         with self._classified():
             self._connection.commit()
         self._begun = False
-        for action in after:
-            try:
-                action()
-            except SqlFailure as failure:
-                log.warning("staging at %s is not cleared yet: %s", self._address.where, failure)
-            self.rollback()
-
-    def after_commit(self, action: Callable[[], None]) -> None:
-        """Call ``action`` once the transaction is committed, and not at all if it is rolled
-        back.
-        """
-        self._after_commit.append(action)
 
     def rollback(self) -> None:
-        self._after_commit.clear()
-        if self.in_xa:
-            self.close()
         if not self._begun or not self.usable:
             return
         self._begun = False
@@ -156,23 +126,7 @@ class MySQLSession:
             return
         self.close()
 
-    @contextmanager
-    def outside_transaction(self) -> Iterator[None]:
-        """Roll back, and run the block with autocommit on: MariaDB finishes no foreign XA
-        transaction without.
-        """
-        self.rollback()
-        with self._classified():
-            self._connection.autocommit(True)
-        try:
-            yield
-        finally:
-            if self.usable:
-                with self._classified():
-                    self._connection.autocommit(False)
-
     def close(self) -> None:
-        self._after_commit.clear()
         if self.usable:
             with suppress(Exception):
                 self._connection.close()
@@ -216,7 +170,7 @@ def connect(address: Address, role: Role, label: str, lock_timeout_s: float) -> 
         "autocommit": False,
         "program_name": label,
     }
-    options["local_infile"] = options["local_infile"] and role is Role.TASK
+    options["local_infile"] = options["local_infile"] and role is Role.LOADER
     try:
         connection = Connection(**options)
     except pymysql.err.Error as error:
@@ -241,7 +195,7 @@ def connect(address: Address, role: Role, label: str, lock_timeout_s: float) -> 
     session = MySQLSession(connection, address, bool(options["local_infile"]))
     try:
         _check_version(session)
-        _set_up(session, role, lock_timeout_s)
+        _set_up(session, lock_timeout_s)
     except BaseException:
         session.close()
         raise
@@ -253,19 +207,16 @@ def _typed(address: Address) -> dict[str, Any]:
     return {name: OPTIONS[name](text) for name, text in address.options}
 
 
-def _set_up(session: MySQLSession, role: Role, lock_timeout_s: float) -> None:
+def _set_up(session: MySQLSession, lock_timeout_s: float) -> None:
     wait_s = max(1, round(lock_timeout_s))
     mariadb = session.is_mariadb
     settings = sql(
-        "set_up_session", isolation="tx_isolation" if mariadb else "transaction_isolation"
+        "set_up_session",
+        isolation="tx_isolation" if mariadb else "transaction_isolation",
+        idle_timeout="idle_transaction_timeout" if mariadb else "wait_timeout",
     )
-    if role is Role.DRIVER:
-        idle = "idle_transaction_timeout" if mariadb else "wait_timeout"
-        settings += sql("set_up_driver", idle_timeout=idle)
-        session.execute(settings, (wait_s, wait_s, IDLE_TRANSACTION_TIMEOUT_S))
-        _check_server(session)
-    else:
-        session.execute(settings, (wait_s, wait_s))
+    session.execute(settings, (wait_s, wait_s, IDLE_TRANSACTION_TIMEOUT_S))
+    _check_server(session)
     session.rollback()
 
 
@@ -319,7 +270,3 @@ def _check_server(session: MySQLSession) -> None:
             f"crashes: it has a binary log that it does not sync (sync_binlog={sync}). SET GLOBAL "
             "sync_binlog = 1, and set it in the server's configuration file.",
         )
-    session.locks_hold = (
-        values.get("wsrep_on") != "ON"
-        and values.get("group_replication_single_primary_mode", "ON") != "OFF"
-    )

@@ -48,15 +48,11 @@ class MySQLSink(SqlSink):
             are percent-encoded, options of ``connect`` may follow as ``?name=value``. The password
             is never shown, logged or recorded.
         table: ``"table"``, or ``"database.table"`` for one outside the URL's database; a name with
-            a dot in it is put in double quotes. exactum keeps tables of its own in the same
-            database: ``exactum_ledger``, ``exactum_prepared`` and ``exactum_stage_...``; the user
-            needs the right to create tables there once. With the rights DROP and LOCK TABLES, too,
-            the staging of large epochs is cleared at once, not row by row.
-        mechanism: ``"staged"``: rows wait in a staging table of exactum's and are moved by one
-            local transaction; needs no special right. ``"prepared"``: each task's rows wait in the
-            target itself, in an XA transaction; half the work for the server; on MySQL it needs
-            XA_RECOVER_ADMIN; not for upserts, and not on a Galera cluster.
-        mode: ``"append"``, or ``"upsert"``: rows replace those of the same ``key``.
+            a dot in it is put in double quotes. exactum keeps ``exactum_ledger`` in the same
+            database; the user needs the right to create tables there once. Only the driver
+            connects, with two sessions; rows wait in files, see ``staging`` of ``exactly_once``.
+        mode: ``"append"``, or ``"upsert"``: rows replace those of the same ``key``; the user needs
+            CREATE TEMPORARY TABLES on the URL's database.
         key: for an upsert, the columns of a primary or unique key. The table must have no other
             unique key: MySQL upserts by whichever a row hits.
         order_by: for an upsert, columns by which the last row of a key is found within an epoch:

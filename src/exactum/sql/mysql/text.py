@@ -33,17 +33,13 @@ def lines(batch: Any, columns: Sequence[Column], first_row: int | None) -> bytes
     return bytes_of(joined)[0]
 
 
-def tuples(
-    batch: Any, columns: Sequence[Column], part: int | None, first_row: int | None
-) -> tuple[bytes, Any]:
+def tuples(batch: Any, columns: Sequence[Column], first_row: int | None) -> tuple[bytes, Any]:
     """The batch as INSERT reads it, each row followed by a comma, and where each row ends (numpy,
     in bytes).
     """
     fields = [_literal(batch.column(i), column) for i, column in enumerate(columns)]
     if first_row is not None:
         fields.append(_numbers(first_row, batch.num_rows))
-    if part is not None:
-        fields.append(pa.scalar(str(part)))
     body = fields[0] if len(fields) == 1 else pc.binary_join_element_wise(*fields, ",")
     text, offsets = bytes_of(pc.binary_join_element_wise("(", body, "),", ""))
     return text, offsets[1:]

@@ -9,7 +9,7 @@ becomes a Python value.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from exactum.sql.dialect import PART, ROW
+from exactum.sql.dialect import ROW
 from exactum.sql.table import Column, Kind
 from exactum.values import times
 from exactum.values.nested import is_bytes, is_text
@@ -38,8 +38,8 @@ GROUP_DIGITS = 4
 """Of a numeric's base, 10,000."""
 GROUP = 10**GROUP_DIGITS
 NEGATIVE = 0x4000
-TEXT_READERS = frozenset({"textrecv", "varcharrecv", "bpcharrecv", "citextrecv"})
-BYTES_READERS = frozenset({"bytearecv"})
+TEXT_READERS = ("textrecv", "varcharrecv", "bpcharrecv", "citextrecv")
+BYTES_READERS = ("bytearecv",)
 
 Fill = Callable[[Any, Any], None]
 """(where a column's values go, an Arrow array without nulls)"""
@@ -60,26 +60,21 @@ class BinaryRows:
     """The rows of one task as a binary COPY takes them. See ``binary_rows``."""
 
     format = "binary"
-    head, tail = HEAD, TAIL
 
-    def __init__(
-        self, columns: Sequence[Column], fixed: dict[int, Fixed], part: int | None, numbered: bool
-    ) -> None:
+    def __init__(self, columns: Sequence[Column], fixed: dict[int, Fixed], numbered: bool) -> None:
         self._fixed = fixed
         self._texts = [place for place in range(len(columns)) if place not in fixed]
-        own = [PART] if part is not None else []
-        own += [ROW] if numbered else []
+        own = [ROW] if numbered else []
         ordered = [*fixed, *self._texts]
         self.names = (*own, *(columns[place].name for place in ordered))
-        self._readers: dict[str, Set[str]] = {PART: {"int8recv"}, ROW: {"int8recv"}}
+        self.readers: dict[str, Sequence[str]] = dict.fromkeys(own, ("int8recv",))
         for place, column in enumerate(columns):
             if place in fixed:
-                self._readers[column.name] = {fixed[place].reader}
+                self.readers[column.name] = (fixed[place].reader,)
             else:
-                self._readers[column.name] = (
+                self.readers[column.name] = (
                     TEXT_READERS if column.kind is Kind.TEXT else BYTES_READERS
                 )
-        self._part = part
         fields: list[tuple[str, Any]] = [("count", ">i2")]
         for name in own:
             fields += [(f"length {name}", ">i4"), (name, ">i8")]
@@ -89,12 +84,6 @@ class BinaryRows:
             fields.append((f"length {self._texts[0]}", ">i4"))
         self._record = np.dtype(fields)
         self._records = np.zeros(0, self._record)
-
-    def misread(self, readers: Mapping[str, str]) -> str | None:
-        """The first column that the server reads by another function than its bytes are made for;
-        None when all are read as they should be. ``readers`` are the functions by column.
-        """
-        return next((n for n in self.names if readers.get(n) not in self._readers[n]), None)
 
     def encoded(self, batch: Any, numbers: Any) -> Any:
         """The rows of a batch that has the columns which this was made for, in their order;
@@ -138,17 +127,15 @@ class BinaryRows:
             for name, (dtype, *_) in (self._record.fields or {}).items():
                 if f"length {name}" in (self._record.fields or {}):
                     records[f"length {name}"] = dtype.itemsize
-            if self._part is not None:
-                records[PART] = self._part
         return records
 
 
 def binary_rows(
-    columns: Sequence[Column], kinds: Sequence[Any], part: int | None, numbered: bool
+    columns: Sequence[Column], kinds: Sequence[Any], numbered: bool
 ) -> BinaryRows | None:
     """How rows of these Arrow types go into these columns; None where one of them has to be text.
 
-    ``part`` fills ``exactum_part``; ``numbered`` says whether ``exactum_row`` is filled.
+    ``numbered`` says whether ``exactum_row`` is filled.
     """
     fixed: dict[int, Fixed] = {}
     for place, (column, kind) in enumerate(zip(columns, kinds, strict=True)):
@@ -162,7 +149,7 @@ def binary_rows(
         if one is None:
             return None
         fixed[place] = one
-    return BinaryRows(columns, fixed, part, numbered)
+    return BinaryRows(columns, fixed, numbered)
 
 
 def fixed_of(column: Column, kind: Any) -> Fixed | None:

@@ -7,11 +7,10 @@ from collections.abc import Sequence
 from exactum.errors import SettingRefused
 from exactum.sql.dialect import (
     DECISIONS,
-    DIRECTORY,
     FLOORS,
     LEDGER,
-    PART,
     ROW,
+    UPSERT,
     ServerFailure,
     Session,
     SqlFailure,
@@ -109,7 +108,6 @@ def create_target(
 
 def create_own(session: Session, sibling: TableName) -> None:
     _create_named(session, "create_ledger", sibling.sibling(LEDGER))
-    _create_named(session, "create_directory", sibling.sibling(DIRECTORY))
 
 
 def create_decisions(session: Session, schema: str | None) -> None:
@@ -117,19 +115,18 @@ def create_decisions(session: Session, schema: str | None) -> None:
     _create_named(session, "create_floors", TableName(schema, FLOORS))
 
 
-def create_staging(session: Session, name: TableName, columns: Sequence[Column]) -> None:
-    """``CREATE TABLE exactum_stage_... (exactum_part bigint, exactum_row bigint, column type, ...)
-    WITH (autovacuum_enabled = false, ...)``.
-
-    Without autovacuum: it is emptied by TRUNCATE, and a vacuum would only stand in the way of that.
+def create_upsert_table(session: Session, columns: Sequence[Column]) -> TableName:
+    """``CREATE TEMPORARY TABLE exactum_upsert (exactum_row bigint, column type, ...) ON COMMIT
+    DROP``: it goes with its transaction, which may have made one for other columns before.
     """
+    name = TableName("pg_temp", UPSERT)
+    session.execute(sql("drop_upsert_table"))
     lines = [
-        f"{PART} bigint",
         f"{ROW} bigint",
         *(f"{quote(c.name)} {c.type.replace('%', '%%')}" for c in columns),
     ]
-    options = " WITH (autovacuum_enabled = false, toast.autovacuum_enabled = false)"
-    _create(session, name, _table_of(name, lines) + options)
+    session.execute(f"CREATE TEMPORARY TABLE {quote(UPSERT)} ({', '.join(lines)}) ON COMMIT DROP")
+    return name
 
 
 def _table_of(name: TableName, lines: Sequence[str]) -> str:
@@ -157,11 +154,6 @@ def _create(session: Session, name: TableName, statement: str) -> None:
                 ) from None
             raise
     session.commit()
-
-
-def list_tables(session: Session, schema: str, prefix: str) -> list[TableName]:
-    rows = session.query(sql("list_tables"), (schema, len(prefix), prefix))
-    return [TableName(schema, str(row[0])) for row in rows]
 
 
 def count_lagging_standbys(session: Session) -> int:

@@ -2,46 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from exactum.errors import SettingRefused
-from exactum.sql.dialect import (
-    DIRECTORY,
-    Loader,
-    PreparedOnServer,
-    Role,
-    RowMove,
-    ServerFailure,
-    Session,
-    SqlFailure,
-)
+from exactum.sql.dialect import RefusedRow, Role, RowEncoder, RowMove, Session
 from exactum.sql.postgres import catalog as postgres_catalog
+from exactum.sql.postgres import copy as postgres_copy
 from exactum.sql.postgres import move as postgres_move
 from exactum.sql.postgres import session as postgres_session
 from exactum.sql.postgres import types as postgres_types
-from exactum.sql.postgres.copy import CopyLoader
 from exactum.sql.postgres.session import own
-from exactum.sql.postgres.statements import regclass, sql
+from exactum.sql.postgres.statements import sql
 from exactum.sql.table import Column, Table, TableName
 from exactum.sql.url import Address
 
 if TYPE_CHECKING:
+    from exactum.sinks.frames import Frame
     from exactum.sql.checks import Broken
-
-TRUNCATE_BYTES = 1_048_576
-"""A staging table above this is truncated rather than deleted from: a TRUNCATE costs some
-milliseconds, whatever the size, and a deleted row stays in the file."""
-
-
-SAVEPOINT = "exactum_truncate"
-NO_SLOT = (
-    "Every task of an epoch holds one prepared transaction until the decision, so the server "
-    "needs room for as many as the write job has tasks, and for those of other queries: raise "
-    "max_prepared_transactions and restart the server, write with fewer partitions, or use "
-    "mechanism='staged'"
-)
 
 
 @dataclass(frozen=True)
@@ -65,7 +43,7 @@ class PostgresDialect:
         return False
 
     def connect(self, address: Address, role: Role, label: str, lock_timeout_s: float) -> Session:
-        return postgres_session.connect(address, role, label, lock_timeout_s)
+        return postgres_session.connect(address, label, lock_timeout_s)
 
     def sql(self, name: str, /, **places: TableName | str) -> str:
         return sql(name, **places)
@@ -115,117 +93,42 @@ class PostgresDialect:
     def lagging_standbys(self, session: Session) -> int:
         return postgres_catalog.count_lagging_standbys(session)
 
-    def create_staging(self, session: Session, name: TableName, columns: Sequence[Column]) -> None:
-        postgres_catalog.create_staging(session, name, columns)
-
-    def list_staging(self, session: Session, sibling: TableName, prefix: str) -> list[TableName]:
-        return postgres_catalog.list_tables(session, sibling.schema or "public", prefix)
-
-    def drop_staging(self, session: Session, name: TableName) -> None:
-        session.execute(sql("lock_staging", staging=name))
-        if not session.query(sql("find_staged_row", staging=name)):
-            session.execute(sql("drop_staging", staging=name))
-        session.commit()
-
     # ---- rows --------------------------------------------------------------------------------
 
-    def loader(
+    def load_facts(self, session: Session) -> Mapping[str, Any]:
+        return {}
+
+    def encoder(
         self,
-        session: Session,
-        name: TableName,
         columns: Sequence[Column],
-        part: int | None,
+        kinds: Sequence[Any] | None,
         first_row: int | None,
-    ) -> Loader:
-        return CopyLoader(own(session), name, columns, part, first_row)
+        facts: Mapping[str, Any],
+    ) -> RowEncoder:
+        return postgres_copy.CopyEncoder(columns, kinds, first_row)
 
-    def move(self, session: Session, move: RowMove) -> int:
-        return postgres_move.move(session, move)
+    def load(
+        self, session: Session, table: TableName, header: str, frames: Iterator[Frame]
+    ) -> None:
+        postgres_copy.load(own(session), table, header, frames)
 
-    def count(self, session: Session, staging: TableName, parts: Sequence[int]) -> dict[int, int]:
-        rows = session.query(sql("count_parts", staging=staging), (list(parts),))
-        return {int(part): int(count) for part, count in rows}
-
-    def clear(
+    def load_accepted(
         self,
         session: Session,
-        staging: TableName,
-        parts: Sequence[int],
-        is_alone: Callable[[], bool],
-    ) -> None:
-        size = session.query(sql("size_of_staging"), (regclass(staging),))
-        if int(size[0][0]) > TRUNCATE_BYTES and _truncated(session, staging, is_alone):
-            return
-        session.execute(sql("delete_parts", staging=staging), (list(parts),))
+        table: TableName,
+        header: str,
+        frames: Iterator[Frame],
+        refused_max: int,
+    ) -> Sequence[RefusedRow]:
+        from exactum.sql.postgres.judged import load_accepted
 
-    # ---- prepared transactions ---------------------------------------------------------------
+        return load_accepted(own(session), table, header, frames, refused_max)
 
-    def check_prepared(self, session: Session, where: str) -> None:
-        allowed = int(session.query(sql("prepared_max"))[0][0])
-        session.rollback()
-        if allowed == 0:
-            raise SettingRefused(
-                "SQL_PREPARED",
-                f"{where}: mechanism='prepared' needs prepared transactions, and the server allows "
-                "none. Set max_prepared_transactions in postgresql.conf to at least the number of "
-                "tasks that write at the same time in all queries (a stopped query's count, too) "
-                "and restart PostgreSQL; or use mechanism='staged'.",
-            )
+    def create_upsert_table(self, session: Session, columns: Sequence[Column]) -> TableName:
+        return postgres_catalog.create_upsert_table(session, columns)
 
-    def begin_prepared(self, session: Session, gid: str) -> None:
-        session.rollback()  # the first statement begins it; the name is given at its end
+    def upsert(self, session: Session, move: RowMove) -> None:
+        session.execute(postgres_move.upsert(move))
 
-    def prepare(self, session: Session, gid: str) -> None:
-        try:
-            session.execute(sql("prepare", gid=gid))
-        except SqlFailure as failure:
-            # Out of slots is told as out of memory; no slot at all as a state.
-            if failure.code in ("53200", "55000"):
-                raise SqlFailure(
-                    ServerFailure.BUSY, failure.code, f"{failure.text}. {NO_SLOT}"
-                ) from None
-            raise
-
-    def commit_prepared(self, session: Session, gid: str) -> None:
-        _settle(session, sql("commit_prepared", gid=gid))
-
-    def roll_back_prepared(self, session: Session, gid: str) -> None:
-        _settle(session, sql("roll_back_prepared", gid=gid))
-
-    def inspect_prepared(self, session: Session) -> list[PreparedOnServer]:
-        rows = session.query(sql("inspect_prepared"))
-        return [PreparedOnServer(str(gid), int(ms), str(owner)) for gid, ms, owner in rows]
-
-    def list_directories(self, session: Session) -> list[TableName]:
-        rows = session.query(sql("list_directories"), (DIRECTORY,))
-        return [TableName(str(row[0]), DIRECTORY) for row in rows]
-
-    def list_prepared(self, session: Session, prefix: str) -> list[str]:
-        rows = session.query(sql("list_prepared"), (len(prefix), prefix))
-        return [str(row[0]) for row in rows]
-
-
-def _settle(session: Session, statement: str) -> None:
-    try:
-        own(session).execute_alone(statement)
-    except SqlFailure as failure:
-        known = {"42704": ServerFailure.NO_SUCH_PREPARED, "55000": ServerFailure.BUSY}
-        raise SqlFailure(
-            known.get(failure.code, failure.failure), failure.code, failure.text
-        ) from None
-
-
-def _truncated(session: Session, staging: TableName, is_alone: Callable[[], bool]) -> bool:
-    """Whether the table could be had at once and was truncated, in the session's transaction."""
-    session.execute(sql("save", savepoint=SAVEPOINT))
-    try:
-        session.execute(sql("lock_staging", staging=staging))
-        if is_alone():
-            session.execute(sql("truncate_staging", staging=staging))
-            session.execute(sql("keep", savepoint=SAVEPOINT))
-            return True
-    except SqlFailure as failure:
-        if failure.failure not in (ServerFailure.BUSY, ServerFailure.DENIED):
-            raise
-    session.execute(sql("undo", savepoint=SAVEPOINT))
-    return False
+    def check_constraints(self, session: Session) -> None:
+        session.execute(sql("check_constraints"))

@@ -25,14 +25,14 @@ class PostgresExamined:
     version: str
     version_number: int
     is_standby: bool
-    prepared_max: int
-    prepared: int
     fsyncs: bool
     full_page_writes: bool
     synchronous_standby_names: str
     senders: int
     pooled: bool
     user: str
+    database: str
+    makes_temporary_tables: bool
     skew_s: float
     uncertain_s: float
 
@@ -47,14 +47,15 @@ class TableRights:
     delete: bool
     create: bool
 
-
-@dataclass(frozen=True)
-class PreparedLeft:
-    """A prepared transaction that waits."""
-
-    gid: str
-    age_s: float
-    owner: str
+    def denied(self) -> list[str]:
+        """Those of SELECT, INSERT, UPDATE and DELETE that the user may not do."""
+        has = {
+            "SELECT": self.select,
+            "INSERT": self.insert,
+            "UPDATE": self.update,
+            "DELETE": self.delete,
+        }
+        return [right for right, is_granted in has.items() if not is_granted]
 
 
 def look(address: Address) -> PostgresSession:
@@ -80,20 +81,20 @@ def examine(session: PostgresSession) -> PostgresExamined:
     (row,) = session.query(sql("examine_server"))
     after_s = time.time()
     session.rollback()
-    version, number, standby, prepared_max, prepared, fsyncs, pages, names, senders, *rest = row
-    pid, user, clock_s = rest
+    version, number, standby, fsyncs, pages, names, senders, *rest = row
+    pid, user, database, temporary, clock_s = rest
     return PostgresExamined(
         version=str(version),
         version_number=int(number),
         is_standby=bool(standby),
-        prepared_max=int(prepared_max),
-        prepared=int(prepared),
         fsyncs=bool(fsyncs),
         full_page_writes=bool(pages),
         synchronous_standby_names=str(names),
         senders=int(senders),
         pooled=int(pid) != session.connection.info.backend_pid,
         user=str(user),
+        database=str(database),
+        makes_temporary_tables=bool(temporary),
         skew_s=float(clock_s) - (before_s + after_s) / 2,
         uncertain_s=(after_s - before_s) / 2,
     )
@@ -113,14 +114,6 @@ def may_create(session: PostgresSession, schema: str | None) -> bool:
     rows = session.query(sql("examine_schema"), (schema,))
     session.rollback()
     return bool(rows and rows[0][0])
-
-
-def prepared_left(session: PostgresSession) -> list[PreparedLeft]:
-    """Everybody's in this database, oldest first."""
-    bound(session)
-    rows = session.query(sql("list_all_prepared"))
-    session.rollback()
-    return [PreparedLeft(str(gid), float(age_s), str(owner)) for gid, age_s, owner in rows]
 
 
 def commit_s(session: PostgresSession) -> float:

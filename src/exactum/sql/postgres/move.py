@@ -1,37 +1,18 @@
-"""From the staging table into the target: plain inserts, or the last row of each key."""
+"""From the temporary table of an upsert into the target: the last row of each key."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from exactum.sql.dialect import PART, ROW, Mode, RowMove, Session
-from exactum.sql.postgres.statements import quote, quote_table, sql
-
-
-def move(session: Session, order: RowMove) -> int:
-    """See ``Dialect.move``."""
-    statement = append(order) if order.mode is Mode.APPEND else upsert(order)
-    used = session.execute(statement, (list(order.parts),))
-    session.execute(sql("check_constraints"))
-    return used
-
-
-def append(order: RowMove) -> str:
-    """``INSERT INTO target (column, ...) SELECT column, ... FROM staging WHERE exactum_part = ANY
-    (parts)``.
-    """
-    columns = _list(order.columns)
-    return (
-        f"INSERT INTO {quote_table(order.target)} ({columns}) SELECT {columns} FROM "
-        f"{quote_table(order.staging)} WHERE {PART} = ANY(%s::bigint[])"
-    )
+from exactum.sql.dialect import ROW, RowMove
+from exactum.sql.postgres.statements import quote, quote_table
 
 
 def upsert(order: RowMove) -> str:
     """The last row of each key, sorted by key, which is the order in which rows are locked:
 
         INSERT INTO target (column, ...) SELECT DISTINCT ON (key, ...) column, ... FROM staging
-        WHERE exactum_part = ANY (parts) ORDER BY key, ..., order_by DESC NULLS LAST, ...,
+        ORDER BY key, ..., order_by DESC NULLS LAST, ...,
         exactum_row DESC ON CONFLICT (key, ...) DO UPDATE SET column = EXCLUDED.column, ...
 
     With ``delete_when`` the SELECT comes first, ``WITH last AS (...)``; then ``gone AS (DELETE FROM
@@ -39,10 +20,7 @@ def upsert(order: RowMove) -> str:
     """
     columns, key, target = _list(order.columns), _list(order.key), quote_table(order.target)
     by = "".join(f"{quote(c)} DESC NULLS LAST, " for c in order.order_by)
-    where = (
-        f"FROM {quote_table(order.staging)} WHERE {PART} = ANY(%s::bigint[]) ORDER BY {key}, "
-        f"{by}{ROW} DESC"
-    )
+    where = f"FROM {quote_table(order.staging)} ORDER BY {key}, {by}{ROW} DESC"
     changed = ", ".join(
         f"{quote(c)} = EXCLUDED.{quote(c)}" for c in order.columns if c not in order.key
     )

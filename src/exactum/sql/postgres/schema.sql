@@ -1,10 +1,9 @@
 -- The tables that exactum keeps in PostgreSQL. It creates them when they are first needed, unless
 -- they are there: an administrator may create them instead, in the schema of the target table (the
--- first two) and in the first schema of the search_path (the last two).
+-- first) and in the first schema of the search_path (the last two).
 --
--- The user needs USAGE on the schema, and CREATE on it where the tables are not there yet. Further
--- tables are made of column lists, and lie beside the target: exactum_stage_... (catalog.py,
--- create_staging), and with create_table=True the target itself (create_target).
+-- The user needs USAGE on the schema, and CREATE on it where the tables are not there yet. With
+-- create_table=True the target itself is made of the frame's columns (catalog.py, create_target).
 
 -- name: create_ledger
 -- The ledger: the row of a transaction is written in that very transaction, so it is there if and
@@ -15,16 +14,6 @@ CREATE TABLE IF NOT EXISTS {table} (
     digest text COLLATE "C" NOT NULL, attempt integer NOT NULL, row_count bigint NOT NULL,
     committed_at timestamp with time zone NOT NULL DEFAULT now(),
     PRIMARY KEY (scope, batch_id, identity)
-)
-
--- name: create_directory
--- The directory: which task has staged which rows, for whom.
--- needs: CREATE on the schema
-CREATE TABLE IF NOT EXISTS {table} (
-    scope text COLLATE "C" NOT NULL, identity text COLLATE "C" NOT NULL,
-    incarnation text COLLATE "C" NOT NULL, batch_id bigint NOT NULL, attempt integer NOT NULL,
-    staging text COLLATE "C" NOT NULL, part bigint NOT NULL, row_count bigint NOT NULL,
-    PRIMARY KEY (scope, identity)
 )
 
 -- name: create_decisions

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from exactum.errors import SettingRefused
 from exactum.packages import not_installed
-from exactum.sql.dialect import Role, ServerFailure, Session, SqlFailure
+from exactum.sql.dialect import ServerFailure, Session, SqlFailure
 from exactum.sql.postgres.errors import READ_ONLY, connect_failure, failure_of
 from exactum.sql.postgres.statements import sql
 from exactum.sql.url import Address, merged, refuse_plain_signs
@@ -111,12 +111,11 @@ def place_of(given: Mapping[str, str]) -> dict[str, str]:
     return {n: given.get(n) or os.environ.get(variable, "") for n, variable in PLACE.items()}
 
 
-def connect(address: Address, role: Role, label: str, lock_timeout_s: float) -> PostgresSession:
+def connect(address: Address, label: str, lock_timeout_s: float) -> PostgresSession:
     """See ``Dialect.connect``."""
     session = opened(address, label)
-    idle_ms = DRIVER_IDLE_MAX_S * 1000 if role is Role.DRIVER else 0
     try:
-        timeouts = (f"{round(lock_timeout_s * 1000)}ms", f"{idle_ms}ms")
+        timeouts = (f"{round(lock_timeout_s * 1000)}ms", f"{DRIVER_IDLE_MAX_S * 1000}ms")
         forgets = session.query(sql("set_up_session"), timeouts)[0][0]
         session.commit()
     except SqlFailure:
@@ -188,17 +187,6 @@ class PostgresSession:
         """Run a call of the client library."""
         with self.failing():
             return function()
-
-    def execute_alone(self, sql: str) -> None:
-        """Run a statement that the server takes outside of transactions only."""
-        self.rollback()
-        with self.failing():
-            self.connection.autocommit = True
-            try:
-                self.connection.execute(sql.encode())
-            finally:
-                if self.usable:
-                    self.connection.autocommit = False
 
     def commit(self) -> None:
         with self.failing():

@@ -24,16 +24,11 @@ class PostgresSink(SqlSink):
         url: ``postgresql://user:password@host:port/database?sslmode=require``, or anything else
             that libpq takes.
         table: ``"table"`` or ``"schema.table"``, spelled as in the catalog and not quoted; a name
-            with a dot in it is put in double quotes. exactum keeps tables of its own in the same
-            schema: ``exactum_ledger``, ``exactum_prepared`` and ``exactum_stage_...``; the user
-            needs the right to create tables there once.
-        mechanism: ``"staged"`` (default): tasks COPY into a staging table, and one local
-            transaction brings the epoch into the target, so readers see all of it or nothing.
-            ``"prepared"``: tasks COPY into the target and PREPARE TRANSACTION; half the work for
-            the server, but it needs ``max_prepared_transactions``, readers see the tasks' parts one
-            after another, and what an operator rolls back is lost. See
-            docs/adr/0010-staged-against-prepared-sql.md.
-        mode: ``"append"`` (default) or ``"upsert"``, by ``key``, with mechanism ``"staged"`` only.
+            with a dot in it is put in double quotes. exactum keeps ``exactum_ledger`` in the same
+            schema; the user needs the right to create tables there once. Only the driver connects,
+            with two sessions; rows wait in files, see ``staging`` of ``exactly_once``.
+        mode: ``"append"`` (default) or ``"upsert"``, by ``key``; that needs the right TEMPORARY on
+            the database, which everybody has by default.
         key: for an upsert: the columns that identify a row; the table needs a unique constraint on
             exactly these. Within an epoch the last row of a key wins.
         order_by: what "last" means in an upsert: the row with the greatest values in these columns,

@@ -37,7 +37,7 @@ WHERE current_setting('synchronous_standby_names') = '' AND NOT EXISTS (
 -- ==== the catalog ====
 
 -- name: find_table
--- The target, or a staging table: what it is; a partition of it, at any depth, that is UNLOGGED or
+-- The target: what it is; a partition of it, at any depth, that is UNLOGGED or
 -- lies on another server; a rule that has its rows go elsewhere; whether policies hide rows from
 -- this user.
 -- needs: USAGE on its schema
@@ -138,26 +138,13 @@ HAVING bool_and(ac.oid IS NOT DISTINCT FROM ic.oid
 -- needs: USAGE on its schema
 SELECT 1 WHERE to_regclass(%s) IS NOT NULL
 
--- name: list_tables
--- The staging tables of a sink, by their common prefix.
--- needs: nothing
-SELECT c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
-WHERE n.nspname = %s AND c.relkind = 'r' AND left(c.relname, %s) = %s
-
--- ==== ledger, directory and decision log ====
+-- ==== ledger and decision log ====
 
 -- name: enter_ledger
 -- The row that says "committed", unless it is there. Waits for whoever is just writing the same.
 -- needs: INSERT on the ledger
 INSERT INTO {ledger} ("scope", "batch_id", "identity", "digest", "attempt", "row_count")
 VALUES (%s, %s, %s, %s, %s, %s) ON CONFLICT DO NOTHING
-
--- name: enter_part
--- What a task has staged, in the transaction of its rows.
--- needs: INSERT on the directory
-INSERT INTO {directory} ("scope", "identity", "incarnation", "batch_id", "attempt", "staging",
-    "part", "row_count")
-VALUES (%s, %s, %s, %s, %s, %s, %s, %s)
 
 -- name: enter_record
 -- A decision, unless the slot is taken: the commit point of an epoch.
@@ -170,90 +157,30 @@ VALUES (%s, %s, %s, %s) ON CONFLICT DO NOTHING
 -- needs: INSERT on the floors
 INSERT INTO {floors} ("query_id", "floor") VALUES (%s, %s) ON CONFLICT DO NOTHING
 
--- ==== staging ====
-
--- name: count_parts
--- How many rows of each part are staged.
--- needs: SELECT on the staging table
-SELECT exactum_part, count(*) FROM {staging} WHERE exactum_part = ANY(%s::bigint[]) GROUP BY 1
+-- name: drop_upsert_table
+-- What an earlier load of the same transaction has left.
+-- needs: nothing
+DROP TABLE IF EXISTS pg_temp.exactum_upsert
 
 -- name: check_constraints
 -- After the move into the target: what is DEFERRABLE is refused before the decision, too.
 -- needs: nothing
 SET CONSTRAINTS ALL IMMEDIATE
 
--- name: size_of_staging
--- In bytes: large tables are truncated rather than deleted from.
--- needs: nothing
-SELECT pg_relation_size(%s::regclass)
-
--- name: delete_parts
--- Remove parts that are in the target, or aborted.
--- needs: SELECT and DELETE on the staging table
-DELETE FROM {staging} WHERE exactum_part = ANY(%s::bigint[])
-
--- name: lock_staging
--- Before TRUNCATE or DROP, if nobody else uses the table.
--- needs: DELETE or TRUNCATE on the staging table
-LOCK TABLE {staging} IN ACCESS EXCLUSIVE MODE NOWAIT
-
--- name: truncate_staging
--- When no part of anybody is left in it.
--- needs: TRUNCATE on the staging table; without it rows are deleted
-TRUNCATE {staging}
-
--- name: find_staged_row
--- Whether a staging table of former columns is empty, so that it may go.
--- needs: SELECT on the staging table
-SELECT 1 FROM {staging} LIMIT 1
-
--- name: drop_staging
--- It goes at the start of a query whose columns have changed.
--- needs: to be the owner; without it the table stays
-DROP TABLE {staging}
-
 -- name: save
 -- Before something that may be refused while the transaction goes on.
 -- needs: nothing
-SAVEPOINT {savepoint}
+SAVEPOINT exactum_rows
 
 -- name: undo
 -- It was refused.
 -- needs: nothing
-ROLLBACK TO SAVEPOINT {savepoint}
+ROLLBACK TO SAVEPOINT exactum_rows
 
 -- name: keep
--- It was not.
+-- The transaction goes on, with what was not undone.
 -- needs: nothing
-RELEASE SAVEPOINT {savepoint}
-
--- ==== prepared transactions (mechanism="prepared") ====
-
--- name: prepared_max
--- How many the server keeps; 0 is PostgreSQL's default.
--- needs: nothing
-SELECT current_setting('max_prepared_transactions')
-
--- name: prepare
--- A task's rows and its ledger row become durable, and wait for the decision.
--- needs: nothing
-PREPARE TRANSACTION '{gid}'
-
--- name: commit_prepared
--- After the decision, by the driver.
--- needs: to be the user who prepared it
-COMMIT PREPARED '{gid}'
-
--- name: roll_back_prepared
--- What nobody decided.
--- needs: to be the user who prepared it
-ROLLBACK PREPARED '{gid}'
-
--- name: list_prepared
--- The transactions of a sink that wait, by their common prefix.
--- needs: nothing
-SELECT gid FROM pg_prepared_xacts
-WHERE database = current_database() AND left(gid, %s) = %s ORDER BY gid
+RELEASE SAVEPOINT exactum_rows
 
 -- ==== what exactum doctor looks at ====
 
@@ -261,10 +188,11 @@ WHERE database = current_database() AND left(gid, %s) = %s ORDER BY gid
 -- What the server is and how it keeps what it commits.
 -- needs: nothing
 SELECT current_setting('server_version'), current_setting('server_version_num')::int,
-    pg_is_in_recovery(), current_setting('max_prepared_transactions')::int,
-    (SELECT count(*) FROM pg_prepared_xacts), current_setting('fsync') = 'on',
+    pg_is_in_recovery(), current_setting('fsync') = 'on',
     current_setting('full_page_writes') = 'on', current_setting('synchronous_standby_names'),
-    (SELECT count(*) FROM pg_stat_replication), pg_backend_pid(), current_user::text,
+    (SELECT count(*) FROM pg_stat_replication), pg_backend_pid(), quote_ident(current_user::text),
+    quote_ident(current_database()::text),
+    has_database_privilege(current_database(), 'TEMPORARY'),
     extract(epoch FROM clock_timestamp())::float8
 
 -- name: examine_table
@@ -281,12 +209,6 @@ FROM pg_class c WHERE c.oid = to_regclass(%s)
 -- needs: nothing
 SELECT has_schema_privilege(oid, 'CREATE')
 FROM pg_namespace WHERE nspname = coalesce(%s, current_schema())
-
--- name: list_all_prepared
--- Everybody's prepared transactions in the database, oldest first, each with its age in seconds.
--- needs: nothing
-SELECT gid, extract(epoch FROM clock_timestamp() - prepared)::float8, owner::text
-FROM pg_prepared_xacts WHERE database = current_database() ORDER BY prepared
 
 -- name: bound_look
 -- No statement of this transaction takes longer; its COMMIT is one, and may wait for a standby.

@@ -1,0 +1,58 @@
+"""Where a query's rows wait until they are decided: from what the user gave as ``staging=``."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from exactum.checkpoint import offset_log
+from exactum.checkpoint.decision_place import HasCheckpoint
+from exactum.checkpoint.known_sinks import IN_CHECKPOINT
+from exactum.checkpoint.layout import STAGING
+from exactum.errors import SettingRefused
+from exactum.protocol.decision_log import DecisionLog
+from exactum.storage.folder import Folder
+from exactum.storage.storage import Storage
+
+
+@dataclass(frozen=True)
+class Places:
+    """What a query was given for what it keeps: ``decision_log`` and ``staging``; None: where its
+    checkpoint is.
+    """
+
+    decision_log: DecisionLog | str | Path | None = None
+    staging: str | Path | None = None
+
+
+def staging_at(query: HasCheckpoint, staging: str | Path | None) -> Storage | None:
+    """The place that the user gave, or the one in the checkpoint's folder; None where the
+    checkpoint is in none and nothing is given.
+
+    Raises:
+        SettingRefused: it is no folder.
+    """
+    if staging is None:
+        return None if query.folder is None else _private(query.folder / STAGING)
+    folder = offset_log.local_folder(str(staging))
+    if folder is None:
+        raise SettingRefused(
+            "STAGING_PLACE",
+            f"staging={str(staging)!r} is not supported: it must be a folder that the driver and "
+            "all executors share. Nothing was written.",
+        )
+    return _private(folder)
+
+
+def _private(folder: Path) -> Folder:
+    """Rows lie there in plain files: for this user alone."""
+    return Folder(os.path.realpath(folder), file_mode=0o600)
+
+
+def recorded_staging(query: HasCheckpoint, storage: Storage | None) -> str:
+    """As it goes on file: ``IN_CHECKPOINT`` for the default, which moves with the checkpoint."""
+    default = staging_at(query, None)
+    if storage is None or (default is not None and default.where == storage.where):
+        return IN_CHECKPOINT
+    return storage.where

@@ -1,0 +1,1 @@
+"""What all sinks share whose rows wait as files until their epoch is decided."""

@@ -1,0 +1,89 @@
+"""What is in a staged file: one line of JSON that says how its rows are to be published, then
+frames of rows.
+
+    {"format": "binary", "columns": ...}\\n
+    <bytes as they are> <bytes when unpacked> <rows> <CRC-32> <the bytes, LZ4>     frame after frame
+
+The four numbers are big-endian, of 64, 64, 32 and 32 bits. A file says itself how it goes into its
+target, whatever the sink's settings are by then: a query may be started again with others while an
+epoch is decided and not finished. A frame is what a target takes in one piece. Frames are packed,
+because a file is written to the disk, or sent to a store, before its epoch can be decided: LZ4
+takes less time than what it spares.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+import zlib
+from collections.abc import Iterator, Mapping
+from typing import IO, Any
+
+from exactum.storage.storage import NewFile
+
+Frame = tuple[memoryview, int]
+"""A frame as it was written, and the number of its rows."""
+_FRAME = struct.Struct(">QQII")
+
+
+def _codec() -> Any:
+    import pyarrow as pa
+
+    return pa.Codec("lz4")
+
+
+class FrameWriter:
+    """Of one task's file. ``rows`` counts what was written."""
+
+    def __init__(self, stream: NewFile, header: Mapping[str, Any]) -> None:
+        self._stream = stream
+        self._codec = _codec()
+        self.rows = 0
+        stream.write(json.dumps(header, ensure_ascii=False).encode() + b"\n")
+
+    def write(self, frame: Any, rows: int) -> None:
+        """``frame`` is bytes-like."""
+        import pyarrow as pa
+
+        packed = self._codec.compress(pa.py_buffer(frame))
+        unpacked = memoryview(frame).nbytes
+        self._stream.write(_FRAME.pack(packed.size, unpacked, rows, zlib.crc32(packed)))
+        self._stream.write(packed)
+        self.rows += rows
+
+    def finish(self) -> int:
+        """Make the file durable; returns its bytes."""
+        return self._stream.finish()
+
+    def discard(self) -> None:
+        self._stream.discard()
+
+
+class FrameReader:
+    """Reads a file's header at once and its frames as they are asked for.
+
+    Raises:
+        ValueError: the file is damaged.
+    """
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self.header: dict[str, Any] = json.loads(file.readline())
+
+    def __iter__(self) -> Iterator[Frame]:
+        """(frame, rows)"""
+        codec = _codec()
+        while head := self._file.read(_FRAME.size):
+            if len(head) != _FRAME.size:
+                raise ValueError("the file ends within a frame")
+            size, unpacked, rows, checksum = _FRAME.unpack(head)
+            packed = self._file.read(size)
+            if len(packed) != size:
+                raise ValueError(f"a frame has {len(packed)} of {size} bytes")
+            if zlib.crc32(packed) != checksum:
+                raise ValueError("a frame has other bytes than were written")
+            try:
+                frame = memoryview(codec.decompress(packed, unpacked))
+            except OSError as error:  # it is not the file's
+                raise ValueError(f"a frame cannot be unpacked: {error}") from error
+            yield frame, rows

@@ -1,0 +1,1 @@
+"""Files that survive, in a folder or in an object store."""

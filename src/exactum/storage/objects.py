@@ -1,0 +1,397 @@
+"""A prefix in an object store as a storage, through obstore. Needs the extra ``exactum[objects]``.
+
+Objects appear whole or not at all. *Create if absent* is a put with ``If-None-Match: *`` (S3),
+``ifGenerationMatch=0`` (GCS) or the like. A move is a copy on the server, only if the target is
+absent where the store can do that (S3 cannot), and then a deletion: repeatable in any case, for a
+source of a name never changes. The store must list and read what was written just before, as S3
+(since December 2020), GCS, Azure and MinIO do; a listing in several pages goes in the order of
+names, and each page is up to date when it is made.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import io
+import secrets
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import IO, Any, TypeVar
+from urllib.parse import urlsplit
+
+from exactum.errors import HeuristicOutcome, OutcomeUnknown, SettingRefused, Unavailable
+from exactum.packages import not_installed
+from exactum.storage.settings import store_settings
+from exactum.storage.storage import Entry, NewFile
+
+try:
+    import obstore as obstore
+    import obstore.store
+    from obstore.exceptions import (
+        AlreadyExistsError,
+        BaseError,
+        NotSupportedError,
+        PermissionDeniedError,
+        UnauthenticatedError,
+    )
+except ImportError as _error:
+    raise SettingRefused(
+        "PACKAGE_MISSING", not_installed("Object stores need", "obstore", "objects")
+    ) from _error
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+UPLOAD_BUFFER_BYTES = 8 * 1024 * 1024
+"""What one new file holds in memory before it becomes an upload in parts."""
+UPLOADS_AT_ONCE = 4
+READ_BUFFER_BYTES = 8 * 1024 * 1024
+REQUESTS_AT_ONCE = 16
+NAME_BYTES_MAX = 255
+"""Shorter than stores ask, so that the names are some in a folder, too."""
+KEY_BYTES_MAX = 1024
+"""Longest key of an object, with the prefix (S3, GCS, Azure)."""
+PROBE = "probe-"
+"""Begins the name of an object that is there for a moment, when a storage is opened."""
+PROBES = 4
+
+STORE_ERRORS = (BaseError, OSError, ValueError)
+"""What obstore raises; a missing object is FileNotFoundError."""
+FORBIDDEN = (PermissionDeniedError, UnauthenticatedError)
+LASTING = (
+    "NoSuchBucket", "InvalidBucketName", "ContainerNotFound",
+    "AuthorizationHeaderMalformed", "redirect without LOCATION",  # another region
+    "builder error",  # http:// without allow_http
+    "status code: 401", "status code: 403",  # of a listing
+)  # fmt: skip
+"""What a store or its client says of an address that never works."""
+
+
+@dataclass(frozen=True)
+class ObjectStore:
+    """``prefix`` is empty or ends in a slash, below the root of obstore's ``store``. Picklable if
+    the store is; shows no credentials.
+    """
+
+    where: str
+    store: Any = field(repr=False, compare=False)
+    prefix: str = ""
+
+    streams_max = 16
+    may_be_unmounted = False
+
+    @staticmethod
+    def of(url: str, store: Any = None, hadoop: Mapping[str, str] | None = None) -> ObjectStore:
+        """``store``: an obstore store whose root is the prefix, a mapping of obstore's settings for
+        the URL, or None: those in ``hadoop`` (Hadoop's, as Spark has them), else in the
+        environment.
+
+        Raises:
+            SettingRefused: obstore does not take the URL or a setting.
+        """
+        parts = urlsplit(url)
+        where = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+        if store is not None and not isinstance(store, Mapping):
+            return ObjectStore(where, store)
+        try:
+            settings = store_settings(url, store, hadoop or {})
+            return ObjectStore(where, obstore.store.from_url(url, **settings))
+        except BaseException as error:
+            if not _is_of_the_store(error):
+                raise
+            raise SettingRefused(
+                "STORE_ACCESS",
+                f"The object store {where} cannot be used: {brief(error)}. Give its URL as "
+                "s3://bucket/prefix, gs://bucket/prefix or az://account/container/prefix, and "
+                "obstore's settings as store={...}.",
+            ) from None
+
+    def below(self, prefix: str) -> ObjectStore:
+        return ObjectStore(f"{self.where}/{prefix}", self.store, f"{self.prefix}{prefix}/")
+
+    def limits(self) -> tuple[int, int]:
+        own = str(getattr(self.store, "prefix", None) or "")
+        above = max(len(own.encode()), len(urlsplit(self.where).path.encode())) + 1
+        return NAME_BYTES_MAX, KEY_BYTES_MAX - above
+
+    # ---- small files -------------------------------------------------------------------------
+
+    def open(self, *folders: str) -> None:
+        """Of several puts of one new name at a time one creates it, and a later one does not; it is
+        listed, and can be copied.
+
+        A store that does not know the condition takes every put, and two drivers would both believe
+        their record.
+        """
+        folder = f"{folders[0]}/" if folders else ""
+        name, copy = (f"{folder}{PROBE}{secrets.token_hex(8)}{end}" for end in ("", "-copy"))
+        contents = [f"{number}".encode() for number in range(PROBES)]
+        with self._explained("could not be tried"):
+            try:
+                with ThreadPoolExecutor(PROBES, "exactum-probe") as pool:
+                    created = list(pool.map(lambda content: self._created(name, content), contents))
+                created.append(self._created(name, b"late"))
+                there = self.read(name)
+                is_listed = name in [f"{folder}{listed}" for listed in self.names(folder[:-1])]
+                obstore.copy(self.store, self._key(name), self._key(copy))
+            finally:
+                self.delete([name, copy])
+        # None created it: the client sent it twice, and only the second answer arrived.
+        if sum(created) > 1 or (
+            any(created) and there != [*contents, b"late"][created.index(True)]
+        ):
+            raise SettingRefused(
+                "STORE_CONDITIONAL_PUT",
+                f"The object store {self.where} does not keep to conditional puts: {sum(created)} "
+                f"of {len(created)} puts with 'If-None-Match: *' (create only if absent) on one "
+                "key were taken, and one may be. Two drivers could both believe that their "
+                "decision stands. Use another store, a shared disk or a database.",
+            )
+        if not is_listed:
+            raise SettingRefused(
+                "STORE_LISTING",
+                f"The object store {self.where} does not list an object that was just written. "
+                "exactum needs a store whose listings are up to date. Nothing was written.",
+            )
+
+    def names(self, prefix: str = "") -> list[str]:
+        return list(dict.fromkeys(e.name.partition("/")[0] for e in self.entries(prefix)))
+
+    def read(self, name: str) -> bytes | None:
+        with self._explained("could not be read"), contextlib.suppress(FileNotFoundError):
+            return bytes(obstore.get(self.store, self._key(name)).bytes())
+        return None
+
+    def create_if_absent(self, name: str, content: bytes) -> bool:
+        try:
+            return self._created(name, content) or self.read(name) == content
+        except (*STORE_ERRORS, Unavailable) as error:
+            # A put that failed may still arrive.
+            with contextlib.suppress(Unavailable, SettingRefused):
+                there = self.read(name)
+                if there is not None:
+                    return there == content
+            raise OutcomeUnknown(
+                f"{self.where}/{name} may or may not have been created: {brief(error)}. Start the "
+                "query again: it finds out."
+            ) from error
+
+    def put(self, name: str, content: bytes) -> None:
+        with self._explained("could not be written"):
+            obstore.put(self.store, self._key(name), content)
+
+    def delete(self, names: Sequence[str]) -> None:
+        with self._explained("could not be cleaned up"):
+            if not names:
+                return
+            try:
+                obstore.delete(self.store, [self._key(name) for name in names])
+            except FileNotFoundError:
+                for name in names:
+                    with contextlib.suppress(FileNotFoundError):
+                        obstore.delete(self.store, self._key(name))
+
+    def sync(self, prefix: str = "") -> None:
+        """An object that can be read is durable."""
+
+    # ---- large files -------------------------------------------------------------------------
+
+    def entries(self, prefix: str = "") -> list[Entry]:
+        top = self._key(f"{prefix}/" if prefix else "")
+        with self._explained("could not be listed"):
+            return [
+                Entry(
+                    str(meta["path"]).removeprefix(top),
+                    int(meta["size"]),
+                    int(meta["last_modified"].timestamp() * 1000),
+                )
+                for chunk in obstore.list(self.store, top.rstrip("/"), chunk_size=1000)
+                for meta in chunk
+            ]
+
+    def existing(self, names: Sequence[str]) -> set[str]:
+        with self._explained("could not be read"):
+            sizes = zip(names, _each(self._size, names), strict=True)
+            return {name for name, size in sizes if size is not None}
+
+    def reader(self, name: str) -> IO[bytes]:
+        with _as_os_error():
+            file = obstore.open_reader(self.store, self._key(name), buffer_size=READ_BUFFER_BYTES)
+        return io.BufferedReader(_Reading(file), READ_BUFFER_BYTES)
+
+    def make(self, folder: str) -> None:
+        """Nothing to make: a prefix is there when an object is."""
+
+    def create(self, name: str) -> _Upload:
+        return _Upload(self.store, self._key(name))
+
+    def move_if_absent(self, moves: Sequence[tuple[str, str]]) -> list[bool]:
+        with self._explained("could not copy the objects of a decided epoch"):
+            arrived = _each(self._copy, moves)
+            self.delete([move[0] for move, there in zip(moves, arrived, strict=True) if there])
+            return arrived
+
+    def remove(self, folder: str) -> None:
+        self.delete([f"{folder}/{entry.name}" for entry in self.entries(folder)])
+
+    def failure(self, trouble: str, error: BaseException) -> Unavailable | SettingRefused:
+        what = f"The object store {self.where} {trouble}: {brief(error)}."
+        if (
+            type(error).__name__ == "PanicException"
+            or isinstance(error, (*FORBIDDEN, PermissionError))
+            or any(word in str(error) for word in LASTING)
+        ):
+            return SettingRefused(
+                "STORE_ACCESS",
+                f"{what} Correct the URL and store={{...}}. The credentials need the rights to "
+                "put, get, list, copy and delete objects below it.",
+            )
+        return Unavailable(
+            f"{what} Start the query again when it answers: what is decided is then carried out."
+        )
+
+    # ---- small steps -------------------------------------------------------------------------
+
+    def _key(self, name: str) -> str:
+        return f"{self.prefix}{name}"
+
+    @contextlib.contextmanager
+    def _explained(self, trouble: str) -> Iterator[None]:
+        try:
+            yield
+        except BaseException as error:
+            if not _is_of_the_store(error, STORE_ERRORS):
+                raise
+            raise self.failure(trouble, error) from error
+
+    def _created(self, name: str, content: bytes) -> bool:
+        """True when it was created; False when it was there: by another, or by us, sent twice by
+        the client.
+        """
+        try:
+            obstore.put(self.store, self._key(name), content, mode="create", use_multipart=False)
+            return True
+        except AlreadyExistsError:
+            return False
+        except (NotSupportedError, NotImplementedError) as error:
+            raise SettingRefused(
+                "STORE_CONDITIONAL_PUT",
+                f"The object store {self.where} has no conditional put ({brief(error)}), which "
+                "creates an object only if it is absent. Use another store, a shared disk or a "
+                "database. Nothing was written.",
+            ) from error
+
+    def _size(self, name: str) -> int | None:
+        with contextlib.suppress(FileNotFoundError):
+            return int(obstore.head(self.store, self._key(name))["size"])
+        return None
+
+    def _copy(self, move: tuple[str, str]) -> bool:
+        source, target = move
+        keys = self._key(source), self._key(target)
+        try:
+            try:
+                obstore.copy(self.store, *keys, overwrite=False)
+            except NotSupportedError:  # S3: the same bytes again
+                obstore.copy(self.store, *keys)
+        except FileNotFoundError:
+            return self._size(target) is not None
+        except AlreadyExistsError:
+            wanted, there = self._size(source), self._size(target)
+            # No source: the one that copied it has removed it meanwhile.
+            if wanted is not None and there != wanted:
+                raise HeuristicOutcome(
+                    "FILE_REPLACED",
+                    f"The object {target} of {self.where} has {there} bytes, and {source}, which "
+                    f"belongs to a decided epoch under that very name, has {wanted}. Something "
+                    "outside has written it: move it away and start again.",
+                ) from None
+        return True
+
+
+class _Upload(NewFile):
+    """An upload that becomes an object only by ``finish``; it begins with the first byte."""
+
+    def __init__(self, store: Any, key: str) -> None:
+        super().__init__()
+        self._begin: Callable[[], Any] | None = lambda: obstore.open_writer(
+            store, key, buffer_size=UPLOAD_BUFFER_BYTES, max_concurrency=UPLOADS_AT_ONCE
+        )
+        self._upload: Any = None
+
+    def append(self, data: memoryview) -> None:
+        if self._begin is not None:
+            with _as_os_error():
+                self._upload = self._upload or self._begin()
+                self._upload.write(bytes(data))
+
+    def finish(self) -> int:
+        if self._begin is None:
+            raise ValueError("finish() of a file that was discarded")
+        with _as_os_error():
+            (self._upload or self._begin()).close()
+        self.discard()
+        return self.tell()
+
+    def discard(self) -> None:
+        """The upload is dropped without its end, so no object appears."""
+        self._begin = self._upload = None
+
+
+class _Reading(io.RawIOBase):
+    """obstore's reader as one of Python's."""
+
+    def __init__(self, file: Any) -> None:
+        super().__init__()
+        self._file = file
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        with _as_os_error():
+            content = bytes(self._file.read(len(buffer)))
+        buffer[: len(content)] = content
+        return len(content)
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        return int(self._file.seek(offset, whence))
+
+    def tell(self) -> int:
+        return int(self._file.tell())
+
+
+@contextlib.contextmanager
+def _as_os_error() -> Iterator[None]:
+    try:
+        yield
+    except STORE_ERRORS as error:
+        if isinstance(error, OSError):
+            raise
+        number = errno.EACCES if isinstance(error, FORBIDDEN) else errno.EIO
+        raise OSError(number, brief(error)) from error
+
+
+def _is_of_the_store(
+    error: BaseException, kinds: tuple[type[BaseException], ...] = (Exception,)
+) -> bool:
+    """obstore panics, outside of Exception, on settings that it knows for something else, and on an
+    address that is none.
+    """
+    return type(error).__name__ == "PanicException" or isinstance(error, kinds)
+
+
+def _each(function: Callable[[T], R], items: Sequence[T]) -> list[R]:
+    if len(items) <= 1:
+        return [function(item) for item in items]
+    with ThreadPoolExecutor(min(REQUESTS_AT_ONCE, len(items)), "exactum-objects") as pool:
+        return list(pool.map(function, items))
+
+
+def brief(error: BaseException) -> str:
+    """The first line of obstore's text; the rest is a dump of the request."""
+    return f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"

@@ -1,0 +1,44 @@
+"""A topic that was deleted and made anew between two runs, with exactly as many records: Spark finds
+nothing new in it, and so has no micro-batch in which anybody could compare.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from exactum.spark.final_error import FINAL_ERROR
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.mark.parametrize(
+    ("arguments", "trigger"),
+    [
+        ({}, {"availableNow": True}),
+        ({}, {"processingTime": "100 milliseconds"}),
+        ({"stop": "latest"}, {"processingTime": "100 milliseconds"}),
+    ],
+    ids=["available now", "for good", "to a stop"],
+)
+def test_as_many_records_as_before(
+    stream: Any,
+    topics: Any,
+    topic: Callable[..., str],
+    arguments: dict[str, Any],
+    trigger: dict[str, Any],
+) -> None:
+    name = topic("same", partitions=1)
+    topics.give(name, 5, partitions=1)
+    assert stream.run(stream.read(name)) is None
+    assert stream.run(stream.read(name, **arguments)) is None, "the same topic goes on"
+    topics.made_anew(name, 1)
+    topics.give(name, 5, partitions=1)
+    error = stream.run(stream.read(name, **arguments), **trigger) or ""
+    assert f"[TOPIC_CHANGED] exactum refuses to go on: the topic '{name}' was deleted" in error
+    said = FINAL_ERROR.text(RuntimeError(error)) or ""
+    assert said.startswith("exactum.errors.CheckpointRefused: [TOPIC_CHANGED]")
+    assert said.endswith("Nothing was written.")
+    assert len(stream.rows()) == 5

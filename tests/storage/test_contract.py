@@ -1,0 +1,349 @@
+"""The contract of a storage, kept by folders and by object stores."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import multiprocessing
+import os
+import pickle
+import signal
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from multiprocessing.synchronize import Barrier
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from obstore.store import LocalStore, MemoryStore, S3Store
+
+from exactum.errors import HeuristicOutcome, SettingRefused
+from exactum.storage.at import storage_at
+from exactum.storage.folder import Folder
+from exactum.storage.objects import ObjectStore
+from exactum.storage.storage import Storage
+from tests.kit.errors import raised
+from tests.kit.files.s3_server import s3_server
+from tests.kit.waiting import WAIT_MAX_S
+
+pytestmark = pytest.mark.slow
+
+SPAWN = multiprocessing.get_context("spawn")
+KINDS = ("folder", "memory", "disk", "s3")
+SHARED = ("folder", "disk", "s3")
+"""What several processes see."""
+
+
+def storage_of(kind: str, folder: Path, settings: dict[str, Any]) -> Storage:
+    if kind == "folder":
+        return storage_at(folder / "place")
+    store: Any = settings
+    if kind != "s3":
+        store = MemoryStore() if kind == "memory" else LocalStore(folder)
+    return storage_at("s3://bucket/place", store)
+
+
+@pytest.fixture
+def settings() -> Iterator[dict[str, Any]]:
+    with s3_server("kept") as server:
+        yield server.settings
+
+
+@pytest.fixture(params=KINDS)
+def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Storage:
+    settings = request.getfixturevalue("settings") if request.param == "s3" else {}
+    storage = storage_of(request.param, tmp_path, settings)
+    storage.open("a", "b")
+    return storage
+
+
+def everything(storage: Storage) -> dict[str, int]:
+    return {entry.name: entry.size for entry in storage.entries()}
+
+
+def test_nothing_is_there_before_and_after_it_is_opened(tmp_path: Path, storage: Storage) -> None:
+    """Asking makes nothing, opening leaves no file. Whoever opens again removes nothing."""
+    for _ in range(2):
+        assert everything(storage) == {}
+        assert storage.read("a/x") is None
+        assert storage.existing(["a/x"]) == set()
+        assert storage.names("nowhere") == []
+        assert storage.entries("nowhere") == []
+        storage.open("a", "b")
+    storage.put("a/x", b"1")
+    storage.open("a", "b")
+    assert everything(storage) == {"a/x": 1}
+    asked = Folder(tmp_path / "elsewhere")
+    assert (asked.names(), asked.entries(), asked.read("x")) == ([], [], None)
+    assert not (tmp_path / "elsewhere").exists()
+
+
+def test_a_name_is_given_once(storage: Storage) -> None:
+    """Whoever comes later learns it; the same content again is no other one."""
+    assert storage.create_if_absent("a/x", b"one") is True
+    assert storage.create_if_absent("a/x", b"two") is False
+    assert storage.create_if_absent("a/x", b"one") is True
+    assert storage.read("a/x") == b"one"
+    storage.delete(["a/x"])
+    assert storage.create_if_absent("a/x", b"two") is True
+    assert everything(storage) == {"a/x": 3}
+
+
+def test_put_replaces(storage: Storage) -> None:
+    for content in (b"first", b"", b"\x00" * 100_000):
+        storage.put("b/x", content)
+        assert storage.read("b/x") == content
+        assert everything(storage) == {"b/x": len(content)}
+
+
+def test_listings(storage: Storage) -> None:
+    """Names are of one level, entries of all; times are by the place's clock."""
+    began_ms = time.time() * 1000
+    storage.make("a/one")
+    storage.make("a/two")
+    for name in ("a/one/1", "a/one/2", "a/two/3", "a/4"):
+        storage.put(name, name.encode())
+    assert sorted(storage.names("a")) == ["4", "one", "two"]
+    assert sorted(storage.below("a").names("one")) == ["1", "2"]
+    assert {e.name: e.size for e in storage.entries("a")} == {
+        "one/1": 7,
+        "one/2": 7,
+        "two/3": 7,
+        "4": 3,
+    }
+    assert all(abs(entry.modified_ms - began_ms) < 60_000 for entry in storage.entries("a"))
+    assert storage.existing(["a/4", "a/5", "c/6"]) == {"a/4"}
+    storage.sync("a")
+    storage.delete(["a/4", "a/5"])
+    storage.delete([])
+    assert sorted(storage.names("a")) == ["one", "two"]
+
+
+def test_what_begins_alike_is_not_below(storage: Storage) -> None:
+    storage.open("a", "ab")
+    storage.put("a/x", b"")
+    storage.put("ab/y", b"")
+    assert storage.names("a") == ["x"]
+    assert storage.below("a").names() == ["x"]
+
+
+def test_a_large_file_appears_whole(storage: Storage) -> None:
+    """Nothing has its name before; what was let go of never has it."""
+    storage.make("a/mine")
+    file, dropped = storage.create("a/mine/0"), storage.create("a/mine/1")
+    for one in (file, dropped):
+        assert one.write(b"x" * 10) == 10
+        one.write(memoryview(b"y" * 1_000_000))
+    assert storage.read("a/mine/0") is None
+    assert (file.tell(), file.finish()) == (1_000_010, 1_000_010)
+    storage.sync("a/mine")
+    dropped.discard()
+    dropped.discard()
+    dropped.write(b"an encoder ends its file")
+    with pytest.raises(ValueError, match="discarded"):
+        dropped.finish()
+    assert storage.read("a/mine/0") == b"x" * 10 + b"y" * 1_000_000
+    assert "1" not in storage.names("a/mine")
+    empty = storage.create("a/mine/2")
+    assert empty.finish() == 0
+    assert storage.read("a/mine/2") == b""
+
+
+def test_pyarrow_writes_and_reads_it(storage: Storage) -> None:
+    """From its end, in pieces, and as a text."""
+    storage.make("a/mine")
+    table = pa.table({"id": range(300_000), "text": [f"row {i}" for i in range(300_000)]})
+    file = storage.create("a/mine/0.parquet")
+    pq.write_table(table, pa.PythonFile(file, mode="w"))
+    size = file.finish()
+    with storage.reader("a/mine/0.parquet") as stream:
+        assert pq.ParquetFile(stream).read() == table
+        assert stream.seek(0, os.SEEK_END) == size
+    storage.put("a/lines.gz", gzip.compress(b"1\n2\n3\n" * 10_000))
+    with storage.reader("a/lines.gz") as stream, gzip.open(stream) as lines:
+        assert sum(map(int, lines)) == 60_000
+    with pytest.raises(FileNotFoundError):
+        storage.reader("a/nowhere")
+
+
+def test_a_move_is_done_once(storage: Storage) -> None:
+    """By whoever, to a folder that is made; what is in neither place is said so."""
+    storage.make("a/mine")
+    moves = [(f"a/mine/{n}", f"day={n}/x") for n in range(20)]
+    for source, _ in moves:
+        storage.put(source, source.encode())
+    for _ in range(2):
+        assert storage.move_if_absent([*moves, ("a/mine/gone", "gone")]) == [True] * 20 + [False]
+        assert [storage.read(t) for _, t in moves] == [s.encode() for s, _ in moves]
+        assert storage.entries("a") == []
+    storage.put("a/mine/0", b"a/mine/0")  # a backup was put back
+    assert storage.move_if_absent(moves[:1]) == [True]
+    assert storage.entries("a") == []
+
+
+def test_a_move_replaces_nothing(storage: Storage) -> None:
+    storage.put("a/x", b"mine")
+    storage.put("b/x", b"another")
+    if isinstance(storage, ObjectStore) and isinstance(storage.store, S3Store):
+        return  # it has no conditional copy: names of targets are never another's
+    with raised(HeuristicOutcome, "FILE_REPLACED", "b/x"):
+        storage.move_if_absent([("a/x", "b/x")])
+    assert storage.read("b/x") == b"another"
+    assert storage.read("a/x") == b"mine"
+
+
+def test_many_that_move_the_same_files_agree(storage: Storage) -> None:
+    storage.make("a/mine")
+    moves = [(f"a/mine/{n}", f"day={n % 3}/{n}") for n in range(50)]
+    for source, _ in moves:
+        storage.put(source, source.encode())
+    with ThreadPoolExecutor(8) as pool:
+        assert (
+            list(pool.map(lambda _: storage.move_if_absent(moves), range(8))) == [[True] * 50] * 8
+        )
+    assert everything(storage) == {target: len(source) for source, target in moves}
+
+
+def test_whoever_writes_where_it_was_removed_learns_it(storage: Storage) -> None:
+    """At the next file, or when it lists what it wrote."""
+    storage.make("a/mine")
+    first = storage.create("a/mine/0")
+    first.write(b"1")
+    first.finish()
+    late = storage.create("a/mine/1")
+    late.write(b"2")
+    for _ in range(2):
+        storage.remove("a/mine")
+        assert everything(storage) == {}
+    if isinstance(storage, Folder):
+        with pytest.raises(FileNotFoundError):
+            late.finish()
+        with pytest.raises(FileNotFoundError):
+            storage.create("a/mine/2")
+    else:
+        late.finish()
+    assert "0" not in storage.names("a/mine")
+    storage.remove("a/mine")
+    assert storage.names("a") == []
+
+
+def test_it_pickles_and_shows_no_secret(storage: Storage) -> None:
+    keys = {"access_key_id": "a", "secret_access_key": "hidden", "region": "x"}
+    shown = ObjectStore.of("s3://user:hidden@bucket/x", keys)
+    assert "hidden" not in f"{shown} {shown.where} {shown.below('y')}"
+    assert pickle.loads(pickle.dumps(shown)) == shown
+    assert shown.where == "s3://bucket/x"
+    if isinstance(storage, Folder):
+        assert pickle.loads(pickle.dumps(storage)) == storage
+    assert storage.may_be_unmounted is isinstance(storage, Folder)
+    assert storage.streams_max > 1
+    name_bytes, path_bytes = storage.limits()
+    assert 200 < name_bytes <= path_bytes < 5_000
+
+
+# ---- processes -----------------------------------------------------------------------------------
+
+
+def _race(kind: str, folder: str, settings: dict[str, Any], who: str, ready: Barrier) -> None:
+    storage = storage_of(kind, Path(folder), settings)
+    ready.wait(WAIT_MAX_S)
+    won = [n for n in range(40) if storage.create_if_absent(f"a/{n}", f"{who} {n}".encode())]
+    Path(folder, f"{who}.won").write_text(json.dumps(won))
+
+
+@pytest.mark.parametrize("kind", SHARED)
+def test_two_processes_race_and_each_name_has_one_winner(
+    kind: str, tmp_path: Path, settings: dict[str, Any]
+) -> None:
+    storage = storage_of(kind, tmp_path, settings)
+    storage.open("a")
+    ready = SPAWN.Barrier(2)
+    racers = [
+        SPAWN.Process(target=_race, args=(kind, str(tmp_path), settings, who, ready))
+        for who in ("one", "two")
+    ]
+    for racer in racers:
+        racer.start()
+    for racer in racers:
+        racer.join(WAIT_MAX_S)
+        assert racer.exitcode == 0
+    won = {who: json.loads((tmp_path / f"{who}.won").read_text()) for who in ("one", "two")}
+    assert sorted(won["one"] + won["two"]) == list(range(40))
+    for who, numbers in won.items():
+        assert all(storage.read(f"a/{n}") == f"{who} {n}".encode() for n in numbers)
+
+
+CONTENT = b"0123456789" * 10_000
+
+
+def _write_for_ever(kind: str, folder: str, settings: dict[str, Any]) -> None:
+    storage = storage_of(kind, Path(folder), settings)
+    for number in range(1_000_000):
+        storage.create_if_absent(f"a/created-{number}", CONTENT)
+        storage.put("a/put", CONTENT)
+        file = storage.create(f"b/{number}")
+        file.write(CONTENT)
+        file.finish()
+        storage.move_if_absent([(f"b/{number}", f"moved/{number}")])
+
+
+@pytest.mark.parametrize("kind", ["folder", "s3"])
+def test_a_killed_writer_leaves_nothing_torn(
+    kind: str, tmp_path: Path, settings: dict[str, Any]
+) -> None:
+    """SIGKILL at any moment: what has a name is whole, and an hour later the rest goes."""
+    storage = storage_of(kind, tmp_path, settings)
+    storage.open("a", "b")
+    for round_ in range(3):
+        writer = SPAWN.Process(target=_write_for_ever, args=(kind, str(tmp_path), settings))
+        writer.start()
+        deadline = time.monotonic() + WAIT_MAX_S
+        while not storage.existing(["a/created-0"]) and time.monotonic() < deadline:
+            time.sleep(0.005)
+        time.sleep(0.02 * round_)
+        assert writer.pid is not None
+        os.kill(writer.pid, signal.SIGKILL)
+        writer.join()
+        sizes = {n: s for n, s in everything(storage).items() if not n.endswith(".tmp")}
+        assert "a/created-0" in sizes
+        assert set(sizes.values()) == {len(CONTENT)}
+        storage.delete(list(sizes))
+    for path in tmp_path.rglob("*.tmp"):
+        os.utime(path, (time.time() - 7_200,) * 2)
+    storage.open("a", "b")
+    assert everything(storage) == {}
+
+
+# ---- what cannot be ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("condition", ["ignored", "raced"])
+def test_a_store_that_takes_every_put_is_refused(condition: str) -> None:
+    with s3_server(condition) as server:
+        storage = ObjectStore.of("s3://bucket/place", server.settings)
+        with raised(SettingRefused, "STORE_CONDITIONAL_PUT", " of 5 "):
+            storage.open()
+        assert server.objects == {}
+
+
+@pytest.mark.parametrize("place", ["file", "file/below", "x" * 300, "/dev/null/x"])
+def test_a_place_that_can_be_no_folder_is_a_setting(tmp_path: Path, place: str) -> None:
+    """From the first call on: no other start mends it."""
+    (tmp_path / "file").write_text("")
+    storage = Folder(tmp_path / place)
+    for call in (storage.names, storage.open):
+        with raised(SettingRefused, "FOLDER_ACCESS"):
+            call()
+
+
+def test_whoever_does_not_see_the_place_makes_none(tmp_path: Path) -> None:
+    """A task on a machine where the shared folder is not mounted."""
+    storage = Folder(tmp_path / "place")
+    with pytest.raises(FileNotFoundError):
+        storage.make("staged/mine")
+    with pytest.raises(FileNotFoundError):
+        storage.create("staged/mine/0")
+    assert not (tmp_path / "place").exists()

@@ -1,0 +1,92 @@
+"""Hadoop's settings for object stores, in obstore's words."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from exactum.storage.objects import ObjectStore
+from exactum.storage.settings import store_settings
+from tests.kit.files.s3_server import s3_server
+
+KEYS = {"fs.s3a.access.key": "a", "fs.s3a.secret.key": "b"}
+TAKEN = {"access_key_id": "a", "secret_access_key": "b"}
+
+
+@pytest.mark.parametrize(
+    ("url", "hadoop", "settings"),
+    [
+        ("s3://lake/x", {}, {}),
+        ("s3a://lake/x", KEYS, TAKEN),
+        ("s3://lake/x", {f"spark.hadoop.{k}": v for k, v in KEYS.items()}, TAKEN),
+        (
+            "s3://lake/x",
+            {**KEYS, "fs.s3a.bucket.lake.access.key": "c"},
+            {**TAKEN, "access_key_id": "c"},
+        ),
+        ("s3://sea/x", {**KEYS, "fs.s3a.bucket.lake.access.key": "c"}, TAKEN),
+        (
+            "s3://lake/x",
+            {"fs.s3a.endpoint": "minio:9000", "fs.s3a.connection.ssl.enabled": "false"},
+            {"endpoint": "http://minio:9000", "client_options": {"allow_http": True}},
+        ),
+        (
+            "s3://lake/x",
+            {"fs.s3a.endpoint": "http://minio:9000", "fs.s3a.endpoint.region": "x"},
+            {
+                "endpoint": "http://minio:9000",
+                "region": "x",
+                "client_options": {"allow_http": True},
+            },
+        ),
+        (
+            "s3://lake/x",
+            {"fs.s3a.endpoint": "s3.eu-central-1.amazonaws.com", "fs.s3a.session.token": "t"},
+            {
+                "endpoint": "https://s3.eu-central-1.amazonaws.com",
+                "region": "eu-central-1",
+                "session_token": "t",
+            },
+        ),
+        ("gs://lake/x", KEYS, {}),
+        (
+            "gs://lake/x",
+            {"google.cloud.auth.service.account.json.keyfile": "/key.json"},
+            {"service_account": "/key.json"},
+        ),
+        (
+            "abfss://files@me.dfs.core.windows.net/x",
+            {
+                "fs.azure.account.key.me.dfs.core.windows.net": "k",
+                "fs.azure.account.key.you.dfs.core.windows.net": "l",
+            },
+            {"account_key": "k"},
+        ),
+        ("az://files/x", {"fs.azure.sas.fixed.token": "s"}, {"sas_key": "s"}),
+    ],
+)
+def test_what_hadoop_says(url: str, hadoop: dict[str, str], settings: dict[str, Any]) -> None:
+    assert store_settings(url, None, hadoop) == settings
+
+
+def test_what_is_given_as_store_counts() -> None:
+    given = {"region": "x", "timeout": "5s", "client_options": {"user_agent": "me"}}
+    assert store_settings("s3://lake/x", given, KEYS) == {
+        "region": "x",
+        "client_options": {"timeout": "5s", "user_agent": "me"},
+    }
+
+
+def test_a_store_is_reached_by_them() -> None:
+    with s3_server("kept") as server:
+        hadoop = {
+            "spark.hadoop.fs.s3a.endpoint": server.settings["endpoint"],
+            "spark.hadoop.fs.s3a.endpoint.region": "x",
+            "spark.hadoop.fs.s3a.access.key": "a",
+            "spark.hadoop.fs.s3a.secret.key": "b",
+        }
+        storage = ObjectStore.of("s3://bucket/place", hadoop=hadoop)
+        storage.put("x", b"1")
+        assert storage.read("x") == b"1"
+        assert server.objects == {"place/x": b"1"}

@@ -1,0 +1,118 @@
+"""Rows that only PostgreSQL can judge, in a real query: its driver writes the dead letters of those
+that it refuses, under the decision of their neighbours.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from confluent_kafka import Producer
+from pyspark.sql import SparkSession
+
+import exactum
+from exactum import KafkaSink, PostgresSink, events
+from exactum.local import LocalKafka
+from tests.decoding.test_policies import DyingLog
+from tests.kit.decoding.decoded_stream import read
+from tests.kit.servers.postgres import LocalPostgres
+from tests.kit.waiting import WAIT_MAX_S
+
+pytestmark = [pytest.mark.spark, pytest.mark.postgres, pytest.mark.broker]
+
+RECORDS = 60
+BAD = {n: f"{{é {n}".encode() for n in range(0, RECORDS, 7)}
+
+
+@pytest.fixture
+def schema(postgres: LocalPostgres) -> Iterator[tuple[psycopg.Connection[Any], str]]:
+    name = f"judged_{uuid.uuid4().hex[:10]}"
+    with psycopg.connect(postgres.url, autocommit=True) as connection:
+        connection.execute(f"CREATE SCHEMA {name}".encode())
+        yield connection, name
+        connection.execute(f"DROP SCHEMA {name} CASCADE".encode())
+
+
+@pytest.mark.parametrize("guarantee", [exactum.exactly_once, exactum.at_least_once])
+def test_letters_come_from_the_driver(
+    spark: SparkSession,
+    postgres: LocalPostgres,
+    schema: tuple[psycopg.Connection[Any], str],
+    kafka: LocalKafka,
+    topic: Callable[..., str],
+    tmp_path: Path,
+    guarantee: Any,
+) -> None:
+    """Two tables refuse the same records; the dead letters are in Kafka, as they were, once for
+    each table, although the driver dies once before the decision.
+    """
+    connection, name = schema
+    columns = 'key bytea, value jsonb, topic text, partition int, "offset" bigint, '
+    tables = [f"{name}.one", f"{name}.two"]
+    for table in tables:
+        connection.execute(f"CREATE TABLE {table} ({columns}timestamp timestamptz)".encode())
+    source, dead = topic("in", partitions=2), topic("dead")
+    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
+    for n in range(RECORDS):
+        value = BAD.get(n, json.dumps({"n": n}).encode())
+        producer.produce(source, value, bytes([n, 255]), partition=n % 2)
+    producer.flush(WAIT_MAX_S)
+    seen: list[Any] = []
+    exact = guarantee is exactum.exactly_once
+    log = DyingLog(tmp_path / "checkpoint", batch_id=0)
+    settings = {"decision_log": log} if exact else {}
+    write = guarantee(
+        *(PostgresSink(postgres.url, table=table) for table in tables),
+        dead_letters=KafkaSink(dead, bootstrap_servers=kafka.bootstrap_servers),
+        on_event=seen.append,
+        **settings,
+    )
+
+    def run() -> str:
+        frame = exactum.read_kafka(spark, source, bootstrap_servers=kafka.bootstrap_servers)
+        query = (
+            frame.selectExpr(
+                "key", "CAST(value AS STRING) AS value", "topic", "partition", "offset", "timestamp"
+            )
+            .writeStream.foreachBatch(write)
+            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .trigger(availableNow=True)
+            .start()
+        )
+        try:
+            query.awaitTermination()
+        except Exception as error:
+            return str(error)
+        return ""
+
+    if exact:
+        assert "died before the decision" in run()
+        for table in tables:
+            assert connection.execute(f"SELECT * FROM {table}".encode()).fetchall() == []
+    assert run() == ""
+    for table in tables:
+        found = connection.execute(f"SELECT value->>'n' FROM {table}".encode()).fetchall()
+        assert sorted(int(n) for (n,) in found) == sorted(set(range(RECORDS)) - BAD.keys())
+    letters = read(kafka, dead)
+    assert sorted((one.key(), one.value()) for one in letters) == sorted(
+        [(bytes([n, 255]), value) for n, value in BAD.items()] * 2
+    )
+    for one in letters:
+        headers = dict(one.headers())
+        n = one.key()[0]
+        place = int(headers["exactum.source_partition"]), int(headers["exactum.source_offset"])
+        assert headers["exactum.source_topic"] == source.encode() and place == (n % 2, n // 2)
+        assert b"PostgreSQL refuses it: invalid input syntax" in headers["exactum.error"]
+    sinks = [dict(one.headers())["exactum.sink"].decode() for one in letters]
+    assert sorted(sinks) == sorted([f"postgres:{table}" for table in tables] * len(BAD))
+    if exact:
+        (aside,) = [e.rows for e in seen if isinstance(e, events.RowsDeadLettered)]
+        assert aside == 2 * len(BAD)
+        assert log.rows_committed("dead letters") == {0: aside}
+        (completed,) = [e for e in seen if isinstance(e, events.EpochCompleted)]
+        assert completed.rows == 2 * RECORDS
