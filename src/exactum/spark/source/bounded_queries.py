@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
@@ -77,6 +78,7 @@ class _Run:
         self._execution = execution
         self._sources: tuple[RunningSource, ...] = ()  # until Spark has planned the query
         self._came: dict[int, Offsets] = {}
+        self._next: int | None = None  # the batch from which on Spark's log is read
         self._failures = 0  # in a row
 
     def look(self) -> None:
@@ -90,17 +92,19 @@ class _Run:
             logger.log(level, "a bounded query cannot be looked at, so it goes on: %r", error)
 
     def _end_if_read(self) -> None:
+        if self._next is None:
+            self._next = self._execution.last_logged_batch() or 0
         self._sources = self._sources or sources_of_execution(self._execution)
         stops = [SourceOptions.of(source.options).stop for source in self._sources]
         if not stops or None in stops:
             return
+        for index, positions in self._committed():
+            # Spark forgets a topic that is gone; it was read as far as it was.
+            self._came.setdefault(index, {}).update(positions)
         if self._execution.last_progress() is None and not self._execution.doing().startswith(
             WAITING
         ):  # it has not yet found that its topics are those of the checkpoint
             return
-        for index, positions in self._committed().items():
-            # Spark forgets a topic that is gone; it was read as far as it was.
-            self._came.setdefault(index, {}).update(positions)
         for index, stop in enumerate(stops):
             came = self._came.get(index, {})
             if any(came.get(p, 0) < offset for p, offset in (stop or {}).items()):
@@ -110,14 +114,20 @@ class _Run:
         )
         self._execution.stop()
 
-    def _committed(self) -> dict[int, Offsets]:
-        """The next offsets of each source behind the last batch that Spark has logged as done."""
+    def _committed(self) -> Iterator[tuple[int, Offsets]]:
+        """The next offsets of each source behind each batch that Spark has logged as done since it
+        was looked at last: one may be the last that has a topic.
+        """
         root, last = self._execution.checkpoint(), self._execution.last_logged_batch()
         folder = local_folder(root)
         read: ReadText = (
             folder_reader(folder) if folder is not None else HadoopFiles(self._spark, root).read
         )
         if last is None:
-            return {source.index: source.initial_offsets(read) for source in self._sources}
-        ends = source_offsets(read, last, root).end
-        return {index: from_json(text) for index, text in enumerate(ends)}
+            for source in self._sources:
+                yield source.index, source.initial_offsets(read)
+            return
+        for batch_id in range(self._next or 0, last + 1):
+            for index, text in enumerate(source_offsets(read, batch_id, root).end):
+                yield index, from_json(text)
+        self._next = last + 1
