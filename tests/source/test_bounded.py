@@ -259,6 +259,7 @@ def test_a_trigger_that_ends_before_the_stop(
     assert len(stream.rows()) == 21
 
 
+@pytest.mark.deep
 def test_a_topic_that_is_deleted(
     stream: Any, topics: Any, topic: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
