@@ -170,7 +170,7 @@ FAULTS = (
         "storage/folder.py",
         "            sync_folder(path.parent)\n",
         "            pass\n",
-        ("tests/files/test_decision_log.py", "tests/files/test_network_folder.py"),
+        ("tests/storage/test_contract.py",),
     ),
     Fault(
         "the bytes of a record are not fsynced",

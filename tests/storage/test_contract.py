@@ -347,3 +347,32 @@ def test_whoever_does_not_see_the_place_makes_none(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         storage.create("staged/mine/0")
     assert not (tmp_path / "place").exists()
+
+
+def test_what_has_its_name_is_durable_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By what the file system is asked, in this order: the content is fsynced, then it gets its name,
+    then the folder is fsynced. A power cut after that takes neither.
+    """
+    asked: list[str] = []
+    fsync, link = os.fsync, os.link
+
+    def fsyncs(descriptor: int) -> None:
+        path = os.readlink(f"/proc/self/fd/{descriptor}")
+        asked.append("the folder" if path == str(tmp_path) else "the content")
+        fsync(descriptor)
+
+    def links(*given: object, **more: object) -> None:
+        asked.append("the name")
+        link(*given, **more)  # type: ignore[arg-type]
+
+    storage = Folder(tmp_path)
+    storage.open()
+    monkeypatch.setattr(os, "fsync", fsyncs)
+    monkeypatch.setattr(os, "link", links)
+    assert storage.create_if_absent("record", b"decided")
+    assert asked == ["the content", "the name", "the folder"]
+    asked.clear()
+    assert not storage.create_if_absent("record", b"another")
+    assert asked[-1] == "the folder"  # who made it may have died before
