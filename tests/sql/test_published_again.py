@@ -93,16 +93,6 @@ def test_where_a_kept_file_is_gone_it_is_refused(database: SqlDatabase) -> None:
     assert rows_in(database, table) == expected([0])
 
 
-def test_a_target_that_was_emptied_on_purpose_gets_nothing_twice(database: SqlDatabase) -> None:
-    """Without its ledger it has no trace of the query: the rows may be there or not."""
-    table = database.table()
-    query = query_on(database, table)
-    query.run(0, 1)
-    database.run("DELETE FROM exactum_ledger")
-    query.run(2)
-    assert rows_in(database, table) == expected([0, 1, 2])
-
-
 def test_the_last_batches_alone_are_kept(database: SqlDatabase) -> None:
     table = database.table()
     query = query_on(database, table)
