@@ -207,6 +207,16 @@ class Staging:
         files.delete([self._name(identity) for identity in identities])
         files.delete([n for n in files.names() if n.partition(".")[0] in identities])
 
+    def forget_up_to(self, batch_id: int) -> None:
+        """Remove what batches up to this one have left, notes without a file as well.
+
+        Raises:
+            Unavailable: the storage did not answer.
+        """
+        files = self._files
+        each = [(n, StagedName.parse(n.partition(".")[0])) for n in files.names()]
+        files.delete([n for n, name in each if name is not None and name.batch_id <= batch_id])
+
     # ---- task --------------------------------------------------------------------------------
 
     def create(self, name: StagedName) -> NewFile:
@@ -225,16 +235,6 @@ class Staging:
                 "written to a target.",
             )
         return self._files.create(self._name(name.identity))
-
-    def forget_up_to(self, batch_id: int) -> None:
-        """Remove what batches up to this one have left, notes without a file as well.
-
-        Raises:
-            Unavailable: the storage did not answer.
-        """
-        files = self._files
-        each = [(n, StagedName.parse(n.partition(".")[0])) for n in files.names()]
-        files.delete([n for n, name in each if name is not None and name.batch_id <= batch_id])
 
     def sync(self) -> None:
         """The names of files that were finished are durable when this returns."""
