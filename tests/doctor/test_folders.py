@@ -56,15 +56,17 @@ def test_a_staging_is_tried_and_left_as_it_was(place: Path) -> None:
 def test_a_staging_that_cannot_be(place: Path, tmp_path: Path) -> None:
     """No folder; or one whose files readers of a sink's folder would find."""
     assert diagnosed("--staging", str(place / "kept")).has("error", "staging", "is no folder")
-    assert diagnosed("--staging", "ftp://a/b").has("error", "staging: ftp://a/b is no folder")
+    assert diagnosed("--staging", "ftp://a/b").has(
+        "error", "staging: ftp://a/b is neither a folder"
+    )
     sinks = f"exactum.FileSink({str(place)!r})"
     found = diagnosed("--staging", str(place / "waits"), sinks=sinks, folder=tmp_path)
     assert found.has("error", "staging", "lies within the folder of the sink")
     hidden = diagnosed("--staging", str(place / "_waits"), sinks=sinks, folder=tmp_path)
     assert hidden.all_is_well(), hidden.output
     sinks = "exactum.PostgresSink('postgresql://nobody@127.0.0.1:1/none', table='t')"
-    found = diagnosed("--checkpoint", "s3a://bucket/cp", sinks=sinks, folder=tmp_path)
-    assert found.has("error", "staging: s3a://bucket/cp lies on no local")
+    found = diagnosed("--checkpoint", "hdfs://host/cp", sinks=sinks, folder=tmp_path)
+    assert found.has("error", "staging: hdfs://host/cp is neither a folder nor in an object store")
 
 
 @pytest.fixture

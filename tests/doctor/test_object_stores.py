@@ -52,3 +52,17 @@ def test_a_prefix_of_delta_lake(store: S3Server, tmp_path: Path) -> None:
     sink: Any = f"exactum.FileSink('s3://bucket/table', store={store.settings!r})"
     found = diagnosed(sinks=sink, folder=tmp_path)
     assert found.has("error", "files:", "_delta_log")
+
+
+@pytest.mark.parametrize("store", ["kept"], indirect=True)
+def test_a_staging_in_a_store(store: S3Server, tmp_path: Path) -> None:
+    """Given, or below the checkpoint; what waits there is counted, and nothing is left behind."""
+    store.objects["rows/whose/a.staged"] = b"12345678"
+    found = diagnosed("--staging", "s3://bucket/rows")
+    assert found.all_is_well(), found.output
+    assert found.has("ok", "staging: s3://bucket/rows: objects can be put, listed")
+    assert found.has("ok", "staging: 1 files of rows lie there, 0.0 MiB")
+    assert store.objects == {"rows/whose/a.staged": b"12345678"}
+    sinks = f"exactum.FileSink('s3://bucket/rows', store={store.settings!r})"
+    within = diagnosed("--staging", "s3://bucket/rows/waits", sinks=sinks, folder=tmp_path)
+    assert within.has("error", "staging", "lies within the folder of the sink")

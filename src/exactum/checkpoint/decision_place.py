@@ -4,7 +4,7 @@ itself.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 from urllib.parse import urlsplit
@@ -37,8 +37,21 @@ class HasCheckpoint(Protocol):
     def query_id(self) -> str: ...
 
     @property
+    def checkpoint(self) -> str:
+        """Where it is: a folder or a URL."""
+
+    @property
+    def hadoop(self) -> Mapping[str, str]:
+        """How Spark reaches object stores, see ``storage_at``; empty where no Spark is at hand."""
+
+    @property
     def folder(self) -> Path | None:
         """The checkpoint's folder; None where it is on no local or shared file system."""
+
+
+def is_object_url(place: str) -> bool:
+    """Whether it names a prefix in an object store."""
+    return urlsplit(place).scheme.lower() in OBJECT_SCHEMES
 
 
 def open_log(query: HasCheckpoint, decision_log: DecisionLog | str | Path | None) -> DecisionLog:
@@ -67,8 +80,9 @@ def open_log(query: HasCheckpoint, decision_log: DecisionLog | str | Path | None
         from exactum.sql.decision_log import open_decision_log
 
         return open_decision_log(place, query.query_id)
-    if scheme in OBJECT_SCHEMES:
-        return SlotLog(storage_at(place).below(query.query_id), query.query_id)
+    if is_object_url(place):
+        store = storage_at(place, hadoop=query.hadoop)
+        return SlotLog(store.below(query.query_id), query.query_id)
     folder = offset_log.local_folder(place)
     if folder is None:
         raise SettingRefused(

@@ -5,6 +5,7 @@ its rows are.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -58,6 +59,16 @@ class QueryPlace:
                 "mend a checkpoint.",
             ) from error
         return QueryPlace(folder, query_id, decision_log)
+
+    @property
+    def checkpoint(self) -> str:
+        """See ``decision_place.HasCheckpoint``."""
+        return str(self.folder)
+
+    @property
+    def hadoop(self) -> Mapping[str, str]:
+        """See ``decision_place.HasCheckpoint``."""
+        return {}
 
     def __str__(self) -> str:
         return f"query {self.query_id}, checkpoint {self.folder}"

@@ -266,7 +266,8 @@ def wanted(storage: Storage | None, shown: str) -> Storage:
             "STAGING_WANTED",
             f"{shown}: its rows wait in files until their epoch is decided, and the checkpoint "
             "lies where exactum keeps none.\nGive staging= a folder or a prefix in an object "
-            "store that the driver and all executors share. Nothing was written.",
+            "store that the driver and all executors share (stores need exactum[objects]). Nothing "
+            "was written.",
         )
     return storage
 

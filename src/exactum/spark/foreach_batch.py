@@ -62,8 +62,8 @@ def exactly_once(
             (``CheckpointRefused``). An object
             with ``read``, ``decide``, ``prune`` and ``close`` is used as it is.
         staging: where rows of sinks that are no Kafka topics wait for the decision; default
-            ``<checkpointLocation>/exactum/staging/``. A folder that the driver and all executors
-            share.
+            ``<checkpointLocation>/exactum/staging/``. A folder, or the URL of a prefix in an object
+            store, that the driver and all executors share.
         control: a ``control_stream``, or several: rules that every task of an epoch sees in the
             same state.
         on_event: called with every event of the protocol (see ``exactum.events``), besides the log

@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 import threading
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,7 +23,7 @@ from exactum.spark.jvm.execution import Execution
 from exactum.spark.jvm.hadoop_files import HadoopFiles
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
 _UUID = r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 _TEMPORARY = re.compile(rf"temporary-{_UUID}")
@@ -34,6 +35,8 @@ ENDING_TRIGGERS = ("AvailableNow", "OneTime")
 """How Spark's names of triggers begin with which a query ends when it has read what is there."""
 STOP_TIMEOUT_S = 10.0
 STOP_POLL_S = 0.02
+HADOOP = "spark.hadoop."
+"""Begins the settings of a session that are Hadoop's."""
 _HOW = (
     'Give the query a folder of its own that outlives it: .option("checkpointLocation", '
     '"/data/checkpoints/orders") on writeStream. Nothing was written.'
@@ -45,7 +48,7 @@ class RunningQuery:
     """One run of one streaming query, as the JVM knows it.
 
     ``checkpoint`` is the resolved root as Spark prints it (a URI), ``retained`` how many batches
-    Spark's own logs keep.
+    Spark's own logs keep, ``hadoop`` how the session reaches file systems (it may hold secrets).
     """
 
     query_id: str
@@ -58,6 +61,7 @@ class RunningQuery:
     retained: int
     session_checkpoint: str | None
     execution: Execution = field(repr=False, compare=False)
+    hadoop: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
 
     @property
     def folder(self) -> Path | None:
@@ -154,7 +158,13 @@ def find(frame: DataFrame, query_id: str) -> RunningQuery:
         retained=int(str(session.conf.get(_RETAINED, _RETAINED_DEFAULT))),
         session_checkpoint=session.conf.get(_SESSION_WIDE, None),
         execution=execution,
+        hadoop=_hadoop_of(session),
     )
+
+
+def _hadoop_of(session: SparkSession) -> dict[str, str]:
+    settings = session.sparkContext.getConf().getAll()
+    return {name: value for name, value in settings if name.startswith(HADOOP)}
 
 
 def was_stopped(frame: DataFrame) -> bool:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from exactum.checkpoint.decision_place import is_object_url
 from exactum.checkpoint.layout import STAGING
 from exactum.checkpoint.offset_log import local_folder
 from exactum.checkpoint.query_place import QueryPlace
@@ -16,6 +16,9 @@ from exactum.ops.doctor.folder_probe import FOR_FILES, folder_findings
 from exactum.ops.problem import Problem, error, ok
 from exactum.protocol.sink import Sink
 from exactum.sinks.staging import SUFFIX
+from exactum.storage.at import storage_at
+from exactum.storage.folder import Folder
+from exactum.storage.storage import Storage
 
 AREA = "staging"
 
@@ -24,46 +27,56 @@ def findings(
     checkpoint: str | None, staging: str | None, sinks: Mapping[str, Sink]
 ) -> Iterator[Problem]:
     """``checkpoint`` and ``staging``: as the query is given them."""
-    folder = _folder(checkpoint, staging)
-    if folder is None:
+    place = _place(checkpoint, staging)
+    is_store = place is not None and is_object_url(place)
+    folder = None if place is None or is_store else local_folder(place)
+    if place is None or (folder is None and not is_store):
         yield error(
             AREA,
-            f"{staging} is no folder."
-            if staging is not None
-            else f"{checkpoint} lies on no local or shared file system, and no staging is named.",
+            f"{staging or checkpoint} is neither a folder nor in an object store"
+            f"{'' if staging else ', and no staging is named'}.",
             "Rows of tables wait in files until their micro-batch is decided.",
-            "Pass staging= to the query, a folder that the driver and all executors share, and "
-            "--staging here.",
+            "Pass staging= to the query, a folder or a prefix in an object store that the driver "
+            "and all executors share, and --staging here.",
         )
         return
-    path = os.path.realpath(folder)
+    where = place if folder is None else os.path.realpath(folder)
     for name, sink in sinks.items():
-        if isinstance(sink, FileSink) and is_found_below(os.path.realpath(sink.location[0]), path):
+        if isinstance(sink, FileSink) and is_found_below(_true(sink.location[0]), where):
             yield error(
                 AREA,
-                f"{folder} lies within the folder of the sink {name!r}.",
+                f"{place} lies within the folder of the sink {name!r}.",
                 "Its readers would take what waits there for rows.",
-                "Give staging= a folder outside of it.",
+                "Give staging= a place outside of it.",
             )
-    yield from folder_findings(AREA, Path(path), FOR_FILES)
-    yield ok(AREA, _files(Path(path)))
+    storage: Storage
+    if folder is None:
+        storage = storage_at(place)
+        storage.open()
+        yield ok(AREA, f"{place}: objects can be put, listed, copied and deleted.")
+    else:
+        yield from folder_findings(AREA, Path(where), FOR_FILES)
+        storage = Folder(where)
+    yield ok(AREA, _files(storage))
 
 
-def _folder(checkpoint: str | None, staging: str | None) -> Path | None:
+def _place(checkpoint: str | None, staging: str | None) -> str | None:
     """The one that is given; else the one that the last run was given, or the default."""
     folder = None if checkpoint is None else local_folder(checkpoint)
     if staging is None and folder is not None and (folder / "metadata").exists():
         known = QueryPlace.of(folder).known_sinks()
         staging = None if known is None else known.staging or None
-    if staging is not None:
-        return local_folder(staging)
-    return None if folder is None else folder.absolute() / STAGING
+    if staging is not None or checkpoint is None:
+        return staging
+    above = checkpoint.rstrip("/") if folder is None else folder.absolute()
+    return f"{above}/{STAGING}"
 
 
-def _files(folder: Path) -> str:
+def _true(place: str) -> str:
+    return place if is_object_url(place) else os.path.realpath(place)
+
+
+def _files(storage: Storage) -> str:
     """Of all queries that have it: what waits, and what the last batches have left."""
-    sizes: list[int] = []
-    for path in folder.glob(f"*/*{SUFFIX}"):
-        with contextlib.suppress(FileNotFoundError):  # it was loaded meanwhile
-            sizes.append(path.stat().st_size)
+    sizes = [entry.size for entry in storage.entries() if entry.name.endswith(SUFFIX)]
     return f"{len(sizes):,} files of rows lie there, {sum(sizes) / 2**20:,.1f} MiB."

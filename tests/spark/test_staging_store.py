@@ -1,0 +1,122 @@
+"""``staging=`` as a prefix in an object store, reached by what Spark is told of it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from exactum.checkpoint.known_sinks import IN_CHECKPOINT
+from exactum.checkpoint.staging_place import recorded_staging, staging_at
+from exactum.errors import SettingRefused
+from tests.kit.environment import environment
+from tests.kit.files.s3_server import S3Server, s3_server
+from tests.kit.servers.postgres import LocalPostgres
+from tests.kit.waiting import WAIT_MAX_S
+
+TABLE = "staged_in_a_store"
+BATCHES = 6
+ROWS = 100
+JOB = """
+import json, os, sys
+import exactum
+
+url, table, place, endpoint, die = sys.argv[1:]
+
+def on_event(event):
+    if die and type(event).__name__ == "EpochDecided" and event.batch_id == int(die):
+        os._exit(7)
+
+settings = {"endpoint": endpoint, "access.key": "any", "secret.key": "any", "endpoint.region": "us-east-1"}
+spark = exactum.local_session(
+    "store", master="local[2]", **{f"spark.hadoop.fs.s3a.{name}": value for name, value in settings.items()}
+)
+sink = exactum.PostgresSink(url, table=table)
+rows = spark.readStream.schema("v long").option("maxFilesPerTrigger", 1).json(place + "/in")
+write = exactum.exactly_once(sink, staging="s3a://bucket/staging", on_event=on_event)
+rows.writeStream.option("checkpointLocation", place + "/checkpoint").trigger(
+    availableNow=True
+).foreachBatch(write).start().awaitTermination()
+spark.stop()
+"""
+
+
+def endpoint_of(server: S3Server) -> str:
+    return str(server.settings["endpoint"])
+
+
+def play(postgres: LocalPostgres, folder: Path, server: S3Server, die: str) -> int:
+    arguments = [postgres.url, TABLE, str(folder), endpoint_of(server), die]
+    done = subprocess.run(
+        [sys.executable, "-c", JOB, *arguments],
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=WAIT_MAX_S,
+        check=False,
+    )
+    assert done.returncode in (0, 7), done.stderr[-4000:]
+    return done.returncode
+
+
+@pytest.mark.spark
+def test_a_decided_batch_is_loaded_from_the_store(postgres: LocalPostgres, tmp_path: Path) -> None:
+    """The driver dies behind the decision of a batch; the next one finds its rows in the store."""
+    (tmp_path / "in").mkdir()
+    for batch in range(BATCHES):
+        lines = [json.dumps({"v": batch * ROWS + n}) for n in range(ROWS)]
+        (tmp_path / "in" / f"{batch}.json").write_text("\n".join(lines))
+    with s3_server("kept") as server, psycopg.connect(postgres.url, autocommit=True) as database:
+        database.execute(f"DROP TABLE IF EXISTS {TABLE}")
+        database.execute(f"CREATE TABLE {TABLE} (v bigint)")
+        assert play(postgres, tmp_path, server, "2") == 7
+        count = database.execute(f"SELECT count(*) FROM {TABLE}").fetchone()
+        assert count == (2 * ROWS,)
+        assert any(key.startswith("staging/") for key in server.objects)
+        assert play(postgres, tmp_path, server, "") == 0
+        found = [row for (row,) in database.execute(f"SELECT v FROM {TABLE}")]
+        assert sorted(found) == list(range(BATCHES * ROWS))
+        kept = {key.rpartition("/")[0] for key in server.objects}
+        assert all(key.startswith("staging/") for key in kept)
+        assert not (tmp_path / "checkpoint" / "exactum" / "staging").exists()
+
+
+class Somewhere:
+    """A query with its checkpoint at a place; see ``decision_place.HasCheckpoint``."""
+
+    query_id = "query"
+    folder = None
+
+    def __init__(self, checkpoint: str, endpoint: str = "http://127.0.0.1:1") -> None:
+        self.checkpoint = checkpoint
+        self.hadoop = {
+            "spark.hadoop.fs.s3a.endpoint": endpoint,
+            "spark.hadoop.fs.s3a.access.key": "any",
+            "spark.hadoop.fs.s3a.secret.key": "any",
+            "spark.hadoop.fs.s3a.endpoint.region": "us-east-1",
+        }
+
+
+def test_the_default_lies_below_the_checkpoint() -> None:
+    """Also where the checkpoint is in an object store. It moves with it, so it is on file as that."""
+    with s3_server("kept") as server:
+        query = Somewhere("s3a://bucket/jobs/orders/", endpoint_of(server))
+        storage = staging_at(query, None)
+        assert storage is not None
+        assert storage.where == "s3a://bucket/jobs/orders/exactum/staging"
+        storage.put("a", b"1")
+        assert server.objects == {"jobs/orders/exactum/staging/a": b"1"}
+        assert recorded_staging(query, storage) == IN_CHECKPOINT
+        other = staging_at(query, "s3://bucket/elsewhere")
+        assert recorded_staging(query, other) == "s3://bucket/elsewhere"
+
+
+def test_where_exactum_keeps_nothing() -> None:
+    assert staging_at(Somewhere("hdfs://host/orders"), None) is None
+    with pytest.raises(SettingRefused) as refused:
+        staging_at(Somewhere("hdfs://host/orders"), "hdfs://host/staging")
+    assert refused.value.code == "STAGING_PLACE"
