@@ -66,7 +66,7 @@ def test_nobody_counts_requests(kafka: LocalKafka) -> None:
     requests = BrokerRequests(kafka.bootstrap_servers, (), "test")
     try:
         assert requests.cluster_id()
-        manager = requests._client._manager
+        manager = requests._router.connection()._manager
         (node,) = manager.cluster.brokers()
         assert manager.get_connection(node.node_id)._sensors is None
         assert manager._sensors is None

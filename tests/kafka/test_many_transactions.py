@@ -32,14 +32,14 @@ def test_a_deadline_counts_from_the_last_answer(kafka: LocalKafka) -> None:
     """
     achieved: list[int] = []
 
-    async def step() -> str:
+    def step() -> str:
         time.sleep(0.12)  # longer than the deadline
         if len(achieved) == 5:
             return "all"
         achieved.append(1)
         raise Again("one more")
 
-    async def stuck() -> str:
+    def stuck() -> str:
         raise Again("nothing new")
 
     requests = BrokerRequests(kafka.bootstrap_servers, (), "test", deadline_ms=100)

@@ -9,24 +9,22 @@ from typing import Any
 
 import pytest
 from kafka.errors import KafkaError, NotLeaderForPartitionError
-from kafka.protocol.admin import cluster, configs, groups, transactions
-from kafka.protocol.consumer import fetch, offsets
+from kafka.protocol.admin import cluster, groups, transactions
+from kafka.protocol.consumer import fetch, group, offsets
 from kafka.protocol.metadata import (
     ApiVersionsRequest,
     ApiVersionsResponse,
     FindCoordinatorRequest,
     FindCoordinatorResponse,
-    MetadataRequest,
     MetadataResponse,
 )
 from kafka.protocol.producer import transaction
 from kafka.record import MemoryRecords, MemoryRecordsBuilder
 
 FIELDS = {
-    MetadataRequest: "topics.name allow_auto_topic_creation include_topic_authorized_operations",
     MetadataResponse: """
-        cluster_id brokers.node_id brokers.host brokers.port
-        topics.name topics.error_code topics.is_internal topics.authorized_operations
+        topics.name topics.topic_id topics.error_code topics.is_internal
+        topics.authorized_operations
         topics.partitions.error_code topics.partitions.partition_index
         topics.partitions.leader_id topics.partitions.replica_nodes
         topics.partitions.isr_nodes""",
@@ -43,14 +41,6 @@ FIELDS = {
     FindCoordinatorRequest: "key key_type coordinator_keys",
     FindCoordinatorResponse: """
         error_code node_id coordinators.key coordinators.error_code coordinators.node_id""",
-    configs.DescribeConfigsRequest: """
-        resources.resource_type resources.resource_name resources.configuration_keys""",
-    configs.DescribeConfigsResponse: """
-        results.error_code results.configs.name results.configs.value""",
-    transactions.ListTransactionsRequest: """
-        state_filters producer_id_filters transactional_id_pattern""",
-    transactions.ListTransactionsResponse: """
-        error_code transaction_states.transactional_id transaction_states.producer_id""",
     transactions.DescribeTransactionsRequest: "transactional_ids",
     transactions.DescribeTransactionsResponse: """
         transaction_states.transactional_id transaction_states.error_code
@@ -72,15 +62,13 @@ FIELDS = {
     transaction.InitProducerIdRequest: """
         transactional_id transaction_timeout_ms producer_id producer_epoch""",
     transaction.InitProducerIdResponse: "error_code",
-    transaction.WriteTxnMarkersRequest: """
-        markers.producer_id markers.producer_epoch markers.transaction_result markers.topics.name
-        markers.topics.partition_indexes markers.coordinator_epoch""",
-    transaction.WriteTxnMarkersResponse: """
-        markers.topics.name markers.topics.partitions.partition_index
-        markers.topics.partitions.error_code""",
     offsets.ListOffsetsRequest: """
         replica_id isolation_level topics.name topics.partitions.partition_index
         topics.partitions.timestamp""",
+    group.OffsetFetchRequest: "group_id require_stable topics.name topics.partition_indexes",
+    group.OffsetFetchResponse: """
+        error_code topics.name topics.partitions.partition_index topics.partitions.error_code
+        topics.partitions.committed_offset""",
     offsets.ListOffsetsResponse: """
         topics.name topics.partitions.partition_index topics.partitions.error_code
         topics.partitions.offset""",
@@ -98,23 +86,19 @@ FIELDS = {
 """By message, dots for what lies within."""
 VERSIONS = {
     FindCoordinatorRequest: (10, 3, 4),
-    MetadataRequest: (3, 8, 8),
-    configs.DescribeConfigsRequest: (32, 1, 4),
     transactions.ListTransactionsRequest: (66, 0, 2),
     transactions.DescribeTransactionsRequest: (65, 0, 0),
     transactions.DescribeProducersRequest: (61, 0, 0),
     transaction.EndTxnRequest: (26, 0, 4),
     transaction.InitProducerIdRequest: (22, 3, 4),
-    transaction.WriteTxnMarkersRequest: (27, 1, 1),
+    group.OffsetFetchRequest: (9, 7, 7),
     offsets.ListOffsetsRequest: (2, 2, 2),
     fetch.FetchRequest: (1, 5, 12),
 }
 """Kafka's number of the request, and the versions that exactum asks for."""
 STRUCTURES = {
-    MetadataRequest: "MetadataRequestTopic",
-    configs.DescribeConfigsRequest: "DescribeConfigsResource",
     transactions.DescribeProducersRequest: "TopicRequest",
-    transaction.WriteTxnMarkersRequest: "WritableTxnMarker.WritableTxnMarkerTopic",
+    group.OffsetFetchRequest: "OffsetFetchRequestTopic",
     offsets.ListOffsetsRequest: "ListOffsetsTopic.ListOffsetsPartition",
     fetch.FetchRequest: "FetchTopic.FetchPartition",
 }

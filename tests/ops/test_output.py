@@ -22,7 +22,7 @@ import pytest
 
 from exactum import FileSink
 from exactum.checkpoint.savepoint.create import create
-from exactum.kafka.requests.operator_requests import OpenProducer
+from exactum.kafka.requests.log_requests import ProducerState
 from exactum.kafka.transactions.hanging import BlockedPartitions, HangingTransaction
 from exactum.ops import render
 from exactum.ops.cli import main
@@ -243,7 +243,12 @@ def test_a_savepoint(query: RecordedQuery, tmp_path: Path) -> None:
 def test_hanging_transactions() -> None:
     found = tuple(
         HangingTransaction(
-            OpenProducer(("orders", index), 4_001, 3, -1, 17, NOW_MS), name, says, 17, 1_029
+            ("orders", index),
+            ProducerState(4_001, 3, 0, 17, -1, NOW_MS),
+            name,
+            says,
+            17,
+            1_029,
         )
         for index, (name, says) in enumerate(
             ((None, "no coordinator knows it"), ("app-1", "is at producer epoch 9"))

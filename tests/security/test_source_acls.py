@@ -216,7 +216,7 @@ def test_a_topic_that_may_not_be_seen_is_named(
     source: Source, arguments: dict[str, object]
 ) -> None:
     """Refused at once, before there is a query, with every kind of start."""
-    with refused(f"'{TOPIC}'", "AUTHORIZATION_FAILED", "docs/source.md"):
+    with refused("AuthorizationFailed", f"'{TOPIC}'", "DESCRIBE", "docs/source.md"):
         source.stream("sees-no-topic", **arguments)
 
 
@@ -225,14 +225,14 @@ def test_a_group_that_may_not_be_read(source: Source, caplog: pytest.LogCaptureF
     the query goes on.
     """
     source.commit(1)
-    with refused(f"'{GROUP}'", "AUTHORIZATION_FAILED", "docs/source.md"):
+    with refused("AuthorizationFailed", f"'{GROUP}'", "READ", "docs/source.md"):
         source.stream("reads-no-group", group_id=GROUP)
     with caplog.at_level(logging.WARNING, "exactum"):
         assert source.run("reads-no-group", group_id=GROUP, start="earliest") == (rows(TOPIC), None)
         await_true(lambda: len(caplog.records) > 0, "a warning")
     (warning,) = [record.getMessage() for record in caplog.records]
     assert f"could not be committed to the group '{GROUP}'" in warning
-    assert "does not let this user commit offsets" in warning
+    assert "The user needs READ on the group" in warning
     assert source.committed() == 1
 
 

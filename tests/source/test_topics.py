@@ -29,14 +29,6 @@ from tests.kit.waiting import WAIT_MAX_S, await_true
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 
 
-def topic_id(topics: Any, name: str) -> str:
-    from confluent_kafka import TopicCollection
-
-    return str(
-        topics.admin.describe_topics(TopicCollection([name]))[name].result(WAIT_MAX_S).topic_id
-    )
-
-
 @pytest.mark.deep
 def test_topic_made_anew(stream: Any, topics: Any, topic: Callable[..., str]) -> None:
     """A topic with the same name and more records than before is another topic: refused, with
@@ -46,7 +38,7 @@ def test_topic_made_anew(stream: Any, topics: Any, topic: Callable[..., str]) ->
     topics.give(name, 5)
     assert stream.run(stream.read(name)) is None
     (record,) = stream.checkpoint.glob("exactum/source/0/topics/*.json")
-    first_id = topic_id(topics, name)
+    first_id = topics.id_of(name)
     assert json.loads(record.read_text()) == {
         "version": 1,
         "topic": name,
@@ -58,7 +50,7 @@ def test_topic_made_anew(stream: Any, topics: Any, topic: Callable[..., str]) ->
     topics.give(name, 20)
     for _ in range(2):  # it is not forgotten
         error = stream.run(stream.read(name))
-        ids = first_id, topic_id(topics, name)
+        ids = first_id, topics.id_of(name)
         check_query_error(error, CheckpointRefused, "TOPIC_CHANGED", f"'{name}'", *ids)
         assert stream.rows() == before
 
@@ -347,7 +339,7 @@ def test_one_topic_of_a_pattern_is_deleted(
     topics.start_over(gone)
     topics.give(gone, 3, partitions=1)
     assert run() is None, "losses need not be accepted any more"
-    assert record.topics()[gone].topic_id == topic_id(topics, gone)
+    assert record.topics()[gone].topic_id == topics.id_of(gone)
     assert stream.rows() == sorted(
         [(kept, 0, o) for o in range(12)] + [(gone, 0, o) for o in [*range(5), *range(3)]]
     )

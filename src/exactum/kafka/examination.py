@@ -13,34 +13,24 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from exactum._version import __version__
-from exactum.errors import Unavailable
+from exactum.errors import SettingRefused, Unavailable
 from exactum.kafka.failure import DENIALS, KafkaFailure, failure_of
-from exactum.kafka.requests.broker_requests import RIGHTS_VERSION_MIN
+from exactum.kafka.requests.broker_requests import END_TXN_VERSION_MAX, BrokerRequests
 from exactum.kafka.requests.client_internals import (
     ApiVersionsRequest,
     BrokerVersionData,
     DescribeGroupsRequest,
     DescribeQuorumRequest,
     EndTxnRequest,
-    MetadataRequest,
 )
-from exactum.kafka.requests.operator_requests import OperatorRequests
-from exactum.kafka.requests.routing import OF_GROUPS, Again, error_name
-from exactum.kafka.requests.transaction_requests import END_TXN_VERSION_MAX
+from exactum.kafka.requests.routing import check
 from exactum.kafka.settings.connection_settings import security_settings
 from exactum.kafka.settings.settings import Settings
 from exactum.kafka.sink import KafkaSink
 
-READ, WRITE, DESCRIBE, DESCRIBE_CONFIGS = 3, 4, 8, 10
-"""``AclOperation``, by the numbers with which a broker tells a user's rights on a topic or a
-group.
-"""
-RIGHT_NAMES = {
-    READ: "READ",
-    WRITE: "WRITE",
-    DESCRIBE: "DESCRIBE",
-    DESCRIBE_CONFIGS: "DESCRIBE_CONFIGS",
-}
+READ, WRITE = "READ", "WRITE"
+ACL_READ = 3
+"""``AclOperation.READ``, by the number with which a broker tells a user's rights on a group."""
 NOBODY = 2**62
 """A producer id that no broker has given out."""
 QUORUM_LOG = "__cluster_metadata"
@@ -71,14 +61,14 @@ class PartitionExamined:
 
 @dataclass(frozen=True)
 class TopicExamined:
-    """``rights``: numbers of ``AclOperation``; None of a broker that does not tell."""
+    """``rights``: as Kafka calls them; None of a broker that does not tell."""
 
     name: str
     partitions: tuple[PartitionExamined, ...]
-    rights: frozenset[int] | None
+    rights: frozenset[str] | None
     internal: bool = False
 
-    def may(self, right: int) -> bool:
+    def may(self, right: str) -> bool:
         return self.rights is None or right in self.rights
 
 
@@ -88,7 +78,7 @@ class GroupExamined:
 
     state: str
     members: int
-    rights: frozenset[int] | None
+    may_read: bool
 
 
 @dataclass(frozen=True)
@@ -122,14 +112,14 @@ class KafkaTarget:
         )
 
 
-class ClusterExamination(OperatorRequests):
+class ClusterExamination(BrokerRequests):
     """The connections of one examination."""
 
     def nodes(self) -> list[NodeExamined]:
         """Every node that the cluster has named, each asked at the address that it advertises:
         without any other answer, so that one that nobody can reach is named.
         """
-        places = sorted(self._client.addresses().items())
+        places = sorted(self._router.connection().addresses().items())
         return [self._node(node_id, host, port) for node_id, (host, port) in places]
 
     def _node(self, node_id: int, host: str, port: int) -> NodeExamined:
@@ -139,7 +129,7 @@ class ClusterExamination(OperatorRequests):
         )
         try:
             socket.create_connection((host, port), CONNECT_TIMEOUT_S).close()
-            answer = self._router.retry(lambda: self._router.send(request, node_id))
+            answer = self._router.send(request, node_id)
         except (OSError, Unavailable) as error:
             return NodeExamined(node_id, address, trouble=str(error))
         versions = {each.api_key: (each.min_version, each.max_version) for each in answer.api_keys}
@@ -149,72 +139,47 @@ class ClusterExamination(OperatorRequests):
 
     def topics(self, names: Iterable[str]) -> dict[str, TopicExamined]:
         """By name; one that does not exist, or may not be seen, is left out."""
-        wanted = list(dict.fromkeys(names))
-        if not wanted:
-            return {}
-        ask = MetadataRequest.MetadataRequestTopic
-        fields: dict[str, Any] = {}
-        if self._router.api_version(MetadataRequest) >= RIGHTS_VERSION_MIN:
-            fields = {
-                "include_topic_authorized_operations": True,
-                "min_version": RIGHTS_VERSION_MIN,
-            }
-        request = MetadataRequest(
-            topics=[ask(name=name) for name in wanted], allow_auto_topic_creation=False, **fields
-        )
-        answer = self._router.retry(lambda: self._router.send(request, None))
         return {
-            topic.name: TopicExamined(
-                topic.name,
+            name: TopicExamined(
+                name,
                 tuple(
                     PartitionExamined(
-                        p.partition_index, p.leader_id, len(p.replica_nodes), len(p.isr_nodes)
+                        p["partition_index"],
+                        p["leader_id"],
+                        len(p["replica_nodes"]),
+                        len(p["isr_nodes"]),
                     )
-                    for p in sorted(topic.partitions, key=lambda each: each.partition_index)
+                    for p in sorted(topic["partitions"], key=lambda each: each["partition_index"])
                 ),
-                _rights(getattr(topic, "authorized_operations", None)),
-                bool(topic.is_internal),
+                _rights(topic.get("authorized_operations")),
+                bool(topic["is_internal"]),
             )
-            for topic in answer.topics
-            if topic.error_code == 0
+            for name, topic in self._router.topics(names).items()
         }
 
     def is_missing(self, topic: str) -> bool:
         """Whether there is no such topic; False also where the user may not know."""
-        ask = MetadataRequest.MetadataRequestTopic
-        request = MetadataRequest(topics=[ask(name=topic)], allow_auto_topic_creation=False)
-        answer = self._router.retry(lambda: self._router.send(request, None))
-        (found,) = answer.topics
-        return failure_of(found.error_code) is KafkaFailure.MISSING
+        (found,) = self._router.call(lambda admin: admin.describe_topics([topic]))
+        return failure_of(found["error_code"]) is KafkaFailure.MISSING
 
     def group(self, group_id: str) -> GroupExamined | None:
         """The consumer group; None where the user has no right on it at all."""
 
-        async def ask() -> GroupExamined | None:
-            node = await self._group_node(group_id)
-            if node is None:
-                return None
+        def ask(node_id: int) -> GroupExamined:
             request = DescribeGroupsRequest(
                 groups=[group_id], include_authorized_operations=True, min_version=3, max_version=5
             )
-            (found,) = (await self._router.send(request, node)).groups
-            if failure_of(found.error_code) is KafkaFailure.BUSY:
-                raise Again(error_name(found.error_code))
-            if failure_of(found.error_code) in DENIALS:
-                return None
+            (found,) = self._router.connection().ask(request, node_id).groups
+            check(found.error_code)
+            rights = found.authorized_operations
             return GroupExamined(
-                found.group_state, len(found.members), _rights(found.authorized_operations)
+                found.group_state, len(found.members), rights is None or ACL_READ in rights
             )
 
-        return self._router.retry(ask)
-
-    async def _group_node(self, group_id: str) -> int | None:
-        ((_, found),) = await self._router.coordinators([group_id], OF_GROUPS)
-        if failure_of(found.error_code) in DENIALS:
+        try:
+            return self.of_group(group_id, ask)
+        except SettingRefused:
             return None
-        if found.error_code:
-            raise Again(error_name(found.error_code))
-        return int(found.node_id)
 
     def may_end(self, transactional_id: str) -> bool:
         """Whether WRITE on the transactional id is granted: by asking to abort a transaction that
@@ -247,7 +212,7 @@ class ClusterExamination(OperatorRequests):
             min_version=1,
         )
         before_s = time.time()
-        answer = self._router.retry(lambda: self._router.send(request, None))
+        answer = self._router.send(request, None)
         after_s = time.time()
         if answer.error_code or not answer.topics:
             return None
@@ -267,5 +232,5 @@ class ClusterExamination(OperatorRequests):
         return self.configs("broker", str(node_id), keys)
 
 
-def _rights(listed: Any) -> frozenset[int] | None:
-    return None if listed is None else frozenset(int(right) for right in listed)
+def _rights(listed: Sequence[str] | None) -> frozenset[str] | None:
+    return None if listed is None else frozenset(listed)

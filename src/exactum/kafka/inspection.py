@@ -9,7 +9,7 @@ from exactum.errors import CheckpointRefused, OutcomeUnknown
 from exactum.kafka.outcome import TransactionDescription, TransactionOutcome
 from exactum.kafka.participant import NEVER_TIMES_OUT_MS, KafkaParticipant
 from exactum.kafka.producer.producer_pool import ProducerPlan
-from exactum.kafka.requests.operator_requests import OperatorRequests
+from exactum.kafka.requests.broker_requests import BrokerRequests
 from exactum.kafka.transaction import KafkaTransaction
 from exactum.kafka.transactions.settlement import outcomes_of
 from exactum.protocol.inspection import TransactionState, TransactionView
@@ -38,7 +38,7 @@ _OUTCOMES = {
 class KafkaInspector:
     """Of one sink of one query; see ``protocol.inspection.Inspector``."""
 
-    def __init__(self, plan: ProducerPlan, admin: OperatorRequests) -> None:
+    def __init__(self, plan: ProducerPlan, admin: BrokerRequests) -> None:
         self._plan = plan
         self._admin = admin
         self._participant: KafkaParticipant | None = None
@@ -149,7 +149,7 @@ class KafkaInspector:
 
 
 def cluster_transactions(
-    admin: OperatorRequests, identities: Sequence[str] = ()
+    admin: BrokerRequests, identities: Sequence[str] = ()
 ) -> list[TransactionView]:
     """Everything that is open in the cluster, as far as the user may see it, whoever opened it; or
     what is known of these transactional ids.

@@ -24,10 +24,9 @@ from exactum.errors import (
 from exactum.kafka.failure import DENIALS, failure_of
 from exactum.kafka.outcome import TransactionDescription, TransactionOutcome, from_description
 from exactum.kafka.producer.producer_pool import ProducerPlan
-from exactum.kafka.requests.broker_requests import BrokerRequests
+from exactum.kafka.requests.broker_requests import COMMITTED_STATES, BrokerRequests
 from exactum.kafka.requests.log_requests import ProducerState
 from exactum.kafka.requests.routing import error_name
-from exactum.kafka.requests.transaction_requests import COMMITTED_STATES
 from exactum.kafka.salvage import sent_again, shown
 from exactum.kafka.transaction import KafkaTransaction, Partition
 from exactum.kafka.transactions.readback import short_logs, without_records

@@ -150,7 +150,6 @@ class KafkaSink(NotAFunction):
     ) -> KafkaInspector:
         """See ``protocol.inspection.Inspectable``."""
         from exactum.kafka.inspection import KafkaInspector
-        from exactum.kafka.requests.operator_requests import OperatorRequests
 
         plan = ProducerPlan(
             bootstrap_servers=self._bootstrap_servers,
@@ -160,7 +159,7 @@ class KafkaSink(NotAFunction):
             transaction_timeout_ms=BROKER_TIMEOUT_MAX_MS,
             topic=self._topic,
         )
-        admin = OperatorRequests(
+        admin = BrokerRequests(
             self._bootstrap_servers,
             self._settings,
             self._where,

@@ -11,7 +11,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, TopicPartition
+from confluent_kafka import (
+    Consumer,
+    ConsumerGroupTopicPartitions,
+    Producer,
+    TopicCollection,
+    TopicPartition,
+)
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
@@ -60,6 +66,11 @@ class Topics:
         self._sent[topic, 0] = number + 1
         assert producer.flush(WAIT_MAX_S) == 0
         yield producer
+
+    def id_of(self, topic: str) -> str:
+        """As librdkafka writes it."""
+        found = self.admin.describe_topics(TopicCollection([topic]))[topic]
+        return str(found.result(WAIT_MAX_S).topic_id)
 
     def made_anew(self, topic: str, partitions: int = 2) -> None:
         self.kafka.delete_topic(topic)

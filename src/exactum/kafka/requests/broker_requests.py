@@ -1,37 +1,82 @@
-"""Kafka protocol requests from the driver: the connections, and what is asked of the cluster and
-its topics. Holds no protocol rules.
+"""What the driver asks a Kafka cluster and tells it: topics, logs, groups, transactions. Holds no
+protocol rules.
 
-A request whose answer is lost is sent again, until nothing was answered for ``deadline_ms``: every
-request here is idempotent.
+By kafka-python's public calls; and by requests of our own where it has none (EndTxn,
+InitProducerId, Fetch), or where its calls go one after another and raise at the first id that is
+wrong. A request whose answer is lost is sent again, until nothing was answered for ``deadline_ms``:
+every request here is idempotent.
+
+EndTxn is capped at version 4: version 5 moves the producer epoch (KIP-890), after which the outcome
+of a repeated commit cannot be told; the coordinator picks its rules by the request's version, so
+this holds on brokers of transaction.version 2 as well (docs/adr/0004).
 """
 
 from __future__ import annotations
 
+import secrets
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
-from exactum.kafka.failure import KafkaFailure, failure_of
+import kafka.errors as kafka_errors
+from kafka.admin import ConfigResource, KafkaAdminClient
+
+from exactum.errors import SettingRefused
+from exactum.kafka.failure import DENIALS, KafkaFailure, failure_of
+from exactum.kafka.outcome import TransactionDescription
 from exactum.kafka.requests.client_internals import (
-    DescribeConfigsRequest,
-    MetadataRequest,
+    DescribeProducersRequest,
+    DescribeTransactionsRequest,
+    EndTxnRequest,
+    InitProducerIdRequest,
+    ListTransactionsRequest,
+    OffsetFetchRequest,
 )
 from exactum.kafka.requests.connection import connect
-from exactum.kafka.requests.routing import Again, Router, error_name
-from exactum.kafka.requests.transaction_requests import TransactionRequests
+from exactum.kafka.requests.log_requests import LogRequests
+from exactum.kafka.requests.routing import (
+    OF_GROUPS,
+    Question,
+    Router,
+    by_topic,
+    check,
+    error_name,
+)
 from exactum.kafka.settings.settings import Settings
 from exactum.kafka.transaction import Partition
+from kafka import OffsetAndMetadata, TopicPartition
 
-RIGHTS_VERSION_MIN = 8
-"""The first Metadata request that can ask for the user's rights."""
-WRITE = 4
-"""``AclOperation.WRITE``, by the number with which a broker tells a user's rights on a topic."""
+T = TypeVar("T")
+
+OFFSET_FETCH_VERSION = 7
+"""The first that waits for the end of a transaction which commits offsets, and the last of one
+group."""
+END_TXN_VERSION_MAX = 4
+INIT_PRODUCER_VERSION_MAX = 4
+FENCE_TIMEOUT_MS = 1_000
+"""Transaction timeout of an id that was fenced, until its owner initialises it again: any broker
+allows it.
+"""
+COMMITTED_STATES = ("PrepareCommit", "CompleteCommit")
+ENDING_STATES = ("PrepareCommit", "PrepareAbort")
+"""Decided by the coordinator, and its markers are not in every partition yet."""
+TRANSACTION_LOG = "__transaction_state"
 MISSING_TIMEOUT_S = 3.0
 """How long a partition has to be unknown to be no more: a broker may hear of a topic a moment
 later.
 """
 
 
-class BrokerRequests(TransactionRequests):
+@dataclass(frozen=True)
+class Holder:
+    """Who holds readers back. ``transactional_id`` is None where the user may not see it."""
+
+    producer_id: int
+    transactional_id: str | None
+
+
+class BrokerRequests(LogRequests):
     """One connection to each node, for as long as a run of a query lasts. Safe to use from
     threads.
     """
@@ -45,48 +90,51 @@ class BrokerRequests(TransactionRequests):
         connect_timeout_ms: int = 15_000,
         request_timeout_ms: int = 10_000,
         deadline_ms: int = 60_000,
+        acls: str = "docs/kafka.md",
+        is_lazy: bool = False,
     ) -> None:
-        """Connect.
+        """Connect; with ``is_lazy`` at the first request. ``acls``: the page that lists the rights.
 
         Raises:
             Unavailable: no bootstrap server answered within ``connect_timeout_ms``.
             SettingRefused: the broker refused the credentials, or its certificate is not trusted.
         """
-        self._client = connect(
-            bootstrap_servers, settings, where, connect_timeout_ms, request_timeout_ms
+        router = Router(
+            lambda: connect(
+                bootstrap_servers, settings, where, connect_timeout_ms, request_timeout_ms
+            ),
+            bootstrap_servers,
+            where,
+            deadline_ms,
+            acls,
         )
-        super().__init__(Router(self._client, bootstrap_servers, where, deadline_ms))
+        super().__init__(router)
+        if not is_lazy:
+            self._router.connection()
 
     def close(self) -> None:
-        self._client.close()
+        """Idempotent. Who waits for an answer hears that the connections are closed."""
+        self._router.close()
 
     # ---- cluster and topics ------------------------------------------------------------------
 
     def cluster_id(self) -> str:
-        metadata = self._router.retry(lambda: self._router.send(MetadataRequest(topics=[]), None))
-        return str(metadata.cluster_id)
+        return str(self._router.call(lambda admin: admin.describe_cluster())["cluster_id"])
 
     def partition_counts(self, topics: Iterable[str]) -> dict[str, int]:
         """Number of partitions by topic; a topic that does not exist (or may not be seen) is left
         out.
         """
-        return {topic: len(indexes) for topic, indexes in self._router.partitions(topics).items()}
+        found = self._router.topics(topics)
+        return {name: len(topic["partitions"]) for name, topic in found.items()}
 
     def may_write(self, topic: str) -> bool:
         """Whether WRITE on the topic is granted; True of a broker that does not tell (before Kafka
         2.3).
         """
-        if self._router.api_version(MetadataRequest) < RIGHTS_VERSION_MIN:
-            return True
-        asked = MetadataRequest(
-            topics=[MetadataRequest.MetadataRequestTopic(name=topic)],
-            allow_auto_topic_creation=False,
-            include_topic_authorized_operations=True,
-            min_version=RIGHTS_VERSION_MIN,
-        )
-        (found,) = self._router.retry(lambda: self._router.send(asked, None)).topics
-        granted = found.authorized_operations  # None where the broker has not told
-        return granted is None or found.error_code != 0 or WRITE in granted
+        found = self._router.topics([topic]).get(topic, {})
+        granted = found.get("authorized_operations")
+        return granted is None or "WRITE" in granted
 
     def missing(
         self, partitions: Iterable[Partition], timeout_s: float = MISSING_TIMEOUT_S
@@ -99,9 +147,12 @@ class BrokerRequests(TransactionRequests):
         wanted = set(partitions)
         end_s = time.monotonic() + timeout_s
         while wanted:
-            there = self._router.partitions({topic for topic, _ in wanted}, all_visible=True)
+            there = self._router.topics({topic for topic, _ in wanted}, all_visible=True)
             wanted = {
-                (topic, index) for topic, index in wanted if index not in there.get(topic, ())
+                (topic, index)
+                for topic, index in wanted
+                if topic not in there
+                or index not in {p["partition_index"] for p in there[topic]["partitions"]}
             }
             if time.monotonic() > end_s:
                 break
@@ -110,26 +161,285 @@ class BrokerRequests(TransactionRequests):
         return wanted
 
     def configs(self, kind: str, name: str, keys: Sequence[str]) -> dict[str, str]:
-        """Settings of a ``topic`` or of a ``broker`` (any, when the name is empty), in one request.
+        """Settings of a ``topic`` or of a ``broker`` (any, when the name is empty).
 
         What the broker does not have is left out, and all of them where the user lacks
         DESCRIBE_CONFIGS: that is not an error here.
         """
 
-        async def ask() -> dict[str, str]:
-            nodes = self._router.nodes
-            node_id = int(name) if kind == "broker" and name else nodes[0]
-            resource = DescribeConfigsRequest.DescribeConfigsResource(
-                resource_type=4 if kind == "broker" else 2,
-                resource_name=str(node_id) if kind == "broker" else name,
-                configuration_keys=list(keys),
-            )
-            answer = await self._router.send(DescribeConfigsRequest(resources=[resource]), node_id)
-            (result,) = answer.results
-            if failure_of(result.error_code) is KafkaFailure.BUSY:
-                raise Again(error_name(result.error_code))
-            if result.error_code:
-                return {}
-            return {c.name: str(c.value) for c in result.configs if c.name in keys}
+        def ask(admin: KafkaAdminClient) -> Mapping[str, Any]:
+            whose = name or str(min(self._router.connection().addresses()))
+            resource = ConfigResource(kind, whose, list(keys))
+            answer = admin.describe_configs([resource], config_filter="all")
+            of_resource: Mapping[str, Any] = answer.get(kind, {}).get(whose, {})
+            return of_resource
 
-        return self._router.retry(ask)
+        found = self._router.call(ask)
+        return {key: str(found[key]["value"]) for key in keys if key in found}
+
+    def all_partitions(self) -> dict[Partition, bool]:
+        """Whether each partition has a leader, of every topic that the user may see, also those of
+        Kafka's own.
+        """
+        topics = self._router.call(lambda admin: admin.describe_topics())
+        return {
+            (topic["name"], p["partition_index"]): p["leader_id"] >= 0
+            for topic in topics
+            for p in topic["partitions"]
+        }
+
+    # ---- groups ------------------------------------------------------------------------------
+
+    def group_offsets(self, group_id: str, partitions: Iterable[Partition]) -> dict[Partition, int]:
+        """What the consumer group has committed; partitions without an offset are left out.
+
+        Raises:
+            SettingRefused: READ on the group, or DESCRIBE on a topic, is not granted.
+            Unavailable: no answer in time; also while a transaction is open that commits some.
+        """
+        topic = OffsetFetchRequest.OffsetFetchRequestTopic
+        topics = [topic(name=t, partition_indexes=i) for t, i in by_topic(partitions).items()]
+
+        def ask(node_id: int) -> dict[Partition, int]:
+            request = OffsetFetchRequest(
+                group_id=group_id,
+                topics=topics,
+                require_stable=True,
+                min_version=OFFSET_FETCH_VERSION,
+                max_version=OFFSET_FETCH_VERSION,
+            )
+            answer = self._router.connection().ask(request, node_id)
+            check(answer.error_code)
+            found: dict[Partition, int] = {}
+            for each in answer.topics:
+                for p in each.partitions:
+                    check(p.error_code)
+                    if p.committed_offset >= 0:
+                        found[each.name, p.partition_index] = p.committed_offset
+            return found
+
+        return self.of_group(group_id, ask)
+
+    def commit_group(self, group_id: str, offsets: Mapping[Partition, int]) -> None:
+        """Set the group's offsets. The group must have no active members.
+
+        Raises:
+            SettingRefused: the coordinator does not take them: the group has members, or READ on it
+                is not granted.
+            Unavailable: no answer in time.
+        """
+        given = {
+            TopicPartition(*partition): OffsetAndMetadata(offset)
+            for partition, offset in offsets.items()
+        }
+
+        def ask(node_id: int) -> None:
+            admin = self._router.connection().admin
+            answers = admin.alter_group_offsets(group_id, given, group_coordinator_id=node_id)
+            for error in answers.values():
+                check(error.errno)
+
+        self.of_group(group_id, ask)
+
+    def of_group(self, group_id: str, ask: Callable[[int], T]) -> T:
+        """What the group's coordinator answers, asked again while it is not ready."""
+
+        def step() -> T:
+            try:
+                return ask(self._coordinator_of(group_id))
+            except kafka_errors.BrokerResponseError as error:
+                failure = failure_of(error.errno)
+                if failure is KafkaFailure.MEMBERS:
+                    raise SettingRefused(
+                        "KAFKA_GROUP_MEMBERS",
+                        f"{self._router.where}: the group {group_id!r} has members, who alone may "
+                        f"set its offsets ({error_name(error.errno)}). Stop them, or give the "
+                        "query another group_id.",
+                    ) from error
+                if failure in DENIALS:
+                    right = "READ on the group, and on the topics that it commits"
+                    raise self._router.denied(right, group_id, error.errno) from error
+                raise
+
+        return self._router.retry(step)
+
+    def _coordinator_of(self, group_id: str) -> int:
+        ((_, found),) = self._router.coordinators([group_id], OF_GROUPS)
+        check(found.error_code)
+        return int(found.node_id)
+
+    # ---- transactions ------------------------------------------------------------------------
+
+    def has_transaction_tools(self) -> bool:
+        """Whether the broker answers DescribeTransactions, ListTransactions and
+        DescribeProducers.
+        """
+        tools = (DescribeTransactionsRequest, ListTransactionsRequest, DescribeProducersRequest)
+        return all(self._router.api_version(tool) >= 0 for tool in tools)
+
+    def list_ongoing(self, pattern: str | None) -> list[str]:
+        """Transactional ids that are Ongoing on any node, filtered by ``pattern`` where the broker
+        can.
+        """
+        return list(self._transactions(("Ongoing",), pattern))
+
+    def list_committed(self, pattern: str) -> list[str]:
+        """Transactional ids like ``pattern`` whose last transaction was committed; none where the
+        broker knows no patterns.
+        """
+        return list(self._transactions(COMMITTED_STATES, pattern)) if self._knows_patterns() else []
+
+    def list_unsettled(self, pattern: str | None = None) -> list[str]:
+        """Transactional ids that are open, or whose markers are not all written, on any node;
+        filtered by ``pattern`` where the broker can.
+        """
+        return list(self._transactions(("Ongoing", *ENDING_STATES), pattern))
+
+    def ids_of_producers(self, producer_ids: Collection[int]) -> dict[int, str]:
+        """The transactional id of each producer id that a coordinator knows, in whatever state."""
+        if not producer_ids:
+            return {}
+        found = self._transactions((), None, producer_ids)
+        return {producer_id: name for name, producer_id in found.items()}
+
+    def holders(self, last_stable_offsets: Mapping[Partition, int]) -> dict[Partition, Holder]:
+        """By partition the producer whose open transaction begins at the last stable offset; left
+        out where nobody's does.
+
+        Raises:
+            SettingRefused: READ on a topic is not granted.
+        """
+        found: dict[Partition, int] = {}
+        for partition, producers in self.describe_producers(last_stable_offsets).items():
+            starts = {
+                p.transaction_start_offset: i
+                for i, p in producers.items()
+                if p.transaction_start_offset >= 0
+            }
+            if starts and min(starts) <= last_stable_offsets[partition]:
+                found[partition] = starts[min(starts)]
+        names = self.ids_of_producers(set(found.values()))
+        return {
+            partition: Holder(producer_id, names.get(producer_id))
+            for partition, producer_id in found.items()
+        }
+
+    def _knows_patterns(self) -> bool:
+        return self._router.api_version(ListTransactionsRequest) >= 2
+
+    def _transactions(
+        self, states: Sequence[str], pattern: str | None, producer_ids: Collection[int] = ()
+    ) -> dict[str, int]:
+        """The producer ids of all transactional ids in these states, on any node; filtered by
+        ``pattern`` where the broker can. Nothing given: of any.
+        """
+        listed = self._router.call(
+            lambda admin: admin.list_transactions(
+                producer_id_filters=sorted(producer_ids),
+                state_filters=states,
+                transactional_id_pattern=pattern if self._knows_patterns() else None,
+            )
+        )
+        return {t.transactional_id: t.producer_id for of_node in listed.values() for t in of_node}
+
+    def describe_transactions(
+        self, transactional_ids: Iterable[str]
+    ) -> dict[str, TransactionDescription | None]:
+        """What the coordinators know of each id; None for an id that they do not know.
+
+        Raises:
+            SettingRefused: DESCRIBE on the ids is not granted.
+        """
+
+        def request(ids: Sequence[str]) -> Any:
+            return DescribeTransactionsRequest(transactional_ids=list(ids))
+
+        def read(answer: Any, _: Sequence[str]) -> Iterable[tuple[str, int, Any]]:
+            for t in answer.transaction_states:
+                yield t.transactional_id, t.error_code, t
+
+        result: dict[str, TransactionDescription | None] = {}
+        answers = self._router.by_coordinator(transactional_ids, Question(request, read))
+        for name, (error, t) in answers.items():
+            if failure_of(error) is KafkaFailure.NO_TRANSACTION:
+                result[name] = None
+            elif error:
+                raise self._router.denied("DESCRIBE on the transactional id", name, error)
+            else:
+                result[name] = TransactionDescription(
+                    state=t.transaction_state,
+                    producer_id=t.producer_id,
+                    producer_epoch=t.producer_epoch,
+                    timeout_ms=t.transaction_timeout_ms,
+                    start_time_ms=t.transaction_start_time_ms,
+                    partitions=tuple((p.topic, i) for p in t.topics for i in p.partitions),
+                )
+        return result
+
+    def may_describe_any_id(self) -> bool:
+        """Whether DESCRIBE is granted on transactional ids of any name: a broker leaves the others
+        out of its lists without a word.
+        """
+        try:
+            self.describe_transactions([f"exactum-looks-{secrets.token_hex(8)}"])
+        except SettingRefused:
+            return False
+        return True
+
+    def commit_transactions(self, transactions: Mapping[str, tuple[int, int]]) -> dict[str, int]:
+        """EndTxn(commit) for each id with its (producer id, epoch). Returns the error's code, 0 for
+        done.
+
+        CONCURRENT_TRANSACTIONS says only that markers are being written, so it is asked again.
+        """
+
+        def request(ids: Sequence[str]) -> Any:
+            (name,) = ids
+            producer_id, epoch = transactions[name]
+            return EndTxnRequest(
+                transactional_id=name,
+                producer_id=producer_id,
+                producer_epoch=epoch,
+                committed=True,
+                max_version=END_TXN_VERSION_MAX,
+            )
+
+        return self._one_each(transactions, request, also_retriable=[KafkaFailure.CONCURRENT])
+
+    def fence_producers(self, transactions: Mapping[str, tuple[int, int]]) -> dict[str, int]:
+        """InitProducerId for each id whose transaction is open, with its (producer id, epoch): the
+        coordinator raises the epoch and aborts the transaction. Returns the error's code, 0 where
+        none was open.
+
+        ConcurrentTransactionsError is the answer to an abort that has begun, and to one that has
+        not: ask what is open.
+        """
+
+        def request(ids: Sequence[str]) -> Any:
+            (name,) = ids
+            producer_id, epoch = transactions[name]
+            return InitProducerIdRequest(
+                transactional_id=name,
+                transaction_timeout_ms=FENCE_TIMEOUT_MS,
+                producer_id=producer_id,
+                producer_epoch=epoch,
+                min_version=3,
+                max_version=INIT_PRODUCER_VERSION_MAX,
+            )
+
+        return self._one_each(transactions, request)
+
+    def _one_each(
+        self,
+        ids: Iterable[str],
+        request: Callable[[Sequence[str]], Any],
+        also_retriable: Iterable[KafkaFailure] = (),
+    ) -> dict[str, int]:
+        """Send a request for each id to its coordinator. Returns the error's code, or 0."""
+
+        def read(answer: Any, asked: Sequence[str]) -> Iterable[tuple[str, int, Any]]:
+            yield asked[0], answer.error_code, None
+
+        question = Question(request, read, each_max=1, also_retriable=frozenset(also_retriable))
+        answers = self._router.by_coordinator(ids, question)
+        return {name: error for name, (error, _) in answers.items()}

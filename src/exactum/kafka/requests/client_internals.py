@@ -14,8 +14,8 @@ nor to hear why a login failed.
         _sock_recv of a transport             an answer that comes together with the end
     Future                                    the answer of a request that could not be sent
     the requests that end in Request          one message of Kafka's protocol each
-    MemoryRecords                             record batches as they stand in a log
     BrokerVersionData                         which Kafka knows these requests
+    MemoryRecords                             record batches as they stand in a log
 
 ``tests/kafka/test_client_internals.py`` and ``test_protocol_fields.py`` say which of them a new
 version has changed; the pin in pyproject is narrow for their sake.
@@ -23,7 +23,7 @@ version has changed; the pin in pyproject is narrow for their sake.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 from kafka.admin import KafkaAdminClient
@@ -33,7 +33,6 @@ from kafka.net.compat import KafkaNetClient
 from kafka.net.manager import KafkaConnectionManager
 from kafka.net.selector import NetworkSelector
 from kafka.protocol.admin.cluster import DescribeQuorumRequest
-from kafka.protocol.admin.configs import DescribeConfigsRequest
 from kafka.protocol.admin.groups import DescribeGroupsRequest
 from kafka.protocol.admin.transactions import (
     DescribeProducersRequest,
@@ -41,21 +40,15 @@ from kafka.protocol.admin.transactions import (
     ListTransactionsRequest,
 )
 from kafka.protocol.broker_version_data import BrokerVersionData
-from kafka.protocol.consumer.fetch import FetchRequest
-from kafka.protocol.consumer.offsets import ListOffsetsRequest
-from kafka.protocol.metadata import ApiVersionsRequest, FindCoordinatorRequest, MetadataRequest
-from kafka.protocol.producer.transaction import (
-    EndTxnRequest,
-    InitProducerIdRequest,
-    WriteTxnMarkersRequest,
-)
+from kafka.protocol.consumer import FetchRequest, ListOffsetsRequest, OffsetFetchRequest
+from kafka.protocol.metadata import ApiVersionsRequest, FindCoordinatorRequest
+from kafka.protocol.producer.transaction import EndTxnRequest, InitProducerIdRequest
 from kafka.record import MemoryRecords
 
 __all__ = [
     "AdminConnection",
     "ApiVersionsRequest",
     "BrokerVersionData",
-    "DescribeConfigsRequest",
     "DescribeGroupsRequest",
     "DescribeProducersRequest",
     "DescribeQuorumRequest",
@@ -67,8 +60,7 @@ __all__ = [
     "ListOffsetsRequest",
     "ListTransactionsRequest",
     "MemoryRecords",
-    "MetadataRequest",
-    "WriteTxnMarkersRequest",
+    "OffsetFetchRequest",
 ]
 
 IsRefusal = Callable[[BaseException], bool]
@@ -130,16 +122,17 @@ class AdminConnection:
         self._admin = KafkaAdminClient(kafka_client=self._client, **configs)
 
     @property
+    def admin(self) -> KafkaAdminClient:
+        """For its public calls, which raise ``KafkaError``."""
+        return self._admin
+
+    @property
     def last_failure(self) -> BaseException | None:
         """Why the last connection attempt failed, before there was any."""
         return None if self._made is None else self._made._manager.last_failure
 
-    def brokers(self) -> list[int]:
-        """The ids of the nodes, as the cluster's metadata has them."""
-        return sorted(broker.node_id for broker in self._manager.cluster.brokers())
-
     def addresses(self) -> dict[int, tuple[str, int]]:
-        """Host and port of each node, as it advertises them."""
+        """Host and port of each node, as it advertises them in the cluster's metadata."""
         return {each.node_id: (each.host, each.port) for each in self._manager.cluster.brokers()}
 
     def api_version(self, request: type[Any]) -> int:
@@ -161,13 +154,18 @@ class AdminConnection:
             sent = Future().failure(error)
         return sent
 
-    def call_soon(self, coroutine: Callable[[], Awaitable[Any]]) -> Any:
-        """Begin it on the client's loop; what is returned may be awaited there."""
-        return self._manager.call_soon(coroutine)
+    def ask(self, request: Any, node_id: int | None) -> Any:
+        """One request's answer. Raises ``KafkaError``."""
+        return self._manager.run(lambda: self.send(request, node_id))
 
-    def run(self, coroutine: Callable[[], Awaitable[Any]]) -> Any:
-        """Run it on the client's loop to its end; returns what it returns."""
-        return self._manager.run(coroutine)
+    def run_together(self, coroutines: Sequence[Callable[[], Awaitable[None]]]) -> None:
+        """All on the client's loop, at once, to their ends."""
+
+        async def together() -> None:
+            for begun in [self._manager.call_soon(each) for each in coroutines]:
+                await begun
+
+        self._manager.run(together)
 
     def close(self) -> None:
         """Idempotent; also of what did not come to be connected."""

@@ -17,7 +17,11 @@ from exactum.errors import SettingRefused, Unavailable
 from exactum.kafka.failure import DENIALS, KafkaFailure, certificate_refused, failure_of
 from exactum.kafka.requests.client_internals import AdminConnection
 from exactum.kafka.settings import client_settings, listener
-from exactum.kafka.settings.connection_settings import admin_settings, security_settings
+from exactum.kafka.settings.connection_settings import (
+    admin_settings,
+    security_settings,
+    tls_context,
+)
 from exactum.kafka.settings.settings import Settings
 
 IN_FLIGHT_MAX = 1_000
@@ -53,6 +57,7 @@ def connect(
             max_in_flight_requests_per_connection=IN_FLIGHT_MAX,
             reconnect_backoff_ms=20,
             reconnect_backoff_max_ms=1_000,
+            ssl_context=tls_context(dict(settings)),
             **_unprintable(admin_settings(dict(settings), where)),
         )
     except (kafka_errors.KafkaError, OSError, ValueError) as error:

@@ -2,31 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Sequence
+import struct
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from exactum.kafka.failure import KafkaFailure, failure_of
+import kafka.errors as kafka_errors
+from kafka.admin import AbortTransactionSpec, KafkaAdminClient
+
+from exactum.kafka.failure import DENIALS, KafkaFailure, failure_of
 from exactum.kafka.requests.client_internals import (
     DescribeProducersRequest,
     FetchRequest,
     ListOffsetsRequest,
 )
-from exactum.kafka.requests.routing import Router, by_topic
+from exactum.kafka.requests.routing import Router, by_topic, error_name
 from exactum.kafka.transaction import Partition
+from kafka import TopicPartition
 
 LATEST, EARLIEST = -1, -2  # ListOffsets' special timestamps
-
 FETCH_VERSION_MAX = 12  # version 13 names topics by id
+ANY_BATCH_BYTES = 1
+"""A broker returns the first batch whole, however large, and nothing more."""
+_BATCH_HEADER = struct.Struct(">qiibihiqq")
+"""Base offset, length, leader epoch, magic, checksum, attributes, last offset's delta, base and
+highest timestamp: a record batch of Kafka's format v2."""
+_MAGIC = 2
+_APPENDED_BY_THE_BROKER = 1 << 3
+"""The attribute of a batch whose time is the highest one: when the broker took it."""
 
 
 @dataclass(frozen=True)
 class ProducerState:
-    """What a partition leader knows of one producer: its last sequence and its open transaction."""
+    """What a partition's leader knows of one producer. ``transaction_start_offset``: -1 where it
+    has none open; ``last_write_ms``: the timestamp of its last batch.
+    """
 
+    producer_id: int
     producer_epoch: int
     last_sequence: int
     transaction_start_offset: int
+    coordinator_epoch: int
+    last_write_ms: int
 
 
 @dataclass(frozen=True)
@@ -42,71 +59,38 @@ class FetchedRecords:
     error: int
 
 
+class MarkerRefused(Exception):
+    """A partition's leader refuses an abort marker; its message says why."""
+
+
 class LogRequests:
     """Requests to the leader of each partition."""
 
     def __init__(self, router: Router) -> None:
         self._router = router
 
-    def describe_producers(
-        self, partitions: Iterable[Partition], of: Container[int] | None = None
-    ) -> dict[Partition, dict[int, ProducerState]]:
-        """The producers that each partition's leader knows, by producer id; ``of``: these alone.
-
-        A leader tells of all that have written there within a day
-        (``producer.id.expiration.ms``), those of runs that are long over as well.
-
-        Raises:
-            SettingRefused: READ on the topic is not granted.
-        """
-
-        result: dict[Partition, dict[int, ProducerState]] = {}
-        for partition, (error, p) in self._active_producers(partitions).items():
-            if error:
-                raise self._router.denied("READ on the topic", partition[0], error)
-            result[partition] = {
-                a.producer_id: ProducerState(
-                    a.producer_epoch, a.last_sequence, a.current_txn_start_offset
-                )
-                for a in p.active_producers
-                if of is None or a.producer_id in of
-            }
-        return result
-
-    def _active_producers(
-        self, partitions: Iterable[Partition]
-    ) -> dict[Partition, tuple[int, Any]]:
-        """(error's code or 0, the leader's answer) of each partition."""
-
-        def request(asked: Sequence[Partition]) -> Any:
-            topic = DescribeProducersRequest.TopicRequest
-            return DescribeProducersRequest(
-                topics=[topic(name=t, partition_indexes=i) for t, i in by_topic(asked).items()]
-            )
-
-        return self._router.by_leader(partitions, request)
-
     def end_offsets(
         self, partitions: Iterable[Partition], *, read_committed: bool
     ) -> dict[Partition, int]:
         """The last stable offset (``read_committed``) or the high watermark of each partition."""
-        return self._list_offsets(partitions, LATEST, 1 if read_committed else 0)
+        return self.list_offsets(partitions, LATEST, read_committed=read_committed)
 
     def log_bounds(self, partition: Partition) -> tuple[int, int]:
         """The first offset that retention and deletion have left, and the high watermark."""
-        first = self._list_offsets([partition], EARLIEST, 0)[partition]
-        return first, self._list_offsets([partition], LATEST, 0)[partition]
+        first = self.list_offsets([partition], EARLIEST, read_committed=False)[partition]
+        return first, self.end_offsets([partition], read_committed=False)[partition]
 
-    def _list_offsets(
-        self, partitions: Iterable[Partition], timestamp: int, isolation_level: int
+    def list_offsets(
+        self, partitions: Iterable[Partition], timestamp: int, *, read_committed: bool
     ) -> dict[Partition, int]:
+        """``EARLIEST``, ``LATEST``, or the first record at or after a time in ms, -1 for none."""
 
         def request(asked: Sequence[Partition]) -> Any:
             topic = ListOffsetsRequest.ListOffsetsTopic
             cell = topic.ListOffsetsPartition
             return ListOffsetsRequest(
                 replica_id=-1,
-                isolation_level=isolation_level,
+                isolation_level=1 if read_committed else 0,
                 topics=[
                     topic(
                         name=t,
@@ -118,7 +102,8 @@ class LogRequests:
             )
 
         result: dict[Partition, int] = {}
-        for partition, (error, p) in self._router.by_leader(partitions, request).items():
+        answers = self._router.by_leader(partitions, request, again=[KafkaFailure.MISSING])
+        for partition, (error, p) in answers.items():
             if error:
                 raise self._router.denied("DESCRIBE on the topic", partition[0], error)
             result[partition] = int(p.offset)
@@ -175,3 +160,110 @@ class LogRequests:
             last_stable_offset=p.last_stable_offset,
             error=error,
         )
+
+    def record_times(self, offsets: Mapping[Partition, int]) -> dict[Partition, int]:
+        """The time in ms since 1970 of the first record at or after each offset, by its batch's
+        header; left out where the log has none, or does not say.
+
+        Raises:
+            SettingRefused: READ on a topic is not granted.
+        """
+        found: dict[Partition, int] = {}
+        for partition, offset in offsets.items():
+            records = self.fetch(partition, offset, bytes_max=ANY_BATCH_BYTES).records
+            if (at_ms := batch_time_ms(records)) is not None:
+                found[partition] = at_ms
+        return found
+
+    def describe_producers(
+        self, partitions: Iterable[Partition], of: Container[int] | None = None
+    ) -> dict[Partition, dict[int, ProducerState]]:
+        """The producers that each partition's leader knows, by producer id; ``of``: these alone.
+
+        A leader tells of all that have written there within a day
+        (``producer.id.expiration.ms``), those of runs that are long over as well.
+
+        Raises:
+            SettingRefused: READ on the topic is not granted.
+        """
+        found, denied = self.seen_producers(partitions, of)
+        for (topic, _), error in denied.items():
+            raise self._router.denied("READ on the topic", topic, error)
+        return found
+
+    def seen_producers(
+        self, partitions: Iterable[Partition], of: Container[int] | None = None
+    ) -> tuple[dict[Partition, dict[int, ProducerState]], dict[Partition, int]]:
+        """The same, and the error's code of those partitions that the user may not ask about."""
+
+        def request(asked: Sequence[Partition]) -> Any:
+            topic = DescribeProducersRequest.TopicRequest
+            return DescribeProducersRequest(
+                topics=[topic(name=t, partition_indexes=i) for t, i in by_topic(asked).items()]
+            )
+
+        answers = self._router.by_leader(partitions, request)
+        found = {
+            partition: {
+                a.producer_id: ProducerState(
+                    a.producer_id,
+                    a.producer_epoch,
+                    a.last_sequence,
+                    a.current_txn_start_offset,
+                    a.coordinator_epoch,
+                    a.last_timestamp,
+                )
+                for a in p.active_producers
+                if of is None or a.producer_id in of
+            }
+            for partition, (error, p) in answers.items()
+            if not error
+        }
+        return found, {partition: error for partition, (error, _) in answers.items() if error}
+
+    def write_abort_marker(self, partition: Partition, producer: ProducerState) -> None:
+        """End the producer's transaction in this one partition, past its coordinator. Idempotent.
+
+        Raises:
+            SettingRefused: the user may not; it needs CLUSTER_ACTION, or ALTER, on the cluster.
+            Unavailable: no answer.
+            MarkerRefused: the broker refuses this marker.
+        """
+        # A producer that never ended a transaction has no coordinator's epoch; 0 is below every
+        # coordinator's, and is taken (as Kafka's own tool does).
+        spec = AbortTransactionSpec(
+            TopicPartition(*partition),
+            producer.producer_id,
+            producer.producer_epoch,
+            max(0, producer.coordinator_epoch),
+        )
+
+        def ask(admin: KafkaAdminClient) -> None:
+            try:
+                admin.abort_transaction(spec)
+            except kafka_errors.BrokerResponseError as error:
+                failure = failure_of(error.errno)
+                if failure in DENIALS:
+                    raise self._router.denied(
+                        "CLUSTER_ACTION or ALTER on the cluster", partition[0], error.errno
+                    ) from error
+                if failure in (KafkaFailure.BUSY, KafkaFailure.LOGIN):
+                    raise
+                raise MarkerRefused(
+                    f"The leader of {partition[0]}-{partition[1]} refuses the abort marker of "
+                    f"producer {producer.producer_id}, epoch {producer.producer_epoch}: "
+                    f"{error_name(error.errno)}."
+                ) from error
+
+        self._router.call(ask)
+
+
+def batch_time_ms(batch: bytes) -> int | None:
+    """The time that the first batch's header says: of its first record where the producer set it.
+    None: it says none, or there is no batch.
+    """
+    if len(batch) < _BATCH_HEADER.size:
+        return None
+    *_, magic, _, attributes, _, base_ms, highest_ms = _BATCH_HEADER.unpack_from(batch)
+    at_ms = highest_ms if attributes & _APPENDED_BY_THE_BROKER else base_ms
+    return int(at_ms) if magic == _MAGIC and at_ms >= 0 else None

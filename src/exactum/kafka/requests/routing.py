@@ -8,22 +8,19 @@ nothing more gives up.
 
 from __future__ import annotations
 
+import threading
 import time
-from abc import ABC, abstractmethod
 from collections import defaultdict, deque
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 import kafka.errors as kafka_errors
+from kafka.admin import KafkaAdminClient
 
 from exactum.errors import SettingRefused, Unavailable
 from exactum.kafka.failure import KafkaFailure, failure_of
-from exactum.kafka.requests.client_internals import (
-    AdminConnection,
-    FindCoordinatorRequest,
-    MetadataRequest,
-)
+from exactum.kafka.requests.client_internals import AdminConnection, FindCoordinatorRequest
 from exactum.kafka.requests.connection import is_denied, reason_of
 from exactum.kafka.transaction import Partition
 
@@ -64,52 +61,116 @@ class Again(Exception):
 
 
 class Router:
-    """Asks the nodes of one cluster. Safe to use from threads: all is done by the client's own."""
+    """Asks the nodes of one cluster. Safe to use from threads: all is done by the client's own.
+
+    It connects when it is first asked, and says to who asks then what ``connect`` raises.
+    """
 
     def __init__(
-        self, connection: AdminConnection, servers: str, where: str, deadline_ms: int
+        self,
+        connect: Callable[[], AdminConnection],
+        servers: str,
+        where: str,
+        deadline_ms: int,
+        acls: str = "docs/kafka.md",
     ) -> None:
-        self._connection = connection
+        self._connect = connect
         self._servers = servers
-        self._where = where
+        self.where = where
         self._deadline_ms = deadline_ms
-        self._coordinators = _Coordinators(self)
-        self._leaders = _Leaders(self)
+        self._acls = acls
+        self._made: AdminConnection | None = None
+        self._making = threading.Lock()
+        self._is_closed = False
+        self._coordinators = _Nodes[str]("coordinator", self._learn_coordinators)
+        self._leaders = _Nodes[Partition]("leader", self._learn_leaders)
 
-    @property
-    def nodes(self) -> list[int]:
-        """The ids of the nodes, as the cluster's metadata has them."""
-        return self._connection.brokers()
+    def connection(self) -> AdminConnection:
+        """Connected.
+
+        Raises:
+            Unavailable: closed; or as ``connect``.
+        """
+        with self._making:
+            if self._made is None and not self._is_closed:
+                self._made = self._connect()
+            made = self._made
+        if made is None or self._is_closed:
+            self.close()
+            raise Unavailable(f"{self.where}: the connections to {self._servers} are closed.")
+        return made
+
+    def close(self) -> None:
+        """Idempotent. Whoever waits for an answer, or asks later, hears that it is closed."""
+        self._is_closed = True
+        if self._made is not None:
+            self._made.close()
+
+    def call(self, ask: Callable[[KafkaAdminClient], T]) -> T:
+        """What a public call of kafka-python's returns; see ``retry``."""
+        return self.retry(lambda: ask(self.connection().admin))
+
+    def send(self, request: Any, node_id: int | None) -> Any:
+        """One request's answer; see ``retry``. ``node_id``: None for any."""
+        return self.retry(lambda: self.connection().ask(request, node_id))
 
     def api_version(self, request: type[Any]) -> int:
         """Highest version of a request that both sides know; -1 when the broker does not know
         it.
         """
-        return self._connection.api_version(request)
+        return self.connection().api_version(request)
 
-    def send(self, request: Any, node_id: int | None) -> Awaitable[Any]:
-        """For a step's use. Its answer may be a ``KafkaError``."""
-        return self._connection.send(request, node_id)
+    def coordinators(self, keys: Sequence[str], kind: int) -> list[tuple[str, Any]]:
+        """(key, answer) of each; ``kind``: ``OF_GROUPS``, or ``OF_TRANSACTIONS``.
 
-    async def coordinators(self, keys: Sequence[str], kind: int) -> list[tuple[str, Any]]:
-        """For a step's use: (key, answer) of each; ``kind``: ``OF_GROUPS``, or
-        ``OF_TRANSACTIONS``.
+        kafka-python's own keeps an answer for good, also of a coordinator that has moved since.
         """
-        if self.api_version(FindCoordinatorRequest) >= 4:
+        connection = self.connection()
+        if connection.api_version(FindCoordinatorRequest) >= 4:
             many = FindCoordinatorRequest(key_type=kind, coordinator_keys=list(keys), min_version=4)
-            return [(c.key, c) for c in (await self.send(many, None)).coordinators]
+            return [(c.key, c) for c in connection.ask(many, None).coordinators]
         one = [FindCoordinatorRequest(key=key, key_type=kind, max_version=3) for key in keys]
-        return [(each.key, await self.send(each, None)) for each in one]
+        return [(each.key, connection.ask(each, None)) for each in one]
 
-    def partitions(
-        self, topics: Iterable[str], *, all_visible: bool = False
-    ) -> dict[str, list[int]]:
-        """Indexes by topic; a topic that does not exist (or may not be seen) is left out.
+    def topics(self, names: Iterable[str], *, all_visible: bool = False) -> dict[str, Any]:
+        """Topics by name, as ``KafkaAdminClient.describe_topics`` gives them. One that does not
+        exist, or may not be seen, is left out.
 
         Raises:
             SettingRefused: ``all_visible``, and DESCRIBE on one of them is not granted.
         """
-        return self.retry(lambda: self._leaders.learn(topics, all_visible=all_visible))
+        wanted = list(dict.fromkeys(names))
+        return self.retry(lambda: self._topics(wanted, all_visible=all_visible))
+
+    def _topics(self, names: Sequence[str], *, all_visible: bool) -> dict[str, Any]:
+        result: dict[str, Any] = {}
+        for topic in self.connection().admin.describe_topics(names):
+            name, code = topic["name"], topic["error_code"]
+            failure = failure_of(code)
+            if all_visible and failure is KafkaFailure.DENIED:
+                raise self.denied("DESCRIBE on the topic", name, code)
+            if failure in (KafkaFailure.MISSING, KafkaFailure.DENIED):
+                continue
+            check(code)
+            result[name] = topic
+        return result
+
+    def _learn_leaders(self, unknown: Sequence[Partition]) -> Iterator[tuple[Partition, int]]:
+        names = list(dict.fromkeys(topic for topic, _ in unknown))
+        for name, topic in self._topics(names, all_visible=True).items():
+            for p in topic["partitions"]:
+                if p["leader_id"] >= 0:
+                    yield (name, p["partition_index"]), p["leader_id"]
+
+    def _learn_coordinators(self, unknown: Sequence[str]) -> Iterator[tuple[str, int]]:
+        for i in range(0, len(unknown), IDS_MAX):
+            for name, row in self.coordinators(unknown[i : i + IDS_MAX], OF_TRANSACTIONS):
+                if failure_of(row.error_code) is KafkaFailure.BUSY:
+                    raise Again(error_name(row.error_code))
+                if row.error_code:
+                    right = "DESCRIBE on the transactional id"
+                    raise self.denied(right, name, row.error_code)
+                yield name, row.node_id
 
     def by_coordinator(
         self, ids: Iterable[str], question: Question[str]
@@ -127,13 +188,17 @@ class Router:
         partitions: Iterable[Partition],
         request: Callable[[Sequence[Partition]], Any],
         read: Callable[[Any], Iterable[tuple[Partition, int, Any]]] | None = None,
+        again: Collection[KafkaFailure] = (),
     ) -> dict[Partition, tuple[int, Any]]:
         """Ask each partition's leader until every partition has an answer, as ``by_coordinator``.
 
-        ``read``: of an answer that is not made of ``topics`` with their ``partitions``.
+        ``read``: of an answer that is not made of ``topics`` with their ``partitions``. ``again``:
+        failures that are not final here.
         """
         each = read or (lambda answer: in_topics(answer.topics))
-        question = Question(request, lambda answer, _: each(answer), PARTITIONS_MAX)
+        question = Question(
+            request, lambda answer, _: each(answer), PARTITIONS_MAX, frozenset(again)
+        )
         return self._ask(self._leaders, partitions, question)
 
     def _ask(
@@ -144,12 +209,8 @@ class Router:
             self.retry(call.step, lambda: len(call.done))
         return call.done
 
-    def run_together(self, lanes: Iterable[Callable[[], Awaitable[None]]]) -> list[Any]:
-        """Begin coroutines on the client's loop, for a step to await."""
-        return [self._connection.call_soon(lane) for lane in lanes]
-
-    def retry(self, step: Callable[[], Awaitable[T]], progress: Callable[[], int] = lambda: 0) -> T:
-        """Run ``step`` on the client's loop until it succeeds, with growing pauses.
+    def retry(self, step: Callable[[], T], progress: Callable[[], int] = lambda: 0) -> T:
+        """Run ``step`` until it succeeds, with growing pauses.
 
         ``progress`` is a number that changes when something was achieved: from then on there is all
         the time again.
@@ -160,21 +221,25 @@ class Router:
         began_s, pause_s, achieved = time.monotonic(), 0.002, progress()
         while True:
             try:
-                return self._connection.run(step)  # type: ignore[no-any-return]
+                return step()
             except Again as error:
                 reason = str(error)
             except (kafka_errors.KafkaError, OSError) as error:
                 if is_denied(error):
                     raise SettingRefused(
                         "KAFKA_LOGIN",
-                        f"{self._where}: {self._servers} refused: {reason_of(error)}.",
+                        f"{self.where}: {self._servers} refused: {reason_of(error)}.",
                     ) from error
                 reason = reason_of(error)
+            except RuntimeError:
+                if not self._is_closed:
+                    raise
+                reason = "closed"
             if progress() != achieved:
                 began_s, pause_s, achieved = time.monotonic(), 0.002, progress()
             if (time.monotonic() - began_s) * 1000 > self._deadline_ms:
                 raise Unavailable(
-                    f"{self._where}: the Kafka cluster at {self._servers} gave no final answer "
+                    f"{self.where}: the Kafka cluster at {self._servers} gave no final answer "
                     f"within {self._deadline_ms} ms; the last one was {reason}. Bring it back and "
                     "start again."
                 )
@@ -184,8 +249,8 @@ class Router:
     def denied(self, right: str, name: str, error: int) -> SettingRefused:
         return SettingRefused(
             "KAFKA_ACCESS",
-            f"{self._where}: the broker answered {error_name(error)} for {name!r}. The user needs "
-            f"{right} (docs/kafka.md lists the ACLs).",
+            f"{self.where}: the broker answered {error_name(error)} for {name!r}. The user needs "
+            f"{right} ({self._acls} lists the ACLs).",
         )
 
 
@@ -202,21 +267,24 @@ class _Call(Generic[K]):
         self._question = question
         self._again = ""
 
-    async def step(self) -> None:
+    def step(self) -> None:
         """Ask once for everything that is pending.
 
         Raises:
             Again: something is still pending.
         """
         self._again = ""
-        groups = await self._places.find(list(self.pending))
-        lanes = [lane for node, keys in groups.items() for lane in self._lanes(node, keys)]
-        for ended in self._router.run_together(lanes):
-            await ended
+        connection = self._router.connection()
+        groups = self._places.find(list(self.pending))
+        connection.run_together(
+            [lane for node, keys in groups.items() for lane in self._lanes(connection, node, keys)]
+        )
         if self.pending:
             raise Again(self._again or "no answer")
 
-    def _lanes(self, node: int, keys: Sequence[K]) -> list[Callable[[], Awaitable[None]]]:
+    def _lanes(
+        self, connection: AdminConnection, node: int, keys: Sequence[K]
+    ) -> list[Callable[[], Awaitable[None]]]:
         """Coroutines that take what there is to ask of a node from one queue."""
         question, size = self._question, self._question.each_max
         queue = deque(keys[i : i + size] for i in range(0, len(keys), size))
@@ -225,7 +293,7 @@ class _Call(Generic[K]):
             while queue:
                 part = queue.popleft()
                 try:
-                    answer = await self._router.send(question.request(part), node)
+                    answer = await connection.send(question.request(part), node)
                     rows = list(question.read(answer, part))
                 except kafka_errors.KafkaError as error:
                     # the rest would meet the same; the next step asks for where it is now
@@ -252,103 +320,49 @@ class _Call(Generic[K]):
                 self.pending.pop(key, None)
 
 
-class _Nodes(ABC, Generic[K]):
+class _Nodes(Generic[K]):
     """Knows which node to ask, learns what it does not know, and forgets what was wrong."""
 
-    def __init__(self, router: Router) -> None:
-        self._router = router
+    def __init__(self, what: str, learn: Callable[[Sequence[K]], Iterable[tuple[K, int]]]) -> None:
+        """``what`` they are to their keys, for messages. ``learn``: asks the cluster for some."""
+        self._what = what
+        self._learn = learn
         self._nodes: dict[K, int] = {}
 
-    async def find(self, keys: Iterable[K]) -> dict[int, list[K]]:
+    def find(self, keys: Iterable[K]) -> dict[int, list[K]]:
         """``keys`` by the node to ask.
 
         Raises:
             Again: one of them has none for now.
         """
         keys = list(keys)
-        unknown = [key for key in keys if key not in self._nodes]
-        if unknown:
-            await self._learn(unknown)
+        if unknown := [key for key in keys if key not in self._nodes]:
+            for key, node in self._learn(unknown):
+                self._nodes[key] = node
         groups: dict[int, list[K]] = defaultdict(list)
         for key in keys:
-            if key not in self._nodes:
-                raise Again(f"no {self._called(key)}")
-            groups[self._nodes[key]].append(key)
+            if (node_id := self._nodes.get(key)) is None:
+                raise Again(f"no {self._what} of {key}")
+            groups[node_id].append(key)
         return groups
 
     def forget(self, keys: Iterable[K]) -> None:
         for key in keys:
             self._nodes.pop(key, None)
 
-    @abstractmethod
-    async def _learn(self, unknown: Sequence[K]) -> None:
-        """Ask the cluster, and put what it says into ``_nodes``."""
-
-    @abstractmethod
-    def _called(self, key: K) -> str:
-        """The node of ``key``, for a message."""
-
-
-class _Coordinators(_Nodes[str]):
-    """The coordinators of transactional ids."""
-
-    async def _learn(self, unknown: Sequence[str]) -> None:
-        for i in range(0, len(unknown), IDS_MAX):
-            ids = unknown[i : i + IDS_MAX]
-            self._take(await self._router.coordinators(ids, OF_TRANSACTIONS))
-
-    def _take(self, rows: Iterable[tuple[str, Any]]) -> None:
-        for name, row in rows:
-            if failure_of(row.error_code) is KafkaFailure.BUSY:
-                raise Again(error_name(row.error_code))
-            if row.error_code:
-                raise self._router.denied("DESCRIBE on the transactional id", name, row.error_code)
-            self._nodes[name] = row.node_id
-
-    def _called(self, key: str) -> str:
-        return f"coordinator for {key!r}"
-
-
-class _Leaders(_Nodes[Partition]):
-    """The leaders of partitions."""
-
-    async def _learn(self, unknown: Sequence[Partition]) -> None:
-        await self.learn({topic for topic, _ in unknown}, all_visible=True)
-
-    def _called(self, key: Partition) -> str:
-        return f"leader for {key[0]}-{key[1]}"
-
-    async def learn(
-        self, topics: Iterable[str], *, all_visible: bool = False
-    ) -> dict[str, list[int]]:
-        """Ask for the topics' partitions and remember their leaders.
-
-        Raises:
-            SettingRefused: ``all_visible``, and DESCRIBE on one of them is not granted.
-        """
-        ask = MetadataRequest.MetadataRequestTopic
-        request = MetadataRequest(
-            topics=[ask(name=t) for t in topics], allow_auto_topic_creation=False
-        )
-        result: dict[str, list[int]] = {}
-        for topic in (await self._router.send(request, None)).topics:
-            failure = failure_of(topic.error_code)
-            if all_visible and failure is KafkaFailure.DENIED:
-                raise self._router.denied("DESCRIBE on the topic", topic.name, topic.error_code)
-            if failure in (KafkaFailure.MISSING, KafkaFailure.DENIED):
-                continue
-            if topic.error_code:
-                raise Again(error_name(topic.error_code))
-            result[topic.name] = sorted(p.partition_index for p in topic.partitions)
-            for p in topic.partitions:
-                if p.leader_id >= 0:
-                    self._nodes[topic.name, p.partition_index] = p.leader_id
-        return result
-
 
 def error_name(code: int) -> str:
     """As kafka-python calls it, for a message; empty for none."""
     return "" if code == 0 else str(kafka_errors.for_code(code).__name__)
+
+
+def check(code: int) -> None:
+    """
+    Raises:
+        KafkaError: the error with this code, unless it is 0.
+    """
+    if code:
+        raise kafka_errors.for_code(code)()
 
 
 def in_topics(topics: Iterable[Any]) -> Iterator[tuple[Partition, int, Any]]:
@@ -358,7 +372,7 @@ def in_topics(topics: Iterable[Any]) -> Iterator[tuple[Partition, int, Any]]:
             yield (topic.name, p.partition_index), p.error_code, p
 
 
-def by_topic(partitions: Sequence[Partition]) -> Mapping[str, list[int]]:
+def by_topic(partitions: Iterable[Partition]) -> Mapping[str, list[int]]:
     """Indexes by topic."""
     grouped: dict[str, list[int]] = defaultdict(list)
     for topic, index in partitions:

@@ -59,6 +59,15 @@ def new_producer(
     return int(handle)
 
 
+def check(settings: Mapping[str, str], where: str) -> None:
+    """Have librdkafka check each for itself.
+
+    Raises:
+        SettingRefused: as ``new_conf``.
+    """
+    librdkafka.library().rd_kafka_conf_destroy(new_conf(settings, where))
+
+
 def try_out(settings: Mapping[str, str], where: str, *, login: bool = False) -> None:
     """Have librdkafka check them, all together, and connect to nothing.
 
@@ -68,11 +77,10 @@ def try_out(settings: Mapping[str, str], where: str, *, login: bool = False) -> 
     Raises:
         SettingRefused: as ``new_producer``.
     """
-    c = librdkafka.library()
-    c.rd_kafka_conf_destroy(new_conf(settings, where))
+    check(settings, where)
     left_out = ("plugin.", "bootstrap.servers", "debug", *(() if login else SECURITY_PREFIXES))
     together = {name: value for name, value in settings.items() if not name.startswith(left_out)}
-    c.rd_kafka_destroy(new_producer({**together, "log_level": "0"}, where))
+    librdkafka.library().rd_kafka_destroy(new_producer({**together, "log_level": "0"}, where))
 
 
 def text_for_c(text: str, where: str) -> bytes:

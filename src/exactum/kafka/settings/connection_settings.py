@@ -2,8 +2,8 @@
 
 The user gives librdkafka's settings. The driver's protocol requests go through kafka-python, and
 Spark reads its topics with the Java client, whose settings are options of its source: from either
-to the other they mean the same, or are refused. Where librdkafka cannot read what the JVM reads
-(key stores in JKS, login modules), the user gives librdkafka's own settings as ``client=``.
+to the other they mean the same, or are refused. What the JVM alone can read (key stores in JKS,
+login modules), the user gives in librdkafka's words as ``client=``.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 import ssl
 from collections.abc import Callable, Mapping
+from tempfile import NamedTemporaryFile
 from typing import Any
 
 from exactum.errors import SettingRefused
@@ -45,6 +46,8 @@ _VERIFY_HOST, _VERIFY = (
 )
 """Which kafka-python and Java say in other ways."""
 _PYTHONS = {name: python for name, python, _ in _NAMES if python}
+_TEXTS = ("ssl.ca.pem", "ssl.certificate.pem", "ssl.key.pem")
+"""Which kafka-python takes as part of a TLS context alone."""
 _STORE = re.compile(r"ssl\.(truststore|keystore)\.")
 """Java's stores: files or texts in PEM are librdkafka's as well."""
 _LOGIN = re.compile(
@@ -71,18 +74,40 @@ def admin_settings(settings: Mapping[str, str], where: str) -> dict[str, Any]:
         if name in _PYTHONS:
             upper = name in ("security.protocol", "sasl.mechanism", "sasl.mechanisms")
             result[_PYTHONS[name]] = value.upper() if upper else value
-        elif name.startswith(SECURITY_PREFIXES) and name not in (_VERIFY_HOST, _VERIFY):
+        elif name.startswith(SECURITY_PREFIXES) and name not in (_VERIFY_HOST, _VERIFY, *_TEXTS):
             raise SettingRefused(
                 "KAFKA_SETTING",
                 f"{where}: the setting {name!r} is known to librdkafka only, and the driver needs "
                 "it for its own connection too. Supported: "
-                f"{', '.join(sorted((*_PYTHONS, _VERIFY_HOST, _VERIFY)))}.",
+                f"{', '.join(sorted((*_PYTHONS, _VERIFY_HOST, _VERIFY, *_TEXTS)))}.",
             )
     if settings.get(_VERIFY_HOST) == "none":
         result["ssl_check_hostname"] = False
-    if settings.get(_VERIFY) == "false":
-        result["ssl_context"] = unverified_context()
     return result
+
+
+def tls_context(settings: Mapping[str, str]) -> ssl.SSLContext | None:
+    """For what kafka-python cannot be told by names of files: certificates as texts, and none that
+    is verified. None: nothing of these.
+
+    Raises:
+        OSError: a certificate or a key cannot be read.
+    """
+    verified = settings.get(_VERIFY) != "false"
+    if verified and not settings.keys() & set(_TEXTS):
+        return None
+    ca, ca_text = settings.get("ssl.ca.location"), settings.get("ssl.ca.pem")
+    context = ssl.create_default_context(cafile=ca, cadata=ca_text)
+    context.check_hostname = verified and settings.get(_VERIFY_HOST) != "none"
+    context.verify_mode = ssl.CERT_REQUIRED if verified else ssl.CERT_NONE
+    certificate, key = settings.get("ssl.certificate.location"), settings.get("ssl.key.location")
+    with NamedTemporaryFile("w", suffix=".pem") as file:  # for nobody but this user
+        file.writelines(f"{settings[name]}\n" for name in _TEXTS[1:] if name in settings)
+        file.flush()
+        if certificate or "ssl.certificate.pem" in settings:
+            key = key or (file.name if "ssl.key.pem" in settings else None)
+            context.load_cert_chain(certificate or file.name, key, settings.get("ssl.key.password"))
+    return context
 
 
 def unverified_context() -> ssl.SSLContext:
@@ -159,8 +184,8 @@ def _refused(name: str, where: str) -> SettingRefused:
     }.get(name, "librdkafka's settings for the same")
     return SettingRefused(
         "KAFKA_SETTING",
-        f"{where}: the driver asks the brokers with librdkafka, which cannot use 'kafka.{name}' as "
-        "it is given for the JVM. Say by client= how it connects, with all that is needed: "
-        f"client={{'security.protocol': ..., {instead}}}. Or give key stores as PEM files "
-        "(kafka.ssl.truststore.type=PEM), which both read.",
+        f"{where}: the driver asks the brokers by a client of its own, which cannot use "
+        f"'kafka.{name}' as it is given for the JVM. Say by client= how it connects, with all that "
+        f"is needed: client={{'security.protocol': ..., {instead}}}. Or give key stores as PEM "
+        "files (kafka.ssl.truststore.type=PEM), which both read.",
     )

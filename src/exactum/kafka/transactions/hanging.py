@@ -15,11 +15,15 @@ besides, as Kafka's own tool does.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from exactum.kafka.requests.operator_requests import TRANSACTION_LOG, OpenProducer, OperatorRequests
+from exactum.kafka.requests.broker_requests import TRANSACTION_LOG, BrokerRequests
+from exactum.kafka.requests.log_requests import ProducerState
+from exactum.kafka.requests.routing import error_name
 from exactum.kafka.transaction import Partition
+
+_Open = tuple[Partition, ProducerState]
 
 
 @dataclass(frozen=True)
@@ -31,7 +35,8 @@ class HangingTransaction:
     is hidden from readers.
     """
 
-    producer: OpenProducer
+    partition: Partition
+    producer: ProducerState
     transactional_id: str | None
     coordinator_says: str
     last_stable_offset: int
@@ -54,7 +59,7 @@ class BlockedPartitions:
 
 
 def find_hanging(
-    admin: OperatorRequests, topics: Sequence[str] = (), *, idle_ms_min: int
+    admin: BrokerRequests, topics: Sequence[str] = (), *, idle_ms_min: int
 ) -> BlockedPartitions:
     """Search all partitions that the user may see, or those of ``topics``. What was written to less
     than ``idle_ms_min`` ago is not judged.
@@ -62,18 +67,17 @@ def find_hanging(
     Raises:
         ExactumError: the brokers did not answer, or refused.
     """
-    led, leaderless = admin.all_partitions()
-    wanted = [p for p in led if not topics or p[0] in topics]
+    has_leader = admin.all_partitions()
+    wanted = [p for p, led in has_leader.items() if led and (not topics or p[0] in topics)]
     unseen = [
         f"{topic}-{index} has no leader"
-        for topic, index in sorted(leaderless)
-        if not topics or topic in topics or topic == TRANSACTION_LOG
+        for (topic, index), led in sorted(has_leader.items())
+        if not led and (not topics or topic in topics or topic == TRANSACTION_LOG)
     ]
-    unseen += [f"no topic {t!r} can be seen" for t in topics if t not in {p[0] for p in led}]
+    unseen += [f"no topic {t!r} can be seen" for t in topics if t not in {p[0] for p in wanted}]
     # A coordinator that nobody reaches accounts for nothing: all of its transactions would look as
     # if they were nobody's.
-    coordinators = any(topic == TRANSACTION_LOG for topic, _ in led)
-    silent = any(topic == TRANSACTION_LOG for topic, _ in leaderless)
+    coordinators = [led for (topic, _), led in has_leader.items() if topic == TRANSACTION_LOG]
     if not coordinators:
         unseen.append(
             f"the topic {TRANSACTION_LOG} cannot be seen (DESCRIBE on it), so nobody can tell "
@@ -88,45 +92,62 @@ def find_hanging(
     stable = admin.end_offsets(wanted, read_committed=True)
     ends = admin.end_offsets(wanted, read_committed=False)
     blocked = [p for p in wanted if stable[p] < ends[p]]
-    open_ones, denied = admin.open_producers(blocked)
-    unseen += [f"{topic}-{index}: {why}" for (topic, index), why in sorted(denied.items())]
-    names = admin.ids_of_producers({producer.producer_id for producer in open_ones})
+    open_ones, denied = _open_producers(admin, blocked)
+    unseen += [f"{t}-{i}: {error_name(code)}" for (t, i), code in sorted(denied.items())]
+    names = admin.ids_of_producers({producer.producer_id for _, producer in open_ones})
     known = admin.describe_transactions(set(names.values()))
-    suspects: dict[OpenProducer, tuple[str | None, str]] = {}
-    for producer in open_ones:
+    suspects: dict[_Open, tuple[str | None, str]] = {}
+    for partition, producer in open_ones:
         name = names.get(producer.producer_id)
         description = known.get(name) if name is not None else None
         if description is None:
-            suspects[producer] = (name, "no coordinator knows this producer")
-        elif producer.partition not in description.partitions:
-            suspects[producer] = (name, f"{description.state}, without this partition")
-    still, _ = admin.open_producers({producer.partition for producer in suspects})
-    same = {_transaction(producer) for producer in still}
+            says = "no coordinator knows this producer"
+        elif partition not in description.partitions:
+            says = f"{description.state}, without this partition"
+        else:
+            continue
+        suspects[partition, producer] = (name, says)
+    still, _ = _open_producers(admin, {partition for partition, _ in suspects})
+    same = {_transaction(*each) for each in still}
     now_ms = int(time.time() * 1000)
     hanging = tuple(
-        HangingTransaction(
-            producer, name, says, stable[producer.partition], ends[producer.partition]
-        )
-        for producer, (name, says) in suspects.items()
-        if _transaction(producer) in same
+        HangingTransaction(partition, producer, name, says, stable[partition], ends[partition])
+        for (partition, producer), (name, says) in suspects.items()
+        if _transaction(partition, producer) in same
     )
-    if silent or not coordinators or not sees_all:
+    if not coordinators or not all(coordinators) or not sees_all:
         hanging = ()
     idle = tuple(h for h in hanging if now_ms - h.producer.last_write_ms >= idle_ms_min)
     return BlockedPartitions(
         len(wanted),
-        tuple(sorted({p.partition for p in open_ones})),
+        tuple(sorted({partition for partition, _ in open_ones})),
         idle,
         tuple(unseen),
         len(hanging) - len(idle),
     )
 
 
-def _transaction(producer: OpenProducer) -> tuple[Partition, int, int, int]:
+def _open_producers(
+    admin: BrokerRequests, partitions: Iterable[Partition]
+) -> tuple[list[_Open], dict[Partition, int]]:
+    """The producers with an open transaction, and the error's code of those partitions that the
+    user may not ask about.
+    """
+    found, denied = admin.seen_producers(partitions)
+    open_ones = [
+        (partition, producer)
+        for partition, producers in found.items()
+        for producer in producers.values()
+        if producer.transaction_start_offset >= 0
+    ]
+    return open_ones, denied
+
+
+def _transaction(partition: Partition, producer: ProducerState) -> tuple[Partition, int, int, int]:
     """What names it: of its last write it may have had another one since."""
     return (
-        producer.partition,
+        partition,
         producer.producer_id,
         producer.producer_epoch,
-        producer.start_offset,
+        producer.transaction_start_offset,
     )

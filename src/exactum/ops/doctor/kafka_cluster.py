@@ -9,7 +9,7 @@ from contextlib import closing
 from dataclasses import dataclass, field
 
 from exactum.kafka.examination import ClusterExamination, KafkaTarget
-from exactum.kafka.requests.operator_requests import TRANSACTION_LOG
+from exactum.kafka.requests.broker_requests import TRANSACTION_LOG
 from exactum.kafka.settings.settings import Settings
 from exactum.monitor.words import duration
 from exactum.ops.doctor import kafka_topics, kafka_transactions

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from exactum.kafka.examination import READ, RIGHT_NAMES, WRITE, ClusterExamination, TopicExamined
+from exactum.kafka.examination import READ, WRITE, ClusterExamination, TopicExamined
 from exactum.monitor.words import duration
 from exactum.ops.problem import Problem, error, ok, warning
 
@@ -237,13 +237,12 @@ def _absent(area: str) -> Problem:
     )
 
 
-def _denied(area: str, right: int, why: str) -> Problem:
+def _denied(area: str, right: str, why: str) -> Problem:
     return error(
         area,
-        f"{RIGHT_NAMES[right]} on it is not granted to this user.",
+        f"{right} on it is not granted to this user.",
         why,
-        f"Grant {RIGHT_NAMES[right]} on the topic (docs/kafka.md and docs/source.md list the "
-        "ACLs).",
+        f"Grant {right} on the topic (docs/kafka.md and docs/source.md list the ACLs).",
     )
 
 
@@ -273,7 +272,7 @@ def group_findings(asked: ClusterExamination, group_id: str) -> Iterator[Problem
         yield ok(area, "No group has committed anything on this cluster yet: it was not tried.")
         return
     found = asked.group(group_id)
-    if found is None or (found.rights is not None and READ not in found.rights):
+    if found is None or not found.may_read:
         yield error(
             area,
             "The user may not read and commit its offsets.",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from exactum.errors import Refused
 from exactum.kafka.examination import ClusterExamination, KafkaTarget
-from exactum.kafka.requests.operator_requests import TRANSACTION_LOG
+from exactum.kafka.requests.broker_requests import TRANSACTION_LOG
 from exactum.kafka.sink import BROKER_TIMEOUT_MAX_MS
 from exactum.kafka.transactional_id import KafkaScope
 from exactum.monitor.words import duration

@@ -17,7 +17,7 @@ from exactum.ops.targets.options import COMMAND_CONFIG, JSON, could_not_tell
 from exactum.ops.transactions.places import ClusterPlace
 
 if TYPE_CHECKING:
-    from exactum.kafka.requests.operator_requests import OperatorRequests
+    from exactum.kafka.requests.broker_requests import BrokerRequests
     from exactum.kafka.transactions.hanging import BlockedPartitions, HangingTransaction
 
 Ask = Callable[[str], bool]
@@ -79,7 +79,7 @@ def find_hanging_command(
 
 
 def search(
-    admin: OperatorRequests,
+    admin: BrokerRequests,
     topics: Sequence[str],
     *,
     idle_ms_min: int,
@@ -88,7 +88,7 @@ def search(
     quiet: bool,
 ) -> tuple[dict[str, Any], ExitStatus]:
     """(for JSON, exit status). ``ask``: before each marker; None: it was said beforehand."""
-    from exactum.kafka.requests.operator_requests import MarkerRefused
+    from exactum.kafka.requests.log_requests import MarkerRefused
     from exactum.kafka.transactions.hanging import find_hanging
 
     found = find_hanging(admin, topics, idle_ms_min=idle_ms_min)
@@ -100,16 +100,16 @@ def search(
         if ask is not None and not ask(f"Write an abort marker into {_named(each)}?"):
             continue
         try:
-            admin.write_abort_marker(each.producer)
+            admin.write_abort_marker(each.partition, each.producer)
             aborted.append(each)
         except MarkerRefused as error:
             refused.append(str(error))
     left = [each for each in found.hanging if each not in aborted]
     if aborted:
-        theirs = sorted({each.producer.partition[0] for each in aborted})
+        theirs = sorted({each.partition[0] for each in aborted})
         again = find_hanging(admin, theirs, idle_ms_min=idle_ms_min)
-        still = {each.producer.partition for each in again.hanging}
-        left += [each for each in aborted if each.producer.partition in still]
+        still = {each.partition for each in again.hanging}
+        left += [each for each in aborted if each.partition in still]
     if not quiet:
         for each in aborted:
             click.echo(f"aborted: {_named(each)}")
@@ -155,9 +155,9 @@ def show(found: BlockedPartitions) -> None:
 
 
 def _named(each: HangingTransaction) -> str:
-    topic, index = each.producer.partition
+    topic, index = each.partition
     return (
-        f"{topic}-{index} from offset {each.producer.start_offset}: producer "
+        f"{topic}-{index} from offset {each.producer.transaction_start_offset}: producer "
         f"{each.producer.producer_id}, epoch {each.producer.producer_epoch}"
     )
 
@@ -165,6 +165,13 @@ def _named(each: HangingTransaction) -> str:
 def _value(each: HangingTransaction) -> dict[str, Any]:
     values = render.plain(each)
     producer = values.pop("producer")
-    topic, index = producer.pop("partition")
-    del producer["coordinator_epoch"]
-    return {"topic": topic, "partition": index, **producer, **values}
+    topic, index = values.pop("partition")
+    return {
+        "topic": topic,
+        "partition": index,
+        "producer_id": producer["producer_id"],
+        "producer_epoch": producer["producer_epoch"],
+        "start_offset": producer["transaction_start_offset"],
+        "last_write_ms": producer["last_write_ms"],
+        **values,
+    }

@@ -47,16 +47,16 @@ class ClusterPlace:
         return views, [] if sees_all else [not_seen(f"all of {self.servers}", hidden)]
 
     def admin(self) -> Any:
-        """A ``OperatorRequests``. The caller closes it.
+        """A ``BrokerRequests``. The caller closes it.
 
         Raises:
             ExactumError: the brokers did not answer, or refused.
         """
-        from exactum.kafka.requests.operator_requests import OperatorRequests
+        from exactum.kafka.requests.broker_requests import BrokerRequests
         from exactum.kafka.settings import settings
 
         plain = settings.checked(self.access.kafka, WHERE)
-        return OperatorRequests(
+        return BrokerRequests(
             self.servers, plain, WHERE, connect_timeout_ms=8_000, deadline_ms=20_000
         )
 

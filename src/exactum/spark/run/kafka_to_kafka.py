@@ -76,8 +76,8 @@ def _is_of_cluster(source: RunningSource, sink: OpenSink, clients: Clients) -> b
     read, written = source.option("kafka.bootstrap.servers") or "", sink.where["bootstrap.servers"]
     if {one.strip() for one in read.split(",")} & {one.strip() for one in written.split(",")}:
         return True
-    found = clients.of(source)
-    return found is not None and found[1].cluster_id() == sink.where["cluster"]
+    requests = clients.of(source)
+    return requests is not None and requests.cluster_id() == sink.where["cluster"]
 
 
 def _warn_of_split_partitions(running: RunningQuery, sources: Sequence[RunningSource]) -> None:

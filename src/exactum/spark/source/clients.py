@@ -5,7 +5,6 @@ run.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
 
 from exactum.errors import SettingRefused
 from exactum.kafka.requests.topic_requests import TopicRequests
@@ -30,7 +29,7 @@ class Clients(EpochListener):
         self._running = running
         self._made: dict[tuple[tuple[str, str], ...], TopicRequests] = {}
 
-    def of(self, source: RunningSource) -> tuple[Mapping[str, str], TopicRequests] | None:
+    def of(self, source: RunningSource) -> TopicRequests | None:
         """A client for the source's cluster; None, with a warning, where the driver cannot log in
         as Spark does.
 
@@ -51,9 +50,9 @@ class Clients(EpochListener):
                 "Source %d is not watched for topics that change: %s", source.index, error
             )
             return None
-        return settings, self._made[key]
+        return self._made[key]
 
     def close(self) -> None:
-        """After those who use them: whoever still waits for an answer has it."""
+        """After those who use them: whoever still waits for an answer hears that it is closed."""
         for requests in self._made.values():
             requests.close()

@@ -13,7 +13,6 @@ from collections.abc import Mapping, Sequence
 from exactum import events
 from exactum.checkpoint.partition_offsets import Offsets, from_json
 from exactum.errors import ExactumError
-from exactum.kafka.requests.record_time import record_times
 from exactum.kafka.transaction import Partition
 from exactum.spark.epoch_listener import Batch
 from exactum.spark.run_context import RunContext
@@ -33,13 +32,9 @@ class InputLags:
     the query's.
     """
 
-    def __init__(
-        self, watched: Sequence[tuple[WatchedSource, Mapping[str, str]]], context: RunContext
-    ) -> None:
+    def __init__(self, watched: Sequence[WatchedSource], context: RunContext) -> None:
         self._context = context
-        self._sources = [
-            _SourceLag(source, settings, str(context.query)) for source, settings in watched
-        ]
+        self._sources = [_SourceLag(source, str(context.query)) for source in watched]
 
     def begin(self, batch: Batch) -> None:
         """The first batch of the run: it begins where the last complete one ended."""
@@ -76,9 +71,8 @@ class InputLags:
 
 
 class _SourceLag:
-    def __init__(self, source: WatchedSource, settings: Mapping[str, str], where: str) -> None:
+    def __init__(self, source: WatchedSource, where: str) -> None:
         self._source = source
-        self._settings = settings
         self._where = where
         self._table = LagTable()
         self._positions: Offsets | None = None
@@ -142,7 +136,7 @@ class _SourceLag:
         wall_ms = time.time() * 1000
         self._ask_from_s = now_s + ASKED_AGAIN_S
         try:
-            times = record_times(self._settings, offsets, self._where)
+            times = self._source.requests.record_times(offsets)
         except ExactumError as error:
             logger.debug("%s: the age of what it has not read is not known: %s", self._where, error)
             return

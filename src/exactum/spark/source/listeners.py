@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
 
 from exactum.spark.epoch_listener import EpochListener
 from exactum.spark.run_context import RunContext
@@ -49,15 +48,14 @@ def source_listeners(context: RunContext, clients: Clients) -> list[EpochListene
                 source.index,
                 ISOLATION,
             )
-    watched: list[tuple[WatchedSource, Mapping[str, str]]] = []
+    watched: list[WatchedSource] = []
     committed: list[CommittedSource] = []
     for source in sources:
-        found = clients.of(source)
-        if found is None:
+        requests = clients.of(source)
+        if requests is None:
             continue
-        settings, requests = found
         record = SourceRecord.of(running.folder, source)
-        watched.append((WatchedSource(running, source, requests, record), settings))
+        watched.append(WatchedSource(running, source, requests, record))
         chosen = SourceOptions.of(source.options)
         if chosen.commit_offsets:
             committed.append(CommittedSource(source, chosen, requests))

@@ -248,13 +248,13 @@ def _asked(
     """
     try:
         settings = librdkafka_settings(chosen, client, "read_kafka")
+        requests = TopicRequests(settings, "read_kafka", LOOK_TIMEOUT_MS)
     except SettingRefused as error:
-        if needed:
+        if needed or client:
             raise
         logger.info("read_kafka: neither the address nor the topics were looked at: %s", error)
         yield None
         return
-    requests = TopicRequests(settings, "read_kafka", LOOK_TIMEOUT_MS)
     try:
         subscribed = Subscription.of(chosen)
         seen = _seen(subscribed, requests, chosen["kafka.bootstrap.servers"])

@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from exactum import events
 from exactum.checkpoint.offset_log import source_offsets
 from exactum.errors import CheckpointRefused
-from exactum.kafka.requests.open_transactions import Holder, holders
+from exactum.kafka.requests.broker_requests import Holder
 from exactum.protocol.model import Completed, SourceOffsets
 from exactum.spark.epoch_listener import Batch, EpochListener
 from exactum.spark.run_context import RunContext
@@ -33,18 +33,14 @@ LOOK_EVERY_S = 5.0
 class TopicWatch(EpochListener):
     """Watches all Kafka sources of one run. The first look begins with the object, beside what else
     is opened.
-
-    ``settings`` are librdkafka's for each source, to find out who holds it back.
     """
 
-    def __init__(
-        self, watched: Sequence[tuple[WatchedSource, Mapping[str, str]]], context: RunContext
-    ) -> None:
+    def __init__(self, watched: Sequence[WatchedSource], context: RunContext) -> None:
         self._watched = tuple(watched)
         self._running = context.query
         self._context = context
         self._lags = InputLags(watched, context)
-        self._stalls = [StallTracker(source.chosen.stall_after_s) for source, _ in watched]
+        self._stalls = [StallTracker(source.chosen.stall_after_s) for source in watched]
         self._trouble: Exception | None = None
         self._reported: set[str] = set()
         self._batch: Batch | None = None
@@ -68,7 +64,7 @@ class TopicWatch(EpochListener):
         self._at_work = True
         if self._trouble is not None:
             raise self._trouble
-        for (source, _), planned in zip(self._watched, self._ranges(batch.offsets), strict=True):
+        for source, planned in zip(self._watched, self._ranges(batch.offsets), strict=True):
             if not batch.first and source.differs(planned):
                 source.look(planned)
 
@@ -96,7 +92,7 @@ class TopicWatch(EpochListener):
         self._closed = True
 
     def _ranges(self, offsets: SourceOffsets) -> list[SourceRange]:
-        return [SourceRange.of(offsets, source.source.index) for source, _ in self._watched]
+        return [SourceRange.of(offsets, source.source.index) for source in self._watched]
 
     def _begin_look(self, ranges: Sequence[SourceRange]) -> threading.Thread:
         self._last_look_s = time.monotonic()
@@ -108,7 +104,7 @@ class TopicWatch(EpochListener):
 
     def _look(self, ranges: Sequence[SourceRange]) -> None:
         for place, planned in enumerate(ranges):
-            source, settings = self._watched[place]
+            source = self._watched[place]
             if self._closed:
                 return
             try:
@@ -118,7 +114,7 @@ class TopicWatch(EpochListener):
                 continue
             self._lags.saw(place, look)
             if source.read_committed:
-                self._report_stalls(self._stalls[place], look, settings)
+                self._report_stalls(self._stalls[place], look, source)
         if not self._closed:
             self._report_lags()
 
@@ -144,9 +140,7 @@ class TopicWatch(EpochListener):
                     error,
                 )
 
-    def _report_stalls(
-        self, tracker: StallTracker, look: Look, settings: Mapping[str, str]
-    ) -> None:
+    def _report_stalls(self, tracker: StallTracker, look: Look, source: WatchedSource) -> None:
         began, over = tracker.update(
             look.last_stable_offsets, look.high_watermarks, time.monotonic()
         )
@@ -158,9 +152,7 @@ class TopicWatch(EpochListener):
             return
         who: Mapping[tuple[str, int], Holder] = {}
         try:
-            who = holders(
-                settings, {s.partition: s.last_stable_offset for s in began}, str(self._running)
-            )
+            who = source.requests.holders({s.partition: s.last_stable_offset for s in began})
         except Exception as error:  # noqa: BLE001  (likewise)
             logger.debug("%s: who holds its partitions back is not known: %s", self._running, error)
         for stall in began:

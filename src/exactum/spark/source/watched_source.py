@@ -79,7 +79,7 @@ class WatchedSource:
         self.source = source
         self.chosen = SourceOptions.of(source.options)
         self.read_committed = reads_committed(source.options)
-        self._requests = requests
+        self.requests = requests
         self._running = running
         self._record = record
         self._known: dict[str, TopicSeen] = {} if record is None else record.topics()
@@ -136,18 +136,18 @@ class WatchedSource:
         """
         deadline_s = time.monotonic() + SURE_AFTER_S
         while True:
-            topics = self._subscribed.seen(self._requests)
+            topics = self._subscribed.seen(self.requests)
             if not self._in_doubt(planned, topics) or time.monotonic() > deadline_s:
                 break
             time.sleep(SURE_PAUSE_S)
         partitions = [
             p for p in self._subscribed.partitions(topics) if p[1] < topics[p[0]].partitions
         ]
-        beginnings = self._requests.offsets(partitions, EARLIEST, read_committed=False)
+        beginnings = self.requests.offsets(partitions, EARLIEST, read_committed=False)
         # Before the last stable offsets: what is appended in between is not behind a transaction.
-        marks = self._requests.offsets(partitions, LATEST, read_committed=False)
+        marks = self.requests.offsets(partitions, LATEST, read_committed=False)
         stable = (
-            self._requests.offsets(partitions, LATEST, read_committed=True)
+            self.requests.offsets(partitions, LATEST, read_committed=True)
             if self.read_committed
             else {}
         )
