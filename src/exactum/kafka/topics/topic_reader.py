@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-import logging
 import time
-from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
-
-from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from exactum.errors import CheckpointRefused, SettingRefused, Unavailable
-from exactum.kafka.failure import KafkaFailure, failure_of
+from exactum.kafka.failure import KafkaFailure
 from exactum.kafka.requests.topic_requests import EARLIEST, LATEST, TopicRequests
 from exactum.kafka.settings.settings import Settings
+from exactum.kafka.topics.committed_records import CommittedRecords, NotReadable
 from exactum.kafka.topics.topic_identity import TopicIdentity
 
-_client_log = logging.getLogger("exactum.kafka")
-
-TIMEOUT_S = 30.0
-"""How long records may fail to come while a step waits for them."""
+GROUP = "exactum-control"
 ANSWER_S = 10.0
 """How long the broker may take for one answer; that it refuses us for good is known after that."""
 SURE_AFTER_S = 4.0
@@ -72,28 +65,11 @@ class TopicReader:
         self._read_before = dict(read_before or {})
         self._positions: dict[int, int] = {}
         self._identity: TopicIdentity | None = None
-        self._ahead: dict[int, deque[TopicRecord]] = {}
-        self._at_end: dict[int, int] = {}
         self._partitions: tuple[int, ...] = ()
         self._looked_s = 0.0
         own = {"bootstrap.servers": bootstrap_servers, **dict(settings)}
         self._requests = TopicRequests(own, self.where, int(ANSWER_S * 1000))
-        reading = {
-            # librdkafka demands one; nothing is ever committed to it
-            "group.id": "exactum-control",
-            "enable.auto.commit": False,
-            "auto.offset.reset": "error",
-            "isolation.level": "read_committed",
-            "enable.partition.eof": True,
-            "fetch.wait.max.ms": 20,
-        }
-        try:
-            self._consumer = Consumer({**own, **reading}, logger=_client_log)
-        except KafkaException as error:
-            raise SettingRefused(
-                "KAFKA_SETTING",
-                f"{self.where}: librdkafka refuses its settings: {error.args[0].str()}",
-            ) from error
+        self._records = CommittedRecords(own, GROUP, self.where)
 
     def end_offsets(self) -> dict[int, int]:
         """The end of what is committed in each partition, now.
@@ -125,9 +101,8 @@ class TopicReader:
             SettingRefused: the broker refuses this user.
             Unavailable: the broker did not answer.
         """
-        behind = {p: end for p, end in ends.items() if self._position(p) < end}
         for partition, end in ends.items():
-            was = max(self._positions.get(partition, 0), self._read_before.get(partition, 0))
+            was = self._was(partition)
             if end < was:
                 raise CheckpointRefused(
                     "CONTROL_RECREATED",
@@ -136,97 +111,49 @@ class TopicReader:
                     "anew. Write what it held into it again and start the query with a new "
                     "checkpoint. Nothing was written.",
                 )
-        self._follow()
-        deadline_s = time.monotonic() + TIMEOUT_S
-        while any(not self._reached(partition, end) for partition, end in behind.items()):
-            if time.monotonic() > deadline_s:
-                raise self._unavailable(
-                    f"could not be read to its end within {TIMEOUT_S:.0f} s", None
-                )
-            if self._take(self._consumer.poll(0.1)):
-                deadline_s = (
-                    time.monotonic() + TIMEOUT_S
-                )  # a long topic may take its time as long as it comes
-        records: list[TopicRecord] = []
-        for partition, end in sorted(behind.items()):
-            ahead = self._ahead[partition]
-            while ahead and ahead[0].offset < end:
-                records.append(ahead.popleft())
-            self._positions[partition] = end
+        behind = sorted(p for p, end in ends.items() if self._position(p) < end)
+        begins = self._offsets(behind, EARLIEST)
+        records = [r for p in behind for r in self._read(p, begins[p], ends[p])]
+        self._positions.update({p: ends[p] for p in behind})
         return records
 
     def close(self) -> None:
         """Idempotent. Nothing can be read any more."""
-        self._consumer.close()
+        self._records.close()
         self._requests.close()
 
     # ---- how it is done ------------------------------------------------------------------------
 
     def _position(self, partition: int) -> int:
-        return self._positions.setdefault(partition, 0)
+        return self._positions.get(partition, 0)
 
-    def _reached(self, partition: int, end: int) -> bool:
-        ahead = self._ahead[partition]
-        return bool(ahead and ahead[-1].offset >= end - 1) or self._at_end.get(partition, -1) >= end
+    def _was(self, partition: int) -> int:
+        """Up to which it was read, by this reader or an earlier one."""
+        return max(self._position(partition), self._read_before.get(partition, 0))
 
-    def _take(self, message: Any) -> bool:
-        """Whether it was a record."""
-        if message is None:
-            return False
-        error = message.error()
-        if error is None:
-            record = TopicRecord(
-                message.partition(), message.offset(), message.key(), message.value()
-            )
-            self._ahead[record.partition].append(record)
-            return True
-        failure = failure_of(error.code())
-        if failure is KafkaFailure.END:
-            self._at_end[message.partition()] = message.offset()
-        elif failure is KafkaFailure.OUTSIDE:
-            raise CheckpointRefused(
-                "CONTROL_RETENTION",
-                f"{self.where} no longer has what follows the offset that this query has read to "
-                f"({error.str()}): retention removed it before it was read. Give the topic "
-                "cleanup.policy=compact, or a longer retention, and start the query with a new "
-                "checkpoint. Nothing was written.",
-            )
-        elif failure is KafkaFailure.GROUP_DENIED:
-            pass  # of the group that librdkafka wants named: nothing is asked of it
-        elif failure is KafkaFailure.DENIED:
-            raise SettingRefused(
-                "CONTROL_ACCESS",
-                f"{self.where} cannot be read: the user lacks READ on it. Grant it, which brings "
-                "DESCRIBE along, and start the query again. Nothing was written.",
-            )
-        elif error.fatal() or not error.retriable():
-            raise self._unavailable("could not be read", KafkaException(error))
-        return False
-
-    def _follow(self) -> None:
-        """Have the consumer follow every partition that it does not follow yet, from our
-        position.
-        """
-        new = [p for p in self._positions if p not in self._ahead]
-        if not new:
-            return
-        begin = self._offsets(new, EARLIEST)
-        starts = [TopicPartition(self._topic, p, max(self._positions[p], begin[p])) for p in new]
-        for start in starts:
-            if 0 < self._read_before.get(start.partition, 0) < start.offset:
-                self._take_gone(start)
-            self._ahead[start.partition] = deque()
+    def _read(self, partition: int, begin: int, end: int) -> list[TopicRecord]:
+        if begin > self._was(partition) > 0:
+            raise self._gone(f"begins at offset {begin} of partition {partition}", partition)
+        since = max(begin, self._position(partition))
         try:
-            self._consumer.incremental_assign(starts)
-        except KafkaException as error:
+            found = list(self._records.read((self._topic, partition), since, end))
+        except NotReadable as error:
+            if error.failure is KafkaFailure.OUTSIDE:
+                raise self._gone(f"lacks offset {since} ({error})", partition) from error
+            if error.failure is KafkaFailure.DENIED:
+                raise SettingRefused(
+                    "CONTROL_ACCESS",
+                    f"{self.where} cannot be read: the user lacks READ on it. Grant it, which "
+                    "brings DESCRIBE along, and start the query again. Nothing was written.",
+                ) from error
             raise self._unavailable("could not be read", error) from error
+        return [TopicRecord(partition, m.offset(), m.key(), m.value()) for m in found]
 
-    def _take_gone(self, start: TopicPartition) -> None:
-        raise CheckpointRefused(
+    def _gone(self, what: str, partition: int) -> CheckpointRefused:
+        return CheckpointRefused(
             "CONTROL_RETENTION",
-            f"{self.where} begins at offset {start.offset} of partition {start.partition}, after "
-            f"offset {self._read_before[start.partition]}, up to which this query has read it: "
-            "retention removed records before they were read. Give the topic "
+            f"{self.where} {what}, after offset {self._was(partition)}, up to which this query has "
+            "read it: retention removed records before they were read. Give the topic "
             "cleanup.policy=compact, or a longer retention, and start the query with a new "
             "checkpoint. Nothing was written.",
         )

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from exactum.errors import Unavailable
+from exactum.kafka.topics.committed_records import CommittedRecords, NotReadable, RangeGone
 from exactum.kafka.transaction import Partition
 from exactum.ops.dead_letters.dead_letter import DeadLetter
 from exactum.ops.dead_letters.replay import REPLAYED_HEADER, Headers, Record
 from exactum.ops.dead_letters.store import GROUP
-from exactum.ops.targets.committed_records import CommittedRecords, NotReadable, RangeGone
 
 NEAR = 500
 """A record so few offsets on is read up to, instead of looked for anew."""
@@ -43,7 +43,7 @@ class Originals:
 
     def __init__(self, settings: Mapping[str, str]) -> None:
         """``settings`` are librdkafka's, with ``bootstrap.servers``."""
-        self._records = CommittedRecords(settings, GROUP)
+        self._records = CommittedRecords(settings, GROUP, "exactum dead-letters")
         self.lost: list[DeadLetter] = []
 
     def close(self) -> None:

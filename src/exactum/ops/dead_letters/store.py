@@ -13,8 +13,8 @@ from typing import IO, Any
 from exactum.errors import SettingRefused, Unavailable
 from exactum.files.sink import FileSink
 from exactum.kafka.sink import KafkaSink
+from exactum.kafka.topics.committed_records import CommittedRecords, NotReadable
 from exactum.ops.dead_letters.dead_letter import HEADER_PREFIX, DeadLetter, named
-from exactum.ops.targets.committed_records import CommittedRecords, NotReadable
 from exactum.ops.targets.quoting import quoting_of
 from exactum.ops.targets.target import Target
 from exactum.ops.verify.file_evidence import NAME
@@ -67,7 +67,7 @@ def _where(target: Target, name: str) -> str:
 
 
 def _in_topic(sink: KafkaSink, topic: str) -> Iterator[DeadLetter]:
-    records = CommittedRecords(sink.client_settings, GROUP)
+    records = CommittedRecords(sink.client_settings, GROUP, repr(sink))
     try:
         for partition in records.partitions(topic):
             for message in records.read(partition):

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping
 
-from confluent_kafka import (
-    OFFSET_BEGINNING,
-    Consumer,
-    KafkaError,
-    KafkaException,
-    Message,
-    TopicPartition,
-)
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Message, TopicPartition
 
-from exactum.errors import Unavailable
+from exactum.errors import SettingRefused, Unavailable
+from exactum.kafka.failure import KafkaFailure, failure_of
 from exactum.kafka.transaction import Partition
+
+_client_log = logging.getLogger("exactum.kafka")
 
 READ_TIMEOUT_S = 30.0
 POLL_S = 0.1
@@ -22,15 +19,14 @@ MESSAGES_MAX = 10_000
 """Taken at once of those that have come already."""
 END_WAIT_MS = 10
 """How long the broker keeps the answer that there is nothing more."""
-_GONE = (
-    KafkaError._AUTO_OFFSET_RESET,
-    KafkaError.OFFSET_OUT_OF_RANGE,
-    KafkaError.UNKNOWN_TOPIC_OR_PART,
-)
 
 
 class NotReadable(Exception):
-    """The brokers refuse to give a range. The message is their reason."""
+    """The brokers refuse to give a range. The message is their reason, ``failure`` its kind."""
+
+    def __init__(self, reason: str, failure: KafkaFailure) -> None:
+        super().__init__(reason)
+        self.failure = failure
 
 
 class RangeGone(NotReadable):
@@ -42,8 +38,13 @@ class CommittedRecords:
     kept. One thread, one range at a time; closed by its owner.
     """
 
-    def __init__(self, settings: Mapping[str, str], group: str) -> None:
-        """``settings`` are librdkafka's, with ``bootstrap.servers``."""
+    def __init__(self, settings: Mapping[str, str], group: str, where: str) -> None:
+        """``settings`` are librdkafka's, with ``bootstrap.servers``. ``group``: librdkafka demands
+        one, and asks for its coordinator.
+
+        Raises:
+            SettingRefused: librdkafka does not take the settings.
+        """
         own = {
             "group.id": group,
             "enable.auto.commit": False,
@@ -52,7 +53,13 @@ class CommittedRecords:
             "auto.offset.reset": "error",
             "fetch.wait.max.ms": END_WAIT_MS,
         }
-        self._consumer = Consumer({**settings, **own})
+        try:
+            self._consumer = Consumer({**settings, **own}, logger=_client_log)
+        except KafkaException as error:
+            raise SettingRefused(
+                "KAFKA_SETTING",
+                f"{where}: librdkafka refuses its settings: {error.args[0].str()}",
+            ) from error
 
     def close(self) -> None:
         self._consumer.close()
@@ -82,6 +89,12 @@ class CommittedRecords:
         """
         topic, index = partition
         self._consumer.assign([TopicPartition(topic, index, since)])
+        try:
+            yield from self._read(partition, since, until)
+        finally:
+            self._consumer.unassign()  # it would ask for more, a hundred times a second
+
+    def _read(self, partition: Partition, since: int, until: int | None) -> Iterator[Message]:
         position = since
         while until is None or position < until:
             for message in self._some(partition, position):
@@ -90,13 +103,17 @@ class CommittedRecords:
                     position = message.offset() + 1
                     if until is None or position <= until:
                         yield message
-                elif error.code() == KafkaError._PARTITION_EOF:
+                    continue
+                failure = failure_of(error.code())
+                if failure is KafkaFailure.END:
                     if until is None:
                         return
                     position = max(position, message.offset())
-                else:
-                    kind = RangeGone if error.code() in _GONE else NotReadable
-                    raise kind(error.str())
+                elif failure in (KafkaFailure.OUTSIDE, KafkaFailure.MISSING):
+                    raise RangeGone(error.str(), failure)
+                elif failure is not KafkaFailure.GROUP_DENIED and not error.retriable():
+                    # nothing is asked of the group
+                    raise NotReadable(error.str(), failure)
 
     def _some(self, partition: Partition, position: int) -> list[Message]:
         """The next one, and what came with it."""
