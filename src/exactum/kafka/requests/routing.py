@@ -142,6 +142,10 @@ class Router:
         wanted = list(dict.fromkeys(names))
         return self.retry(lambda: self._topics(wanted, all_visible=all_visible))
 
+    def has_leader(self, partition: Partition) -> bool:
+        """Whether it had one when it was asked last."""
+        return partition in self._leaders
+
     def _topics(self, names: Sequence[str], *, all_visible: bool) -> dict[str, Any]:
         result: dict[str, Any] = {}
         for topic in self.connection().admin.describe_topics(names):
@@ -310,11 +314,10 @@ class _Call(Generic[K]):
     def _take(self, rows: Iterable[tuple[K, int, Any]]) -> None:
         for key, error, value in rows:
             failure = failure_of(error)
-            if failure is KafkaFailure.BUSY:
+            if failure is KafkaFailure.BUSY or failure in self._question.also_retriable:
                 self._again = self._again or error_name(error)
-                self._places.forget([key])
-            elif failure in self._question.also_retriable:
-                self._again = self._again or error_name(error)
+                if failure is not KafkaFailure.CONCURRENT:  # which its very coordinator says
+                    self._places.forget([key])
             else:
                 self.done[key] = (error, value)
                 self.pending.pop(key, None)
@@ -345,6 +348,9 @@ class _Nodes(Generic[K]):
                 raise Again(f"no {self._what} of {key}")
             groups[node_id].append(key)
         return groups
+
+    def __contains__(self, key: K) -> bool:
+        return key in self._nodes
 
     def forget(self, keys: Iterable[K]) -> None:
         for key in keys:

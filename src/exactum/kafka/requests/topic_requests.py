@@ -93,7 +93,7 @@ class TopicRequests(BrokerRequests):
             Unavailable, SettingRefused: as ``describe``.
         """
         wanted = set(partitions)
-        there = wanted - self.missing(wanted)
+        there = wanted - self.missing(p for p in wanted if not self._router.has_leader(p))
         time_ms = _TIMES[at] if isinstance(at, str) else at
         found = self.list_offsets(there, time_ms, read_committed=read_committed)
         return {partition: offset for partition, offset in found.items() if offset >= 0}
