@@ -25,8 +25,6 @@ from exactum.kafka.records.record_headers import FIELDS_MAX, FIELDS_OF_A_RECORD,
 from exactum.kafka.sink import KafkaSink
 from exactum.local import LocalKafka
 from exactum.protocol.sink import TaskName, WriteOrder
-from kafka import KafkaConsumer
-from kafka import TopicPartition as Partition
 from tests.kit.kafka.transactions import OpenedSink, Record, frame, opened, read_all
 from tests.kit.waiting import WAIT_MAX_S
 
@@ -160,39 +158,6 @@ def test_rows_of_several_topics_and_partitions(kafka: LocalKafka, topic: TopicFa
             for number, (row, (place, partition)) in enumerate(zip(rows, places, strict=True))
             if place == name
         )
-
-
-def test_a_name_that_holds_nul_beside_others(kafka: LocalKafka, topic: TopicFactory) -> None:
-    """C ends a name at NUL, so such a batch is sent in another way: to the same end."""
-    name = topic("nul-beside", partitions=2)
-    rows: list[Headers] = [[("a", b"1"), ("a\0b", None)], None, [], [("\0", b"\0")]]
-    batch = frame(
-        [b"0", None, b"", b"3"],
-        [b"k", b"", None, b"k"],
-        headers=column(rows),
-        partition=pa.array([1, 1, 1, 1], pa.int32()),
-    )
-    with opened(KafkaSink(name, bootstrap_servers=kafka.bootstrap_servers)) as sink:
-        commit(sink, batch)
-    # By kafka-python: librdkafka's consumers show the name of a header up to its first NUL.
-    reader = KafkaConsumer(
-        bootstrap_servers=kafka.bootstrap_servers, isolation_level="read_committed"
-    )
-    try:
-        partition = Partition(name, 1)
-        reader.assign([partition])
-        reader.seek_to_beginning(partition)
-        records = [r for some in reader.poll(30_000).values() for r in some]
-    finally:
-        reader.close()
-    assert [(r.value, r.key) for r in records] == [
-        (b"0", b"k"),
-        (None, b""),
-        (b"", None),
-        (b"3", b"k"),
-    ]
-    shown = [[(n, None if v is None else bytes(v)) for n, v in r.headers] for r in records]
-    assert shown == [list(row or ()) for row in rows]
 
 
 def test_a_queue_with_less_room_than_the_rows_need(kafka: LocalKafka, topic: TopicFactory) -> None:

@@ -1,6 +1,7 @@
 """The driver half against a real broker: verify, commit, abort, settle, salvage."""
 
 import time
+from collections import Counter
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -10,6 +11,7 @@ from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from exactum.errors import EpochAborted, HeuristicOutcome, SettingRefused
+from exactum.kafka.producer.messages import HEADERS
 from exactum.kafka.sink import KafkaSink
 from exactum.kafka.transaction import KafkaTransaction
 from tests.kit.kafka.transactions import frame, opened, read_all, wait_for_rest
@@ -216,14 +218,23 @@ def test_a_decided_transaction_that_timed_out_is_salvaged(kafka, topic) -> None:
 
 
 def test_what_is_salvaged_comes_back_to_its_partitions(kafka, topic) -> None:
-    """A decided transaction that somebody aborted: each record comes back with its key, its value
-    and its partition.
+    """A decided transaction that somebody aborted: each record comes back with its key, its value,
+    its headers, its time and its partition.
     """
     name = topic("back", partitions=4)
     with opened(KafkaSink(name, bootstrap_servers=kafka.bootstrap_servers)) as sink:
         values = [b"%d" % number for number in range(40)]
         partitions = [(7 * number) % 4 for number in range(40)]
-        rows = frame(values, values, partition=pa.array(partitions, pa.int32()))
+        headers: list[list[tuple[str, bytes | None]]] = [
+            [("n", value), ("none", None)] if number % 3 else []
+            for number, value in enumerate(values)
+        ]
+        rows = frame(
+            values,
+            values,
+            partition=pa.array(partitions, pa.int32()),
+            headers=pa.array(headers, HEADERS),
+        )
         verified = sink.participant.verify(sink.write(rows))
         permit = sink.permit(verified)
         sink.participant.abort(sink.participant.list_open())
@@ -231,10 +242,13 @@ def test_what_is_salvaged_comes_back_to_its_partitions(kafka, topic) -> None:
         assert report.expired == tuple(verified)
         again = sink.participant.salvage(permit, report.expired)
         sink.participant.commit(sink.permit(again), again)
-    found = read_all(kafka.bootstrap_servers, name)
-    assert sorted((r.value, r.key, r.partition) for r in found) == sorted(
-        zip(values, values, partitions, strict=True)
+    servers = kafka.bootstrap_servers
+    found = read_all(servers, name)
+    assert sorted((r.value, r.key, r.partition, r.headers) for r in found) == sorted(
+        zip(values, values, partitions, map(tuple, headers), strict=True)
     )
+    times = Counter((r.value, r.at_ms) for r in read_all(servers, name, committed=False))
+    assert set(times.values()) == {2}, "as it was sent first, and again"
 
 
 def test_with_the_log_gone_salvage_names_what_is_missing(kafka, topic) -> None:

@@ -15,12 +15,13 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from exactum.errors import InvariantBroken, SettingRefused
 from exactum.kafka import writer
 from exactum.kafka.native import librdkafka
-from exactum.kafka.producer import process_pools, producer_pool
+from exactum.kafka.producer import messages, process_pools, producer_pool
 from exactum.kafka.producer.delivery_errors import DeliveryError
 from exactum.kafka.producer.messages import produce
 from exactum.kafka.producer.process_pools import ProcessPools
@@ -240,9 +241,10 @@ def test_a_producer_that_was_let_go_is_not_used(plan: ProducerPlan) -> None:
     produce(producer, frame([b"v"]), plan.topic, timeout_ms=1_000)
     producer.destroy()
     producer.destroy()
+    with_headers = frame([b"v"], headers=pa.array([[]], messages.HEADERS))
     for use in (
         lambda: produce(producer, frame([b"v"]), plan.topic, timeout_ms=1_000),
-        lambda: producer.produce_record(str(plan.topic), b"k", b"v", [], timeout_ms=1_000),
+        lambda: produce(producer, with_headers, plan.topic, timeout_ms=1_000),
         lambda: producer.flush(1_000),
         lambda: producer.poll(0),
         producer.begin_transaction,
@@ -259,9 +261,10 @@ def test_a_producer_takes_no_name_that_c_reads_otherwise(plan: ProducerPlan, nam
     at all.
     """
     producer = Producer(plan.producer_settings(None))
+    with_headers = frame([b"v"], headers=pa.array([[]], messages.HEADERS))
     try:
         with pytest.raises(DeliveryError, match="TOPIC_EXCEPTION"):
-            producer.produce_record(name, b"k", b"v", [], timeout_ms=1_000)
+            produce(producer, with_headers, name, timeout_ms=1_000)
         with pytest.raises(DeliveryError, match="TOPIC_EXCEPTION"):
             producer.produce_array(name, np.zeros(1, dtype=librdkafka.MESSAGE), timeout_ms=1_000)
         with pytest.raises(InvariantBroken):

@@ -293,7 +293,7 @@ FAULTS = (
         "a salvage forgets the partition of a record",
         ORDER,
         "kafka/salvage.py",
-        "                    partition=partition[1],\n",
+        '            "partition": pa.array([partition] * len(records), pa.int32()),\n',
         "",
         ("tests/kafka/test_participant.py", "tests/kafka/test_contract.py"),
     ),

@@ -8,9 +8,13 @@ import secrets
 from collections.abc import Sequence
 from contextlib import suppress
 
+import numpy as np
+import pyarrow as pa
+
 from exactum.errors import HeuristicOutcome, SettingRefused, Unavailable
 from exactum.kafka.failure import DENIALS
 from exactum.kafka.producer.delivery_errors import DeliveryError
+from exactum.kafka.producer.messages import HEADERS, produce
 from exactum.kafka.producer.producer import Producer
 from exactum.kafka.producer.producer_pool import ProducerPlan, initialised
 from exactum.kafka.requests.broker_requests import BrokerRequests
@@ -78,15 +82,13 @@ def _copied(
     for transaction in transactions:
         for partition, (first_offset, expected) in transaction.partitions:
 
-            def send(record: LoggedRecord, partition: Partition = partition) -> None:
-                producer.produce_record(
+            def send(records: Sequence[LoggedRecord], partition: Partition = partition) -> None:
+                produce(
+                    producer,
+                    _frame(records, partition[1]),
                     partition[0],
-                    record.key,
-                    record.value,
-                    record.headers,
-                    partition=partition[1],
-                    timestamp_ms=record.timestamp_ms,
                     timeout_ms=DELIVERY_TIMEOUT_MS,
+                    timestamps_ms=np.array([r.timestamp_ms for r in records], np.int64),
                 )
 
             found = logs.read_back(partition, first_offset, transaction.producer, send)
@@ -107,6 +109,18 @@ def _copied(
         )
     producer.flush(DELIVERY_TIMEOUT_MS)
     return rows
+
+
+def _frame(records: Sequence[LoggedRecord], partition: int) -> pa.RecordBatch:
+    """As a task's rows are."""
+    return pa.record_batch(
+        {
+            "key": pa.array([r.key for r in records], pa.binary()),
+            "value": pa.array([r.value for r in records], pa.binary()),
+            "headers": pa.array([r.headers for r in records], HEADERS),
+            "partition": pa.array([partition] * len(records), pa.int32()),
+        }
+    )
 
 
 def shown(places: Sequence[str]) -> str:

@@ -185,6 +185,8 @@ class _Inspection:
             self._refuse_headers(
                 pa.array(broken), counts, "has a header whose key is not UTF-8 text"
             )
+        cut_short = pc.fill_null(pc.match_substring(names.cast(pa.binary()), "\0"), False)
+        self._refuse_headers(cut_short, counts, "has a header with NUL in its key")
         return record_size.header_bytes(column), counts
 
     def _refuse_headers(self, wrong: pa.Array, counts: Rows, reason: str) -> None:

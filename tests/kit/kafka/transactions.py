@@ -36,6 +36,7 @@ class Record:
     key: bytes | None
     value: bytes | None
     headers: tuple[tuple[str, bytes | None], ...]
+    at_ms: int = field(default=0, compare=False)
 
 
 @dataclass
@@ -131,7 +132,10 @@ def read_all(
             headers = tuple(
                 (n, None if v is None else bytes(v)) for n, v in message.headers() or ()
             )
-            records.append(Record(message.partition(), message.key(), message.value(), headers))
+            _, at_ms = message.timestamp()
+            records.append(
+                Record(message.partition(), message.key(), message.value(), headers, at_ms)
+            )
         return records
     finally:
         consumer.close()

@@ -8,7 +8,7 @@ interface since 1.6 (``rdkafka.h``).
 from __future__ import annotations
 
 import ctypes
-from ctypes import POINTER, c_char_p, c_int, c_int32, c_int64, c_size_t, c_ssize_t, c_void_p
+from ctypes import POINTER, c_char_p, c_int, c_int32, c_int64, c_size_t, c_void_p
 from functools import cache
 from typing import Any
 
@@ -42,8 +42,8 @@ FIELD = np.dtype(
         "itemsize": 72,
     }
 )
-"""``rd_kafka_vu_t`` on a 64-bit machine (rdkafka.h), as ``Field`` has it: ``first`` to ``third``
-are the members of its union's structures, ``i32`` is a number alone."""
+"""``rd_kafka_vu_t`` on a 64-bit machine (rdkafka.h), one argument of ``rd_kafka_produceva``:
+``first`` to ``third`` are the members of its union's structures, ``i32`` is a number alone."""
 
 PRODUCER = 0
 CONF_OK = 0
@@ -55,33 +55,7 @@ LOG_INFO = 6
 EVENT_DR, EVENT_LOG, EVENT_ERROR = 0x1, 0x4, 0x8
 EVENTS = EVENT_DR | EVENT_LOG | EVENT_ERROR
 VTYPE_RKT, VTYPE_PARTITION, VTYPE_VALUE, VTYPE_KEY = 2, 3, 4, 5
-VTYPE_MSGFLAGS, VTYPE_TIMESTAMP, VTYPE_HEADER, VTYPE_HEADERS = 7, 8, 9, 10
-
-
-class Memory(ctypes.Structure):
-    """Where bytes lie, in a field of ``rd_kafka_produceva``."""
-
-    _fields_ = [("ptr", c_void_p), ("size", c_size_t)]
-
-
-class Value(ctypes.Union):
-    """``rd_kafka_vu_t``'s union."""
-
-    _fields_ = [
-        ("rkt", c_void_p),
-        ("i", c_int),
-        ("i32", c_int32),
-        ("i64", c_int64),
-        ("mem", Memory),
-        ("headers", c_void_p),
-        ("pad", ctypes.c_char * 64),
-    ]
-
-
-class Field(ctypes.Structure):
-    """``rd_kafka_vu_t``: one argument of ``rd_kafka_produceva``."""
-
-    _fields_ = [("vtype", c_int), ("u", Value)]
+VTYPE_MSGFLAGS, VTYPE_TIMESTAMP, VTYPE_HEADER = 7, 8, 9
 
 
 class DeliveryReport(ctypes.Structure):
@@ -166,9 +140,6 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "rd_kafka_metadata_destroy": (None, [POINTER(Metadata)]),
     "rd_kafka_topic_name": (c_char_p, [c_void_p]),
     "rd_kafka_produce_batch": (c_int, [c_void_p, c_int32, c_int, c_void_p, c_int]),
-    "rd_kafka_headers_new": (c_void_p, [c_size_t]),
-    "rd_kafka_headers_destroy": (None, [c_void_p]),
-    "rd_kafka_header_add": (c_int, [c_void_p, c_void_p, c_ssize_t, c_void_p, c_ssize_t]),
     "rd_kafka_produceva": (c_void_p, [c_void_p, c_void_p, c_size_t]),
     "rd_kafka_flush": (c_int, [c_void_p, c_int]),
     "rd_kafka_outq_len": (c_int, [c_void_p]),
@@ -191,8 +162,7 @@ def library() -> Any:
     Raises:
         SettingRefused: it is not the one that exactum needs.
     """
-    sizes = ctypes.sizeof(DeliveryReport), ctypes.sizeof(Field)
-    if ctypes.sizeof(c_void_p) != 8 or sizes != (MESSAGE.itemsize, FIELD.itemsize):
+    if ctypes.sizeof(c_void_p) != 8 or ctypes.sizeof(DeliveryReport) != MESSAGE.itemsize:
         raise SettingRefused("KAFKA_LIBRARY", "exactum needs a 64-bit Python.")
     from confluent_kafka import cimpl  # its import loads librdkafka into the process
 
@@ -209,15 +179,3 @@ def library() -> Any:
             f"({error}). Install confluent-kafka 2.11 or later from its wheel.",
         ) from error
     return library
-
-
-def fields(topic: int, value: Memory, key: Memory, partition: int, timestamp_ms: int) -> Any:
-    """The fields of one record for ``rd_kafka_produceva``; the seventh is for its headers."""
-    made = (Field * 7)()
-    made[0].vtype, made[0].u.rkt = VTYPE_RKT, topic
-    made[1].vtype, made[1].u.i32 = VTYPE_PARTITION, partition
-    made[2].vtype, made[2].u.mem = VTYPE_VALUE, value
-    made[3].vtype, made[3].u.mem = VTYPE_KEY, key
-    made[4].vtype, made[4].u.i = VTYPE_MSGFLAGS, F_COPY
-    made[5].vtype, made[5].u.i64 = VTYPE_TIMESTAMP, timestamp_ms
-    return made

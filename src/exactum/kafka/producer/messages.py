@@ -93,11 +93,13 @@ def produce(
     *,
     timeout_ms: int,
     narrow: Mapping[str, int] | None = None,
+    timestamps_ms: np.ndarray[Any, Any] | None = None,
 ) -> None:
     """Enqueue every row of ``batch``, in order within each topic. Kafka can take all of them (see
     ``takeable``).
 
     ``narrow``: the largest batch of those topics that take less than the producer's ``batch.size``.
+    ``timestamps_ms``: of each row, where there is a column ``headers``; None: now.
 
     Raises:
         DeliveryError: librdkafka refused a row or the queue stayed full.
@@ -107,6 +109,7 @@ def produce(
     names = set(batch.schema.names)
     messages = _messages(batch, names)
     headers = HeaderColumn(batch.column("headers")) if "headers" in names else None
+    stamps = np.zeros(batch.num_rows, np.int64) if timestamps_ms is None else timestamps_ms
     anywhere = all(
         name not in names or batch.column(name).null_count == batch.num_rows
         for name in ("key", "partition")
@@ -119,9 +122,6 @@ def produce(
             _make_room(producer, int(rows[part]["key_len"].sum()), timeout_ms)
             if headers is None:
                 producer.produce_array(name, rows[part], timeout_ms=timeout_ms, anywhere=anywhere)
-            elif headers.names_hold_nul:
-                for row in _numbers(batch, chosen)[part].tolist():
-                    _produce_row(producer, name, batch, row, timeout_ms=timeout_ms)
             else:
                 numbers = _numbers(batch, chosen)[part]
                 for some in headers.parts(numbers):
@@ -129,7 +129,12 @@ def produce(
                     size = int(fields["third"].sum()) + HEADER_BYTES * len(fields)
                     _make_room(producer, size, timeout_ms)
                     producer.produce_with_headers(
-                        name, rows[part][some], fields, counts, timeout_ms=timeout_ms
+                        name,
+                        rows[part][some],
+                        fields,
+                        counts,
+                        stamps[numbers[some]],
+                        timeout_ms=timeout_ms,
                     )
             if narrow and name in narrow:
                 producer.flush(timeout_ms)
@@ -149,27 +154,6 @@ def _make_room(producer: Producer, size: int, timeout_ms: int) -> None:
 def _numbers(batch: pa.RecordBatch, chosen: np.ndarray[Any, Any] | None) -> np.ndarray[Any, Any]:
     """Of the rows of one topic."""
     return np.arange(batch.num_rows) if chosen is None else chosen
-
-
-def _produce_row(
-    producer: Producer, topic: str, batch: pa.RecordBatch, row: int, *, timeout_ms: int
-) -> None:
-    """Enqueue one row by Python objects: the only way for a header's name that holds NUL."""
-    record = batch.slice(row, 1)
-
-    def value(name: str, kind: pa.DataType) -> Any:
-        return record.column(name).cast(kind)[0].as_py() if name in record.schema.names else None
-
-    headers = value("headers", HEADERS) or []
-    partition = value("partition", pa.int32())
-    producer.produce_record(
-        topic,
-        value("key", pa.binary()),
-        value("value", pa.binary()),
-        [(header["key"], header["value"]) for header in headers],
-        partition=PARTITION_UNASSIGNED if partition is None else partition,
-        timeout_ms=timeout_ms,
-    )
 
 
 def _messages(batch: pa.RecordBatch, names: set[str]) -> np.ndarray[Any, Any]:

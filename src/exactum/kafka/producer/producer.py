@@ -11,7 +11,7 @@ import contextlib
 import logging
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from ctypes import POINTER, byref, c_char_p, c_int
 from typing import Any
 
@@ -220,6 +220,7 @@ class Producer:
         messages: np.ndarray[Any, Any],
         headers: np.ndarray[Any, Any],
         counts: np.ndarray[Any, Any],
+        timestamps_ms: np.ndarray[Any, Any],
         *,
         timeout_ms: int,
     ) -> None:
@@ -227,52 +228,21 @@ class Producer:
         ``produce_array``.
 
         ``headers`` (dtype ``FIELD``) are those of all messages, one after the other, and ``counts``
-        how many each has, as ``HeaderColumn`` tells; they are copied as well.
+        how many each has, as ``HeaderColumn`` tells; they are copied as well. ``timestamps_ms``: of
+        each, 0 for now.
 
         Raises:
             DeliveryError: as ``produce_array``.
         """
         client, end_s = self._client, time.monotonic() + timeout_ms / 1000
         fields, begins, counts = record_headers.joined(
-            self._topic(topic), messages, headers, counts
+            self._topic(topic), messages, headers, counts, timestamps_ms
         )
         addresses = fields.ctypes.data + begins * fields.itemsize
         send = self._c.rd_kafka_produceva
         for address, count in zip(addresses.tolist(), counts.tolist(), strict=True):
             while error := send(client, address, count):
                 self._refused_for_now(error, end_s)
-
-    def produce_record(
-        self,
-        topic: str,
-        key: bytes | None,
-        value: bytes | None,
-        headers: Sequence[tuple[str, bytes | None]],
-        *,
-        partition: int = librdkafka.PARTITION_UNASSIGNED,
-        timestamp_ms: int = 0,
-        timeout_ms: int,
-    ) -> None:
-        """Enqueue one record with headers.
-
-        Raises:
-            DeliveryError: as ``produce_array``.
-        """
-        values = record_headers.memory(value), record_headers.memory(key)
-        fields = librdkafka.fields(self._topic(topic), *values, partition, timestamp_ms)
-        self._enqueue(fields, record_headers.made_of(headers), time.monotonic() + timeout_ms / 1000)
-
-    def _enqueue(self, fields: Any, headers: int | None, end_s: float) -> None:
-        """Hand over one record: the first six of ``fields``, and its headers if there are any."""
-        fields[6].vtype, fields[6].u.headers = librdkafka.VTYPE_HEADERS, headers
-        count = 6 if headers is None else 7
-        try:
-            while error := self._c.rd_kafka_produceva(self._client, fields, count):
-                self._refused_for_now(error, end_s)
-            headers = None  # they are the record's now
-        finally:
-            if headers is not None:
-                self._c.rd_kafka_headers_destroy(headers)
 
     def _refused_for_now(self, error: int, end_s: float) -> None:
         """Wait for room where a record was not taken because the queue is full.

@@ -1,12 +1,8 @@
-"""Records with headers for librdkafka: of whole columns, as ``rd_kafka_produceva`` reads them; and
-the headers of one record, built with lengths, so that NUL in a name is a letter like any other.
-"""
+"""Records with headers for librdkafka: of whole columns, as ``rd_kafka_produceva`` reads them."""
 
 from __future__ import annotations
 
-import ctypes
-from collections.abc import Iterator, Sequence
-from ctypes import c_char_p, c_void_p
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -24,6 +20,7 @@ _VTYPES = (
     librdkafka.VTYPE_VALUE,
     librdkafka.VTYPE_KEY,
     librdkafka.VTYPE_MSGFLAGS,
+    librdkafka.VTYPE_TIMESTAMP,
 )
 """Of the fields that every record has, in their order."""
 FIELDS_OF_A_RECORD = len(_VTYPES)
@@ -32,8 +29,8 @@ FIELDS_MAX = 10_000
 
 
 class HeaderColumn:
-    """The headers of a batch's rows, for ``Producer.produce_with_headers``: none of them is null or
-    lacks its key.
+    """The headers of a batch's rows, for ``Producer.produce_with_headers``: none of them is null,
+    and each has a key, without NUL in it.
     """
 
     def __init__(self, column: pa.Array) -> None:
@@ -47,8 +44,6 @@ class HeaderColumn:
         self._kept = ended, values
         self._names, _ = pointers(ended)
         self._values, self._value_sizes = pointers(values)
-        self.names_hold_nul = _count_of_nul(ended) > len(names)
-        """Whether C would take the beginning of a name for all of it."""
 
     def parts(self, rows: np.ndarray[Any, Any]) -> Iterator[slice]:
         """Slices of these rows, of which each has few enough fields to be made ready at once."""
@@ -80,11 +75,13 @@ def joined(
     messages: np.ndarray[Any, Any],
     headers: np.ndarray[Any, Any],
     counts: np.ndarray[Any, Any],
+    timestamps_ms: np.ndarray[Any, Any],
 ) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any], np.ndarray[Any, Any]]:
     """The fields of all messages (dtype ``MESSAGE``), each followed by its headers: the fields
     (dtype ``FIELD``), where those of each message begin, and how many they are.
 
-    ``headers`` (dtype ``FIELD``): of all messages, one after the other; ``counts``: of each.
+    ``headers`` (dtype ``FIELD``): of all messages, one after the other; ``counts`` and
+    ``timestamps_ms``: of each.
     """
     sizes = counts + FIELDS_OF_A_RECORD
     begins = np.cumsum(sizes) - sizes
@@ -100,38 +97,6 @@ def joined(
     fields["first"][begins + 3] = messages["key"]
     fields["second"][begins + 3] = messages["key_len"]
     fields["i32"][begins + 4] = librdkafka.F_COPY
+    fields["first"][begins + 5] = timestamps_ms
     fields[is_header] = headers
     return fields, begins, sizes
-
-
-def _count_of_nul(column: pa.Array) -> int:
-    """How many bytes of a column's values are 0."""
-    if not len(column):
-        return 0
-    addresses, sizes = pointers(column)
-    begin = int(addresses[0] - np.uint64(column.buffers()[2].address))
-    content = np.frombuffer(column.buffers()[2], dtype=np.uint8)[begin : begin + int(sizes.sum())]
-    return int(np.count_nonzero(content == 0))
-
-
-def made_of(headers: Sequence[tuple[str, bytes | None]]) -> int | None:
-    """New headers, which the caller owns; None for none."""
-    if not headers:
-        return None
-    library = librdkafka.library()
-    made = library.rd_kafka_headers_new(len(headers))
-    for name, value in headers:
-        text = name.encode()
-        size = 0 if value is None else len(value)
-        library.rd_kafka_header_add(made, address(text), len(text), address(value), size)
-    return int(made)
-
-
-def address(data: bytes | None) -> Any:
-    """Of bytes that outlive the call they are for."""
-    return None if data is None else ctypes.cast(c_char_p(data), c_void_p)
-
-
-def memory(data: bytes | None) -> librdkafka.Memory:
-    """Where the bytes lie, for a call; null for None."""
-    return librdkafka.Memory(address(data), 0 if data is None else len(data))

@@ -10,7 +10,7 @@ format, v2).
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -61,13 +61,13 @@ class LogReader:
         partition: Partition,
         start_offset: int,
         producer: tuple[int, int],
-        on_record: Callable[[LoggedRecord], None] | None = None,
+        on_records: Callable[[Sequence[LoggedRecord]], None] = lambda records: None,
     ) -> ReadBack:
         """Walk the log from ``start_offset`` to the marker that ended the transaction of
         ``producer``.
 
-        ``producer`` is (producer id, producer epoch). ``on_record`` gets each of the transaction's
-        records, in order.
+        ``producer`` is (producer id, producer epoch). ``on_records`` gets the transaction's
+        records, in order, as many at a time as a batch of the log has.
 
         Raises:
             OutcomeUnknown: the partition could not be read.
@@ -105,11 +105,9 @@ class LogReader:
                         ended = Marker.COMMIT if control.commit else Marker.ABORT
                         return ReadBack(ended, count, ends_at(answer.high_watermark))
                 elif batch.producer_epoch == producer[1]:
-                    for record in batch:
-                        if record.offset >= start_offset:
-                            count += 1
-                            if on_record is not None:
-                                on_record(_logged(record))
+                    found = [_logged(record) for record in batch if record.offset >= start_offset]
+                    count += len(found)
+                    on_records(found)
             if next_offset == offset:
                 return ReadBack(Marker.GONE if truncated else Marker.NONE, count, ends_at(offset))
             offset = next_offset
