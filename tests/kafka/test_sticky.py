@@ -15,7 +15,7 @@ from confluent_kafka.admin import NewTopic
 
 from exactum.kafka.producer.messages import produce
 from exactum.kafka.producer.producer import Producer
-from exactum.kafka.producer.sticky import StickyPartition, linger_ms
+from exactum.kafka.producer.sticky import LearnedTopic, linger_ms
 from exactum.kafka.sink import KafkaSink
 from exactum.protocol.sink import Guarantee, TaskName, WriteOrder
 from tests.kit.kafka.transactions import frame, opened, read_all
@@ -192,10 +192,15 @@ def test_a_task_asks_again_when_that_is_long_ago(
 
 
 def test_one_is_kept_for_a_while() -> None:
-    kept = StickyPartition([3, 5], linger_ms=60_000)
-    assert len({kept.current() for _ in range(100)}) == 1
-    turned = StickyPartition([3, 5], linger_ms=0)
-    assert {turned.current() for _ in range(100)} == {3, 5}
+    kept = LearnedTopic([3, 5], 8, linger_ms=60_000)
+    assert len({kept.turn() for _ in range(100)}) == 1
+    turned = LearnedTopic([3, 5], 8, linger_ms=1)
+    turns = set[int | None]()
+    for _ in range(100):
+        turns.add(turned.turn())
+        time.sleep(0.001)
+    assert turns == {3, 5}
+    assert LearnedTopic([], 8, linger_ms=1).turn() is None
 
 
 def test_who_is_sticky() -> None:

@@ -19,6 +19,7 @@ import numpy as np
 
 from exactum.errors import InvariantBroken, SettingRefused
 from exactum.kafka.native import librdkafka
+from exactum.kafka.producer import sticky
 from exactum.kafka.producer.delivery_errors import (
     DeliveryError,
     DeliveryErrors,
@@ -26,7 +27,6 @@ from exactum.kafka.producer.delivery_errors import (
     raise_error,
     refused,
 )
-from exactum.kafka.producer.sticky import LearnedTopics
 from exactum.kafka.records import record_headers
 from exactum.kafka.settings import client_settings
 from exactum.kafka.topics import topic_name
@@ -64,7 +64,8 @@ class Producer:
         self._errors = DeliveryErrors()
         self._identity: tuple[int, int] | None = None
         self._topics: dict[str, int] = {}  # librdkafka's handles, made when first asked for
-        self._learned = LearnedTopics(settings)
+        self._learned: dict[str, sticky.LearnedTopic] = {}
+        self._linger_ms = sticky.linger_ms(settings)
         self.uncounted_bytes = 0  # at most, of keys and headers since the queue was last empty
         own = {"delivery.report.only.error": "true", "log.queue": "true"}
         if "transactional.id" in settings:
@@ -153,17 +154,17 @@ class Producer:
             raise DeliveryError(code, self._c.rd_kafka_err2str(code).decode(), retriable=True)
         try:
             if topic is not None:
-                self._learned.take(topic, answer.contents)
+                self._learned[topic] = sticky.learned(topic, answer.contents, self._linger_ms)
         finally:
             self._c.rd_kafka_metadata_destroy(answer)
 
     def knows(self, topic: str) -> bool:
         """Whether it has learned of the topic, and not too long ago."""
-        return self._learned.knows(topic)
+        return topic in self._learned and self._learned[topic].is_fresh
 
     def partition_count(self, topic: str) -> int:
         """How many partitions it had when it was learned of; 0 where nothing is known."""
-        return self._learned.partition_count(topic)
+        return self._learned[topic].partitions if topic in self._learned else 0
 
     # ---- records -----------------------------------------------------------------------------
 
@@ -191,9 +192,9 @@ class Producer:
             librdkafka.PARTITION_UNASSIGNED,
             librdkafka.F_COPY | librdkafka.F_PARTITION,
         )
-        turns = self._learned.turns(topic) if anywhere else None
-        if turns is not None:
-            partition, flags = turns.current(), librdkafka.F_COPY
+        turn = self._learned[topic].turn() if anywhere and topic in self._learned else None
+        if turn is not None:
+            partition, flags = turn, librdkafka.F_COPY
         while len(messages):
             part = messages[:ARRAY_MAX]
             count = self._c.rd_kafka_produce_batch(
