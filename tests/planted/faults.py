@@ -217,8 +217,8 @@ FAULTS = (
         "an id is initialised again in the write job that uses it",
         ANOTHER,
         "kafka/producer/producer_pool.py",
-        "            if own_id.settled_after < usage.sequence and own_id",
-        "            if own_id.settled_after <= usage.sequence and own_id",
+        "for name, last in self._ids.items() if last < self._sequence",
+        "for name, last in self._ids.items() if last <= self._sequence",
         ("tests/kafka/test_producer_pool.py", "tests/kafka/test_contract.py"),
     ),
     Fault(

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import secrets
 import threading
 import time
@@ -43,6 +44,8 @@ AHEAD_AGE_MAX_S = 3_600.0
 transactional.id.expiration.ms (a week by default), and a producer whose id is forgotten fails with
 its first record."""
 INIT_TIMEOUT_MS = 60_000
+UNUSED, IN_USE = -1, math.inf
+"""Of a transactional id, beside the number of the write job that used it last."""
 LEARN_TIMEOUT_MS = 1_000
 """Longest wait of a task for the topic's leaders, with which it sends records without a key a
 little faster.
@@ -70,31 +73,13 @@ class ProducerPlan:
 
 
 @dataclass
-class _OwnId:
-    transactional_id: str
-    settled_after: int = 0  # the write job that used it last; settled once a later one runs
-
-
-@dataclass
 class OwnedProducer:
-    """An initialised producer and the id it came from."""
+    """An initialised producer, its id, and the write job that took it."""
 
     producer: Producer
-    own_id: _OwnId
-    initialised_s: float = field(default_factory=time.monotonic)
-
-    @property
-    def transactional_id(self) -> str:
-        return self.own_id.transactional_id
-
-
-@dataclass
-class _Usage:
+    transactional_id: str
     sequence: int = 0
-    taken: int = 0
-    taken_before: int = 1
-    own_ids: list[_OwnId] = field(default_factory=list)
-    busy: set[str] = field(default_factory=set)
+    initialised_s: float = field(default_factory=time.monotonic)
 
 
 class ProducerPool:
@@ -104,7 +89,11 @@ class ProducerPool:
         self._plan = plan
         self._worker = secrets.token_hex(8)
         self._lock = threading.Lock()
-        self._usage = _Usage()
+        self._sequence = 0  # the newest write job
+        self._taken, self._taken_before = 0, 1  # producers, by it and by the one before
+        self._ids: dict[str, float] = {}
+        """Of each the write job that used it last, by which it is settled once a later one runs;
+        ``IN_USE`` while a producer has it."""
         self._ahead: deque[Future[OwnedProducer]] = deque()
         self._background = ThreadPoolExecutor(max_workers=4, thread_name_prefix="exactum-producers")
         self._plain: Producer | None = None
@@ -138,27 +127,24 @@ class ProducerPool:
             SettingRefused: the broker refused for good (rights, timeout).
         """
         with self._lock:
-            usage = self._usage
-            if sequence > usage.sequence:
-                usage.taken_before = max(1, usage.taken)
-                usage.taken, usage.sequence = 0, sequence
-            usage.taken += 1
+            if sequence > self._sequence:
+                self._taken_before = max(1, self._taken)
+                self._taken, self._sequence = 0, sequence
+            self._taken += 1
             future = self._next()
         try:
             owned = future.result()
         except Exception:
             with self._lock:
-                self._usage.taken -= 1
+                self._taken -= 1
             raise
-        owned.own_id.settled_after = sequence
+        owned.sequence = sequence
         return owned
 
     def initialise_ahead(self) -> None:
         """Begin to initialise what the next transactions will need; returns at once."""
         with self._lock:
-            wanted = min(
-                AHEAD_MAX, max(1, self._usage.taken_before - self._usage.taken, self._usage.taken)
-            )
+            wanted = min(AHEAD_MAX, max(1, self._taken_before - self._taken, self._taken))
             while len(self._ahead) < wanted:
                 self._ahead.append(self._submit())
 
@@ -166,7 +152,7 @@ class ProducerPool:
         """The task is done with it; an open transaction stays open. Returns at once."""
         self._background.submit(owned.producer.destroy)
         with self._lock:
-            self._usage.busy.discard(owned.own_id.transactional_id)
+            self._ids[owned.transactional_id] = owned.sequence
 
     def plain(self) -> Producer:
         """The one idempotent, not transactional producer of this process (at least once)."""
@@ -217,31 +203,24 @@ class ProducerPool:
             if time.monotonic() - owned.initialised_s < AHEAD_AGE_MAX_S:
                 return future
             self._background.submit(owned.producer.destroy)
-            self._usage.busy.discard(owned.own_id.transactional_id)
+            self._ids[owned.transactional_id] = UNUSED
         return self._submit()
 
     def _submit(self) -> Future[OwnedProducer]:
-        own_id = self._free_id()
-        self._usage.busy.add(own_id.transactional_id)
-        return self._background.submit(self._initialised, own_id)
-
-    def _free_id(self) -> _OwnId:
-        usage = self._usage
-        for own_id in usage.own_ids:
-            if own_id.settled_after < usage.sequence and own_id.transactional_id not in usage.busy:
-                return own_id
-        name = self._plan.scope.transactional_id(
-            self._plan.incarnation, self._worker, len(usage.own_ids)
+        scope, incarnation = self._plan.scope, self._plan.incarnation
+        name = next(
+            (name for name, last in self._ids.items() if last < self._sequence),
+            scope.transactional_id(incarnation, self._worker, len(self._ids)),
         )
-        usage.own_ids.append(_OwnId(name))
-        return usage.own_ids[-1]
+        self._ids[name] = IN_USE
+        return self._background.submit(self._initialised, name)
 
-    def _initialised(self, own_id: _OwnId) -> OwnedProducer:
+    def _initialised(self, transactional_id: str) -> OwnedProducer:
         try:
-            return OwnedProducer(initialised(self._plan, own_id.transactional_id), own_id)
+            return OwnedProducer(initialised(self._plan, transactional_id), transactional_id)
         except Exception:
             with self._lock:
-                self._usage.busy.discard(own_id.transactional_id)
+                self._ids[transactional_id] = UNUSED
             raise
 
 
