@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from exactum.errors import CheckpointRefused, OutcomeUnknown
-from exactum.kafka.outcome import TransactionDescription, TransactionOutcome
+from exactum.kafka.outcome import TransactionDescription, TransactionOutcome, from_description
 from exactum.kafka.participant import NEVER_TIMES_OUT_MS, KafkaParticipant
 from exactum.kafka.producer.producer_pool import ProducerPlan
 from exactum.kafka.requests.broker_requests import BrokerRequests
@@ -19,20 +19,6 @@ _OURS = re.compile(
     r".+/(?P<query>[^/]+)/(?P<participant>[^/]+)/(?P<incarnation>[0-9a-f]{16})/[0-9a-f]{16}/[0-9]+"
 )
 """As ``transactional_id.KafkaScope`` makes them, with any prefix."""
-_STATES = {
-    "Ongoing": TransactionState.OPEN,
-    "PrepareCommit": TransactionState.COMMITTED,
-    "CompleteCommit": TransactionState.COMMITTED,
-    "PrepareAbort": TransactionState.ABORTED,
-    "CompleteAbort": TransactionState.ABORTED,
-    "PrepareEpochFence": TransactionState.ABORTED,
-}
-_OUTCOMES = {
-    TransactionOutcome.OPEN: TransactionState.OPEN,
-    TransactionOutcome.COMMITTED: TransactionState.COMMITTED,
-    TransactionOutcome.ABORTED: TransactionState.ABORTED,
-    TransactionOutcome.UNKNOWN: TransactionState.UNKNOWN,
-}
 
 
 class KafkaInspector:
@@ -55,7 +41,7 @@ class KafkaInspector:
             if scope.incarnation_of(name) is not None
         ]
         return [
-            self._view(name, found)
+            _of_description(name, found)
             for name, found in self._admin.describe_transactions(names).items()
             if found is not None and found.start_time_ms >= 0
         ]
@@ -102,13 +88,6 @@ class KafkaInspector:
     def close(self) -> None:
         self._admin.close()
 
-    def _view(self, name: str, found: TransactionDescription) -> TransactionView:
-        transaction = KafkaTransaction(name, found.producer_id, found.producer_epoch)
-        scope = self._plan.scope
-        return _of_description(
-            transaction.identity, found, self.name, scope.query_id, scope.incarnation_of(name)
-        )
-
     def _of_record(
         self,
         prepared: PreparedTransaction,
@@ -140,7 +119,7 @@ class KafkaInspector:
             prepared.identity,
             scope.query_id,
             scope.incarnation_of(name),
-            _OUTCOMES[outcome],
+            _state(outcome),
             None if at_hand is None else at_hand.start_time_ms,
             None if at_hand is None else _timeout_ms(at_hand),
             rows=prepared.rows,
@@ -158,39 +137,24 @@ def cluster_transactions(
         ExactumError: the brokers did not answer, or refused.
     """
     names = list(identities) or admin.list_unsettled()
-    views: list[TransactionView] = []
-    for name, found in admin.describe_transactions(names).items():
-        if found is None or (not identities and found.start_time_ms < 0):
-            continue
-        match = _OURS.fullmatch(name)
-        views.append(
-            _of_description(
-                KafkaTransaction(name, found.producer_id, found.producer_epoch).identity
-                if match
-                else name,
-                found,
-                match["participant"] if match else None,
-                match["query"] if match else None,
-                Incarnation(match["incarnation"]) if match else None,
-            )
-        )
+    views = [
+        _of_description(name, found)
+        for name, found in admin.describe_transactions(names).items()
+        if found is not None and (identities or found.start_time_ms >= 0)
+    ]
     return sorted(views, key=lambda view: (view.began_ms or 0, view.identity))
 
 
-def _of_description(
-    identity: str,
-    found: TransactionDescription,
-    participant: str | None,
-    query_id: str | None,
-    incarnation: Incarnation | None,
-) -> TransactionView:
+def _of_description(name: str, found: TransactionDescription) -> TransactionView:
+    match = _OURS.fullmatch(name)
+    transaction = KafkaTransaction(name, found.producer_id, found.producer_epoch)
     partitions = ", ".join(f"{topic}-{index}" for topic, index in sorted(found.partitions))
     return TransactionView(
-        participant,
-        identity,
-        query_id,
-        incarnation,
-        _STATES.get(found.state, TransactionState.UNKNOWN),
+        match["participant"] if match else None,
+        transaction.identity if match else name,
+        match["query"] if match else None,
+        Incarnation(match["incarnation"]) if match else None,
+        _state(from_description(found, *transaction.producer)),
         found.start_time_ms if found.start_time_ms >= 0 else None,
         _timeout_ms(found),
         details=(
@@ -199,6 +163,10 @@ def _of_description(
             f"partitions {partitions}" if partitions else "no partition yet",
         ),
     )
+
+
+def _state(outcome: TransactionOutcome) -> TransactionState:
+    return TransactionState(outcome.value)
 
 
 def _timeout_ms(found: TransactionDescription) -> int | None:
