@@ -11,7 +11,7 @@ import json
 import math
 import time
 from collections.abc import Collection, Mapping, Sequence, Set
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 from exactum.errors import (
@@ -53,22 +53,6 @@ FENCE_ROUNDS_MAX = 60
 FENCE_PAUSE_S = 0.05
 
 
-@dataclass(frozen=True)
-class _Verified:
-    """Transactions that were found open and whole, by transactional id; ``at_s`` by the monotonic
-    clock.
-    """
-
-    at_s: float = -math.inf
-    sightings: Mapping[str, Sighting] = field(default_factory=dict)
-
-    def has_just_seen(self, transactions: Collection[KafkaTransaction]) -> bool:
-        seen = {s.identity for s in self.sightings.values()}
-        return (
-            time.monotonic() - self.at_s <= FRESH_S and {t.identity for t in transactions} <= seen
-        )
-
-
 class KafkaParticipant:
     """Participant of one Kafka sink in one run of a query."""
 
@@ -76,7 +60,9 @@ class KafkaParticipant:
         self._plan = plan
         self._requests = requests
         self._cluster_id = cluster_id
-        self._verified = _Verified()
+        self._verified: Mapping[str, Sighting] = {}
+        """What was found open and whole last, by transactional id."""
+        self._verified_s = -math.inf
         self._is_listing_due = False
         """Whether nothing was listed since: a task that is late may have begun anew by the next."""
         self._none_open_s = time.monotonic()
@@ -99,7 +85,7 @@ class KafkaParticipant:
             for name in self._requests.list_ongoing(scope.broker_pattern())
             if (incarnation := scope.incarnation_of(name)) is not None
         }
-        verified = self._verified.sightings if self._is_listing_due else {}
+        verified = self._verified if self._is_listing_due else {}
         self._is_listing_due = False
         seen = [verified[name] for name in mine if name in verified]
         unknown = sorted(mine.keys() - verified.keys())
@@ -185,13 +171,10 @@ class KafkaParticipant:
             self._with_partitions(p, t, found[t.transactional_id], leaders)
             for p, t in zip(prepared, transactions, strict=True)
         ]
-        self._verified = _Verified(
-            time.monotonic(),
-            {
-                t.transactional_id: self._sighting(t.transactional_id, t.producer)
-                for t in transactions
-            },
-        )
+        self._verified = {
+            t.transactional_id: self._sighting(t.transactional_id, t.producer) for t in transactions
+        }
+        self._verified_s = time.monotonic()
         self._is_listing_due = True
         return checked
 
@@ -268,7 +251,8 @@ class KafkaParticipant:
         pending = {p.identity: p for p in prepared}
         transactions = {p.identity: KafkaTransaction.of(p) for p in prepared}
         self._refuse_other_cluster(permit, transactions.values())
-        if not self._verified.has_just_seen(transactions.values()):
+        verified = {s.identity for s in self._verified.values()}
+        if time.monotonic() - self._verified_s > FRESH_S or not transactions.keys() <= verified:
             self._refuse_short_logs(permit, transactions.values())
         committed: list[PreparedTransaction] = []
         expired: list[PreparedTransaction] = []
