@@ -38,9 +38,8 @@ FIELDS = {
     groups.DescribeGroupsRequest: "groups include_authorized_operations",
     groups.DescribeGroupsResponse: """
         groups.error_code groups.group_state groups.members groups.authorized_operations""",
-    FindCoordinatorRequest: "key key_type coordinator_keys",
-    FindCoordinatorResponse: """
-        error_code node_id coordinators.key coordinators.error_code coordinators.node_id""",
+    FindCoordinatorRequest: "key_type coordinator_keys",
+    FindCoordinatorResponse: "coordinators.key coordinators.error_code coordinators.node_id",
     transactions.DescribeTransactionsRequest: "transactional_ids",
     transactions.DescribeTransactionsResponse: """
         transaction_states.transactional_id transaction_states.error_code
@@ -85,7 +84,7 @@ FIELDS = {
 }
 """By message, dots for what lies within."""
 VERSIONS = {
-    FindCoordinatorRequest: (10, 3, 4),
+    FindCoordinatorRequest: (10, 4, 4),
     transactions.ListTransactionsRequest: (66, 0, 2),
     transactions.DescribeTransactionsRequest: (65, 0, 0),
     transactions.DescribeProducersRequest: (61, 0, 0),

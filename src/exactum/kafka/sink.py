@@ -17,7 +17,7 @@ from exactum.kafka.topics import topic_name
 from exactum.kafka.topics.topic_facts import CONFIGS, TopicFacts, facts_of
 from exactum.kafka.transactional_id import KafkaScope, checked_prefix
 from exactum.kafka.writer import KafkaWriterFactory
-from exactum.protocol.model import new_incarnation
+from exactum.protocol.model import Incarnation, new_incarnation
 from exactum.protocol.participant import Participant
 from exactum.protocol.sink import Guarantee, NotAFunction, OpenSink, QueryRun
 from exactum.storage.storage import Storage
@@ -74,27 +74,22 @@ class KafkaSink(NotAFunction):
         rows: Callable[[Any], Any] | None = None,
     ) -> None:
         where = f"KafkaSink({topic!r})" if topic is not None else "KafkaSink()"
-        if topic is not None and not isinstance(topic, str):
-            raise SettingRefused(
-                "KAFKA_ARGUMENT", f"{where}: topic must be the name of a topic, or None."
-            )
         if topic is not None and (
             trouble := topic_name.trouble(topic.encode(errors="backslashreplace"))
+            if isinstance(topic, str)
+            else "is no text"
         ):
             raise SettingRefused(
                 "KAFKA_ARGUMENT",
                 f"{where}: topic must be the name of a topic, or None. This name {trouble}.",
             )
-        if transaction_timeout_ms is not None and type(transaction_timeout_ms) is not int:
+        if transaction_timeout_ms is not None and (
+            type(transaction_timeout_ms) is not int or transaction_timeout_ms < TIMEOUT_MIN_MS
+        ):
             raise SettingRefused(
                 "KAFKA_TIMEOUT",
-                f"{where}: transaction_timeout_ms must be a whole number of milliseconds, or None.",
-            )
-        if transaction_timeout_ms is not None and transaction_timeout_ms < TIMEOUT_MIN_MS:
-            raise SettingRefused(
-                "KAFKA_TIMEOUT",
-                f"{where}: transaction_timeout_ms={transaction_timeout_ms} is shorter than any "
-                f"epoch can be; give at least {TIMEOUT_MIN_MS}, better minutes: it is how long a "
+                f"{where}: transaction_timeout_ms={transaction_timeout_ms!r} must be a whole "
+                f"number of at least {TIMEOUT_MIN_MS}, better minutes, or None: it is how long a "
                 "crashed query may stay down.",
             )
         self._where = where
@@ -151,14 +146,7 @@ class KafkaSink(NotAFunction):
         """See ``protocol.inspection.Inspectable``."""
         from exactum.kafka.inspection import KafkaInspector
 
-        plan = ProducerPlan(
-            bootstrap_servers=self._bootstrap_servers,
-            settings=self._settings,
-            scope=KafkaScope(query_id, participant, self._prefix),
-            incarnation=new_incarnation(),
-            transaction_timeout_ms=BROKER_TIMEOUT_MAX_MS,
-            topic=self._topic,
-        )
+        plan = self._plan(query_id, participant, new_incarnation())
         admin = BrokerRequests(
             self._bootstrap_servers,
             self._settings,
@@ -172,20 +160,16 @@ class KafkaSink(NotAFunction):
         facts = TopicFacts(0) if self._topic is None else self._facts(self._topic, requests)
         of_the_broker = requests.configs("broker", "", (REQUEST_MAX, TIMEOUT_MAX))
         largest = of_the_broker.get(REQUEST_MAX)
-        plan = ProducerPlan(
-            bootstrap_servers=self._bootstrap_servers,
+        plan = replace(
+            self._plan(run.query_id, participant, run.incarnation),
             settings=settings.with_sizes(
                 self._settings,
                 self._topic is not None,
                 facts.batch_bytes_max,
                 settings.REQUEST_BYTES_MAX if largest is None else int(largest),
             ),
-            scope=KafkaScope(run.query_id, participant, self._prefix),
-            incarnation=run.incarnation,
-            transaction_timeout_ms=BROKER_TIMEOUT_MAX_MS,
-            topic=self._topic,
+            transaction_timeout_ms=self._timeout(of_the_broker.get(TIMEOUT_MAX)),
         )
-        plan = self._with_timeout(plan, of_the_broker.get(TIMEOUT_MAX))
         if run.guarantee is Guarantee.EXACTLY_ONCE:
             self._check_transactions(plan, facts, requests)
             client_settings.try_out(plan.producer_settings("tried"), self._where)
@@ -233,22 +217,27 @@ class KafkaSink(NotAFunction):
             )
         return facts_of(count, requests.configs("topic", topic, CONFIGS))
 
-    def _with_timeout(self, plan: ProducerPlan, shown: str | None) -> ProducerPlan:
+    def _plan(self, query_id: str, participant: str, incarnation: Incarnation) -> ProducerPlan:
+        return ProducerPlan(
+            bootstrap_servers=self._bootstrap_servers,
+            settings=self._settings,
+            scope=KafkaScope(query_id, participant, self._prefix),
+            incarnation=incarnation,
+            transaction_timeout_ms=BROKER_TIMEOUT_MAX_MS,
+            topic=self._topic,
+        )
+
+    def _timeout(self, shown: str | None) -> int:
         """``shown``: the longest timeout that the broker allows; None: it may not be read."""
         allowed_ms = int(shown) if shown is not None else None
-        if (
-            self._timeout_ms is not None
-            and allowed_ms is not None
-            and self._timeout_ms > allowed_ms
-        ):
+        if self._timeout_ms and allowed_ms is not None and self._timeout_ms > allowed_ms:
             raise SettingRefused(
                 "KAFKA_TIMEOUT",
                 f"{self._where}: transaction_timeout_ms={self._timeout_ms} is above the "
                 f"{allowed_ms} ms that the broker allows (transaction.max.timeout.ms). Lower the "
                 "one or raise the other.",
             )
-        timeout_ms = self._timeout_ms or allowed_ms or BROKER_TIMEOUT_MAX_MS
-        return replace(plan, transaction_timeout_ms=timeout_ms)
+        return self._timeout_ms or allowed_ms or BROKER_TIMEOUT_MAX_MS
 
     def _check_transactions(
         self, plan: ProducerPlan, facts: TopicFacts, requests: BrokerRequests

@@ -8,7 +8,6 @@ from typing import Any
 from exactum.kafka.failure import KafkaFailure, failure_of
 from exactum.kafka.native import librdkafka
 
-ERRORS_KEPT = 16
 KEY_SHOWN_MAX = 64
 
 
@@ -34,25 +33,17 @@ class DeliveryError(Exception):
 
 
 class DeliveryErrors:
-    """The newest errors of one producer, and how many of its records failed with which."""
+    """The newest error of one producer, and how many of its records failed with which."""
 
     def __init__(self) -> None:
         self._c = librdkafka.library()
-        self._errors: list[DeliveryError] = []
-        self._failed: dict[tuple[str, int], int] = {}
+        self._failed: dict[tuple[str, int], tuple[DeliveryError, int]] = {}
+        self.last = ""
+        """The newest error, a client's such as a refused connection included; or empty."""
 
     def __bool__(self) -> bool:
         """Whether a record has failed."""
         return bool(self._failed)
-
-    @property
-    def last(self) -> str:
-        """The newest error, a client's such as a refused connection included; or empty."""
-        return str(self._errors[-1]) if self._errors else ""
-
-    def add(self, error: DeliveryError) -> None:
-        """An error of the client."""
-        self._errors = [*self._errors[1 - ERRORS_KEPT :], error]
 
     def note(self, report: librdkafka.DeliveryReport) -> None:
         """A delivery report; of a record that arrived it does nothing."""
@@ -60,28 +51,26 @@ class DeliveryErrors:
             return
         code = int(report.err)
         topic = self._c.rd_kafka_topic_name(report.rkt).decode()
-        if failure_of(code) is KafkaFailure.RECORD:
-            text = _record(report.key, report.key_len, report.len)
-        else:
-            text = self._c.rd_kafka_err2str(code).decode()
         if (topic, code) not in self._failed:
-            self._errors.append(DeliveryError(code, text))
-        self._failed[topic, code] = self._failed.get((topic, code), 0) + 1
+            if failure_of(code) is KafkaFailure.RECORD:
+                text = _record(report.key, report.key_len, report.len)
+            else:
+                text = self._c.rd_kafka_err2str(code).decode()
+            self._failed[topic, code] = (DeliveryError(code, text), 0)
+            self.last = str(self._failed[topic, code][0])
+        first, count = self._failed[topic, code]
+        self._failed[topic, code] = (first, count + 1)
 
     def of_records(self) -> DeliveryError:
         """One error for all records that failed. One that was purged because of another failure
         says nothing of the cause: that one is named first.
         """
-        (topic, code), count = min(
+        (topic, code), (first, count) = min(
             self._failed.items(), key=lambda f: failure_of(f[0][1]) is KafkaFailure.CONSEQUENCE
         )
-        total = sum(self._failed.values())
-        text = next(
-            (str(e) for e in self._errors if e.code == code),
-            self._c.rd_kafka_err2name(code).decode(),
-        )
+        total = sum(count for _, count in self._failed.values())
         return DeliveryError(
-            code, f"{total} records for topic {topic} were not accepted ({count}: {text})"
+            code, f"{total} records for topic {topic} were not accepted ({count}: {first})"
         )
 
 

@@ -351,9 +351,8 @@ class Producer:
                 self._errors.note(report.contents)
         elif kind == librdkafka.EVENT_ERROR:
             text = self._c.rd_kafka_event_error_string(event).decode(errors="replace")
-            error = DeliveryError(self._c.rd_kafka_event_error(event), text)
-            self._errors.add(error)
-            log.info("librdkafka: %s", error)
+            self._errors.last = str(DeliveryError(self._c.rd_kafka_event_error(event), text))
+            log.info("librdkafka: %s", self._errors.last)
         elif kind == librdkafka.EVENT_LOG:
             facility, text_p, level = c_char_p(), c_char_p(), c_int()
             self._c.rd_kafka_event_log(event, byref(facility), byref(text_p), byref(level))

@@ -125,12 +125,8 @@ class Router:
 
         kafka-python's own keeps an answer for good, also of a coordinator that has moved since.
         """
-        connection = self.connection()
-        if connection.api_version(FindCoordinatorRequest) >= 4:
-            many = FindCoordinatorRequest(key_type=kind, coordinator_keys=list(keys), min_version=4)
-            return [(c.key, c) for c in connection.ask(many, None).coordinators]
-        one = [FindCoordinatorRequest(key=key, key_type=kind, max_version=3) for key in keys]
-        return [(each.key, connection.ask(each, None)) for each in one]
+        asked = FindCoordinatorRequest(key_type=kind, coordinator_keys=list(keys), min_version=4)
+        return [(c.key, c) for c in self.connection().ask(asked, None).coordinators]
 
     def topics(self, names: Iterable[str], *, all_visible: bool = False) -> dict[str, Any]:
         """Topics by name, as ``KafkaAdminClient.describe_topics`` gives them. One that does not
