@@ -249,8 +249,8 @@ FAULTS = (
         "ids are matched by what they begin with",
         OTHERS,
         "kafka/transactional_id.py",
-        "        match = self._pattern().fullmatch(transactional_id)\n",
-        "        match = self._pattern().search(transactional_id)\n",
+        "        match = NAME.fullmatch(transactional_id)\n",
+        "        match = NAME.search(transactional_id)\n",
         ("tests/kafka/test_transactional_id.py",),
     ),
     Fault(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 
 from exactum.errors import CheckpointRefused, OutcomeUnknown
@@ -11,14 +10,10 @@ from exactum.kafka.participant import NEVER_TIMES_OUT_MS, KafkaParticipant
 from exactum.kafka.producer.producer_pool import ProducerPlan
 from exactum.kafka.requests.broker_requests import BrokerRequests
 from exactum.kafka.transaction import KafkaTransaction
+from exactum.kafka.transactional_id import NAME
 from exactum.kafka.transactions.settlement import outcomes_of
 from exactum.protocol.inspection import TransactionState, TransactionView
 from exactum.protocol.model import Incarnation, PreparedTransaction
-
-_OURS = re.compile(
-    r".+/(?P<query>[^/]+)/(?P<participant>[^/]+)/(?P<incarnation>[0-9a-f]{16})/[0-9a-f]{16}/[0-9]+"
-)
-"""As ``transactional_id.KafkaScope`` makes them, with any prefix."""
 
 
 class KafkaInspector:
@@ -146,7 +141,7 @@ def cluster_transactions(
 
 
 def _of_description(name: str, found: TransactionDescription) -> TransactionView:
-    match = _OURS.fullmatch(name)
+    match = NAME.fullmatch(name)
     transaction = KafkaTransaction(name, found.producer_id, found.producer_epoch)
     partitions = ", ".join(f"{topic}-{index}" for topic, index in sorted(found.partitions))
     return TransactionView(

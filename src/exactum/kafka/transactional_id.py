@@ -16,6 +16,9 @@ from exactum.protocol.scope import Scope
 
 DEFAULT_PREFIX = "exactum"
 _HEX = r"[0-9a-f]{16}"
+NAME = re.compile(
+    rf"(?P<prefix>.+)/(?P<query>[^/]+)/(?P<participant>[^/]+)/(?P<incarnation>{_HEX})/{_HEX}/[0-9]+"
+)
 SALVAGE_SLOT = 1_000_000
 """Slot of what a salvage sends; those of tasks count from 0."""
 
@@ -35,8 +38,10 @@ class KafkaScope(Scope):
 
     def incarnation_of(self, transactional_id: str) -> Incarnation | None:
         """Which incarnation opened it; None when it does not belong to this scope."""
-        match = self._pattern().fullmatch(transactional_id)
-        return Incarnation(match["incarnation"]) if match else None
+        match = NAME.fullmatch(transactional_id)
+        mine = (self.prefix, self.query_id, self.participant)
+        is_mine = match is not None and match.group("prefix", "query", "participant") == mine
+        return Incarnation(match["incarnation"]) if match and is_mine else None
 
     def is_of_task(self, transactional_id: str) -> bool:
         """True for the id of a task's transaction; false for a salvage's."""
@@ -44,15 +49,9 @@ class KafkaScope(Scope):
 
     def broker_pattern(self) -> str:
         """The same as a regular expression (RE2J) for ListTransactions (KIP-1152)."""
-        return self._head() + f"{_HEX}/{_HEX}/[0-9]+"
-
-    def _head(self) -> str:
         # \Q..\E is understood by RE2J; Python's re.escape writes escapes that RE2J refuses.
-        return f"\\Q{self.prefix}/{self.query_id}/{self.participant}/\\E"
-
-    def _pattern(self) -> re.Pattern[str]:
-        head = re.escape(f"{self.prefix}/{self.query_id}/{self.participant}/")
-        return re.compile(f"{head}(?P<incarnation>{_HEX})/{_HEX}/[0-9]+")
+        head = f"{self.prefix}/{self.query_id}/{self.participant}/"
+        return f"\\Q{head}\\E{_HEX}/{_HEX}/[0-9]+"
 
 
 def checked_prefix(prefix: str | None, where: str) -> str:
