@@ -153,7 +153,7 @@ class _Inspection:
         if outside.any():  # partitions are added, never taken away
             places = {self._topic(row) for row in np.flatnonzero(outside).tolist()}
             asked = [self._topics[place] for place in places if not self._facts[place].trouble]
-            now = self._rules.book.facts_now(asked)
+            now = self._rules.book.facts(asked, anew=True)
             self._facts = [
                 now.get(name, facts) for name, facts in zip(self._topics, self._facts, strict=True)
             ]

@@ -43,6 +43,10 @@ value).
 """
 
 
+Learn = Callable[[Sequence[K]], Iterable[tuple[K, int]]]
+"""The nodes of some, as the cluster says."""
+
+
 @dataclass(frozen=True)
 class Question(Generic[K]):
     """What is asked of many nodes at once: the request for some of the keys (``each_max`` at
@@ -82,8 +86,8 @@ class Router:
         self._made: AdminConnection | None = None
         self._making = threading.Lock()
         self._is_closed = False
-        self._coordinators = _Nodes[str]("coordinator", self._learn_coordinators)
-        self._leaders = _Nodes[Partition]("leader", self._learn_leaders)
+        self._coordinators: dict[str, int] = {}
+        self._leaders: dict[Partition, int] = {}
 
     def connection(self) -> AdminConnection:
         """Connected.
@@ -181,7 +185,7 @@ class Router:
         Raises:
             Unavailable: for as long as the deadline there was none.
         """
-        return self._ask(self._coordinators, ids, question)
+        return self._ask(ids, question, self._coordinators, self._learn_coordinators)
 
     def by_leader(
         self,
@@ -199,12 +203,12 @@ class Router:
         question = Question(
             request, lambda answer, _: each(answer), PARTITIONS_MAX, frozenset(again)
         )
-        return self._ask(self._leaders, partitions, question)
+        return self._ask(partitions, question, self._leaders, self._learn_leaders)
 
     def _ask(
-        self, places: _Nodes[K], keys: Iterable[K], question: Question[K]
+        self, keys: Iterable[K], question: Question[K], nodes: dict[K, int], learn: Learn[K]
     ) -> dict[K, tuple[int, Any]]:
-        call = _Call(self, places, keys, question)
+        call = _Call(self, keys, question, nodes, learn)
         if call.pending:
             self.retry(call.step, lambda: len(call.done))
         return call.done
@@ -255,16 +259,26 @@ class Router:
 
 
 class _Call(Generic[K]):
-    """One request of many: what still has no final answer, and the answers."""
+    """One request of many: what still has no final answer, and the answers.
+
+    ``nodes``: which to ask, as far as it is known; ``learn`` asks the cluster for others, and what
+    was wrong is forgotten.
+    """
 
     def __init__(
-        self, router: Router, places: _Nodes[K], keys: Iterable[K], question: Question[K]
+        self,
+        router: Router,
+        keys: Iterable[K],
+        question: Question[K],
+        nodes: dict[K, int],
+        learn: Learn[K],
     ) -> None:
         self.pending = dict.fromkeys(keys)  # in the order given
         self.done: dict[K, tuple[int, Any]] = {}
         self._router = router
-        self._places = places
         self._question = question
+        self._nodes = nodes
+        self._learn = learn
         self._again = ""
 
     def step(self) -> None:
@@ -275,7 +289,13 @@ class _Call(Generic[K]):
         """
         self._again = ""
         connection = self._router.connection()
-        groups = self._places.find(list(self.pending))
+        if unknown := [key for key in self.pending if key not in self._nodes]:
+            self._nodes.update(self._learn(unknown))
+        groups: dict[int, list[K]] = defaultdict(list)
+        for key in self.pending:
+            if (node := self._nodes.get(key)) is None:
+                raise Again(f"no leader or coordinator of {key}")
+            groups[node].append(key)
         connection.run_together(
             [lane for node, keys in groups.items() for lane in self._lanes(connection, node, keys)]
         )
@@ -301,7 +321,7 @@ class _Call(Generic[K]):
                     if is_denied(error):
                         raise
                     self._again = self._again or reason_of(error)
-                    self._places.forget(part)
+                    self._forget(part)
                 else:
                     self._take(rows)
 
@@ -313,42 +333,12 @@ class _Call(Generic[K]):
             if failure is KafkaFailure.BUSY or failure in self._question.also_retriable:
                 self._again = self._again or error_name(error)
                 if failure is not KafkaFailure.CONCURRENT:  # which its very coordinator says
-                    self._places.forget([key])
+                    self._forget([key])
             else:
                 self.done[key] = (error, value)
                 self.pending.pop(key, None)
 
-
-class _Nodes(Generic[K]):
-    """Knows which node to ask, learns what it does not know, and forgets what was wrong."""
-
-    def __init__(self, what: str, learn: Callable[[Sequence[K]], Iterable[tuple[K, int]]]) -> None:
-        """``what`` they are to their keys, for messages. ``learn``: asks the cluster for some."""
-        self._what = what
-        self._learn = learn
-        self._nodes: dict[K, int] = {}
-
-    def find(self, keys: Iterable[K]) -> dict[int, list[K]]:
-        """``keys`` by the node to ask.
-
-        Raises:
-            Again: one of them has none for now.
-        """
-        keys = list(keys)
-        if unknown := [key for key in keys if key not in self._nodes]:
-            for key, node in self._learn(unknown):
-                self._nodes[key] = node
-        groups: dict[int, list[K]] = defaultdict(list)
-        for key in keys:
-            if (node_id := self._nodes.get(key)) is None:
-                raise Again(f"no {self._what} of {key}")
-            groups[node_id].append(key)
-        return groups
-
-    def __contains__(self, key: K) -> bool:
-        return key in self._nodes
-
-    def forget(self, keys: Iterable[K]) -> None:
+    def _forget(self, keys: Iterable[K]) -> None:
         for key in keys:
             self._nodes.pop(key, None)
 

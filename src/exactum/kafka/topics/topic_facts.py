@@ -7,7 +7,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import dataclass
@@ -86,8 +86,8 @@ class TopicBook:
             if write_job != self._write_job:
                 self._write_job, self._known = write_job, dict(known)
 
-    def facts(self, names: Iterable[str]) -> Mapping[str, TopicFacts]:
-        """Those of each topic. The names are legal ones.
+    def facts(self, names: Iterable[str], *, anew: bool = False) -> Mapping[str, TopicFacts]:
+        """Those of each topic. The names are legal ones. ``anew``: partitions may have been added.
 
         Raises:
             Unavailable: the brokers did not answer.
@@ -97,24 +97,13 @@ class TopicBook:
             if len(self._known) > TOPICS_MAX:
                 self._known = {}
                 self._waited_for = set()
-            if new := [name for name in wanted if name not in self._known]:
-                self._learn(new)
-                missing = {name for name in new if self._known[name].partitions == 0}
-                if missing := missing - self._waited_for:
-                    time.sleep(PAUSE_S)
-                    self._learn(missing)
-                    self._waited_for |= missing
-            return {name: self._known[name] for name in wanted}
-
-    def facts_now(self, names: Iterable[str]) -> Mapping[str, TopicFacts]:
-        """The same, asked for anew: partitions may have been added.
-
-        Raises:
-            Unavailable: the brokers did not answer.
-        """
-        with self._lock:
-            if wanted := list(names):
-                self._learn(wanted)
+            new = [name for name in wanted if anew or name not in self._known]
+            self._learn(new)
+            missing = {name for name in new if self._known[name].partitions == 0}
+            if missing := missing - self._waited_for:
+                time.sleep(PAUSE_S)
+                self._learn(missing)
+                self._waited_for |= missing
             return {name: self._known[name] for name in wanted}
 
     def narrower(self, batch_bytes: int) -> dict[str, int]:
@@ -130,7 +119,9 @@ class TopicBook:
         with self._lock:
             self._admin = None  # it has no end of its own: it ends with its last reference
 
-    def _learn(self, names: Iterable[str]) -> None:
+    def _learn(self, names: Collection[str]) -> None:
+        if not names:
+            return
         if self._admin is None:
             own = {"bootstrap.servers": self._servers, "log_level": str(_LOG_WARNING)}
             self._admin = AdminClient({**own, **dict(self._settings)}, logger=log)
