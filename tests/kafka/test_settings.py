@@ -79,7 +79,7 @@ def test_no_password_in_what_is_shown() -> None:
         ({"max.in.flight": 10}, r"settings together.*max\.in\.flight"),
         ({"linger.ms": 600_000}, r"settings together.*linger\.ms"),
         ({"retries": 0}, r"settings together.*retries"),
-        ({1: "x"}, r"has a name that is no text"),
+        ({1: "x"}, r"setting 1 is a str.*by a name"),
         (["linger.ms"], r"producer must be a dict"),
     ],
 )

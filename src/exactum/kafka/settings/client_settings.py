@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Mapping
+from contextlib import suppress
 
 from exactum.errors import SettingRefused
 from exactum.kafka.native import librdkafka
@@ -89,16 +90,13 @@ def text_for_c(text: str, where: str) -> bytes:
     Raises:
         SettingRefused: C would read something else: up to the first NUL, or what is no text at all.
     """
-    if "\0" in text:
-        raise SettingRefused(
-            "KAFKA_SETTING", f"{where}: there is a NUL character in the text. Take it out."
-        )
-    try:
-        return text.encode()
-    except UnicodeEncodeError as error:
-        raise SettingRefused(
-            "KAFKA_SETTING", f"{where}: the text has half of a surrogate pair. Correct it."
-        ) from error
+    with suppress(UnicodeEncodeError):
+        if "\0" not in text:
+            return text.encode()
+    raise SettingRefused(
+        "KAFKA_SETTING",
+        f"{where}: the text has a NUL character or half of a surrogate pair. Correct it.",
+    )
 
 
 def _reason(text: ctypes.Array[ctypes.c_char]) -> str:

@@ -176,16 +176,9 @@ def _login(jaas: str, refused: Callable[[str], SettingRefused]) -> dict[str, str
 
 
 def _refused(name: str, where: str) -> SettingRefused:
-    instead = {
-        "sasl.jaas.config": "'sasl.mechanism': ..., 'sasl.username': ..., 'sasl.password': ...",
-        "ssl.truststore.location": "'ssl.ca.location': '/path/to/ca.pem'",
-        "ssl.keystore.location": "'ssl.certificate.location': '/path/to/client.pem', "
-        "'ssl.key.location': ...",
-    }.get(name, "librdkafka's settings for the same")
     return SettingRefused(
         "KAFKA_SETTING",
-        f"{where}: the driver asks the brokers by a client of its own, which cannot use "
-        f"'kafka.{name}' as it is given for the JVM. Say by client= how it connects, with all that "
-        f"is needed: client={{'security.protocol': ..., {instead}}}. Or give key stores as PEM "
-        "files (kafka.ssl.truststore.type=PEM), which both read.",
+        f"{where}: the driver's own client cannot use 'kafka.{name}' as it is given for the JVM. "
+        "Give key stores as PEM files (kafka.ssl.truststore.type=PEM), which both read; or all "
+        "that it connects with by client=, in librdkafka's words (docs/source.md).",
     )

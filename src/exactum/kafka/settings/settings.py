@@ -130,38 +130,41 @@ def checked(producer: Mapping[str, object] | None, where: str) -> Settings:
     """The user's ``producer`` settings as text pairs.
 
     Raises:
-        SettingRefused: one of them is owned by exactum, is not text, number or bool, concerns
-            security in a way that the driver's client cannot follow, or is one that librdkafka does
-            not know or take.
+        SettingRefused: as ``as_texts``; or one concerns security in a way that the driver's client
+            cannot follow, or is one that librdkafka does not know or take.
     """
-    settings: dict[str, str] = {}
     if producer is not None and not isinstance(producer, Mapping):
         raise SettingRefused(
             "KAFKA_SETTING",
             f"{where}: producer must be a dict of settings, like {{'compression.type': 'zstd'}}.",
         )
-    for name, value in (producer or {}).items():
-        if not isinstance(name, str):
-            raise SettingRefused(
-                "KAFKA_SETTING",
-                f"{where}: the producer setting {name!r} has a name that is no text.",
-            )
-        if name in OWNED:
-            raise SettingRefused(
-                "KAFKA_SETTING",
-                f"{where}: the producer setting {name!r} cannot be given: {OWNED[name]}.",
-            )
-        if not isinstance(value, (str, int, float, bool)):
-            raise SettingRefused(
-                "KAFKA_SETTING",
-                f"{where}: the producer setting {name!r} is a {type(value).__name__}; settings "
-                "travel to the executors, so give text, a number or a bool.",
-            )
-        settings[name] = str(value).lower() if isinstance(value, bool) else str(value)
-    pairs = tuple(sorted(settings.items()))
-    admin_settings(settings, where)
-    client_settings.try_out(of_producer(settings, {}), where)
+    pairs = as_texts(producer or {}, OWNED, where)
+    admin_settings(dict(pairs), where)
+    client_settings.try_out(of_producer(dict(pairs), {}), where)
     return pairs
+
+
+def as_texts(given: Mapping[str, object], owned: Mapping[str, str], where: str) -> Settings:
+    """Settings as a user gives them. ``owned``: those that cannot be given, each with the reason.
+
+    Raises:
+        SettingRefused: one of these, or one that is not text, number or bool.
+    """
+    found: dict[str, str] = {}
+    for name, value in given.items():
+        if name in owned:
+            raise SettingRefused(
+                "KAFKA_SETTING",
+                f"{where}: the setting {name!r} cannot be given: {owned[name]}.",
+            )
+        if not isinstance(name, str) or not isinstance(value, (str, int, float, bool)):
+            raise SettingRefused(
+                "KAFKA_SETTING",
+                f"{where}: the setting {name!r} is a {type(value).__name__}; settings travel, so "
+                "give text, a number or a bool, by a name.",
+            )
+        found[name] = str(value).lower() if isinstance(value, bool) else str(value)
+    return tuple(sorted(found.items()))
 
 
 def of_producer(settings: Mapping[str, str], own: Mapping[str, str]) -> dict[str, str]:

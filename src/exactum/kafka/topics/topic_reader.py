@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from exactum.errors import CheckpointRefused, SettingRefused, Unavailable
 from exactum.kafka.failure import KafkaFailure
 from exactum.kafka.requests.topic_requests import EARLIEST, LATEST, TopicRequests
-from exactum.kafka.settings.settings import Settings
+from exactum.kafka.settings.settings import Settings, as_texts
 from exactum.kafka.topics.committed_records import CommittedRecords, NotReadable
 from exactum.kafka.topics.topic_identity import TopicIdentity
 
@@ -207,14 +207,6 @@ def checked(settings: Mapping[str, object], where: str) -> Settings:
     """librdkafka settings of a reader as text pairs.
 
     Raises:
-        SettingRefused: one of them is given elsewhere or is what the promise rests on.
+        SettingRefused: as ``as_texts``.
     """
-    for name in settings:
-        if name in OWNED:
-            raise SettingRefused(
-                "KAFKA_SETTING",
-                f"{where}: the setting {name!r} cannot be given here; exactum sets it.",
-            )
-    return tuple(
-        sorted((n, str(v).lower() if isinstance(v, bool) else str(v)) for n, v in settings.items())
-    )
+    return as_texts(settings, dict.fromkeys(OWNED, "exactum sets it"), where)
