@@ -276,7 +276,7 @@ def test_documented_rights_are_enough_to_salvage(secure: KafkaCluster) -> None:
             admin = secure.admin()  # what it is asked is dropped with it
             (taken,) = admin.delete_acls([whose]).values()
             assert len(taken.result(WAIT_S)) == 1
-            wait_until(lambda: not denied.participant._requests.may_write(TOPIC))
+            wait_until(lambda: not denied.participant._requests.topics([TOPIC])[TOPIC].may("WRITE"))
             denied.participant.salvage(permit, report.expired)
         again = sink.participant.salvage(permit, report.expired)
         assert len(sink.participant.commit(sink.permit(again), again).committed) == 1

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,7 +28,6 @@ from exactum.kafka.settings.connection_settings import security_settings
 from exactum.kafka.settings.settings import Settings
 from exactum.kafka.sink import KafkaSink
 
-READ, WRITE = "READ", "WRITE"
 ACL_READ = 3
 """``AclOperation.READ``, by the number with which a broker tells a user's rights on a group."""
 NOBODY = 2**62
@@ -47,29 +46,6 @@ class NodeExamined:
     address: str
     version: str = ""
     trouble: str = ""
-
-
-@dataclass(frozen=True)
-class PartitionExamined:
-    """``leader`` is negative where it has none."""
-
-    index: int
-    leader: int
-    replicas: int
-    in_sync: int
-
-
-@dataclass(frozen=True)
-class TopicExamined:
-    """``rights``: as Kafka calls them; None of a broker that does not tell."""
-
-    name: str
-    partitions: tuple[PartitionExamined, ...]
-    rights: frozenset[str] | None
-    internal: bool = False
-
-    def may(self, right: str) -> bool:
-        return self.rights is None or right in self.rights
 
 
 @dataclass(frozen=True)
@@ -136,26 +112,6 @@ class ClusterExamination(BrokerRequests):
         return NodeExamined(
             node_id, address, BrokerVersionData(api_versions=versions).broker_version_str
         )
-
-    def topics(self, names: Iterable[str]) -> dict[str, TopicExamined]:
-        """By name; one that does not exist, or may not be seen, is left out."""
-        return {
-            name: TopicExamined(
-                name,
-                tuple(
-                    PartitionExamined(
-                        p["partition_index"],
-                        p["leader_id"],
-                        len(p["replica_nodes"]),
-                        len(p["isr_nodes"]),
-                    )
-                    for p in sorted(topic["partitions"], key=lambda each: each["partition_index"])
-                ),
-                _rights(topic.get("authorized_operations")),
-                bool(topic["is_internal"]),
-            )
-            for name, topic in self._router.topics(names).items()
-        }
 
     def is_missing(self, topic: str) -> bool:
         """Whether there is no such topic; False also where the user may not know."""
@@ -226,11 +182,3 @@ class ClusterExamination(BrokerRequests):
             return None
         middle_s = (before_s + after_s) / 2
         return ClockSeen(stamps[0] / 1000 - middle_s, (after_s - before_s) / 2 + 0.001)
-
-    def of_node(self, node_id: int, keys: Sequence[str]) -> Mapping[str, str]:
-        """Settings of one node; empty where the user lacks DESCRIBE_CONFIGS on the cluster."""
-        return self.configs("broker", str(node_id), keys)
-
-
-def _rights(listed: Sequence[str] | None) -> frozenset[str] | None:
-    return None if listed is None else frozenset(listed)

@@ -200,22 +200,22 @@ class KafkaSink(NotAFunction):
         )
 
     def _facts(self, topic: str, requests: BrokerRequests) -> TopicFacts:
-        count = requests.partition_counts([topic]).get(topic)
-        if count is None:
+        found = requests.topics([topic]).get(topic)
+        if found is None:
             raise SettingRefused(
                 "KAFKA_TOPIC_MISSING",
                 f"{self._where}: the topic {topic!r} does not exist at {self._bootstrap_servers}, "
                 "or the user lacks DESCRIBE on it. Create it first, with the number of partitions "
                 "that you want: exactum never creates topics.",
             )
-        if not requests.may_write(topic):
+        if not found.may("WRITE"):
             raise SettingRefused(
                 "KAFKA_ACCESS",
                 f"{self._where}: the user may not write to the topic {topic!r} at "
                 f"{self._bootstrap_servers}. It needs WRITE on the topic (docs/kafka.md lists the "
                 "ACLs). Nothing was written.",
             )
-        return facts_of(count, requests.configs("topic", topic, CONFIGS))
+        return facts_of(len(found.partitions), requests.configs("topic", topic, CONFIGS))
 
     def _plan(self, query_id: str, participant: str, incarnation: Incarnation) -> ProducerPlan:
         return ProducerPlan(

@@ -13,11 +13,13 @@ this holds on brokers of transaction.version 2 as well (docs/adr/0004).
 
 from __future__ import annotations
 
+import base64
 import secrets
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
+from uuid import UUID
 
 import kafka.errors as kafka_errors
 from kafka.admin import ConfigResource, KafkaAdminClient
@@ -66,6 +68,32 @@ MISSING_TIMEOUT_S = 3.0
 """How long a partition has to be unknown to be no more: a broker may hear of a topic a moment
 later.
 """
+
+
+@dataclass(frozen=True)
+class DescribedPartition:
+    """``leader`` is negative where it has none."""
+
+    index: int
+    leader: int
+    replicas: int
+    in_sync: int
+
+
+@dataclass(frozen=True)
+class DescribedTopic:
+    """``topic_id`` is in base64 as librdkafka writes it, with + and / (``TopicIds.java`` compares
+    it); None on brokers before Kafka 2.8. ``rights``: as Kafka calls them; None of a broker that
+    does not tell.
+    """
+
+    topic_id: str | None
+    partitions: tuple[DescribedPartition, ...]
+    internal: bool
+    rights: frozenset[str] | None
+
+    def may(self, right: str) -> bool:
+        return self.rights is None or right in self.rights
 
 
 @dataclass(frozen=True)
@@ -121,20 +149,16 @@ class BrokerRequests(LogRequests):
     def cluster_id(self) -> str:
         return str(self._router.call(lambda admin: admin.describe_cluster())["cluster_id"])
 
-    def partition_counts(self, topics: Iterable[str]) -> dict[str, int]:
-        """Number of partitions by topic; a topic that does not exist (or may not be seen) is left
-        out.
-        """
-        found = self._router.topics(topics)
-        return {name: len(topic["partitions"]) for name, topic in found.items()}
+    def topics(
+        self, names: Iterable[str], *, all_visible: bool = False
+    ) -> dict[str, DescribedTopic]:
+        """By name; one that does not exist, or may not be seen, is left out.
 
-    def may_write(self, topic: str) -> bool:
-        """Whether WRITE on the topic is granted; True of a broker that does not tell (before Kafka
-        2.3).
+        Raises:
+            SettingRefused: ``all_visible``, and DESCRIBE on one of them is not granted.
         """
-        found = self._router.topics([topic]).get(topic, {})
-        granted = found.get("authorized_operations")
-        return granted is None or "WRITE" in granted
+        found = self._router.topics(names, all_visible=all_visible)
+        return {name: _described(topic) for name, topic in found.items()}
 
     def missing(
         self, partitions: Iterable[Partition], timeout_s: float = MISSING_TIMEOUT_S
@@ -147,13 +171,8 @@ class BrokerRequests(LogRequests):
         wanted = set(partitions)
         end_s = time.monotonic() + timeout_s
         while wanted:
-            there = self._router.topics({topic for topic, _ in wanted}, all_visible=True)
-            wanted = {
-                (topic, index)
-                for topic, index in wanted
-                if topic not in there
-                or index not in {p["partition_index"] for p in there[topic]["partitions"]}
-            }
+            found = self.topics({topic for topic, _ in wanted}, all_visible=True)
+            wanted -= {(name, p.index) for name, topic in found.items() for p in topic.partitions}
             if time.monotonic() > end_s:
                 break
             if wanted:
@@ -443,3 +462,18 @@ class BrokerRequests(LogRequests):
         question = Question(request, read, each_max=1, also_retriable=frozenset(also_retriable))
         answers = self._router.by_coordinator(ids, question)
         return {name: error for name, (error, _) in answers.items()}
+
+
+def _described(topic: Mapping[str, Any]) -> DescribedTopic:
+    topic_id, rights = UUID(topic["topic_id"]), topic.get("authorized_operations")
+    return DescribedTopic(
+        base64.b64encode(topic_id.bytes).decode().rstrip("=") if topic_id.int else None,
+        tuple(
+            DescribedPartition(
+                p["partition_index"], p["leader_id"], len(p["replica_nodes"]), len(p["isr_nodes"])
+            )
+            for p in sorted(topic["partitions"], key=lambda each: each["partition_index"])
+        ),
+        bool(topic["is_internal"]),
+        None if rights is None else frozenset(rights),
+    )

@@ -4,10 +4,8 @@ ids, groups.
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from uuid import UUID
 
 from exactum.kafka.requests import log_requests
 from exactum.kafka.requests.broker_requests import BrokerRequests
@@ -22,9 +20,7 @@ _TIMES = {EARLIEST: log_requests.EARLIEST, LATEST: log_requests.LATEST}
 
 @dataclass(frozen=True)
 class TopicSeen:
-    """A topic as the cluster describes it. ``topic_id`` is in base64 as librdkafka writes it, with
-    + and / (``TopicIds.java`` compares it); None on brokers before Kafka 2.8.
-    """
+    """What a query keeps on record of a topic; see ``DescribedTopic``."""
 
     topic_id: str | None
     partitions: int
@@ -72,11 +68,9 @@ class TopicRequests(BrokerRequests):
             SettingRefused: DESCRIBE on a topic is not granted.
         """
         names = sorted(set(topics))
-        found = self._router.topics(names, all_visible=True) if names else {}
+        found = self.topics(names, all_visible=True) if names else {}
         return {
-            name: TopicSeen(
-                _printed(UUID(topic["topic_id"])), len(topic["partitions"]), topic["is_internal"]
-            )
+            name: TopicSeen(topic.topic_id, len(topic.partitions), topic.internal)
             for name, topic in found.items()
         }
 
@@ -97,8 +91,3 @@ class TopicRequests(BrokerRequests):
         time_ms = _TIMES[at] if isinstance(at, str) else at
         found = self.list_offsets(there, time_ms, read_committed=read_committed)
         return {partition: offset for partition, offset in found.items() if offset >= 0}
-
-
-def _printed(topic_id: UUID) -> str | None:
-    """None for zero, which stands for a topic without an id."""
-    return base64.b64encode(topic_id.bytes).decode().rstrip("=") if topic_id.int else None

@@ -59,7 +59,7 @@ def findings(subject: ClusterSubject, longest_outage_s: float | None) -> Iterato
             )
             return
         yield ok(area, f"Cluster {asked.cluster_id()} answers.")
-        settings = {node: asked.of_node(node, KEYS) for node in reached}
+        settings = {node: asked.configs("broker", str(node), KEYS) for node in reached}
         if subject.sinks:
             yield from _settings(area, asked, settings, longest_outage_s)
         yield from _clock(area, asked)

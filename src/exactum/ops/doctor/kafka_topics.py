@@ -7,13 +7,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from exactum.kafka.examination import READ, WRITE, ClusterExamination, TopicExamined
+from exactum.kafka.examination import ClusterExamination
+from exactum.kafka.requests.broker_requests import DescribedTopic
 from exactum.monitor.words import duration
 from exactum.ops.problem import Problem, error, ok, warning
 
 if TYPE_CHECKING:
     from exactum.ops.doctor.kafka_cluster import ClusterSubject
 
+READ, WRITE = "READ", "WRITE"
 POLICY, RETENTION, RETENTION_BYTES = "cleanup.policy", "retention.ms", "retention.bytes"
 MIN_ISR, RECORD_MAX = "min.insync.replicas", "max.message.bytes"
 UNCLEAN = "unclean.leader.election.enable"
@@ -36,7 +38,7 @@ class TopicLook:
         self._routed = any(sink.topic is None for sink in subject.sinks)
         self._outage_s = longest_outage_s
         self._configs: dict[str, Mapping[str, str]] = {}
-        self.seen: dict[str, TopicExamined] = {}
+        self.seen: dict[str, DescribedTopic] = {}
 
     def findings(self) -> Iterator[Problem]:
         names = (*self._inputs, *self._outputs)
@@ -147,7 +149,7 @@ class TopicLook:
         yield from self._output_cleanup(area, name)
         yield from self._sizes(area, name)
 
-    def _replicas(self, area: str, name: str, topic: TopicExamined) -> Iterator[Problem]:
+    def _replicas(self, area: str, name: str, topic: DescribedTopic) -> Iterator[Problem]:
         factor = min((p.replicas for p in topic.partitions), default=0)
         least = int(self._config(name, MIN_ISR, "1"))
         in_sync = min((p.in_sync for p in topic.partitions), default=0)
@@ -246,7 +248,7 @@ def _denied(area: str, right: str, why: str) -> Problem:
     )
 
 
-def _partitions(area: str, topic: TopicExamined) -> Iterator[Problem]:
+def _partitions(area: str, topic: DescribedTopic) -> Iterator[Problem]:
     lost = [p.index for p in topic.partitions if p.leader < 0]
     if lost:
         yield error(
