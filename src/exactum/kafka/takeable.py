@@ -11,13 +11,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from exactum.kafka.native.arrow_memory import lengths
+from exactum.kafka.native.arrow_memory import Array, lengths
 from exactum.kafka.records import record_size
 from exactum.kafka.topics import topic_name
 from exactum.kafka.topics.topic_facts import TopicBook, TopicFacts
@@ -28,7 +27,6 @@ from exactum.values.utf8 import not_utf8
 
 KEY_SHOWN_MAX = 100
 NO_LIMIT = 2**62
-Rows = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True)
@@ -70,7 +68,7 @@ class _Inspection:
         self._reasons: dict[int, str] = {}  # the first one of each row
         self._topics: list[str] = []
         self._facts: list[TopicFacts] = []
-        self._topic_of: Rows | None = (
+        self._topic_of: Array | None = (
             None  # place in both, for each row; None: all rows have the only one
         )
 
@@ -98,7 +96,7 @@ class _Inspection:
         )
         return self._batch.filter(pa.array(taken)), Rejection(rows, reasons)
 
-    def _refuse(self, rows: Rows, reason: str | Callable[[int], str]) -> None:
+    def _refuse(self, rows: Array, reason: str | Callable[[int], str]) -> None:
         for row in np.flatnonzero(rows).tolist():
             if row not in self._reasons:
                 self._reasons[row] = reason if isinstance(reason, str) else reason(row)
@@ -133,7 +131,7 @@ class _Inspection:
         if not named:
             self._topics, self._facts = [""], [TopicFacts(0, trouble="null")]
 
-    def _each(self, of_topic: Callable[[TopicFacts], int]) -> Rows:
+    def _each(self, of_topic: Callable[[TopicFacts], int]) -> Array:
         """A number of each row's topic; of all rows where they have the same one."""
         numbers = np.array([of_topic(facts) for facts in self._facts])
         return numbers if self._topic_of is None else numbers[self._topic_of]
@@ -169,7 +167,7 @@ class _Inspection:
 
     # ---- headers -----------------------------------------------------------------------------
 
-    def _check_headers(self) -> tuple[Rows, Rows]:
+    def _check_headers(self) -> tuple[Array, Array]:
         """Bytes of all headers of each row, and their count; 0 where there are none."""
         if "headers" not in self._columns:
             return np.zeros(1, dtype=np.int64), np.zeros(1, dtype=np.int64)
@@ -189,7 +187,7 @@ class _Inspection:
         self._refuse_headers(cut_short, counts, "has a header with NUL in its key")
         return record_size.header_bytes(column), counts
 
-    def _refuse_headers(self, wrong: pa.Array, counts: Rows, reason: str) -> None:
+    def _refuse_headers(self, wrong: pa.Array, counts: Array, reason: str) -> None:
         rows = np.repeat(np.arange(len(counts)), counts)[wrong.to_numpy(zero_copy_only=False)]
         refused = np.zeros(len(counts), dtype=bool)
         refused[rows] = True
@@ -213,7 +211,7 @@ class _Inspection:
             ),
         )
 
-    def _check_sizes(self, headers: Rows, header_counts: Rows) -> None:
+    def _check_sizes(self, headers: Array, header_counts: Array) -> None:
         limits = self._rules
         values = lengths(self._batch.column("value"))
         keys = (

@@ -12,10 +12,12 @@ import pyarrow as pa
 from exactum.errors import FrameRefused
 from exactum.values.mask import mask_of
 
+Array = np.ndarray[Any, Any]
+"""Of NumPy, of whatever shape and type."""
 _EMPTY = np.zeros(8, dtype=np.uint8)
 
 
-def pointers(column: pa.Array) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+def pointers(column: pa.Array) -> tuple[Array, Array]:
     """Address and length of each value; address 0 for null. Valid as long as ``column`` lives."""
     data_buffer = column.buffers()[2] if len(column) else None
     offsets = _offsets(column).astype(np.uint64)
@@ -32,7 +34,7 @@ def pointers(column: pa.Array) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, An
     return addresses, sizes
 
 
-def lengths(column: pa.Array) -> np.ndarray[Any, Any]:
+def lengths(column: pa.Array) -> Array:
     """Bytes of each value; 0 for null."""
     found = np.diff(_offsets(column)).astype(np.int64)
     if column.null_count:
@@ -40,7 +42,7 @@ def lengths(column: pa.Array) -> np.ndarray[Any, Any]:
     return found
 
 
-def _offsets(column: pa.Array) -> np.ndarray[Any, Any]:
+def _offsets(column: pa.Array) -> Array:
     """Where each value begins, and the end of the last.
 
     Raises:

@@ -9,14 +9,13 @@ string, value: binary), ``topic`` (string, read when the sink has no topic of it
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from exactum.errors import FrameRefused
-from exactum.kafka.native.arrow_memory import pointers
+from exactum.kafka.native.arrow_memory import Array, pointers
 from exactum.kafka.native.librdkafka import MESSAGE, PARTITION_UNASSIGNED
 from exactum.kafka.producer.producer import Producer
 from exactum.kafka.records import record_size
@@ -93,7 +92,7 @@ def produce(
     *,
     timeout_ms: int,
     narrow: Mapping[str, int] | None = None,
-    timestamps_ms: np.ndarray[Any, Any] | None = None,
+    timestamps_ms: Array | None = None,
 ) -> None:
     """Enqueue every row of ``batch``, in order within each topic. Kafka can take all of them (see
     ``takeable``).
@@ -151,12 +150,12 @@ def _make_room(producer: Producer, size: int, timeout_ms: int) -> None:
     producer.uncounted_bytes += size
 
 
-def _numbers(batch: pa.RecordBatch, chosen: np.ndarray[Any, Any] | None) -> np.ndarray[Any, Any]:
+def _numbers(batch: pa.RecordBatch, chosen: Array | None) -> Array:
     """Of the rows of one topic."""
     return np.arange(batch.num_rows) if chosen is None else chosen
 
 
-def _messages(batch: pa.RecordBatch, names: set[str]) -> np.ndarray[Any, Any]:
+def _messages(batch: pa.RecordBatch, names: set[str]) -> Array:
     messages = np.zeros(batch.num_rows, dtype=MESSAGE)
     messages["payload"], messages["len"] = pointers(batch.column("value"))
     if "key" in names:
@@ -170,9 +169,7 @@ def _messages(batch: pa.RecordBatch, names: set[str]) -> np.ndarray[Any, Any]:
     return messages
 
 
-def _by_topic(
-    batch: pa.RecordBatch, topic: str | None
-) -> Iterator[tuple[str, np.ndarray[Any, Any] | None]]:
+def _by_topic(batch: pa.RecordBatch, topic: str | None) -> Iterator[tuple[str, Array | None]]:
     """(topic, indices of its rows in order); None for all rows."""
     if topic is not None:
         yield topic, None
@@ -183,9 +180,7 @@ def _by_topic(
         yield name, np.flatnonzero(codes == code)
 
 
-def _parts(
-    batch: pa.RecordBatch, chosen: np.ndarray[Any, Any] | None, bytes_max: int | None
-) -> list[slice]:
+def _parts(batch: pa.RecordBatch, chosen: Array | None, bytes_max: int | None) -> list[slice]:
     """What to send in one go: all, or as many rows as are no larger together than one batch may
     be.
     """

@@ -13,12 +13,12 @@ import re
 import time
 from collections.abc import Mapping
 from ctypes import POINTER, byref, c_char_p, c_int
-from typing import Any
 
 import numpy as np
 
 from exactum.errors import InvariantBroken, SettingRefused
 from exactum.kafka.native import librdkafka
+from exactum.kafka.native.arrow_memory import Array
 from exactum.kafka.producer import sticky
 from exactum.kafka.producer.delivery_errors import (
     DeliveryError,
@@ -169,7 +169,7 @@ class Producer:
     # ---- records -----------------------------------------------------------------------------
 
     def produce_array(
-        self, topic: str, messages: np.ndarray[Any, Any], *, timeout_ms: int, anywhere: bool = False
+        self, topic: str, messages: Array, *, timeout_ms: int, anywhere: bool = False
     ) -> None:
         """Enqueue messages (dtype ``MESSAGE``, contiguous); keys and values are copied. Order is
         kept.
@@ -218,10 +218,10 @@ class Producer:
     def produce_with_headers(
         self,
         topic: str,
-        messages: np.ndarray[Any, Any],
-        headers: np.ndarray[Any, Any],
-        counts: np.ndarray[Any, Any],
-        timestamps_ms: np.ndarray[Any, Any],
+        messages: Array,
+        headers: Array,
+        counts: Array,
+        timestamps_ms: Array,
         *,
         timeout_ms: int,
     ) -> None:

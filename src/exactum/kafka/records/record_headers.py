@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -11,7 +10,7 @@ import pyarrow.compute as pc
 
 from exactum.errors import InvariantBroken
 from exactum.kafka.native import librdkafka
-from exactum.kafka.native.arrow_memory import pointers
+from exactum.kafka.native.arrow_memory import Array, pointers
 from exactum.kafka.records import record_size
 
 _VTYPES = (
@@ -45,7 +44,7 @@ class HeaderColumn:
         self._names, _ = pointers(ended)
         self._values, self._value_sizes = pointers(values)
 
-    def parts(self, rows: np.ndarray[Any, Any]) -> Iterator[slice]:
+    def parts(self, rows: Array) -> Iterator[slice]:
         """Slices of these rows, of which each has few enough fields to be made ready at once."""
         fields = np.cumsum(self._counts[rows] + FIELDS_OF_A_RECORD)
         begin = before = 0
@@ -55,7 +54,7 @@ class HeaderColumn:
             yield slice(begin, end)
             begin, before = end, int(fields[end - 1])
 
-    def of(self, rows: np.ndarray[Any, Any]) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    def of(self, rows: Array) -> tuple[Array, Array]:
         """The headers of these rows (dtype ``FIELD``), one after the other, and how many each row
         has. Valid as long as this object lives.
         """
@@ -72,11 +71,11 @@ class HeaderColumn:
 
 def joined(
     topic: int,
-    messages: np.ndarray[Any, Any],
-    headers: np.ndarray[Any, Any],
-    counts: np.ndarray[Any, Any],
-    timestamps_ms: np.ndarray[Any, Any],
-) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    messages: Array,
+    headers: Array,
+    counts: Array,
+    timestamps_ms: Array,
+) -> tuple[Array, Array, Array]:
     """The fields of all messages (dtype ``MESSAGE``), each followed by its headers: the fields
     (dtype ``FIELD``), where those of each message begin, and how many they are.
 

@@ -12,13 +12,11 @@ Two rules hold, each on the record before its compression:
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from exactum.kafka.native.arrow_memory import lengths
+from exactum.kafka.native.arrow_memory import Array, lengths
 
 RECORD_OVERHEAD_MAX = 36
 """What librdkafka counts for a record beside key, value and headers: the most that there can be."""
@@ -26,23 +24,22 @@ BATCH_HEAD = 61
 """Bytes of a batch beside its records (org.apache.kafka.common.record.DefaultBatchRecord)."""
 _VARINT_STEPS = np.array([1 << 6, 1 << 13, 1 << 20, 1 << 27])
 """Where the zigzag form of a count takes one byte more, 1 below the first."""
-Sizes = np.ndarray[Any, Any]
 
 
-def varint(counts: Sizes) -> Sizes:
+def varint(counts: Array) -> Array:
     """Bytes that a record spends on saying each of these lengths. A null's is -1, and takes one
     byte, like 0.
     """
     return np.searchsorted(_VARINT_STEPS, counts, side="right").astype(np.int64) + 1
 
 
-def header_counts(column: pa.Array) -> Sizes:
+def header_counts(column: pa.Array) -> Array:
     """How many headers each row has."""
     counts = pc.fill_null(pc.list_value_length(column), 0).to_numpy(zero_copy_only=False)
     return np.asarray(counts, dtype=np.int64)
 
 
-def header_bytes(column: pa.Array) -> Sizes:
+def header_bytes(column: pa.Array) -> Array:
     """Bytes of the headers of each row, with their lengths; not their count."""
     names, values = map(lengths, column.flatten().flatten())
     sums = np.concatenate(([0], np.cumsum(names + values + varint(names) + varint(values))))
@@ -51,7 +48,7 @@ def header_bytes(column: pa.Array) -> Sizes:
     return np.asarray(sums[ends] - sums[ends - counts])
 
 
-def record_bytes_max(batch: pa.RecordBatch) -> Sizes:
+def record_bytes_max(batch: pa.RecordBatch) -> Array:
     """What librdkafka counts for each row."""
     sizes = lengths(batch.column("value")) + RECORD_OVERHEAD_MAX
     if "key" in batch.schema.names:
@@ -61,10 +58,10 @@ def record_bytes_max(batch: pa.RecordBatch) -> Sizes:
     return np.asarray(sizes)
 
 
-def batch_bytes(keys: Sizes, values: Sizes, headers: Sizes, header_counts: Sizes) -> Sizes:
+def batch_bytes(keys: Array, values: Array, headers: Array, header_counts: Array) -> Array:
     """Bytes of the batch that each record fills alone; ``headers``: what ``header_bytes`` says."""
     attributes_timestamp_offset = 3
-    record: Sizes = varint(keys) + varint(values) + varint(header_counts) + keys + values + headers
+    record: Array = varint(keys) + varint(values) + varint(header_counts) + keys + values + headers
     record = record + attributes_timestamp_offset
     return np.asarray(BATCH_HEAD + varint(record) + record)
 
