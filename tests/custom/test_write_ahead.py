@@ -104,7 +104,7 @@ class TestWriteAheadSink(SinkContract):
 
     def lose(self, participant: Participant, prepared: Sequence[PreparedTransaction]) -> None:
         for p in prepared:
-            next((self.folder / "wal").rglob(f"{p.identity}.staged")).unlink()
+            next((self.folder / "wal").rglob(f"{p.identity}.0.staged")).unlink()
 
 
 class World:
@@ -417,7 +417,7 @@ def test_a_damaged_log_of_a_decided_epoch_stops_and_says_what_is_missing(
     assert isinstance(world.run(send=failing_after(world.target, 1)), Unavailable)
     files = sorted((folder / "w" / "wal").rglob("*.staged"))
     file = next(
-        f for f in files if f.name.removesuffix(".staged") == world.target.requests()[0][0][:-2]
+        f for f in files if f.name.removesuffix(".0.staged") == world.target.requests()[0][0][:-2]
     )
     if how == "cut":
         file.write_bytes(file.read_bytes()[:-20])

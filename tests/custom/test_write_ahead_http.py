@@ -20,6 +20,7 @@ import pytest
 
 from tests.kit.custom import http_driver
 from tests.kit.custom.custom_rows import batches
+from tests.kit.staged_files import waiting
 from tests.kit.targets.api import Api
 from tests.kit.waiting import WAIT_MAX_S
 
@@ -122,10 +123,7 @@ def judge(api: FickleApi, keeps_keys: bool, folder: Path, crashes: int) -> None:
         assert sum((seen - EXPECTED).values()) <= http_driver.ROWS_PER_SEND * (
             crashes + api.unanswered
         )
-    left = [
-        p for p in (folder / "wal").rglob("*") if p.is_file() and not p.name.startswith("sent-")
-    ]
-    assert left == []
+    assert waiting(folder / "wal") == []
 
 
 @pytest.mark.deep

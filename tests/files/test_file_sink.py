@@ -16,6 +16,7 @@ import pytest
 from exactum.files import writer
 from exactum.files.sink import FileSink
 from exactum.protocol.model import CommitReport
+from exactum.sinks import writer as staged_writer
 from exactum.storage.folder import Folder
 from tests.kit.files.epochs_in_files import (
     OpenedSink,
@@ -25,6 +26,7 @@ from tests.kit.files.epochs_in_files import (
     ids_in,
     rows,
     visible,
+    write_run,
 )
 
 pytestmark = pytest.mark.slow
@@ -373,7 +375,7 @@ def test_a_thousand_partitions_with_few_open_files(
         task.write(
             pa.record_batch({"id": pa.array(ids, pa.int64()), "p": [i * 7 % 1_000 for i in ids]})
         )
-        highest = max(highest, len(task._open))
+        highest = max(highest, len(task._rows._open))
     prepared = [task.prepare()]
     assert 0 < highest <= Folder.streams_max
     assert len(prepared[0].payload) < 400
@@ -408,11 +410,11 @@ def test_open_descriptors_are_bounded_and_all_closed(table: Path) -> None:
     opened.commit(batch)
     task = opened.writer(1)
     task.write(batch)
-    task._write_run()
+    write_run(task)
     during = open_below(table)
     task.abort()
     task.abort()
-    assert during - before <= 2 * (Folder.streams_max + writer.FINISHING_MAX)
+    assert during - before <= 2 * (Folder.streams_max + staged_writer.FINISHING_MAX)
     assert open_below(table) == before
     assert hidden(table) == []
     assert opened.participant.list_open() == []

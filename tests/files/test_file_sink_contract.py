@@ -72,8 +72,8 @@ class TestFolder(SinkContract):
 
     def lose(self, participant: Participant, prepared: Sequence[PreparedTransaction]) -> None:
         for p in prepared:
-            for folder in self.table.glob(f".exactum/*/staged/*/{p.identity}"):
-                shutil.rmtree(folder)
+            for file in self.table.glob(f".exactum/*/{p.identity}.*"):
+                file.unlink()
 
 
 @pytest.mark.sweep
@@ -106,13 +106,13 @@ class TestObjects(SinkContract):
         obstore.delete(self.store, self._names())
 
     def leftovers(self) -> Sequence[object]:
-        return [n for n in self._names() if "/staged/" in n]
+        return [n for n in self._names() if n.endswith(".staged")]
 
     def lose(self, participant: Participant, prepared: Sequence[PreparedTransaction]) -> None:
         lost = {p.identity for p in prepared}
         obstore.delete(
             self.store,
-            [n for n in self._names() if n.split("/")[-2:-1] and n.split("/")[-2] in lost],
+            [n for n in self._names() if n.rpartition("/")[2].partition(".")[0] in lost],
         )
 
     def _names(self) -> list[str]:

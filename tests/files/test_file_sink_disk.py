@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -47,6 +48,11 @@ def fill(path: Path) -> None:
             file.write(b"x" * 4096)
 
 
+def fill_with_files(folder: Path) -> None:
+    for number in itertools.count():
+        (folder / f"filler{number}").touch()
+
+
 @pytest.mark.parametrize("format_", ["parquet", "json", "csv"])
 def test_a_full_disk_aborts_the_epoch_and_is_cleaned_up(disk: Path, format_: str) -> None:
     """The message names the folder and the room left; earlier rows stand; with room again all
@@ -64,7 +70,7 @@ def test_a_full_disk_aborts_the_epoch_and_is_cleaned_up(disk: Path, format_: str
     task = opened.writer(1)
     with pytest.raises(
         EpochAborted,
-        match=rf"{disk} could not be written: .*No space left.*bytes and .* are free",
+        match=rf"{disk}.* could not be written: .*No space left.*bytes and .* are free",
     ):
         finish(task, noise)
     task.abort()
@@ -103,17 +109,19 @@ def test_a_disk_that_is_full_at_the_start(disk: Path) -> None:
     assert [r[0] for r in duck(disk, "id", "parquet")] == expected([0])
 
 
-def test_a_disk_that_is_full_at_the_commit_is_no_loss(disk: Path) -> None:
+def test_a_disk_that_is_full_at_the_commit_is_no_loss(tmp_path: Path) -> None:
     """A decided epoch that finds no room for its folders waits for it: Unavailable, then carried
     out.
     """
-    opened = OpenedSink(FileSink(disk, partition_by="day"))
-    prepared = opened.prepare(rows(0, 0))
-    filler = disk / "filler"
-    with pytest.raises(OSError, match="No space"):
-        fill(filler)
-    with pytest.raises(Unavailable, match="No space left"):
-        opened.participant.commit(opened.permit(prepared), prepared)
-    filler.unlink()
-    assert opened.participant.commit(opened.permit(prepared), prepared).committed == tuple(prepared)
-    assert ids_in(disk) == expected([0])
+    with small_disk(tmp_path / "small", "size=4m,nr_inodes=64") as disk:
+        opened = OpenedSink(FileSink(disk, partition_by="day"))
+        prepared = opened.prepare(rows(0, 0))
+        permit = opened.permit(prepared)
+        with pytest.raises(OSError, match="No space"):
+            fill_with_files(disk)
+        with pytest.raises(Unavailable, match="No space left"):
+            opened.participant.commit(permit, prepared)
+        for filler in disk.glob("filler*"):
+            filler.unlink()
+        assert opened.participant.commit(permit, prepared).committed == tuple(prepared)
+        assert ids_in(disk) == expected([0])

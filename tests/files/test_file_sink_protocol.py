@@ -10,22 +10,27 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.dataset
 import pytest
 
 from exactum.errors import (
+    CheckpointRefused,
     EpochAborted,
     ExactumError,
     HeuristicOutcome,
     SettingRefused,
 )
-from exactum.files import writer
 from exactum.files.sink import FileSink
 from exactum.protocol.model import CommitReport
+from exactum.protocol.participant import delivers
 from exactum.protocol.sink import Guarantee
+from exactum.sinks import writer
+from exactum.spark.run.opening import refuse_open
 from exactum.testing import Crash, FaultPlan, sweep
+from tests.kit.errors import raised
 from tests.kit.files.epochs_in_files import (
     QUERY,
     OpenedSink,
@@ -35,6 +40,7 @@ from tests.kit.files.epochs_in_files import (
     ids_in,
     rows,
     visible,
+    write_run,
 )
 
 pytestmark = pytest.mark.slow
@@ -90,15 +96,15 @@ def _dies_in_commit() -> FaultPlan:
 
 
 def test_a_driver_that_was_superseded_leaves_nothing(table: Path) -> None:
-    """The newer one aborts what it saw; the old one's tasks, still writing, fail cleanly and
-    show nothing.
+    """The newer one aborts what it saw; the old one's tasks that have begun a file fail cleanly, and
+    nobody shows what the others write later.
     """
     old = OpenedSink(FileSink(table, partition_by="day"))
     zombies = [old.writer(0, t) for t in range(3)]
     for task, zombie in enumerate(zombies):
         zombie.write(rows(0, task))
-    zombies[1]._write_run()
-    zombies[2]._write_run()
+    write_run(zombies[1])
+    write_run(zombies[2])
     prepared = [zombies[2].prepare()]
     new = OpenedSink(FileSink(table, partition_by="day"))
     seen = new.participant.list_open()
@@ -113,6 +119,8 @@ def test_a_driver_that_was_superseded_leaves_nothing(table: Path) -> None:
         zombies[1].prepare()
     zombies[1].abort()
     late = zombies[0].prepare()  # it had begun nothing yet: the next sweep gets it
+    with pytest.raises(EpochAborted, match="newer run"):
+        old.participant.verify([*prepared, late])
     assert [s.identity for s in new.participant.list_open()] == [late.identity]
     new.participant.abort(new.participant.list_open())
     new.commit(rows(0, 0))
@@ -159,9 +167,9 @@ def test_a_redelivery_after_a_compaction_job_took_the_files(table: Path, later: 
         (table / file).unlink()
     assert opened.participant.commit(opened.permit(prepared), prepared).committed == tuple(prepared)
     assert visible(table) == []
-    marks = sorted(os.path.basename(f) for f in hidden(table, "committed"))
-    assert len(marks) <= 16
-    assert int(marks[-1]) == later
+    marks = sorted(os.path.basename(f) for f in hidden(table, "published-"))
+    assert len(marks) <= 3
+    assert int(marks[-1].removeprefix("published-")) == later
 
 
 def test_a_marker_never_keeps_a_staged_file_from_readers(table: Path) -> None:
@@ -175,32 +183,34 @@ def test_a_marker_never_keeps_a_staged_file_from_readers(table: Path) -> None:
     assert ids_in(table) == expected([3, 9])
 
 
-@pytest.mark.parametrize("how", ["file", "folder", "manifest"])
+@pytest.mark.parametrize("how", ["file", "all", "list"])
 def test_a_decided_file_that_is_gone_stops_the_query(
     table: Path, how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Reported as undone, and salvage says which file, how many rows, and what to do; the rest
-    is not published.
+    """Reported as undone, and salvage says which file, how many rows, and what to do; nothing of the
+    epoch is published.
     """
-    if how == "manifest":
+    if how == "list":
         monkeypatch.setattr(writer, "PAYLOAD_BYTES_MAX", 10)
     opened = OpenedSink(FileSink(table, partition_by="day"))
-    kept, lost = opened.prepare(rows(0, 0), rows(0, 1))
-    staged = Path(next(f for f in hidden(table) if lost.identity in f)).parent
-    for file in [staged / "0.staged"] if how == "file" else list(staged.iterdir()):
+    both = tuple(opened.prepare(rows(0, 0), rows(0, 1)))
+    staged = [Path(f) for f in hidden(table) if both[1].identity in f]
+    lost = {"file": staged[:1], "all": staged, "list": staged[-1:]}[how]
+    for file in lost:
         file.unlink()
-    if how == "folder":
-        staged.rmdir()
     for _ in range(2):
-        report = opened.participant.commit(opened.permit([kept, lost]), [kept, lost])
-        assert report == CommitReport((kept,), (lost,))
-    assert ids_in(table) == expected([0])
-    count = 1 if how == "file" else 2
-    with pytest.raises(HeuristicOutcome, match=rf"{count} of 2 files \(6 rows") as stopped:
-        opened.participant.salvage(opened.permit([kept, lost]), [lost])
-    mark = table / str(stopped.value).split("create the empty file ")[1].split(" and start")[0]
-    mark.touch()
-    assert opened.participant.commit(opened.permit([kept, lost]), [kept, lost]).expired == ()
+        report = opened.participant.commit(opened.permit(both), both)
+        assert report == CommitReport((), both)
+    assert visible(table) == []
+    with pytest.raises(HeuristicOutcome) as stopped:
+        opened.participant.salvage(opened.permit(both), both)
+    for file in lost:
+        assert f"{file} with {6 if how == 'list' else 3} rows" in str(stopped.value)
+    assert str(stopped.value).count(".staged with") == len(lost)
+    Path(str(stopped.value).split("create the empty file ")[1]).touch()
+    assert opened.participant.commit(opened.permit(both), both).committed == both
+    assert len(visible(table)) == (3 if how == "file" else 2)
+    assert hidden(table) == []
 
 
 def test_a_foreign_file_is_never_replaced(table: Path) -> None:
@@ -211,7 +221,7 @@ def test_a_foreign_file_is_never_replaced(table: Path) -> None:
     for content, batch_id in ((None, 0), (b"other", 1)):
         [prepared] = opened.prepare(rows(batch_id, 0), batch_id=batch_id)
         [staged] = [Path(f) for f in hidden(table) if prepared.identity in f]
-        target = table / f"part-{batch_id:010d}-0-{prepared.identity}-0.parquet"
+        target = table / f"part-{prepared.identity}-0.parquet"
         target.write_bytes(content or staged.read_bytes())
         if content is None:
             opened.participant.commit(opened.permit([prepared], batch_id), [prepared])
@@ -258,7 +268,7 @@ def test_a_failing_task_removes_what_it_staged(table: Path) -> None:
     for prepares in (False, True):
         task = opened.writer()
         task.write(rows(0, 0))
-        task._write_run()
+        write_run(task)
         assert hidden(table)
         if prepares:
             task.prepare()
@@ -274,49 +284,63 @@ def test_an_executor_that_does_not_see_the_folder_is_told(table: Path) -> None:
     os.rename(table, table.with_name("elsewhere"))
     task = opened.writer()
     task.write(rows(0, 0))
-    with pytest.raises(SettingRefused, match="does not see the folder"):
+    with pytest.raises(SettingRefused, match="does not see the staging"):
         task.prepare()
     assert not table.exists()
 
 
-def test_the_folders_of_dead_incarnations_go(table: Path) -> None:
-    """Starting a hundred times leaves no hundred folders, and no file of a start that was
-    killed.
-    """
-    first = OpenedSink(FileSink(table)).writer()
-    first._begin()
-    [scope] = (table / ".exactum").iterdir()
-    left = [scope / "staged" / ".1.tmp", scope / "staged" / ".2.tmp"]
+def test_what_dead_tasks_have_half_written_goes(table: Path) -> None:
+    """Of this run or of a run that was killed; what names no transaction an hour later."""
+    opened = OpenedSink(FileSink(table))
+    for dead in (opened, OpenedSink(FileSink(table))):
+        task = dead.writer()
+        task.write(rows(0, 0))
+        write_run(task)
+        assert [Path(f).suffix for f in hidden(table)] == [".tmp"]
+        opened.participant.abort(opened.participant.list_open())
+        assert hidden(table) == []
+        task.abort()
+    (scope,) = (table / ".exactum").iterdir()
+    left = [scope / ".1.tmp", scope / ".2.tmp"]
     for file in left:
         file.touch()
-    for path in [left[0], *(path for path in (scope / "staged").iterdir() if path.is_dir())]:
-        os.utime(path, (time.time() - 7_200,) * 2)
-    for batch_id in range(10):
-        last = OpenedSink(FileSink(table))
-        last.commit(rows(batch_id, 0), batch_id=batch_id)
-    assert list((scope / "staged").iterdir()) == left[1:]
-    assert last.participant.list_open() == []
+    os.utime(left[0], (time.time() - 7_200,) * 2)
+    OpenedSink(FileSink(table)).commit(rows(0, 0))
+    assert [file.name for file in scope.glob("*.tmp")] == [left[1].name]
 
 
 @pytest.mark.parametrize("guarantee", [Guarantee.AT_LEAST_ONCE, Guarantee.AT_MOST_ONCE])
-def test_weaker_guarantees_show_their_files_at_prepare(table: Path, guarantee: Guarantee) -> None:
-    """No transaction is reported, nothing stays staged, and what a task that died has left goes
-    after a day.
-    """
+def test_under_weaker_guarantees_the_driver_delivers(table: Path, guarantee: Guarantee) -> None:
+    """Without a marker. Nothing stays staged; of an attempt that lacks a file it says so."""
     opened = OpenedSink(FileSink(table, partition_by="day"), guarantee=guarantee)
-    assert opened.prepare(rows(0, 0)) == []
-    assert ids_in(table) == expected([0])
-    dead = opened.writer(1)
-    dead.write(rows(1, 0))
-    dead._write_run()
-    assert len(hidden(table, "plain")) == 2
-    OpenedSink(FileSink(table), guarantee=guarantee)
-    assert len(hidden(table, "plain")) == 2
-    for file in hidden(table, "plain"):
-        os.utime(file, (time.time() - 100_000,) * 2)
-    OpenedSink(FileSink(table), guarantee=guarantee)
-    assert hidden(table, "plain") == []
-    assert ids_in(table) == expected([0])
+    prepared = opened.prepare(rows(0, 0), rows(0, 1))
+    assert visible(table) == []
+    assert delivers(opened.participant)
+    opened.participant.deliver(prepared)
+    assert ids_in(table) == expected([0], 2)
+    assert hidden(table) == hidden(table, "published-") == []
+    prepared = opened.prepare(rows(1, 0), batch_id=1)
+    opened.participant.abort(opened.participant.list_open())
+    with pytest.raises(EpochAborted, match="are gone"):
+        opened.participant.deliver(prepared)
+    assert ids_in(table) == expected([0], 2)
+
+
+def test_what_a_weaker_run_has_left_needs_no_decision_log(table: Path) -> None:
+    """A task of ``at_least_once`` has died. The next start, which has no decision log, goes on and
+    sweeps it; what ``exactly_once`` has left may be decided, and is refused there.
+    """
+    weaker = OpenedSink(FileSink(table), guarantee=Guarantee.AT_LEAST_ONCE)
+    weaker.prepare(rows(0, 0))
+    dead = weaker.writer(0, 1)
+    dead.write(rows(0, 1))
+    write_run(dead)
+    running: Any = "the query"
+    assert len(weaker.participant.list_open()) == 2
+    refuse_open(running, [weaker.participant])
+    OpenedSink(FileSink(table)).prepare(rows(0, 2))
+    with raised(CheckpointRefused, "DECISION_LOG_OTHER", "has 1 open transactions"):
+        refuse_open(running, [weaker.participant])
     dead.abort()
 
 

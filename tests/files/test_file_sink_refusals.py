@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +13,13 @@ from obstore.store import LocalStore
 
 from exactum.errors import (
     FrameRefused,
-    HeuristicOutcome,
     InvariantBroken,
     SettingRefused,
 )
 from exactum.files.sink import FileSink
 from exactum.protocol.model import PreparedTransaction
 from exactum.protocol.sink import DEAD_LETTER_COLUMNS, Sink
+from exactum.sinks import writer
 from tests.kit.files.epochs_in_files import OpenedSink, expected, ids_in, rows
 from tests.kit.small_disk import small_disk
 
@@ -209,8 +211,47 @@ def test_a_record_of_another_kind_of_sink_is_not_guessed_at(tmp_path: Path) -> N
     """The name was given to a file sink, and the epoch to finish is of something else."""
     opened = OpenedSink(FileSink(tmp_path))
     foreign = PreparedTransaction("files", "x", 1, '{"producer_id": 1}')
-    with pytest.raises(InvariantBroken, match="not one of files"):
+    with pytest.raises(InvariantBroken, match="not staged in files"):
         opened.participant.commit(opened.permit([foreign]), [foreign])
+    [prepared] = opened.prepare(rows(0, 0))
+    payload = {**json.loads(prepared.payload), "facts": {"table": ["public", "t"]}}
+    of_a_table = replace(prepared, payload=json.dumps(payload))
+    with pytest.raises(InvariantBroken, match="no file of such a sink"):
+        opened.participant.commit(opened.permit([of_a_table]), [of_a_table])
+
+
+@pytest.mark.parametrize("folder", ["../out", "/etc", "a/../../b", "a//b", "day=1/.."])
+def test_a_record_that_leads_out_of_the_folder(tmp_path: Path, folder: str) -> None:
+    """It may have been edited. No file outside of the sink's folder is written."""
+    opened = OpenedSink(FileSink(tmp_path / "table"))
+    [prepared] = opened.prepare(rows(0, 0))
+    payload = json.loads(prepared.payload)
+    (size, count, _), extension = payload["files"][0], payload["facts"]["extension"]
+    for changed in (
+        {"files": [[size, count, {"folder": folder}]]},
+        {"facts": {"extension": f"{folder}/{extension}"}},
+    ):
+        edited = replace(prepared, payload=json.dumps({**payload, **changed}))
+        with pytest.raises(InvariantBroken, match="leads out"):
+            opened.participant.commit(opened.permit([edited]), [edited])
+    for identity in ("../x", f"../{prepared.identity}", f"{prepared.identity}/../../x"):
+        edited = replace(prepared, identity=identity)
+        with pytest.raises(InvariantBroken, match="no name of a staged file"):
+            opened.participant.commit(opened.permit([edited]), [edited])
+    assert [path.name for path in tmp_path.iterdir()] == ["table"]
+
+
+@pytest.mark.parametrize("content", ["{", "[[1]]", '{"files": 1}', "[7]"])
+def test_a_list_of_files_that_is_damaged(
+    tmp_path: Path, content: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writer, "PAYLOAD_BYTES_MAX", 10)
+    opened = OpenedSink(FileSink(tmp_path))
+    prepared = opened.prepare(rows(0, 0))
+    (listed,) = tmp_path.rglob("*.list.staged")
+    listed.write_text(content)
+    with pytest.raises(InvariantBroken, match="is damaged"):
+        opened.participant.commit(opened.permit(prepared), prepared)
 
 
 def test_a_file_in_the_place_of_the_folder_is_a_setting(tmp_path: Path) -> None:
@@ -238,11 +279,11 @@ def test_a_folder_whose_readers_go_by_a_list_is_refused(tmp_path: Path, owner: s
 
 
 def test_a_sink_that_was_pointed_elsewhere_does_not_lose_a_decided_epoch(tmp_path: Path) -> None:
-    """It stops, and the message says where the files are; pointed back, it goes on."""
+    """It stops, and the message says where it was; pointed back, it goes on."""
     old, new = (OpenedSink(FileSink(tmp_path / name, name="mine")) for name in ("old", "new"))
     prepared = old.prepare(rows(0, 0))
     assert new.participant.commit(old.permit(prepared), prepared).expired == tuple(prepared)
-    with pytest.raises(HeuristicOutcome, match=rf"staged at {tmp_path}/old/.*Point the sink back"):
+    with pytest.raises(SettingRefused, match=rf"staged for {tmp_path}/old. Point the sink back"):
         new.participant.salvage(old.permit(prepared), prepared)
     assert old.participant.commit(old.permit(prepared), prepared).committed == tuple(prepared)
     assert ids_in(tmp_path / "old") == expected([0])

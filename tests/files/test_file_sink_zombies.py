@@ -102,6 +102,28 @@ def test_a_driver_that_stalls_anywhere_in_its_commit(
     assert at > 6
 
 
+def test_the_marker_is_made_last(memory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before each call of a commit: where the marker is, readers find every file."""
+    seen: list[int] = []
+    for at in range(1, 200):
+        table = memory / str(at)
+        opened = OpenedSink(FileSink(table, partition_by="day"))
+        prepared = opened.prepare(rows(0, 0), rows(0, 1))
+        permit = opened.permit(prepared)
+
+        def check(table: Path = table) -> None:
+            if hidden(table, "published-"):
+                seen.append(len(visible(table)))
+
+        with monkeypatch.context() as patched:
+            acted = interrupted(patched, os, CALLS, at, check)
+            opened.participant.commit(permit, prepared)
+        if not acted():
+            break
+    assert at > 6
+    assert set(seen) == {4}
+
+
 @pytest.mark.parametrize("place", ["folder", "objects"])
 def test_a_task_whose_staging_is_aborted_at_any_moment(
     memory: Path, monkeypatch: pytest.MonkeyPatch, place: str
@@ -112,7 +134,9 @@ def test_a_task_whose_staging_is_aborted_at_any_moment(
     for at in range(1, 200):
         table = memory / str(at)
         store: Any = MemoryStore()
-        sink = FileSink(table) if place == "folder" else FileSink("memory://x/y", store=store)
+        settings: dict[str, Any] = {} if place == "folder" else {"store": store}
+        path = table if place == "folder" else "memory://x/y"
+        sink = FileSink(path, rows_per_file_max=2, **settings)
         old, new = OpenedSink(sink), OpenedSink(sink)
         task = old.writer()
 
@@ -154,7 +178,7 @@ def test_the_whole_place_is_removed_under_a_running_query(memory: Path) -> None:
     opened = OpenedSink(FileSink(memory / "table"))
     opened.commit(rows(0, 0))
     shutil.rmtree(memory / "table")
-    with pytest.raises(SettingRefused, match="does not see the folder"):
+    with pytest.raises(SettingRefused, match="does not see the staging"):
         opened.prepare(rows(1, 0), batch_id=1)
     OpenedSink(FileSink(memory / "table")).commit(rows(1, 0), batch_id=1)
     assert ids_in(memory / "table") == expected([1])

@@ -11,7 +11,6 @@ import pytest
 from obstore.store import MemoryStore
 
 from exactum import FileSink
-from exactum.files.transaction import PAYLOAD_BYTES_MAX
 from exactum.protocol.inspection import TransactionState
 from exactum.protocol.model import (
     Decision,
@@ -20,6 +19,7 @@ from exactum.protocol.model import (
     new_incarnation,
 )
 from exactum.protocol.sink import Guarantee, QueryRun, WriteOrder
+from exactum.sinks.writer import PAYLOAD_BYTES_MAX
 from exactum.testing.memory import permit_of
 from exactum.testing.task_job import TaskJob
 
@@ -58,7 +58,9 @@ def test_a_life(tmp_path: Path, place: str, files: int) -> None:
     ) == (files < MANY)
     shown = inspector.list_open()
     assert {view.identity for view in shown} == {p.identity for p in prepared}
-    assert {(v.state, v.incarnation) for v in shown} == {(TransactionState.OPEN, run.incarnation)}
+    assert {(v.state, v.incarnation) for v in shown} == {
+        (TransactionState.PREPARED, run.incarnation)
+    }
     for view in shown:  # by the place's clock, in whole seconds perhaps
         assert view.began_ms is not None and abs(view.began_ms - began_ms) < 60_000
     assert {v.state for v in inspector.describe(prepared)} == {TransactionState.PREPARED}

@@ -20,12 +20,20 @@ import pytest
 from obstore.store import LocalStore, MemoryStore
 
 from exactum.errors import EpochAborted, ExactumError, HeuristicOutcome, SettingRefused, Unavailable
-from exactum.files import writer
-from exactum.files.place import FileScope
 from exactum.files.sink import FileSink
+from exactum.protocol.participant import delivers
 from exactum.protocol.sink import Guarantee
+from exactum.sinks import writer
 from exactum.testing import Crash, FaultPlan, sweep
-from tests.kit.files.epochs_in_files import QUERY, OpenedSink, World, expected, ids_in, rows
+from tests.kit.files.epochs_in_files import (
+    QUERY,
+    OpenedSink,
+    World,
+    expected,
+    ids_in,
+    rows,
+    write_run,
+)
 
 pytestmark = pytest.mark.slow
 
@@ -47,8 +55,8 @@ def visible(store: Any) -> list[str]:
     return [n for n in names(store) if not n.startswith(".exactum/")]
 
 
-def staged(store: Any, area: str = "staged") -> list[str]:
-    return [n for n in names(store) if f"/{area}/" in n]
+def staged(store: Any, what: str = ".staged") -> list[str]:
+    return [n for n in names(store) if n.startswith(".exactum/") and what in n]
 
 
 def ids_of_objects(store: Any) -> list[int]:
@@ -159,19 +167,20 @@ def test_a_redelivery_after_a_compaction_job_took_the_objects(store: Any, later:
     obstore.delete(store, visible(store))
     assert opened.participant.commit(opened.permit(prepared), prepared).committed == tuple(prepared)
     assert visible(store) == []
-    assert 1 <= len(staged(store, "committed")) <= 16
+    assert 1 <= len(staged(store, "published-")) <= 3
 
 
 def test_a_decided_object_that_is_gone_stops_the_query(store: Any) -> None:
-    """Reported as undone, and salvage says which; the rest is published."""
+    """Reported as undone, and salvage says which; nothing of the epoch is published."""
     opened = OpenedSink(sink(store, partition_by="day"))
-    kept, lost = opened.prepare(rows(0, 0), rows(0, 1))
-    obstore.delete(store, next(n for n in staged(store) if lost.identity in n))
-    report = opened.participant.commit(opened.permit([kept, lost]), [kept, lost])
-    assert (report.committed, report.expired) == ((kept,), (lost,))
-    with pytest.raises(HeuristicOutcome, match="1 of 2 files .6 rows"):
-        opened.participant.salvage(opened.permit([kept, lost]), [lost])
-    assert ids_of_objects(store) == expected([0])
+    both = tuple(opened.prepare(rows(0, 0), rows(0, 1)))
+    lost = next(n for n in staged(store) if both[1].identity in n)
+    obstore.delete(store, lost)
+    report = opened.participant.commit(opened.permit(both), both)
+    assert (report.committed, report.expired) == ((), both)
+    with pytest.raises(HeuristicOutcome, match=f"are gone: [^ ]*{lost} with 3 rows.\n"):
+        opened.participant.salvage(opened.permit(both), both)
+    assert visible(store) == []
 
 
 def test_a_foreign_object_is_never_replaced(store: Any) -> None:
@@ -182,7 +191,7 @@ def test_a_foreign_object_is_never_replaced(store: Any) -> None:
         opened = OpenedSink(sink(store))
         [prepared] = opened.prepare(rows(batch_id, 0), batch_id=batch_id)
         [name] = [n for n in staged(store) if prepared.identity in n]
-        target = f"part-{batch_id:010d}-0-{prepared.identity}-0.parquet"
+        target = f"part-{prepared.identity}-0.parquet"
         obstore.put(store, target, content or bytes(obstore.get(store, name).bytes()))
         if content is None:
             opened.participant.commit(opened.permit([prepared], batch_id), [prepared])
@@ -224,14 +233,14 @@ def test_a_store_without_conditional_copies(monkeypatch: pytest.MonkeyPatch, tim
 
 
 def test_a_driver_that_was_superseded_leaves_nothing(store: Any) -> None:
-    """The newer one removes what it sees; the old one's task, still writing, fails at prepare
-    and shows nothing.
+    """The newer one removes what it sees; what the old one's task still writes is not whole, and
+    goes with the next sweep.
     """
     old = OpenedSink(sink(store, partition_by="day", rows_per_file_max=1))
     zombie, done = old.writer(0, 0), old.prepare(rows(0, 1))
     zombie.write(rows(0, 0))
-    zombie._write_run()
-    zombie._collect(0)
+    write_run(zombie)
+    zombie._files._wait(0)
     new = OpenedSink(sink(store))
     seen = new.participant.list_open()
     assert len(seen) == 2
@@ -239,9 +248,11 @@ def test_a_driver_that_was_superseded_leaves_nothing(store: Any) -> None:
     new.participant.abort(seen)
     with pytest.raises(EpochAborted, match="newer run"):
         old.participant.verify(done)
-    with pytest.raises(EpochAborted, match="staged files are gone"):
-        zombie.prepare()
-    zombie.abort()
+    zombie.write(rows(1, 0))
+    late = zombie.prepare()
+    with pytest.raises(EpochAborted, match="newer run"):
+        old.participant.verify([late])
+    new.participant.abort(new.participant.list_open())
     assert [n for n in names(store) if n.endswith((".staged", ".parquet"))] == []
 
 
@@ -270,7 +281,6 @@ def test_a_long_list_of_objects_goes_into_a_manifest(
     task = opened.writer()
     task.write(batch)
     prepared = [task.prepare()]
-    assert len(task._open) == 0
     assert len(prepared[0].payload) < 300
     late = OpenedSink(sink(store))
     late.participant.verify(prepared)
@@ -286,7 +296,7 @@ def test_a_failing_task_removes_what_it_staged(store: Any) -> None:
     opened = OpenedSink(sink(store, partition_by="day", rows_per_file_max=2))
     task = opened.writer()
     task.write(rows(0, 0))
-    task._write_run()
+    write_run(task)
     task.abort()
     task.abort()
     assert staged(store) == []
@@ -311,12 +321,15 @@ def test_an_upload_that_fails_aborts_the_epoch(monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.parametrize("guarantee", [Guarantee.AT_LEAST_ONCE, Guarantee.AT_MOST_ONCE])
-def test_weaker_guarantees_show_their_objects_at_prepare(store: Any, guarantee: Guarantee) -> None:
-    """No transaction is reported, nothing stays staged."""
+def test_under_weaker_guarantees_the_driver_delivers(store: Any, guarantee: Guarantee) -> None:
+    """Without a marker; nothing stays staged."""
     opened = OpenedSink(sink(store), guarantee=guarantee)
-    assert opened.prepare(rows(0, 0)) == []
+    prepared = opened.prepare(rows(0, 0))
+    assert visible(store) == []
+    assert delivers(opened.participant)
+    opened.participant.deliver(prepared)
     assert ids_of_objects(store) == expected([0])
-    assert staged(store, "plain") == []
+    assert staged(store) == staged(store, "published-") == []
 
 
 def test_scopes_are_matched_exactly(store: Any) -> None:
@@ -337,9 +350,9 @@ def test_the_writer_factory_pickles_with_its_store(tmp_path: Path) -> None:
         store={"secret_access_key": "hidden", "access_key_id": "a", "region": "x"},
     )
     assert "hidden" not in repr(s3) + s3.name
-    place = s3._place(FileScope("q", "p"))
-    assert "hidden" not in repr(place)
-    assert pickle.loads(pickle.dumps(place)).storage.store.config["secret_access_key"] == "hidden"
+    staging = s3._staging("q", "p")
+    assert "hidden" not in repr(staging)
+    assert pickle.loads(pickle.dumps(staging)).storage.store.config["secret_access_key"] == "hidden"
 
 
 @pytest.mark.parametrize(

@@ -317,26 +317,26 @@ FAULTS = (
     Fault(
         "an epoch is not marked",
         DRIVER,
-        "files/participant.py",
-        "            self._place.mark(permit.record.epoch.batch_id, _mark_text(permit, prepared))\n",
+        "files/target.py",
+        "        self._staging.note_published(epoch.batch_id)\n",
         "",
         ("tests/files/test_file_sink_contract.py", "tests/files/test_file_sink_protocol.py"),
     ),
     Fault(
-        "stagings are removed before the mark",
+        "an epoch is marked before its files are where readers look",
         DRIVER,
-        "files/participant.py",
-        "        expired = tuple(p for p in prepared if p not in committed)\n",
-        "        expired = tuple(p for p in prepared if p not in committed)\n"
-        "        self._each(self._place.discard, [FileTransaction.of(p).staging for p in committed])\n",
-        ("tests/files/test_file_sink_contract.py", "tests/files/test_file_sink_protocol.py"),
+        "files/target.py",
+        "        if not self._move(epoch) and not self._is_marked(epoch):\n",
+        "        self._staging.note_published(epoch.batch_id)\n"
+        "        if not self._move(epoch) and not self._is_marked(epoch):\n",
+        ("tests/files/test_file_sink_zombies.py",),
     ),
     Fault(
         "a file that is cut off is published",
         ALL_ROWS,
-        "files/participant.py",
-        "        wrong = [n for n, size in sizes_of(files or ()).items() if sizes.get(n) != size]\n",
-        "        wrong = [n for n, size in sizes_of(files or ()).items() if n not in sizes]\n",
+        "sinks/staged.py",
+        "    return [name for name, size in epoch.sizes.items() if listing.sizes.get(name) != size]\n",
+        "    return [name for name in epoch.sizes if name not in listing.sizes]\n",
         ("tests/files/test_file_sink_protocol.py", "tests/files/test_file_sink_contract.py"),
     ),
     Fault(

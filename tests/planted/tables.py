@@ -66,8 +66,8 @@ TABLES = (
         "a file of another query's task is swept",
         OTHERS,
         "sinks/staging.py",
-        "        return self.storage.below(self.scope.digest[:32])\n",
-        '        return self.storage.below("all")\n',
+        '        return f"{self.above}{self.scope.digest[:32]}"\n',
+        '        return f"{self.above}all"\n',
         ("tests/sql/test_contract.py",),
     ),
     Fault(

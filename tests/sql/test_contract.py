@@ -62,7 +62,7 @@ class SqlContract(SinkContract):
     def lose(self, participant: Participant, prepared: Sequence[PreparedTransaction]) -> None:
         """Somebody removes staged files."""
         for transaction in prepared:
-            (path,) = Path(self.staging_folder()).glob(f"*/{transaction.identity}.staged")
+            (path,) = Path(self.staging_folder()).glob(f"*/{transaction.identity}.0.staged")
             path.unlink()
 
     def kill_task(self, writer: Writer) -> None:

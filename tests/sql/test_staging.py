@@ -158,7 +158,9 @@ def test_a_file_is_its_users_alone(database: SqlDatabase) -> None:
 
 
 def test_a_file_that_is_half_written_counts_for_nothing(database: SqlDatabase) -> None:
-    """Its task has died: no driver takes it for staged, and no epoch has its rows."""
+    """Its task has died, or is a twin that nobody waits for: no epoch has its rows, and the next one
+    removes it. A twin that goes on fails.
+    """
     table = database.table()
     query = query_on(database, table)
     driver = query.start()
@@ -166,11 +168,14 @@ def test_a_file_that_is_half_written_counts_for_nothing(database: SqlDatabase) -
     writer.write(narrow([(1, "half")]))
     (half,) = query.staged()
     assert half.suffix == ".tmp"
-    assert driver.participant.list_open() == []
+    (seen,) = driver.participant.list_open()
+    assert half.name.startswith(f".{seen.identity}.")
     driver.run(0)
     driver.close()
     assert rows_in(database, table) == expected([0])
-    assert query.staged() == [half]
+    assert query.staged() == []
+    with pytest.raises(EpochAborted, match="staged files are gone"):
+        writer.prepare()
     writer.abort()
 
 

@@ -83,7 +83,7 @@ def test_a_place_that_the_query_has_left(numbers: RecordedQuery, tmp_path: Path)
 def test_a_savepoint_takes_no_staged_rows(numbers: RecordedQuery, tmp_path: Path) -> None:
     """It is cut where nothing waits. What a task that died late has left is nobody's."""
     numbers.run([0, 1])
-    left = numbers.folder / STAGING / "a" / "0000000001-0-0-b-0123456789abcdef.staged"
+    left = numbers.folder / STAGING / "a" / "0000000001-0-0-b-0123456789abcdef.0.staged"
     left.parent.mkdir(parents=True)
     left.write_text("rows")
     create(str(numbers.folder), tmp_path / "savepoint")

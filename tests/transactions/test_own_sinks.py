@@ -131,7 +131,7 @@ def test_undecided(world: World) -> None:
     world.query.run([0, 1], dies_before_decision=True)
     found = listed(world.checkpoint, *SINKS, status=1)
     assert len(found) == 3 * TASKS and {t["on_record"] for t in found} == {"nothing on record"}
-    assert {t["sink"] for t in found if t["age_ms"] is not None} == {"files"}
+    assert {t["sink"] for t in found if t["age_ms"] is not None} == {"files", "ahead"}
     arguments = ("--checkpoint", world.checkpoint)
     transactions("abort", "--all-leftovers", *arguments, status=2)
     assert len(listed(world.checkpoint, *SINKS, status=1)) == 3 * TASKS

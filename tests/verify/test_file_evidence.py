@@ -88,7 +88,7 @@ def test_missing_extra_and_in_doubt(tmp_path: Path) -> None:
     unknowable = world.look()[-1]
     assert unknowable.text == "unknowable"
     assert "were taken since" in unknowable.why
-    for marker in (world.out / ".exactum").rglob("committed/*"):
+    for marker in (world.out / ".exactum").rglob("published-*"):
         marker.unlink()
     assert world.look()[-1].text.startswith("missing")
     twin = world.files(3)[0]  # it has as many rows
@@ -98,7 +98,7 @@ def test_missing_extra_and_in_doubt(tmp_path: Path) -> None:
     (world.out / twin.name).unlink()
     lost.write_bytes(content)
     name = lost.name.split("-")
-    stranger = lost.with_name("-".join([*name[:3], "0" * 32, *name[4:]]))
+    stranger = lost.with_name("-".join([*name[:5], "0" * 16, *name[6:]]))
     stranger.write_bytes(content)
     extra = world.look()[-1]
     assert extra.text.startswith("extra")

@@ -6,12 +6,13 @@ Beside a staged file lie its notes, which go with it:
     <identity>.acked        how many chunks are acknowledged, from the first one on
     <identity>.claim-3      the third run that took the sending over; the highest claim may send
 
-The marker is the note of the last batch of which everything is sent (``Staging.published``).
+The marker is the note of the last batch of which everything is sent (``Staging.published``), made
+durable before the batch counts as published.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import closing
 from typing import Any
 
@@ -23,7 +24,7 @@ from exactum.protocol.sink import Guarantee, QueryRun, Rejection
 from exactum.sinks.frames import FrameReader, FrameWriter
 from exactum.sinks.staged import Published, StagedEpoch, StagedPart
 from exactum.sinks.staging import StagedName, Staging
-from exactum.sinks.writer import Frames
+from exactum.sinks.writer import TaskFiles
 
 
 class ChunkRows:
@@ -36,25 +37,29 @@ class ChunkRows:
         self._pieces: list[Any] = []
         self._waiting_rows = 0
 
-    def write(self, batch: Any, frames: Frames) -> Rejection | None:
+    def write(self, batch: Any, files: TaskFiles) -> Rejection | None:
         while batch.num_rows:
             piece = batch.slice(0, self._rows_per_send - self._waiting_rows)
             batch = batch.slice(piece.num_rows)
             self._pieces.append(piece)
             self._waiting_rows += piece.num_rows
             if self._waiting_rows == self._rows_per_send:
-                self.finish(frames)
+                self.finish(files)
         return None
 
-    def finish(self, frames: Frames) -> None:
+    def finish(self, files: TaskFiles) -> None:
         if self._pieces:
-            _write(frames({}), joined(self._pieces))
+            _write(files.frames({}), joined(self._pieces))
             self._pieces, self._waiting_rows = [], 0
+
+    def discard(self) -> None:
+        """Arrow's memory goes with this object."""
 
 
 class WriteAheadTarget:
     """See ``sinks.staged.StagedTarget``. ``shown`` names the sink in messages."""
 
+    takes_files = False
     at = ""
 
     def __init__(
@@ -87,6 +92,9 @@ class WriteAheadTarget:
         is_sent = noted is not None and noted >= epoch.batch_id
         return Published.BEFORE if is_sent else Published.MISSING
 
+    def lost(self, epoch: StagedEpoch, names: Collection[str]) -> Collection[str]:
+        return names
+
     def hold(self, epoch: StagedEpoch) -> Published:
         """Nothing can be tried out without being sent."""
         had = self.published(epoch) is Published.BEFORE
@@ -108,6 +116,7 @@ class WriteAheadTarget:
                 self._send_rest(part)
             except FileNotFoundError:
                 return self.published(epoch)  # another run may have sent it all meanwhile
+        self._staging.note_published(epoch.batch_id)
         return Published.DONE
 
     def deliver(self, epoch: StagedEpoch) -> None:
@@ -120,7 +129,7 @@ class WriteAheadTarget:
         """Nothing is held."""
 
     def by_hand(self, epoch: StagedEpoch) -> str:
-        return f"create the empty file {self._staging.published_path}{epoch.batch_id:020d}"
+        return self._staging.by_hand(epoch.batch_id)
 
     def waiting(self, name: StagedName) -> str:
         return f"{self._acknowledged(name.identity)} chunks are acknowledged"
@@ -142,7 +151,7 @@ class WriteAheadTarget:
             if self._staging.note(identity, f"claim-{claim + 1}") is not None:
                 raise self._fenced(identity)
             # Notes go after the file: a claim that is missed is seen as a file that is gone.
-            if not self._staging.is_there(identity):
+            if not self._staging.is_there(part.name.file(0)):
                 raise FileNotFoundError(identity)
 
         first, sent_rows = self._acknowledged(identity), 0
@@ -162,7 +171,7 @@ class WriteAheadTarget:
         """
         import pyarrow as pa
 
-        with closing(self._staging.open_file(part.name.identity)) as file:
+        with closing(self._staging.open_file(part.name.file(0))) as file:
             try:
                 for number, (frame, _) in enumerate(FrameReader(file)):
                     with pa.ipc.open_stream(pa.py_buffer(frame)) as stream:
@@ -193,7 +202,7 @@ class WriteAheadTarget:
         return HeuristicOutcome(
             "STAGED_GONE",
             f"The rows of batch {part.name.batch_id} are decided, and "
-            f"{self._staging.path(part.name.identity)} with {part.prepared.rows} rows is damaged: "
+            f"{self._staging.shown(part.name.file(0))} with {part.prepared.rows} rows is damaged: "
             f"{how}.\n{self._acknowledged(part.name.identity)} of its chunks are sent. "
             "Restore the file, or see docs/guarantees.md.",
         )

@@ -11,12 +11,15 @@ from urllib.parse import unquote, urlsplit
 
 from exactum.errors import SettingRefused
 from exactum.files.format import FileFormat, check_frame
-from exactum.files.participant import FileParticipant
-from exactum.files.place import Area, FilePlace, FileScope
+from exactum.files.place import open_place, staging_at
+from exactum.files.target import FileTarget
 from exactum.files.writer import FilePlan, FileWriterFactory
 from exactum.protocol.inspection import Inspector
-from exactum.protocol.participant import Participant
-from exactum.protocol.sink import DEAD_LETTER_COLUMNS, Guarantee, NotAFunction, OpenSink, QueryRun
+from exactum.protocol.participant import Sweepable
+from exactum.protocol.sink import DEAD_LETTER_COLUMNS, NotAFunction, OpenSink, QueryRun
+from exactum.sinks.inspection import StagedInspector
+from exactum.sinks.staged import StagedParticipant
+from exactum.sinks.staging import Leftovers, Staging
 from exactum.storage.at import storage_at
 from exactum.storage.folder import Folder
 from exactum.storage.storage import Storage
@@ -139,11 +142,10 @@ class FileSink(NotAFunction):
         """See the port ``Sink``. Makes the folder, and writes, renames and removes a file in it
         once.
         """
-        place = self._place(FileScope(run.query_id, participant))
-        limits = place.open(Area.STAGED if run.guarantee is Guarantee.EXACTLY_ONCE else Area.PLAIN)
+        staging = self._staging(run.query_id, participant)
         plan = FilePlan(
-            place,
-            limits,
+            staging,
+            open_place(staging),
             self._format,
             self._partition_by,
             self._rows_per_file_max,
@@ -151,15 +153,13 @@ class FileSink(NotAFunction):
         )
         trace = {} if self._is_object_store else {"folder": os.path.realpath(self._path)}
 
-        def reach(former: str, own: Mapping[str, str]) -> Participant | None:
+        def reach(former: str, own: Mapping[str, str]) -> Sweepable | None:
             if not os.path.isdir(own.get("folder", "")):
                 return None
-            return FileParticipant(
-                FilePlace(Folder(own["folder"]), FileScope(run.query_id, former))
-            )
+            return Leftovers(staging_at(Folder(own["folder"]), run.query_id, former))
 
         return OpenSink(
-            FileParticipant(place),
+            StagedParticipant(staging, FileTarget(staging)),
             FileWriterFactory(plan),
             self._target(),
             trace,
@@ -178,9 +178,8 @@ class FileSink(NotAFunction):
         self, query_id: str, participant: str, staging: Storage | None = None
     ) -> Inspector:
         """See ``protocol.inspection.Inspectable``."""
-        from exactum.files.inspection import FileInspector
-
-        return FileInspector(self._place(FileScope(query_id, participant)))
+        own = self._staging(query_id, participant)
+        return StagedInspector(own, FileTarget(own))
 
     def _target(self) -> str | None:
         folder = self._folder()
@@ -196,8 +195,8 @@ class FileSink(NotAFunction):
             return f"{endpoint} {shown(self._path)}".lstrip()
         return ""
 
-    def _place(self, scope: FileScope) -> FilePlace:
-        return FilePlace(storage_at(self._path, self._store), scope)
+    def _staging(self, query_id: str, participant: str) -> Staging:
+        return staging_at(storage_at(self._path, self._store), query_id, participant)
 
 
 def shown(path: str) -> str:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from exactum.protocol.inspection import TransactionState, TransactionView
 from exactum.protocol.model import PreparedTransaction
 from exactum.sinks.staged import Published, StagedEpoch, StagedParticipant, StagedTarget
 from exactum.sinks.staging import StagedName, Staging
+from exactum.storage.storage import UNFINISHED, Entry
 
 SAYS = {
     Published.BEFORE: (TransactionState.COMMITTED, "the target has its batch"),
@@ -29,14 +30,14 @@ class StagedInspector:
         return self._staging.scope.participant
 
     def list_open(self) -> Sequence[TransactionView]:
-        return [self._waiting(name, size) for name, size in self._waits().items()]
+        return [self._waiting(name, files) for name, files in self._open().items()]
 
     def describe(self, prepared: Sequence[PreparedTransaction]) -> Sequence[TransactionView]:
-        """By the files first: they go after the target has their rows."""
+        """By the files first: they go after the target has their rows, or into it."""
         if not prepared:
             return []
-        epoch = StagedEpoch.of(prepared)
-        there = self._waits()
+        epoch = StagedEpoch.of(prepared).listed(self._staging)
+        there = self._open()
         state, text = SAYS[self._participant.target.published(epoch)]
         views = {
             part.name.identity: self._waiting(part.name, there[part.name])
@@ -52,23 +53,33 @@ class StagedInspector:
     def close(self) -> None:
         self._participant.close()
 
-    def _waits(self) -> dict[StagedName, int]:
-        """Files that are not visible yet, or not any more; others are kept for a while."""
-        open_ = {sighting.identity for sighting in self._participant.list_open()}
-        return {n: size for n, size in self._staging.sizes().items() if n.identity in open_}
+    def _open(self) -> Mapping[StagedName, Sequence[Entry]]:
+        """Of batches that are not visible yet, or not any more; others are kept for a while."""
+        return self._staging.listing().waiting(self._participant.settled_to())
 
-    def _waiting(self, name: StagedName, size_bytes: int) -> TransactionView:
+    def _waiting(self, name: StagedName, files: Sequence[Entry]) -> TransactionView:
+        is_half = any(file.name.endswith(UNFINISHED) for file in files)
+        size = sum(file.size for file in files)
+        first = self._staging.shown(min(file.name for file in files))
+        more = f" and {len(files) - 1} more" if len(files) > 1 else ""
         further = self._participant.target.waiting(name)
-        text = f"staged in {self._staging.path(name.identity)}, {size_bytes:,} bytes"
-        return self._view(name, TransactionState.PREPARED, *filter(None, (text, further)))
+        return self._view(
+            name,
+            TransactionState.OPEN if is_half else TransactionState.PREPARED,
+            *filter(None, (f"staged in {first}{more}, {size:,} bytes", further)),
+            began_ms=max(file.modified_ms for file in files),
+        )
 
-    def _view(self, name: StagedName, state: TransactionState, *texts: str) -> TransactionView:
+    def _view(
+        self, name: StagedName, state: TransactionState, *texts: str, began_ms: int | None = None
+    ) -> TransactionView:
         return TransactionView(
             self.name,
             name.identity,
             self._staging.scope.query_id,
             name.incarnation,
             state,
+            began_ms,
             batch_id=name.batch_id,
             attempt=name.attempt,
             details=texts,

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import cached_property
@@ -30,6 +30,7 @@ from typing import Any, Protocol
 
 from exactum.errors import (
     CheckpointRefused,
+    EpochAborted,
     ExactumError,
     HeuristicOutcome,
     InvariantBroken,
@@ -44,7 +45,7 @@ from exactum.protocol.model import (
     Sighting,
 )
 from exactum.protocol.sink import Rejection
-from exactum.sinks.staging import StagedName, Staging, gone
+from exactum.sinks.staging import Listing, StagedName, Staging
 
 BATCHES_KEPT = 4
 """How many decided batches keep their files; as many as a start compares."""
@@ -71,25 +72,55 @@ class PublishFailed(Exception):
 
 
 @dataclass(frozen=True)
+class StagedFile:
+    """``facts`` are its target's own: a small JSON object."""
+
+    size_bytes: int
+    rows: int
+    facts: Mapping[str, Any]
+
+    @property
+    def value(self) -> list[object]:
+        """For JSON."""
+        return [self.size_bytes, self.rows, self.facts]
+
+    @staticmethod
+    def several(values: Iterable[Any]) -> tuple[StagedFile, ...]:
+        """Raises TypeError or ValueError: they are not what ``value`` says."""
+        return tuple(StagedFile(int(s), int(r), dict(f)) for s, r, f in values)
+
+
+@dataclass(frozen=True)
 class StagedPart:
     """What one task has staged, as its decision record has it. ``at`` is where its target was, and
-    ``facts`` what else there is to know of that by the record alone. ``aside`` are the rows of the
-    file, counted from 0, that are not for the target: it has refused them.
+    ``facts`` what else there is to know of that by the record alone. ``aside`` are the rows of its
+    one file, counted from 0, that are not for the target: it has refused them.
+
+    ``count`` is how many files there are, and ``files`` says which, in the order of their numbers.
+    None: they are too many for the record, and their list is staged beside them.
     """
 
     prepared: PreparedTransaction
     name: StagedName
-    size_bytes: int
     at: str
     facts: Mapping[str, Any]
+    count: int
+    files: tuple[StagedFile, ...] | None
     aside: tuple[int, ...] = ()
 
     @staticmethod
     def payload(
-        size_bytes: int, at: str, facts: Mapping[str, Any], aside: Sequence[int] = ()
+        at: str,
+        facts: Mapping[str, Any],
+        count: int,
+        files: Sequence[StagedFile] | None,
+        aside: Sequence[int] = (),
     ) -> str:
         """JSON text for a ``PreparedTransaction``."""
-        return json.dumps({"bytes": size_bytes, "at": at, "facts": facts, "aside": aside})
+        value = {"at": at, "facts": facts, "count": count, "aside": aside}
+        if files is not None:
+            value["files"] = [file.value for file in files]
+        return json.dumps(value, ensure_ascii=False)
 
     @staticmethod
     def of(prepared: PreparedTransaction) -> StagedPart:
@@ -102,30 +133,39 @@ class StagedPart:
             if name is None:
                 raise ValueError("its identity is no name of a staged file")
             value = json.loads(prepared.payload)
+            files = value.get("files")
             return StagedPart(
                 prepared,
                 name,
-                int(value["bytes"]),
                 str(value["at"]),
                 dict(value["facts"]),
+                int(value["count"]),
+                None if files is None else StagedFile.several(files),
                 tuple(map(int, value["aside"])),
             )
-        except (KeyError, TypeError, ValueError) as error:
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise InvariantBroken(
                 f"The decision record holds a transaction {prepared.identity} of sink "
-                f"{prepared.participant!r} that is not staged in a file ({type(error).__name__}: "
+                f"{prepared.participant!r} that is not staged in files ({type(error).__name__}: "
                 f"{error}). Was the sink of this name another one before? Start the query once "
                 "more with that one, then change it."
             ) from error
 
     @property
     def file_rows(self) -> int:
-        """Of the whole file."""
+        """Of all that its files hold."""
         return self.prepared.rows + len(self.aside)
+
+    @property
+    def sizes(self) -> Mapping[str, int]:
+        """Bytes of its files, by their names; of the list of them, where that is not read."""
+        if self.files is None:
+            return {self.name.file_list: -1}
+        return {self.name.file(n): file.size_bytes for n, file in enumerate(self.files)}
 
     def without(self, aside: Sequence[int]) -> StagedPart:
         """Only these rows of the file are not for the target."""
-        payload = self.payload(self.size_bytes, self.at, self.facts, aside)
+        payload = self.payload(self.at, self.facts, self.count, self.files, aside)
         rows = self.file_rows - len(aside)
         prepared = replace(self.prepared, rows=rows, payload=payload)
         return replace(self, prepared=prepared, aside=tuple(aside))
@@ -142,6 +182,12 @@ class StagedEpoch:
         parts = [StagedPart.of(p) for p in prepared]
         return StagedEpoch(tuple(sorted(parts, key=lambda p: (p.name.task, p.name.identity))))
 
+    def listed(self, staging: Staging) -> StagedEpoch:
+        """The same with the lists that are not on record, of those that are there."""
+        if all(part.files is not None for part in self.parts):
+            return self
+        return StagedEpoch(tuple(_listed(part, staging) for part in self.parts))
+
     @property
     def batch_id(self) -> int:
         return self.parts[0].name.batch_id
@@ -155,14 +201,42 @@ class StagedEpoch:
         return sum(part.prepared.rows for part in self.parts)
 
     @cached_property
+    def sizes(self) -> Mapping[str, int]:
+        """See ``StagedPart.sizes``."""
+        return {name: size for part in self.parts for name, size in part.sizes.items()}
+
+    @cached_property
     def digest(self) -> str:
         """Names the rows that these files bring: the same for every order, other for any other."""
         text = "\n".join(sorted(f"{part.name.identity} {[*part.aside]}" for part in self.parts))
         return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
+def _listed(part: StagedPart, staging: Staging) -> StagedPart:
+    """
+    Raises:
+        InvariantBroken: its list is damaged.
+    """
+    content = None if part.files is not None else staging.read_list(part.name)
+    if content is None:
+        return part
+    try:
+        return replace(part, files=StagedFile.several(json.loads(content)))
+    except (TypeError, ValueError) as error:
+        raise InvariantBroken(
+            f"The list of staged files {staging.shown(part.name.file_list)} is damaged: {error}. "
+            "Keep it and report this."
+        ) from error
+
+
 class StagedTarget(Protocol):
     """All that a staged sink's driver half writes of its own. Used by one thread at a time."""
+
+    @property
+    def takes_files(self) -> bool:
+        """Whether ``publish`` takes the files themselves, which lie at the target's own place: then
+        none is left for a target that loses its last batches, and all that lies there waits.
+        """
 
     @property
     def shown(self) -> str:
@@ -179,13 +253,17 @@ class StagedTarget(Protocol):
         """See ``Remembering.forget_batches``."""
 
     def published(self, epoch: StagedEpoch) -> Published:
-        """By the marker alone: BEFORE, OTHER, OVERTAKEN, or MISSING where it has not come so far.
-        Changes nothing.
+        """Where the files are not staged: BEFORE, OTHER, OVERTAKEN, or MISSING where the target has
+        not come so far. Changes nothing.
         """
 
+    def lost(self, epoch: StagedEpoch, names: Collection[str]) -> Collection[str]:
+        """Which of these files, that are not staged, are not in the target either."""
+
     def hold(self, epoch: StagedEpoch) -> Published:
-        """Everything but the last step, which makes rows and marker visible. DONE: it is held; else
-        nothing is. Idempotent: what was held before of another epoch is undone.
+        """Everything but the last step, which makes rows and marker visible; the files are there.
+        DONE: it is held; else nothing is. Idempotent: what was held before of another epoch is
+        undone.
 
         Raises:
             RowsRefused: the target refuses rows.
@@ -193,8 +271,8 @@ class StagedTarget(Protocol):
         """
 
     def publish(self, epoch: StagedEpoch) -> Published:
-        """The epoch is decided: the last step of what is held, or all of it from the files.
-        Idempotent.
+        """The epoch is decided: the last step of what is held, or all of it from the files. The
+        marker is made with the rows, or after them. Idempotent.
 
         Raises:
             PublishFailed: it may or may not be visible; the same again finds out.
@@ -240,6 +318,8 @@ class StagedParticipant:
         self._staging = staging
         self._target = target
         self._settled: int | None = None
+        self._verified: Listing | None = None
+        self._opened: Listing | None = None
 
     @property
     def name(self) -> str:
@@ -250,11 +330,11 @@ class StagedParticipant:
         return self._target
 
     def list_open(self) -> Sequence[Sighting]:
-        return [
-            Sighting(self.name, name.identity, name.incarnation)
-            for name in self._staging.sizes()
-            if name.batch_id > self._settled_to()
-        ]
+        """Right after ``verify`` what that one has listed: a listing may be older, for what came
+        since is found by the next one.
+        """
+        listing, self._opened = self._opened or self._staging.listing(), None
+        return listing.sightings(self.name, behind=self.settled_to())
 
     def list_committed(
         self, incarnations: Set[Incarnation], recent: Sequence[PreparedTransaction]
@@ -265,8 +345,7 @@ class StagedParticipant:
     def last_batch(self, committed: Sequence[PreparedTransaction] = ()) -> int | None:
         """See ``Remembering``. Files of batches behind it wait again."""
         has = self._target.last_batch(committed)
-        noted = self._staging.published() if has is None else has
-        self._settled = -1 if noted is None else noted
+        self._settled = self._staging.published() if has is None else has
         return has
 
     def forget_batches(self) -> None:
@@ -274,22 +353,25 @@ class StagedParticipant:
         self._settled = None
 
     def abort(self, transactions: Sequence[Sighting]) -> None:
+        self._opened = None
         self._target.let_go()
         self._staging.remove([t.identity for t in transactions])
 
     def verify(self, prepared: Sequence[PreparedTransaction]) -> Sequence[PreparedTransaction]:
-        epoch = StagedEpoch.of(prepared)
-        if missing := self._missing(epoch):
-            raise gone(self._staging.path(missing[0].name.identity))
+        epoch = StagedEpoch.of(prepared).listed(self._staging)
+        listing = self._staging.listing()
+        for name in _missing(epoch, listing):
+            raise gone(self._staging.shown(name), epoch.sizes[name], listing.sizes.get(name))
         state = self._target.hold(epoch)
         if state is Published.MISSING:
             raise gone(self._staging.where)
         if state is not Published.DONE:
             raise self._had_before(epoch)
+        self._verified = self._opened = listing
         return prepared
 
     def commit(self, permit: CommitPermit, prepared: Sequence[PreparedTransaction]) -> CommitReport:
-        epoch = StagedEpoch.of(prepared)
+        epoch = StagedEpoch.of(prepared).listed(self._staging)
         self._refuse_moved(permit, epoch)
         try:
             state = self._target.publish(epoch)
@@ -305,14 +387,18 @@ class StagedParticipant:
                 "checkpoint runs beside this one, or the target was restored or changed. Compare "
                 "the two; docs/guarantees.md says how to go on.",
             )
-        self._keep(epoch.batch_id)
+        self._forget(epoch)
         return CommitReport(tuple(prepared), ())
 
     def deliver(self, prepared: Sequence[PreparedTransaction]) -> None:
         """See ``Delivering``."""
-        epoch = StagedEpoch.of(prepared)
-        self._target.deliver(epoch)
+        self._target.deliver(StagedEpoch.of(prepared).listed(self._staging))
         self._staging.remove([p.identity for p in prepared])
+
+    def may_be_decided(self, sighting: Sighting) -> bool:
+        """See ``Delivering``."""
+        name = StagedName.parse(sighting.identity)
+        return name is None or not name.is_plain
 
     def salvage(
         self, permit: CommitPermit, expired: Sequence[PreparedTransaction]
@@ -323,22 +409,20 @@ class StagedParticipant:
             SettingRefused: they were staged for another place than the sink's.
             HeuristicOutcome: else.
         """
-        epoch = StagedEpoch.of(expired)
-        missing = self._missing(epoch) or list(epoch.parts)
-        named = ", ".join(
-            f"{self._staging.path(part.name.identity)} with {part.prepared.rows} rows"
-            for part in missing[:NAMED_MAX]
-        )
-        more = f" and {len(missing) - NAMED_MAX} more" if len(missing) > NAMED_MAX else ""
-        lost = (
-            f"{permit.record.epoch} is decided, and nothing of it is at {self._target.shown}: "
-            f"staged files are gone: {named}{more}."
+        epoch = StagedEpoch.of(expired).listed(self._staging)
+        lost = self._target.lost(epoch, _missing(epoch, self._staging.listing())) or epoch.sizes
+        rows = _rows_of(epoch)
+        named = [f"{self._staging.shown(name)} with {rows[name]} rows" for name in lost]
+        more = f" and {len(lost) - NAMED_MAX} more" if len(lost) > NAMED_MAX else ""
+        what = (
+            f"{permit.record.epoch} is decided, and at {self._target.shown} it is not whole: "
+            f"staged files are gone: {', '.join(named[:NAMED_MAX])}{more}."
         )
         if elsewhere := self._elsewhere(epoch):
-            raise _moved(lost, elsewhere)
+            raise _moved(what, elsewhere)
         raise HeuristicOutcome(
             "STAGED_GONE",
-            f"{lost}\nThe decision record has the source offsets: load the missing rows by hand, "
+            f"{what}\nThe decision record has the source offsets: load the missing rows by hand, "
             f"then tell exactum that they are there: {self._target.by_hand(epoch)}",
         )
 
@@ -346,28 +430,28 @@ class StagedParticipant:
         self._target.let_go()
         self._target.close()
 
-    # ---- small steps -------------------------------------------------------------------------
-
-    def _settled_to(self) -> int:
+    def settled_to(self) -> int:
         """Up to this batch nothing waits: the target has it, or, where the target has no trace of
         the query, had it before.
         """
+        if self._target.takes_files:
+            return -1
         if self._settled is None:
             self.last_batch()
         return -1 if self._settled is None else self._settled
 
-    def _keep(self, batch_id: int) -> None:
-        """The batch is visible. Its files stay for a while, for a target that loses it (a failover,
-        an older copy): then they wait again.
-        """
-        if self._settled is None or batch_id > self._settled:
-            self._settled = batch_id
-            self._staging.note_published(batch_id)
-        self._staging.forget_up_to(batch_id - BATCHES_KEPT)
+    # ---- small steps -------------------------------------------------------------------------
 
-    def _missing(self, epoch: StagedEpoch) -> list[StagedPart]:
-        sizes = self._staging.sizes()
-        return [part for part in epoch.parts if sizes.get(part.name) != part.size_bytes]
+    def _forget(self, epoch: StagedEpoch) -> None:
+        """The batch is visible. Files stay for a while, for a target that loses it (a failover, an
+        older copy): then they wait again.
+        """
+        self._settled = max(epoch.batch_id, -1 if self._settled is None else self._settled)
+        listing = self._verified or self._staging.listing()
+        self._verified = self._opened = None
+        taken = self._target.takes_files
+        last = epoch.batch_id - (0 if taken else BATCHES_KEPT)
+        self._staging.forget(listing, last, but=epoch.sizes if taken else ())
 
     def _elsewhere(self, epoch: StagedEpoch) -> str:
         """The place that the rows were staged for, where the target is not, by its name."""
@@ -375,9 +459,9 @@ class StagedParticipant:
 
     def _refuse_moved(self, permit: CommitPermit, epoch: StagedEpoch) -> None:
         """The former target may have had its COMMIT: rows that go to another one would be in both.
-        One by another name knows the query.
+        One by another name knows the query. Files that are taken are at their target's place only.
         """
-        elsewhere = self._elsewhere(epoch)
+        elsewhere = "" if self._target.takes_files else self._elsewhere(epoch)
         if elsewhere and self._target.last_batch(permit.record.prepared) is None:
             raise _moved(
                 f"{permit.record.epoch} is decided, and {self._target.shown} has no batch of the "
@@ -430,4 +514,27 @@ def _moved(what: str, elsewhere: str) -> SettingRefused:
         "SINK_MOVED",
         f"{what}\nIts rows were staged for {elsewhere}. Point the sink back and start until this "
         "batch is done, then change it.",
+    )
+
+
+def _missing(epoch: StagedEpoch, listing: Listing) -> list[str]:
+    """Files that are not there with all their bytes. A list that was not read is one of them."""
+    return [name for name, size in epoch.sizes.items() if listing.sizes.get(name) != size]
+
+
+def _rows_of(epoch: StagedEpoch) -> Mapping[str, int]:
+    rows: dict[str, int] = {}
+    for part in epoch.parts:
+        each = [part.prepared.rows] if part.files is None else [f.rows for f in part.files]
+        rows.update(zip(part.sizes, each, strict=True))
+    return rows
+
+
+def gone(path: str, wanted: int | None = None, there: int | None = None) -> EpochAborted:
+    """A staged file is not as its task wrote it, and nothing is decided."""
+    bytes_ = "" if there is None else f" ({there} bytes instead of {wanted})"
+    return EpochAborted(
+        f"The staged file {path} is not there as its task wrote it{bytes_}. A newer run of the "
+        "query has removed it, something else removes files from the staging, or driver and "
+        "executors do not share it. Nothing was committed; start the query again."
     )

@@ -1,14 +1,19 @@
-"""Where the tasks of a query leave rows until their epoch is decided: one file for each task and
-sink, in a folder or a prefix that executors and driver share.
+"""Where the tasks of a query leave rows until their epoch is decided, in files that executors and
+driver share.
 
     <staging>/<scope>/scope                                            whose it is, for people
     <staging>/<scope>/published-00000000000000000041                   its last visible batch
-    <staging>/<scope>/0000000042-0-3-<incarnation>-<random>.staged     batch 42, attempt 0, task 3
+    <staging>/<scope>/0000000042-0-3-<incarnation>-<random>.0.staged   batch 42, attempt 0, task 3
+    <staging>/<scope>/0000000042-0-3-<incarnation>-<random>.list.staged
+                                                   its files, where they are too many for a record
+
+Rows that are loaded into their target wait in the staging of the query. Files that are moved into
+it wait in a hidden folder at the target's own place: a move stays within one storage.
 
 A file has its name once it is whole and durable, and nobody changes it: it is there, or it is not.
-``scope`` is a hash of query id and participant name, so that two queries never meet. The name is
-the identity of the task's transaction, so that a listing says whose each file is, and of which
-batch.
+``scope`` is a hash of query id and participant name, so that two queries never meet. A file's name
+begins with the identity of its task's transaction, also while it is half written: a listing says
+whose each file is, and of which batch. Whose file is removed while he writes it fails at its end.
 """
 
 from __future__ import annotations
@@ -16,42 +21,50 @@ from __future__ import annotations
 import json
 import re
 import secrets
-from collections.abc import Collection, Mapping, Sequence
+import socket
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import IO
 
-from exactum.errors import EpochAborted, SettingRefused
+from exactum.errors import SettingRefused, Unavailable
 from exactum.protocol.model import Incarnation, Sighting
 from exactum.protocol.scope import Scope
-from exactum.protocol.sink import QueryRun, Reach, TaskName, WriteOrder
-from exactum.storage.storage import NewFile, Storage
+from exactum.protocol.sink import Guarantee, QueryRun, Reach, TaskName, WriteOrder
+from exactum.storage.storage import Entry, NewFile, Storage
 
 SUFFIX = ".staged"
+"""Readers that look into hidden folders (DuckDB) go by the suffix of their format."""
 WHOSE = "scope"
+LIST = "list"
 PUBLISHED = "published-"
+PLAIN = "-plain"
+"""Ends the identity of what was written under a weaker guarantee: no record ever names it."""
 _PUBLISHED = re.compile(rf"{PUBLISHED}(\d{{20}})")
 _NAME = re.compile(
     r"(?P<batch>\d{10,19})-(?P<attempt>\d+)-(?P<task>\d+)-(?P<incarnation>[0-9A-Za-z]{1,64})"
-    r"-[0-9a-f]{16}"
+    rf"-[0-9a-f]{{16}}(?P<plain>{PLAIN})?"
 )
 
 
 @dataclass(frozen=True)
 class StagedName:
-    """The name of one task's file, which is its transaction's identity as well."""
+    """What the names of one task's files begin with, which is its transaction's identity."""
 
     identity: str
     batch_id: int
     attempt: int
     task: int
     incarnation: Incarnation
+    is_plain: bool
 
     @staticmethod
     def new(order: WriteOrder, task: TaskName) -> StagedName:
         """One that nobody else ever has."""
+        plain = "" if order.run.guarantee is Guarantee.EXACTLY_ONCE else PLAIN
         identity = (
             f"{order.batch_id:010d}-{order.attempt}-{task.partition_id}-{order.run.incarnation}"
-            f"-{secrets.token_hex(8)}"
+            f"-{secrets.token_hex(8)}{plain}"
         )
         found = StagedName.parse(identity)
         assert found is not None, identity
@@ -69,17 +82,73 @@ class StagedName:
             int(match["attempt"]),
             int(match["task"]),
             Incarnation(match["incarnation"]),
+            match["plain"] is not None,
         )
+
+    def file(self, number: int) -> str:
+        return f"{self.identity}.{number}{SUFFIX}"
+
+    @property
+    def file_list(self) -> str:
+        return f"{self.identity}.{LIST}{SUFFIX}"
+
+
+@dataclass(frozen=True)
+class Listing:
+    """What lay in a staging at one moment."""
+
+    entries: Sequence[Entry]
+
+    @cached_property
+    def sizes(self) -> Mapping[str, int]:
+        return {entry.name: entry.size for entry in self.entries}
+
+    @cached_property
+    def staged(self) -> Mapping[StagedName, Sequence[Entry]]:
+        """The files of each transaction that has one, or had begun one."""
+        return {
+            name: files
+            for name, entries in self._named.items()
+            if (files := [entry for entry in entries if SUFFIX in entry.name])
+        }
+
+    def waiting(self, behind: int = -1) -> Mapping[StagedName, Sequence[Entry]]:
+        """Likewise, of batches behind that one."""
+        return {name: files for name, files in self.staged.items() if name.batch_id > behind}
+
+    def sightings(self, participant: str, behind: int = -1) -> Sequence[Sighting]:
+        names = self.waiting(behind)
+        return [Sighting(participant, name.identity, name.incarnation) for name in names]
+
+    def of_batches_to(self, batch_id: int) -> list[str]:
+        """Files and notes of batches up to this one."""
+        return [
+            entry.name
+            for name, entries in self._named.items()
+            if name.batch_id <= batch_id
+            for entry in entries
+        ]
+
+    @cached_property
+    def _named(self) -> Mapping[StagedName, Sequence[Entry]]:
+        groups: dict[str, list[Entry]] = {}
+        for entry in self.entries:
+            groups.setdefault(_identity(entry.name), []).append(entry)
+        named = [(StagedName.parse(text), entries) for text, entries in groups.items()]
+        return {name: entries for name, entries in named if name is not None}
 
 
 @dataclass(frozen=True)
 class Staging:
     """The files of one sink of one query. Picklable; driver and tasks have their own copies. Every
-    method is idempotent.
+    method is idempotent. Those of the driver raise ``Unavailable``: the storage did not answer.
+
+    ``above`` is empty, or the folder in the storage that all stagings lie in, with a slash.
     """
 
     storage: Storage
     scope: Scope
+    above: str = ""
 
     @property
     def where(self) -> str:
@@ -87,12 +156,17 @@ class Staging:
         return self._files.where
 
     @property
-    def _files(self) -> Storage:
-        return self.storage.below(self.scope.digest[:32])
+    def folder(self) -> str:
+        """In the storage."""
+        return f"{self.above}{self.scope.digest[:32]}"
 
-    def path(self, identity: str) -> str:
-        """Of a file, for messages."""
-        return f"{self.where}/{identity}{SUFFIX}"
+    @property
+    def _files(self) -> Storage:
+        return self.storage.below(self.folder)
+
+    def shown(self, name: str) -> str:
+        """A file, for messages."""
+        return f"{self.where}/{name}"
 
     # ---- driver ------------------------------------------------------------------------------
 
@@ -101,147 +175,134 @@ class Staging:
 
         Raises:
             SettingRefused: they cannot.
-            Unavailable: the storage did not answer.
         """
         text = {"query_id": self.scope.query_id, "participant": self.scope.participant}
         content = (json.dumps(text, indent=2) + "\n").encode()
-        files = self._files
-        files.open()
-        files.put(WHOSE, content)
-        if files.read(WHOSE) != content:
+        self.storage.open(self.folder)
+        self._files.put(WHOSE, content)
+        if self._files.read(WHOSE) != content:
             raise SettingRefused(
                 "STAGING_PLACE",
                 f"The staging {self.where} does not give back what was written to it. Choose "
-                "another place by staging=. Nothing was written to a target.",
+                "another place. Nothing was written to a target.",
             )
 
-    def sizes(self) -> Mapping[StagedName, int]:
-        """Bytes of every file that is there, whoever wrote it.
-
-        Raises:
-            Unavailable: the storage did not answer.
-        """
-        found: dict[StagedName, int] = {}
-        for entry in self._files.entries():
-            name = StagedName.parse(entry.name.removesuffix(SUFFIX))
-            if name is not None:
-                found[name] = entry.size
-        return found
+    def listing(self) -> Listing:
+        return Listing(self._files.entries())
 
     def published(self) -> int | None:
-        """The last batch that was noted as visible; None: none was.
+        """The last batch that was noted as visible; None: none was."""
+        return max(_batches(self._files.names()), default=None)
 
-        Raises:
-            Unavailable: the storage did not answer.
-        """
-        return max(self._notes_of_batches(), default=None)
-
-    def note_published(self, batch_id: int) -> None:
-        """Durably. A run that was overtaken notes what is below the highest, and changes nothing.
-
-        Raises:
-            Unavailable: the storage did not answer.
-        """
-        before = self._notes_of_batches()
-        self._files.create_if_absent(f"{PUBLISHED}{batch_id:020d}", b"")
-        # The highest one of before stays for now: a listing that runs at this moment sees it.
-        self._forget_notes([old for old in before if old < max(before)])
+    def note_published(self, batch_id: int, *, durable: bool = True) -> None:
+        """A run that was overtaken notes what is below the highest, and changes nothing."""
+        self._files.put(_published(batch_id), b"", durable=durable)
 
     def forget_published(self) -> None:
-        """The lowest first: what is left tells the same in between.
+        """The lowest first: what is left tells the same in between."""
+        for batch_id in sorted(_batches(self._files.names())):
+            self._files.delete([_published(batch_id)])
+        self._files.sync()
 
-        Raises:
-            Unavailable: the storage did not answer.
-        """
-        self._forget_notes(self._notes_of_batches())
+    def by_hand(self, batch_id: int) -> str:
+        """How a person notes it as visible."""
+        return f"create the empty file {self.shown(_published(batch_id))}"
 
-    def _notes_of_batches(self) -> list[int]:
-        names = map(_PUBLISHED.fullmatch, self._files.names())
-        return sorted(int(match[1]) for match in names if match)
+    def is_there(self, name: str) -> bool:
+        return bool(self._files.existing([name]))
 
-    def _forget_notes(self, batches: Sequence[int]) -> None:
-        self._files.delete([f"{PUBLISHED}{batch:020d}" for batch in batches])
-
-    @property
-    def published_path(self) -> str:
-        """For messages: the name goes on with the batch, in 20 digits."""
-        return f"{self.where}/{PUBLISHED}"
-
-    def is_there(self, identity: str) -> bool:
-        """Raises Unavailable: the storage did not answer."""
-        return bool(self._files.existing([self._name(identity)]))
-
-    # What a target notes of one file. It goes with the file.
+    # What a target notes of one transaction. It goes with the files, and after them.
 
     def note(self, identity: str, what: str) -> str | None:
-        """Raises Unavailable: the storage did not answer."""
         content = self._files.read(f"{identity}.{what}")
         return None if content is None else content.decode()
 
     def write_note(self, identity: str, what: str, text: str) -> None:
-        """Durably. Raises Unavailable: the storage did not answer."""
         self._files.put(f"{identity}.{what}", text.encode())
 
     def write_note_once(self, identity: str, what: str, text: str) -> bool:
-        """False: it was there. Raises Unavailable: the storage did not answer."""
+        """False: it was there."""
         return self._files.create_if_absent(f"{identity}.{what}", text.encode())
 
-    def open_file(self, identity: str) -> IO[bytes]:
+    def open_file(self, name: str) -> IO[bytes]:
         """A file, to be read from its beginning.
 
         Raises:
             FileNotFoundError: it is not there.
-            Unavailable: the storage did not answer.
         """
-        return self._files.reader(self._name(identity))
+        return self._files.reader(name)
+
+    def read_list(self, name: StagedName) -> bytes | None:
+        """None: it is not there."""
+        return self._files.read(name.file_list)
 
     def remove(self, identities: Collection[str]) -> None:
-        """The files, and then what is noted of them. What is gone is well.
+        """All of these transactions. What is gone is well."""
+        if identities:
+            self._delete([n for n in self._files.names() if _identity(n) in identities])
 
-        Raises:
-            Unavailable: the storage did not answer.
+    def forget(self, listing: Listing, batch_id: int, but: Collection[str]) -> None:
+        """Remove what batches up to this one have left, and notes of batches that were visible
+        before. The highest one of these stays for now: who lists at this moment sees it.
         """
-        if not identities:
-            return
-        files = self._files
-        files.delete([self._name(identity) for identity in identities])
-        files.delete([n for n in files.names() if n.partition(".")[0] in identities])
+        old = [name for name in listing.of_batches_to(batch_id) if name not in but]
+        noted = sorted(_batches(listing.sizes))
+        self._delete([*old, *map(_published, noted[:-1])])
 
-    def forget_up_to(self, batch_id: int) -> None:
-        """Remove what batches up to this one have left, notes without a file as well.
-
-        Raises:
-            Unavailable: the storage did not answer.
-        """
-        files = self._files
-        each = [(n, StagedName.parse(n.partition(".")[0])) for n in files.names()]
-        files.delete([n for n, name in each if name is not None and name.batch_id <= batch_id])
+    def _delete(self, names: Sequence[str]) -> None:
+        """Files, and then notes."""
+        self._files.delete([name for name in names if SUFFIX in name])
+        self._files.delete([name for name in names if SUFFIX not in name])
 
     # ---- task --------------------------------------------------------------------------------
 
-    def create(self, name: StagedName) -> NewFile:
+    def create(self, name: str) -> NewFile:
         """A new file, which has its name when the stream is finished.
 
         Raises:
             SettingRefused: this machine does not see what the driver has made there.
             OSError: the storage failed.
         """
-        if self._files.read(WHOSE) is None:
+        try:
+            return self._files.create(name)
+        except FileNotFoundError as error:
             raise SettingRefused(
                 "STAGING_NOT_SHARED",
-                f"This machine does not see the staging {self.where} that the driver has made.\n"
-                "Rows wait there until their epoch is decided, so driver and executors must share "
-                "it: a mounted folder, or an object store.\nGive one by staging=. Nothing was "
-                "written to a target.",
-            )
-        return self._files.create(self._name(name.identity))
+                f"The machine {socket.gethostname()} does not see the staging {self.where} that "
+                "the driver has made.\nRows wait there until their epoch is decided, so driver and "
+                "executors must share it: mount that folder on each machine, give another one "
+                "(staging=, or the path of a FileSink), or an object store.\nNothing was written "
+                "to a target.",
+            ) from error
+
+    def write_list(self, name: StagedName, content: bytes) -> None:
+        """Raises Unavailable: the storage failed."""
+        self._files.put(name.file_list, content)
 
     def sync(self) -> None:
         """The names of files that were finished are durable when this returns."""
         self._files.sync()
 
-    def _name(self, identity: str) -> str:
-        return f"{identity}{SUFFIX}"
+    def delete(self, names: Sequence[str]) -> None:
+        """Raises Unavailable: the storage failed."""
+        self._files.delete(names)
+
+    def failure(self, error: OSError) -> Unavailable | SettingRefused:
+        """What an OSError of a new file means."""
+        return self._files.failure("could not be written", error)
+
+
+def _identity(name: str) -> str:
+    """Of the transaction that a file is of, or a note, or what is half written of one."""
+    return name.removeprefix(".").partition(".")[0]
+
+
+def _published(batch_id: int) -> str:
+    return f"{PUBLISHED}{batch_id:020d}"
+
+
+def _batches(names: Iterable[str]) -> list[int]:
+    return [int(match[1]) for match in map(_PUBLISHED.fullmatch, names) if match]
 
 
 def staging_of(run: QueryRun, scope: Scope, shown: str) -> Staging:
@@ -298,19 +359,10 @@ class Leftovers:
         return self._staging.scope.participant
 
     def list_open(self) -> Sequence[Sighting]:
-        return [Sighting(self.name, n.identity, n.incarnation) for n in self._staging.sizes()]
+        return self._staging.listing().sightings(self.name)
 
     def abort(self, transactions: Sequence[Sighting]) -> None:
         self._staging.remove([t.identity for t in transactions])
 
     def close(self) -> None:
         """Nothing is held open."""
-
-
-def gone(path: str) -> EpochAborted:
-    """A staged file is not as its task wrote it, and nothing is decided."""
-    return EpochAborted(
-        f"The staged file {path} is not there as its task wrote it. A newer run of the query has "
-        "removed it, something else removes files from the staging, or driver and executors do not "
-        "share it. Nothing was committed; start the query again."
-    )

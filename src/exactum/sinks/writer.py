@@ -1,31 +1,130 @@
-"""The executor half of every sink whose rows wait in staged files: one task, one file."""
+"""The executor half of every sink whose rows wait in staged files: one task, one file or many."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+import json
+import logging
+from collections import deque
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from exactum.durable import OF_THE_SETTING
-from exactum.errors import EpochAborted, SettingRefused
+from exactum.errors import EpochAborted, ExactumError, SettingRefused, Unavailable
 from exactum.protocol.model import PreparedTransaction
 from exactum.protocol.sink import Rejection, TaskName, WriteOrder
 from exactum.sinks.frames import FrameWriter
-from exactum.sinks.staged import StagedPart
+from exactum.sinks.staged import StagedFile, StagedPart
 from exactum.sinks.staging import StagedName, Staging
+from exactum.storage.storage import NewFile
 
-Frames = Callable[[Mapping[str, Any]], FrameWriter]
-"""The task's file; the first call begins it, with this header."""
+log = logging.getLogger("exactum.sinks")
+
+PAYLOAD_BYTES_MAX = 8_192
+"""A longer list of files becomes a file of its own, beside them: decision records stay small."""
+FINISHERS = 8
+FINISHING_MAX = 64
+"""Files that are written and not yet durable; more than these are waited for."""
+
+
+@dataclass
+class TaskFile:
+    """A file of one task. ``rows`` and ``facts`` go on record as they are at the end;
+    ``size_bytes`` is known when it is durable.
+    """
+
+    name: str
+    stream: NewFile
+    rows: int = 0
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    size_bytes: int = -1
+
+
+class TaskFiles:
+    """The files of one task, in the order in which they were begun."""
+
+    def __init__(self, staging: Staging, name: StagedName) -> None:
+        self._staging = staging
+        self._name = name
+        self._files: list[TaskFile] = []
+        self._frames: FrameWriter | None = None
+        self._finishing: deque[tuple[TaskFile, Future[int]]] = deque()
+        self._pool: ThreadPoolExecutor | None = None
+
+    @property
+    def open_max(self) -> int:
+        """How many of them may be open at a time."""
+        return self._staging.storage.streams_max
+
+    def create(self) -> TaskFile:
+        """Begin the next one. Raises OSError."""
+        name = self._name.file(len(self._files))
+        file = TaskFile(name, self._staging.create(name))
+        self._files.append(file)
+        return file
+
+    def finish(self, file: TaskFile) -> None:
+        """All was written into it; a thread makes it durable. Raises OSError."""
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(FINISHERS, "exactum-finish")
+        self._finishing.append((file, self._pool.submit(file.stream.finish)))
+        self._wait(FINISHING_MAX)
+
+    def frames(self, header: Mapping[str, Any]) -> FrameWriter:
+        """Of a task that writes frames into one file; the first call begins it, with this header.
+        Raises OSError.
+        """
+        if self._frames is None:
+            file = self.create()
+            self._frames = FrameWriter(file.stream, header)
+            file.facts = {"header": self._frames.header_digest}
+        return self._frames
+
+    def end(self) -> tuple[StagedFile, ...]:
+        """Every file is durable. Raises OSError."""
+        if self._frames is not None:
+            (file,) = self._files
+            file.rows, file.size_bytes = self._frames.rows, file.stream.finish()
+        self._wait(0)
+        self._end_pool()
+        return tuple(StagedFile(file.size_bytes, file.rows, file.facts) for file in self._files)
+
+    def discard(self) -> None:
+        """What cannot be removed is swept by the driver. Idempotent."""
+        self._end_pool()
+        for file in self._files:
+            file.stream.discard()
+        names = [file.name for file in self._files]
+        self._files = []
+        try:
+            self._staging.delete([*names, self._name.file_list] if names else [])
+        except ExactumError as error:
+            log.warning("what a task has staged could not be removed: %s", error)
+
+    def _wait(self, left: int) -> None:
+        """Until at most ``left`` files are not yet durable."""
+        while len(self._finishing) > left:
+            file, size_bytes = self._finishing.popleft()
+            file.size_bytes = size_bytes.result()
+
+    def _end_pool(self) -> None:
+        pool, self._pool = self._pool, None
+        if pool is not None:
+            pool.shutdown(wait=True)
 
 
 class TaskRows(Protocol):
-    """How one task's rows become frames: what a staged sink writes of its own."""
+    """How one task's rows become files: what a staged sink writes of its own."""
 
-    def write(self, batch: Any, frames: Frames) -> Rejection | None:
+    def write(self, batch: Any, files: TaskFiles) -> Rejection | None:
         """See ``Writer.write``. Where no row is taken, no file is begun."""
 
-    def finish(self, frames: Frames) -> None:
-        """All rows were written: what was gathered becomes the last frames."""
+    def finish(self, files: TaskFiles) -> None:
+        """All rows were written: what was gathered is written, too, and every file finished."""
+
+    def discard(self) -> None:
+        """The task has failed: let go of what was gathered. Idempotent."""
 
 
 class StagedWriter:
@@ -49,63 +148,58 @@ class StagedWriter:
         self._rows = rows
         self._at = at
         self._facts = facts
-        self._frames: FrameWriter | None = None
+        self._files = TaskFiles(staging, self._name)
         self._prepared: PreparedTransaction | None = None
 
     def write(self, batch: Any) -> Rejection | None:
         with self._explained():
-            return self._rows.write(batch, self._begun)
+            return self._rows.write(batch, self._files)
 
     def prepare(self) -> PreparedTransaction | None:
         """See the port. Idempotent."""
         if self._prepared is None:
             with self._explained():
-                self._rows.finish(self._begun)
-                if self._frames is None:
+                self._rows.finish(self._files)
+                files = self._files.end()
+                if not files:
                     return None
-                size_bytes = self._frames.finish()
+                payload = StagedPart.payload(self._at, self._facts, len(files), files)
+                if len(payload.encode()) > PAYLOAD_BYTES_MAX:
+                    text = json.dumps([file.value for file in files], ensure_ascii=False)
+                    self._staging.write_list(self._name, text.encode())
+                    payload = StagedPart.payload(self._at, self._facts, len(files), None)
                 self._staging.sync()
+            rows = sum(file.rows for file in files)
             self._prepared = PreparedTransaction(
-                self._staging.scope.participant,
-                self._name.identity,
-                self._frames.rows,
-                StagedPart.payload(size_bytes, self._at, self._facts),
+                self._staging.scope.participant, self._name.identity, rows, payload
             )
         return self._prepared
 
     def abort(self) -> None:
-        """See the port. What this cannot remove is swept by the driver."""
-        if self._prepared is not None:
-            with suppress(Exception):
-                self._staging.remove([self._name.identity])
-        elif self._frames is not None:
-            with suppress(OSError):
-                self._frames.discard()
-        self._frames = None
-
-    def _begun(self, header: Mapping[str, Any]) -> FrameWriter:
-        if self._frames is None:
-            self._frames = FrameWriter(self._staging.create(self._name), header)
-        return self._frames
+        """See the port."""
+        self._files.discard()  # first: what an encoder writes at its end goes nowhere
+        self._rows.discard()
+        self._prepared = None
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
         """What a failure of the storage means: nothing of the task becomes visible."""
+        name = self._name
+        who = (
+            f"Task {name.task} of batch {name.batch_id} of sink {self._staging.scope.participant!r}"
+        )
         try:
             yield
-        except OSError as error:
-            what = (
-                f"Task {self._name.task} of batch {self._name.batch_id} of sink "
-                f"{self._staging.scope.participant!r} could not write to the staging "
-                f"{self._staging.where}: {error}."
-            )
-            if error.errno in OF_THE_SETTING:
-                raise SettingRefused(
-                    "STAGING_PLACE",
-                    f"{what}\nGive this user the right to write there, on the driver and on every "
-                    "executor, or another place by staging=. Nothing was written to a target.",
-                ) from error
+        except FileNotFoundError as error:
             raise EpochAborted(
-                f"{what} Nothing of this attempt is visible; make room, or repair what it says, "
-                "and start the query again."
+                f"{who}: its staged files are gone ({error}). A newer run of the query has aborted "
+                "them, or something else removes them. Nothing of this attempt is visible; start "
+                "the query again."
             ) from error
+        except (OSError, Unavailable) as error:
+            failure = error if isinstance(error, Unavailable) else self._staging.failure(error)
+            if isinstance(failure, SettingRefused):
+                raise failure.with_message(
+                    f"{who}: {failure.args[-1]} Nothing of this attempt is visible."
+                ) from error
+            raise EpochAborted(f"{who}: {failure} Nothing of this attempt is visible.") from error

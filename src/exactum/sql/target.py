@@ -19,7 +19,7 @@ record has their numbers.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from itertools import groupby
@@ -139,6 +139,8 @@ class SqlTarget:
     ``marks``: epochs go into the ledger, as ``hold`` has it and ``deliver`` has not.
     """
 
+    takes_files = False
+
     def __init__(self, plan: WritePlan, *, marks: bool = True) -> None:
         self._plan = plan
         self._marks = marks
@@ -198,6 +200,9 @@ class SqlTarget:
 
         return self._asked(step)
 
+    def lost(self, epoch: StagedEpoch, names: Collection[str]) -> Collection[str]:
+        return names
+
     def waiting(self, name: StagedName) -> str:
         return ""
 
@@ -249,6 +254,19 @@ class SqlTarget:
             raise rows_refused(self._plan, epoch.batch_id, failure) from failure
 
     def publish(self, epoch: StagedEpoch) -> Published:
+        """The ledger is the marker. The note in the staging only keeps an emptied table from
+        getting the last batches again, and may be lost in a power cut.
+        """
+        state = self._published(epoch)
+        if state in (Published.DONE, Published.BEFORE):
+            self._plan.staging.note_published(epoch.batch_id, durable=False)
+        return state
+
+    def _published(self, epoch: StagedEpoch) -> Published:
+        """
+        Raises:
+            PublishFailed: as ``publish``.
+        """
         try:
             return Published.DONE if self._finish(epoch) else self._redo(epoch)
         except SqlFailure as failure:
@@ -400,18 +418,15 @@ class SqlTarget:
         return refused
 
     def _loads(self, epoch: StagedEpoch) -> list[tuple[Load, list[StagedPart]]]:
-        """The files by how they are loaded, in order: one group, unless tasks differed."""
-        each = [(self._header(part), part) for part in epoch.parts]
-        return [
-            (load, [part for _, part in group])
-            for load, group in groupby(each, key=lambda pair: pair[0])
-        ]
+        """The files by how they are loaded, in order: one group, unless tasks differed.
 
-    def _header(self, part: StagedPart) -> Load:
-        """
         Raises:
             FileNotFoundError: as ``_frames``.
         """
+        groups = [list(each) for _, each in groupby(epoch.parts, key=_header_digest)]
+        return [(self._load_of(group[0]), group) for group in groups]
+
+    def _load_of(self, part: StagedPart) -> Load:
         with self._opened(part) as file:
             return Load.of(file.header)
 
@@ -433,7 +448,7 @@ class SqlTarget:
 
     @contextmanager
     def _opened(self, part: StagedPart) -> Iterator[FrameReader]:
-        with closing(self._plan.staging.open_file(part.name.identity)) as file:
+        with closing(self._plan.staging.open_file(part.name.file(0))) as file:
             try:
                 yield FrameReader(file)
             except ValueError as error:  # it is damaged, which is no better than gone
@@ -463,6 +478,12 @@ class SqlTarget:
             return self._session.run(asking)
         except SqlFailure as failure:
             raise port_error(failure, self._plan.shown) from failure
+
+
+def _header_digest(part: StagedPart) -> str:
+    """Equal where the files have the same header, as their tasks have put on record."""
+    (file,) = part.files or ()
+    return str(file.facts["header"])
 
 
 def _row_of(epoch: StagedEpoch) -> LedgerRow:

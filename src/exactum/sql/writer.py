@@ -9,7 +9,7 @@ from typing import Any
 
 from exactum.errors import FrameRefused
 from exactum.protocol.sink import Rejection, TaskName, WriteOrder, Writer
-from exactum.sinks.writer import Frames, StagedWriter
+from exactum.sinks.writer import StagedWriter, TaskFiles
 from exactum.sql.dialect import Mode, RowEncoder
 from exactum.sql.plan import WritePlan
 from exactum.sql.rules import TableRules, together
@@ -53,7 +53,7 @@ class SqlRows:
         self._sent = [*plan.frame_columns, *flag]
         self._expected = sorted(self._sent)
 
-    def write(self, batch: Any, frames: Frames) -> Rejection | None:
+    def write(self, batch: Any, files: TaskFiles) -> Rejection | None:
         """
         Raises:
             FrameRefused: the batch does not have exactly the columns that the frame had at start.
@@ -71,13 +71,16 @@ class SqlRows:
         if accepted.num_rows:
             accepted = accepted.select(self._sent)
             encoder = self._encoder_for(accepted.schema.types)
-            too_large = encoder.write(accepted, frames(header_of(self._plan, encoder)))
+            too_large = encoder.write(accepted, files.frames(header_of(self._plan, encoder)))
             if too_large is not None:
                 rejection = together(rejection, self._rules.apart(accepted, too_large))
         return rejection
 
-    def finish(self, frames: Frames) -> None:
+    def finish(self, files: TaskFiles) -> None:
         """Nothing is gathered."""
+
+    def discard(self) -> None:
+        """Likewise."""
 
     def _encoder_for(self, kinds: list[Any]) -> RowEncoder:
         """All of a frame's batches have the same Arrow types."""

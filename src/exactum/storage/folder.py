@@ -34,14 +34,10 @@ from exactum.durable import (
     write_durably,
 )
 from exactum.errors import HeuristicOutcome, OutcomeUnknown, SettingRefused, Unavailable
-from exactum.storage.storage import Entry, NewFile
+from exactum.storage.storage import UNFINISHED, Entry, NewFile
 
-UNFINISHED = ".tmp"
-"""Suffix of a file that has not got its name yet."""
 UNFINISHED_AGE_S = 3_600.0
-"""One that is older than this, and a folder without a file, belongs to a process that died."""
-REMOVED = ".aborted"
-"""Suffix of a folder that is being removed: one rename takes it away from whoever still writes."""
+"""An unfinished file that is older than this belongs to a process that died."""
 RENAME_TRIES = 3
 """How often a folder may be removed under our eyes."""
 
@@ -95,8 +91,7 @@ class Folder:
 
     def names(self, prefix: str = "") -> list[str]:
         with self._explained("could not be listed"):
-            found = names_in(Path(self._path(prefix)))
-        return list(dict.fromkeys(name.removesuffix(REMOVED) for name in found))
+            return names_in(Path(self._path(prefix)))
 
     def read(self, name: str) -> bytes | None:
         with self._explained("could not be read"):
@@ -122,17 +117,21 @@ class Folder:
                 "again: it finds out."
             ) from error
 
-    def put(self, name: str, content: bytes) -> None:
+    def put(self, name: str, content: bytes, *, durable: bool = True) -> None:
         path = self._path(name)
         temporary = _temporary(path)
         with self._explained("could not be written"):
             try:
-                write_durably(temporary, content)
+                if durable:
+                    write_durably(temporary, content)
+                else:
+                    Path(temporary).write_bytes(content)
                 _rename(temporary, path)
             finally:
                 with contextlib.suppress(OSError):
                     os.unlink(temporary)
-            sync_folder(os.path.dirname(path))
+            if durable:
+                sync_folder(os.path.dirname(path))
 
     def delete(self, names: Sequence[str]) -> None:
         with self._explained("could not be cleaned up"):
@@ -157,11 +156,6 @@ class Folder:
     def reader(self, name: str) -> IO[bytes]:
         return open(self._path(name), "rb")
 
-    def make(self, folder: str) -> None:
-        # Its name is its writer's own: where it is there, a network file system was asked twice.
-        with contextlib.suppress(FileExistsError):
-            os.mkdir(self._path(folder))
-
     def create(self, name: str) -> _FolderFile:
         return _FolderFile(self._path(name), self.file_mode)
 
@@ -172,18 +166,6 @@ class Folder:
             # so.
             sync_folders(self._path(above) for _, target in moves for above in _above(target))
             return arrived
-
-    def remove(self, folder: str) -> None:
-        with self._explained("could not be cleaned up"):
-            path = self._path(folder)
-            if not _is_removed(path):
-                with contextlib.suppress(FileNotFoundError):
-                    os.rename(path, path + REMOVED)
-            for name in names_in(Path(path + REMOVED)):
-                with contextlib.suppress(FileNotFoundError):
-                    os.unlink(os.path.join(path + REMOVED, name))
-            # NFS keeps the name of a removed file while a task has it open: the next one gets it.
-            _is_removed(path + REMOVED)
 
     def failure(self, trouble: str, error: OSError) -> Unavailable | SettingRefused:
         what = f"The folder {self.root} {trouble}: {error}"
@@ -245,17 +227,12 @@ class Folder:
         raise OSError(errno.ENOENT, "its folder is removed again and again", target)
 
     def _tidy(self, folder: str) -> None:
-        """What writers that died left: unfinished files, and folders without a file."""
+        """What writers that died left unfinished."""
         for name in names_in(Path(folder)):
             path = os.path.join(folder, name)
-            # Gone, or a folder that is not empty: both are well.
+            # Gone, or another user's: both are well.
             with contextlib.suppress(OSError):
-                found = os.stat(path)
-                if time.time() - found.st_mtime <= UNFINISHED_AGE_S:
-                    continue
-                if stat.S_ISDIR(found.st_mode):
-                    os.rmdir(path)
-                elif name.endswith(UNFINISHED):
+                if name.endswith(UNFINISHED) and _age_s(path) > UNFINISHED_AGE_S:
                     os.unlink(path)
 
 
@@ -301,7 +278,12 @@ class _FolderFile(NewFile):
 
 
 def _temporary(path: str) -> str:
-    return os.path.join(os.path.dirname(path), f".{secrets.token_hex(8)}{UNFINISHED}")
+    folder, name = os.path.split(path)
+    return os.path.join(folder, f".{name}.{secrets.token_hex(8)}{UNFINISHED}")
+
+
+def _age_s(path: str) -> float:
+    return time.time() - os.stat(path).st_mtime
 
 
 def _rename(temporary: str, path: str) -> None:
@@ -334,19 +316,6 @@ def _settle_both(source: str, target: str) -> None:
         os.unlink(source)
 
 
-def _is_removed(folder: str) -> bool:
-    """Remove an empty folder; False: there are files in it."""
-    try:
-        os.rmdir(folder)
-    except FileNotFoundError:
-        return True
-    except OSError as error:
-        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
-            raise
-        return False
-    return True
-
-
 def _is_found(path: str) -> bool:
     if _is_there(path):
         return True
@@ -373,7 +342,7 @@ def _below(folder: str, prefix: str) -> Iterator[Entry]:
         except FileNotFoundError:
             continue
         if stat.S_ISDIR(found.st_mode) and not os.path.islink(path):
-            yield from _below(path, f"{prefix}{name.removesuffix(REMOVED)}/")
+            yield from _below(path, f"{prefix}{name}/")
         elif not stat.S_ISDIR(found.st_mode):
             yield Entry(f"{prefix}{name}", found.st_size, int(found.st_mtime * 1000))
 

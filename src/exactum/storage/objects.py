@@ -177,7 +177,7 @@ class ObjectStore:
                 "query again: it finds out."
             ) from error
 
-    def put(self, name: str, content: bytes) -> None:
+    def put(self, name: str, content: bytes, *, durable: bool = True) -> None:
         with self._explained("could not be written"):
             obstore.put(self.store, self._key(name), content)
 
@@ -220,9 +220,6 @@ class ObjectStore:
             file = obstore.open_reader(self.store, self._key(name), buffer_size=READ_BUFFER_BYTES)
         return io.BufferedReader(_Reading(file), READ_BUFFER_BYTES)
 
-    def make(self, folder: str) -> None:
-        """Nothing to make: a prefix is there when an object is."""
-
     def create(self, name: str) -> _Upload:
         return _Upload(self.store, self._key(name))
 
@@ -231,9 +228,6 @@ class ObjectStore:
             arrived = _each(self._copy, moves)
             self.delete([move[0] for move, there in zip(moves, arrived, strict=True) if there])
             return arrived
-
-    def remove(self, folder: str) -> None:
-        self.delete([f"{folder}/{entry.name}" for entry in self.entries(folder)])
 
     def failure(self, trouble: str, error: BaseException) -> Unavailable | SettingRefused:
         what = f"The object store {self.where} {trouble}: {brief(error)}."

@@ -18,6 +18,9 @@ from typing import IO, Any, Protocol
 
 from exactum.errors import SettingRefused, Unavailable
 
+UNFINISHED = ".tmp"
+"""Suffix of a file that has not got its name yet: ``.<name>.<random>.tmp``, beside it."""
+
 
 @dataclass(frozen=True)
 class Entry:
@@ -48,7 +51,7 @@ class NewFile(io.RawIOBase):
         Called once, from any thread.
 
         Raises:
-            FileNotFoundError: what it lies in was removed meanwhile.
+            FileNotFoundError: it was removed meanwhile, or what it lies in.
         """
         raise NotImplementedError
 
@@ -79,8 +82,7 @@ class SmallFiles(Protocol):
 
     def open(self, *folders: str) -> None:
         """Make the place and these folders in it, try that what this port promises holds here, and
-        remove what writers that died left in them over an hour ago: unfinished files and empty
-        folders.
+        remove unfinished files that writers which died left in them over an hour ago.
         """
 
     def names(self, prefix: str = "") -> list[str]:
@@ -99,8 +101,10 @@ class SmallFiles(Protocol):
             OutcomeUnknown: it may have been created, or not.
         """
 
-    def put(self, name: str, content: bytes) -> None:
-        """Durably put ``content`` under ``name``, in the place of what is there."""
+    def put(self, name: str, content: bytes, *, durable: bool = True) -> None:
+        """Put ``content`` under ``name``, in the place of what is there. If it is not ``durable``,
+        a power cut may undo that, and a crash of the process may not.
+        """
 
     def delete(self, names: Sequence[str]) -> None:
         """Remove files, in no order."""
@@ -128,7 +132,7 @@ class Storage(SmallFiles, Protocol):
 
     def entries(self, prefix: str = "") -> list[Entry]:
         """Every file below ``prefix``, however deep. What is still being written may be among
-        them, under a name that ends in ``.tmp``.
+        them, as ``UNFINISHED`` says.
         """
 
     def existing(self, names: Sequence[str]) -> set[str]:
@@ -141,15 +145,13 @@ class Storage(SmallFiles, Protocol):
             FileNotFoundError: there is none.
         """
 
-    def make(self, folder: str) -> None:
-        """Make a folder for new files of one writer. Raises OSError.
+    def create(self, name: str) -> NewFile:
+        """Begin a new file. Raises OSError.
 
         Raises:
-            FileNotFoundError: the one above is not there, so this machine does not see the place.
+            FileNotFoundError: the folder that it would lie in is not there, so this machine does
+                not see the place.
         """
-
-    def create(self, name: str) -> NewFile:
-        """Begin a new file. Raises OSError."""
 
     def move_if_absent(self, moves: Sequence[tuple[str, str]]) -> list[bool]:
         """Bring files from the first name to the second, durably. False: it has neither name.
@@ -160,11 +162,6 @@ class Storage(SmallFiles, Protocol):
 
         Raises:
             HeuristicOutcome: the target is there with other content.
-        """
-
-    def remove(self, folder: str) -> None:
-        """Remove a folder and the files in it. Whoever still writes there fails at its next
-        file, in an object store when it lists what it wrote.
         """
 
     def failure(self, trouble: str, error: OSError) -> Unavailable | SettingRefused:

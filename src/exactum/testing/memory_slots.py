@@ -90,7 +90,7 @@ class _Names:
             for batch_id, attempt in slots([name]):
                 self._storage.records.pop((self._query_id, batch_id, attempt), None)
 
-    def put(self, name: str, content: bytes) -> None:
+    def put(self, name: str, content: bytes, *, durable: bool = True) -> None:
         self._call("mark floor", lambda: self._raise_floor(name, content))
 
     def _raise_floor(self, marker: str, content: bytes) -> None:

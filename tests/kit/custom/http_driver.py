@@ -32,10 +32,8 @@ ROWS_PER_SEND = 4
 class HttpSink(WriteAheadSink):
     """The documented use: one POST for each chunk, with the key as the idempotency key."""
 
-    def __init__(self, folder: Path, url: str) -> None:
-        super().__init__(
-            folder, rows_per_send_max=ROWS_PER_SEND, tries_max=8, backoff_ms=5, name="http"
-        )
+    def __init__(self, url: str) -> None:
+        super().__init__(rows_per_send_max=ROWS_PER_SEND, tries_max=8, backoff_ms=5, name="http")
         self.url = url
 
     def send(self, batch: Any, key: str) -> None:
@@ -46,8 +44,8 @@ class HttpSink(WriteAheadSink):
 
 
 def main(folder: Path, url: str, epochs: int) -> int:
-    run = QueryRun(QUERY, new_incarnation(), Guarantee.EXACTLY_ONCE)
-    opened = HttpSink(folder / "wal", url).open(run, "http")
+    run = QueryRun(QUERY, new_incarnation(), Guarantee.EXACTLY_ONCE, Folder(folder / "wal"))
+    opened = HttpSink(url).open(run, "http")
     coordinator = Coordinator(
         run, [opened.participant], SlotLog(Folder(folder / "decisions"), QUERY)
     )

@@ -135,8 +135,13 @@ class FileWrite:
         """A writer with its files on the disk: the task may die here."""
         writer: Any = self.opened.writers.open(order, TaskName(task, number, 0))
         writer.write(rows(order.batch_id, task))
-        writer._write_run()
+        write_run(writer)
         return writer
+
+
+def write_run(writer: Any) -> None:
+    """Its task writes what it has gathered."""
+    writer._rows.write_run(writer._files)
 
 
 @dataclass
@@ -209,13 +214,12 @@ def visible(folder: Path | str) -> list[str]:
     )
 
 
-def hidden(folder: Path | str, what: str = "staged") -> list[str]:
-    """Every file below .exactum/<scope>/<what>."""
+def hidden(folder: Path | str, what: str = ".staged") -> list[str]:
+    """Every file in .exactum/<scope> with this in its name; default: all that is staged, and what
+    is half written of it.
+    """
     top = os.path.join(folder, ".exactum")
-    areas = [os.path.join(top, scope, what) for scope in os.listdir(top)]
-    return sorted(
-        os.path.join(t, f) for area in areas for t, _, files in os.walk(area) for f in files
-    )
+    return sorted(os.path.join(t, f) for t, _, files in os.walk(top) for f in files if what in f)
 
 
 # ---- processes that die --------------------------------------------------------------------------

@@ -147,11 +147,7 @@ class Targets:
         """What is neither committed nor undone; all empty at rest. The checkpoint, where rows of
         tables wait, lies beside the files.
         """
-        staged = [
-            p
-            for p in self.files.rglob("*")
-            if p.is_file() and "staged" in p.relative_to(self.files).parts
-        ]
+        staged = [p for p in self.files.rglob("*") if ".staged" in p.name]
         return {"tables": waiting(self.files.parent), "files": staged}
 
 

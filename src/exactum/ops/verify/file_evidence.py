@@ -12,19 +12,19 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import IO, Any, cast
 
+from exactum.files.place import HIDDEN, staging_at
 from exactum.ops.verify.evidence import Evidence, Finding, compared
 from exactum.ops.verify.promise import Promise
 from exactum.protocol.model import PreparedTransaction
-from exactum.protocol.scope import Scope
+from exactum.sinks.staging import StagedName
 from exactum.storage.storage import Storage
 
 BY = "files"
-HIDDEN = ".exactum"
-NAME = re.compile(r"part-(?P<batch>\d{10})-\d+-(?P<identity>[0-9a-f]{32})-\d+\.(?P<extension>.+)")
+NAME = re.compile(r"part-(?P<identity>.+)-\d+\.(?P<extension>.+)")
 
 
 class FileEvidence:
-    """Of one participant at one place. The place is listed once, when this is made."""
+    """Of one participant at one place. The place is listed when this is made."""
 
     def __init__(
         self, participant: str, query_id: str, storage: Storage, options: Mapping[str, Any]
@@ -33,26 +33,21 @@ class FileEvidence:
         self._participant = participant
         self._options = options
         self._storage = storage
+        own = staging_at(storage, query_id, participant)
+        # What is published meanwhile is in both listings.
+        self._staged = {name.identity for name in own.listing().staged}
         self._sizes = {entry.name: entry.size for entry in storage.entries()}
-        scope = f"{HIDDEN}/{Scope(query_id, participant).digest[:32]}"
         self._by_identity: dict[str, list[str]] = {}
-        self._staged: set[str] = set()
-        self._marks: set[int] = set()
         self._scopes: set[str] = set()
-        self.last_batch: int | None = None
+        self.last_batch = own.published()
         """The highest one that is marked as published."""
         for name in self._sizes:
-            self._sort(name, scope)
-        self.last_batch = max(self._marks, default=None)
+            self._sort(name)
 
-    def _sort(self, name: str, scope: str) -> None:
+    def _sort(self, name: str) -> None:
         parts = name.split("/")
         if parts[0] == HIDDEN:
             self._scopes.add(parts[1] if len(parts) > 1 else "")
-            if name.startswith(f"{scope}/committed/") and parts[-1].isdigit():
-                self._marks.add(int(parts[-1]))
-            if name.startswith(f"{scope}/staged/") and len(parts) > 4:
-                self._staged.add(parts[3].rpartition(".")[2])
             return
         match = NAME.fullmatch(parts[-1])
         if match is not None:
@@ -91,11 +86,9 @@ class FileEvidence:
         batches = {promise.batch_id for promise in promises}
         found: dict[int, list[str]] = {}
         for identity, names in self._by_identity.items():
-            for name in names:
-                match = NAME.fullmatch(name.rpartition("/")[2])
-                batch_id = int(match["batch"]) if match is not None else -1
-                if identity not in named and batch_id in batches:
-                    found.setdefault(batch_id, []).append(name)
+            staged = StagedName.parse(identity)
+            if staged is not None and identity not in named and staged.batch_id in batches:
+                found.setdefault(staged.batch_id, []).extend(names)
         return found
 
     def _evidence(
@@ -118,12 +111,15 @@ class FileEvidence:
         if waiting and not missing and found <= rows:
             text = "decided, and staged: start the query, or finish it"
             return Evidence(batch_id, name, rows, found, Finding.IN_DOUBT, BY, text)
-        if missing and found < rows and any(mark >= batch_id for mark in self._marks):
+        if missing and found < rows and self._is_marked(batch_id):
             text = f"it was published, and files were taken since: {'; '.join(why)}"
             return Evidence(batch_id, name, rows, None, Finding.UNKNOWABLE, BY, text)
         if missing and found == rows:  # others make up for them
             return Evidence(batch_id, name, rows, found, Finding.DIFFERENT, BY, "; ".join(why))
         return compared(batch_id, name, rows, found, by=BY, why="; ".join(why))
+
+    def _is_marked(self, batch_id: int) -> bool:
+        return self.last_batch is not None and self.last_batch >= batch_id
 
     def _rows(self, p: PreparedTransaction, read: Callable[[int], None]) -> tuple[int, str]:
         """Rows in its files, and what is wrong with them."""

@@ -16,7 +16,7 @@ from exactum.protocol.at_most_once import AtMostOnce
 from exactum.protocol.coordinator import Coordinator
 from exactum.protocol.decision_log import DecisionLog
 from exactum.protocol.model import new_incarnation
-from exactum.protocol.participant import Participant
+from exactum.protocol.participant import Participant, delivers
 from exactum.protocol.sink import Guarantee, QueryRun
 from exactum.spark import query
 from exactum.spark.control.listener import ControlListener
@@ -120,7 +120,10 @@ def refuse_open(running: RunningQuery, participants: Sequence[Participant]) -> N
         CheckpointRefused: something is open, and nobody can tell whether it is decided.
     """
     for participant in participants:
-        if left := participant.list_open():
+        left = participant.list_open()
+        if delivers(participant):
+            left = [sighting for sighting in left if participant.may_be_decided(sighting)]
+        if left:
             raise CheckpointRefused(
                 "DECISION_LOG_OTHER",
                 f"{running}: sink {participant.name!r} has {len(left)} open transactions of an "

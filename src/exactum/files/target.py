@@ -1,0 +1,151 @@
+"""A folder of files as a staged target: what tasks have staged is moved to where readers look.
+
+A file is moved once, whoever tries. What proves, days later and after a compaction job has taken
+the files, that an epoch was published is its marker, or the marker of a later epoch: no task of a
+later batch is started before an epoch is committed. The marker is the staging's note, and is made
+last. It is only asked about files that are neither staged nor where readers look, so that a marker
+can never keep a staged file from its readers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+
+from exactum.durable import stays_below
+from exactum.errors import EpochAborted, InvariantBroken
+from exactum.files.place import NEW
+from exactum.protocol.model import PreparedTransaction
+from exactum.sinks.staged import Published, StagedEpoch, StagedPart
+from exactum.sinks.staging import StagedName, Staging
+
+
+class FileTarget:
+    """See ``sinks.staged.StagedTarget``."""
+
+    takes_files = True
+
+    def __init__(self, staging: Staging) -> None:
+        self._staging = staging
+        self._place = staging.storage
+        self._held: str | None = None
+        self._may_be_new = self._place.may_be_unmounted
+
+    @property
+    def shown(self) -> str:
+        return f"sink {self._staging.scope.participant!r} at {self.at}"
+
+    @property
+    def at(self) -> str:
+        return self._place.where
+
+    def last_batch(self, committed: Sequence[PreparedTransaction] = ()) -> int | None:
+        """A folder that was just made where files were committed is one that is not mounted."""
+        highest = self._staging.published()
+        if highest is None and self._were_staged_here(committed):
+            return -1 if self._place.existing([self._new]) else None
+        return highest
+
+    def forget_batches(self) -> None:
+        self._staging.forget_published()
+
+    def published(self, epoch: StagedEpoch) -> Published:
+        is_there = self._is_marked(epoch) or not self._lacks(epoch)
+        return Published.BEFORE if is_there else Published.MISSING
+
+    def lost(self, epoch: StagedEpoch, names: Collection[str]) -> Collection[str]:
+        """A file moves from its staging only, so it cannot slip through between two readings."""
+        moves = _moves(epoch)
+        there = self._place.existing([moves[name] for name in names if name in moves])
+        return [name for name in names if moves.get(name) not in there]
+
+    def hold(self, epoch: StagedEpoch) -> Published:
+        """A move needs no trial."""
+        self._held = epoch.digest
+        return Published.DONE
+
+    def publish(self, epoch: StagedEpoch) -> Published:
+        """Of an epoch that lacks a file nothing is published. Where it is held, its files were just
+        there.
+        """
+        is_held, self._held = self._held == epoch.digest, None
+        if not is_held and self._lacks(epoch) and not self._is_marked(epoch):
+            return Published.MISSING
+        if not self._move(epoch) and not self._is_marked(epoch):
+            return Published.MISSING
+        self._staging.note_published(epoch.batch_id)
+        if self._may_be_new:
+            self._place.delete([self._new])
+            self._may_be_new = False
+        return Published.DONE
+
+    def deliver(self, epoch: StagedEpoch) -> None:
+        if not self._move(epoch):
+            raise EpochAborted(
+                f"{self.shown}: staged files of batch {epoch.batch_id} are gone. Something else "
+                f"removes them from {self._staging.where}, or driver and executors do not share it."
+            )
+
+    def let_go(self) -> None:
+        self._held = None
+
+    def by_hand(self, epoch: StagedEpoch) -> str:
+        return self._staging.by_hand(epoch.batch_id)
+
+    def waiting(self, name: StagedName) -> str:
+        return ""
+
+    def close(self) -> None:
+        """Nothing is open between calls."""
+
+    # ---- small steps -------------------------------------------------------------------------
+
+    @property
+    def _new(self) -> str:
+        return f"{self._staging.folder}/{NEW}"
+
+    def _were_staged_here(self, committed: Sequence[PreparedTransaction]) -> bool:
+        """A sink that was moved has its markers elsewhere, and one of this name may have had
+        none.
+        """
+        try:
+            return {StagedPart.of(p).at for p in committed} == {self.at}
+        except InvariantBroken:
+            return False
+
+    def _is_marked(self, epoch: StagedEpoch) -> bool:
+        highest = self._staging.published()
+        return highest is not None and highest >= epoch.batch_id
+
+    def _lacks(self, epoch: StagedEpoch) -> bool:
+        """Whether a file is neither staged nor where readers look."""
+        there = self._staging.listing().sizes
+        return bool(self.lost(epoch, [name for name in epoch.sizes if name not in there]))
+
+    def _move(self, epoch: StagedEpoch) -> bool:
+        """False: it is not whole."""
+        moves = [(f"{self._staging.folder}/{name}", to) for name, to in _moves(epoch).items()]
+        is_known = all(part.files is not None for part in epoch.parts)
+        return all(self._place.move_if_absent(moves)) and is_known
+
+
+def _moves(epoch: StagedEpoch) -> Mapping[str, str]:
+    """Where readers find each file. What is listed elsewhere, and was not read, is left out.
+
+    Raises:
+        InvariantBroken: a record names a file that is not below the place.
+    """
+    moves: dict[str, str] = {}
+    for part in epoch.parts:
+        for number, file in enumerate(part.files or ()):
+            extension, folder = part.facts.get("extension"), file.facts.get("folder", "")
+            name = f"part-{part.name.identity}-{number}.{extension}"
+            target = f"{folder}/{name}" if folder else name
+            if extension is None or "/" in extension or not stays_below(target):
+                raise InvariantBroken(
+                    f"The decision record holds a transaction {part.name.identity} of sink "
+                    f"{part.prepared.participant!r} with a file {target!r}, which leads out of the "
+                    "sink's folder, or is no file of such a sink. Was the sink of this name "
+                    "another one before? Start the query once more with that one, then change it."
+                )
+            moves[part.name.file(number)] = target
+    return moves
