@@ -55,7 +55,7 @@ class StagedInspector:
 
     def _open(self) -> Mapping[StagedName, Sequence[Entry]]:
         """Of batches that are not visible yet, or not any more; others are kept for a while."""
-        return self._staging.listing().waiting(self._participant.settled_to())
+        return self._staging.listing().staged(self._participant.settled_to())
 
     def _waiting(self, name: StagedName, files: Sequence[Entry]) -> TransactionView:
         is_half = any(file.name.endswith(UNFINISHED) for file in files)

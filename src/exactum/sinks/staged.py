@@ -422,8 +422,8 @@ class StagedParticipant:
             raise _moved(what, elsewhere)
         raise HeuristicOutcome(
             "STAGED_GONE",
-            f"{what}\nThe decision record has the source offsets: load the missing rows by hand, "
-            f"then tell exactum that they are there: {self._target.by_hand(epoch)}",
+            f"{what}\nPut them back. Or load the missing rows by hand (the decision record has the "
+            f"source offsets), and tell exactum that they are there: {self._target.by_hand(epoch)}",
         )
 
     def close(self) -> None:

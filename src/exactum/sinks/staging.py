@@ -103,21 +103,17 @@ class Listing:
     def sizes(self) -> Mapping[str, int]:
         return {entry.name: entry.size for entry in self.entries}
 
-    @cached_property
-    def staged(self) -> Mapping[StagedName, Sequence[Entry]]:
-        """The files of each transaction that has one, or had begun one."""
-        return {
-            name: files
+    def staged(self, behind: int = -1) -> Mapping[StagedName, Sequence[Entry]]:
+        """The files, whole or not, of each transaction of a batch behind that one."""
+        files = {
+            name: [entry for entry in entries if SUFFIX in entry.name]
             for name, entries in self._named.items()
-            if (files := [entry for entry in entries if SUFFIX in entry.name])
+            if name.batch_id > behind
         }
-
-    def waiting(self, behind: int = -1) -> Mapping[StagedName, Sequence[Entry]]:
-        """Likewise, of batches behind that one."""
-        return {name: files for name, files in self.staged.items() if name.batch_id > behind}
+        return {name: own for name, own in files.items() if own}
 
     def sightings(self, participant: str, behind: int = -1) -> Sequence[Sighting]:
-        names = self.waiting(behind)
+        names = self.staged(behind)
         return [Sighting(participant, name.identity, name.incarnation) for name in names]
 
     def of_batches_to(self, batch_id: int) -> list[str]:

@@ -35,7 +35,7 @@ class FileEvidence:
         self._storage = storage
         own = staging_at(storage, query_id, participant)
         # What is published meanwhile is in both listings.
-        self._staged = {name.identity for name in own.listing().staged}
+        self._staged = {name.identity for name in own.listing().staged()}
         self._sizes = {entry.name: entry.size for entry in storage.entries()}
         self._by_identity: dict[str, list[str]] = {}
         self._scopes: set[str] = set()

@@ -211,7 +211,7 @@ class SqlEvidence:
         """Files in the staging."""
         if self._staging is None:
             return set()
-        return {name.identity for name in self._staging.listing().staged}
+        return {name.identity for name in self._staging.listing().staged()}
 
     # ---- judgement ---------------------------------------------------------------------------
 
