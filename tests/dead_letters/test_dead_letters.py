@@ -17,7 +17,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 
 from exactum import FileSink, KafkaSink, PostgresSink
@@ -25,14 +25,14 @@ from exactum.checkpoint.savepoint.create import create
 from exactum.checkpoint.savepoint.restore import Identity, restore
 from exactum.errors import CheckpointRefused
 from exactum.local import LocalKafka
-from exactum.ops.cli import main
 from exactum.protocol.sink import Rejection, Sink
 from exactum.spark.write.dead_letter import dead_letters
 from tests.kit.errors import raised
 from tests.kit.servers.postgres import LocalPostgres
 from tests.kit.sql import postgres_server
+from tests.kit.transactions.given import give_always, given
+from tests.kit.transactions.operator import invoke, transactions
 from tests.kit.transactions.operator import listed as transactions_of
-from tests.kit.transactions.operator import transactions
 from tests.kit.verify.recorded_query import RecordedQuery
 from tests.kit.waiting import WAIT_MAX_S, await_true
 
@@ -116,8 +116,7 @@ def world(kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path) -> World
 
 
 def typed(query: Any, command: str, *more: str) -> Result:
-    arguments = ["dead-letters", command, "--checkpoint", str(query.folder), *more]
-    return CliRunner().invoke(main, arguments)
+    return invoke("dead-letters", command, "--checkpoint", query.folder, *more)
 
 
 def listed(query: RecordedQuery) -> list[dict[str, Any]]:
@@ -269,29 +268,31 @@ def test_topics_that_were_made_anew(world: World, kafka: LocalKafka) -> None:
 
 
 def test_letters_of_a_query_that_puts_none_aside_any_more(world: World) -> None:
-    """Its file of sinks still has where they went: they are listed, shown and sent on, and it is
-    said that they are of former runs. Where it has forgotten, what to do is said.
+    """Who gives their sink has them listed, shown and sent on, and it is said that they are of
+    former runs. Else what to give is said.
     """
     query = world.query(
         lambda: KafkaSink(world.letters, bootstrap_servers=world.servers["bootstrap.servers"])
     )
+    without_letters = {"kafka:out": query.sinks()["kafka:out"]}
+    told = typed(query, "list", *given(without_letters))
+    assert (told.exit_code, "[SINKS_NOT_GIVEN]" in told.output) == (2, True)
+    assert "--sinks FILE.py:NAME" in told.output and "{'dead letters': " in told.output
     file = query.folder / "exactum" / "sinks.json"
     known = json.loads(file.read_text())
     (letters,) = [sink for sink in known["sinks"] if sink["name"] == "dead letters"]
-    letters |= {"present": False, "settled": True}
+    known["sinks"].remove(letters)
     file.write_text(json.dumps(known))
     (group,) = json.loads(typed(query, "list", "--json").stdout)
     assert group["count"] == LETTERS
     for command in ("list", "show"):
         told = typed(query, command, *([group["example"]] if command == "show" else []))
         assert told.exit_code == 0
-        assert f"of former runs, in kafka {world.letters}." in told.stderr
+        assert f"of former runs, in KafkaSink({world.letters!r}" in told.stderr
     sent = typed(query, "replay", "--to", world.target, "--yes")
     assert (sent.exit_code, f"{LETTERS} records are sent" in sent.output) == (0, True), sent.output
     assert world.read(world.target) == AS_STORED
-    known["sinks"].remove(letters)
-    file.write_text(json.dumps(known))
-    told = typed(query, "list")
+    told = typed(query, "list", *given(without_letters))
     assert told.exit_code == 2
     assert "[DEAD_LETTERS_UNKNOWN]" in told.output
 
@@ -313,6 +314,7 @@ def test_what_was_sent_is_known_where_the_query_goes_on(world: World, tmp_path: 
         forked = restore(tmp_path / f"savepoint {number}", str(tmp_path / f"fork {number}"))
         fork = copy.copy(query)
         fork.folder, fork.query_id = forked.checkpoint, forked.query_id
+        give_always(fork.query_id, fork.sinks)
         world.refused = [(0, "k0")]
         fork.run([number])
         assert [each["replayed_to"] for each in listed(fork)].count(None) == 1
@@ -397,6 +399,15 @@ main(sys.argv[1:])
 """
 
 
+SCRIPT = """
+from exactum import KafkaSink
+SINKS = {{
+    "kafka:out": KafkaSink({out!r}, bootstrap_servers={server!r}),
+    "dead letters": KafkaSink({letters!r}, bootstrap_servers={server!r}),
+}}
+"""
+
+
 @pytest.mark.variants(1)
 @pytest.mark.parametrize("before", [True, False])
 def test_a_replay_that_is_killed_sends_nothing_twice(world: World, before: bool) -> None:
@@ -407,9 +418,15 @@ def test_a_replay_that_is_killed_sends_nothing_twice(world: World, before: bool)
         lambda: KafkaSink(world.letters, bootstrap_servers=world.servers["bootstrap.servers"])
     )
     arguments = ["dead-letters", "replay", "--checkpoint", str(query.folder), "--yes"]
+    script = query.folder.parent / "sinks.py"
+    script.write_text(
+        SCRIPT.format(
+            out=world.out, letters=world.letters, server=world.servers["bootstrap.servers"]
+        )
+    )
     killed = subprocess.run(
         [sys.executable, "-c", DYING.format(before=before), *arguments, "--to", world.target],
-        env={**os.environ},
+        env={**os.environ, "EXACTUM_SINKS": f"{script}:SINKS"},
         capture_output=True,
         check=False,
         timeout=WAIT_MAX_S,

@@ -42,6 +42,7 @@ RUN_BY = {
     "docs/targets.md": "docs/test_guides.py",
     "docs/testing-your-job.md": "docs/test_testing_your_job.py",
     "docs/tour.md": "docs/test_tour.py",
+    "docs/transactions.md": "ops/test_targets.py",
 }
 """The test that runs a page's blocks, but for those of ``NOT_RUN``."""
 NOT_RUN = {

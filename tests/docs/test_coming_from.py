@@ -25,7 +25,8 @@ from tests.kit.docs.steps import steps
 from tests.kit.environment import ROOT, environment
 from tests.kit.servers.postgres import LocalPostgres
 from tests.kit.spark.commit_log import forget_last_batch
-from tests.kit.transactions.operator import accept
+from tests.kit.transactions.given import given
+from tests.kit.transactions.operator import accept, typed
 from tests.kit.waiting import WAIT_MAX_S
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("spark", "settings_put_back")]
@@ -117,10 +118,14 @@ def test_one_checkpoint_goes_from_sparks_sink_to_exactum_back_and_forward_again(
     send(job.servers, job.orders, range(30, 40))
     with pytest.raises(Exception, match="exactum accept"):
         job.run("after.py")
-    accept(job.checkpoint, (QueryPlace.of(job.checkpoint).finished() or 0) + 1)
+    sinks = ran(job.page, "sinks.py", job.names)
+    begins = (QueryPlace.of(job.checkpoint).finished() or 0) + 1
+    accept(job.checkpoint, begins, *given(sinks["SHOUTED"]))
     job.run("after.py")
     assert job.found() == shouts(*range(40))
     job.run("beside.py")
+    beside = job.checkpoint.parent / "beside"
+    typed("verify", "--checkpoint", beside, *given(sinks["BESIDE"]), status=0)
     assert "only in the old output: 0, only in the new one: 0" in capsys.readouterr().out
 
 

@@ -229,25 +229,24 @@ def test_a_sink_of_ones_own_is_not_tried(tmp_path: Path) -> None:
     assert found.has("ok", "Bank", "a class of your own")
 
 
-def test_a_query_that_ran_before_is_told_with_its_sinks(tmp_path: Path) -> None:
-    """Its sinks are on file: those that can be made are looked at, the others asked for."""
+def test_a_query_that_ran_before_is_told_and_its_sinks_are_asked_for(tmp_path: Path) -> None:
+    """Their names are on file."""
     checkpoint = tmp_path / "cp"
     (checkpoint / "commits").mkdir(parents=True)
     (checkpoint / "commits" / "7").touch()
     (checkpoint / "metadata").write_text(json.dumps({"id": "q-1"}))
-    files = {"kind": "files", "path": str(tmp_path / "out"), "format": "json"}
-    kinds = {"files:out": files, "Bank": {"kind": "custom"}, "old": {"kind": "custom"}}
-    sinks = tuple(KnownSink(name, {}, where) for name, where in kinds.items())
+    sinks = tuple(KnownSink(name, {}) for name in ("files:out", "Bank", "old"))
     present = frozenset({"files:out", "Bank"})
     write_known_sinks(checkpoint, KnownSinks("q-1", sinks, present))
     before = tree(tmp_path)
     found = diagnosed("--checkpoint", str(checkpoint))
     assert found.has("ok", "checkpoint", "query q-1", "done up to 7")
-    assert found.has("ok", "files:out", "can be made")
-    assert found.has("unknown", "sinks", "'Bank' cannot be made")
-    assert not found.has("unknown", "'old'")
+    assert found.has("unknown", "sinks: Not looked at: 'Bank', 'files:out'.")
     assert found.status == 2
     assert tree(tmp_path) == before
+    sink = f"exactum.FileSink({str(tmp_path / 'out')!r}, format='json')"
+    found = diagnosed("--checkpoint", str(checkpoint), sinks=sink, folder=tmp_path)
+    assert found.has("ok", "files:", "can be made") and not found.has("unknown", "sinks")
 
 
 def test_a_decision_log_that_the_query_keeps_elsewhere(tmp_path: Path) -> None:

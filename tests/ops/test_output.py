@@ -33,6 +33,7 @@ from exactum.spark.write.dead_letter import dead_letters
 from tests.kit.environment import ROOT
 from tests.kit.monitor.facts import Story
 from tests.kit.monitor.made_checkpoint import Checkpoint, ago
+from tests.kit.transactions.given import of_checkpoint
 from tests.kit.verify.recorded_query import RecordedQuery
 
 OUTPUT = ROOT / "tests" / "kit" / "ops" / "output"
@@ -164,11 +165,13 @@ def rows(batch_id: int) -> list[list[pa.RecordBatch]]:
 
 
 @pytest.fixture
-def query(tmp_path: Path) -> RecordedQuery:
+def query(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RecordedQuery:
     def sink() -> FileSink:
         return FileSink(str(tmp_path / "files"), format="json")
 
-    return RecordedQuery(tmp_path / "checkpoint", {"files": (sink, ID_AND_NAME, rows)})
+    made = RecordedQuery(tmp_path / "checkpoint", {"files": (sink, ID_AND_NAME, rows)})
+    monkeypatch.setenv("EXACTUM_SINKS", of_checkpoint(made.folder) or "")
+    return made
 
 
 AT = ("--checkpoint", "checkpoint")
@@ -200,6 +203,18 @@ def test_transactions_that_are_not_decided(query: RecordedQuery, tmp_path: Path)
     check("transactions-undecided", "transactions", "list", *AT)
     check("transactions-finish-undecided", "transactions", "finish", *AT)
     check("transactions-abort", "transactions", "abort", *AT, "--all-leftovers", again=False)
+
+
+def test_a_query_without_its_sinks(query: RecordedQuery, monkeypatch: pytest.MonkeyPatch) -> None:
+    query.run([0, 1], dies_after_decision=True)
+    monkeypatch.delenv("EXACTUM_SINKS")
+    check("sinks-not-given-list", "transactions", "list", *AT)
+    check("sinks-not-given-finish", "transactions", "finish", *AT)
+    check("sinks-not-given-verify", "verify", *AT)
+    check_text(
+        "sinks-not-given-abort",
+        {"pipe": ran("transactions", "abort", *AT, "--all-leftovers")},
+    )
 
 
 def _made_long_ago(folder: Path) -> None:
@@ -285,7 +300,7 @@ def test_what_the_doctor_finds() -> None:
 # ---- dead letters ----------------------------------------------------------------------------
 
 
-def test_dead_letters(tmp_path: Path) -> None:
+def test_dead_letters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def sink() -> FileSink:
         return FileSink(str(tmp_path / "dead"), format="json")
 
@@ -305,6 +320,7 @@ def test_dead_letters(tmp_path: Path) -> None:
         tmp_path / "checkpoint", {"dead letters": (sink, columns, lambda batch_id: [[letters]])}
     )
     query.run([0])
+    monkeypatch.setenv("EXACTUM_SINKS", of_checkpoint(query.folder) or "")
     check("dead-letters", "dead-letters", "list", *AT)
     check("dead-letters-each", "dead-letters", "list", *AT, "--each")
     identity = raw("dead-letters", "list", *AT, "--each").partition("\t")[0]

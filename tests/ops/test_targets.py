@@ -1,8 +1,9 @@
-"""How commands reach a query's sinks: what is on file, what the user adds, and no secret shown."""
+"""How commands reach a query's sinks: by what the user gives, which nothing of is started."""
 
 from __future__ import annotations
 
-import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,177 +11,168 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from exactum import FileSink, KafkaSink, MySQLSink, PostgresSink
+from exactum import KafkaSink
 from exactum.checkpoint.known_sinks import KnownSink, KnownSinks
 from exactum.errors import SettingRefused
-from exactum.ops.targets.access import Access, with_password
-from exactum.ops.targets.options import QueryOptions, query_options
+from exactum.ops.targets.given_sinks import given_sinks
+from exactum.ops.targets.options import QueryOptions, query_options, with_password
 from exactum.ops.targets.properties_file import client_settings_of, read_properties
-from exactum.ops.targets.target import targets_of
-from exactum.sql.postgres.recorded_options import without_own_settings
-from exactum.sql.sink_facts import SinkFacts
-from exactum.sql.table import TableName
+from exactum.ops.targets.target import QueryTargets, targets_of
+from exactum.ops.transactions.places import ClusterPlace
+from tests.kit.docs.code import blocks
+from tests.kit.environment import ROOT
 from tests.kit.errors import raised
+from tests.kit.transactions.given import given
+from tests.kit.waiting import WAIT_MAX_S
 
 SECRET = "s3cret-word"
-TABLE = {"mode": "upsert", "key": '["id"]', "order_by": '["at"]'}
-KAFKA = {
-    "kind": "kafka",
-    "bootstrap.servers": "broker:9092",
-    "topic": "out",
-    "prefix": "shop",
-    "transaction_timeout_ms": "60000",
-}
-POSTGRES = {
-    "kind": "postgres",
-    "connect": '{"user": "shop", "host": "one,two", "port": "5432,5433", "dbname": "db"}',
-    "table": "t",
-    "found": '["public", "t"]',
-    **TABLE,
-}
-MYSQL = {
-    "kind": "mysql",
-    "connect": '{"user": "shop", "host": "db", "port": "3307", "database": "shop"}',
-    "table": "t",
-    "found": '["public", "t"]',
-    **TABLE,
-}
-FILES = {
-    "kind": "files",
-    "path": "/data/out",
-    "format": "csv",
-    "options": '{"header": false}',
-    "partition_by": '["day"]',
-}
+COMMAND = "exactum verify --checkpoint /c"
 
 
-def known(**where: dict[str, str]) -> KnownSinks:
-    sinks = tuple(KnownSink(name, {}, place) for name, place in where.items())
-    return KnownSinks("q", sinks, frozenset(where))
+def known(*names: str, former: tuple[str, ...] = ()) -> KnownSinks:
+    sinks = tuple(KnownSink(name, {"kafka": name}) for name in (*former, *names))
+    return KnownSinks("q", sinks, frozenset(names))
 
 
-def test_sinks_are_made_of_what_is_on_file(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each with its own settings; several hosts and a password of the environment too."""
-    monkeypatch.setenv("MYSQL_PWD", SECRET)
-    found = targets_of(
-        known(kafka=KAFKA, postgres=POSTGRES, mysql=MYSQL, files=FILES), Access()
-    ).each
-    sinks: list[Any] = [target.required() for target in found]
-    kafka, postgres, mysql, files = sinks
-    assert isinstance(kafka, KafkaSink) and (kafka._topic, kafka._prefix) == ("out", "shop")
-    assert kafka._timeout_ms == 60_000
-    assert isinstance(postgres, PostgresSink) and isinstance(mysql, MySQLSink)
-    assert postgres._address.option("host") == "one,two"
-    assert postgres._address.option("port") == "5432,5433"
-    assert (postgres._key, postgres._order_by) == (("id",), ("at",))
-    assert mysql._address.option("password") == SECRET
-    assert isinstance(files, FileSink) and (files.name, files._partition_by) == ("files", ("day",))
-    assert SECRET not in repr(found)
+def kafka(topic: str) -> KafkaSink:
+    return KafkaSink(topic, bootstrap_servers="b:1")
 
 
-def test_options_on_file_are_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The environment and --url are stronger. With --url another place does not change the manner."""
-    options = {
-        "host": "one",
-        "user": "shop",
-        "dbname": "db",
-        "passfile": "/etc/pgpass",
-        "sslmode": "verify-full",
-        "sslrootcert": "/etc/ca.pem",
-    }
-    sinks = known(out=POSTGRES | {"connect": json.dumps(options)})
-
-    def made(access: Access) -> PostgresSink:
-        sink = targets_of(sinks, access).each[0].required()
-        assert isinstance(sink, PostgresSink)
-        return sink
-
-    assert dict(made(Access()).address.options) == options
-    monkeypatch.setenv("PGPASSFILE", "/home/me/.pgpass")
-    assert "passfile" not in dict(made(Access()).address.options)
-    typed = made(Access(urls={"out": "postgresql://me@two/db?sslrootcert="})).address
-    manner = {"sslmode": "verify-full", "sslrootcert": ""}
-    assert dict(typed.options) == {"user": "me", "host": "two", "dbname": "db", **manner}
+def of(found: KnownSinks | None, sinks: Any) -> QueryTargets:
+    return targets_of(found, None if sinks is None else given(sinks)[1], COMMAND)
 
 
-@pytest.mark.parametrize(
-    ("schema", "table", "spelled"),
-    [
-        ("app", "t", TableName("app", "t")),
-        ("a.b", 'c"d', TableName("a.b", 'c"d')),
-        ('"a', "t", TableName('"a', "t")),
-    ],
-)
-def test_the_table_is_the_one_that_was_found(schema: str, table: str, spelled: TableName) -> None:
-    """With the schema in which the start has found it."""
-    where = {**POSTGRES, "found": json.dumps([schema, table])}
-    sinks = KnownSinks("q", (KnownSink("out", {}, where),), frozenset({"out"}))
-    sink = targets_of(sinks, Access()).each[0].required()
-    assert isinstance(sink, PostgresSink) and SinkFacts.of(sink).table == spelled
+def test_sinks_are_taken_by_their_names() -> None:
+    """In the query's order, with what is on file of where their transactions are; the others are
+    named, with what to type. Former ones are named alone.
+    """
+    found = of(known("kafka:a", "kafka:b", former=("kafka:old",)), [kafka("b"), kafka("a")])
+    assert [(t.name, t.trace["kafka"], t.present) for t in found.each] == [
+        ("kafka:a", "kafka:a", True),
+        ("kafka:b", "kafka:b", True),
+    ]
+    assert found.unseen() == [] and [sink.name for sink in found.former] == ["kafka:old"]
+    found = of(known("kafka:a", "kafka:b"), kafka("b"))
+    assert found.named("kafka:a") is None and found.left_out == ("kafka:a",)
+    (problem,) = found.unseen()
+    assert problem.where == "sink 'kafka:a'" and f"{COMMAND} --sinks FILE.py:NAME" in problem.why
+    with raised(SettingRefused, "SINKS_NOT_GIVEN", "'kafka:a'", COMMAND, "EXACTUM_SINKS"):
+        found.refuse_left_out()
+    assert of(known("kafka:a"), None).left_out == ("kafka:a",)
+    former = of(known("kafka:a", former=("kafka:old",)), {"kafka:old": kafka("old")})
+    assert [(t.name, t.present) for t in former.each] == [("kafka:old", False)]
+    letters = of(known("kafka:a"), {"kafka:a": kafka("a"), "dead letters": kafka("dead")})
+    assert [(t.name, t.present) for t in letters.each] == [
+        ("kafka:a", True),
+        ("dead letters", False),
+    ]
+    with raised(SettingRefused, "SINK_UNKNOWN", "'kafka:c'", "'kafka:a'"):
+        of(known("kafka:a"), kafka("c"))
+    assert [t.name for t in of(None, [kafka("a"), kafka("a")]).each] == ["kafka:a", "kafka:a#2"]
+    with raised(SettingRefused, "SINKS_NOT_GIVEN", COMMAND):
+        of(None, None)
 
 
-@pytest.mark.parametrize(
-    ("options", "kept"),
-    [
-        ("-c search_path=app --role=writer", "-csearch_path=app --role=writer"),
-        (r"-csearch_path=app,\ b -S 100 -e", r"-csearch_path=app,\ b"),
-        ("-c app.token=x --app.password=x -capp.x=y", ""),
-        ("-c", ""),
-        ("search_path=x", ""),
-    ],
-)
-def test_own_settings_of_a_server(options: str, kept: str) -> None:
-    """Its parameters are put on file; a user's own may be a secret."""
-    assert without_own_settings(options) == kept
+def test_the_page_says_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """docs/transactions.md."""
+    (program,) = blocks(ROOT / "docs" / "transactions.md")
+    (tmp_path / "orders.py").write_text(program)
+    monkeypatch.setenv("SHOP", "postgresql://shop@db/shop")
+    monkeypatch.chdir(tmp_path)
+    for place in ("orders.py:SINKS", "orders:SINKS"):
+        assert list(given_sinks(place)) == ["kafka:totals", "postgres:totals"]
 
 
-def test_what_needs_code_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A sink of the user's own class comes by --sinks, by its participant's name."""
-    sinks = known(**{"Uploads": {"kind": "custom"}, "kafka:out": KAFKA})
-    target = targets_of(sinks, Access()).named("Uploads")
-    assert target is not None and target.sink is None
-    with raised(SettingRefused, "SINK_UNKNOWN", "'Uploads'", "--sinks"):
-        target.required()
+def test_what_a_module_may_hold(tmp_path: Path) -> None:
     job = tmp_path / "a_job.py"
     job.write_text(
-        "from exactum import KafkaSink, WriteAheadSink\n"
+        "import exactum\nfrom exactum import KafkaSink, WriteAheadSink\n"
         "one = WriteAheadSink(print, name='Uploads')\n"
         "def two(): return {'Uploads': one}\n"
         "def three(): return [one, KafkaSink('out', bootstrap_servers='b:1')]\n"
+        "all_of_it = exactum.exactly_once(*three(), dead_letters=WriteAheadSink(print))\n"
         "def broken(): raise ValueError('no')\n"
+        "def ends(): raise SystemExit(4)\n"
+        "number, numbers, named = 5, [5], {'Uploads': 5}\n"
     )
-    for name in ("one", "two", "three"):
-        found = targets_of(sinks, Access(sinks=f"{job}:{name}"))
-        assert found.named("Uploads").required().name == "Uploads"  # type: ignore[union-attr]
-        assert isinstance(found.named("kafka:out").required(), KafkaSink)  # type: ignore[union-attr]
-    with raised(SettingRefused, "SINK_UNKNOWN"):
-        targets_of(known(other=KAFKA), Access(sinks=f"{job}:one"))
-    assert [t.name for t in targets_of(None, Access(sinks=f"{job}:three")).each] == [
-        "Uploads",
-        "kafka:out",
-    ]
-    for place in ("nowhere", f"{job}:four", f"{job}:broken", f"{tmp_path}/b.py:one"):
+    for name, names in (
+        ("one", ["Uploads"]),
+        ("two", ["Uploads"]),
+        ("three", ["Uploads", "kafka:out"]),
+        ("all_of_it", ["Uploads", "kafka:out", "dead letters"]),
+    ):
+        assert list(given_sinks(f"{job}:{name}")) == names
+    for name in ("four", "broken", "ends", "number", "numbers", "named"):
+        with raised(SettingRefused, "SINKS_OPTION", f"--sinks {job}:{name}"):
+            given_sinks(f"{job}:{name}")
+    (tmp_path / "argued.py").write_text(
+        "import argparse\nargparse.ArgumentParser().parse_args(['x'])"
+    )
+    for place in ("nowhere", ":x", f"{tmp_path}/b.py:one", f"{tmp_path}/argued.py:SINKS"):
         with raised(SettingRefused, "SINKS_OPTION", place):
-            targets_of(sinks, Access(sinks=place))
-    with raised(SettingRefused, "SINK_UNKNOWN", "--sinks"):
-        targets_of(None, Access())
+            given_sinks(place)
 
 
-def test_urls_carry_passwords_and_show_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    url = f"postgresql://shop:{SECRET}@db/shop"
-    access = Access.of(urls=[f"postgres:a=b={url}"])
-    assert access.urls == {"postgres:a=b": url}
-    assert SECRET not in repr(access)
-    with pytest.raises(SettingRefused) as refused:
-        Access.of(urls=[f"nonsense {SECRET}"])
-    assert SECRET not in str(refused.value)
-    with raised(SettingRefused, "SINK_UNKNOWN") as refused:
-        targets_of(known(files=FILES), access)
-    assert SECRET not in str(refused.value)
+SCRIPTS = {
+    "a session of Spark": """
+from pyspark.sql import SparkSession
+spark = SparkSession.builder.master("local[1]").getOrCreate()
+""",
+    "a context of Spark": """
+import pyspark
+pyspark.SparkContext("local[1]", "app")
+""",
+    "a session of exactum": """
+spark = exactum.local_session("app")
+""",
+    "a query": """
+exactum.exactly_once(*SINKS)(None, 0)
+""",
+}
+
+
+@pytest.mark.parametrize("starts", SCRIPTS)
+def test_a_script_without_a_guard_starts_nothing(tmp_path: Path, starts: str) -> None:
+    """It is said what to write. With the guard its sinks are taken."""
+    head = f"import exactum\nSINKS = [exactum.FileSink({str(tmp_path / 'out')!r})]\n"
+    script = tmp_path / "app.py"
+    script.write_text(f"{head}{SCRIPTS[starts]}open('started', 'w').close()\n")
+    command = [sys.executable, "-m", "exactum.ops.cli", "doctor", "--json", "--sinks"]
+
+    def typed() -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [*command, "app.py:SINKS"],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=WAIT_MAX_S,
+        )
+
+    refused = typed()
+    assert refused.returncode == 2, refused.stderr
+    assert "[SINKS_START]" in refused.stderr and "__main__" in refused.stderr
+    assert refused.stderr.count("\n") == 2 and "JVM" not in refused.stderr
+    body = SCRIPTS[starts].strip().replace("\n", "\n    ")
+    script.write_text(f"{head}if __name__ == '__main__':\n    {body}\n")
+    assert typed().returncode == 0
+    assert not (tmp_path / "started").exists()
+
+
+@pytest.mark.spark
+def test_spark_starts_again_after_an_import(spark: Any) -> None:
+    """What was refused is allowed again, where the same process goes on."""
+    assert list(given_sinks(given(kafka("a"))[1])) == ["kafka:a"]
+    assert spark.sparkContext._ensure_initialized.__qualname__.startswith("SparkContext.")
+    assert spark.range(3).count() == 3
+
+
+def test_a_password_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MYSQL_PWD", "p/w")
     assert with_password("mysql://u@h/d") == "mysql://u:p%2Fw@h/d"
     assert with_password("mysql://u:own@h/d") == "mysql://u:own@h/d"
     assert with_password("/data/decisions") == "/data/decisions"
+    assert with_password(None) is None
 
 
 def test_a_client_properties_file(tmp_path: Path) -> None:
@@ -202,8 +194,10 @@ def test_a_client_properties_file(tmp_path: Path) -> None:
         "ssl.ca.location": "/etc/ca.pem",
         "bootstrap.servers": "b:1",
     }
-    access = Access.of(file)
-    assert access.kafka_servers == "b:1" and SECRET not in repr(access)
+    place = ClusterPlace.of(None, file)
+    assert place is not None and place.servers == "b:1" and SECRET not in repr(place)
+    typed = ClusterPlace.of("c:1", file)
+    assert typed is not None and typed.servers == "c:1" and ClusterPlace.of(None, None) is None
     assert read_properties(file)["max.poll.records"] == "5"
     file.write_text(f"ssl.keystore.location=/x.jks\nssl.keystore.password={SECRET}\n")
     with raised(SettingRefused, "COMMAND_ARGUMENT", "ssl.keystore.location") as refused:
@@ -214,6 +208,7 @@ def test_a_client_properties_file(tmp_path: Path) -> None:
 
 
 def test_the_options_of_a_command() -> None:
+    """The variable stands for the option, and the option is stronger."""
     found: list[tuple[QueryOptions, bool]] = []
 
     @click.command()
@@ -222,7 +217,10 @@ def test_the_options_of_a_command() -> None:
     def command(options: QueryOptions, more: bool) -> None:
         found.append((options, more))
 
-    ran = CliRunner().invoke(command, ["--checkpoint", "/c", "--sinks", "a:b", "--more"])
+    env = {"EXACTUM_SINKS": "c:d"}
+    ran = CliRunner().invoke(command, ["--checkpoint", "/c", "--sinks", "a:b", "--more"], env=env)
     assert ran.exit_code == 0, ran.output
-    assert found == [(QueryOptions("/c", None, Access(sinks="a:b")), True)]
+    assert CliRunner().invoke(command, ["--checkpoint", "/c"], env=env).exit_code == 0
+    options = [QueryOptions("/c", None, place) for place in ("a:b", "c:d")]
+    assert found == [(options[0], True), (options[1], False)]
     assert CliRunner().invoke(command, []).exit_code == 2

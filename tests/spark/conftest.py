@@ -18,6 +18,7 @@ import exactum
 from tests.kit.spark import folder_sink, stateful
 from tests.kit.spark.commit_log import forget_last_batch
 from tests.kit.spark.torn_stream import Shown, Stream, configured
+from tests.kit.transactions.given import given
 from tests.kit.transactions.operator import accept
 from tests.kit.waiting import WAIT_MAX_S
 
@@ -97,12 +98,7 @@ class Query:
 
     def accept(self, batch_id: int) -> str:
         """``exactum accept``; what it prints."""
-        script = self.input.parent / "sinks_of_mine.py"
-        script.write_text(
-            "from tests.kit.spark.folder_sink import FolderSink\n"
-            f"SINKS = [FolderSink({str(self.out)!r})]\n"
-        )
-        return accept(self.checkpoint, batch_id, "--sinks", f"{script}:SINKS")
+        return accept(self.checkpoint, batch_id, *given(self.sink))
 
     def values(self, where: str = "visible") -> list[int]:
         return sorted(row["v"] for row in folder_sink.rows(self.out, where))

@@ -26,6 +26,7 @@ from exactum.testing import MemoryDecisionLog, MemoryParticipant, MemoryStorage,
 from tests.kit.errors import check_query_error, raised
 from tests.kit.servers.postgres import LocalPostgres
 from tests.kit.spark.run_begin import note, run_at
+from tests.kit.transactions.given import given
 from tests.kit.transactions.operator import accept
 
 QUERY = "query"
@@ -257,7 +258,8 @@ def test_decisions_and_rows_in_one_database_that_was_restored(
         assert values() == [0, 1]
         for value in range(2, 8):  # by hand, as docs/guarantees.md says
             connection.execute("INSERT INTO restored VALUES ('x', %s)", [value])
-        place = ["--decision-log", postgres.url, "--url", f"postgres:restored={postgres.url}"]
+        sinks = given(exactum.PostgresSink(postgres.url, table="restored"))
+        place = ["--decision-log", postgres.url, *sinks]
         assert "ends with batch 1" in accept(query.checkpoint, 8, *place)
         assert run() == ""
         query.give(9)

@@ -17,6 +17,7 @@ from exactum.protocol.ends import Noted
 from exactum.protocol.model import Decision, DecisionRecord
 from exactum.testing import MemoryDecisionLog, MemoryStorage
 from tests.kit.errors import check_query_error
+from tests.kit.transactions.given import given
 from tests.kit.transactions.operator import accept
 
 pytestmark = pytest.mark.spark
@@ -131,12 +132,7 @@ def test_a_log_that_is_lost_for_good(query: Any, tmp_path: Path) -> None:
     shutil.rmtree(query.checkpoint / DECISIONS)
     query.give(2)
     assert "exactum accept" in run(query, None)
-    script = tmp_path / "sinks_of_mine.py"
-    script.write_text(
-        "from tests.kit.spark.folder_sink import FolderSink\n"
-        f"SINKS = [FolderSink({str(query.out)!r})]\n"
-    )
-    accept(query.checkpoint, 1, "--sinks", f"{script}:SINKS")
+    accept(query.checkpoint, 1, *given(query.sink))
     assert run(query, None) == ""
     assert query.values() == [1, 2]
     noted = on_file(query).noted

@@ -11,18 +11,16 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from click.testing import CliRunner
 
 from exactum import FileSink, MySQLSink, PostgresSink
 from exactum.checkpoint.layout import STAGING
 from exactum.checkpoint.savepoint.create import create
 from exactum.checkpoint.savepoint.restore import Identity, restore
 from exactum.errors import CheckpointRefused
-from exactum.ops.cli import main
 from tests.kit.errors import raised
 from tests.kit.sql.sql_database import SqlDatabase
 from tests.kit.sql.sql_epochs import ID_AND_NAME, expected, tasks_of
-from tests.kit.transactions.operator import listed, transactions
+from tests.kit.transactions.operator import invoke, listed, transactions
 from tests.kit.verify.recorded_query import RecordedQuery
 from tests.sql.conftest import database
 
@@ -75,7 +73,7 @@ def test_a_place_that_the_query_has_left(numbers: RecordedQuery, tmp_path: Path)
         told = transactions(*command, "--checkpoint", numbers.folder, status=2).output
         assert f"is retired: {tmp_path / 'moved'} took its place" in told
     for name in ("verify", "status"):
-        told = CliRunner().invoke(main, [name, "--checkpoint", str(numbers.folder)])
+        told = invoke(name, "--checkpoint", numbers.folder)
         assert (told.exit_code, "is retired" in told.output) == (2, True)
     transactions("finish", "--checkpoint", tmp_path / "moved", status=0)
 

@@ -61,7 +61,7 @@ def test_what_is_on_record() -> None:
         (STATE.COMMITTED, SAYS.COMMIT, WHOSE.DEAD_RUN, False, False, "it is committed"),
         (STATE.ABORTED, SAYS.COMMIT, WHOSE.DEAD_RUN, False, True, "start the query"),
         (STATE.GONE, SAYS.COMMIT, WHOSE.DEAD_RUN, True, False, "makes it whole"),
-        (STATE.UNKNOWN, SAYS.COMMIT, WHOSE.DEAD_RUN, False, True, "cannot tell"),
+        (STATE.UNKNOWN, SAYS.COMMIT, WHOSE.DEAD_RUN, False, True, "is not known"),
         (STATE.OPEN, SAYS.NOTHING, WHOSE.LIVING_RUN, True, False, "at work on it"),
         (STATE.OPEN, SAYS.WITHOUT_IT, WHOSE.LIVING_RUN, True, False, "at work on it"),
         (STATE.OPEN, SAYS.ABORT, WHOSE.DEAD_RUN, True, False, "with its next epoch"),

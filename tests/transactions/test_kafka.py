@@ -24,7 +24,6 @@ from exactum.errors import Fenced
 from exactum.files.slot_log import SlotLog
 from exactum.local import LocalKafka
 from exactum.ops.status.query_status import status_of
-from exactum.ops.targets.access import Access
 from exactum.ops.targets.target import targets_of
 from exactum.ops.transactions import settlement
 from exactum.protocol.coordinator import Coordinator
@@ -34,6 +33,7 @@ from exactum.storage.folder import Folder
 from exactum.testing.task_job import TaskJob
 from tests.kit.kafka.transactions import frame, read_all
 from tests.kit.monitor.facts import read_facts
+from tests.kit.transactions.given import given, of_checkpoint
 from tests.kit.transactions.hanging import hang, unverified
 from tests.kit.transactions.operator import listed, transactions
 from tests.kit.verify.recorded_query import RecordedQuery
@@ -104,7 +104,7 @@ def test_another_cluster_at_the_address_is_not_believed(world: World) -> None:
     (one, *_) = [t["identity"] for t in listed(world.checkpoint, status=1)]
     sinks = world.checkpoint / SINKS
     text = sinks.read_text()
-    cluster = json.loads(text)["sinks"][0]["where"]["cluster"]
+    cluster = json.loads(text)["sinks"][0]["trace"]["kafka"]
     sinks.write_text(text.replace(cluster, "another-cluster-of-long-ago"))
     place = ("--checkpoint", world.checkpoint)
     for command in (["list"], ["describe", one], ["abort", "--all-leftovers"], ["finish"]):
@@ -304,7 +304,7 @@ def test_a_driver_that_decides_during_an_abort(
             return log.decide(record)
 
     monkeypatch.setattr(QueryPlace, "open_log", lambda self: DecidedMeanwhile())
-    targets = targets_of(place.known_sinks(), Access())
+    targets = targets_of(place.known_sinks(), of_checkpoint(world.checkpoint), "")
     done = settlement.abort_of_query(place, targets, None, take_over=True)
     monkeypatch.undo()
     assert driver.ending is None
@@ -368,9 +368,20 @@ def test_decided_and_timed_out(world: World) -> None:
 def test_servers_that_are_away(world: World) -> None:
     """Status 2: it could not be found out."""
     world.query.run([0])
-    known = world.checkpoint / "exactum" / "sinks.json"
-    known.write_text(known.read_text().replace(world.servers, "127.0.0.1:1"))
-    out = transactions("list", "--checkpoint", world.checkpoint, status=2).output
+    away = given({SINK: KafkaSink(world.topic, bootstrap_servers="127.0.0.1:1")})
+    out = transactions("list", "--checkpoint", world.checkpoint, *away, status=2).output
     assert "could not be looked at" in out
     transactions("list", "--bootstrap-servers", "127.0.0.1:1", status=2)
-    transactions("abort", "--all-leftovers", "--checkpoint", world.checkpoint, status=2)
+    transactions("abort", "--all-leftovers", "--checkpoint", world.checkpoint, *away, status=2)
+
+
+def test_a_sink_with_another_prefix_is_not_believed(world: World) -> None:
+    """It would find none of the query's transactions, which is no reason to say that none is open."""
+    world.query.run([0, 1], dies_before_decision=True)
+    other = KafkaSink(
+        world.topic, bootstrap_servers=world.servers, transactional_id_prefix="another"
+    )
+    told = transactions("list", "--checkpoint", world.checkpoint, *given({SINK: other}), status=2)
+    assert "transactional_id_prefix='another'" in told.output
+    assert "nothing is open" not in told.output
+    assert len(listed(world.checkpoint, status=1)) == TASKS

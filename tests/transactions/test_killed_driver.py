@@ -6,14 +6,17 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from exactum import FileSink, KafkaSink, MySQLSink, PostgresSink
 from exactum.checkpoint.layout import SINKS
 from exactum.local import LocalKafka
 from tests.kit.servers.mariadb import LocalMariaDB
 from tests.kit.servers.postgres import LocalPostgres
-from tests.kit.targets.ledger import check_whole_transfers
+from tests.kit.targets.ledger import Targets, check_whole_transfers
+from tests.kit.transactions.given import give_always
 from tests.kit.transactions.operator import listed, transactions
 from tests.targets.test_one_decision import POINTS, Bank
 
@@ -26,18 +29,24 @@ pytestmark = [
 ]
 
 
+def sinks_of(targets: Targets) -> list[Any]:
+    return [
+        KafkaSink(targets.topic, bootstrap_servers=targets.bootstrap_servers),
+        PostgresSink(targets.postgres.url_of(targets.database), table="postings"),
+        MySQLSink(targets.mysql.url_of(targets.database), table="postings"),
+        FileSink(targets.files, partition_by=["account"]),
+    ]
+
+
 def test_settled_by_hand(
     kafka: LocalKafka,
     postgres: LocalPostgres,
     mariadb: LocalMariaDB,
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Leftovers are aborted, decided epochs finished, wherever the death came; the books agree after
     each step, and the next start adds nothing.
     """
-    monkeypatch.setenv("PGPASSWORD", postgres.password)
-    monkeypatch.setenv("MYSQL_PWD", mariadb.password)
     bank = Bank(kafka, postgres, mariadb, tmp_path)
     bank.transfers.produce(kafka.bootstrap_servers, 600)
     checkpoint = tmp_path / "checkpoint"
@@ -50,6 +59,7 @@ def test_settled_by_hand(
         # The job wraps its decision log, which is the one in the checkpoint.
         (checkpoint / SINKS).write_text(json.dumps({**known, "decision_log": ""}))
         arguments = ("--checkpoint", checkpoint)
+        give_always(known["query_id"], lambda: sinks_of(bank.targets))
         if point == "prepared":
             found = listed(checkpoint, status=1)
             assert {t["sink"].partition(":")[0] for t in found} == {

@@ -16,6 +16,7 @@ from tests.kit.verify.recorded_query import RecordedQuery
 
 TASKS, ROWS = 3, 4
 SINKS = ("--sinks", "tests.kit.transactions.own_sinks:sinks")
+SOME = ("--sinks", "tests.kit.transactions.own_sinks:files")
 
 
 class World:
@@ -71,14 +72,15 @@ def names(batches: list[int]) -> dict[str, list[str]]:
 
 
 def test_decided_and_not_committed(world: World) -> None:
-    """All three are listed and finished; without --sinks two of them cannot be, and the command
-    says so.
+    """All three are listed and finished; those that are not given cannot be, and the command says
+    so.
     """
     world.query.run([0, 1], dies_after_decision=True)
     arguments = ("--checkpoint", world.checkpoint)
-    typed = transactions("list", *arguments, status=1).output
-    assert "'folders' cannot be made" in typed and "Give it by --sinks" in typed
-    typed = transactions("finish", *arguments, status=2).output
+    typed = transactions("list", *arguments, *SOME, status=1).output
+    assert "sink 'folders', 'ahead' could not be looked at" in typed
+    typed = transactions("finish", *arguments, *SOME, status=2).output
+    assert "sink 'folders', 'ahead' could not be looked at" in typed
     assert world.seen() == {**names([0]), "files": names([0, 1])["files"]}
     found = listed(world.checkpoint, *SINKS, status=1)
     assert len(found) == 3 * TASKS
@@ -133,7 +135,7 @@ def test_undecided(world: World) -> None:
     assert len(found) == 3 * TASKS and {t["on_record"] for t in found} == {"nothing on record"}
     assert {t["sink"] for t in found if t["age_ms"] is not None} == {"files", "ahead"}
     arguments = ("--checkpoint", world.checkpoint)
-    transactions("abort", "--all-leftovers", *arguments, status=2)
+    transactions("abort", "--all-leftovers", *arguments, *SOME, status=2)
     assert len(listed(world.checkpoint, *SINKS, status=1)) == 3 * TASKS
     typed = transactions("abort", "--all-leftovers", *arguments, *SINKS, status=0).output
     assert f"aborted {3 * TASKS}" in typed

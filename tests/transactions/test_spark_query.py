@@ -19,6 +19,7 @@ from exactum.protocol.model import Decision, DecisionRecord
 from exactum.storage.folder import Folder
 from tests.kit.errors import check_query_error
 from tests.kit.kafka.transactions import read_all
+from tests.kit.transactions.given import given
 from tests.kit.transactions.operator import listed, transactions
 from tests.kit.waiting import WAIT_MAX_S
 
@@ -68,11 +69,12 @@ def test_a_query_of_spark(
         producer.produce(source, str(number).encode(), key=str(number).encode())
     producer.flush(WAIT_MAX_S)
 
+    sink = exactum.KafkaSink(target, bootstrap_servers=servers)
+
     def run(log: Any) -> str | None:
         rows = exactum.read_kafka(
             spark, source, bootstrap_servers=servers, start="earliest", maxOffsetsPerTrigger=10
         ).selectExpr("key", "value")
-        sink = exactum.KafkaSink(target, bootstrap_servers=servers)
         query = (
             rows.writeStream.foreachBatch(exactum.exactly_once(sink, decision_log=log))
             .option("checkpointLocation", str(checkpoint))
@@ -87,8 +89,10 @@ def test_a_query_of_spark(
 
     error = run(ReplyLost(checkpoint, decisions, 1))
     check_query_error(error, OutcomeUnknown, "the reply was lost")
-    arguments = ("--checkpoint", checkpoint, "--decision-log", decisions)
-    assert "--decision-log" in transactions("list", *arguments[:2], status=2).output
+    # What goes to foreachBatch says it all.
+    sinks = given(exactum.exactly_once(sink, decision_log=decisions))
+    arguments = ("--checkpoint", checkpoint, "--decision-log", decisions, *sinks)
+    assert "--decision-log" in transactions("list", *arguments[:2], *sinks, status=2).output
     found = listed(checkpoint, *arguments[2:], status=1)
     assert {(t["on_record"], t["batch_id"], t["owner"]) for t in found} == {
         ("COMMIT on record", 1, "a dead run of this query")

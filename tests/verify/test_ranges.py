@@ -11,14 +11,13 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from click.testing import CliRunner
 
 from exactum import FileSink
 from exactum.checkpoint.layout import DECISIONS
 from exactum.files.slot_log import SlotLog
-from exactum.ops.cli import main
 from exactum.protocol.sink import Guarantee
 from exactum.storage.folder import Folder
+from tests.kit.transactions.operator import invoke
 from tests.kit.verify.recorded_query import RecordedQuery
 
 
@@ -35,8 +34,7 @@ def query(tmp_path: Path) -> RecordedQuery:
 
 def verified(folder: Path, *more: str) -> tuple[int, dict[str, Any]]:
     """Its exit status, and what it says in JSON."""
-    command = ["verify", "--checkpoint", str(folder), "--json", *more]
-    result = CliRunner().invoke(main, command)
+    result = invoke("verify", "--checkpoint", folder, "--json", *more)
     assert result.exception is None or isinstance(result.exception, SystemExit), result.output
     return result.exit_code, json.loads(result.stdout)
 

@@ -43,12 +43,11 @@ class World:
         log = place.open_log()
         found = promises(log, SparkProgress(place.planned() or 0), first, None).each
         log.close()
-        dialect = self.database.dialect
-        session = dialect.connect(self.database.address, Role.DRIVER, "a test", 5.0)
+        sink = self.query.sinks()["out"]
+        assert isinstance(sink, SqlSink)
+        session = sink.dialect.connect(self.database.address, Role.DRIVER, "a test", 5.0)
         try:
-            looked = SqlEvidence(
-                "out", place.query_id, access_by(dialect, session), place.staging()
-            )
+            looked = SqlEvidence("out", place.query_id, access_by(sink, session), place.staging())
             counts = self.tells and not self.upserts(found) and self.has_table
             assert (looked.cost_bytes(found) > 0) == counts
             return looked.look(found)

@@ -8,15 +8,16 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 
 from exactum import FileSink, KafkaSink, PostgresSink
 from exactum.local import LocalKafka
-from exactum.ops.cli import main
 from tests.kit.servers.postgres import LocalPostgres
 from tests.kit.sql import postgres_server
 from tests.kit.sql.sql_database import SqlDatabase
 from tests.kit.sql.sql_epochs import ID_AND_NAME, tasks_of
+from tests.kit.transactions.given import given
+from tests.kit.transactions.operator import NO_SINKS, invoke
 from tests.kit.verify.recorded_query import RecordedQuery
 
 ROWS = 12
@@ -64,8 +65,8 @@ def made(kafka: LocalKafka, database: SqlDatabase, topic: str, folder: Path) -> 
     )
 
 
-def verified(query: RecordedQuery, *more: str) -> Result:
-    return CliRunner().invoke(main, ["verify", "--checkpoint", str(query.folder), *more])
+def verified(query: RecordedQuery, *more: str, **env: str) -> Result:
+    return invoke("verify", "--checkpoint", query.folder, *more, env=env)
 
 
 @pytest.mark.broker
@@ -102,16 +103,27 @@ def test_every_sink_of_a_query(query: RecordedQuery) -> None:
 def test_what_cannot_be_reached_is_unknowable(
     query: RecordedQuery, postgres: LocalPostgres
 ) -> None:
-    """The other sinks are verified all the same, and the status says that not all is known; a
-    decision log that lies elsewhere is asked for, never taken for empty.
+    """The other sinks are verified all the same, and the status says that not all is known; without
+    sinks it says what was promised to which. A decision log that lies elsewhere is asked for, never
+    taken for empty.
     """
     query.run([0])
     known = query.folder / "exactum" / "sinks.json"
     text = known.read_text()
-    known.write_text(text.replace(str(postgres.port), "1"))
-    result = verified(query)
+    away = PostgresSink(postgres.url.replace(str(postgres.port), "1"), table="verified")
+    result = verified(query, *given({**query.sinks(), "table": away}))
     assert result.exit_code == 2, result.output
     assert "2 exact, 1 unknowable" in result.output
+    some = {name: sink for name, sink in query.sinks().items() if name != "table"}
+    result = verified(query, *given(some))
+    assert result.exit_code == 2 and "2 exact, 1 unknowable" in result.output
+    result = verified(query, "--json", **NO_SINKS)
+    assert result.exit_code == 2
+    epochs = json.loads(result.stdout)["epochs"]
+    assert [(e["sink"], e["promised"], e["finding"]) for e in epochs] == [
+        (name, ROWS, "unknowable") for name in ("kafka", "table", "files")
+    ]
+    assert all("--sinks FILE.py:NAME" in e["why"] for e in epochs)
     known.write_text(text.replace('"decision_log": ""', '"decision_log": "postgresql://db/log"'))
     result = verified(query)
     assert result.exit_code == 2

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import secrets
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +19,6 @@ from exactum.checkpoint.layout import SINKS
 from exactum.durable import make_folder, sync_folder, write_durably
 from exactum.protocol.ends import NOTHING_NOTED, Noted
 
-Columns = tuple[tuple[str, str], ...]
-"""(name, Spark's simple type string) of what a sink writes."""
 IN_CHECKPOINT = ""
 """What is in the checkpoint's own folder: the decision log, or the staging."""
 
@@ -30,17 +28,10 @@ class KnownSink:
     """A sink of some run.
 
     ``name`` is its participant's; ``trace`` finds its transactions (see ``OpenSink.trace``).
-    ``where`` says to an operator, and to his commands, what the sink is and how to get there:
-    ``kind`` (kafka, postgres, mysql, files, custom, write-ahead) and what that kind needs.
-    ``columns`` are those it was given. ``is_settled``: nothing of it is open; it is on file for the
-    dead letters that it holds.
     """
 
     name: str
     trace: Mapping[str, str]
-    where: Mapping[str, str] = field(default_factory=dict, compare=False)
-    columns: Columns = field(default=(), compare=False)
-    is_settled: bool = field(default=False, compare=False)
 
     @property
     def place(self) -> str:
@@ -76,9 +67,6 @@ class KnownSinks:
                         "name": sink.name,
                         "present": sink.name in self.present,
                         "trace": dict(sink.trace),
-                        "where": dict(sink.where),
-                        "columns": [list(column) for column in sink.columns],
-                        "settled": sink.is_settled,
                     }
                     for sink in self.sinks
                 ],
@@ -134,10 +122,4 @@ def write_known_sinks(checkpoint: Path, known: KnownSinks) -> None:
 
 
 def _sink(value: Mapping[str, Any]) -> KnownSink:
-    return KnownSink(
-        str(value["name"]),
-        dict(value["trace"]),
-        dict(value.get("where") or {}),
-        tuple((str(name), str(kind)) for name, kind in value.get("columns") or ()),
-        bool(value.get("settled", False)),
-    )
+    return KnownSink(str(value["name"]), dict(value["trace"]))

@@ -262,10 +262,6 @@ class TwoPhaseCommitSink(NotAFunction, ABC, Generic[T]):
             TwoPhaseParticipant(self, run, scope),
             TwoPhaseWriterFactory(self, scope),
             trace=trace,
-            where={
-                "kind": "custom",
-                "class": f"{type(self).__module__}.{type(self).__qualname__}",
-            },
         )
 
     def inspector(

@@ -169,10 +169,6 @@ class WriteAheadSink(NotAFunction):
             factory,
             trace=TRACE,
             reach=reach_staging(run),
-            where={
-                "kind": "write-ahead",
-                "class": f"{type(self).__module__}.{type(self).__qualname__}",
-            },
         )
 
     def inspector(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -164,13 +163,6 @@ class FileSink(NotAFunction):
             self._target(),
             trace,
             reach,
-            where={
-                "kind": "files",
-                "path": shown(self._path),
-                "format": self._format.name,
-                "options": json.dumps(dict(self._format.options)),
-                "partition_by": json.dumps(self._partition_by),
-            },
             folder=self._folder(),
         )
 

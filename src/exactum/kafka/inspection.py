@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from exactum.errors import CheckpointRefused, OutcomeUnknown
+from exactum.errors import CheckpointRefused, OutcomeUnknown, SettingRefused
 from exactum.kafka.outcome import TransactionDescription, TransactionOutcome, from_description
 from exactum.kafka.participant import NEVER_TIMES_OUT_MS, KafkaParticipant
 from exactum.kafka.producer.producer_pool import ProducerPlan
@@ -63,14 +63,9 @@ class KafkaInspector:
         """Of the cluster that answers."""
         return self._admin.cluster_id()
 
-    def refuse_other_cluster(self, recorded: str) -> None:
-        """Another cluster knows nothing of the sink's transactions, which reads as 'none is open'.
-
-        Raises:
-            CheckpointRefused: not the cluster ``recorded`` answers at the sink's address.
-            ExactumError: none answers.
-        """
-        found = self.cluster_id()
+    def refuse_other(self, trace: Mapping[str, str]) -> None:
+        """See ``protocol.inspection.Traced``."""
+        found, recorded = self.cluster_id(), trace["kafka"]
         if found != recorded:
             raise CheckpointRefused(
                 "KAFKA_OTHER_CLUSTER",
@@ -78,6 +73,14 @@ class KafkaInspector:
                 f"transactions of sink {self.name!r} are in cluster {recorded}, so nothing is "
                 "known of them. Nothing was changed. Look where that address leads to now (a "
                 "name, a tunnel, a cluster made anew), or give the right one by --sinks.",
+            )
+        scope = self._plan.scope
+        if scope.prefix != trace["prefix"]:
+            raise SettingRefused(
+                "SINKS_OPTION",
+                f"Sink {self.name!r} is given with transactional_id_prefix={scope.prefix!r}, and "
+                f"its transactions begin with {trace['prefix']!r}. Nothing was changed. Give the "
+                "sink by --sinks as the query had it.",
             )
 
     def close(self) -> None:

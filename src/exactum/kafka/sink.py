@@ -100,6 +100,11 @@ class KafkaSink(NotAFunction):
         self._timeout_ms = transaction_timeout_ms
         self._settings = settings.checked(producer, where)
 
+    @property
+    def topic(self) -> str | None:
+        """The one topic that it writes; None: each row names its own."""
+        return self._topic
+
     def __repr__(self) -> str:
         return f"{self._where[:-1]}, bootstrap_servers={self._bootstrap_servers!r})"
 
@@ -189,14 +194,7 @@ class KafkaSink(NotAFunction):
             f"{topics} of Kafka cluster {cluster_id}",
             {"kafka": cluster_id, "prefix": self._prefix},
             reach,
-            where={
-                "kind": "kafka",
-                "bootstrap.servers": self._bootstrap_servers,
-                "topic": self._topic or "",
-                "cluster": cluster_id,
-                "prefix": self._prefix,
-                "transaction_timeout_ms": str(plan.transaction_timeout_ms),
-            },
+            timeout_ms=plan.transaction_timeout_ms,
         )
 
     def _facts(self, topic: str, requests: BrokerRequests) -> TopicFacts:

@@ -80,6 +80,7 @@ def accept(options: QueryOptions, batch_id: int, without: str | None, yes: bool)
         _keep_without(place, batch_id, without, yes=yes)
         return
     targets = options.targets(place)
+    targets.refuse_left_out()
     with _compared(place, targets, batch_id) as (log, participants, found):
         if not found.lines:
             click.echo("nothing to accept: targets, log and checkpoint end with the same batch")
@@ -138,7 +139,7 @@ def _compared(
         inspectors: list[Inspector] = []
         try:
             for target in (t for t in targets.each if t.present):
-                if not isinstance(target.required(), Inspectable):
+                if not isinstance(target.sink, Inspectable):
                     click.echo(f"- sink {target.name!r} cannot be looked into: it is not compared")
                     continue
                 inspectors.append(inspector_of(target, place))

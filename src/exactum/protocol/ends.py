@@ -146,7 +146,8 @@ def refuse_gaps(query_id: str, ends: Ends) -> None:
 
 def accept_command(begins: int) -> str:
     """What a person types to go on with batch ``begins`` all the same."""
-    return f"'exactum accept --checkpoint DIR --batch {begins}' says it, and asks."
+    command = f"exactum accept --checkpoint DIR --batch {begins} --sinks FILE.py:NAME"
+    return f"'{command}' says it, and asks."
 
 
 def check_start(

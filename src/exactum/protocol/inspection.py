@@ -4,10 +4,10 @@ table is made, nothing is tried out.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import Protocol, runtime_checkable
+from typing import Protocol, TypeGuard, runtime_checkable
 
 from exactum.protocol.model import Incarnation, PreparedTransaction
 from exactum.protocol.participant import Participant
@@ -96,6 +96,24 @@ class Inspector(Protocol):
 
     def close(self) -> None:
         """Let go of connections. Leaves every open transaction as it is."""
+
+
+class Traced(Inspector, Protocol):
+    """An inspector that can tell whether its target is the one that has the transactions."""
+
+    def refuse_other(self, trace: Mapping[str, str]) -> None:
+        """Another target knows nothing of them, which reads as 'none is open'. ``trace``: as in
+        ``OpenSink``, of the last run.
+
+        Raises:
+            CheckpointRefused: it is another one.
+            ExactumError: it does not answer.
+        """
+
+
+def is_traced(inspector: Inspector) -> TypeGuard[Traced]:
+    """By the attribute, as ``participant.remembers``."""
+    return hasattr(inspector, "refuse_other")
 
 
 @runtime_checkable

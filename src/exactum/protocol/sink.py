@@ -233,9 +233,8 @@ class OpenSink:
     true path or a prefix; empty where nobody lists. ``trace`` is what finds the transactions that
     it leaves open (no secrets; empty: it leaves none that anybody could find), and ``reach`` what
     finds them by this sink's connection for a sink that the query had before. ``left_out`` are
-    columns that it was given and that its writers do not take. ``where`` says to an operator, and
-    to his commands, what the sink is and how to get there, without secrets (see
-    ``checkpoint.known_sinks``).
+    columns that it was given and that its writers do not take. ``timeout_ms``: how long its target
+    lets a transaction be open.
     """
 
     participant: Participant
@@ -244,8 +243,8 @@ class OpenSink:
     trace: Mapping[str, str] = field(default_factory=dict)
     reach: Reach = out_of_reach
     left_out: frozenset[str] = frozenset()
-    where: Mapping[str, str] = field(default_factory=dict)
     folder: str = ""
+    timeout_ms: int | None = None
 
 
 Write = Callable[[WriteOrder], Sequence[PreparedTransaction]]

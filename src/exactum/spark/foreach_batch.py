@@ -22,6 +22,7 @@ from exactum.spark.batch_call import BatchCall, BatchCalls, ErrorCaught
 from exactum.spark.control.stream import ControlStream
 from exactum.spark.event_log import listener
 from exactum.spark.final_error import FINAL_ERROR
+from exactum.spark.no_start import refuse_while_importing
 from exactum.spark.run import query_watch
 from exactum.spark.run.delivery import Delivery, Targets
 from exactum.spark.run.epoch_runner import EpochRunner
@@ -190,12 +191,19 @@ class ForeachBatch:
         WAITING.watch()
         FINAL_ERROR.listen()
 
+    @property
+    def sinks(self) -> dict[str, Sink]:
+        """By its participant's name each sink that it writes to, for ``--sinks`` of a command."""
+        targets = self._delivery.targets
+        return dict(zip(targets.names(), targets.all(), strict=True))
+
     def __call__(self, frame: DataFrame, batch_id: int) -> None:
         """Bring one micro-batch into every sink. Called by Spark, once for each batch, in order.
 
         Raises:
             ExactumError: see ``protocol.coordinator.Coordinator.run``; the query stops with it.
         """
+        refuse_while_importing()
         try:
             self._batch(frame, batch_id)
         except ExactumError as error:

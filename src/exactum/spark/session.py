@@ -15,6 +15,7 @@ from exactum.java.class_archive import ClassArchive
 from exactum.java.jars import pyspark_version
 from exactum.java.program import spark_java_options
 from exactum.spark.jvm import virtual_machine
+from exactum.spark.no_start import refuse_while_importing
 from exactum.spark.runtime import checkpoint_fs, columnar_kafka, sockets
 from exactum.spark.runtime.connector import connector_version, spark_kafka_jars
 from exactum.spark.startup import class_archive, class_path, warm_up
@@ -65,10 +66,12 @@ def local_session(app_name: str, *, master: str = "local[*]", **spark_conf: obje
             checkpoint, some milliseconds an epoch faster.
 
     Raises:
-        SettingRefused: a setting's name does not begin with ``spark``.
+        SettingRefused: a setting's name does not begin with ``spark``; or a command imports this
+            script for its sinks.
         LocalServerError: the connector's jars could not be fetched, or no connector is published
             for the installed PySpark; the message says which PySpark to install.
     """
+    refuse_while_importing()
     settings = {setting_name(name): _text(value) for name, value in spark_conf.items()}
     given = {"spark.master": master, **settings}
     # Spark ignores spark.pyspark.python when it is set this late; the environment is what it reads.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -60,7 +59,7 @@ class SqlSink(NotAFunction, ABC):
         self._dialect, self._address = self._server(url, connect)
         self._table = table
         self._target = TableName.of(table, self._where)
-        self._mode = one_of(Mode, "mode", mode, self._where)
+        self._mode: Mode = one_of(Mode, "mode", mode, self._where)
         self._key = column_names("key", key, self._where)
         self._order_by = column_names("order_by", order_by, self._where)
         self._delete_when = delete_when
@@ -83,6 +82,31 @@ class SqlSink(NotAFunction, ABC):
     def address(self) -> Address:
         """Where its server is, with the password."""
         return self._address
+
+    @property
+    def where(self) -> str:
+        """How messages name it."""
+        return self._where
+
+    @property
+    def table(self) -> TableName:
+        """As it was given: without a schema it is looked up at the server."""
+        return self._target
+
+    @property
+    def mode(self) -> Mode:
+        return self._mode
+
+    @property
+    def creates_table(self) -> bool:
+        return self._create_table
+
+    @property
+    def rights(self) -> tuple[str, ...]:
+        """What it does to its table."""
+        if self._mode is Mode.APPEND:
+            return ("INSERT",)
+        return ("SELECT", "INSERT", "UPDATE", *(("DELETE",) if self._delete_when else ()))
 
     @property
     def rows(self) -> Callable[[Any], Any] | None:
@@ -136,7 +160,6 @@ class SqlSink(NotAFunction, ABC):
             facts = self._dialect.load_facts(session)
             plan = replace(plan, load_facts=tuple(facts.items()))
             rehearse(plan, session)
-            recorded = self._recorded_options(session)
         except SqlFailure as failure:
             raise port_error(failure, shown) from failure
         finally:
@@ -151,16 +174,6 @@ class SqlSink(NotAFunction, ABC):
             TRACE,
             reach_staging(run),
             left_out,
-            where={
-                "kind": self._dialect.scheme,
-                "connect": json.dumps(recorded),
-                "table": self._table,
-                "found": json.dumps([plan.target.schema, plan.target.table]),
-                "mode": self._mode.value,
-                "key": json.dumps(self._key),
-                "order_by": json.dumps(self._order_by),
-                "delete_when": self._delete_when or "",
-            },
         )
 
     @abstractmethod
@@ -172,12 +185,8 @@ class SqlSink(NotAFunction, ABC):
         """
 
     @abstractmethod
-    def _recorded_options(self, session: Session) -> Mapping[str, str]:
-        """What of the connection goes on file for operators' commands. No secret is among it.
-
-        Raises:
-            SqlFailure: the session is broken.
-        """
+    def quoted(self, name: TableName | str) -> str:
+        """A table's name, or a column's, for the text of a statement."""
 
     def inspector(
         self, query_id: str, participant: str, staging: Storage | None = None
@@ -271,6 +280,16 @@ class SqlSink(NotAFunction, ABC):
             lock_timeout_s=LOCK_TIMEOUT_S,
             staging=staging,
         )
+
+    def check_key(self, table: Table) -> None:
+        """
+        Raises:
+            SettingRefused: the table has no unique constraint on exactly the key of an upsert, or
+                one too many.
+        """
+        spelled = {column.name.lower(): column.name for column in table.columns}
+        if self._mode is Mode.UPSERT:
+            self._check_key(table, [spelled.get(name.lower(), name) for name in self._key])
 
     def _check_key(self, table: Table, key: Sequence[str]) -> None:
         wanted = frozenset(key)

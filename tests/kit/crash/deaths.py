@@ -216,7 +216,6 @@ class FaultySink:
         return OpenSink(
             FaultyParticipant(opened.participant, self._faults),
             FaultyWriters(opened.writers, planned),
-            where=opened.where,
         )
 
 

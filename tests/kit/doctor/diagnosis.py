@@ -6,9 +6,7 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from click.testing import CliRunner
-
-from exactum.ops import cli
+from tests.kit.transactions.operator import invoke
 
 
 @dataclass(frozen=True)
@@ -45,7 +43,7 @@ def diagnosed(*options: str, sinks: str = "", folder: Path | None = None) -> Dia
         file = folder / "my_sinks.py"
         file.write_text(f"import exactum\n\nSINKS = [{sinks}]\n")
         given = ["--sinks", f"{file}:SINKS"]
-    result = CliRunner().invoke(cli.main, ["doctor", "--json", *options, *given])
+    result = invoke("doctor", "--json", *options, *given)
     assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
     if not result.stdout:
         return Diagnosis(result.exit_code, (), result.stderr)

@@ -1,4 +1,6 @@
-"""``exactum transactions`` and its like as an operator types them, in this process."""
+"""``exactum transactions`` and its like as an operator types them, in this process. Sinks that a
+recorded query has are in ``EXACTUM_SINKS``.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from click.testing import CliRunner
+from click.testing import CliRunner, Result
 
 from exactum.ops.cli import main
+from tests.kit.transactions.given import of_checkpoint
 
 
 @dataclass(frozen=True)
@@ -30,24 +33,41 @@ def transactions(*arguments: str | Path, status: int, **more: Any) -> Typed:
 
 
 def accept(
-    checkpoint: Path, batch_id: int, *more: str | Path, status: int = 0, answer: str = "y\n"
+    checkpoint: Path,
+    batch_id: int,
+    *more: str | Path,
+    status: int = 0,
+    answer: str = "y\n",
+    **how: Any,
 ) -> str:
     """``exactum accept``; what it prints."""
     arguments = ("--checkpoint", checkpoint, "--batch", str(batch_id), *more)
-    return typed("accept", *arguments, status=status, input=answer).output
+    return typed("accept", *arguments, status=status, input=answer, **how).output
 
 
 def typed(*arguments: str | Path, status: int, **more: Any) -> Typed:
     """Any command of exactum."""
-    ran = CliRunner().invoke(main, [*map(str, arguments)], **more)
+    ran = invoke(*arguments, **more)
     if ran.exception is not None and not isinstance(ran.exception, SystemExit):
         raise ran.exception
     assert ran.exit_code == status, f"status {ran.exit_code}: {ran.output}"
     return Typed(ran.exit_code, ran.output)
 
 
-def listed(checkpoint: Path, *more: str | Path, status: int) -> list[dict[str, Any]]:
+NO_SINKS = {"EXACTUM_SINKS": ""}
+"""``env`` of a command without any."""
+
+
+def invoke(*arguments: str | Path, env: dict[str, str] | None = None, **more: Any) -> Result:
+    """Any command, whatever comes of it."""
+    words = [*map(str, arguments)]
+    place = Path(words[words.index("--checkpoint") + 1]) if "--checkpoint" in words else None
+    own = None if place is None else of_checkpoint(place)
+    return CliRunner().invoke(main, words, env={"EXACTUM_SINKS": own or "", **(env or {})}, **more)
+
+
+def listed(checkpoint: Path, *more: str | Path, status: int, **how: Any) -> list[dict[str, Any]]:
     """The transactions that ``list --json`` shows of a query."""
-    typed = transactions("list", "--checkpoint", checkpoint, "--json", *more, status=status)
+    typed = transactions("list", "--checkpoint", checkpoint, "--json", *more, status=status, **how)
     found: list[dict[str, Any]] = typed.json["transactions"]
     return found

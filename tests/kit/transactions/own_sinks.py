@@ -76,4 +76,4 @@ def write_ahead() -> WriteAheadSink:
 
 
 def sinks() -> list[Any]:
-    return [folders(), write_ahead()]
+    return [files(), folders(), write_ahead()]

@@ -34,6 +34,7 @@ from exactum.protocol.sink import Guarantee, OpenSink, QueryRun, Sink, WriteOrde
 from exactum.storage.folder import Folder
 from exactum.testing.task_job import TaskJob
 from tests.kit.staged_files import waiting
+from tests.kit.transactions.given import give_always
 
 Columns = Sequence[tuple[str, str]]
 Tasks = Callable[[int], Sequence[Sequence[Any]]]
@@ -65,9 +66,14 @@ class RecordedQuery:
         self.staging = staging
         self.query_id = str(uuid.uuid4())
         self._sinks = sinks
+        give_always(self.query_id, self.sinks)
         for name in ("offsets", "commits"):
             (folder / name).mkdir(parents=True)
         (folder / "metadata").write_text(json.dumps({"id": self.query_id}))
+
+    def sinks(self) -> dict[str, Sink]:
+        """As a command is given them."""
+        return {name: make() for name, (make, _, _) in self._sinks.items()}
 
     def run(
         self,
@@ -100,10 +106,7 @@ class RecordedQuery:
             self.folder,
             KnownSinks(
                 self.query_id,
-                tuple(
-                    KnownSink(name, dict(sink.trace), dict(sink.where), tuple(self._sinks[name][1]))
-                    for name, sink in opened.items()
-                ),
+                tuple(KnownSink(name, dict(sink.trace)) for name, sink in opened.items()),
                 frozenset(opened),
                 IN_CHECKPOINT,
                 after,

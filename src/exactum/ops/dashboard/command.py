@@ -10,7 +10,7 @@ import click
 
 from exactum.errors import SettingRefused
 from exactum.monitor.http_server import PORTS_TRIED_MAX, HttpServer
-from exactum.ops.targets.access import with_password
+from exactum.ops.targets.options import with_password
 
 PORT = 4142
 
@@ -55,8 +55,8 @@ def dashboard(
 
     if not is_installed():
         raise SettingRefused("PACKAGE_MISSING", NOT_INSTALLED.strip())
-    log = None if decision_log is None else with_password(decision_log)
-    source = CheckpointSource([path.resolve() for path in checkpoints], log)
+    resolved = [path.resolve() for path in checkpoints]
+    source = CheckpointSource(resolved, with_password(decision_log))
     routes = dashboard_routes(source)
     server = HttpServer(routes, port=port, ports_tried=PORTS_TRIED_MAX if port else 1)
     click.echo(f"exactum dashboard: {server.url}")

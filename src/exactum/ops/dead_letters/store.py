@@ -15,14 +15,12 @@ from exactum.files.sink import FileSink
 from exactum.kafka.sink import KafkaSink
 from exactum.kafka.topics.committed_records import CommittedRecords, NotReadable
 from exactum.ops.dead_letters.dead_letter import HEADER_PREFIX, DeadLetter, named
-from exactum.ops.targets.quoting import quoting_of
 from exactum.ops.targets.target import Target
 from exactum.ops.verify.file_evidence import NAME
 from exactum.protocol.sink import DEAD_LETTER_COLUMNS
 from exactum.sql.dialect import Role, Session, SqlFailure
 from exactum.sql.failure import port_error
 from exactum.sql.sink import SqlSink
-from exactum.sql.table import TableName
 
 GROUP = "exactum-dead-letters"
 """The group whose name stands in the brokers' logs; it has no offsets."""
@@ -35,32 +33,17 @@ def dead_letters_of(target: Target) -> Iterator[DeadLetter]:
         SettingRefused: nothing is known of how to read such a target.
         Unavailable: it did not answer.
     """
-    sink = target.required()
-    if isinstance(sink, KafkaSink):
-        return _in_topic(sink, _where(target, "topic"))
+    sink = target.sink
+    if isinstance(sink, KafkaSink) and sink.topic is not None:
+        return _in_topic(sink, sink.topic)
     if isinstance(sink, SqlSink):
-        return named(_in_table(sink, _where(target, "table")))
+        return named(_in_table(sink))
     if isinstance(sink, FileSink):
         return named(_in_files(sink))
     raise SettingRefused(
         "DEAD_LETTERS_PLACE",
-        f"The dead letters go to {sink!r}, a target of your own: read them there.",
+        f"The dead letters go to {sink!r}: no command reads them there.",
     )
-
-
-def _where(target: Target, name: str) -> str:
-    """What the checkpoint has on file of it.
-
-    Raises:
-        SettingRefused: nothing.
-    """
-    value = target.known.where.get(name, "") if target.known is not None else ""
-    if not value:
-        raise SettingRefused(
-            "DEAD_LETTERS_UNKNOWN",
-            f"The checkpoint does not say which {name} the dead letters go to: read them there.",
-        )
-    return value
 
 
 # ---- Kafka -----------------------------------------------------------------------------------
@@ -102,29 +85,28 @@ def _of_message(message: Any) -> DeadLetter:
 # ---- databases -------------------------------------------------------------------------------
 
 
-def _in_table(sink: SqlSink, name: str) -> Iterator[DeadLetter]:
+def _in_table(sink: SqlSink) -> Iterator[DeadLetter]:
     where = f"the dead letters at {sink.address.where}"
     try:
         session = sink.dialect.connect(sink.address, Role.DRIVER, "exactum dead letters", 10.0)
         try:
-            yield from _rows(sink, TableName.of(name, where), session)
+            yield from _rows(sink, session)
         finally:
             session.close()
     except SqlFailure as failure:
         raise port_error(failure, where) from failure
 
 
-def _rows(sink: SqlSink, name: TableName, session: Session) -> Iterator[DeadLetter]:
-    table = sink.dialect.read_table(session, name)
+def _rows(sink: SqlSink, session: Session) -> Iterator[DeadLetter]:
+    table = sink.dialect.read_table(session, sink.table)
     if table is None:
         raise SettingRefused(
-            "DEAD_LETTERS_UNKNOWN", f"There is no table {name} at {sink.address.where}."
+            "DEAD_LETTERS_UNKNOWN", f"There is no table {sink.table} at {sink.address.where}."
         )
     there = {column.name.lower(): column.name for column in table.columns}
     names = [name for name, _ in DEAD_LETTER_COLUMNS if name in there]
-    quoting = quoting_of(sink.dialect)
-    columns = ", ".join(quoting.name(there[name]) for name in names)
-    for row in session.query(f"SELECT {columns} FROM {quoting.table(name)}"):
+    columns = ", ".join(sink.quoted(there[name]) for name in names)
+    for row in session.query(f"SELECT {columns} FROM {sink.quoted(table.name)}"):
         yield _of_columns(dict(zip(names, row, strict=True)))
     session.rollback()
 

@@ -40,12 +40,20 @@ class QueryDeadLetters:
         refuse_retired(self.place.folder)  # what was sent again is known at its new place
         self.targets = options.targets(self.place)
         target = self.targets.named(DEAD_LETTERS)
+        if target is None and DEAD_LETTERS in self.targets.left_out:
+            raise SettingRefused(
+                "SINKS_NOT_GIVEN",
+                f"--sinks does not give the query's sink for dead letters. {self.targets.how}\n"
+                "NAME may be what exactly_once(..., dead_letters=...) returned, or a mapping: "
+                f"{{{DEAD_LETTERS!r}: FileSink(...)}}.",
+            )
         if target is None:
-            names = ", ".join(repr(each.name) for each in self.targets.each)
             raise SettingRefused(
                 "DEAD_LETTERS_UNKNOWN",
-                f"{self.place} has no sink for dead letters (its sinks: {names}). Give it one: "
-                "exactum.exactly_once(..., dead_letters=...).",
+                f"{self.place} has no sink for dead letters. Give it one: "
+                "exactum.exactly_once(..., dead_letters=...).\n"
+                "Those of former runs: give --sinks a mapping, "
+                f"{{{DEAD_LETTERS!r}: FileSink(...)}}.",
             )
         self.target: Target = target
 
@@ -54,8 +62,9 @@ class QueryDeadLetters:
         """A sentence where the query puts nothing aside any more; else empty."""
         if self.target.present:
             return ""
-        place = _place(self.target)
-        return f"The query has no dead_letters= any more: these are of former runs, in {place}."
+        return (
+            f"The last run had no dead_letters=: these are of former runs, in {self.target.sink!r}."
+        )
 
     @cached_property
     def replays(self) -> Replays:
@@ -69,13 +78,6 @@ class QueryDeadLetters:
             ExactumError: as ``letters_of``.
         """
         return dead_letters_of(self.target)
-
-
-def _place(target: Target) -> str:
-    """For a person."""
-    where = {} if target.known is None else target.known.where
-    what = (where[name] for name in ("topic", "table", "path") if where.get(name))
-    return f"{target.kind} {next(what, '')}".strip()
 
 
 class ReplayPlan:
@@ -96,9 +98,9 @@ class ReplayPlan:
         self.servers = settings.pop(SERVERS)
         self._client = settings
         self._lost: list[DeadLetter] = []
-        known = dead_letters.target.known
-        if topic is not None and known is not None and known.where.get("kind") == "kafka":
-            refuse_loop(topic, known.where.get("topic", ""))
+        sink = dead_letters.target.sink
+        if topic is not None and isinstance(sink, KafkaSink):
+            refuse_loop(topic, sink.topic or "")
 
     def dead_letters(self) -> Iterator[DeadLetter]:
         """What was chosen and was not sent before."""

@@ -12,7 +12,13 @@ from types import FrameType
 import click
 
 from exactum.ops.run.values import duration
-from exactum.ops.targets.options import COMMAND_CONFIG, DECISION_LOG, JSON, SINKS, URLS
+from exactum.ops.targets.options import (
+    COMMAND_CONFIG,
+    DECISION_LOG,
+    JSON,
+    SINKS,
+    with_password,
+)
 
 INTERRUPTED = 130
 
@@ -28,7 +34,6 @@ INTERRUPTED = 130
 @click.option("--topic", "topics", multiple=True, metavar="NAME", help="One that the query reads.")
 @click.option("--group", metavar="NAME", help="The query's group_id.")
 @SINKS
-@URLS
 @click.option(
     "--longest-outage",
     type=duration,
@@ -46,7 +51,6 @@ def doctor(
     topics: tuple[str, ...],
     group: str | None,
     sinks: str | None,
-    urls: tuple[str, ...],
     longest_outage: float | None,
     as_json: bool,
 ) -> None:
@@ -64,16 +68,16 @@ def doctor(
     from exactum.ops import render
     from exactum.ops.doctor.examination import examine
     from exactum.ops.doctor.subject import DoctorSubject
-    from exactum.ops.targets.access import Access, with_password
+    from exactum.ops.transactions.places import ClusterPlace
 
     signal.signal(signal.SIGTERM, _interrupt)  # what is made is removed
     try:
         subject = DoctorSubject(
             checkpoint=checkpoint,
-            decision_log=None if decision_log is None else with_password(decision_log),
+            decision_log=with_password(decision_log),
             staging=staging,
-            bootstrap_servers=bootstrap_servers,
-            access=Access.of(command_config, urls, sinks),
+            source=ClusterPlace.of(bootstrap_servers, command_config),
+            sinks=sinks or None,
             inputs=topics,
             group=group,
             longest_outage_s=longest_outage,

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from exactum.ops.problem import Problem, error, ok, warning
 from exactum.sql.dialect import LEDGER, Mode, Session, SqlFailure
 from exactum.sql.failure import port_error
-from exactum.sql.sink_facts import SinkFacts
+from exactum.sql.sink import SqlSink
 from exactum.sql.table import Table
 from exactum.sql.url import Address
 
@@ -31,7 +31,7 @@ def bounded(address: Address, **timeouts: int) -> Address:
     return Address(address.where, tuple({**more, **given}.items()))
 
 
-def table_of(session: Session, target: SinkFacts) -> Table | None:
+def table_of(session: Session, target: SqlSink) -> Table | None:
     """
     Raises:
         SettingRefused: it is something that cannot hold the guarantee.
@@ -52,7 +52,7 @@ def lagging(area: str, count: int) -> Iterator[Problem]:
         )
 
 
-def absent(target: SinkFacts, *, may_create: bool) -> Problem:
+def absent(target: SqlSink, *, may_create: bool) -> Problem:
     """There is no table."""
     if target.creates_table and may_create:
         return ok(target.where, "The table is not there yet; it can be created.")
@@ -71,7 +71,7 @@ def absent(target: SinkFacts, *, may_create: bool) -> Problem:
 
 
 def rights(
-    target: SinkFacts,
+    target: SqlSink,
     denied: Collection[str],
     ledger_denied: Collection[str] | None,
     *,
@@ -108,7 +108,7 @@ def rights(
         )
 
 
-def _denied(target: SinkFacts, lacking: Collection[str], table: str, why: str) -> Problem:
+def _denied(target: SqlSink, lacking: Collection[str], table: str, why: str) -> Problem:
     named = ", ".join(lacking)
     return error(
         target.where,

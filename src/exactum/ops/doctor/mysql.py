@@ -13,7 +13,7 @@ from exactum.sql.dialect import LEDGER, Mode, Role
 from exactum.sql.mysql import examination
 from exactum.sql.mysql.dialect import MySQLDialect
 from exactum.sql.mysql.session import MySQLSession
-from exactum.sql.sink_facts import SinkFacts
+from exactum.sql.sink import SqlSink
 from exactum.sql.url import Address
 
 TIMEOUT_S = 10
@@ -21,7 +21,7 @@ LOCK_TIMEOUT_S = 5.0
 PACKET_MIN_BYTES = 4 * 2**20
 
 
-def findings(address: Address, sinks: Sequence[SinkFacts]) -> Iterator[Problem]:
+def findings(address: Address, sinks: Sequence[SqlSink]) -> Iterator[Problem]:
     """``sinks``: those with their tables there; none where only decisions are."""
     area = address.where
     with saying_where(area):
@@ -82,7 +82,7 @@ def _server(area: str, session: MySQLSession) -> Iterator[Problem]:
     yield from skew_findings(area, "the server", seen.skew_s, seen.uncertain_s)
 
 
-def _target(session: MySQLSession, target: SinkFacts) -> Iterator[Problem]:
+def _target(session: MySQLSession, target: SqlSink) -> Iterator[Problem]:
     try:
         table = table_of(session, target)
         may_create = examination.may_create(session, table.name if table else target.table)

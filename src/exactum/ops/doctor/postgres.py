@@ -13,14 +13,14 @@ from exactum.sql.postgres import examination
 from exactum.sql.postgres.dialect import PostgresDialect
 from exactum.sql.postgres.examination import PostgresExamined
 from exactum.sql.postgres.session import PostgresSession
-from exactum.sql.sink_facts import SinkFacts
+from exactum.sql.sink import SqlSink
 from exactum.sql.url import Address
 
 VERSION_MIN = 120_000
 SLOW_COMMIT_S = 0.25
 
 
-def findings(address: Address, sinks: Sequence[SinkFacts]) -> Iterator[Problem]:
+def findings(address: Address, sinks: Sequence[SqlSink]) -> Iterator[Problem]:
     """``sinks``: those with their tables there; none where only decisions are."""
     area = address.where
     with saying_where(area):
@@ -101,9 +101,7 @@ def _replication(area: str, session: PostgresSession, seen: PostgresExamined) ->
         yield ok(area, f"A COMMIT takes {took_s * 1000:.1f} ms.")
 
 
-def _target(
-    session: PostgresSession, seen: PostgresExamined, target: SinkFacts
-) -> Iterator[Problem]:
+def _target(session: PostgresSession, seen: PostgresExamined, target: SqlSink) -> Iterator[Problem]:
     try:
         table = table_of(session, target)
         if table is None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 from exactum.checkpoint.offset_log import local_folder
 from exactum.checkpoint.query_place import QueryPlace
 from exactum.custom.write_ahead import WriteAheadSink
-from exactum.errors import ExactumError, SettingRefused
+from exactum.errors import SettingRefused
 from exactum.files.sink import FileSink
 from exactum.kafka.examination import KafkaTarget
 from exactum.kafka.settings.connection_settings import security_settings
@@ -26,13 +26,11 @@ from exactum.ops.doctor import (
 )
 from exactum.ops.doctor.examination import Examined
 from exactum.ops.doctor.kafka_cluster import ClusterSubject
-from exactum.ops.problem import Problem, of_failure, ok, unknown
-from exactum.ops.targets.access import Access
+from exactum.ops.problem import Problem, ok, unknown
 from exactum.ops.targets.given_sinks import given_sinks
-from exactum.ops.targets.target import targets_of
+from exactum.ops.transactions.places import ClusterPlace
 from exactum.protocol.sink import Sink
 from exactum.sql.sink import SqlSink
-from exactum.sql.sink_facts import SinkFacts
 from exactum.sql.url import Address
 
 
@@ -43,8 +41,8 @@ class DoctorSubject:
     checkpoint: str | None = None
     decision_log: str | None = None
     staging: str | None = None
-    bootstrap_servers: str | None = None
-    access: Access = field(default_factory=Access)
+    source: ClusterPlace | None = None
+    sinks: str | None = None
     inputs: tuple[str, ...] = ()
     group: str | None = None
     longest_outage_s: float | None = None
@@ -53,9 +51,10 @@ class DoctorSubject:
         """Everything to look at, in the order in which it is told.
 
         Raises:
-            SettingRefused: topics or a group are given, and nothing says on which cluster.
+            SettingRefused: topics or a group are given, and nothing says on which cluster; or as
+                ``given_sinks``.
         """
-        sinks, troubles = self._sinks()
+        sinks = {} if self.sinks is None else given_sinks(self.sinks)
         clusters = self._clusters(sinks)
         found = [Examined(machine.AREA, machine.findings)]
         if self.checkpoint is not None:
@@ -68,8 +67,8 @@ class DoctorSubject:
         if waits or self.staging is not None:
             look = partial(staging.findings, self.checkpoint, self.staging, sinks)
             found.append(Examined(staging.AREA, look, makes=True))
-        if troubles:
-            found.append(Examined("sinks", lambda: troubles))
+        if self.checkpoint is not None and self.sinks is None:
+            found.append(Examined("sinks", partial(_not_given, self.checkpoint)))
         for cluster in clusters:
             look = partial(kafka_cluster.findings, cluster, self.longest_outage_s)
             found.append(Examined(cluster.area, look))
@@ -78,42 +77,22 @@ class DoctorSubject:
             found.append(Examined(address.where, partial(of_server.findings, address, targets)))
         return [*found, *_others(sinks)]
 
-    def _sinks(self) -> tuple[Mapping[str, Sink], list[Problem]]:
-        """Those that are given, else those that the checkpoint has on file; and what is wrong."""
-        if self.access.sinks is not None:
-            return given_sinks(self.access.sinks), []
-        folder = None if self.checkpoint is None else local_folder(self.checkpoint)
-        if folder is None or not (folder / "metadata").exists():
-            return {}, []
-        try:
-            known = QueryPlace.of(folder, self.decision_log).known_sinks()
-            targets = targets_of(known, self.access).each if known and known.sinks else ()
-        except ExactumError as failure:
-            return {}, [of_failure("sinks", failure)]
-        present = [target for target in targets if target.present]
-        troubles = [
-            unknown("sinks", target.why, "It was not looked at.", "Give it by --sinks.")
-            for target in present
-            if target.sink is None
-        ]
-        return {each.name: each.sink for each in present if each.sink is not None}, troubles
-
     def _clusters(self, sinks: Mapping[str, Sink]) -> list[ClusterSubject]:
         found: dict[tuple[object, ...], ClusterSubject] = {}
         targets = [KafkaTarget.of(sink) for sink in sinks.values() if isinstance(sink, KafkaSink)]
-        servers = self.bootstrap_servers or self.access.kafka_servers
-        settings = security_settings(self.access.kafka)
-        if servers is None and (self.inputs or self.group is not None):
+        place = self.source
+        if place is None and (self.inputs or self.group is not None):
             if not targets:
                 raise SettingRefused(
                     "COMMAND_ARGUMENT",
                     "--topic and --group need the cluster that they are on: --bootstrap-servers "
                     "HOST:PORT, or bootstrap.servers in the file of --command-config.",
                 )
-            servers, settings = targets[0].bootstrap_servers, targets[0].settings
-        if servers is not None:
-            source = ClusterSubject(servers, settings, self.inputs, self.group)
-            found[servers, settings] = source
+            place = ClusterPlace(targets[0].bootstrap_servers, dict(targets[0].settings))
+        if place is not None:
+            settings = security_settings(place.settings)
+            source = ClusterSubject(place.servers, settings, self.inputs, self.group)
+            found[place.servers, settings] = source
         for target in targets:
             key = (target.bootstrap_servers, target.settings)
             one = found.get(key, ClusterSubject(target.bootstrap_servers, target.settings))
@@ -121,12 +100,27 @@ class DoctorSubject:
         return list(found.values())
 
 
-def _by_address(sinks: Mapping[str, Sink]) -> dict[Address, list[SinkFacts]]:
-    found: dict[Address, list[SinkFacts]] = {}
+def _by_address(sinks: Mapping[str, Sink]) -> dict[Address, list[SqlSink]]:
+    found: dict[Address, list[SqlSink]] = {}
     for sink in sinks.values():
         if isinstance(sink, SqlSink):
-            found.setdefault(sink.address, []).append(SinkFacts.of(sink))
+            found.setdefault(sink.address, []).append(sink)
     return found
+
+
+def _not_given(checkpoint: str) -> Iterator[Problem]:
+    """Sinks that the query on this checkpoint has had."""
+    folder = local_folder(checkpoint)
+    if folder is None or not (folder / "metadata").exists():
+        return
+    known = QueryPlace.of(folder).known_sinks()
+    if known is not None and known.present:
+        yield unknown(
+            "sinks",
+            f"Not looked at: {', '.join(sorted(map(repr, known.present)))}.",
+            "Servers, tables and folders are tried with the sinks themselves.",
+            "Give them by --sinks FILE.py:NAME, or set EXACTUM_SINKS.",
+        )
 
 
 def _others(sinks: Mapping[str, Sink]) -> Iterator[Examined]:

@@ -1,4 +1,4 @@
-"""Sinks that the user gives by ``--sinks MODULE:NAME`` or ``--sinks FILE.py:NAME``."""
+"""Sinks that the user gives by ``--sinks FILE.py:NAME`` or ``--sinks MODULE:NAME``."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from types import ModuleType
+from typing import TypeGuard
 
 from exactum.errors import ExactumError, SettingRefused
 from exactum.protocol.sink import Sink, participant_names
@@ -18,73 +19,72 @@ _NEEDED = ("name", "check_columns", "open")
 
 def given_sinks(place: str) -> dict[str, Sink]:
     """By the name of its participant each sink that ``place`` holds: a sink, a list or tuple of
-    sinks in the query's order, a mapping of names to sinks, or a function without arguments that
-    returns one of these.
+    sinks in the query's order, a mapping of names to sinks, what ``exactly_once(...)`` returned, or
+    a function without arguments that returns one of these.
 
-    The module is imported, so what it does at import is done.
+    The module is imported, so what it does at import is done; it cannot start a query.
 
     Raises:
-        SettingRefused: it cannot be imported, or holds something else.
+        SettingRefused: it cannot be imported, holds something else, or starts Spark.
     """
     where = f"--sinks {place}"
     module_name, colon, name = place.rpartition(":")
     if not colon or not module_name or not name:
         raise SettingRefused(
             "SINKS_OPTION",
-            f"{where} must be MODULE:NAME or FILE.py:NAME, like --sinks my_job:sinks.",
+            f"{where} must be FILE.py:NAME or MODULE:NAME, like --sinks sinks.py:SINKS.",
         )
+    from exactum.spark.no_start import no_start
+
+    reading = f"{module_name} cannot be imported"
     try:
-        module = _module(module_name)
-    except Exception as error:
+        with no_start(place):
+            module = _module(module_name)
+            if not hasattr(module, name):
+                raise SettingRefused(
+                    "SINKS_OPTION",
+                    f"{where}: {module_name} has no {name!r}. Give the query's sinks that name "
+                    "in it: one sink, a list of them, or a function that returns them.",
+                )
+            value = getattr(module, name)
+            if not _is_sink(value) and not hasattr(value, "sinks") and callable(value):
+                reading = f"{name}() failed"
+                value = value()
+    except ExactumError:
+        raise
+    except (Exception, SystemExit) as error:
         raise SettingRefused(
-            "SINKS_OPTION",
-            f"{where}: {module_name} cannot be imported: {type(error).__name__}: {error}",
+            "SINKS_OPTION", f"{where}: {reading}: {type(error).__name__}: {error}"
         ) from error
-    if not hasattr(module, name):
-        raise SettingRefused(
-            "SINKS_OPTION",
-            f"{where}: {module_name} has no {name!r}. Give the query's sinks that name "
-            "in it: one sink, a list of them, or a function that returns them.",
-        )
-    value = getattr(module, name)
-    if callable(value) and not _is_sink(value):
-        try:
-            value = value()
-        except ExactumError:
-            raise
-        except Exception as error:
-            raise SettingRefused(
-                "SINKS_OPTION", f"{where}: {name}() raised {type(error).__name__}: {error}"
-            ) from error
-    return _named(value, where)
+    return _named(getattr(value, "sinks", value), where)
 
 
-def _named(value: Any, where: str) -> dict[str, Sink]:
+def _named(value: object, where: str) -> dict[str, Sink]:
     if isinstance(value, Mapping):
         found = dict(value)
-    else:
-        sinks = [value] if _is_sink(value) else value
-        if not isinstance(sinks, list | tuple) or not all(map(_is_sink, sinks)):
+        strange = [name for name, sink in found.items() if not _is_sink(sink)]
+        if strange:
             raise SettingRefused(
-                "SINKS_OPTION",
-                f"{where} is a {type(value).__name__}: give a sink, a list of sinks, a mapping of "
-                "participants' names to sinks, or a function that returns one of these.",
+                "SINKS_OPTION", f"{where}: what it has under {strange[0]!r} is no sink."
             )
-        found = dict(zip(participant_names(sinks), sinks, strict=True))
-    strange = [name for name, sink in found.items() if not _is_sink(sink)]
-    if strange:
+        return found
+    several = [value] if _is_sink(value) else value
+    if not isinstance(several, list | tuple) or not all(map(_is_sink, several)):
         raise SettingRefused(
-            "SINKS_OPTION", f"{where}: what it has under {strange[0]!r} is no sink."
+            "SINKS_OPTION",
+            f"{where} is a {type(value).__name__}: give a sink, a list of sinks, a mapping of "
+            "participants' names to sinks, what exactly_once(...) returned, or a function that "
+            "returns one of these.",
         )
-    return found
+    return dict(zip(participant_names(several), several, strict=True))
 
 
-def _is_sink(value: Any) -> bool:
+def _is_sink(value: object) -> TypeGuard[Sink]:
     # A class has these names as well, and is a function that makes a sink.
     return not isinstance(value, type) and all(hasattr(value, each) for each in _NEEDED)
 
 
-def _module(name: str) -> Any:
+def _module(name: str) -> ModuleType:
     if not name.endswith(".py"):
         if os.getcwd() not in sys.path:
             sys.path.insert(0, os.getcwd())

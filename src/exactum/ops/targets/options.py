@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 import functools
+import os
+import shlex
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
+from urllib.parse import quote, urlsplit
 
 import click
 
+from exactum.checkpoint.decision_place import MYSQL_SCHEMES
 from exactum.checkpoint.query_place import QueryPlace
 from exactum.errors import ExactumError
 from exactum.ops.render import ExitStatus
-from exactum.ops.targets.access import Access, with_password
 from exactum.ops.targets.target import QueryTargets, targets_of
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+MYSQL_PASSWORD = "MYSQL_PWD"
+"""Environment variable of MySQL's own tools."""
+SINKS_VARIABLE = "EXACTUM_SINKS"
 
 CHECKPOINT = click.option(
     "--checkpoint", required=True, metavar="DIR", help="The query's checkpointLocation."
@@ -33,18 +40,12 @@ COMMAND_CONFIG = click.option(
     metavar="FILE",
     help="A Kafka client's .properties: how to log in to the brokers.",
 )
-URLS = click.option(
-    "--url",
-    "urls",
-    multiple=True,
-    metavar="NAME=URL",
-    help="How to log in to the database of sink NAME. Else PGPASSWORD, PGPASSFILE, MYSQL_PWD.",
-)
 SINKS = click.option(
     "--sinks",
-    metavar="MODULE:NAME",
-    help="The query's sinks, or FILE.py:NAME: for those of your own classes, and for settings "
-    "that the checkpoint does not have on file.",
+    envvar=SINKS_VARIABLE,
+    show_envvar=True,
+    metavar="FILE.py:NAME",
+    help="The query's sinks: what FILE.py has as NAME. Or MODULE:NAME.",
 )
 JSON = click.option("--json", "as_json", is_flag=True, help="For programs: JSON on stdout.")
 
@@ -65,11 +66,17 @@ def could_not_tell(function: Callable[..., Any]) -> Callable[..., Any]:
 
 @dataclass(frozen=True)
 class QueryOptions:
-    """Which query, and how its targets are reached: as it was typed."""
+    """Which query, and where its sinks are, as it was typed. ``decision_log`` may hold a
+    password.
+    """
 
     checkpoint: str
-    decision_log: str | None
-    access: Access
+    decision_log: str | None = field(default=None, repr=False)
+    sinks: str | None = None
+
+    @staticmethod
+    def of(checkpoint: str, decision_log: str | None, sinks: str | None) -> QueryOptions:
+        return QueryOptions(checkpoint, with_password(decision_log), sinks or None)
 
     def place(self) -> QueryPlace:
         """
@@ -83,29 +90,42 @@ class QueryOptions:
         Raises:
             ExactumError: as ``QueryPlace.known_sinks`` and ``targets_of``.
         """
-        return targets_of(place.known_sinks(), self.access)
+        context = click.get_current_context()
+        own = [
+            f"{each.opts[0]} {shlex.quote(str(context.params[each.name]))}"
+            for each in context.command.params
+            if each.name in ("checkpoint", "batch_id") and context.params[each.name] is not None
+        ]
+        command = " ".join([context.command_path, *own])
+        return targets_of(place.known_sinks(), self.sinks, command)
 
 
 def query_options(function: F) -> Callable[..., Any]:
-    """The command gets ``options: QueryOptions`` for --checkpoint, --decision-log,
-    --command-config, --url and --sinks.
-    """
+    """The command gets ``options: QueryOptions`` for --checkpoint, --decision-log and --sinks."""
 
     @functools.wraps(function)
     def gathered(
-        *,
-        checkpoint: str,
-        decision_log: str | None,
-        command_config: Path | None,
-        urls: tuple[str, ...],
-        sinks: str | None,
-        **others: Any,
+        *, checkpoint: str, decision_log: str | None, sinks: str | None, **others: Any
     ) -> Any:
-        place = None if decision_log is None else with_password(decision_log)
-        access = Access.of(command_config, urls, sinks)
-        return function(options=QueryOptions(checkpoint, place, access), **others)
+        return function(options=QueryOptions.of(checkpoint, decision_log, sinks), **others)
 
     command: Callable[..., Any] = gathered
-    for option in (SINKS, URLS, COMMAND_CONFIG, DECISION_LOG, CHECKPOINT):
+    for option in (SINKS, DECISION_LOG, CHECKPOINT):
         command = option(command)
     return command
+
+
+def with_password(place: str | None) -> str | None:
+    """The URL of a MySQL database with the password that MYSQL_PWD holds, where it has none of its
+    own; anything else as it is.
+    """
+    password = os.environ.get(MYSQL_PASSWORD)
+    try:
+        parts = urlsplit(place or "")
+        has_password = parts.password is not None
+    except ValueError:  # whoever connects says what is wrong with it
+        return place
+    if not password or has_password or parts.scheme not in MYSQL_SCHEMES:
+        return place
+    user, _, host = parts.netloc.rpartition("@")
+    return parts._replace(netloc=f"{user}:{quote(password, safe='')}@{host}").geturl()

@@ -48,7 +48,7 @@ def client_settings_of(path: Path) -> dict[str, str]:
             "COMMAND_ARGUMENT",
             f"--command-config {path}: {name} is for the Java client only. Give key and trust "
             "stores as PEM files (ssl.truststore.type=PEM), sasl.jaas.config with the module of "
-            "PLAIN or SCRAM; for anything else --sinks.",
+            "PLAIN or SCRAM.",
         )
 
     pairs = {name.lower(): value for name, value in read_properties(path).items()}

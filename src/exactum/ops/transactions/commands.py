@@ -65,6 +65,7 @@ def list_command(where: LookPlace, as_json: bool) -> None:
                 "query_id": look.place.query_id,
                 "checkpoint": str(look.place.folder),
                 "living_runs": [run.incarnation for run in look.living],
+                "former_sinks": [sink.name for sink in look.former],
                 "status": status,
             }
         render.show_json(value)
@@ -75,6 +76,8 @@ def list_command(where: LookPlace, as_json: bool) -> None:
             click.echo(f"lives: {run}")
         if not look.living:
             click.echo("no run of it lives here")
+        for sink in look.former:
+            click.echo(f"former sink, not looked into: {sink.name} ({sink.place})")
     _show_groups(found)
     render.show_not_seen(problems)
     if look is None and not found:
@@ -151,7 +154,8 @@ def finish(options: QueryOptions, take_over: bool, as_json: bool) -> None:
         )
         sys.exit(outcome.status)
     for batch in outcome.batches:
-        left = f"; {batch.left} are not" if batch.left else ""
+        known = " known to be" if outcome.problems else ""
+        left = f"; {batch.left} are not{known}" if batch.left else ""
         click.echo(
             f"micro-batch {batch.batch_id}: {batch.transactions} transactions with {batch.rows:,} "
             f"rows are committed{left}"

@@ -147,7 +147,7 @@ def _of_decided(state: TransactionState, lives: bool) -> tuple[str, bool]:
             return "nothing: decided; the living run commits it", False
         return f"decided, not committed: run '{FINISH}', or start the query", True
     if state is TransactionState.UNKNOWN:
-        text = f"decided, and its target cannot tell whether it is committed: '{FINISH}' asks"
+        text = f"decided, and whether it is committed is not known: '{FINISH}' asks its target"
         return (f"{text}; the living run does as well", False) if lives else (text, True)
     if lives:
         return "nothing: decided, and undone since; the living run makes it whole", False

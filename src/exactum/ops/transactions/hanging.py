@@ -56,15 +56,12 @@ def find_hanging_command(
     and READ on the topics, and DESCRIBE on all transactional ids; --abort needs ALTER on the
     cluster.
     """
-    from exactum.ops.targets.access import Access
-
-    access = Access.of(command_config)
-    servers = bootstrap_servers or access.kafka_servers
-    if servers is None:
+    place = ClusterPlace.of(bootstrap_servers, command_config)
+    if place is None:
         raise click.UsageError("Give --bootstrap-servers.")
     if as_json and abort_them and not yes:
         raise click.UsageError("--json with --abort needs --yes: there is nobody to ask.")
-    with closing(ClusterPlace(servers, access).admin()) as admin:
+    with closing(place.admin()) as admin:
         value, status = search(
             admin,
             topics,

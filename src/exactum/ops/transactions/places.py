@@ -3,23 +3,17 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import click
 
 from exactum.ops.problem import Problem, not_seen
-from exactum.ops.targets.access import Access, with_password
-from exactum.ops.targets.options import (
-    COMMAND_CONFIG,
-    DECISION_LOG,
-    SINKS,
-    URLS,
-    QueryOptions,
-)
+from exactum.ops.targets.options import COMMAND_CONFIG, DECISION_LOG, SINKS, QueryOptions
+from exactum.ops.targets.properties_file import SERVERS, client_settings_of
 from exactum.protocol.inspection import TransactionView
 
 WHERE = "exactum transactions"
@@ -27,10 +21,22 @@ WHERE = "exactum transactions"
 
 @dataclass(frozen=True)
 class ClusterPlace:
-    """A whole Kafka cluster."""
+    """A whole Kafka cluster. ``settings`` are librdkafka's, to log in."""
 
     servers: str
-    access: Access
+    settings: Mapping[str, str] = field(repr=False)
+
+    @staticmethod
+    def of(servers: str | None, command_config: Path | None) -> ClusterPlace | None:
+        """None where neither the option nor the file names servers.
+
+        Raises:
+            SettingRefused: the file cannot be read or used.
+        """
+        settings = {} if command_config is None else client_settings_of(command_config)
+        in_file = settings.pop(SERVERS, "")
+        named = servers or in_file
+        return ClusterPlace(named, settings) if named else None
 
     def look(self, identities: Sequence[str] = ()) -> tuple[list[TransactionView], list[Problem]]:
         """What is open in it, or what it knows of these transactional ids; and what it hides.
@@ -55,7 +61,7 @@ class ClusterPlace:
         from exactum.kafka.requests.broker_requests import BrokerRequests
         from exactum.kafka.settings import settings
 
-        plain = settings.checked(self.access.kafka, WHERE)
+        plain = settings.checked(self.settings, WHERE)
         return BrokerRequests(
             self.servers, plain, WHERE, connect_timeout_ms=8_000, deadline_ms=20_000
         )
@@ -74,25 +80,24 @@ def look_options(function: Callable[..., Any]) -> Callable[..., Any]:
         bootstrap_servers: str | None,
         decision_log: str | None,
         command_config: Path | None,
-        urls: tuple[str, ...],
         sinks: str | None,
         **others: Any,
     ) -> Any:
-        access = Access.of(command_config, urls, sinks)
-        where: LookPlace
-        if checkpoint is not None and bootstrap_servers is None:
-            place = None if decision_log is None else with_password(decision_log)
-            where = QueryOptions(checkpoint, place, access)
-        elif bootstrap_servers is not None and checkpoint is None:
-            where = ClusterPlace(bootstrap_servers, access)
-        else:
-            raise click.UsageError("Give one of --checkpoint DIR and --bootstrap-servers SERVERS.")
+        where: LookPlace | None = None
+        if checkpoint is None and bootstrap_servers is not None:
+            where = ClusterPlace.of(bootstrap_servers, command_config)
+        elif checkpoint is not None and bootstrap_servers is None and command_config is None:
+            where = QueryOptions.of(checkpoint, decision_log, sinks)
+        if where is None:
+            raise click.UsageError(
+                "Give --checkpoint DIR (with --sinks), or --bootstrap-servers SERVERS (with "
+                "--command-config where the brokers want a login)."
+            )
         return function(where=where, **others)
 
     command: Callable[..., Any] = gathered
     for option in (
         SINKS,
-        URLS,
         COMMAND_CONFIG,
         DECISION_LOG,
         click.option(

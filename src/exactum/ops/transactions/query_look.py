@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from exactum.checkpoint import run_file
+from exactum.checkpoint.known_sinks import KnownSink
 from exactum.checkpoint.query_place import QueryPlace
 from exactum.checkpoint.retirement import refuse_retired
 from exactum.errors import CheckpointRefused, ExactumError, InvariantBroken
@@ -25,7 +26,13 @@ from exactum.ops.transactions.replay_look import look_at_replays
 from exactum.protocol import resolve
 from exactum.protocol.ends import RECENT_BATCHES, refuse_strange
 from exactum.protocol.finish import BATCHES_MAX
-from exactum.protocol.inspection import Inspectable, Inspector, TransactionView
+from exactum.protocol.inspection import (
+    Inspectable,
+    Inspector,
+    TransactionState,
+    TransactionView,
+    is_traced,
+)
 from exactum.protocol.model import DecisionRecord, Incarnation
 
 LOG = "the decision log"
@@ -37,6 +44,7 @@ class QueryLook:
     """``records`` are those of batches from some before ``first_batch`` on; ``first_batch`` is the
     first one that Spark has not logged as done. ``log_answers``: they could be read.
     ``replay_records``: of replays of its dead letters, which have decisions of their own.
+    ``former``: sinks that it had, of which something may be open.
     """
 
     place: QueryPlace
@@ -47,6 +55,7 @@ class QueryLook:
     findings: list[JudgedTransaction] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
     replay_records: tuple[DecisionRecord, ...] = ()
+    former: tuple[KnownSink, ...] = ()
 
     def record_of(self, finding: JudgedTransaction) -> DecisionRecord | None:
         """What says something of it."""
@@ -69,12 +78,12 @@ def first_unfinished(place: QueryPlace) -> int:
 def inspector_of(target: Target, place: QueryPlace) -> Inspector:
     """
     Raises:
-        SettingRefused: its sink is not known, or refuses the credentials.
+        SettingRefused: it refuses the credentials.
         Unavailable: it does not answer.
         CheckpointRefused: it is a sink that cannot be looked into, or another Kafka cluster answers
             at its address than the one that has its transactions.
     """
-    sink = target.required()
+    sink = target.sink
     if not isinstance(sink, Inspectable):
         raise CheckpointRefused(
             "SINK_NO_INSPECTOR",
@@ -83,21 +92,12 @@ def inspector_of(target: Target, place: QueryPlace) -> Inspector:
         )
     inspector = sink.inspector(place.query_id, target.name, place.staging())
     try:
-        _refuse_other_cluster(target, inspector)
+        if target.trace and is_traced(inspector):
+            inspector.refuse_other(target.trace)
     except ExactumError:
         inspector.close()
         raise
     return inspector
-
-
-def _refuse_other_cluster(target: Target, inspector: Inspector) -> None:
-    if target.known is None or target.kind != "kafka":
-        return
-    from exactum.kafka.inspection import KafkaInspector
-
-    recorded = target.known.where.get("cluster") or target.known.trace.get("kafka")
-    if recorded and isinstance(inspector, KafkaInspector):
-        inspector.refuse_other_cluster(recorded)
 
 
 def look_at(place: QueryPlace, targets: QueryTargets) -> QueryLook:
@@ -108,7 +108,7 @@ def look_at(place: QueryPlace, targets: QueryTargets) -> QueryLook:
     """
     refuse_retired(place.folder)
     first = first_unfinished(place)
-    problems: list[Problem] = []
+    problems = targets.unseen()
     records: list[DecisionRecord] = []
     try:
         records = _records(place, first)
@@ -119,11 +119,12 @@ def look_at(place: QueryPlace, targets: QueryTargets) -> QueryLook:
     known = run_file.runs(place.folder)
     living = tuple(run for run, alive in known if alive)
     look = QueryLook(place, first, tuple(records), answers, living, problems=problems)
+    look.former = targets.former
     runs = Runs(
         frozenset(Incarnation(run.incarnation) for run in living),
         frozenset(Incarnation(run.incarnation) for run, alive in known if not alive),
     )
-    views: list[TransactionView] = []
+    views = _unseen_views(targets.left_out, look)
     for target in targets.each:
         try:
             views += _views(target, look)
@@ -138,7 +139,8 @@ def look_at(place: QueryPlace, targets: QueryTargets) -> QueryLook:
             look.log_answers = False
     look.findings += [_finding(view, look, runs) for view in views]
     strangers = {p.participant for r in _unfinished(look) for p in r.prepared} - {
-        target.name for target in targets.each
+        *(target.name for target in targets.each),
+        *targets.left_out,
     }
     look.problems += [
         not_seen(f"sink {name!r}", "a decided epoch names it, and the query has it no longer")
@@ -199,6 +201,18 @@ def _unfinished(look: QueryLook) -> list[DecisionRecord]:
 
 def _is_named(name: str, look: QueryLook) -> bool:
     return any(record.of(name) for record in _unfinished(look))
+
+
+def _unseen_views(names: Sequence[str], look: QueryLook) -> list[TransactionView]:
+    """What unfinished records name of sinks that cannot be looked into."""
+    return [
+        TransactionView(
+            name, p.identity, look.place.query_id, record.incarnation, TransactionState.UNKNOWN
+        ).of_record(p, record.epoch.batch_id, record.attempt)
+        for name in names
+        for record in _unfinished(look)
+        for p in record.of(name)
+    ]
 
 
 def _views(target: Target, look: QueryLook) -> list[TransactionView]:

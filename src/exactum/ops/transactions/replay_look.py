@@ -61,8 +61,8 @@ def look_at_replays(place: QueryPlace, targets: QueryTargets) -> ReplayLook:
     look.findings = [_finding(view, look.records) for view in found.values()]
     if left and not look.troubles:
         look.troubles.append(
-            f"{len(left)} transactions are decided, in a Kafka cluster that no sink of the query "
-            f"leads to: {AGAIN}, with the --replay-config of last time"
+            f"{len(left)} transactions are decided, in a Kafka cluster that no sink given by "
+            f"--sinks leads to: {AGAIN}, with the --replay-config of last time"
         )
     return look
 

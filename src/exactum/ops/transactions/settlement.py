@@ -11,6 +11,7 @@ from typing import Any
 from exactum.checkpoint import run_file
 from exactum.checkpoint.query_place import QueryPlace
 from exactum.checkpoint.retirement import refuse_retired
+from exactum.custom.write_ahead import WriteAheadSink
 from exactum.errors import CheckpointRefused, ExactumError, SettingRefused
 from exactum.monitor.fact import Fact
 from exactum.monitor.history import HistoryWriter
@@ -34,8 +35,6 @@ from exactum.protocol.finish import (
 from exactum.protocol.inspection import Inspector, TransactionState
 from exactum.protocol.model import CommitPermit, PreparedTransaction, rows_of
 from exactum.protocol.takeover import TakenOver, abort_undecided
-
-WRITE_AHEAD = "write-ahead"
 
 
 class SettlementRefused(Exception):
@@ -88,19 +87,19 @@ def finish_query(
         over = decided_before(log, unfinished)
     finally:
         log.close()
-    outcome = FinishOutcome()
+    outcome = FinishOutcome(problems=targets.unseen())
     for each in targets.each:
         _commit_again(place, each, over, outcome)
     names = list(dict.fromkeys(p.participant for permit in permits for p in permit.record.prepared))
     committed: list[PreparedTransaction] = []
-    for name in names:
+    for name in (each for each in names if each not in targets.left_out):
         try:
             target = targets.named(name)
             if target is None:
                 raise CheckpointRefused(
                     "EPOCH_DECIDED", "a decided epoch names it, and the query has it no longer"
                 )
-            if target.kind == WRITE_AHEAD:
+            if isinstance(target.sink, WriteAheadSink):
                 _refuse_if_living(place, take_over, "Its sender would be taken over")
             inspector = inspector_of(target, place)
             try:
@@ -130,12 +129,13 @@ def abort_of_query(
 
     Raises:
         SettlementRefused: a COMMIT names one of them, or a run of the query lives.
-        SettingRefused: a name is not open under this query, or a sink cannot be reached; nothing
-            was changed.
+        SettingRefused: a name is not open under this query, or a sink is not given or cannot be
+            reached; nothing was changed.
         CheckpointRefused: the checkpoint is retired, or the decision log is not the query's.
         ExactumError: as ``abort_undecided``.
     """
     refuse_retired(place.folder)
+    targets.refuse_left_out()
     log = place.open_log()
     try:
         with _inspectors(place, targets) as inspectors:
@@ -198,7 +198,7 @@ def _commit_again(
     A write-ahead sink is left to the next start: to send takes the sending over.
     """
     named = [permit for permit in over if permit.record.of(target.name)]
-    if not named or not target.present or target.kind == WRITE_AHEAD:
+    if not named or not target.present or isinstance(target.sink, WriteAheadSink):
         return
     try:
         inspector = inspector_of(target, place)
@@ -227,14 +227,24 @@ def _commit_again(
 
 def _refuse_loss(place: QueryPlace, inspector: Inspector, over: Sequence[CommitPermit]) -> None:
     """A target that has lost batches before does not get the next one: a start would then see no
-    loss any more.
+    loss any more. Nor does one without a trace of them: the sinks that were given may lead
+    elsewhere, as where a script takes its servers from the environment.
 
     Raises:
-        CheckpointRefused: it has gone back.
+        CheckpointRefused: it has gone back, or has nothing of the query.
     """
     covered = [permit.record for permit in over if place.noted().covers(permit.record)]
     end = target_end(inspector.participant(), covered)
-    if end is not None and end.has is not None and end.owes is not None and end.has < end.owes:
+    if end is None or end.owes is None:
+        return
+    if end.has is None:
+        raise SettingRefused(
+            "SINKS_OPTION",
+            f"its target has no trace of the query, which committed batch {end.owes} there. Give "
+            "the sink by --sinks as the query has it. If the target was emptied on purpose, start "
+            "the query instead",
+        )
+    if end.has < end.owes:
         refuse_gaps(place.query_id, Ends(first_unfinished(place), end.owes, None, (end,)))
 
 

@@ -12,15 +12,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
-from exactum.ops.targets.quoting import quoting_of
 from exactum.ops.verify.evidence import Evidence, Finding, compared
 from exactum.ops.verify.promise import Promise
 from exactum.protocol.model import PreparedTransaction
 from exactum.protocol.scope import Scope
 from exactum.sinks.staged import StagedEpoch
 from exactum.sinks.staging import Staging
-from exactum.sql.dialect import LEDGER, Dialect, Mode, Session
+from exactum.sql.dialect import LEDGER, Mode, Session
 from exactum.sql.plan import SqlScope
+from exactum.sql.sink import SqlSink
 from exactum.sql.table import TableName
 from exactum.sql.target import WHOLE_EPOCH
 from exactum.storage.storage import Storage
@@ -98,13 +98,13 @@ class SqlAccess:
     counts_rows: bool
 
 
-def access_by(dialect: Dialect, session: Session) -> SqlAccess:
-    """How to ask through a session of this dialect."""
+def access_by(sink: SqlSink, session: Session) -> SqlAccess:
+    """How to ask through a session at this sink's server."""
     return SqlAccess(
         session,
-        quoting_of(dialect).table,
-        lambda name: dialect.read_table(session, name) is not None,
-        counts_rows=dialect.scheme == "postgres",
+        sink.quoted,
+        lambda name: sink.dialect.read_table(session, name) is not None,
+        counts_rows=sink.dialect.scheme == "postgres",
     )
 
 

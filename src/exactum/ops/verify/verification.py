@@ -99,9 +99,8 @@ class Verification:
 
     def _check(self, name: str, target: Target | None) -> SinkCheck:
         if target is None:
-            return self._unknowable(name, "the checkpoint has nothing on file of this sink")
-        if target.sink is None:
-            return self._unknowable(name, target.why)
+            not_given = "the sink is not given: --sinks FILE.py:NAME, or set EXACTUM_SINKS"
+            return self._unknowable(name, not_given)
         try:
             return self._by_kind(name, target.sink)
         except (ExactumError, OSError, ValueError) as error:
@@ -145,7 +144,7 @@ class Verification:
             looked = SqlEvidence(
                 name,
                 self._place.query_id,
-                access_by(sink.dialect, session),
+                access_by(sink, session),
                 self._place.staging(),
             )
             cost = looked.cost_bytes(self.promises.each)

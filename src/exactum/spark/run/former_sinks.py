@@ -1,7 +1,7 @@
 """Sinks that a query had and has no longer: what they left open is found again, and swept or named.
 
-    <checkpoint>/exactum/sinks.json     the sinks of the last run, former ones that were not found
-                                        empty since, and the last one for dead letters
+    <checkpoint>/exactum/sinks.json     the sinks of the last run, and former ones that were not
+                                        found empty since
 
 A transaction is listed by the name of its sink. A start without that sink, or with a new name for
 it, would never look, and a prepared transaction would keep its locks for ever. The file also says
@@ -11,7 +11,7 @@ where decisions stand, and from which batch on: see ``protocol.ends``.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from exactum import events
@@ -22,7 +22,7 @@ from exactum.errors import ExactumError
 from exactum.protocol.ends import NOTHING_NOTED, Noted
 from exactum.protocol.model import Completed, Sighting
 from exactum.protocol.participant import Sweepable
-from exactum.protocol.sink import DEAD_LETTERS, Guarantee, WriteOrder
+from exactum.protocol.sink import Guarantee, WriteOrder
 from exactum.spark.epoch_listener import Batch, EpochListener
 from exactum.spark.run.moved_log import read_before
 from exactum.spark.run.opened_sinks import OpenedSinks
@@ -44,16 +44,13 @@ class FormerSinks(EpochListener):
         """
         self._context = context
         self._opened = sinks.each
-        self._present = [
-            KnownSink(name, dict(sink.trace), dict(sink.where), columns)
-            for (name, sink), columns in zip(sinks.each, sinks.columns, strict=True)
-        ]
+        self._present = [KnownSink(name, dict(sink.trace)) for name, sink in sinks.each]
         self._log_place = log_place
         self._folder = context.query.folder
         self._is_remembered = context.run.guarantee is Guarantee.EXACTLY_ONCE
         self._known = known = self._on_file()
         before = () if known is None else known.sinks
-        self._former = self._kept(sink for sink in before if sink not in self._present)
+        self._former = [sink for sink in before if sink.trace and sink not in self._present]
         is_there = known is not None and known.decision_log == log_place
         self._noted = noted if is_there else NOTHING_NOTED
         self._reached: list[tuple[KnownSink, _Reached]] = []
@@ -63,8 +60,6 @@ class FormerSinks(EpochListener):
         of.
         """
         for former in self._former:
-            if former.is_settled or not former.trace:
-                continue
             participant = self._reach(former)
             if participant is None:
                 about = self._context.about(self._context.first_batch_id)
@@ -111,7 +106,7 @@ class FormerSinks(EpochListener):
     def done(self, batch: Batch, completed: Completed) -> None:
         """See the base class. The batch is decided: not before it is, so that a start which dies
         before its first record leaves no promise. A former sink that the start found empty is
-        forgotten, unless it has dead letters, which an operator may ask for.
+        forgotten.
         """
         if not batch.first or not self._is_remembered:
             return
@@ -120,9 +115,7 @@ class FormerSinks(EpochListener):
             self._noted = Noted(first=batch.batch_id)
         self._noted = replace(self._noted, decided=batch.batch_id)
         empty = [former for former, reached in self._reached if reached.was_empty]
-        self._former = self._kept(
-            replace(sink, is_settled=sink.is_settled or sink in empty) for sink in self._former
-        )
+        self._former = [sink for sink in self._former if sink not in empty]
         self._remember()
 
     def close(self) -> None:
@@ -147,18 +140,6 @@ class FormerSinks(EpochListener):
                 error,
             )
             return None
-
-    def _kept(self, former: Iterable[KnownSink]) -> list[KnownSink]:
-        """Those that may have something open; of others the one that took dead letters last, where
-        nothing takes them now.
-        """
-        kept: list[KnownSink] = []
-        for sink in former:
-            is_open = bool(sink.trace) and not sink.is_settled
-            is_known = any(each.name == sink.name for each in (*self._present, *kept))
-            if is_open or (sink.name == DEAD_LETTERS and not is_known):
-                kept.append(sink)
-        return kept
 
     def _remember(self) -> None:
         self._write(

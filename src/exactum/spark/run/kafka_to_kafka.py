@@ -57,7 +57,7 @@ def _kept(
         if source.refuses("failOnLoop")
         and (names := Subscription.of(source.options).names())
         and (writers.topic is None or names.fullmatch(writers.topic))
-        and _is_of_cluster(source, sink, clients)
+        and _is_of_cluster(source, writers, sink.trace["kafka"], clients)
     )
     if inputs and writers.topic is not None:
         raise SettingRefused(
@@ -69,15 +69,17 @@ def _kept(
     return replace(sink, writers=replace(writers, inputs=inputs))
 
 
-def _is_of_cluster(source: RunningSource, sink: OpenSink, clients: Clients) -> bool:
+def _is_of_cluster(
+    source: RunningSource, writers: KafkaWriterFactory, cluster_id: str, clients: Clients
+) -> bool:
     """Whether the source reads where the sink writes. One address in common tells; else the cluster
     is asked, if the driver can log in as the source does.
     """
-    read, written = source.option("kafka.bootstrap.servers") or "", sink.where["bootstrap.servers"]
+    read, written = source.option("kafka.bootstrap.servers") or "", writers.plan.bootstrap_servers
     if {one.strip() for one in read.split(",")} & {one.strip() for one in written.split(",")}:
         return True
     requests = clients.of(source)
-    return requests is not None and requests.cluster_id() == sink.where["cluster"]
+    return requests is not None and requests.cluster_id() == cluster_id
 
 
 def _warn_of_split_partitions(running: RunningQuery, sources: Sequence[RunningSource]) -> None:

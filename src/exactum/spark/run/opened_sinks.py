@@ -56,8 +56,7 @@ class OpenedSinks:
     @property
     def timeouts_ms(self) -> dict[str, int]:
         """How long a transaction may be open, by sink, where its target sets a limit to that."""
-        found = ((name, sink.where.get("transaction_timeout_ms")) for name, sink in self.each)
-        return {name: int(limit) for name, limit in found if limit is not None}
+        return {name: sink.timeout_ms for name, sink in self.each if sink.timeout_ms is not None}
 
     def dead_letter_plan(self) -> DeadLetterPlan | None:
         dead_letters = self.targets.dead_letters

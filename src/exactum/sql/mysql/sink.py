@@ -5,34 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from exactum.errors import SettingRefused
-from exactum.sql.dialect import Dialect, Session
+from exactum.sql.dialect import Dialect
 from exactum.sql.mysql.dialect import MySQLDialect
 from exactum.sql.mysql.session import OPTIONS
+from exactum.sql.mysql.statements import quote, quote_table
 from exactum.sql.sink import SqlSink
+from exactum.sql.table import TableName
 from exactum.sql.url import Address, merged, split_url
 
 SCHEMES = ("mysql", "mariadb")
 DEFAULT_HOST = "localhost"
 DEFAULT_PORT = 3306
-RECORDED = frozenset(
-    {
-        "host",
-        "port",
-        "user",
-        "database",
-        "unix_socket",
-        "server_public_key",
-        "ssl_ca",
-        "ssl_cert",
-        "ssl_disabled",
-        "ssl_key",
-        "ssl_verify_cert",
-        "ssl_verify_identity",
-    }
-)
-"""Where the server is, and how carefully it is met. Listed one by one, for a later option may hold
-a secret; ``ssl_key`` is a path.
-"""
 
 
 class MySQLSink(SqlSink):
@@ -75,8 +58,8 @@ class MySQLSink(SqlSink):
     def _server(self, url: str, connect: Mapping[str, object] | None) -> tuple[Dialect, Address]:
         return MySQLDialect(), address_of(url, connect, self._where)
 
-    def _recorded_options(self, session: Session) -> Mapping[str, str]:
-        return {name: value for name, value in self._address.options if name in RECORDED}
+    def quoted(self, name: TableName | str) -> str:
+        return quote(name) if isinstance(name, str) else quote_table(name)
 
 
 def address_of(url: str, connect: Mapping[str, object] | None, where: str) -> Address:

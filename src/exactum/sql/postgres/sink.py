@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from exactum.sql.dialect import Dialect, Session
+from exactum.sql.dialect import Dialect
 from exactum.sql.postgres.dialect import PostgresDialect
-from exactum.sql.postgres.recorded_options import recorded_options
-from exactum.sql.postgres.session import address_of, own
+from exactum.sql.postgres.session import address_of
+from exactum.sql.postgres.statements import quote, quote_table
 from exactum.sql.sink import SqlSink
+from exactum.sql.table import TableName
 from exactum.sql.url import Address
 
 
@@ -52,5 +53,5 @@ class PostgresSink(SqlSink):
     def _server(self, url: str, connect: Mapping[str, object] | None) -> tuple[Dialect, Address]:
         return PostgresDialect(), address_of(url, connect, self._where)
 
-    def _recorded_options(self, session: Session) -> Mapping[str, str]:
-        return recorded_options(own(session), self._address)
+    def quoted(self, name: TableName | str) -> str:
+        return quote(name) if isinstance(name, str) else quote_table(name)
