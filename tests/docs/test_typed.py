@@ -35,7 +35,7 @@ def test_whole_lines_are_taken() -> None:
 
 def template_lines() -> list[str]:
     lines = list(made_lines((TEMPLATE / "Makefile").read_text()))
-    assert len(lines) == 2
+    assert len(lines) == 3
     return lines
 
 

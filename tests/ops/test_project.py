@@ -60,7 +60,7 @@ def test_a_terminal_without_the_environment_is_told_what_to_do(project: Path) ->
     """The one mistake that everybody makes who opens a second terminal."""
     own = {"PATH": "/usr/bin:/bin"}
     assert shutil.which("exactum", path=own["PATH"]) is None
-    for target in ("install", "servers", "run", "send", "read", "test"):
+    for target in ("install", "servers", "run", "send", "read", "verify", "test"):
         done = subprocess.run(
             ["make", target], cwd=project, env=own, text=True, capture_output=True, check=False
         )
@@ -181,6 +181,8 @@ def test_its_query_is_exact_though_its_driver_is_killed(project: Path, tmp_path:
         sent = Counter((k, v.upper()) for k, v in keys_and_values(address, "orders"))
         assert sent.total() == 2000
         assert Counter(keys_and_values(address, "shouted")) == sent
+        verify = terminal("make verify", BOOTSTRAP_SERVERS=address)
+        assert (verify.ended(TIMEOUT_S), "missing" in verify.printed) == (0, False), verify.printed
         query.interrupt()
         servers.interrupt()
         assert "Traceback" not in query.printed + servers.printed

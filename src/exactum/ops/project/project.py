@@ -10,6 +10,7 @@ from exactum.errors import SettingRefused
 TEMPLATE = Path(__file__).with_name("template")
 FILES = {
     "job.py": "job.py",
+    "sinks.py": "sinks.py",
     "orders.py": "orders.py",
     "test_job.py": "test_job.py",
     "pytest.ini": "pytest.ini",

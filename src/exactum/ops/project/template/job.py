@@ -1,14 +1,12 @@
 """From the topic "orders" into the topic "shouted", exactly once."""
 
 import logging
-import os
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import DataStreamWriter
 
 import exactum
-
-SERVERS = os.environ.get("BOOTSTRAP_SERVERS", "127.0.0.1:9092")
+from sinks import SERVERS, sinks
 
 
 def shouted(orders: DataFrame) -> DataFrame:
@@ -20,11 +18,10 @@ def query(spark: SparkSession, servers: str, checkpoint: str) -> DataStreamWrite
     """The query, to be started. It goes on where the folder ``checkpoint`` says."""
     # Spark's own spark.readStream.format("kafka") works as well.
     orders = exactum.read_kafka(spark, "orders", bootstrap_servers=servers, start="earliest")
-    sink = exactum.KafkaSink("shouted", bootstrap_servers=servers)
     return (
         shouted(orders)
         .writeStream.queryName("shout")
-        .foreachBatch(exactum.exactly_once(sink))
+        .foreachBatch(exactum.exactly_once(*sinks(servers)))
         .option("checkpointLocation", checkpoint)
     )
 

@@ -5,7 +5,7 @@ import sys
 
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
-from job import SERVERS
+from sinks import SERVERS
 
 QUIET_S = 3
 PATIENCE_S = 60
