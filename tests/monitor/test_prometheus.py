@@ -195,7 +195,7 @@ life = process.current()
 def tell(kind, *values):
     life.report_event(getattr(exactum.events, kind)("q", *values))
 
-life.hand_over("q", None)
+life.report_run("q")
 tell("RunStarted", 0, "i", "r", "restless", "exactly once", "c", (), (), 0)
 tell("EpochBegan", 0, "i", 1)
 tell("EpochCompleted", 0, "i", 0, 1, 1, {"write": 1.0}, {"out": 1})

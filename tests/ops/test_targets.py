@@ -39,7 +39,7 @@ def kafka(topic: str) -> KafkaSink:
 
 
 def of(found: KnownSinks | None, sinks: Any) -> QueryTargets:
-    return targets_of(found, None if sinks is None else given(sinks)[1], COMMAND)
+    return targets_of(found, {} if sinks is None else given_sinks(given(sinks)[1]), COMMAND)
 
 
 def test_sinks_are_taken_by_their_names() -> None:
@@ -137,11 +137,10 @@ def test_a_script_without_a_guard_starts_nothing(tmp_path: Path, starts: str) ->
     head = f"import exactum\nSINKS = [exactum.FileSink({str(tmp_path / 'out')!r})]\n"
     script = tmp_path / "app.py"
     script.write_text(f"{head}{SCRIPTS[starts]}open('started', 'w').close()\n")
-    command = [sys.executable, "-m", "exactum.ops.cli", "doctor", "--json", "--sinks"]
 
-    def typed() -> subprocess.CompletedProcess[str]:
+    def typed(*command: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [*command, "app.py:SINKS"],
+            [sys.executable, *command],
             cwd=tmp_path,
             capture_output=True,
             text=True,
@@ -149,13 +148,15 @@ def test_a_script_without_a_guard_starts_nothing(tmp_path: Path, starts: str) ->
             timeout=WAIT_MAX_S,
         )
 
-    refused = typed()
+    refused = typed("-m", "exactum.ops.cli", "doctor", "--sinks", "app.py:SINKS")
     assert refused.returncode == 2, refused.stderr
     assert "[SINKS_START]" in refused.stderr and "__main__" in refused.stderr
     assert refused.stderr.count("\n") == 2 and "JVM" not in refused.stderr
     body = SCRIPTS[starts].strip().replace("\n", "\n    ")
     script.write_text(f"{head}if __name__ == '__main__':\n    {body}\n")
-    assert typed().returncode == 0
+    take = "from exactum.ops.targets.given_sinks import given_sinks as g; print(*g('app.py:SINKS'))"
+    taken = typed("-c", take)
+    assert (taken.returncode, taken.stdout[:6]) == (0, "files:"), taken.stderr
     assert not (tmp_path / "started").exists()
 
 

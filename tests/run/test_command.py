@@ -169,7 +169,7 @@ from exactum import events
 from exactum.errors import UnknownFailure
 from exactum.spark.supervised import process
 script, query_id = process.current(), "00000000-0000-0000-0000-000000000007"
-script.hand_over(query_id, None)
+script.report_run(query_id)
 failed = f"[STREAM_FAILED] Query [id = {{query_id}}, runId = 8] terminated with exception: "
 TRACE = "Traceback (most recent call last):\\n  File 'job.py', line 3\\n"
 """
@@ -338,27 +338,22 @@ raise {kind}("this is why " + "\\ud800x" * 1_500_000)
     assert len(said) < 200_000
 
 
-def test_sinks_that_are_too_large_to_be_handed_over(tmp_path: Path) -> None:
+def test_sinks_that_cannot_be_imported(tmp_path: Path) -> None:
     """One line says that what is decided waits for the next start, and the script goes on."""
-    program = """
+    program = f"""
+from pathlib import Path
+import time
 import exactum
 from exactum.spark.supervised import process
-from exactum.spark.supervised.handover import Handover
-from exactum.spark.query import RunningQuery
-
-class Sink:
-    name, rows, model = "own", None, None
-
-sink = Sink()
-sink.model = bytes(65 << 20)
-running = RunningQuery("q", "r", None, "file:/c", "MicroBatchExecution", "", "local[1]", 100, None, None)
-process.current().hand_over("q", Handover(running, (sink,), ("own",), None, ((),)))
+process.current().report_run("q", Path({str(tmp_path)!r}))
+time.sleep(5)
 print("goes on", flush=True)
 """
-    with command(tmp_path, program) as run:
+    with command(tmp_path, program, "--sinks", "nothing.py:SINKS") as run:
         assert run.ends() == 0
     assert "goes on" in run.log
-    assert "finished by the next start only" in run.log and "67108864 are allowed" in run.log
+    assert "its sinks cannot be imported; the next start does it" in run.log
+    assert "[SINKS_OPTION] --sinks nothing.py:SINKS" in run.log
 
 
 def test_nothing_of_a_dead_life_is_left_when_the_next_begins(tmp_path: Path) -> None:
@@ -405,7 +400,7 @@ import time
 import exactum
 from exactum.spark.supervised import process
 from exactum.spark.supervised.supervisor_channel import ChannelMessage
-process.current().report_now(ChannelMessage("run", {"query_id": "q", "path": [], "trouble": "heard of"}))
+process.current().report_now(ChannelMessage("run", {"query_id": "q"}))
 time.sleep(60)
 """
     with command(tmp_path, program) as run:

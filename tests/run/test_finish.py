@@ -5,28 +5,25 @@ a driver.
 from __future__ import annotations
 
 import contextlib
-import os
-import subprocess
-import sys
 import threading
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
-from exactum.checkpoint.staging_place import Places
+from exactum import FileSink
+from exactum.checkpoint.query_place import QueryPlace
 from exactum.custom.write_ahead import WriteAheadSink
-from exactum.errors import Disposition, ExactumError, SettingRefused, Unavailable
+from exactum.errors import ExactumError, SettingRefused, Unavailable
 from exactum.ops.run.commit_worker import finish
 from exactum.protocol.coordinator import Coordinator
 from exactum.protocol.finish import Finished, commit_decided, decided_from, finished
 from exactum.protocol.model import Decision, Incarnation, SourceOffsets
 from exactum.protocol.participant import Participant
-from exactum.protocol.sink import Guarantee, OpenSink, QueryRun
-from exactum.spark.query import RunningQuery
-from exactum.spark.supervised.handover import Handover, unpickled
+from exactum.protocol.sink import Guarantee, QueryRun
 from exactum.testing import (
     Crash,
     Fault,
@@ -40,7 +37,7 @@ from exactum.testing import (
     sweep,
 )
 from tests.kit.errors import raised
-from tests.kit.waiting import WAIT_MAX_S
+from tests.kit.verify.recorded_query import RecordedQuery
 
 QUERY = "query"
 BATCHES = 2
@@ -208,148 +205,83 @@ def test_nothing_decided_nothing_done() -> None:
 # ---- the finisher --------------------------------------------------------------------------------
 
 
-class MemorySink:
-    """One of the world's targets as a sink. ``hangs``: whoever opens it waits; ``fails``: gets
-    this error.
-    """
+class Troubled:
+    """A sink whose target is asked by this one's own inspector, which hangs or fails."""
 
-    rows = None
+    def __init__(self, sink: Any, trouble: Callable[[], None]) -> None:
+        self._sink, self._trouble = sink, trouble
+        self.name, self.check_columns, self.open = sink.name, sink.check_columns, sink.open
 
-    def __init__(
-        self, target: MemoryTarget, hangs: threading.Event | None = None, fails: str = ""
-    ) -> None:
-        self.name = target.name
-        self._target = target
-        self._hangs = hangs
-        self._fails = fails
+    def inspector(self, *arguments: Any) -> Any:
+        self._trouble()
+        return self._sink.inspector(*arguments)
 
-    def open(self, run: QueryRun, participant: str, columns: Any = ()) -> OpenSink:
-        assert participant == self.name
-        if self._hangs is not None:
-            self._hangs.wait(60)
-        if self._fails:
-            raise Unavailable(self._fails)
-        return OpenSink(MemoryParticipant(self._target, run), None)  # type: ignore[arg-type]
+
+def decided(folder: Path) -> RecordedQuery:
+    """Two folders, and a batch whose driver died right after its decision."""
+    tasks = lambda batch_id: [[pa.record_batch({"n": pa.array([batch_id], pa.int64())})]]  # noqa: E731
+    makes = {
+        name: lambda name=name: FileSink(str(folder / name), format="json", name=name)
+        for name in ("a", "b")
+    }
+    columns = (("n", "bigint"),)
+    query = RecordedQuery(folder / "c", {n: (make, columns, tasks) for n, make in makes.items()})
+    query.run([0], dies_after_decision=True)
+    return query
+
+
+def visible(folder: Path, name: str) -> list[str]:
+    return [path.read_text() for path in (folder / name).glob("part-*")]
+
+
+def test_what_is_decided_is_finished_by_sinks_that_are_given(tmp_path: Path) -> None:
+    """Again and again, and nothing is there twice; the next driver ends exact."""
+    query = decided(tmp_path)
+    place = QueryPlace.of(query.folder)
+    for _ in range(2):
+        report = finish(place, query.sinks(), 0)
+        assert (report.batches, report.troubles) == ([Finished(0, 2, 2, left=0)], {})
+    query.run([0, 1])
+    for name in ("a", "b"):
+        assert sorted(visible(tmp_path, name)) == ['{"n":0}\n', '{"n":1}\n']
 
 
 @pytest.mark.parametrize("trouble", ["hangs", "fails"])
-def test_no_sink_waits_for_another(trouble: str) -> None:
+def test_no_sink_waits_for_another(tmp_path: Path, trouble: str) -> None:
     """What one target cannot take, the other one shows; the one that hangs or fails is named
     with the reason.
     """
-    world = World()
-    die_decided(world)
-    first, second = world.targets
+    query = decided(tmp_path)
     hangs = threading.Event()
-    bad = MemorySink(first, hangs) if trouble == "hangs" else MemorySink(first, fails="it is down")
-    handover = Handover(
-        RUNNING, (bad, MemorySink(second)), (first.name, second.name), Places(world.log()), ((), ())
-    )  # type: ignore[arg-type]
-    outcome = finish(handover, 0, timeout_s=3.0)
+
+    def fails() -> None:
+        raise Unavailable("it is down")
+
+    sinks = query.sinks()
+    bad = Troubled(sinks["a"], (lambda: hangs.wait(60)) if trouble == "hangs" else fails)  # type: ignore[arg-type,return-value]
+    report = finish(QueryPlace.of(query.folder), {**sinks, "a": bad}, 0, timeout_s=3.0)
     hangs.set()
-    assert outcome.batches == [Finished(0, transactions=2, rows=2, left=2)]
-    assert outcome.troubles == {
-        first.name: "no answer within 3 s" if trouble == "hangs" else "it is down"
-    }
-    assert len(second.visible) == 2
-    world.drive("next")
-    world.check_exact()
+    assert report.batches == [Finished(0, 1, 1, left=1)]
+    assert report.troubles == {"a": "no answer within 3 s" if trouble == "hangs" else "it is down"}
+    assert visible(tmp_path, "b") == ['{"n":0}\n']
+    query.run([0, 1])
+    assert sorted(visible(tmp_path, "a")) == ['{"n":0}\n', '{"n":1}\n']
 
 
 def test_what_is_to_be_sent_is_left_to_the_next_driver(tmp_path: Path) -> None:
     """To send it is to take the sending over, perhaps from a standby that has begun to."""
-    world = World()
-    die_decided(world)
-    first, second = world.targets
+    query = decided(tmp_path)
     sent: list[object] = []
-    sends = WriteAheadSink(send=sent.append, name=first.name)
-    handover = Handover(
-        RUNNING,
-        (sends, MemorySink(second)),
-        (first.name, second.name),
-        Places(world.log()),
-        ((), ()),
-    )  # type: ignore[arg-type]
-    outcome = finish(handover, 0)
-    assert outcome.batches == [Finished(0, transactions=2, rows=2, left=2)]
-    assert list(outcome.troubles) == [first.name] and not sent and not any(tmp_path.iterdir())
+    ahead = WriteAheadSink(send=lambda batch, key: sent.append(key), name="a")
+    report = finish(QueryPlace.of(query.folder), {**query.sinks(), "a": ahead}, 0)
+    assert report.batches == [Finished(0, 1, 1, left=1)]
+    assert list(report.troubles) == ["a"] and not sent
 
 
-# ---- the handover --------------------------------------------------------------------------------
-
-RUNNING = RunningQuery(
-    query_id=QUERY,
-    run_id="run",
-    name=None,
-    checkpoint="file:/checkpoint",
-    execution_class="MicroBatchExecution",
-    trigger="",
-    master="local[1]",
-    retained=100,
-    session_checkpoint=None,
-    execution=threading.Lock(),  # as little to be pickled as the JVM's object
-)
-
-
-class Sink:
-    """A sink of the user's own."""
-
-    def __init__(self, rows: Any = None, **more: Any) -> None:
-        self._rows = rows
-        self.more = more
-
-    name = "own"
-
-    @property
-    def rows(self) -> Any:
-        return self._rows
-
-
-def test_a_handover_arrives_without_what_belongs_to_the_session() -> None:
-    """Sinks arrive as they were configured, but for ``rows=``, which may hold on to a session."""
-    lock = threading.Lock()
-    sinks = (Sink(rows=lambda frame: (lock, frame), topic="t"), Sink(password="s3cret"))
-    handover = Handover(RUNNING, sinks, ("own", "own#2"), Places("postgresql://host/db"), ((), ()))  # type: ignore[arg-type]
-    arrived = unpickled(handover.pickled(), ())
-    assert [sink.more for sink in arrived.sinks] == [{"topic": "t"}, {"password": "s3cret"}]  # type: ignore[attr-defined]
-    assert [sink.rows for sink in arrived.sinks] == [None, None]
-    assert (arrived.names, arrived.places.decision_log) == (
-        ("own", "own#2"),
-        "postgresql://host/db",
-    )
-    assert (arrived.running.query_id, arrived.running.execution) == (QUERY, None)
-
-
-def test_a_class_of_the_script_goes_along() -> None:
-    """A sink class that nobody else can import, as those of a script's own file, arrives by
-    value.
-    """
-
-    class Local:
-        name, rows = "the script's own", None
-
-    Local.__module__ = "__main__"
-    handover = Handover(RUNNING, (Local(),), ("local",), Places(), ((),))  # type: ignore[arg-type]
-    program = (
-        "import sys; from exactum.spark.supervised.handover import unpickled; "
-        "print(unpickled(sys.stdin.buffer.read(), sys.argv[1:]).sinks[0].name, end='')"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", program, *sys.path],
-        input=handover.pickled(),
-        capture_output=True,
-        check=True,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-        timeout=WAIT_MAX_S,
-    )
-    assert done.stdout.decode() == "the script's own"
-
-
-def test_what_does_not_pickle_is_said() -> None:
-    """A sink that holds a connection cannot be handed over: one error with its reason, no
-    damage.
-    """
-    handover = Handover(RUNNING, (Sink(connection=threading.Lock()),), ("own",), Places(), ((),))  # type: ignore[arg-type]
-    with raised(SettingRefused, "SINK_NOT_PICKLABLE") as refused:
-        handover.pickled()
-    assert refused.value.disposition is Disposition.HALT
+def test_sinks_of_another_query_finish_nothing(tmp_path: Path) -> None:
+    """A script may have several queries, and sinks of them may have one name."""
+    query = decided(tmp_path)
+    for sinks in ({}, {"a": query.sinks()["a"]}, {**query.sinks(), "c": query.sinks()["a"]}):
+        with raised(SettingRefused, "SINK_UNKNOWN", "'a', 'b'"):
+            finish(QueryPlace.of(query.folder), sinks, 0)
+    assert visible(tmp_path, "a") == visible(tmp_path, "b") == []

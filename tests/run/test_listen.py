@@ -22,7 +22,7 @@ import os, sys, time
 import exactum
 from exactum.spark.supervised import process
 
-process.current().hand_over("q", None)
+process.current().report_run("q")
 process.current().report_event(
     exactum.events.RunStarted("q", 0, "i", "r", "quiet", "exactly once", "c", (), (), 0)
 )

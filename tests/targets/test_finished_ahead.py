@@ -92,7 +92,13 @@ class Bank:
             "folder": str(self._folder),
             "death": death,
         }
-        return Command(self._folder / name, SCRIPT, OPTIONS, [json.dumps(play)])
+        module = self._folder / f"sinks_{name}.py"
+        module.write_text(
+            "from tests.kit.targets.supervised_bank import BankSpec, sinks\n"
+            f"SINKS = list(sinks(BankSpec(**{spec!r}), {self.api.url!r}))\n"
+        )
+        options = [*OPTIONS, "--sinks", f"{module}:SINKS"]
+        return Command(self._folder / name, SCRIPT, options, [json.dumps(play)])
 
     def up_to(self, batch_id: int) -> list[Posting]:
         """The postings of the epochs up to this one."""
@@ -151,7 +157,7 @@ def test_what_is_decided_stands_in_every_target_and_nothing_else(bank: Bank) -> 
         run.says("is started again in 3600.0 s", timeout_s=LIFE_TIMEOUT_S)
         run.signal(signal.SIGTERM)
         assert run.ends(60) == 0
-        assert "will be finished by the next start only" not in run.log
+        assert "cannot be imported" not in run.log
         assert "is decided" not in run.log
     check_shown(bank.targets, bank.up_to(0))
     left = bank.targets.left_over()

@@ -33,7 +33,7 @@ from exactum.storage.folder import Folder
 from exactum.testing.task_job import TaskJob
 from tests.kit.kafka.transactions import frame, read_all
 from tests.kit.monitor.facts import read_facts
-from tests.kit.transactions.given import given, of_checkpoint
+from tests.kit.transactions.given import given
 from tests.kit.transactions.hanging import hang, unverified
 from tests.kit.transactions.operator import listed, transactions
 from tests.kit.verify.recorded_query import RecordedQuery
@@ -304,7 +304,7 @@ def test_a_driver_that_decides_during_an_abort(
             return log.decide(record)
 
     monkeypatch.setattr(QueryPlace, "open_log", lambda self: DecidedMeanwhile())
-    targets = targets_of(place.known_sinks(), of_checkpoint(world.checkpoint), "")
+    targets = targets_of(place.known_sinks(), world.query.sinks(), "")
     done = settlement.abort_of_query(place, targets, None, take_over=True)
     monkeypatch.undo()
     assert driver.ending is None

@@ -29,7 +29,6 @@ from exactum.spark.run.epoch_runner import EpochRunner
 from exactum.spark.run.opening import open_run
 from exactum.spark.run.waiting_queries import WAITING
 from exactum.spark.supervised import process, standby
-from exactum.spark.supervised.handover import Handover
 from exactum.spark.write.write_job import CANCELLED
 
 logger = logging.getLogger("exactum")
@@ -303,7 +302,7 @@ class ForeachBatch:
             raise EpochAborted(CANCELLED)
         run = self._run = open_run(frame, batch_id, running_query, self._delivery)
         self._closer = weakref.finalize(self, run.close)  # at the latest when Python ends
-        self._hand_over(run)
+        self._report_run(run)
         query_watch.over(run.query, partial(self._idle, run), run.ended, self._closer)
         return run
 
@@ -322,20 +321,18 @@ class ForeachBatch:
             run.report_end(error)
             run.query.fail(error)
 
-    def _hand_over(self, run: EpochRunner) -> None:
-        """Give a supervisor what finishes a decided epoch without Spark, where there is a
-        supervisor.
-        """
+    def _report_run(self, run: EpochRunner) -> None:
+        """Tell a supervisor where decisions are, where there is a supervisor."""
         supervised = process.current()
         if supervised is None:
             return
-        delivery = self._delivery
-        sinks, names = delivery.targets.all(), tuple(delivery.targets.names())
-        decided = delivery.guarantee is Guarantee.EXACTLY_ONCE
-        handover = (
-            Handover(run.query, sinks, names, delivery.places, run.columns) if decided else None
-        )
-        supervised.hand_over(run.query.query_id, handover)
+        log = self._delivery.places.decision_log
+        is_decided = self._delivery.guarantee is Guarantee.EXACTLY_ONCE
+        if is_decided and (log is None or isinstance(log, str | Path)):
+            place = None if log is None else str(log)
+            supervised.report_run(run.query.query_id, run.query.folder, place)
+        else:
+            supervised.report_run(run.query.query_id)
 
     def _tell(self, error: ExactumError, frame: DataFrame) -> None:
         supervised = process.current()

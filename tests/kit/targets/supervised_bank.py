@@ -36,8 +36,8 @@ WAIT_S = 120.0
 class ApiSink(exactum.WriteAheadSink):
     """One POST for each chunk."""
 
-    def __init__(self, folder: Path, url: str) -> None:
-        super().__init__(folder, name="api", rows_per_send_max=20, tries_max=3, backoff_ms=50)
+    def __init__(self, url: str) -> None:
+        super().__init__(name="api", rows_per_send_max=20, tries_max=3, backoff_ms=50)
         self.url = url
 
     def send(self, batch: Any, key: str) -> None:
@@ -101,9 +101,7 @@ def main(play: dict[str, Any]) -> None:
 
     spark = exactum.local_session("bank", **play["session"])
     log = MortalLog(spec.checkpoint, death["batch_id"]) if death.get("at") == "prepared" else None
-    exact = exactum.exactly_once(
-        *sinks(spec, play["api"], folder), decision_log=log, on_event=on_event
-    )
+    exact = exactum.exactly_once(*sinks(spec, play["api"]), decision_log=log, on_event=on_event)
     query = (
         postings(spark, spec)
         .writeStream.foreachBatch(exact)
@@ -114,13 +112,13 @@ def main(play: dict[str, Any]) -> None:
     query.awaitTermination()
 
 
-def sinks(spec: BankSpec, api: str, folder: Path) -> Sequence[Any]:
+def sinks(spec: BankSpec, api: str) -> Sequence[Any]:
     return (
         exactum.KafkaSink(spec.topic, bootstrap_servers=spec.bootstrap_servers, rows=records),
         exactum.PostgresSink(spec.postgres, table=TABLE),
         exactum.MySQLSink(spec.mysql, table=TABLE),
         exactum.FileSink(spec.files, partition_by=["account"]),
-        ApiSink(folder / "wal", api),
+        ApiSink(api),
     )
 
 

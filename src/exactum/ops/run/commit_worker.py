@@ -1,12 +1,11 @@
-"""The process that finishes what is decided, a helper of ``exactum run``: ``python -m
-exactum.ops.run.commit_worker FD``.
+"""The process that finishes what is decided, a helper of ``exactum run --sinks``: ``python -m
+exactum.ops.run.commit_worker FD PLACE``.
 
-    supervisor -> worker    handover, finish
+    supervisor -> worker    run, finish
     worker -> supervisor    finished, trouble
 
 It is a process of its own so that a client library that hangs, or a sink's own code, can be cut
-short; and it is there before it is needed, with everything imported. What it is handed may hold
-credentials and stays in its memory.
+short; and it is there before it is needed, with everything imported.
 """
 
 from __future__ import annotations
@@ -17,16 +16,25 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from exactum.checkpoint.decision_place import open_log
-from exactum.checkpoint.staging_place import staging_at
+from exactum.checkpoint.query_place import QueryPlace
 from exactum.custom.write_ahead import WriteAheadSink
 from exactum.errors import ExactumError, SettingRefused, Unavailable
-from exactum.protocol.finish import Finished, commit_decided, decided_from, finished
-from exactum.protocol.model import CommitPermit, PreparedTransaction, new_incarnation
-from exactum.protocol.sink import Guarantee, QueryRun, Sink
-from exactum.spark.supervised.handover import Columns, Handover, unpickled
+from exactum.ops.targets.given_sinks import given_sinks
+from exactum.ops.targets.target import Target, targets_of
+from exactum.ops.transactions.query_look import inspector_of
+from exactum.ops.transactions.settlement import refuse_loss
+from exactum.protocol.finish import (
+    Finished,
+    commit_decided,
+    decided_before,
+    decided_from,
+    finished,
+)
+from exactum.protocol.model import CommitPermit, PreparedTransaction
+from exactum.protocol.sink import Sink
 from exactum.spark.supervised.supervisor_channel import ChannelMessage, MessageDecoder
 
 READ_BYTES = 1 << 16
@@ -48,7 +56,12 @@ class FinishReport:
     troubles: Mapping[str, str]
 
 
-def finish(handover: Handover, batch_id: int, timeout_s: float = SINK_TIMEOUT_S) -> FinishReport:
+def finish(
+    place: QueryPlace,
+    sinks: Mapping[str, Sink],
+    batch_id: int,
+    timeout_s: float = SINK_TIMEOUT_S,
+) -> FinishReport:
     """Finish what is decided of the query from ``batch_id`` on; opens targets only where something
     is. Idempotent.
 
@@ -56,26 +69,33 @@ def finish(handover: Handover, batch_id: int, timeout_s: float = SINK_TIMEOUT_S)
     all the same.
 
     Raises:
+        SettingRefused: these are not the query's sinks; a script may have several queries.
         Unavailable: too many sinks hang since earlier calls.
         ExactumError: the decision log did not answer, or refused.
     """
-    log = open_log(handover.running, handover.places.decision_log)
+    known = place.known_sinks()
+    names = frozenset() if known is None else known.present
+    if names != sinks.keys():
+        raise SettingRefused(
+            "SINK_UNKNOWN",
+            f"--sinks gives {', '.join(map(repr, sinks)) or 'none'}, and the query has "
+            f"{', '.join(sorted(map(repr, names))) or 'none on file'}.",
+        )
+    log = place.open_log()
     try:
         permits = decided_from(log, batch_id)
+        over = decided_before(log, batch_id)
     finally:
         log.close()
-    staging = staging_at(handover.running, handover.places.staging)
-    run = QueryRun(handover.running.query_id, new_incarnation(), Guarantee.EXACTLY_ONCE, staging)
-    named = zip(handover.names, handover.sinks, handover.columns, strict=True)
     parts, troubles = [], {}
-    for name, sink, columns in named:
-        if not any(permit.record.of(name) for permit in permits):
+    for target in targets_of(known, sinks, "exactum run").each:
+        if not any(permit.record.of(target.name) for permit in permits):
             continue
-        if isinstance(sink, WriteAheadSink):
+        if isinstance(target.sink, WriteAheadSink):
             # To send is to take the sending over. A standby may have begun to, by now.
-            troubles[name] = "It sends the rows, from the first one that was not acknowledged."
+            troubles[target.name] = "It sends the rows, from the first one not acknowledged."
         else:
-            parts.append(_Part(sink, name, columns, run, permits))
+            parts.append(_Part(target, place, permits, over))
     hanging = sum(isinstance(thread, _Part) for thread in threading.enumerate())
     if hanging + len(parts) > SINKS_MAX:
         raise Unavailable(
@@ -88,9 +108,9 @@ def finish(handover: Handover, batch_id: int, timeout_s: float = SINK_TIMEOUT_S)
     for part in parts:
         part.join(max(0.0, deadline_s - time.monotonic()))
         if part.is_alive():
-            troubles[part.sink_name] = f"no answer within {timeout_s:.0f} s"
+            troubles[part.target.name] = f"no answer within {timeout_s:.0f} s"
         elif part.trouble is not None:
-            troubles[part.sink_name] = part.trouble
+            troubles[part.target.name] = part.trouble
         committed += part.committed
     return FinishReport(finished(permits, committed), troubles)
 
@@ -102,56 +122,62 @@ class _Part(threading.Thread):
 
     def __init__(
         self,
-        sink: Sink,
-        name: str,
-        columns: Columns,
-        by: QueryRun,
+        target: Target,
+        place: QueryPlace,
         permits: Sequence[CommitPermit],
+        over: Sequence[CommitPermit],
     ) -> None:
-        super().__init__(name=f"exactum-finish-{name}", daemon=True)
-        self.sink_name = name
-        self._sink = sink
-        self._columns = columns
-        self._by = by
+        super().__init__(name=f"exactum-finish-{target.name}", daemon=True)
+        self.target = target
+        self._place = place
         self._permits = permits
+        self._over = over
         self.committed: Sequence[PreparedTransaction] = ()
         self.trouble: str | None = None
 
     def run(self) -> None:
         try:
-            participant = self._sink.open(self._by, self.sink_name, self._columns).participant
+            inspector = inspector_of(self.target, self._place)
             try:
-                self.committed = commit_decided(participant, self._permits)
+                refuse_loss(self._place, inspector, self._over)
+                self.committed = commit_decided(inspector.participant(), self._permits)
             finally:
-                participant.close()
+                inspector.close()
         except Exception as error:  # noqa: BLE001  (also a sink's own code; the next driver tries again and says more)
             self.trouble = _text(error)
 
 
 class CommitWorker:
-    """Answers the messages of the supervisor; no query waits for another one's targets."""
+    """Answers the messages of the supervisor; no query waits for another one's targets. ``sinks``:
+    as in ``given_sinks``.
+    """
 
-    def __init__(self, link: socket.socket) -> None:
+    def __init__(self, link: socket.socket, sinks: str) -> None:
         self._link = link
+        self._place = sinks
         self._sending = threading.Lock()
-        self._handovers: dict[str, Handover] = {}
+        self._sinks: Mapping[str, Sink] | None = None
+        self._queries: dict[str, QueryPlace] = {}
 
     def serve(self) -> None:
         """Until the supervisor is gone."""
         decoder = MessageDecoder()
         while data := self._link.recv(READ_BYTES):
             for message in decoder.feed(data):
-                if message.kind == "handover":
+                if message.kind == "run":
                     self._take(message)
                 else:
                     self._begin(message)
 
     def _take(self, message: ChannelMessage) -> None:
-        query_id = str(message.fields["query_id"])
+        """A run begins: its sinks are imported while nobody waits for them."""
+        fields = message.fields
+        query_id = str(fields["query_id"])
+        folder = Path(fields["checkpoint"])
+        self._queries[query_id] = QueryPlace(folder, query_id, fields["decision_log"])
         try:
-            self._handovers[query_id] = unpickled(message.body, message.fields["path"])
-        except Exception as error:  # noqa: BLE001  (whatever a sink's class raises)
-            self._handovers.pop(query_id, None)
+            self._sinks = self._sinks or given_sinks(self._place)
+        except ExactumError as error:
             self._send("trouble", query_id=query_id, at=message.kind, text=_text(error))
 
     def _begin(self, message: ChannelMessage) -> None:
@@ -165,11 +191,8 @@ class CommitWorker:
         query_id = str(message.fields["query_id"])
         began_s = time.perf_counter()
         try:
-            if query_id not in self._handovers:
-                raise SettingRefused(
-                    "COMMAND_ARGUMENT", "What the query handed over could not be taken."
-                )
-            outcome = finish(self._handovers[query_id], int(message.fields["batch_id"]))
+            place, batch_id = self._queries[query_id], int(message.fields["batch_id"])
+            outcome = finish(place, self._sinks or {}, batch_id)
         except Exception as error:  # noqa: BLE001  (the user's decision log; the next driver tries again and says more)
             self._send("trouble", query_id=query_id, at=message.kind, text=_text(error))
             return
@@ -194,4 +217,4 @@ def _text(error: Exception) -> str:
 
 
 if __name__ == "__main__":
-    CommitWorker(socket.socket(fileno=int(sys.argv[1]))).serve()
+    CommitWorker(socket.socket(fileno=int(sys.argv[1])), sys.argv[2]).serve()

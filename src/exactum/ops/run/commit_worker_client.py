@@ -1,5 +1,5 @@
-"""The supervisor's side of finishing: hands on what the script handed over, and asks for it to be
-done in time.
+"""The supervisor's side of finishing: says which queries run, and asks that what is decided of them
+be finished in time.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ TIMEOUT_S = 15.0
 same.
 """
 SEND_TIMEOUT_S = 10.0
+WORKER = "exactum.ops.run.commit_worker"
 
 
 @dataclass
@@ -31,11 +32,11 @@ class _Process:
     decoder: MessageDecoder
 
     @staticmethod
-    def start() -> _Process:
+    def start(sinks: str) -> _Process:
         ours, theirs = socket.socketpair()
         with theirs:
             popen = subprocess.Popen(
-                [sys.executable, "-m", "exactum.ops.run.commit_worker", str(theirs.fileno())],
+                [sys.executable, "-m", WORKER, str(theirs.fileno()), sinks],
                 stdin=subprocess.DEVNULL,
                 pass_fds=(theirs.fileno(),),
                 start_new_session=True,
@@ -50,9 +51,9 @@ class _Process:
 
 
 class CommitWorkerClient:
-    """Keeps what the queries handed over, in memory, and the helper process that uses it. One
-    thread.
+    """Keeps where the decisions are, and the helper process that carries them out. One thread.
 
+    ``sinks``: as in ``given_sinks``; None: nothing is finished ahead, and there is no helper.
     ``finished``: called with what the helper says of a query's decided epochs.
     """
 
@@ -60,10 +61,12 @@ class CommitWorkerClient:
         self,
         say: Callable[[str], None],
         finished: Callable[[Mapping[str, Any]], None] = lambda fields: None,
+        sinks: str | None = None,
     ) -> None:
         self._say = say
         self._finished = finished
-        self._handovers: dict[str, ChannelMessage] = {}
+        self._sinks = sinks
+        self._runs: dict[str, ChannelMessage] = {}
         self._process: _Process | None = None
         self._waiting: set[str] = set()
         self._deadline_s = 0.0
@@ -73,23 +76,17 @@ class CommitWorkerClient:
         return None if self._process is None else self._process.link
 
     def take(self, run: ChannelMessage) -> None:
-        """What a run of a query hands over (or why it could not)."""
+        """A run of a query begins."""
         query_id = str(run.fields["query_id"])
-        self._handovers.pop(query_id, None)
-        if run.fields.get("trouble"):
-            self._say(
-                f"what is decided will be finished by the next start only: {run.fields['trouble']}"
-            )
-        if run.body:
-            self._handovers[query_id] = ChannelMessage(
-                "handover", {"query_id": query_id, "path": run.fields["path"]}, run.body
-            )
-            self._send(self._handovers[query_id])
+        self._runs.pop(query_id, None)
+        if self._sinks is not None and run.fields.get("checkpoint"):
+            self._runs[query_id] = run
+            self._send(run)
 
     def begin(self, batches: Mapping[str, int], now_s: float) -> None:
         """Finish what is decided of each query from the given batch on."""
         self._deadline_s = now_s + TIMEOUT_S
-        for query_id in sorted(self._handovers.keys() & batches.keys()):
+        for query_id in sorted(self._runs.keys() & batches.keys()):
             if self._send(
                 ChannelMessage("finish", {"query_id": query_id, "batch_id": batches[query_id]})
             ):
@@ -114,10 +111,10 @@ class CommitWorkerClient:
     def _send(self, message: ChannelMessage) -> bool:
         try:
             if self._process is None:
-                self._process = _Process.start()
-                for handover in self._handovers.values():
-                    if handover is not message:
-                        self._process.link.sendall(handover.encoded())
+                self._process = _Process.start(self._sinks or "")
+                for run in self._runs.values():
+                    if run is not message:
+                        self._process.link.sendall(run.encoded())
             self._process.link.sendall(message.encoded())
         except OSError as error:
             self._lose(str(error))
@@ -145,11 +142,7 @@ class CommitWorkerClient:
     def _observe(self, message: ChannelMessage) -> None:
         fields = message.fields
         if message.kind == "trouble":
-            when = (
-                "it cannot take what the query handed over"
-                if fields["at"] == "handover"
-                else "it did not succeed"
-            )
+            when = "its sinks cannot be imported" if fields["at"] == "run" else "it did not succeed"
             self._say(
                 f"finishing of query {fields['query_id']}: {when}; the next start does it. "
                 f"{fields['text']}"

@@ -64,7 +64,7 @@ class Supervisor:
         self._tick = tick
         self._silence = SilenceTimeout(plan.standby_timeout_s)
         self._standby_silence = SilenceTimeout(max(STANDBY_SILENT_S, plan.standby_timeout_s))
-        self._commit_worker = CommitWorkerClient(say, facts.finished)
+        self._commit_worker = CommitWorkerClient(say, facts.finished, plan.sinks)
         self._active: Child | None = None
         self._standby: Child | None = None
         self._retired: list[Child] = []

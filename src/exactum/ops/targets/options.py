@@ -18,6 +18,7 @@ from exactum.checkpoint.decision_place import MYSQL_SCHEMES
 from exactum.checkpoint.query_place import QueryPlace
 from exactum.errors import ExactumError
 from exactum.ops.render import ExitStatus
+from exactum.ops.targets.given_sinks import given_sinks
 from exactum.ops.targets.target import QueryTargets, targets_of
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -88,7 +89,7 @@ class QueryOptions:
     def targets(self, place: QueryPlace) -> QueryTargets:
         """
         Raises:
-            ExactumError: as ``QueryPlace.known_sinks`` and ``targets_of``.
+            ExactumError: as ``QueryPlace.known_sinks``, ``given_sinks`` and ``targets_of``.
         """
         context = click.get_current_context()
         own = [
@@ -97,7 +98,8 @@ class QueryOptions:
             if each.name in ("checkpoint", "batch_id") and context.params[each.name] is not None
         ]
         command = " ".join([context.command_path, *own])
-        return targets_of(place.known_sinks(), self.sinks, command)
+        given = {} if self.sinks is None else given_sinks(self.sinks)
+        return targets_of(place.known_sinks(), given, command)
 
 
 def query_options(function: F) -> Callable[..., Any]:

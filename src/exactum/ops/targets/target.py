@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from exactum.checkpoint.known_sinks import KnownSink, KnownSinks
 from exactum.errors import SettingRefused
 from exactum.ops.problem import Problem, not_seen
-from exactum.ops.targets.given_sinks import given_sinks
 from exactum.protocol.sink import DEAD_LETTERS, Sink
 
 
@@ -54,15 +53,14 @@ class QueryTargets:
             raise SettingRefused("SINKS_NOT_GIVEN", f"The query has the sink {names}. {self.how}")
 
 
-def targets_of(known: KnownSinks | None, place: str | None, command: str) -> QueryTargets:
-    """The sinks of the last run that ``place`` gives, by their names; ``command`` is what was
-    typed, for who has to type it again.
+def targets_of(known: KnownSinks | None, given: Mapping[str, Sink], command: str) -> QueryTargets:
+    """The sinks of the last run that are ``given``, by their names; ``command`` is what was typed,
+    for who has to type it again.
 
     Raises:
         SettingRefused: nothing is on file and nothing is given; a sink is given that the query does
-            not have; or as ``given_sinks``.
+            not have.
     """
-    given = {} if place is None else given_sinks(place)
     how = (
         "--sinks does not give it, and its target is asked through the sink itself.\n"
         f"Type: {command} --sinks FILE.py:NAME, where FILE.py has the query's sinks as NAME; or "
@@ -81,7 +79,7 @@ def targets_of(known: KnownSinks | None, place: str | None, command: str) -> Que
     if strange:
         raise SettingRefused(
             "SINK_UNKNOWN",
-            f"--sinks {place} has {strange[0]!r}, and this query has no such sink. It has: "
+            f"--sinks gives {strange[0]!r}, and this query has no such sink. It has: "
             f"{', '.join(map(repr, names))}.",
         )
     ordered = sorted(known.sinks, key=lambda sink: sink.name not in known.present)

@@ -103,7 +103,7 @@ def finish_query(
                 _refuse_if_living(place, take_over, "Its sender would be taken over")
             inspector = inspector_of(target, place)
             try:
-                _refuse_loss(place, inspector, over)
+                refuse_loss(place, inspector, over)
                 committed += _finish_one(inspector, permits, outcome)
             finally:
                 inspector.close()
@@ -225,7 +225,7 @@ def _commit_again(
         outcome.problems.append(not_seen(f"sink {target.name!r}", str(error)))
 
 
-def _refuse_loss(place: QueryPlace, inspector: Inspector, over: Sequence[CommitPermit]) -> None:
+def refuse_loss(place: QueryPlace, inspector: Inspector, over: Sequence[CommitPermit]) -> None:
     """A target that has lost batches before does not get the next one: a start would then see no
     loss any more. Nor does one without a trace of them: the sinks that were given may lead
     elsewhere, as where a script takes its servers from the environment.

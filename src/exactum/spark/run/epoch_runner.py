@@ -31,7 +31,6 @@ from exactum.spark.run.opened_sinks import OpenedSinks
 from exactum.spark.run.small_epoch import SmallEpochs, partition_sizes
 from exactum.spark.run_context import RunContext
 from exactum.spark.source.query_sources import all_initial_offsets
-from exactum.spark.supervised.handover import Columns
 from exactum.spark.write import epoch_input, write_job
 from exactum.spark.write.failure import thrown
 from exactum.spark.write.judging import judged
@@ -81,11 +80,6 @@ class EpochRunner:
         self._working = threading.Lock()
         self._closed = False
         self._end_reported = False
-
-    @property
-    def columns(self) -> tuple[Columns, ...]:
-        """What each sink writes, in order."""
-        return self._sinks.columns
 
     def batch(
         self, frame: DataFrame, batch_id: int, before_decision: Callable[[], None]

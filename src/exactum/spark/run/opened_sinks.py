@@ -14,9 +14,11 @@ from exactum.protocol.participant import Participant
 from exactum.protocol.sink import OpenSink, QueryRun, WriterFactory
 from exactum.spark.run.delivery import Targets
 from exactum.spark.run.shared_places import refuse_shared_targets
-from exactum.spark.supervised.handover import Columns
 from exactum.spark.write import view
 from exactum.spark.write.write_task import DeadLetterPlan
+
+Columns = tuple[tuple[str, str], ...]
+"""(name, Spark's simple type string) of what a sink writes."""
 
 
 class OpenedSinks:

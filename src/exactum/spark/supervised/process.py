@@ -5,8 +5,8 @@
 
 The script needs no change. Where no supervisor has started it there is no life, and nothing here
 does anything. Nothing that a query waits for waits for the supervisor: what is told goes through a
-queue that drops when it is full, but for the error that ends a query and the handover, which are
-sent at once and for a bounded time.
+queue that drops when it is full, but for the error that ends a query and its begin, which are sent
+at once and for a bounded time.
 """
 
 from __future__ import annotations
@@ -21,23 +21,20 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from exactum import events
 from exactum.errors import ExactumError, Fenced, Unavailable
 from exactum.spark.final_error import plainly
 from exactum.spark.supervised.supervisor_channel import (
-    BODY_BYTES_MAX,
     VARIABLE,
     ChannelMessage,
     MessageDecoder,
     inherited,
 )
 from exactum.spark.write.failure import thrown
-
-if TYPE_CHECKING:
-    from exactum.spark.supervised.handover import Handover
 
 logger = logging.getLogger("exactum")
 
@@ -138,25 +135,16 @@ class SupervisedProcess:
         }
         self.report_now(ChannelMessage("last", fields))
 
-    def hand_over(self, query_id: str, handover: Handover | None) -> None:
-        """A run of the query begins. ``handover`` is None where nothing of it is ever decided."""
+    def report_run(
+        self, query_id: str, checkpoint: Path | None = None, decision_log: str | None = None
+    ) -> None:
+        """A run of the query begins. ``checkpoint`` and ``decision_log`` say where its decisions
+        are; without a checkpoint none of them can be finished from outside.
+        """
         self._failed.pop(query_id, None)
-        body, trouble = b"", ""
-        try:
-            body = b"" if handover is None else handover.pickled()
-        except ExactumError as error:
-            trouble = str(error)
-        if len(body) > BODY_BYTES_MAX:
-            trouble = (
-                f"the sinks of query {query_id} pickle to {len(body)} bytes, and {BODY_BYTES_MAX} "
-                "are allowed. Let a sink load what is that large in open(), instead of holding it."
-            )
-            body = b""
-        self.report_now(
-            ChannelMessage(
-                "run", {"query_id": query_id, "path": sys.path, "trouble": trouble}, body
-            )
-        )
+        at = None if checkpoint is None else str(checkpoint)
+        fields = {"query_id": query_id, "checkpoint": at, "decision_log": decision_log}
+        self.report_now(ChannelMessage("run", fields))
 
     def report_now(self, message: ChannelMessage) -> None:
         """Tell, and return when it is sent, or after ``SEND_TIMEOUT_S``: a frozen supervisor must

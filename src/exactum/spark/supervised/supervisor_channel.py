@@ -5,13 +5,11 @@ inherits.
     script -> supervisor    hello, ready, warm, beat, source, run, batch, event, error, last,
                             stopped
 
-A line is one object with ``kind`` and what belongs to it. Where it says ``bytes``, that many raw
-bytes follow (the pickle that comes with ``run``: it may hold credentials, so it goes through memory
-only). The socket's number and inode are in an environment variable; a process that has the variable
-but not this very socket (a Python worker, a program that the script starts) has no part in it.
+A line is one object with ``kind`` and what belongs to it. The socket's number and inode are in an
+environment variable; a process that has the variable but not this very socket (a Python worker, a
+program that the script starts) has no part in it.
 
-Who sends keeps to the limits: long texts are cut, with a note of how much. A body is never cut, so
-who makes one asks first whether it may be that large.
+Who sends keeps to the limits: long texts are cut, with a note of how much.
 """
 
 from __future__ import annotations
@@ -28,7 +26,6 @@ from exactum.errors import InvariantBroken
 
 VARIABLE = "EXACTUM_SUPERVISOR"
 LINE_BYTES_MAX = 1 << 20
-BODY_BYTES_MAX = 64 << 20
 WHOLE_BYTES_MAX = 1 << 14
 """A line up to this size is sent as it is."""
 LIMITS = ((1 << 14, 1_000), (1 << 10, 100), (1 << 6, 10))
@@ -39,31 +36,21 @@ still too much.
 
 @dataclass(frozen=True)
 class ChannelMessage:
-    """One message. ``body`` is empty but for ``run``."""
+    """One message."""
 
     kind: str
     fields: Mapping[str, Any] = field(default_factory=dict)
-    body: bytes = b""
 
     def encoded(self) -> bytes:
         """As it goes over the wire, cut to what the other side takes. Values that JSON has no word
         for go as text.
 
         Raises:
-            InvariantBroken: the body is too large, or the rest of it is and holds no long texts or
-                lists.
+            InvariantBroken: it is too large, and holds no long texts or lists.
         """
         head: dict[str, Any] = {"kind": self.kind}
-        if self.body:
-            head["bytes"] = len(self.body)
-        if len(self.body) > BODY_BYTES_MAX:
-            raise InvariantBroken(
-                f"A message {self.kind!r} of {len(self.body)} bytes; {BODY_BYTES_MAX} are allowed."
-            )
         line = _line({**head, **self.fields})
-        if len(line) > WHOLE_BYTES_MAX:
-            line = self._cut(head, line)
-        return line + self.body
+        return line if len(line) <= WHOLE_BYTES_MAX else self._cut(head, line)
 
     def _cut(self, head: Mapping[str, Any], line: bytes) -> bytes:
         fields = {name: value for name, value in json.loads(line).items() if name not in head}
@@ -123,21 +110,13 @@ class MessageDecoder:
             return None
         try:
             value = json.loads(bytes(self._buffer[:end]))
-            kind, length = str(value.pop("kind")), int(value.pop("bytes", 0))
+            kind = str(value.pop("kind"))
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise InvariantBroken(
                 "The channel between exactum run and its script carries something else."
             ) from error
-        if length > BODY_BYTES_MAX:
-            raise InvariantBroken(
-                f"A message of {length} bytes came over the channel; {BODY_BYTES_MAX} are allowed."
-            )
-        whole = end + 1 + length
-        if len(self._buffer) < whole:
-            return None
-        body = bytes(self._buffer[end + 1 : whole])
-        del self._buffer[:whole]
-        return ChannelMessage(kind, value, body)
+        del self._buffer[: end + 1]
+        return ChannelMessage(kind, value)
 
 
 def address_of(link: socket.socket) -> str:
