@@ -75,7 +75,7 @@ class QueryDeadLetters:
         """All of them, oldest first in each partition.
 
         Raises:
-            ExactumError: as ``letters_of``.
+            ExactumError: as ``dead_letters_of``.
         """
         return dead_letters_of(self.target)
 

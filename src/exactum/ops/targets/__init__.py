@@ -1,3 +1,3 @@
-"""How operators' commands reach the sinks of a query, without Spark: what the checkpoint has on
-file of them, what the user adds, and sink objects made of both. Nothing here prints a secret.
+"""How operators' commands reach the sinks of a query, without Spark: through those that the user
+gives. Nothing here prints a secret.
 """
