@@ -44,12 +44,11 @@ SHOWN = {
     "double unsigned": "double unsigned",
     "char(5)": "char(5) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin",
     "varchar(5)": "varchar(5) CHARACTER SET utf8mb4",
-    "varchar(250), latin1": "varchar(250) CHARACTER SET latin1",
+    "varchar(9), utf8mb3": "varchar(9) CHARACTER SET utf8mb3",
+    "varchar(9), ascii": "varchar(9) CHARACTER SET ascii",
     "tinytext": "tinytext CHARACTER SET utf8mb4",
-    "tinytext, latin1": "tinytext CHARACTER SET latin1",
     "longtext": "longtext CHARACTER SET utf8mb4",
     "enum(...)": r"enum('a','it''s','c\\d','é','3','x y')",
-    "set(...)": "set('a','b','c d','é')",
     **{t: t for t in ("json", "binary(4)", "varbinary(4)", "longblob", "date", "datetime(6)")},
     **{
         t: t
@@ -57,11 +56,7 @@ SHOWN = {
             "datetime",
             "timestamp(6) NULL",
             "timestamp NULL",
-            "year",
-            "time(3)",
-            "uuid",
             "inet4",
-            "inet6",
         )
     },
 }
@@ -70,9 +65,7 @@ NOTES = {
     **dict.fromkeys(("float", "double"), "-0.0 as 0"),
     "double unsigned": "-0.0 as 0",
     "char(5)": "no blanks at the end",
-    **dict.fromkeys(
-        ("uuid", "inet4", "inet6", "time(3)"), "the same value, in the server's spelling"
-    ),
+    "inet4": "the same value, in the server's spelling",
     **dict.fromkeys(
         ("timestamp(6) NULL", "timestamp NULL"), "the instant, in its session's time zone"
     ),
@@ -152,9 +145,7 @@ def test_each_cell_on_the_server(database: Database, columns: dict[str, Column])
             for v in odd(target, kind)
             if v is not None and isinstance(target.reading(v), str | float | int)
         ]
-        assert refused(DIALECT, columns[target.declared], kind, good) == [], (
-            f"{kind} into {target.declared}"
-        )
+        assert refused(columns[target.declared], kind, good) == [], f"{kind} into {target.declared}"
 
 
 def odd(target: Target, kind: Kind) -> list[Raw]:

@@ -1,4 +1,4 @@
-"""A column that is changed in the database while a query writes to it: a wider one goes on, and no
+"""A column that is changed in the database while a query writes to it: the query stops once, and no
 value is rounded without a word.
 """
 
@@ -13,8 +13,6 @@ import pytest
 
 from exactum.errors import EpochAborted, SettingRefused
 from exactum.protocol.sink import Guarantee
-from exactum.sql.column_change import holds_all_of
-from exactum.sql.table import Column, ColumnLimits, Kind
 from tests.kit.sql.sql_database import SqlDatabase
 from tests.kit.sql.sql_epochs import Columns, Incarnation, Query
 
@@ -115,27 +113,30 @@ def test_a_narrower_column(
     run(again, 1)
     again.close()
     assert database.rows(f"SELECT money, ratio FROM {table}") == [(Decimal("1234.5678"), 1 / 3)]
-    assert driver.query.staged() == []
-
-
-WIDER: list[tuple[str, str]] = [
-    ("money", "decimal(14,4)"),
-    ("money", "decimal(14,6)"),
-    ("name", "varchar(80)"),
-]
+    if way != "delivered":  # there a start sweeps, which this harness leaves out
+        assert driver.query.staged() == []
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_a_wider_column(database: SqlDatabase, table: str, way: str) -> None:
-    """The query goes on, and values are what they were."""
+@pytest.mark.parametrize(
+    ("column", "became"), [("money", "decimal(14,6)"), ("name", "varchar(80)")]
+)
+def test_a_wider_column(
+    database: SqlDatabase, table: str, way: str, column: str, became: str
+) -> None:
+    """The query stops once, and the next start goes on with what the column has become."""
     driver = driver_on(database, table, way)
     run(driver, 0)
-    for batch_id, (column, became) in enumerate(WIDER, 1):
-        alter(database, table, column, became)
-        run(driver, batch_id)
+    alter(database, table, column, became)
+    with pytest.raises(EpochAborted, match=f"column '{column}' of .*start the query"):
+        run(driver, 1)
     driver.close()
+    again = driver.query.start()
+    run(again, 1)
+    run(again, 2)
+    again.close()
     found = database.rows(f"SELECT money, ratio, name FROM {table} ORDER BY k")
-    values: list[tuple[Any, ...]] = [(Decimal("1234.5678"), 1 / 3, "name")] * (len(WIDER) + 1)
+    values: list[tuple[Any, ...]] = [(Decimal("1234.5678"), 1 / 3, "name")] * 3
     assert found == values
 
 
@@ -183,66 +184,3 @@ def test_a_table_of_which_nothing_can_be_promised_any_more(
             found = database.rows(f"SELECT k FROM {table} ORDER BY k")
             assert found == [*before, (2**53 + 1 + batch_id,)]
     driver.close()
-
-
-BIGINT = ColumnLimits(lowest=-(2**63), highest=2**63 - 1)
-HELD: list[tuple[Kind, ColumnLimits, Kind, ColumnLimits, bool]] = [
-    # before, and what it became
-    (Kind.INTEGER, ColumnLimits(lowest=0, highest=255), Kind.INTEGER, BIGINT, True),
-    (Kind.INTEGER, BIGINT, Kind.INTEGER, ColumnLimits(lowest=0, highest=2**64 - 1), False),
-    (Kind.INTEGER, BIGINT, Kind.DECIMAL, ColumnLimits(), False),
-    (Kind.DECIMAL, ColumnLimits(precision=5, scale=2), Kind.DECIMAL, ColumnLimits(), True),
-    (Kind.DECIMAL, ColumnLimits(), Kind.DECIMAL, ColumnLimits(precision=65, scale=30), False),
-    (
-        Kind.DECIMAL,
-        ColumnLimits(precision=5, scale=2),
-        Kind.DECIMAL,
-        ColumnLimits(precision=5, scale=3),
-        False,
-    ),
-    (
-        Kind.DECIMAL,
-        ColumnLimits(precision=2, scale=-3),
-        Kind.DECIMAL,
-        ColumnLimits(precision=5, scale=0),
-        True,
-    ),
-    (
-        Kind.DECIMAL,
-        ColumnLimits(precision=5, scale=2),
-        Kind.DECIMAL,
-        ColumnLimits(lowest=0, precision=5, scale=2),
-        False,
-    ),
-    (Kind.FLOAT, ColumnLimits(precision=24), Kind.FLOAT, ColumnLimits(precision=53), True),
-    (Kind.TEXT, ColumnLimits(length_max=9), Kind.TEXT, ColumnLimits(), True),
-    (Kind.TEXT, ColumnLimits(length_max=9), Kind.TEXT, ColumnLimits(length_max=8), False),
-    (
-        Kind.TEXT,
-        ColumnLimits(length_max=9),
-        Kind.TEXT,
-        ColumnLimits(length_max=80, length_in_bytes=True),
-        False,
-    ),
-    (
-        Kind.TEXT,
-        ColumnLimits(choices=("a", "b")),
-        Kind.TEXT,
-        ColumnLimits(choices=("b", "a", "c")),
-        True,
-    ),
-    (Kind.TEXT, ColumnLimits(choices=("a", "b")), Kind.TEXT, ColumnLimits(choices=("a",)), False),
-    (Kind.TEXT, ColumnLimits(), Kind.TEXT, ColumnLimits(choices=("a",)), False),
-    (Kind.TIMESTAMP, ColumnLimits(scale=3), Kind.TIMESTAMP, ColumnLimits(), True),
-    (Kind.TIMESTAMP, ColumnLimits(), Kind.TIMESTAMP, ColumnLimits(scale=3), False),
-    (Kind.OTHER, ColumnLimits(), Kind.OTHER, ColumnLimits(), False),
-]
-
-
-@pytest.mark.parametrize(("kind", "limits", "became", "new_limits", "held"), HELD)
-def test_what_is_wider(
-    kind: Kind, limits: ColumnLimits, became: Kind, new_limits: ColumnLimits, held: bool
-) -> None:
-    before = Column("c", "what it was", kind, limits=limits)
-    assert holds_all_of(Column("c", "what it is", became, limits=new_limits), before) == held
-    assert holds_all_of(before, before)

@@ -12,7 +12,7 @@ from tests.kit.sql.sql_epochs import Query
 
 NAMES = [
     "Order ID", 'na"me', "a`b", "100%", "%s", "a.b", "select", "x'; DROP TABLE t; --", "naïve",
-    "x'y\"z", "exactum_upsert",
+    "x'y\"z", "exactum_loaded",
 ]  # fmt: skip
 _queries = itertools.count(1)
 

@@ -6,17 +6,13 @@ from __future__ import annotations
 
 import datetime
 import math
-from collections.abc import Iterator
 from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pytest
 
-from exactum.sql.charset import Charset
-from exactum.sql.checks import Broken
-from exactum.sql.rules import TableRules
+from exactum.sql.rows import TableRules
 from exactum.sql.table import Column, ColumnLimits, Form, Kind
 
 TEXT_10 = Column("v", "character varying(10)", Kind.TEXT, limits=ColumnLimits(length_max=10))
@@ -25,7 +21,6 @@ CHAR_10 = Column(
 )
 NO_NUL = Column("v", "text", Kind.TEXT, limits=ColumnLimits(nul_allowed=False))
 AT = datetime.datetime(2024, 1, 1, tzinfo=datetime.timezone.utc)
-TWO_SETS = Charset("two", ((0, 0x7F, 1), (0xDF, 0xDF, 2)))
 DAY = (datetime.date(2024, 1, 2) - datetime.date(1970, 1, 1)).days
 
 
@@ -89,10 +84,16 @@ def kept(column: Column, arrow_type: Any, values: list[Any]) -> tuple[list[Any],
          ["äö", "abcd", None], ["äöü", "abcde"], "holds 4 bytes"),
         (NO_NUL, pa.string(), ["", "\x01", None], ["a\0b", "\0"], "U+0000"),
         (NO_NUL, pa.large_string(), ["x", None], ["\0"], "U+0000"),
-        (Column("v", "text", Kind.TEXT, limits=ColumnLimits(charset=TWO_SETS)), pa.string(),
-         ["aß", "a\nb", "", None], ["🎈", "é", "aé"], "characters of two"),
-        (Column("v", "tinytext", Kind.TEXT, limits=ColumnLimits(charset=TWO_SETS, length_max=4, length_in_bytes=True)),
-         pa.string(), ["abcd", "ßab", "ßß", "", None], ["abcde", "ßßa", "ßabc"], "holds 4 bytes of two"),
+        (Column("v", "text", Kind.TEXT, limits=ColumnLimits(character_max=0x7F)), pa.string(),
+         ["a", "a\x7f", "", None], ["🎈", "é", "a\x80"], "holds characters up to U+007F"),
+        (Column("v", "text", Kind.TEXT, limits=ColumnLimits(character_max=0xFFFF)), pa.string(),
+         ["aß", "a\nb漢\uffff", "", None], ["🎈", "a\U00010000"], "holds characters up to U+FFFF"),
+        (Column("v", "jsonb", Kind.JSON, limits=ColumnLimits(escaped_nul_allowed=False)), pa.string(),
+         ['"a"', r'"\\u0000"', None], [r'"\u0000"', r'"\\\u0000"'], r"cannot hold \u0000"),
+        (Column("v", "json", Kind.JSON, limits=ColumnLimits(json_depth_max=2)), pa.string(),
+         ['{"a": [1]}', "7", None], ["{", "[[[1]]]", ""], "holds JSON, the row has"),
+        (Column("v", "double(9,2)", Kind.FLOAT, limits=ColumnLimits(scale=2)), pa.float64(), [0.25, -1e9, None], [0.125],
+         "holds 2 digits after the point"),
         (Column("v", "enum", Kind.OTHER, limits=ColumnLimits(choices=("a", "b"))), pa.string(), ["a", None], ["c", ""],
          "holds one of a, b"),
         (Column("v", "varbinary(2)", Kind.BYTES, limits=ColumnLimits(length_max=2)), pa.binary(), [b"ab", None], [b"abc"],
@@ -292,20 +293,3 @@ def test_what_json_cannot_hold() -> None:
         ).split(batch)
         assert rejection is not None and all(words in reason for reason in rejection.reasons)
         assert accepted.num_rows == values.null_count
-
-
-def test_rules_of_one_dialect() -> None:
-    """What only one server knows is a rule like the others: the rows it breaks are refused with
-    what they have.
-    """
-
-    def even(column: Column, values: Any) -> Iterator[Broken]:
-        yield Broken("holds even numbers", pc.equal(pc.bit_wise_and(values, 1), 1), values)
-
-    batch = pa.RecordBatch.from_arrays([pa.array([1, 2, None, 3])], names=["v"])
-    accepted, rejection = TableRules(
-        (Column("v", "even", Kind.OTHER),), ("v",), further=even
-    ).split(batch)
-    assert accepted.column(0).to_pylist() == [2, None]
-    assert rejection is not None
-    assert rejection.reasons[1] == "column 'v' (even) holds even numbers, the row has 3"

@@ -4,15 +4,32 @@ null. Pure.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from exactum.errors import FrameRefused
-from exactum.sql.dialect import Dialect
 from exactum.sql.table import Column, Table
+
+if TYPE_CHECKING:
+    from exactum.sql.dialect import Dialect
 
 SOURCE = ("topic", "partition", "offset")
 NAMED_BY_MAX = 3
 """Most columns that name a row of a table without a key."""
+_DECIMAL = re.compile(r"decimal\((\d+),\s*(-?\d+)\)")
+_TEXT = re.compile(r"(varchar|char)\(\d+\)|string collate .*")
+
+
+def split_type(spark_type: str) -> tuple[str, tuple[int, int] | None]:
+    """The type without what it has in brackets, and of a decimal its digits and those after the
+    point; one that has none after it is a ``whole decimal``.
+    """
+    decimal = _DECIMAL.fullmatch(spark_type)
+    if decimal is not None:
+        scale = int(decimal[2])
+        return "decimal" if scale else "whole decimal", (int(decimal[1]), scale)
+    return "string" if _TEXT.fullmatch(spark_type) else spark_type, None
 
 
 def matched(
@@ -53,7 +70,8 @@ def matched(
             raise FrameRefused(
                 "SQL_TYPE",
                 f"{where}: the column {name!r} is {spark_type} in the frame and {column.type} in "
-                f"the table {table.name}, which cannot take it. Cast it in the query.",
+                f"the table {table.name}, which cannot take it. Cast it in the query, or convert "
+                "the column (docs/targets.md says what goes where).",
             )
         columns.append(column)
     for column in table.columns:

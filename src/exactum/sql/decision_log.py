@@ -22,8 +22,9 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TypeVar
 
 from exactum.errors import (
@@ -40,7 +41,6 @@ from exactum.sql.failure import port_error
 from exactum.sql.retrying_session import TIMEOUT_S, RetryingSession
 from exactum.sql.table import TableName
 from exactum.sql.url import Address
-from exactum.sql.watchdog import watchdog
 
 T = TypeVar("T")
 
@@ -239,17 +239,24 @@ class SqlDecisionLog:
                 )
         self._asked_for_newest = session
 
-    def _saying_what_waits(self, what: str) -> AbstractContextManager[None]:
-        """Tell somebody when the server takes its time, as where no synchronous standby answers:
-        nothing goes on.
+    @contextmanager
+    def _saying_what_waits(self, what: str) -> Iterator[None]:
+        """Log when the server takes its time, as where no synchronous standby answers: nothing goes
+        on.
         """
-        said = (
+        warning = (
             "%s: %s has been waiting for %d s. The server is away, holds a lock, or waits for a "
             "synchronous standby that does not answer"
         )
-        return watchdog.after(
-            SLOW_AFTER_S, lambda: log.warning(said, self._where, what, SLOW_AFTER_S)
+        timer = threading.Timer(
+            SLOW_AFTER_S, log.warning, (warning, self._where, what, SLOW_AFTER_S)
         )
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
 
     # ---- small steps -------------------------------------------------------------------------
 

@@ -6,36 +6,32 @@ Everything above the seam is shared by all dialects and knows no client library:
 |---|---|
 | ``sink`` | ``SqlSink``: settings, checks, ``open``; ``PostgresSink`` and ``MySQLSink`` derive |
 | ``plan`` | ``WritePlan``: what goes to the executors |
+| ``rows`` | which rows of an Arrow batch the table can hold |
 | ``writer`` | the tasks' half: rows become frames of a staged file |
 | ``target`` | the driver's half: staged files and the ledger's row into the table |
 | ``ledger`` | the ledger's rows |
-| ``rules`` | which rows of an Arrow batch the table can hold |
-| ``checks`` | what each kind of column can hold, on whole Arrow arrays |
 | ``decision_log`` | ``SqlDecisionLog`` |
 | ``statements`` | the statements that stand in ``.sql`` files, for administrators to read |
 | ``url`` | ``Address``: where the server is; the only place that sees a password |
-
-A dialect is a frozen, stateless, picklable object; it imports its client library inside its
-methods. Of the statements in its ``.sql`` files, ``enter_ledger``, ``enter_record`` and
-``enter_floor`` insert one row unless its key is taken, wait for another transaction that has
-inserted the same key and is not settled, and affect 1 row or 0. SQL texts use ``%s`` for arguments
-and ``%%`` for a per cent sign, and are always run through the client's substitution, with or
-without arguments.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
-from exactum.sql.table import Column, Table, TableName
+from exactum.errors import SettingRefused
+from exactum.sql.columns import split_type
+from exactum.sql.statements import Statements, unsubstituted
+from exactum.sql.table import Column, Kind, Table, TableName
 from exactum.sql.url import Address
 
 if TYPE_CHECKING:
     from exactum.sinks.frames import Frame, FrameWriter
-    from exactum.sql.checks import Broken
+    from exactum.sql.rows import Broken
 
 ROW = "exactum_row"
 """Column of what an upsert loads, bigint: the row's place in the epoch, Spark's partition number
@@ -51,8 +47,11 @@ first three.
 """
 FLOORS = "exactum_decision_floors"
 """(query_id text, floor bigint), primary key (query_id). Texts compare exactly."""
-UPSERT = "exactum_upsert"
-"""The temporary table from which an upsert goes into its target."""
+LOADED = "exactum_loaded"
+"""The temporary table from which an upsert goes into its target, and in which rows are tried of
+which the server alone knows whether it takes them.
+"""
+DOUBLE_BITS = 53
 
 
 class ServerFailure(Enum):
@@ -184,29 +183,39 @@ class RowMove:
     delete_when: str | None
 
 
-class Dialect(Protocol):
-    """A kind of server. Methods with a ``session`` raise ``SqlFailure``; none commits unless it
-    says so.
+class Dialect(ABC):
+    """A kind of server. A dialect is frozen, stateless and picklable; it imports its client library
+    when it connects. Methods with a ``session`` raise ``SqlFailure``; none commits unless it says
+    so.
+
+    Of the statements in its ``.sql`` files, ``enter_ledger``, ``enter_record`` and ``enter_floor``
+    insert one row unless its key is taken, wait for another transaction that has inserted the same
+    key and is not settled, and affect 1 row or 0. SQL texts use ``%s`` for arguments and ``%%`` for
+    a per cent sign, and are always run through the client's substitution, with or without
+    arguments.
     """
 
-    @property
-    def name(self) -> str:
-        """For messages: ``PostgreSQL``, ``MySQL``."""
+    name: ClassVar[str]
+    """For messages: ``PostgreSQL``, ``MySQL``."""
+    scheme: ClassVar[str]
+    """First part of a sink's default name: ``postgres``, ``mysql``."""
+    way_to_wait_for_standbys: ClassVar[str]
+    """What to tell an operator whose COMMITs wait for no standby."""
+    upserts_by_any_key: ClassVar[bool]
+    """True where an upsert cannot be tied to one unique key, so that a table with another one is
+    refused.
+    """
+    kinds_taken: ClassVar[Mapping[str, Collection[Kind]]]
+    """Which kinds of columns a Spark type can be loaded into; whether each value fits is for
+    ``rows``.
+    """
+    sql: ClassVar[Statements]
+    """The statements of the ``.sql`` files, by name."""
+    table_options: ClassVar[str]
+    temporary_options: ClassVar[str]
+    temporary_schema: ClassVar[str | None]
 
-    @property
-    def scheme(self) -> str:
-        """First part of a sink's default name: ``postgres``, ``mysql``."""
-
-    @property
-    def way_to_wait_for_standbys(self) -> str:
-        """What to tell an operator whose COMMITs wait for no standby."""
-
-    @property
-    def upserts_by_any_key(self) -> bool:
-        """True where an upsert cannot be tied to one unique key, so that a table with another one
-        is refused.
-        """
-
+    @abstractmethod
     def connect(self, address: Address, role: Role, label: str, lock_timeout_s: float) -> Session:
         """A new session. ``label`` is shown to administrators where the server can
         (application_name). No wait for a lock takes longer than ``lock_timeout_s``, and a session
@@ -218,11 +227,9 @@ class Dialect(Protocol):
             SqlFailure: LOST, DENIED, MISSING, BUSY.
         """
 
-    def sql(self, name: str, /, **places: TableName | str) -> str:
-        """The statement of that name, its places filled: see ``statements``."""
-
     # ---- the catalog -------------------------------------------------------------------------
 
+    @abstractmethod
     def read_table(self, session: Session, name: TableName) -> Table | None:
         """The table as it is now, with its true schema filled in; None when there is none that the
         user can see.
@@ -232,58 +239,89 @@ class Dialect(Protocol):
                 table, MyISAM, ...).
         """
 
-    def check_table(self, session: Session, name: TableName) -> bool:
-        """That the table still is something that ``read_table`` takes, by one statement; returns
-        its ``Table.hides_rows``. ``name`` as for ``list_types``.
+    @abstractmethod
+    def arguments_of(self, name: TableName) -> tuple[object, ...]:
+        """A table's name as ``is_there`` and the statements that read the catalog take it."""
 
-        Raises:
-            SettingRefused: as ``read_table``.
-        """
-
-    def list_types(self, session: Session, name: TableName) -> dict[str, str]:
-        """The ``Column.identity`` of each column, as ``read_table`` has it, by one statement; empty
-        when there is no table. ``name`` is one that ``read_table`` has given.
-        """
-
-    def list_unique_keys(self, session: Session, name: TableName) -> tuple[frozenset[str], ...]:
-        """The table's ``Table.unique_keys``, by one statement. ``name`` as for ``list_types``."""
-
+    @abstractmethod
     def can_name(self, name: str) -> bool:
         """Whether a column can have exactly this name: servers cut what is too long."""
 
-    def column_of(self, name: str, spark_type: str, in_key: bool) -> Column | None:
-        """The column that ``create_table`` makes of a frame's column; None when this server has no
-        type for it.
-        """
+    @abstractmethod
+    def type_for(self, spark_type: str, in_key: bool) -> str | None:
+        """What ``create_table`` makes of a Spark type; None when this server has nothing for it."""
 
     def takes(self, column: Column, spark_type: str) -> bool:
-        """Whether values of the Spark type can be loaded into the column; whether each value fits
-        is for ``rules``.
-        """
+        """Whether values of the Spark type can be loaded into the column."""
+        base = self.base_of(spark_type)
+        has_digits = column.limits.precision == DOUBLE_BITS or base not in ("int", "double")
+        fits = column.kind is not Kind.FLOAT or has_digits
+        return fits and column.kind in self.kinds_taken.get(base, ())
 
-    def broken(self, column: Column, values: Any) -> Iterator[Broken]:
-        """The rules that this server alone has for a column, checked on an Arrow array of its
-        values; mostly none.
-
-        Text in ``values`` is UTF-8. Without ``to_pylist()``: a day or an instant may be beyond
-        Python's."""
+    def base_of(self, spark_type: str) -> str:
+        """The name of a Spark type in ``kinds_taken``."""
+        return split_type(spark_type)[0]
 
     def create_table(
         self, session: Session, name: TableName, columns: Sequence[Column], key: Sequence[str]
     ) -> None:
-        """Create the target table unless it exists; ``key`` is its primary key, if any. Commits."""
+        """Create the target table unless it exists; ``key`` is its primary key, if any. Commits.
+
+        ``CREATE TABLE target (column type {NULL | NOT NULL}, ..., PRIMARY KEY (key, ...))``
+        """
+        lines = [self._declared(column) for column in columns]
+        if key:
+            lines.append(f"PRIMARY KEY ({', '.join(map(self.sql.quote, key))})")
+        start = f"CREATE TABLE IF NOT EXISTS {self.sql.quote_table(name)}"
+        self._create(session, name, f"{start} ({', '.join(lines)}) {self.table_options}")
 
     def create_own_tables(self, session: Session, sibling: TableName) -> None:
-        """Create the ledger in the schema of ``sibling`` unless it exists. Two may race. Commits.
-
-        A user without the right to create tables may have had them created by somebody else: look
-        first.
-        """
+        """Create the ledger beside ``sibling`` unless it exists. Two may race. Commits."""
+        ledger = sibling.sibling(LEDGER)
+        self._create(session, ledger, self.sql("create_ledger", table=ledger))
 
     def create_decision_tables(self, session: Session, schema: str | None) -> None:
         """Create ``exactum_decisions`` and ``exactum_decision_floors`` unless they exist (see
         ``decision_log``). Commits."""
+        for name, statement in ((DECISIONS, "create_decisions"), (FLOORS, "create_floors")):
+            table = TableName(schema, name)
+            self._create(session, table, self.sql(statement, table=table))
 
+    def create_temporary_table(self, session: Session, columns: Sequence[Column]) -> TableName:
+        """A table that nobody else sees: ``exactum_row`` (bigint), and the columns by their types,
+        all nullable. It takes the place of one that an earlier load of the session has left.
+        """
+        session.execute(self.sql("drop_temporary_table"))
+        lines = [f"{ROW} bigint NULL", *map(self._declared, columns)]
+        session.execute(
+            f"CREATE TEMPORARY TABLE {LOADED} ({', '.join(lines)}) {self.temporary_options}"
+        )
+        return TableName(self.temporary_schema, LOADED)
+
+    def _declared(self, column: Column) -> str:
+        null = "NULL" if column.nullable else "NOT NULL"
+        return f"{self.sql.quote(column.name)} {column.type.replace('%', '%%')} {null}"
+
+    def _create(self, session: Session, name: TableName, statement: str) -> None:
+        """Unless the table exists, which is looked up first: a user without the right to create
+        tables may have had it created by somebody else. Commits.
+        """
+        if not session.query(self.sql("is_there"), self.arguments_of(name)):
+            try:
+                session.execute(statement)
+            except SqlFailure as failure:
+                if failure.failure is not ServerFailure.DENIED:
+                    raise
+                session.rollback()
+                raise SettingRefused(
+                    "SQL_ACCESS",
+                    f"exactum needs a table {name} and may not create it: {failure}. Grant CREATE "
+                    f"to this user, or have it created: {unsubstituted(statement)}; with SELECT, "
+                    "INSERT, UPDATE, DELETE on it for this user.",
+                ) from None
+        session.commit()
+
+    @abstractmethod
     def lagging_standbys(self, session: Session) -> int:
         """How many standbys follow the server, none of which a COMMIT waits for; 0 where that
         cannot be told.
@@ -293,7 +331,9 @@ class Dialect(Protocol):
 
     def load_facts(self, session: Session) -> Mapping[str, Any]:
         """What an encoder has to know of the server: plain JSON values."""
+        return {}
 
+    @abstractmethod
     def encoder(
         self,
         columns: Sequence[Column],
@@ -306,6 +346,7 @@ class Dialect(Protocol):
         ``facts`` are what ``load_facts`` said.
         """
 
+    @abstractmethod
     def load(
         self, session: Session, table: TableName, header: str, frames: Iterator[Frame]
     ) -> None:
@@ -329,19 +370,15 @@ class Dialect(Protocol):
     ) -> Sequence[RefusedRow]:
         """As ``load``, into a temporary table that has nothing but types, for rows of which the
         server alone knows whether it takes them (``Column.judged``); returns those that it does
-        not. Ends early where they are more than ``refused_max``.
-
-        ``save`` and ``undo`` are statements of a dialect that has such columns.
+        not. Ends early where they are more than ``refused_max``. ``save`` and ``undo`` are
+        statements of a dialect that has such columns; where none has, nothing is found.
         """
+        return ()
 
-    def create_upsert_table(self, session: Session, columns: Sequence[Column]) -> TableName:
-        """The temporary table of an upsert: ``exactum_row`` (bigint), and the columns by their
-        types, all nullable. Nobody else sees it. It takes the place of one that an earlier load of
-        the session has left.
-        """
-
+    @abstractmethod
     def upsert(self, session: Session, move: RowMove) -> None:
         """See ``RowMove``."""
 
+    @abstractmethod
     def check_constraints(self, session: Session) -> None:
         """Checks deferred constraints at once, where the server has such."""

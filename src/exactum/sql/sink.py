@@ -24,9 +24,9 @@ from exactum.sql.columns import matched, named_by
 from exactum.sql.dialect import Dialect, Mode, Role, ServerFailure, Session, SqlFailure
 from exactum.sql.failure import port_error
 from exactum.sql.plan import SqlScope, WritePlan
-from exactum.sql.table import Column, Table, TableName, other_keys
+from exactum.sql.table import Column, Kind, Table, TableName, other_keys
+from exactum.sql.table_change import hidden_rows
 from exactum.sql.target import SqlTarget, rehearse
-from exactum.sql.target_change import hidden_rows
 from exactum.sql.url import Address
 from exactum.sql.writer import SqlWriterFactory
 from exactum.storage.storage import Storage
@@ -314,13 +314,13 @@ class SqlSink(NotAFunction, ABC):
         has.
         """
         name = "exactum_delete"
-        column = self._dialect.column_of(name, "boolean", False)
-        if column is None or name in taken:
+        declared = self._dialect.type_for("boolean", False)
+        if declared is None or name in taken:
             raise SettingRefused(
                 "SQL_ARGUMENT",
                 f"{self._where}: the table has a column {name!r}, a name that exactum needs.",
             )
-        return column
+        return Column(name, declared, Kind.BOOLEAN)
 
     # ---- tables ------------------------------------------------------------------------------
 
@@ -334,15 +334,15 @@ class SqlSink(NotAFunction, ABC):
                     f"{self._dialect.name}: too long, or with characters that no name has. Rename "
                     "it in the query, or create the table yourself.",
                 )
-            column = self._dialect.column_of(name, spark_type, name in self._key)
-            if column is None:
+            declared = self._dialect.type_for(spark_type, name in self._key)
+            if declared is None:
                 raise FrameRefused(
                     "SQL_CREATE",
                     f"{self._where}: create_table=True has no {self._dialect.name} type for the "
                     f"column {name!r} of type {spark_type}. Convert it in the query (to_json(), "
                     "for one), or create the table yourself.",
                 )
-            columns.append(replace(column, nullable=name not in self._key))
+            columns.append(Column(name, declared, Kind.OTHER, nullable=name not in self._key))
         _racing(
             session, lambda: self._dialect.create_table(session, self._target, columns, self._key)
         )

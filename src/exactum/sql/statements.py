@@ -19,46 +19,54 @@ in code, and its shape is in the function's docstring.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
 from importlib.resources import files
 
 from exactum.sql.table import TableName
 
 _NAME = "-- name: "
-_PLACE = re.compile(r"\{(\w+)\}")
 _WORD = re.compile(r"\w+")
 
 
 class Statements:
-    """The statements of one dialect.
-
-    Args:
-        package: where its files are.
-        quote_table: how the dialect quotes a table's name for a statement's text.
+    """The statements of one dialect, whose files are in ``package``; ``mark`` stands around a name
+    in them.
     """
 
-    def __init__(self, package: str, quote_table: Callable[[TableName], str]) -> None:
+    def __init__(self, package: str, mark: str) -> None:
         here, shared = files(package), files("exactum.sql")
+        self._mark = mark
         self._texts = {
-            **_read(shared.joinpath("statements.sql").read_text("utf-8")),
-            **_read(here.joinpath("schema.sql").read_text("utf-8")),
-            **_read(here.joinpath("statements.sql").read_text("utf-8")),
+            name: text
+            for file in (
+                shared.joinpath("statements.sql"),
+                here.joinpath("schema.sql"),
+                here.joinpath("statements.sql"),
+            )
+            for name, text in _read(file.read_text("utf-8"))
         }
-        self._quote_table = quote_table
 
     def __call__(self, name: str, /, **places: TableName | str) -> str:
         """The statement of that name, its places filled: a table's name is quoted, and anything
-        else is a word (of letters, digits and underscores). What it has no place for is left out.
+        else is a word (of letters, digits and underscores).
 
         Raises:
             KeyError: there is no such statement, or a place is not given.
             ValueError: what is given is no word.
         """
-        return _PLACE.sub(lambda found: self._filled(places[found[1]]), self._texts[name])
+        return self._texts[name].format(**{n: self._filled(v) for n, v in places.items()})
+
+    def quote(self, name: str) -> str:
+        """An identifier for a statement's text, where a per cent sign is doubled."""
+        mark = self._mark
+        return f"{mark}{name.replace(mark, 2 * mark).replace('%', '%%')}{mark}"
+
+    def quote_table(self, name: TableName) -> str:
+        schema = "" if name.schema is None else f"{self.quote(name.schema)}."
+        return schema + self.quote(name.table)
 
     def _filled(self, value: TableName | str) -> str:
         if isinstance(value, TableName):
-            return self._quote_table(value)
+            return self.quote_table(value)
         if not _WORD.fullmatch(value):
             raise ValueError(f"{value!r} cannot be part of a statement: it is no word.")
         return value
@@ -69,13 +77,11 @@ def unsubstituted(text: str) -> str:
     return text.replace("%%", "%")
 
 
-def _read(text: str) -> Mapping[str, str]:
+def _read(text: str) -> list[tuple[str, str]]:
     """The statements of one file, without comments, each on one line."""
-    found: dict[str, list[str]] = {}
-    lines: list[str] = []
-    for line in text.splitlines():
-        if line.startswith(_NAME):
-            lines = found.setdefault(line.removeprefix(_NAME), [])
-        elif not line.startswith("--"):
-            lines.append(line)
-    return {name: " ".join(" ".join(lines).split()) for name, lines in found.items()}
+    found = []
+    for part in text.split(_NAME)[1:]:
+        name, *lines = part.splitlines()
+        words = " ".join(line for line in lines if not line.startswith("--")).split()
+        found.append((name, " ".join(words)))
+    return found

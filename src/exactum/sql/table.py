@@ -1,7 +1,7 @@
 """A table as its server describes it: names, columns and what each column can hold. Pure values, no
 I/O.
 
-Both dialects fill these from their catalogs; ``rules`` and the checks at start read nothing else.
+Both dialects fill these from their catalogs; ``rows`` and the checks at start read nothing else.
 """
 
 from __future__ import annotations
@@ -9,12 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING
 
 from exactum.errors import SettingRefused
-
-if TYPE_CHECKING:
-    from exactum.sql.charset import Charset
 
 
 @dataclass(frozen=True, order=True)
@@ -71,9 +67,7 @@ class TableName:
 
 
 class Kind(Enum):
-    """What a column holds, in the words that rules and checks need; the dialect maps its types to
-    these.
-    """
+    """What a column holds, as far as it is checked; the dialect maps its types to these."""
 
     BOOLEAN = "boolean"
     INTEGER = "integer"
@@ -109,24 +103,24 @@ class ColumnLimits:
     """What values a column can hold; None: no limit, or one that only the server knows.
 
     lowest, highest: of INTEGER, inclusive. Of DATE: days since 1970-01-01. Of TIMESTAMP and
-    TIMESTAMP_TZ:
-        microseconds since 1970-01-01T00:00 (UTC). Of DECIMAL and FLOAT ``lowest`` 0 alone means
-        something (unsigned).
+    TIMESTAMP_TZ: microseconds since 1970-01-01T00:00 (UTC). Of DECIMAL and FLOAT ``lowest`` 0 alone
+    means something (unsigned).
     magnitude_max: of FLOAT, the largest absolute value.
     precision, scale: of DECIMAL, all digits, and those after the point; a scale below 0 keeps whole
-        tens, hundreds, ... Of TIMESTAMP and TIMESTAMP_TZ, ``scale`` is the digits of a second's
-        fraction. What has more is refused. Of FLOAT, ``precision`` is its bits (24 or 53), where
-        the dialect says it.
+    tens, hundreds, ... Of TIMESTAMP and TIMESTAMP_TZ, ``scale`` is the digits of a second's
+    fraction. What has more is refused. Of FLOAT, ``precision`` is its bits (24 or 53), and
+    ``scale`` the digits after the point of a DOUBLE(M,D).
     length_min: of BYTES: shorter ones would be filled up.
-    length_max: of TEXT in characters (Unicode code points), or in bytes of its ``charset`` if
-        ``length_in_bytes``; of BYTES in bytes. ``trailing_spaces_free``: what is too long only by
-        blanks at its end is taken (PostgreSQL's char(n), where blanks at the end mean nothing).
-    nul_allowed: False when text with U+0000 cannot be held.
+    length_max: of TEXT in characters (Unicode code points), or in bytes if ``length_in_bytes``; of
+    BYTES in bytes. ``trailing_spaces_free``: what is too long only by blanks at its end is taken
+    (PostgreSQL's char(n), where blanks at the end mean nothing).
+    character_max: of TEXT, the last code point that can be held.
+    nul_allowed: False when text with U+0000 cannot be held. escaped_nul_allowed: of JSON, False
+    when it cannot be held as ``\\u0000`` either.
     nan_allowed: False when a FLOAT cannot hold NaN and the infinities.
-    charset: the character set of TEXT; None: UTF-8, which holds everything.
-    collation: what makes two texts of MySQL one key; None: no text, or another dialect.
     choices: the only texts allowed (ENUM), or None.
     form: what texts must look like, or None.
+    json_depth_max: of JSON that is checked here, the deepest that the server takes.
     """
 
     lowest: int | None = None
@@ -138,12 +132,13 @@ class ColumnLimits:
     length_max: int | None = None
     length_in_bytes: bool = False
     trailing_spaces_free: bool = False
+    character_max: int | None = None
     nul_allowed: bool = True
+    escaped_nul_allowed: bool = True
     nan_allowed: bool = True
-    charset: Charset | None = None
-    collation: str | None = None
     choices: tuple[str, ...] | None = None
     form: Form | None = None
+    json_depth_max: int | None = None
 
 
 @dataclass(frozen=True)
@@ -155,7 +150,7 @@ class Column:
     ALWAYS AS; identity ALWAYS). has_default: it may be left out (a default, an identity,
     auto_increment). element: of an ARRAY, its elements as a column. judged: of values that keep to
     all limits, the server alone refuses some (text that is no JSON, a domain's CHECK). known_by:
-    what ``identity`` says besides the type.
+    what tells the type from another one to which users gave the same name.
     """
 
     name: str
@@ -168,13 +163,6 @@ class Column:
     element: Column | None = None
     judged: bool = False
     known_by: str = ""
-
-    @property
-    def identity(self) -> str:
-        """The type, told from all that a column may become under the same text of it: another type
-        to which users gave that name, or one that takes null for another value.
-        """
-        return self.type + self.known_by
 
 
 def other_keys(unique_keys: Sequence[frozenset[str]], key: Sequence[str]) -> list[frozenset[str]]:

@@ -43,13 +43,18 @@ from exactum.sql.dialect import (
     Session,
     SqlFailure,
 )
-from exactum.sql.failure import TRANSIENT, port_error
+from exactum.sql.failure import (
+    TRANSIENT,
+    port_error,
+    rejection_of,
+    rows_refused,
+    too_many_refused,
+)
 from exactum.sql.ledger import Ledger, LedgerRow
 from exactum.sql.plan import WritePlan
-from exactum.sql.refusal import rejection_of, rows_refused, too_many_refused
 from exactum.sql.retrying_session import RetryingSession
 from exactum.sql.table import Column, Kind, TableName
-from exactum.sql.target_change import check_moved, check_target
+from exactum.sql.table_change import check_table
 from exactum.sql.writer import header_of
 
 T = TypeVar("T")
@@ -105,7 +110,7 @@ def bring(dialect: Dialect, session: Session, load: Load, frames: Iterator[Frame
     if load.mode is Mode.APPEND:
         dialect.load(session, load.target, load.load, frames)
         return
-    table = dialect.create_upsert_table(session, load.staged_columns)
+    table = dialect.create_temporary_table(session, load.staged_columns)
     dialect.load(session, table, load.load, frames)
     dialect.upsert(session, load.move(table))
 
@@ -121,7 +126,7 @@ def rehearse(plan: WritePlan, session: Session) -> None:
     try:
         bring(plan.dialect, session, Load.of(header_of(plan, encoder)), iter(()))
         if plan.is_judged and plan.mode is Mode.APPEND:
-            plan.dialect.create_upsert_table(session, plan.loaded_columns)
+            plan.dialect.create_temporary_table(session, plan.loaded_columns)
         plan.dialect.check_constraints(session)
     finally:
         session.rollback()
@@ -242,7 +247,7 @@ class SqlTarget:
             else:
                 state = self._all_but_commit(session, epoch)
             if state is Published.DONE:
-                check_target(self._plan, session)
+                self._check_target(session)
                 self._held = (epoch.digest, session)
             else:
                 session.rollback()
@@ -286,7 +291,7 @@ class SqlTarget:
             is_there = self._takes_held(session, epoch)
             if not is_there and self._load(session, epoch) is Published.MISSING:
                 raise EpochAborted(f"{self.shown}: staged files of batch {epoch.batch_id} are gone")
-            check_target(self._plan, session)
+            self._check_target(session)
             try:
                 session.commit()
             except SqlFailure as failure:  # not again: it may have taken effect
@@ -337,7 +342,14 @@ class SqlTarget:
             state = self._all_but_commit(session, epoch)
             if state is Published.DONE:
                 for load, _ in self._loads(epoch):
-                    check_moved(self._dialect, session, load.target, load)
+                    check_table(
+                        self._dialect,
+                        session,
+                        load.target,
+                        mode=load.mode,
+                        key=load.key,
+                        deletes=load.delete_when is not None,
+                    )
                 self._commit(session, epoch)
             else:
                 session.rollback()
@@ -404,7 +416,7 @@ class SqlTarget:
             if failure.failure is not ServerFailure.ROWS:
                 raise
             session.execute(dialect.sql("undo"))
-            table = dialect.create_upsert_table(session, load.staged_columns)
+            table = dialect.create_temporary_table(session, load.staged_columns)
             frames = self._frames(parts)
             refused = dialect.load_accepted(session, table, load.load, frames, REFUSED_MAX)
             if not refused:  # a rule of the table, and not of one of its types
@@ -459,6 +471,18 @@ class SqlTarget:
         session.commit()
 
     # ---- small steps -------------------------------------------------------------------------
+
+    def _check_target(self, session: Session) -> None:
+        plan = self._plan
+        check_table(
+            plan.dialect,
+            session,
+            plan.target,
+            mode=plan.mode,
+            key=plan.key,
+            deletes=plan.flag_column is not None,
+            columns=plan.columns,
+        )
 
     def _ledger(self, sibling: TableName | None = None) -> Ledger:
         return Ledger(self._dialect, self._plan.scope, sibling or self._plan.target)

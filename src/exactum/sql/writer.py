@@ -12,7 +12,7 @@ from exactum.protocol.sink import Rejection, TaskName, WriteOrder, Writer
 from exactum.sinks.writer import StagedWriter, TaskFiles
 from exactum.sql.dialect import Mode, RowEncoder
 from exactum.sql.plan import WritePlan
-from exactum.sql.rules import TableRules, together
+from exactum.sql.rows import TableRules, together
 
 ROWS_BITS = 40
 """How many bits of ``exactum_row`` count the rows of one task; the partition's number is above
@@ -46,9 +46,7 @@ class SqlRows:
         self._task = task
         self._encoder: RowEncoder | None = None
         key = plan.key if plan.mode is Mode.UPSERT else ()
-        self._rules = TableRules(
-            plan.columns, plan.frame_columns, key, plan.named_by, plan.dialect.broken
-        )
+        self._rules = TableRules(plan.columns, plan.frame_columns, key, plan.named_by)
         flag = () if plan.flag_column is None else (plan.flag_column,)
         self._sent = [*plan.frame_columns, *flag]
         self._expected = sorted(self._sent)

@@ -66,18 +66,39 @@ def parents_of(lists: Any) -> Any:
 
 def data_of(values: Any) -> Any:
     """The bytes of all values of a text or binary array, one after another, as NumPy sees them."""
-    width = (
-        np.int64
-        if pa.types.is_large_string(values.type) or pa.types.is_large_binary(values.type)
-        else np.int32
-    )
-    _, offsets, data = values.buffers()
+    bounds, data = _bounds(values), values.buffers()[2]
     if data is None or len(values) == 0:
         return np.zeros(0, np.uint8)
-    bounds = np.frombuffer(
-        offsets, width, len(values) + 1, values.offset * np.dtype(width).itemsize
-    )
     return np.frombuffer(data, np.uint8)[int(bounds[0]) : int(bounds[-1])]
+
+
+def bytes_of(values: Any) -> tuple[Any, Any]:
+    """The same, and where in them each value begins and the last one ends. Null is as long as the
+    array says, mostly nothing.
+    """
+    bounds = _bounds(values)
+    return data_of(values), bounds - bounds[0]
+
+
+def _bounds(values: Any) -> Any:
+    kind = values.type
+    is_large = pa.types.is_large_string(kind) or pa.types.is_large_binary(kind)
+    width = np.dtype(np.int64 if is_large else np.int32)
+    if len(values) == 0:
+        return np.zeros(1, width)
+    return np.frombuffer(
+        values.buffers()[1], width, len(values) + 1, values.offset * width.itemsize
+    )
+
+
+def hex_texts(values: Any) -> Any:
+    """Bytes in hexadecimal, as a large_string array: one pass over all of them."""
+    data, ends = bytes_of(values.cast(pa.large_binary()))
+    digits = pa.py_buffer(data.tobytes().hex().encode())
+    texts = pa.LargeStringArray.from_buffers(len(values), pa.py_buffer(2 * ends), digits)
+    if not values.null_count:
+        return texts
+    return pc.if_else(values.is_valid(), texts, pa.scalar(None, pa.large_string()))
 
 
 def numpy_mask(mask: Any) -> Any:

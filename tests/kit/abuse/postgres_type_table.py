@@ -12,9 +12,8 @@ from collections.abc import Iterator, Mapping
 
 import pyarrow as pa
 
-from exactum.sql.checks import Broken
 from exactum.sql.postgres.dialect import PostgresDialect
-from exactum.sql.rules import TableRules
+from exactum.sql.rows import TableRules
 from exactum.sql.table import Column
 from tests.kit.abuse.frames import ATOMIC, BAD_TEXT, DECIMALS, edges
 from tests.kit.abuse.kinds import Kind, array, map_, struct_, to_arrow
@@ -72,8 +71,8 @@ def broken_by(column: Column, kind: Kind) -> list[str]:
         values = to_arrow(struct_({"a": text}), raw)
     else:
         values = to_arrow(kind, [*edges(kind), None], "America/New_York")
-    rules = TableRules((column,), ("v",), further=PostgresDialect().broken)
-    found: list[Broken] = list(rules._broken(column, values))
+    rules = TableRules((column,), ("v",))
+    found = list(rules.broken(column, values))
     assert rules.split(pa.RecordBatch.from_arrays([values], ["v"]))[0].num_rows >= 1
     return [broken.rule for broken in found]
 

@@ -12,7 +12,7 @@ import os
 from collections.abc import Mapping, Sequence
 
 from exactum.sql.dialect import Dialect
-from exactum.sql.rules import TableRules
+from exactum.sql.rows import TableRules
 from exactum.sql.table import Column
 from tests.kit.abuse.frames import ATOMIC, DECIMALS, Frame, edges
 from tests.kit.abuse.kinds import Kind, Raw, array, is_utf8, map_, struct_
@@ -38,7 +38,7 @@ def tables_of(
             if not dialect.takes(column, kind.simple):
                 continue
             broken = refused(
-                dialect, column, kind, [v for v in edges(kind) if not kind.is_text or is_utf8(v)]
+                column, kind, [v for v in edges(kind) if not kind.is_text or is_utf8(v)]
             )
             rules[label] |= dict.fromkeys(broken)
             mine = fitting if broken else every
@@ -63,12 +63,12 @@ def tables_of(
     return lines
 
 
-def refused(dialect: Dialect, column: Column, kind: Kind, values: Sequence[Raw]) -> list[str]:
+def refused(column: Column, kind: Kind, values: Sequence[Raw]) -> list[str]:
     """The rules that some of the values break, without the name of the column and what the row
     has.
     """
     batch = Frame(("v",), (kind,), (list(values),), len(values)).batch()
-    _, rejection = TableRules((column,), ("v",), further=dialect.broken).split(batch)
+    _, rejection = TableRules((column,), ("v",)).split(batch)
     start = f"column {column.name!r} ({column.type}) "
     reasons = () if rejection is None else rejection.reasons
     rules = [rule for text in reasons for rule in text.split(f", and {start}")]

@@ -87,22 +87,14 @@ def test_one_column_of_text(database: Database, infile: bool) -> None:
 
 
 def test_other_types_take_text(database: Database, infile: bool) -> None:
-    """json, uuid, inet6, enum, time: the server reads them from text."""
-    table_of(database, "j json, u uuid, i inet6, e enum('a','it''s'), h time(6)")
-    names = ["j", "u", "i", "e", "h"]
-    row = [
-        '{"a": "b\\\\n"}',
-        "123e4567-e89b-12d3-a456-426614174000",
-        "2001:db8::1",
-        "it's",
-        "12:30:00.000001",
-    ]
+    """json, inet4, enum: the server reads them from text."""
+    table_of(database, "j json, i inet4, e enum('a','it''s')")
+    names = ["j", "i", "e"]
+    row = ['{"a": "b\\\\n"}', "10.0.0.1", "it's"]
     batch = pa.record_batch([pa.array([v, None]) for v in row], names)
     written(database, infile, tuple((n, "string") for n in names), batch)
-    got = database.run(
-        "SELECT j, CAST(u AS char), CAST(i AS char), e, CAST(h AS char) FROM t ORDER BY j IS NULL"
-    )
-    assert got == [tuple(row), (None,) * 5]
+    got = database.run("SELECT j, CAST(i AS char), e FROM t ORDER BY j IS NULL")
+    assert got == [tuple(row), (None,) * 3]
 
 
 # ---- what does not fit
@@ -139,12 +131,12 @@ def test_text_that_the_charset_lacks(database: Database, infile: bool) -> None:
     """LOAD DATA LOCAL would write a question mark and warn: such a row is put aside, and the
     others are written.
     """
-    database.run("CREATE TABLE t (v varchar(9) CHARACTER SET latin1)")
+    database.run("CREATE TABLE t (v varchar(9) CHARACTER SET utf8mb3)")
     one = written(
-        database, infile, (("v", "string"),), pa.record_batch([pa.array(["ok", "漢"])], ["v"])
+        database, infile, (("v", "string"),), pa.record_batch([pa.array(["漢", "😀"])], ["v"])
     )
-    assert database.run("SELECT * FROM t") == [("ok",)]
-    assert [r.rows.column("v").to_pylist() for r in one.rejections] == [["漢"]]
+    assert database.run("SELECT * FROM t") == [("漢",)]
+    assert [r.rows.column("v").to_pylist() for r in one.rejections] == [["😀"]]
 
 
 def test_json_that_is_none(database: Database, infile: bool) -> None:

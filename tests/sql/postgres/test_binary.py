@@ -195,16 +195,3 @@ def test_a_column_that_was_changed_under_a_query(
         driver.run(1)
     driver.close()
     assert database.value(f"SELECT count(*) FROM {table}") == len(expected([0]))
-
-
-def test_a_widened_column_is_no_change(database: Database) -> None:
-    """varchar(40) may become varchar(80) under a query: its texts are read alike."""
-    table = database.table("id bigint, name varchar(40)")
-    query = Query(lambda: database.sink(table), f"wider-{next(_queries)}", ID_AND_NAME)
-    driver = query.start()
-    driver.run(0)
-    database.run(f"ALTER TABLE {table} ALTER name TYPE text")
-    driver.run(1)
-    driver.close()
-    assert sorted(database.rows(f"SELECT id, name FROM {table}")) == expected([0, 1])
-    assert query.staged() == []

@@ -6,6 +6,7 @@ import psycopg
 import pytest
 
 from exactum.errors import SettingRefused, Unavailable
+from exactum.sql.postgres import connection as postgres_connection
 from exactum.sql.postgres import session as postgres_session
 from tests.kit.servers.postgres import LocalPostgres
 from tests.kit.sql.postgres_server import Database
@@ -27,7 +28,7 @@ def test_a_server_that_stops_answering(database: Database, monkeypatch: pytest.M
     driver = query.start()
     driver.run(0)
     prepared = driver.write(driver.order(1))
-    monkeypatch.setattr(postgres_session, "REPLY_TIMEOUT_S", 0.5)
+    monkeypatch.setattr(postgres_connection, "REPLY_TIMEOUT_S", 0.5)
     monkeypatch.setattr(postgres_session, "CONNECT_TIMEOUT_S", 2)
     database.server.pause()
     try:

@@ -1,12 +1,9 @@
-"""PyMySQL's connection, made safer and quicker. Imported only where PyMySQL is known to be
+"""PyMySQL's connection, made safer. Imported only where PyMySQL is known to be
 installed.
 """
 
 from __future__ import annotations
 
-import ssl
-from collections.abc import Mapping
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import pymysql.connections
@@ -23,14 +20,9 @@ else:  # generic for type checkers only
 
 
 class Connection(_Connection):
-    """Two things are added to PyMySQL, by methods that are private to it (the tests show that they
-    still are called).
-
-    - A server may answer *any* statement by asking for a file of the client (LOAD DATA LOCAL), and
-      PyMySQL sends whichever it names. Here it gets the one that ``local_file`` names, or nothing.
-    - Without TLS options PyMySQL encrypts if the server offers it and verifies nothing, and yet
-      reads the system's list of authorities for each connection: tens of milliseconds, for every
-      task.
+    """A server may answer *any* statement by asking for a file of the client (LOAD DATA LOCAL), and
+    PyMySQL sends whichever it names. Here it gets the one that ``local_file`` names, or nothing: by
+    methods that are private to PyMySQL (the tests show that they still are called).
     """
 
     local_file: bytes | None = None
@@ -53,16 +45,3 @@ class Connection(_Connection):
                 LOCAL_FILE_REFUSED, "the server asked for a file that was not offered to it"
             )
         return packet
-
-    def _create_ssl_ctx(self, sslp: Any) -> Any:
-        if isinstance(sslp, Mapping) and not sslp:
-            return _unverified()
-        return super()._create_ssl_ctx(sslp)  # type: ignore[misc]
-
-
-@cache
-def _unverified() -> ssl.SSLContext:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname = False
-    context.verify_mode = ssl.CERT_NONE
-    return context

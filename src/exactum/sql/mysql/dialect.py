@@ -1,4 +1,4 @@
-"""MySQL 8 and MariaDB behind the seam ``dialect``."""
+"""MySQL 8 and MariaDB behind the seam ``dialect``. A schema is a database here."""
 
 from __future__ import annotations
 
@@ -6,94 +6,117 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
-from exactum.errors import InvariantBroken
-from exactum.sql.dialect import RefusedRow, Role, RowEncoder, RowMove, Session
-from exactum.sql.mysql import catalog as mysql_catalog
+from exactum.errors import SettingRefused
+from exactum.sql.dialect import Dialect, Role, RowEncoder, RowMove, Session
 from exactum.sql.mysql import loader as mysql_loader
-from exactum.sql.mysql import move as mysql_move
-from exactum.sql.mysql import session as mysql_session
 from exactum.sql.mysql import types as mysql_types
-from exactum.sql.mysql.session import MySQLSession
-from exactum.sql.mysql.statements import sql
+from exactum.sql.mysql.move import upsert
+from exactum.sql.mysql.session import MySQLSession, connect
+from exactum.sql.mysql.statements import quote, sql
+from exactum.sql.statements import unsubstituted
 from exactum.sql.table import Column, Table, TableName
 from exactum.sql.url import Address
 
 if TYPE_CHECKING:
     from exactum.sinks.frames import Frame
-    from exactum.sql.checks import Broken
+
+_COLUMN_FACTS = (
+    "COLUMN_NAME", "DATA_TYPE", "COLUMN_TYPE", "IS_NULLABLE", "COLUMN_DEFAULT", "EXTRA",
+    "GENERATION_EXPRESSION", "CHARACTER_MAXIMUM_LENGTH", "NUMERIC_PRECISION", "NUMERIC_SCALE",
+    "DATETIME_PRECISION", "CHARACTER_SET_NAME", "COLLATION_NAME",
+)  # fmt: skip
+"""What the statement ``list_columns`` asks for, in its order."""
+TABLES = ("BASE TABLE", "SYSTEM VERSIONED")
+"""Kinds of tables, the second one of MariaDB; it also has SEQUENCE, and both VIEW."""
 
 
 @dataclass(frozen=True)
-class MySQLDialect:
-    """See ``dialect.Dialect``, which documents every method. A schema is a database here."""
+class MySQLDialect(Dialect):
+    """See ``Dialect``."""
 
-    @property
-    def name(self) -> str:
-        return "MySQL"
-
-    @property
-    def scheme(self) -> str:
-        return "mysql"
-
-    @property
-    def way_to_wait_for_standbys(self) -> str:
-        return (
-            "Switch semi-synchronous replication on, with AFTER_SYNC as "
-            "rpl_semi_sync_master_wait_point (rpl_semi_sync_source_wait_point in MySQL)"
-        )
-
-    @property
-    def upserts_by_any_key(self) -> bool:
-        return True
+    name = "MySQL"
+    scheme = "mysql"
+    way_to_wait_for_standbys = (
+        "Switch semi-synchronous replication on, with AFTER_SYNC as "
+        "rpl_semi_sync_master_wait_point (rpl_semi_sync_source_wait_point in MySQL)"
+    )
+    upserts_by_any_key = True
+    kinds_taken = mysql_types.TAKES
+    sql = sql
+    table_options = "ENGINE=InnoDB"
+    temporary_options = "ENGINE=InnoDB"
+    temporary_schema = None
 
     def connect(self, address: Address, role: Role, label: str, lock_timeout_s: float) -> Session:
-        return mysql_session.connect(address, role, label, lock_timeout_s)
-
-    def sql(self, name: str, /, **places: TableName | str) -> str:
-        return sql(name, **places)
+        return connect(address, role, label, lock_timeout_s)
 
     # ---- the catalog -------------------------------------------------------------------------
 
     def read_table(self, session: Session, name: TableName) -> Table | None:
-        return mysql_catalog.read_table(_ours(session), name)
+        found = session.query(sql("find_table"), self.arguments_of(name))
+        if not found:
+            return None
+        schema, table, table_type, engine = found[0]
+        is_table = table_type in TABLES
+        if not is_table or str(engine).lower() != "innodb":
+            what = f"of the engine {engine}" if is_table else f"a {str(table_type).lower()}"
+            mend = "Convert it (ALTER TABLE ... ENGINE=InnoDB), or write" if is_table else "Write"
+            raise SettingRefused(
+                "SQL_TABLE_KIND",
+                f"{name} at {_ours(session).address.where} is {what}; only InnoDB tables hold "
+                f"transactions. {mend} to another table.",
+            )
+        full = TableName(str(schema), str(table))
+        rows = session.query(sql("list_columns"), self.arguments_of(full))
+        json = self._json_columns(session, full)
+        described = (dict(zip(_COLUMN_FACTS, row, strict=True)) for row in rows)
+        columns = tuple(mysql_types.column_from(row, json) for row in described)
+        return Table(full, columns, self._unique_keys(session, full))
 
-    def check_table(self, session: Session, name: TableName) -> bool:
-        mysql_catalog.check_table(_ours(session), name)
-        return False
+    def _json_columns(self, session: Session, name: TableName) -> frozenset[str]:
+        """MariaDB's JSON is text with a CHECK, under the column's name."""
+        if not _ours(session).is_mariadb:
+            return frozenset()
+        rows = session.query(sql("list_checks"), self.arguments_of(name))
+        clauses = {(str(column), str(clause).lower()) for column, clause in rows}
+        return frozenset(
+            c for c, clause in clauses if clause == f"json_valid({unsubstituted(quote(c))})".lower()
+        )
 
-    def list_types(self, session: Session, name: TableName) -> dict[str, str]:
-        return mysql_catalog.list_types(_ours(session), name)
+    def _unique_keys(self, session: Session, name: TableName) -> tuple[frozenset[str], ...]:
+        """An upsert hits those over the beginning of a column or over an expression, too. Such a
+        one stands here as a set that no list of columns can equal.
+        """
+        rows = session.query(sql("list_unique_keys"), self.arguments_of(name))
+        keys: dict[str, set[str]] = {}
+        for index, column, prefix in rows:
+            whole = column is not None and prefix is None
+            keys.setdefault(str(index), set()).add(
+                str(column) if whole else f"part of {column or 'an expression'}"
+            )
+        return tuple(frozenset(key) for key in keys.values())
 
-    def list_unique_keys(self, session: Session, name: TableName) -> tuple[frozenset[str], ...]:
-        return mysql_catalog.list_unique_keys(_ours(session), name)
+    def arguments_of(self, name: TableName) -> tuple[object, ...]:
+        return (name.schema, name.table)
 
     def can_name(self, name: str) -> bool:
         return mysql_types.can_name(name)
 
-    def column_of(self, name: str, spark_type: str, in_key: bool) -> Column | None:
-        return mysql_types.column_of(name, spark_type, in_key)
-
-    def takes(self, column: Column, spark_type: str) -> bool:
-        return mysql_types.takes(column, spark_type)
-
-    def broken(self, column: Column, values: Any) -> Iterator[Broken]:
-        from exactum.sql.mysql.checks import broken
-
-        return broken(column, values)
-
-    def create_table(
-        self, session: Session, name: TableName, columns: Sequence[Column], key: Sequence[str]
-    ) -> None:
-        mysql_catalog.create_table(_ours(session), name, columns, key)
-
-    def create_own_tables(self, session: Session, sibling: TableName) -> None:
-        mysql_catalog.create_own_tables(_ours(session), sibling)
-
-    def create_decision_tables(self, session: Session, schema: str | None) -> None:
-        mysql_catalog.create_decision_tables(_ours(session), schema)
+    def type_for(self, spark_type: str, in_key: bool) -> str | None:
+        return mysql_types.type_for(spark_type, in_key)
 
     def lagging_standbys(self, session: Session) -> int:
-        return mysql_catalog.count_lagging_standbys(_ours(session))
+        """Whoever reads the binary log counts as a standby."""
+        status = {
+            str(name).lower(): str(value) for name, value in session.query(sql("read_replication"))
+        }
+        points = {str(value) for _, value in session.query(sql("read_wait_point"))}
+        roles = ("master", "source")
+        waits = any(status.get(f"rpl_semi_sync_{role}_status") == "ON" for role in roles)
+        if waits and points == {"AFTER_SYNC"}:
+            return 0
+        (found,) = session.query(sql("count_binlog_readers"))
+        return max(int(found[0]), int(status.get("slaves_connected", 0)))
 
     # ---- rows --------------------------------------------------------------------------------
 
@@ -114,21 +137,8 @@ class MySQLDialect:
     ) -> None:
         mysql_loader.load(_ours(session), table, header, frames)
 
-    def load_accepted(
-        self,
-        session: Session,
-        table: TableName,
-        header: str,
-        frames: Iterator[Frame],
-        refused_max: int,
-    ) -> Sequence[RefusedRow]:
-        raise InvariantBroken("MySQL has no column of which it alone knows what it takes.")
-
-    def create_upsert_table(self, session: Session, columns: Sequence[Column]) -> TableName:
-        return mysql_catalog.create_upsert_table(_ours(session), columns)
-
     def upsert(self, session: Session, move: RowMove) -> None:
-        mysql_move.upsert(_ours(session), move)
+        upsert(session, move)
 
     def check_constraints(self, session: Session) -> None:
         """No constraint is deferred here."""

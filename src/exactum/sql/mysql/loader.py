@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 
 from exactum.sql.dialect import ROW, ServerFailure, SqlFailure
 from exactum.sql.mysql.errors import failure_of
-from exactum.sql.mysql.pieces import by_pieces
 from exactum.sql.mysql.session import MySQLSession
 from exactum.sql.mysql.statements import quote, quote_table, sql
 from exactum.sql.statements import unsubstituted
@@ -26,10 +25,12 @@ from exactum.sql.table import Column, Kind, TableName
 
 if TYPE_CHECKING:
     from exactum.sinks.frames import Frame, FrameWriter
-    from exactum.sql.checks import Broken
+    from exactum.sql.rows import Broken
 
 CHUNK_BYTES = 8 * 2**20
 """How much text is sent in one LOAD DATA."""
+PIECE_BYTES = 64 * 2**20
+"""How much of a batch becomes text at once: it takes some times as much memory."""
 INSERT_BYTES_MAX = 2 * 2**20
 """Longest INSERT, where max_allowed_packet allows it: longer ones are not quicker."""
 HEADROOM_BYTES = 1_024
@@ -75,15 +76,15 @@ class Lines:
 
     def write(self, batch: Any, frames: FrameWriter) -> Broken | None:
         """See the port."""
-        return by_pieces(batch, lambda piece: self._write(piece, frames))
-
-    def _write(self, batch: Any, frames: FrameWriter) -> None:
         from exactum.sql.mysql import text as mysql_text
 
-        if batch.num_rows:
-            frames.write(mysql_text.lines(batch, self._columns, self._next_row), batch.num_rows)
+        rows = max(1, batch.num_rows * PIECE_BYTES // max(1, batch.nbytes))
+        for start in range(0, batch.num_rows, rows):
+            piece = batch.slice(start, rows)
+            frames.write(mysql_text.lines(piece, self._columns, self._next_row), piece.num_rows)
             if self._next_row is not None:
-                self._next_row += batch.num_rows
+                self._next_row += piece.num_rows
+        return None
 
 
 class Tuples:
@@ -102,17 +103,12 @@ class Tuples:
 
     def write(self, batch: Any, frames: FrameWriter) -> Broken | None:
         """See the port. A row is too large when it does not fit into a packet."""
-        return by_pieces(batch, lambda piece: self._write(piece, frames))
-
-    def _write(self, batch: Any, frames: FrameWriter) -> Broken | None:
         import numpy as np
         import pyarrow as pa
 
-        from exactum.sql.checks import Broken
         from exactum.sql.mysql import text as mysql_text
+        from exactum.sql.rows import Broken
 
-        if batch.num_rows == 0:
-            return None
         text, ends = mysql_text.tuples(batch, self._columns, self._next_row)
         sizes = np.diff(ends, prepend=0)
         too_large = None
@@ -128,8 +124,8 @@ class Tuples:
         if self._next_row is not None:
             self._next_row += batch.num_rows
         start, row = 0, 0
+        longest = min(self._room, INSERT_BYTES_MAX)
         while row < len(ends):
-            longest = min(self._room, INSERT_BYTES_MAX)
             last = int(np.searchsorted(ends, start + longest, side="right"))
             last = max(last, row + 1)  # a long row goes alone
             end = int(ends[last - 1])

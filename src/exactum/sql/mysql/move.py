@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from exactum.sql.dialect import ROW, RowMove
-from exactum.sql.mysql.session import MySQLSession
+from exactum.sql.dialect import ROW, RowMove, Session
 from exactum.sql.mysql.statements import quote, quote_table
 
 _RANK = "exactum_rank"
 _LAST = "exactum_last"
 
 
-def upsert(session: MySQLSession, order: RowMove) -> None:
+def upsert(session: Session, order: RowMove) -> None:
     """Delete the keys whose last row says so, then insert or replace the others by order of key:
 
         DELETE target FROM target JOIN ranked ON key = key AND ... WHERE exactum_rank = 1 AND

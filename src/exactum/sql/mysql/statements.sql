@@ -95,18 +95,12 @@ WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s AND NON_UNIQUE = 0 ORDER BY INDEX_NA
 SELECT 1 FROM information_schema.TABLES
 WHERE TABLE_SCHEMA = COALESCE(%s, DATABASE()) AND TABLE_NAME = %s
 
--- name: try_characters
--- Which characters a column's character set can hold: those that come back as they were.
--- needs: nothing
-SELECT CAST(CONVERT(%s USING {charset}) AS BINARY),
-    CONVERT(CONVERT(%s USING {charset}) USING utf8mb4)
+-- ==== the temporary table ====
 
--- ==== upserts ====
-
--- name: drop_upsert_table
+-- name: drop_temporary_table
 -- What an earlier load of the session has left: a temporary table outlives its transaction here.
 -- needs: CREATE TEMPORARY TABLES on the database
-DROP TEMPORARY TABLE IF EXISTS `exactum_upsert`
+DROP TEMPORARY TABLE IF EXISTS `exactum_loaded`
 
 -- ==== ledger and decision log ====
 

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from exactum.sql.dialect import ROW
+from exactum.sql.dialect import DOUBLE_BITS, ROW
 from exactum.sql.table import Column, Kind
 from exactum.values import times
 from exactum.values.nested import is_bytes, is_text
@@ -30,7 +30,6 @@ NULL = -1
 DAYS_TO_2000 = 10_957
 """PostgreSQL's dates and times begin with 2000-01-01."""
 MICROS_TO_2000 = DAYS_TO_2000 * times.MICROS_A_DAY
-DOUBLE_BITS = 53
 DECIMAL_DIGITS_MAX = 18
 """Decimals of more digits have no room in 64 bits."""
 BIGINT_DIGITS = 19

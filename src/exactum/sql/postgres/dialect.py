@@ -6,97 +6,85 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from exactum.sql.dialect import RefusedRow, Role, RowEncoder, RowMove, Session
-from exactum.sql.postgres import catalog as postgres_catalog
+from exactum.errors import SettingRefused
+from exactum.sql.dialect import Dialect, RefusedRow, Role, RowEncoder, RowMove, Session
 from exactum.sql.postgres import copy as postgres_copy
-from exactum.sql.postgres import move as postgres_move
-from exactum.sql.postgres import session as postgres_session
 from exactum.sql.postgres import types as postgres_types
-from exactum.sql.postgres.session import own
-from exactum.sql.postgres.statements import sql
-from exactum.sql.table import Column, Table, TableName
+from exactum.sql.postgres.move import upsert
+from exactum.sql.postgres.session import connect, own
+from exactum.sql.postgres.statements import quote, regclass, sql
+from exactum.sql.table import Column, Kind, Table, TableName
 from exactum.sql.url import Address
 
 if TYPE_CHECKING:
     from exactum.sinks.frames import Frame
-    from exactum.sql.checks import Broken
+
+KINDS = {"v": "a view", "m": "a materialized view", "f": "a foreign table", "S": "a sequence"}
 
 
 @dataclass(frozen=True)
-class PostgresDialect:
+class PostgresDialect(Dialect):
     """See ``Dialect``. PostgreSQL 12 and later."""
 
-    @property
-    def name(self) -> str:
-        return "PostgreSQL"
-
-    @property
-    def scheme(self) -> str:
-        return "postgres"
-
-    @property
-    def way_to_wait_for_standbys(self) -> str:
-        return "Set synchronous_standby_names on the server"
-
-    @property
-    def upserts_by_any_key(self) -> bool:
-        return False
+    name = "PostgreSQL"
+    scheme = "postgres"
+    way_to_wait_for_standbys = "Set synchronous_standby_names on the server"
+    upserts_by_any_key = False
+    kinds_taken = postgres_types.TAKES
+    sql = sql
+    table_options = ""
+    temporary_schema = "pg_temp"
+    temporary_options = "ON COMMIT DROP"
+    """It goes with its transaction, which may have made one for other columns before."""
 
     def connect(self, address: Address, role: Role, label: str, lock_timeout_s: float) -> Session:
-        return postgres_session.connect(address, label, lock_timeout_s)
-
-    def sql(self, name: str, /, **places: TableName | str) -> str:
-        return sql(name, **places)
+        return connect(address, label, lock_timeout_s)
 
     # ---- the catalog -------------------------------------------------------------------------
 
     def read_table(self, session: Session, name: TableName) -> Table | None:
-        return postgres_catalog.read_table(session, name)
+        found = session.query(sql("find_table"), self.arguments_of(name))
+        if not found:
+            return None
+        oid, schema, kind, persistence, partition, rule, hides_rows = found[0]
+        full = TableName(str(schema), name.table)
+        refusal = _unfit(full, str(kind), str(persistence), partition, rule)
+        if refusal is not None:
+            raise SettingRefused("SQL_TABLE_KIND", refusal)
+        columns = session.query(sql("list_columns"), (oid,))
+        keys = session.query(sql("list_unique_keys"), self.arguments_of(full))
+        return Table(
+            full,
+            tuple(postgres_types.column_of(postgres_types.CatalogColumn(*row)) for row in columns),
+            tuple(sorted((frozenset(row[0]) for row in keys), key=sorted)),
+            bool(hides_rows),
+        )
 
-    def check_table(self, session: Session, name: TableName) -> bool:
-        return postgres_catalog.check_table(session, name)
-
-    def list_types(self, session: Session, name: TableName) -> dict[str, str]:
-        return postgres_catalog.list_types(session, name)
-
-    def list_unique_keys(self, session: Session, name: TableName) -> tuple[frozenset[str], ...]:
-        return postgres_catalog.list_unique_keys(session, name)
+    def arguments_of(self, name: TableName) -> tuple[object, ...]:
+        return (regclass(name),)
 
     def can_name(self, name: str) -> bool:
         return 0 < len(name.encode()) <= postgres_types.NAME_BYTES and "\0" not in name
 
-    def column_of(self, name: str, spark_type: str, in_key: bool) -> Column | None:
-        sql_type = postgres_types.type_for(spark_type)
-        return (
-            None if sql_type is None else Column(name, sql_type, postgres_types.kind_of(sql_type))
-        )
+    def type_for(self, spark_type: str, in_key: bool) -> str | None:
+        return postgres_types.type_for(spark_type)
 
     def takes(self, column: Column, spark_type: str) -> bool:
-        return postgres_types.takes(column, spark_type)
+        """An array takes what its elements take."""
+        element = postgres_types.element_of(spark_type)
+        if element is None or column.element is None:
+            return super().takes(column, spark_type)
+        return column.element.kind is not Kind.JSON and self.takes(column.element, element)
 
-    def broken(self, column: Column, values: Any) -> Iterator[Broken]:
-        from exactum.sql.postgres.checks import broken
-
-        return broken(column, values)
-
-    def create_table(
-        self, session: Session, name: TableName, columns: Sequence[Column], key: Sequence[str]
-    ) -> None:
-        postgres_catalog.create_target(session, name, columns, key)
-
-    def create_own_tables(self, session: Session, sibling: TableName) -> None:
-        postgres_catalog.create_own(session, sibling)
-
-    def create_decision_tables(self, session: Session, schema: str | None) -> None:
-        postgres_catalog.create_decisions(session, schema)
+    def base_of(self, spark_type: str) -> str:
+        return postgres_types.base_of(spark_type)
 
     def lagging_standbys(self, session: Session) -> int:
-        return postgres_catalog.count_lagging_standbys(session)
+        (found,) = session.query(sql("count_lagging_standbys"))
+        session.rollback()
+        return int(found[0])
 
     # ---- rows --------------------------------------------------------------------------------
-
-    def load_facts(self, session: Session) -> Mapping[str, Any]:
-        return {}
 
     def encoder(
         self,
@@ -120,15 +108,40 @@ class PostgresDialect:
         frames: Iterator[Frame],
         refused_max: int,
     ) -> Sequence[RefusedRow]:
-        from exactum.sql.postgres.judged import load_accepted
-
-        return load_accepted(own(session), table, header, frames, refused_max)
-
-    def create_upsert_table(self, session: Session, columns: Sequence[Column]) -> TableName:
-        return postgres_catalog.create_upsert_table(session, columns)
+        return postgres_copy.load_accepted(own(session), table, header, frames, refused_max)
 
     def upsert(self, session: Session, move: RowMove) -> None:
-        session.execute(postgres_move.upsert(move))
+        session.execute(upsert(move))
 
     def check_constraints(self, session: Session) -> None:
         session.execute(sql("check_constraints"))
+
+
+def _unfit(
+    table: TableName, kind: str, persistence: str, partition: str | None, rule: str | None
+) -> str | None:
+    """Why the table cannot hold the guarantee; None if it can."""
+    if kind not in ("r", "p"):
+        return (
+            f"{table} is not an ordinary table but {KINDS.get(kind, 'something else')} "
+            f"(pg_class.relkind {kind!r}): exactum writes to tables and partitioned tables."
+        )
+    if persistence != "p":
+        return (
+            f"The table {table} is UNLOGGED or temporary: PostgreSQL empties it after a crash, so "
+            f"nothing could be promised of it. ALTER TABLE {regclass(table)} SET LOGGED, or use "
+            "another table."
+        )
+    if partition is not None:
+        return (
+            f"The partition {partition} of the table {table} is UNLOGGED, which PostgreSQL empties "
+            "after a crash, or lies on another server, which commits by itself: nothing could be "
+            f"promised of its rows. ALTER TABLE {partition} SET LOGGED, or detach it."
+        )
+    if rule is not None:
+        return (
+            f"The table {table} has the rule {rule!r}, ON INSERT DO INSTEAD: rows would go "
+            "elsewhere or nowhere, and PostgreSQL does not say so. Write to the table where they "
+            f"are to be; or drop the rule: DROP RULE {quote(rule)} ON {regclass(table)}."
+        )
+    return None

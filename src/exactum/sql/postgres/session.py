@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -14,10 +13,11 @@ from exactum.sql.dialect import ServerFailure, Session, SqlFailure
 from exactum.sql.postgres.errors import READ_ONLY, connect_failure, failure_of
 from exactum.sql.postgres.statements import sql
 from exactum.sql.url import Address, merged, refuse_plain_signs
-from exactum.sql.watchdog import watchdog
 
 if TYPE_CHECKING:
     import psycopg
+
+    from exactum.sql.postgres.connection import PostgresConnection
 
 T = TypeVar("T")
 
@@ -25,10 +25,6 @@ CONNECT_TIMEOUT_S = 10
 DRIVER_IDLE_MAX_S = 30
 """How long a driver may idle in a transaction before PostgreSQL ends its session: a stopped one
 must not hold the locks of an epoch for ever. A driver that was only slow does the same again."""
-REPLY_TIMEOUT_S = 1800.0
-"""Longest that one statement may take: a server that is stopped keeps its connections and
-answers nothing.
-"""
 DEFAULTS = {
     "keepalives_idle": "30",
     "keepalives_interval": "10",
@@ -140,14 +136,16 @@ def opened(address: Address, label: str) -> PostgresSession:
         SettingRefused, SqlFailure: as ``Dialect.connect``.
     """
     psycopg = driver()
+    from exactum.sql.postgres.connection import PostgresConnection
+
     defaults = {
         "application_name": label[:NAME_MAX],
         "connect_timeout": str(CONNECT_TIMEOUT_S),
         **DEFAULTS,
     }
-    options = {**defaults, **_primary_of_many(address), **dict(address.options)}
+    options: dict[str, Any] = {**defaults, **_primary_of_many(address), **dict(address.options)}
     try:
-        connection = psycopg.connect(**options, prepare_threshold=None)
+        connection = PostgresConnection.connect(**options, prepare_threshold=None)
     except (psycopg.Error, UnicodeError) as error:
         raise connect_failure(address, error) from None
     return PostgresSession(connection, address)
@@ -168,10 +166,9 @@ def _primary_of_many(address: Address) -> dict[str, str]:
 class PostgresSession:
     """See ``Session``."""
 
-    def __init__(self, connection: psycopg.Connection[Any], address: Address) -> None:
+    def __init__(self, connection: PostgresConnection, address: Address) -> None:
         self.connection = connection
         self.address = address
-        self._hung_up = False
         self._unreplicated = ""
         connection.add_notice_handler(self._noticed)
 
@@ -212,14 +209,11 @@ class PostgresSession:
 
     @contextmanager
     def failing(self) -> Iterator[None]:
-        """Errors of psycopg come out as ``SqlFailure``, and no wait is longer than
-        ``REPLY_TIMEOUT_S``.
-        """
+        """Errors of psycopg come out as ``SqlFailure``."""
         import psycopg
 
         try:
-            with watchdog.after(REPLY_TIMEOUT_S, self._hang_up):
-                yield
+            yield
         except psycopg.Error as error:
             raise self._failure(error) from None
         if self._unreplicated:
@@ -232,23 +226,12 @@ class PostgresSession:
                 f"{notice.message_primary}: {notice.message_detail}"
             )
 
-    def _hang_up(self) -> None:
-        """Break the connection that somebody waits on; libpq then sees its end. By another
-        thread.
-        """
-        if not self.connection.closed:
-            self._hung_up = True
-            with socket.socket(fileno=os.dup(self.connection.fileno())) as wire:
-                wire.shutdown(socket.SHUT_RDWR)
-
     def _failure(self, error: psycopg.Error) -> SqlFailure:
         code = error.sqlstate or ""
         detail = " ".join(part for part in (error.diag.message_detail, error.diag.context) if part)
         text = self.address.scrub(f"{error.diag.message_primary or error} {detail}".strip())
-        if self._hung_up:
-            text = f"the server did not answer within {REPLY_TIMEOUT_S:.0f} s ({text})"
         if not self.usable or not code:
-            lost = not self.usable or isinstance(error, psycopg_operational())
+            lost = not self.usable or isinstance(error, _without_answer())
             return SqlFailure(ServerFailure.LOST if lost else ServerFailure.ROWS, code, text)
         if code == READ_ONLY:
             self.close()
@@ -270,7 +253,7 @@ def own(session: Session) -> PostgresSession:
     return session
 
 
-def psycopg_operational() -> Any:
+def _without_answer() -> tuple[type[Exception], ...]:
     import psycopg
 
     return (psycopg.OperationalError, psycopg.InterfaceError)

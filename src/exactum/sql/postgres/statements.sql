@@ -95,21 +95,6 @@ FROM pg_attribute a
 WHERE a.attrelid = %s::bigint::oid AND a.attnum > 0 AND NOT a.attisdropped
 ORDER BY a.attnum
 
--- name: list_types
--- The types of its columns, with the number if it is one of users, spelled as in list_columns: that
--- they still are those of the start.
--- needs: nothing
-SELECT a.attname, format_type(a.atttypid, a.atttypmod)
-        || CASE WHEN a.attcollation <> t.typcollation AND co.collname IS NOT NULL
-           THEN ' COLLATE ' || quote_ident(cn.nspname) || '.' || quote_ident(co.collname)
-           ELSE '' END
-        || CASE WHEN t.oid >= 16384 THEN ' #' || t.oid ELSE '' END
-FROM pg_attribute a
-    JOIN pg_type t ON t.oid = a.atttypid
-    LEFT JOIN pg_collation co ON co.oid = a.attcollation
-    LEFT JOIN pg_namespace cn ON cn.oid = co.collnamespace
-WHERE a.attrelid = to_regclass(%s) AND a.attnum > 0 AND NOT a.attisdropped
-
 -- name: list_readers
 -- By which function the server reads each column's binary form: that a task's binary COPY was read
 -- as it was meant.
@@ -157,10 +142,10 @@ VALUES (%s, %s, %s, %s) ON CONFLICT DO NOTHING
 -- needs: INSERT on the floors
 INSERT INTO {floors} ("query_id", "floor") VALUES (%s, %s) ON CONFLICT DO NOTHING
 
--- name: drop_upsert_table
+-- name: drop_temporary_table
 -- What an earlier load of the same transaction has left.
 -- needs: nothing
-DROP TABLE IF EXISTS pg_temp.exactum_upsert
+DROP TABLE IF EXISTS pg_temp.exactum_loaded
 
 -- name: check_constraints
 -- After the move into the target: what is DEFERRABLE is refused before the decision, too.

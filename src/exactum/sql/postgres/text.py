@@ -10,12 +10,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from exactum.sql.dialect import DOUBLE_BITS
 from exactum.sql.table import Column, Kind
 from exactum.values import times
 from exactum.values.json_text import json_texts
-from exactum.values.nested import data_of, is_bytes, is_text
+from exactum.values.nested import data_of, hex_texts, is_bytes, is_text
 
-DOUBLE_BITS = 53
 TEXT = pa.large_string()
 
 
@@ -29,7 +29,9 @@ def sendable(column: Column, values: Any) -> Any:
             else json_texts(values)
         )
     if is_bytes(kind):
-        return hexadecimal(values)
+        return pc.binary_join_element_wise(
+            pa.scalar("\\x", TEXT), hex_texts(values), pa.scalar("", TEXT)
+        )
     if (
         pa.types.is_float32(kind)
         and column.kind is Kind.FLOAT
@@ -54,29 +56,6 @@ def spelled(year: int, month: int, day: int) -> str:
         if year > 0
         else f"{1 - year:04d}-{month:02d}-{day:02d} BC"
     )
-
-
-def hexadecimal(values: Any) -> Any:
-    """Bytes as PostgreSQL's ``\\x...`` text: one pass over all bytes, and no Python for a single
-    row.
-    """
-    values = values.cast(pa.large_binary())
-    _, offsets, data = values.buffers()
-    if data is None:
-        return pc.binary_join_element_wise("\\x", values.cast(pa.large_string()), "")
-    bounds = np.frombuffer(offsets, np.int64)[values.offset : values.offset + len(values) + 1]
-    digits = bytes(memoryview(data)[bounds[0] : bounds[-1]]).hex().encode()
-    text = pa.LargeStringArray.from_buffers(
-        len(values), pa.py_buffer((bounds - bounds[0]) * 2), pa.py_buffer(digits), _validity(values)
-    )
-    return pc.binary_join_element_wise(pa.scalar("\\x", TEXT), text, pa.scalar("", TEXT))
-
-
-def _validity(values: Any) -> Any:
-    """The null bitmap from bit 0, or None."""
-    if not values.null_count:
-        return None
-    return pa.array(values.is_valid().to_numpy(zero_copy_only=False)).buffers()[1]
 
 
 def array_texts(element: Column, values: Any) -> Any:

@@ -1,8 +1,7 @@
-"""Whether texts are JSON as MySQL and MariaDB take it, for a whole Arrow array at once. Pure.
+r"""Whether texts are JSON as a server takes it, for a whole Arrow array at once. Pure.
 
-A column of JSON refuses what is none when the rows are moved, and with it the epoch. Both servers
-also refuse what is nested deeper than they look, and half of a surrogate pair in ``\\\\ud800``
-form.
+MySQL and MariaDB refuse what is none when the rows are loaded, and with it the epoch; also what is
+nested deeper than they read, and half of a surrogate pair as ``\ud800``.
 """
 
 from __future__ import annotations
@@ -15,15 +14,11 @@ from typing import Any
 import numpy as np
 import pyarrow.compute as pc
 
-DEPTH_MAX = {"json": 100}
-"""By the declared type; MariaDB's JSON is text."""
-DEPTH_MAX_OF_TEXT = 31
 _HALF_PAIR = r"(?i)\\ud[89a-f]"
 
 
-def is_json(values: Any, declared: str) -> Any:
+def is_json(values: Any, depth_max: int) -> Any:
     """A NumPy mask of the texts (valid UTF-8) that are JSON; true where there is none."""
-    depth_max = DEPTH_MAX.get(declared.lower(), DEPTH_MAX_OF_TEXT)
     texts: list[str | None] = values.to_pylist()
     fits = np.ones(len(texts), bool)
     if not _all_parse([text for text in texts if text is not None]):
