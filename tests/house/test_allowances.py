@@ -24,7 +24,7 @@ LINES_MAX = {
     "protocol": 2_650,
     "sinks": 1_300,
     "spark": 12_750,
-    "sql": 6_550,
+    "sql": 6_000,
     "storage": 1_100,
     "testing": 3_050,
     "values": 650,

@@ -73,7 +73,7 @@ TABLES = (
     Fault(
         "rows of a later task of one key come first",
         ORDER,
-        "sql/postgres/move.py",
+        "sql/postgres/dialect.py",
         'ORDER BY {key}, {by}{ROW} DESC"\n',
         'ORDER BY {key}, {by}{ROW} ASC"\n',
         ("tests/sql/postgres/test_upsert.py", "tests/sql/test_upsert.py"),

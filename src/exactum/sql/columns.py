@@ -48,24 +48,22 @@ def matched(
     columns: list[Column] = []
     for name, spark_type in frame:
         column = _find(table, name)
+        why = None
         if column is None:
-            raise FrameRefused(
-                "SQL_COLUMNS",
-                f"{where}: the table {table.name} has no column {name!r}; it has "
-                f"{_listed(table.columns)}. Rename or drop the column in the query (rows= gives a "
-                "sink its own view), or add it to the table.",
+            why = (
+                f"the table {table.name} has no column {name!r}; it has {_listed(table.columns)}. "
+                "Rename or drop the column in the query (rows= gives a sink its own view), or add "
+                "it to the table."
             )
-        if column in columns:
-            raise FrameRefused(
-                "SQL_COLUMNS",
-                f"{where}: two columns of the frame go into the table's column {column.name!r}.",
+        elif column in columns:
+            why = f"two columns of the frame go into the table's column {column.name!r}."
+        elif column.generated:
+            why = (
+                f"the table's column {column.name!r} is computed by {dialect.name} itself; drop it "
+                "in the query."
             )
-        if column.generated:
-            raise FrameRefused(
-                "SQL_COLUMNS",
-                f"{where}: the table's column {column.name!r} is computed by {dialect.name} "
-                "itself; drop it in the query.",
-            )
+        if column is None or why is not None:
+            raise FrameRefused("SQL_COLUMNS", f"{where}: {why}")
         if not dialect.takes(column, spark_type):
             raise FrameRefused(
                 "SQL_TYPE",

@@ -29,13 +29,12 @@ from typing import TypeVar
 
 from exactum.errors import (
     CheckpointRefused,
-    ExactumError,
     Fenced,
     InvariantBroken,
     OutcomeUnknown,
     SettingRefused,
 )
-from exactum.protocol.model import DecisionRecord
+from exactum.protocol.model import DecisionRecord, Epoch
 from exactum.sql.dialect import DECISIONS, FLOORS, Dialect, ServerFailure, Session, SqlFailure
 from exactum.sql.failure import port_error
 from exactum.sql.retrying_session import TIMEOUT_S, RetryingSession
@@ -46,7 +45,6 @@ T = TypeVar("T")
 
 log = logging.getLogger("exactum.sql")
 
-LOCK_TIMEOUT_S = 20.0
 PRUNE_EVERY = 20
 """How many batches may pile up before ``prune`` does real work."""
 SLOW_AFTER_S = 10.0
@@ -79,12 +77,11 @@ class SqlDecisionLog:
         self._prune_every = prune_every
         self._timeout_s = timeout_s
         self._where = f"The decision log of query {query_id} at {address.where}"
-        self._session = RetryingSession(dialect, address, "exactum decisions", LOCK_TIMEOUT_S)
+        self._session = RetryingSession(dialect, address, "exactum decisions")
         self._ready = False
         self._pruned_below: int | None = None
-        self._newest: tuple[int, int] | None = (
-            None  # (batch id, attempt) of the newest record known to stand
-        )
+        self._newest: tuple[int, int] | None = None
+        """(batch id, attempt) of the newest record known to stand."""
         self._asked_for_newest: Session | None = None
 
     # ---- the port ----------------------------------------------------------------------------
@@ -120,7 +117,7 @@ class SqlDecisionLog:
                 "tell whether the batch was committed."
             )
         if found:
-            self._stands(batch_id, found[-1][0])
+            self._newest = max(self._newest or (0, 0), (batch_id, found[-1][0]))
         return tuple(self._record(batch_id, attempt, text) for attempt, text in found)
 
     def last_batch(self) -> int | None:
@@ -179,7 +176,7 @@ class SqlDecisionLog:
                 f"run. This run (incarnation {record.incarnation}) is an old driver that woke up; "
                 "it stops, and what it prepared is aborted."
             )
-        self._stands(epoch.batch_id, record.attempt)
+        self._newest = max(self._newest or (0, 0), (epoch.batch_id, record.attempt))
         return self._record(epoch.batch_id, record.attempt, stands)
 
     def prune(self, below_batch_id: int) -> int:
@@ -211,9 +208,6 @@ class SqlDecisionLog:
         self._session.close()
 
     # ---- what a failover loses ---------------------------------------------------------------
-
-    def _stands(self, batch_id: int, attempt: int) -> None:
-        self._newest = max(self._newest or (0, 0), (batch_id, attempt))
 
     def _refuse_lost(self, session: Session) -> None:
         """Once for each connection: is the newest decision that is known to stand still there?
@@ -277,10 +271,9 @@ class SqlDecisionLog:
 
     def _make_ready(self) -> None:
         """The tables, and the query's floor row, which is there from then on."""
-        if self._ready:
-            return
-        self._session.run(self._create, self._timeout_s)
-        self._ready = True
+        if not self._ready:
+            self._session.run(self._create, self._timeout_s)
+            self._ready = True
 
     def _create(self, session: Session) -> None:
         self._dialect.create_decision_tables(session, self._schema)
@@ -303,26 +296,18 @@ class SqlDecisionLog:
             with self._saying_what_waits("the next step"):
                 return self._session.run(step, self._timeout_s)
         except SqlFailure as failure:
-            raise self._error(failure) from failure
-
-    def _error(self, failure: SqlFailure) -> ExactumError:
-        return port_error(failure, self._where)
+            raise port_error(failure, self._where) from failure
 
     def _record(self, batch_id: int, attempt: int, text: str) -> DecisionRecord:
         where = f"of batch {batch_id}, attempt {attempt}, in {DECISIONS}"
         try:
-            value = json.loads(text)
+            record = DecisionRecord.from_json(json.loads(text), where)
+            if (record.epoch, record.attempt) != (Epoch(self._query_id, batch_id), attempt):
+                raise ValueError(f"it holds {record.epoch}")
         except ValueError as error:
             raise InvariantBroken(
                 f"{self._where}: the record {where} is damaged: {error}. Restore it."
             ) from error
-        record = DecisionRecord.from_json(value, where)
-        found = (record.epoch.query_id, record.epoch.batch_id, record.attempt)
-        if found != (self._query_id, batch_id, attempt):
-            raise InvariantBroken(
-                f"{self._where}: the record {where} is damaged: it holds {record.epoch}. Restore "
-                "it."
-            )
         return record
 
 
@@ -341,17 +326,17 @@ def open_decision_log(
     where = "decision_log"
     scheme = url.split(":", 1)[0] if isinstance(url, str) else ""
     if scheme in ("postgresql", "postgres"):
-        from exactum.sql.postgres import session as postgres_session
+        from exactum.sql.postgres import session as postgres
         from exactum.sql.postgres.dialect import PostgresDialect
 
-        return SqlDecisionLog(
-            PostgresDialect(), postgres_session.address_of(url, connect, where), query_id
-        )
+        address = postgres.address_of(url, connect, where)
+        return SqlDecisionLog(PostgresDialect(), address, query_id)
     if scheme in ("mysql", "mariadb"):
         from exactum.sql.mysql import sink as mysql
         from exactum.sql.mysql.dialect import MySQLDialect
 
-        return SqlDecisionLog(MySQLDialect(), mysql.address_of(url, connect, where), query_id)
+        address = mysql.address_of(url, connect, where)
+        return SqlDecisionLog(MySQLDialect(), address, query_id)
     raise SettingRefused(
         "DECISION_LOG_ARGUMENT", f"{where}: the URL must begin with postgresql:// or mysql://."
     )

@@ -1,22 +1,12 @@
 """The seam between exactum's SQL layer and a kind of server: one ``Dialect`` for each.
 
-Everything above the seam is shared by all dialects and knows no client library:
-
-| module | holds |
-|---|---|
-| ``sink`` | ``SqlSink``: settings, checks, ``open``; ``PostgresSink`` and ``MySQLSink`` derive |
-| ``plan`` | ``WritePlan``: what goes to the executors |
-| ``rows`` | which rows of an Arrow batch the table can hold |
-| ``writer`` | the tasks' half: rows become frames of a staged file |
-| ``target`` | the driver's half: staged files and the ledger's row into the table |
-| ``ledger`` | the ledger's rows |
-| ``decision_log`` | ``SqlDecisionLog`` |
-| ``statements`` | the statements that stand in ``.sql`` files, for administrators to read |
-| ``url`` | ``Address``: where the server is; the only place that sees a password |
+Everything above the seam is shared by all dialects and knows no client library. A task's half of a
+load is a ``RowEncoder``, the driver's half ``Dialect.load``.
 """
 
 from __future__ import annotations
 
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -51,14 +41,15 @@ LOADED = "exactum_loaded"
 """The temporary table from which an upsert goes into its target, and in which rows are tried of
 which the server alone knows whether it takes them.
 """
+CREATE_TRIES_MAX = 5
 DOUBLE_BITS = 53
 
 
 class ServerFailure(Enum):
     """What is done about a server's error; the dialect maps its codes to these.
 
-    A code that is not listed is OTHER, which stops the query with the server's words, as REFUSED
-    does. So it is never taken for a success, and never tried again without end.
+    A code that is not listed is OTHER, which stops the query with the server's words. So it is
+    never taken for a success, and never tried again without end.
     """
 
     LOST = "the connection was lost or not made; a COMMIT under way may have taken effect"
@@ -68,10 +59,6 @@ class ServerFailure(Enum):
     )
     DENIED = "authentication or rights"
     MISSING = "a database, a schema or a table that does not exist"
-    REFUSED = (
-        "the table's definition, a setting of the server or the statement: the same again fails "
-        "again"
-    )
     CHANGED = (
         "the table's definition is another one than at the query's start: a new start knows it"
     )
@@ -164,23 +151,54 @@ class RefusedRow:
 
 
 @dataclass(frozen=True)
-class RowMove:
-    """The rows of an upsert go from the temporary table into the target, in one statement or a few.
+class Load:
+    """How a staged file goes into its target, as its header says; those of one load are equal.
 
-    For each ``key`` only the last row, which is the one with the greatest ``order_by`` values
-    (compared in the order given, NULL lowest), ties and no ``order_by`` by the greatest
-    ``exactum_row``; it replaces the target's row of that key or is inserted. With ``delete_when``
-    (a boolean column that only the temporary table has) a last row in which it is true deletes the
-    target's row of its key instead. ``columns`` are the target's, without the flag. The target's
-    rows are locked in order of key.
+    columns: name and type of the target's, without the flag. load: what the encoder has written, as
+    JSON text (``RowEncoder.header``).
+
+    The rows of an upsert go from the temporary table into the target in one statement or a few. For
+    each ``key`` only the last row, which is the one with the greatest ``order_by`` values (compared
+    in the order given, NULL lowest), ties and no ``order_by`` by the greatest ``exactum_row``; it
+    replaces the target's row of that key or is inserted. With ``delete_when`` (name and type of a
+    boolean column that only the temporary table has) a last row in which it is true deletes the
+    target's row of its key instead. The target's rows are locked in order of key.
     """
 
-    staging: TableName
     target: TableName
-    columns: tuple[str, ...]
+    columns: tuple[tuple[str, str], ...]
+    mode: Mode
     key: tuple[str, ...]
     order_by: tuple[str, ...]
-    delete_when: str | None
+    delete_when: tuple[str, str] | None
+    load: str
+
+    @staticmethod
+    def of(header: dict[str, Any]) -> Load:
+        flag = header["delete_when"]
+        return Load(
+            TableName(*header["target"]),
+            tuple((name, type_) for name, type_ in header["columns"]),
+            Mode(header["mode"]),
+            tuple(header["key"]),
+            tuple(header["order_by"]),
+            None if flag is None else tuple(flag),
+            json.dumps(header["load"]),
+        )
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(name for name, _ in self.columns)
+
+    @property
+    def flag(self) -> str | None:
+        return None if self.delete_when is None else self.delete_when[0]
+
+    @property
+    def staged_columns(self) -> tuple[Column, ...]:
+        """Those of the temporary table."""
+        listed = self.columns if self.delete_when is None else (*self.columns, self.delete_when)
+        return tuple(Column(name, type_, Kind.OTHER) for name, type_ in listed)
 
 
 class Dialect(ABC):
@@ -193,34 +211,31 @@ class Dialect(ABC):
     key and is not settled, and affect 1 row or 0. SQL texts use ``%s`` for arguments and ``%%`` for
     a per cent sign, and are always run through the client's substitution, with or without
     arguments.
+
+    name: for messages (``MySQL``). scheme: first part of a sink's default name (``mysql``).
+    way_to_wait_for_standbys: what to tell an operator whose COMMITs wait for none.
+    upserts_by_any_key: an upsert cannot be tied to one unique key, so that a table with another one
+    is refused.
+    kinds_taken: which kinds of columns a Spark type can be loaded into; whether each value fits is
+    for ``rows``.
+    sql: the statements of the ``.sql`` files, by name.
     """
 
     name: ClassVar[str]
-    """For messages: ``PostgreSQL``, ``MySQL``."""
     scheme: ClassVar[str]
-    """First part of a sink's default name: ``postgres``, ``mysql``."""
     way_to_wait_for_standbys: ClassVar[str]
-    """What to tell an operator whose COMMITs wait for no standby."""
     upserts_by_any_key: ClassVar[bool]
-    """True where an upsert cannot be tied to one unique key, so that a table with another one is
-    refused.
-    """
     kinds_taken: ClassVar[Mapping[str, Collection[Kind]]]
-    """Which kinds of columns a Spark type can be loaded into; whether each value fits is for
-    ``rows``.
-    """
     sql: ClassVar[Statements]
-    """The statements of the ``.sql`` files, by name."""
     table_options: ClassVar[str]
     temporary_options: ClassVar[str]
     temporary_schema: ClassVar[str | None]
 
     @abstractmethod
     def connect(self, address: Address, role: Role, label: str, lock_timeout_s: float) -> Session:
-        """A new session. ``label`` is shown to administrators where the server can
-        (application_name). No wait for a lock takes longer than ``lock_timeout_s``, and a session
-        that idles in a transaction is ended by the server where it can (a stopped driver
-        must not hold locks for ever).
+        """A new session. Administrators see ``label`` where the server shows such. No wait for a
+        lock takes longer than ``lock_timeout_s``, and a session that idles in a transaction is
+        ended by the server where it can (a stopped driver must not hold locks for ever).
 
         Raises:
             SettingRefused: the client library is not installed.
@@ -304,22 +319,26 @@ class Dialect(ABC):
 
     def _create(self, session: Session, name: TableName, statement: str) -> None:
         """Unless the table exists, which is looked up first: a user without the right to create
-        tables may have had it created by somebody else. Commits.
+        tables may have had it created by somebody else. Two starts that create the same one at once
+        may trip over each other; then the second one finds it. Commits.
         """
-        if not session.query(self.sql("is_there"), self.arguments_of(name)):
+        for tries in range(1, CREATE_TRIES_MAX + 1):
             try:
-                session.execute(statement)
+                if not session.query(self.sql("is_there"), self.arguments_of(name)):
+                    session.execute(statement)
+                session.commit()
+                return
             except SqlFailure as failure:
-                if failure.failure is not ServerFailure.DENIED:
-                    raise
                 session.rollback()
-                raise SettingRefused(
-                    "SQL_ACCESS",
-                    f"exactum needs a table {name} and may not create it: {failure}. Grant CREATE "
-                    f"to this user, or have it created: {unsubstituted(statement)}; with SELECT, "
-                    "INSERT, UPDATE, DELETE on it for this user.",
-                ) from None
-        session.commit()
+                if failure.failure is ServerFailure.DENIED:
+                    raise SettingRefused(
+                        "SQL_ACCESS",
+                        f"exactum needs a table {name} and may not create it: {failure}. Grant "
+                        f"CREATE to this user, or have it created: {unsubstituted(statement)}; "
+                        "with SELECT, INSERT, UPDATE, DELETE on it for this user.",
+                    ) from None
+                if failure.failure is not ServerFailure.BUSY or tries == CREATE_TRIES_MAX:
+                    raise
 
     @abstractmethod
     def lagging_standbys(self, session: Session) -> int:
@@ -370,14 +389,14 @@ class Dialect(ABC):
     ) -> Sequence[RefusedRow]:
         """As ``load``, into a temporary table that has nothing but types, for rows of which the
         server alone knows whether it takes them (``Column.judged``); returns those that it does
-        not. Ends early where they are more than ``refused_max``. ``save`` and ``undo`` are
-        statements of a dialect that has such columns; where none has, nothing is found.
+        not. Ends early where they are more than ``refused_max``. A dialect with such columns has
+        the statements ``save`` and ``undo``.
         """
         return ()
 
     @abstractmethod
-    def upsert(self, session: Session, move: RowMove) -> None:
-        """See ``RowMove``."""
+    def upsert(self, session: Session, staging: TableName, load: Load) -> None:
+        """See ``Load``: from the temporary table ``staging``."""
 
     @abstractmethod
     def check_constraints(self, session: Session) -> None:

@@ -29,7 +29,7 @@ class SqlScope(Scope):
 
 @dataclass(frozen=True)
 class WritePlan:
-    """Picklable and hashable. ``where`` names the sink in messages.
+    """Picklable and hashable.
 
     columns: the target's columns that are written, in the frame's order, without ``flag``.
     frame_columns: the frame's names for them.
@@ -42,19 +42,17 @@ class WritePlan:
 
     dialect: Dialect
     address: Address
-    where: str
     scope: SqlScope
     target: TableName
-    columns: tuple[Column, ...]
-    frame_columns: tuple[str, ...]
-    flag: Column | None
-    flag_column: str | None
-    mode: Mode
-    key: tuple[str, ...]
-    order_by: tuple[str, ...]
-    named_by: tuple[str, ...]
-    lock_timeout_s: float
     staging: Staging
+    columns: tuple[Column, ...] = ()
+    frame_columns: tuple[str, ...] = ()
+    flag: Column | None = None
+    flag_column: str | None = None
+    mode: Mode = Mode.APPEND
+    key: tuple[str, ...] = ()
+    order_by: tuple[str, ...] = ()
+    named_by: tuple[str, ...] = ()
     load_facts: tuple[tuple[str, Any], ...] = ()
 
     @property

@@ -15,6 +15,8 @@ T = TypeVar("T")
 TIMEOUT_S = 60.0
 """How long a step is tried again while the server is away or locks are held: longer than a restart,
 and than the server lets a stopped driver idle in its transaction."""
+LOCK_TIMEOUT_S = 20.0
+"""Longest that a statement of ours waits for somebody else's lock."""
 PAUSE_S = 0.05
 PAUSE_MAX_S = 2.0
 TRIES_MIN = 2
@@ -26,18 +28,12 @@ class RetryingSession:
     """One thread at a time. ``run`` does one idempotent step."""
 
     def __init__(
-        self,
-        dialect: Dialect,
-        address: Address,
-        label: str,
-        lock_timeout_s: float,
-        role: Role = Role.DRIVER,
+        self, dialect: Dialect, address: Address, label: str, role: Role = Role.DRIVER
     ) -> None:
         self._dialect = dialect
         self._address = address
         self._role = role
         self._label = label
-        self._lock_timeout_s = lock_timeout_s
         self._session: Session | None = None
 
     def run(self, step: Callable[[Session], T], timeout_s: float | None = None) -> T:
@@ -87,6 +83,6 @@ class RetryingSession:
         if self._session is None or not self._session.usable:
             self.close()
             self._session = self._dialect.connect(
-                self._address, self._role, self._label, self._lock_timeout_s
+                self._address, self._role, self._label, LOCK_TIMEOUT_S
             )
         return self._session

@@ -36,8 +36,7 @@ from exactum.values.nested import (
 from exactum.values.shown import shown
 from exactum.values.utf8 import not_utf8
 
-CHOICES_SHOWN = 12
-"""How many of an ENUM's members a reason lists."""
+CHOICES_SHOWN = 12  # of an ENUM's members
 _ESCAPED_NUL = r"(^|[^\\])(\\\\)*\\u0000"
 """The escape, and not an escaped backslash before ``u0000``."""
 

@@ -6,11 +6,8 @@ the privileges that they need.
     -- needs: SELECT on the ledger
     SELECT max(batch_id) FROM {ledger} WHERE scope = %s
 
-| file | holds |
-|---|---|
-| ``statements.sql`` | what both kinds of server are sent alike |
-| ``postgres/statements.sql``, ``mysql/statements.sql`` | what one of them is sent |
-| ``postgres/schema.sql``, ``mysql/schema.sql`` | exactum's own tables |
+Here is what both kinds of server are sent alike; in ``postgres/`` and ``mysql/`` what one of them
+is sent (``statements.sql``), and exactum's own tables (``schema.sql``).
 
 A per cent sign is doubled in them, as in all statements. What depends on a table's columns is made
 in code, and its shape is in the function's docstring.

@@ -6,11 +6,20 @@ Both dialects fill these from their catalogs; ``rows`` and the checks at start r
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
 from exactum.errors import SettingRefused
+
+_PART = r'("(?:[^"]|"")+"|[^".][^.]*)'
+_NAME = re.compile(rf"(?:{_PART}\.)?{_PART}", re.DOTALL)
+
+
+def _unquoted(part: str | None) -> str:
+    part = part or ""
+    return part[1:-1].replace('""', '"') if part.startswith('"') else part
 
 
 @dataclass(frozen=True, order=True)
@@ -30,33 +39,15 @@ class TableName:
         Raises:
             SettingRefused: it is neither.
         """
-        parts: list[str] = []
-        rest = text if isinstance(text, str) else ""
-        while rest:
-            if rest.startswith('"'):
-                end = rest.find('"', 1)
-                while end >= 0 and rest[end : end + 2] == '""':
-                    end = rest.find('"', end + 2)
-                if end < 0:
-                    parts.clear()
-                    break
-                part, rest = rest[1:end].replace('""', '"'), rest[end + 1 :]
-            else:
-                end = rest.find(".") if "." in rest else len(rest)
-                part, rest = rest[:end], rest[end:]
-            parts.append(part)
-            if rest.startswith(".") and len(rest) > 1:
-                rest = rest[1:]
-            elif rest:
-                parts.clear()
-                break
-        if not 1 <= len(parts) <= 2 or not all(parts):
+        parts = _NAME.fullmatch(text) if isinstance(text, str) else None
+        if parts is None:
             raise SettingRefused(
                 "SQL_ARGUMENT",
                 f"{where}: table must be 'table' or 'schema.table', as the server spells it and "
                 "without quotes; a name that has a dot in it is put in double quotes.",
             )
-        return TableName(parts[0] if len(parts) == 2 else None, parts[-1])
+        schema, table = (_unquoted(part) for part in parts.groups())
+        return TableName(schema or None, table)
 
     def sibling(self, table: str) -> TableName:
         """Another table in the same schema (in MySQL: database)."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from exactum.errors import SettingRefused
-from exactum.sql.dialect import Dialect, Mode, ServerFailure, Session, SqlFailure
+from exactum.sql.dialect import Dialect, ServerFailure, Session, SqlFailure
 from exactum.sql.table import Column, Table, TableName, other_keys
 
 
@@ -22,24 +22,23 @@ def check_table(
     session: Session,
     target: TableName,
     *,
-    mode: Mode,
-    key: Sequence[str],
+    upsert_key: Sequence[str],
     deletes: bool,
     columns: Sequence[Column] = (),
 ) -> None:
-    """For a session whose transaction has written to ``target``, before it ends. ``columns``: as
-    they were at the start; none after a decision, for then the rows are as if they had been there
-    when a column was changed.
+    """For a session whose transaction has written to ``target``, before it ends. ``upsert_key``:
+    empty for an append. ``columns``: as they were at the start; none after a decision, for then the
+    rows are as if they had been there when a column was changed.
 
     Raises:
-        SqlFailure: REFUSED, the table can hold no guarantee any more (UNLOGGED, MyISAM, a rule,
+        SqlFailure: OTHER, the table can hold no guarantee any more (UNLOGGED, MyISAM, a rule,
             rows that a DELETE would pass over, ...); CHANGED; or the server's.
     """
     try:
         table = dialect.read_table(session, target)
     except SettingRefused as refused:
         raise SqlFailure(
-            ServerFailure.REFUSED,
+            ServerFailure.OTHER,
             "",
             f"{refused} It was another one when the query started. What the server could not undo "
             "since is there: before the next start, look for rows of this query that are there "
@@ -48,12 +47,12 @@ def check_table(
     if table is None:
         raise SqlFailure(ServerFailure.MISSING, "", f"there is no table {target} any more")
     if table.hides_rows and deletes:
-        raise SqlFailure(ServerFailure.REFUSED, "", hidden_rows(target))
+        raise SqlFailure(ServerFailure.OTHER, "", hidden_rows(target))
     for column in columns:
         if (now := table.column(column.name)) != column:
             raise SqlFailure(ServerFailure.CHANGED, "", _column_change(target, column, now))
-    if mode is Mode.UPSERT and dialect.upserts_by_any_key:
-        _check_key(table, key)
+    if upsert_key and dialect.upserts_by_any_key:
+        _check_key(table, upsert_key)
 
 
 def _column_change(table: TableName, before: Column, now: Column | None) -> str:

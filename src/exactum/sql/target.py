@@ -18,12 +18,10 @@ record has their numbers.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
 from itertools import groupby
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from exactum.errors import EpochAborted, OutcomeUnknown
 from exactum.protocol.model import PreparedTransaction
@@ -35,10 +33,10 @@ from exactum.sql.arrow_frame import without
 from exactum.sql.dialect import (
     LEDGER,
     Dialect,
+    Load,
     Mode,
     RefusedRow,
     Role,
-    RowMove,
     ServerFailure,
     Session,
     SqlFailure,
@@ -53,7 +51,7 @@ from exactum.sql.failure import (
 from exactum.sql.ledger import Ledger, LedgerRow
 from exactum.sql.plan import WritePlan
 from exactum.sql.retrying_session import RetryingSession
-from exactum.sql.table import Column, Kind, TableName
+from exactum.sql.table import TableName
 from exactum.sql.table_change import check_table
 from exactum.sql.writer import header_of
 
@@ -67,44 +65,6 @@ WHOLE_EPOCH = "*"
 """Identity of an epoch's row in the ledger: it is committed as one."""
 
 
-@dataclass(frozen=True)
-class Load:
-    """How a staged file goes into the target, as its header says. Files of one load are equal."""
-
-    target: TableName
-    columns: tuple[tuple[str, str], ...]
-    mode: Mode
-    key: tuple[str, ...]
-    order_by: tuple[str, ...]
-    delete_when: tuple[str, str] | None
-    load: str
-    """What the dialect's encoder has written, as JSON text: see ``RowEncoder.header``."""
-
-    @staticmethod
-    def of(header: dict[str, Any]) -> Load:
-        flag = header["delete_when"]
-        return Load(
-            TableName(*header["target"]),
-            tuple((name, type_) for name, type_ in header["columns"]),
-            Mode(header["mode"]),
-            tuple(header["key"]),
-            tuple(header["order_by"]),
-            None if flag is None else tuple(flag),
-            json.dumps(header["load"]),
-        )
-
-    def move(self, staging: TableName) -> RowMove:
-        names = tuple(name for name, _ in self.columns)
-        flag = None if self.delete_when is None else self.delete_when[0]
-        return RowMove(staging, self.target, names, self.key, self.order_by, flag)
-
-    @property
-    def staged_columns(self) -> tuple[Column, ...]:
-        """Those of the temporary table."""
-        listed = self.columns if self.delete_when is None else (*self.columns, self.delete_when)
-        return tuple(Column(name, type_, Kind.OTHER) for name, type_ in listed)
-
-
 def bring(dialect: Dialect, session: Session, load: Load, frames: Iterator[Frame]) -> None:
     """Rows into the target, in the session's transaction."""
     if load.mode is Mode.APPEND:
@@ -112,7 +72,7 @@ def bring(dialect: Dialect, session: Session, load: Load, frames: Iterator[Frame
         return
     table = dialect.create_temporary_table(session, load.staged_columns)
     dialect.load(session, table, load.load, frames)
-    dialect.upsert(session, load.move(table))
+    dialect.upsert(session, table, load)
 
 
 def rehearse(plan: WritePlan, session: Session) -> None:
@@ -150,8 +110,8 @@ class SqlTarget:
         self._plan = plan
         self._marks = marks
         self._dialect = plan.dialect
-        self._session = self._new_session(Role.DRIVER, "exactum driver")
-        self._loading = self._new_session(Role.LOADER, "exactum commit")
+        self._session = RetryingSession(plan.dialect, plan.address, "exactum driver")
+        self._loading = RetryingSession(plan.dialect, plan.address, "exactum commit", Role.LOADER)
         self._held: tuple[str, Session] | None = None
 
     @property
@@ -232,10 +192,7 @@ class SqlTarget:
             self._held = (kept.digest, session)
             return kept, refused
 
-        try:
-            kept, refused = self._loading.run(step)
-        except SqlFailure as failure:
-            raise rows_refused(self._plan, epoch.batch_id, failure) from failure
+        kept, refused = self._before_decision(epoch, step)
         return kept, rejection_of(self._plan, refused) if refused else None
 
     def hold(self, epoch: StagedEpoch) -> Published:
@@ -253,10 +210,7 @@ class SqlTarget:
                 session.rollback()
             return state
 
-        try:
-            return self._loading.run(step)
-        except SqlFailure as failure:
-            raise rows_refused(self._plan, epoch.batch_id, failure) from failure
+        return self._before_decision(epoch, step)
 
     def publish(self, epoch: StagedEpoch) -> Published:
         """The ledger is the marker. The note in the staging only keeps an emptied table from
@@ -273,12 +227,12 @@ class SqlTarget:
             PublishFailed: as ``publish``.
         """
         try:
-            return Published.DONE if self._finish(epoch) else self._redo(epoch)
-        except SqlFailure as failure:
-            self._loading.reset()
-            if failure.failure not in TRANSIENT:
-                raise PublishFailed(str(failure), is_transient=False) from failure
-        try:
+            try:
+                return Published.DONE if self._finish(epoch) else self._redo(epoch)
+            except SqlFailure as failure:
+                self._loading.reset()
+                if failure.failure not in TRANSIENT:
+                    raise
             return self._redo(epoch)
         except SqlFailure as failure:
             is_transient = failure.failure in TRANSIENT
@@ -300,8 +254,11 @@ class SqlTarget:
                     f"{failure}"
                 ) from failure
 
+        self._before_decision(epoch, step)
+
+    def _before_decision(self, epoch: StagedEpoch, step: Callable[[Session], T]) -> T:
         try:
-            self._loading.run(step)
+            return self._loading.run(step)
         except SqlFailure as failure:
             raise rows_refused(self._plan, epoch.batch_id, failure) from failure
 
@@ -342,13 +299,10 @@ class SqlTarget:
             state = self._all_but_commit(session, epoch)
             if state is Published.DONE:
                 for load, _ in self._loads(epoch):
+                    key = load.key if load.mode is Mode.UPSERT else ()
+                    deletes = load.delete_when is not None
                     check_table(
-                        self._dialect,
-                        session,
-                        load.target,
-                        mode=load.mode,
-                        key=load.key,
-                        deletes=load.delete_when is not None,
+                        self._dialect, session, load.target, upsert_key=key, deletes=deletes
                     )
                 self._commit(session, epoch)
             else:
@@ -478,18 +432,13 @@ class SqlTarget:
             plan.dialect,
             session,
             plan.target,
-            mode=plan.mode,
-            key=plan.key,
+            upsert_key=plan.key if plan.mode is Mode.UPSERT else (),
             deletes=plan.flag_column is not None,
             columns=plan.columns,
         )
 
     def _ledger(self, sibling: TableName | None = None) -> Ledger:
         return Ledger(self._dialect, self._plan.scope, sibling or self._plan.target)
-
-    def _new_session(self, role: Role, label: str) -> RetryingSession:
-        plan = self._plan
-        return RetryingSession(plan.dialect, plan.address, label, plan.lock_timeout_s, role)
 
     def _asked(self, step: Callable[[Session], T]) -> T:
         def asking(session: Session) -> T:

@@ -31,10 +31,8 @@ class Address:
     @property
     def place(self) -> str:
         """The server and the database, whoever the user is."""
-        return server_of(self.where)
-
-    def option(self, name: str, default: str = "") -> str:
-        return dict(self.options).get(name, default)
+        scheme, _, rest = self.where.partition("://")
+        return f"{scheme}://{rest.rpartition('@')[2]}"
 
     def scrub(self, text: str) -> str:
         """``text`` without any secret of this address: for everything a server or a client library
@@ -54,28 +52,9 @@ def is_secret(option: str) -> bool:
     return any(part in name for part in ("password", "passwd", "passphrase", "secret"))
 
 
-@dataclass(frozen=True)
-class SplitUrl:
-    """The parts of ``scheme://user:password@host:port/database?option=value``, decoded; missing
-    ones are None.
-    """
-
-    user: str | None
-    password: str | None = field(repr=False)
-    host: str | None
-    port: int | None
-    database: str | None
-    options: tuple[tuple[str, str], ...] = field(repr=False)
-
-
-def server_of(where: str) -> str:
-    """Of an ``Address.where`` the server and the database, whoever the user is."""
-    scheme, _, rest = where.partition("://")
-    return f"{scheme}://{rest.rpartition('@')[2]}"
-
-
-def split_url(url: str, schemes: Sequence[str], where: str) -> SplitUrl:
-    """Split a URL with one host.
+def split_url(url: str, schemes: Sequence[str], where: str) -> dict[str, str]:
+    """What stands in ``scheme://user:password@host:port/database?option=value``, decoded, by these
+    names.
 
     Args:
         schemes: the allowed ones; the first is named in errors.
@@ -98,14 +77,15 @@ def split_url(url: str, schemes: Sequence[str], where: str) -> SplitUrl:
             "SQL_URL", f"{where}: the URL must begin with {schemes[0]}://, like {example}."
         )
     refuse_plain_signs(url, parts.hostname, where)
-    return SplitUrl(
-        user=_decoded(parts.username),
-        password=_decoded(parts.password),
-        host=_decoded(parts.hostname),
-        port=port,
-        database=_decoded(parts.path.lstrip("/")),
-        options=tuple(parse_qsl(parts.query, keep_blank_values=True)),
-    )
+    found = {
+        "user": parts.username,
+        "password": parts.password,
+        "host": parts.hostname,
+        "port": None if port is None else str(port),
+        "database": parts.path.lstrip("/"),
+    }
+    given = {name: unquote(text) for name, text in found.items() if text}
+    return {**dict(parse_qsl(parts.query, keep_blank_values=True)), **given}
 
 
 def refuse_plain_signs(url: str, host: str | None, where: str) -> None:
@@ -151,7 +131,3 @@ def merged(
             )
         result[name] = str(value)
     return tuple(sorted(result.items()))
-
-
-def _decoded(text: str | None) -> str | None:
-    return unquote(text) if text else None

@@ -42,9 +42,9 @@ def json_texts(values: Any, *, keep_bytes: bool = False) -> Any:
         entries = as_list(values)
         pairs = entries.flatten()
         items = pc.fill_null(json_texts(pairs.field(1), keep_bytes=keep_bytes), "null")
-        return _joined(entries, _concatenated(_keys(pairs.field(0)), ":", items), "{", "}")
+        return joined(entries, _concatenated(_keys(pairs.field(0)), ":", items), "{", "}")
     if pa.types.is_nested(kind):
-        return _joined(
+        return joined(
             values,
             pc.fill_null(json_texts(values.flatten(), keep_bytes=keep_bytes), "null"),
             "[",
@@ -122,8 +122,8 @@ def _structs(values: Any, keep_bytes: bool) -> Any:
     return _where_valid(values, pc.replace_substring(texts, "{,", "{", max_replacements=1))
 
 
-def _joined(lists: Any, items: Any, opening: str, closing: str) -> Any:
-    """``items``: a text, none of them null, for each element of ``lists``."""
+def joined(lists: Any, items: Any, opening: str, closing: str) -> Any:
+    """The texts of lists, with commas. ``items``: a text, none of them null, for each element."""
     counts = pc.fill_null(pc.list_value_length(lists), 0).to_numpy(zero_copy_only=False)
     offsets = np.concatenate(([0], np.cumsum(counts))).astype(np.int32)
     body = pc.binary_join(pa.ListArray.from_arrays(pa.array(offsets), items), _scalar(","))

@@ -13,7 +13,7 @@ import pytest
 
 from exactum.errors import FrameRefused, RowsRefused, SettingRefused
 from exactum.sql.json_check import is_json
-from exactum.sql.mysql import loader as mysql_loader
+from exactum.sql.mysql import encoders
 from exactum.sql.mysql.sink import MySQLSink
 from tests.kit.servers.mariadb import LocalMariaDB
 from tests.kit.sql.mysql_query import Incarnation, Query, numbers
@@ -281,7 +281,7 @@ def test_large_batches_go_in_pieces(
     database: Database, infile: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A large batch becomes text in pieces, each row once and in its order."""
-    monkeypatch.setattr(mysql_loader, "PIECE_BYTES", 2_000)
+    monkeypatch.setattr(encoders, "PIECE_BYTES", 2_000)
     database.run("CREATE TABLE t (id int PRIMARY KEY, v int, b longblob)")
     sizes = [7 * n for n in range(100)] + [49_000, 60_000, 0, 5, 70_000]
     arrays = [pa.array([n // 2 for n in range(105)], pa.int32()), pa.array(range(105), pa.int32()),

@@ -21,9 +21,9 @@ from exactum.errors import (
     Unavailable,
 )
 from exactum.protocol.sink import TaskName
-from exactum.sql import retrying_session, sink
+from exactum.sql import retrying_session
 from exactum.sql.dialect import Role, SqlFailure
-from exactum.sql.mysql import loader as mysql_loader
+from exactum.sql.mysql import dialect as mysql_dialect
 from exactum.sql.mysql import session as mysql_session
 from exactum.sql.mysql.sink import MySQLSink, address_of
 from tests.kit.servers.mariadb import LocalMariaDB
@@ -85,7 +85,7 @@ def test_locked_rows(database: Database, monkeypatch: pytest.MonkeyPatch) -> Non
     """A table that somebody locks for longer than we wait: the attempt is void, the next one is
     exact.
     """
-    monkeypatch.setattr(sink, "LOCK_TIMEOUT_S", 1.0)
+    monkeypatch.setattr(retrying_session, "LOCK_TIMEOUT_S", 1.0)
     monkeypatch.setattr(retrying_session.RetryingSession.run, "__defaults__", (2.0,))
     query = numbers_query(database)
     one = query.start()
@@ -345,7 +345,7 @@ def test_the_server_gets_no_other_file(database: Database, tmp_path: Path) -> No
 
 def test_rows_by_way_of_a_file(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where memory has no path (macOS), a temporary file is used."""
-    monkeypatch.setattr(mysql_loader, "MEMORY_FILES", False)
+    monkeypatch.setattr(mysql_dialect, "MEMORY_FILES", False)
     one = numbers_query(database).start()
     one.epoch(0, numbers(1, 2))
     assert database.values("t") == [1, 2]

@@ -258,7 +258,7 @@ def test_the_session_keeps_the_guarantee_whatever_the_role_has_set(database: Dat
     ):
         database.run(f"ALTER ROLE odd SET {setting}")
     sink = PostgresSink(database.server.url_of(database.server.database, "odd", "odd"), table="any")
-    session = sink._dialect.connect(sink._address, *_connect_arguments())
+    session = sink.dialect.connect(sink.address, *_connect_arguments())
     shown = session.query(
         "SELECT current_setting('synchronous_commit'), current_setting('transaction_isolation'), "
         "current_setting('transaction_read_only'), current_setting('TimeZone'), "

@@ -17,7 +17,7 @@ from exactum.errors import EpochAborted
 from exactum.sinks.frames import FrameReader, FrameWriter
 from exactum.sql.dialect import Role
 from exactum.sql.postgres.binary import binary_rows
-from exactum.sql.postgres.copy import CHUNK_ROWS, CopyEncoder, load
+from exactum.sql.postgres.copy import CHUNK_ROWS, CopyEncoder
 from exactum.sql.postgres.dialect import PostgresDialect
 from exactum.sql.postgres.session import PostgresSession
 from exactum.sql.table import Column, TableName
@@ -109,7 +109,8 @@ def loaded(
     session = session_of(database)
     with storage.reader("rows") as file:
         reader = FrameReader(file)
-        load(session, TableName(None, table), json.dumps(reader.header), iter(reader))
+        header = json.dumps(reader.header)
+        PostgresDialect().load(session, TableName(None, table), header, iter(reader))
     session.commit()
     session.close()
     return table, reader.header["format"]

@@ -98,10 +98,10 @@ def _in_table(sink: SqlSink) -> Iterator[DeadLetter]:
 
 
 def _rows(sink: SqlSink, session: Session) -> Iterator[DeadLetter]:
-    table = sink.dialect.read_table(session, sink.table)
+    table = sink.dialect.read_table(session, sink.target)
     if table is None:
         raise SettingRefused(
-            "DEAD_LETTERS_UNKNOWN", f"There is no table {sink.table} at {sink.address.where}."
+            "DEAD_LETTERS_UNKNOWN", f"There is no table {sink.target} at {sink.address.where}."
         )
     there = {column.name.lower(): column.name for column in table.columns}
     names = [name for name, _ in DEAD_LETTER_COLUMNS if name in there]

@@ -36,7 +36,7 @@ def table_of(session: Session, target: SqlSink) -> Table | None:
     Raises:
         SettingRefused: it is something that cannot hold the guarantee.
     """
-    found = target.dialect.read_table(session, target.table)
+    found = target.dialect.read_table(session, target.target)
     session.rollback()
     return found
 
@@ -63,7 +63,7 @@ def absent(target: SqlSink, *, may_create: bool) -> Problem:
     )
     return error(
         target.where,
-        f"There is no table {target.table}, or the user may not see it"
+        f"There is no table {target.target}, or the user may not see it"
         + (", and he may not create one." if target.creates_table else "."),
         "exactum never creates a table unasked.",
         mend,
@@ -84,7 +84,7 @@ def rights(
     """
     lacking = [right for right in target.rights if right in denied]
     if lacking:
-        yield _denied(target, lacking, str(target.table), "The sink writes by it.")
+        yield _denied(target, lacking, str(target.target), "The sink writes by it.")
     elif ledger_denied:
         yield _denied(
             target, ledger_denied, LEDGER, "A commit notes there which micro-batch the table has."
@@ -98,7 +98,7 @@ def rights(
         )
     else:
         own = "is there" if ledger_denied is not None else "can be created"
-        yield ok(target.where, f"{target.table} can be written, and {LEDGER} {own}.")
+        yield ok(target.where, f"{target.target} can be written, and {LEDGER} {own}.")
     if target.mode is Mode.UPSERT and temporary is not None:
         yield error(
             target.where,

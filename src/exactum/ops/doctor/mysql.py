@@ -85,7 +85,7 @@ def _server(area: str, session: MySQLSession) -> Iterator[Problem]:
 def _target(session: MySQLSession, target: SqlSink) -> Iterator[Problem]:
     try:
         table = table_of(session, target)
-        may_create = examination.may_create(session, table.name if table else target.table)
+        may_create = examination.may_create(session, table.name if table else target.target)
         if table is None:
             yield absent(target, may_create=may_create)
             return

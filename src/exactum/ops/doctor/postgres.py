@@ -105,7 +105,7 @@ def _target(session: PostgresSession, seen: PostgresExamined, target: SqlSink) -
     try:
         table = table_of(session, target)
         if table is None:
-            may_create = examination.may_create(session, target.table.schema)
+            may_create = examination.may_create(session, target.target.schema)
             yield absent(target, may_create=may_create)
             return
         target.check_key(table)
@@ -119,8 +119,8 @@ def _target(session: PostgresSession, seen: PostgresExamined, target: SqlSink) -
     ledger = examination.table_rights(session, table.name.sibling(LEDGER))
     yield from rights(
         target,
-        granted.denied(),
-        None if ledger is None else [r for r in ledger.denied() if r != "UPDATE"],
+        granted.denied,
+        None if ledger is None else [r for r in ledger.denied if r != "UPDATE"],
         may_create=granted.create,
         temporary=None
         if seen.makes_temporary_tables

@@ -1,18 +1,38 @@
-"""MySQL 8 and MariaDB behind the seam ``dialect``. A schema is a database here."""
+"""MySQL 8 and MariaDB behind the seam: their catalog, and the driver's half of a load (the tasks':
+``encoders``). A schema is a database here.
+
+LOAD DATA LOCAL never fails for a bad row: it warns, and skips or changes the row. So the server's
+count of rows must be the one that was sent, and a warning is an error. Its "file" is memory of this
+process (memfd), or a temporary file.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import json
+import os
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from exactum.errors import SettingRefused
-from exactum.sql.dialect import Dialect, Role, RowEncoder, RowMove, Session
-from exactum.sql.mysql import loader as mysql_loader
+from exactum.sql.dialect import (
+    ROW,
+    Dialect,
+    Load,
+    Role,
+    RowEncoder,
+    ServerFailure,
+    Session,
+    SqlFailure,
+)
 from exactum.sql.mysql import types as mysql_types
-from exactum.sql.mysql.move import upsert
+from exactum.sql.mysql.encoders import TUPLES, Lines, Tuples, insert_head
+from exactum.sql.mysql.errors import failure_of
 from exactum.sql.mysql.session import MySQLSession, connect
-from exactum.sql.mysql.statements import quote, sql
+from exactum.sql.mysql.statements import quote, quote_table, sql
 from exactum.sql.statements import unsubstituted
 from exactum.sql.table import Column, Table, TableName
 from exactum.sql.url import Address
@@ -28,6 +48,11 @@ _COLUMN_FACTS = (
 """What the statement ``list_columns`` asks for, in its order."""
 TABLES = ("BASE TABLE", "SYSTEM VERSIONED")
 """Kinds of tables, the second one of MariaDB; it also has SEQUENCE, and both VIEW."""
+CHUNK_BYTES = 8 * 2**20
+"""How much text is sent in one LOAD DATA."""
+MEMORY_FILES = hasattr(os, "memfd_create") and Path("/proc/self/fd").exists()
+_RANK = "exactum_rank"
+_LAST = "exactum_last"
 
 
 @dataclass(frozen=True)
@@ -68,9 +93,9 @@ class MySQLDialect(Dialect):
             )
         full = TableName(str(schema), str(table))
         rows = session.query(sql("list_columns"), self.arguments_of(full))
-        json = self._json_columns(session, full)
+        json_columns = self._json_columns(session, full)
         described = (dict(zip(_COLUMN_FACTS, row, strict=True)) for row in rows)
-        columns = tuple(mysql_types.column_from(row, json) for row in described)
+        columns = tuple(mysql_types.column_from(row, json_columns) for row in described)
         return Table(full, columns, self._unique_keys(session, full))
 
     def _json_columns(self, session: Session, name: TableName) -> frozenset[str]:
@@ -100,7 +125,9 @@ class MySQLDialect(Dialect):
         return (name.schema, name.table)
 
     def can_name(self, name: str) -> bool:
-        return mysql_types.can_name(name)
+        """At most 64 characters of Unicode's first plane, and no blank at the end."""
+        fits = 0 < len(name) <= 64 and not name.endswith(" ")
+        return fits and all("\0" < c <= "\uffff" for c in name)
 
     def type_for(self, spark_type: str, in_key: bool) -> str | None:
         return mysql_types.type_for(spark_type, in_key)
@@ -121,7 +148,14 @@ class MySQLDialect(Dialect):
     # ---- rows --------------------------------------------------------------------------------
 
     def load_facts(self, session: Session) -> Mapping[str, Any]:
-        return mysql_loader.load_facts(_ours(session))
+        """``files``: whether LOAD DATA LOCAL is allowed; ``packet_bytes``: how long a statement may
+        be.
+        """
+        allowed, packet_bytes = session.query(sql("read_load_settings"))[0]
+        return {
+            "files": bool(int(allowed)) and _ours(session).takes_files,
+            "packet_bytes": int(packet_bytes),
+        }
 
     def encoder(
         self,
@@ -130,15 +164,62 @@ class MySQLDialect(Dialect):
         first_row: int | None,
         facts: Mapping[str, Any],
     ) -> RowEncoder:
-        return mysql_loader.encoder(columns, first_row, facts)
+        if facts["files"]:
+            return Lines(columns, first_row)
+        return Tuples(columns, first_row, int(facts["packet_bytes"]))
 
     def load(
         self, session: Session, table: TableName, header: str, frames: Iterator[Frame]
     ) -> None:
-        mysql_loader.load(_ours(session), table, header, frames)
+        """Even nothing is sent once: that shows whether the user may write."""
+        said = json.loads(header)
+        names = said["names"]
+        if said["format"] == TUPLES:
+            for frame, rows in frames:
+                _send(session, insert_head(table, names) + bytes(frame), rows)
+            nulls = ", ".join(["NULL"] * len(names))
+            session.execute(
+                f"INSERT INTO {quote_table(table)} ({', '.join(map(quote, names))}) SELECT {nulls} "
+                "FROM DUAL WHERE FALSE"
+            )
+            return
+        clauses = _load_clauses(table, names, said["converted"])
+        for chunks, rows in _chunks(frames):
+            with _file_of(chunks) as path:
+                named = path.replace("\\", "\\\\").replace("'", "\\'")
+                statement = f"LOAD DATA LOCAL INFILE '{named}' {clauses}"
+                _send(session, statement.encode(), rows, path)
 
-    def upsert(self, session: Session, move: RowMove) -> None:
-        upsert(session, move)
+    def upsert(self, session: Session, staging: TableName, load: Load) -> None:
+        """Delete the keys whose last row says so, then insert or replace the others by order of
+        key:
+
+            DELETE target FROM target JOIN ranked ON key = key AND ... WHERE exactum_rank = 1 AND
+            delete_when IS TRUE
+            INSERT INTO target (column, ...) SELECT column, ... FROM ranked WHERE exactum_rank = 1
+            AND delete_when IS NOT TRUE ORDER BY key, ... ON DUPLICATE KEY UPDATE column = ...
+
+        ``ranked`` is a subquery: see ``_ranked``.
+        """
+        ranked = _ranked(staging, load)
+        kept = ""
+        if load.flag is not None:
+            flag = f"{_LAST}.{quote(load.flag)}"
+            kept = f" AND {flag} IS NOT TRUE"
+            same = " AND ".join(f"target.{quote(k)} = {_LAST}.{quote(k)}" for k in load.key)
+            session.execute(
+                f"DELETE target FROM {quote_table(load.target)} AS target JOIN {ranked} ON {same} "
+                f"WHERE {_LAST}.{_RANK} = 1 AND {flag} IS TRUE"
+            )
+        names = ", ".join(map(quote, load.names))
+        found = ", ".join(f"{_LAST}.{quote(c)}" for c in load.names)
+        by_key = ", ".join(f"{_LAST}.{quote(k)}" for k in load.key)
+        changed = [c for c in load.names if c not in load.key] or [load.key[0]]
+        updates = ", ".join(f"{quote(c)} = {_LAST}.{quote(c)}" for c in changed)
+        session.execute(
+            f"INSERT INTO {quote_table(load.target)} ({names}) SELECT {found} FROM {ranked} WHERE "
+            f"{_LAST}.{_RANK} = 1{kept} ORDER BY {by_key} ON DUPLICATE KEY UPDATE {updates}"
+        )
 
     def check_constraints(self, session: Session) -> None:
         """No constraint is deferred here."""
@@ -147,3 +228,87 @@ class MySQLDialect(Dialect):
 def _ours(session: Session) -> MySQLSession:
     """Every session that comes back here was made by ``connect``."""
     return cast("MySQLSession", session)
+
+
+def _ranked(staging: TableName, load: Load) -> str:
+    """The rows, each with its place among those of its key: 1 is the last. NULL sorts lowest
+    in MySQL.
+
+        (SELECT column, ..., ROW_NUMBER() OVER (PARTITION BY key, ... ORDER BY order_by DESC, ...,
+        exactum_row DESC) AS exactum_rank FROM staging) AS exactum_last
+    """
+    columns = [*load.names, *([load.flag] if load.flag else [])]
+    latest = ", ".join(f"{quote(c)} DESC" for c in (*load.order_by, ROW))
+    return (
+        f"(SELECT {', '.join(map(quote, columns))}, ROW_NUMBER() OVER (PARTITION BY "
+        f"{', '.join(map(quote, load.key))} ORDER BY {latest}) AS {_RANK} FROM "
+        f"{quote_table(staging)}) AS {_LAST}"
+    )
+
+
+def _load_clauses(table: TableName, names: Sequence[str], converted: Mapping[str, str]) -> str:
+    """``INTO TABLE table CHARACTER SET utf8mb4 FIELDS ... LINES ... (column, ..., @exactum_0) SET
+    column = UNHEX(@exactum_0), ...``.
+    """
+    fields: list[str] = []
+    settings: list[str] = []
+    for place, name in enumerate(names):
+        if name in converted:
+            fields.append(f"@exactum_{place}")
+            settings.append(f"{quote(name)} = {converted[name].format(f'@exactum_{place}')}")
+        else:
+            fields.append(quote(name))
+    return unsubstituted(
+        f"INTO TABLE {quote_table(table)} CHARACTER SET utf8mb4 "
+        "FIELDS TERMINATED BY '\\t' ENCLOSED BY '' ESCAPED BY '\\\\' LINES TERMINATED BY '\\n' "
+        f"({', '.join(fields)})" + (f" SET {', '.join(settings)}" if settings else "")
+    )
+
+
+def _send(session: Session, statement: bytes, rows: int, path: str | None = None) -> None:
+    """
+    Raises:
+        SqlFailure: the server warned of something, or rows are missing; or the server's.
+    """
+    affected, warnings = _ours(session).send(statement, path)
+    if not warnings and affected == rows:
+        return
+    found = session.query(sql("read_warnings"))
+    text = "; ".join(str(message) for _, _, message in found)
+    code = int(found[0][1]) if found else 0
+    if affected != rows:
+        text = f"{rows - affected} of {rows} rows were not taken{': ' if text else ''}{text}"
+    failure = failure_of(code)
+    if failure is ServerFailure.OTHER or not found:
+        failure = ServerFailure.ROWS
+    raise SqlFailure(failure, str(code or ""), _ours(session).address.scrub(text))
+
+
+def _chunks(frames: Iterator[Frame]) -> Iterator[tuple[list[memoryview], int]]:
+    """Some ``CHUNK_BYTES`` of frames and the number of their rows, once at least."""
+    chunks: list[memoryview] = []
+    size = rows = 0
+    for frame, count in frames:
+        if size >= CHUNK_BYTES:
+            yield chunks, rows
+            chunks, size, rows = [], 0, 0
+        chunks.append(frame)
+        size += len(frame)
+        rows += count
+    yield chunks, rows
+
+
+@contextlib.contextmanager
+def _file_of(chunks: Sequence[memoryview]) -> Iterator[str]:
+    """A path by which this process reads the chunks one after another."""
+    if MEMORY_FILES:
+        descriptor = os.memfd_create("exactum-load")
+        with open(descriptor, "wb") as file:
+            file.writelines(chunks)
+            file.flush()
+            yield f"/proc/self/fd/{descriptor}"
+        return
+    with tempfile.NamedTemporaryFile(prefix="exactum-load-") as named:
+        named.writelines(chunks)
+        named.flush()
+        yield named.name

@@ -66,27 +66,13 @@ def denied(session: MySQLSession, table: Table) -> list[str]:
 
 def may_create(session: MySQLSession, beside: TableName) -> bool:
     """Whether tables can be created in the database of ``beside``."""
-    return _makes(session, "try_creating", beside.sibling(PROBE))
+    return not _is_denied(session, sql("try_creating", table=beside.sibling(PROBE)))
 
 
 def may_create_temporary(session: MySQLSession) -> bool:
     """Whether temporary tables can be created in the session's database."""
-    return _makes(session, "try_creating_temporary", TableName(None, PROBE))
-
-
-def _makes(session: MySQLSession, statement: str, table: TableName) -> bool:
-    probe = sql(statement, table=table)
-    try:
-        session.execute(probe)
-    except SqlFailure as failure:
-        if failure.code == DUPLICATE_COLUMN:
-            return True
-        if failure.failure is ServerFailure.DENIED:
-            return False
-        raise
-    finally:
-        session.rollback()
-    return True
+    probe = sql("try_creating_temporary", table=TableName(None, PROBE))
+    return not _is_denied(session, probe)
 
 
 def is_there(session: MySQLSession, table: TableName) -> bool:
@@ -99,9 +85,9 @@ def _is_denied(session: MySQLSession, statement: str) -> bool:
     try:
         session.execute(statement)
     except SqlFailure as failure:
-        if failure.failure is ServerFailure.DENIED:
-            return True
-        raise
+        if failure.failure is not ServerFailure.DENIED and failure.code != DUPLICATE_COLUMN:
+            raise
+        return failure.failure is ServerFailure.DENIED
     finally:
         session.rollback()
     return False

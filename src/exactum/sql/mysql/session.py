@@ -65,22 +65,17 @@ OPTIONS: Mapping[str, Callable[[str], Any]] = {
 
 
 class MySQLSession:
-    """See ``dialect.Session``. READ COMMITTED, UTC, strict, no autocommit."""
+    """See ``dialect.Session``. READ COMMITTED, UTC, strict, no autocommit. ``takes_files``: the
+    server may ask for a "file" (LOAD DATA LOCAL).
+    """
 
     def __init__(self, connection: Connection, address: Address, takes_files: bool) -> None:
         self._connection = connection
-        self._address = address
+        self.address = address
         self.takes_files = takes_files
-        """Whether the connection was made such that the server may ask for a "file" (LOAD DATA
-        LOCAL).
-        """
         self._begun = False
         self.version = str(connection.get_server_info())  # type: ignore[no-untyped-call]
         self.is_mariadb = "mariadb" in self.version.lower()
-
-    @property
-    def address(self) -> Address:
-        return self._address
 
     @property
     def usable(self) -> bool:
@@ -138,7 +133,7 @@ class MySQLSession:
         try:
             yield
         except (pymysql.err.Error, OSError) as error:
-            failure = classified(error, self._address)
+            failure = classified(error, self.address)
             if failure.failure is ServerFailure.LOST:
                 self.close()
             raise failure from error
@@ -165,7 +160,7 @@ def connect(address: Address, role: Role, label: str, lock_timeout_s: float) -> 
         "read_timeout": STATEMENT_TIMEOUT_S,
         "write_timeout": STATEMENT_TIMEOUT_S,
         "local_infile": True,
-        **_typed(address),
+        **{name: OPTIONS[name](text) for name, text in address.options},
         "charset": "utf8mb4",
         "autocommit": False,
         "program_name": label,
@@ -202,11 +197,6 @@ def connect(address: Address, role: Role, label: str, lock_timeout_s: float) -> 
     return session
 
 
-def _typed(address: Address) -> dict[str, Any]:
-    """The address's options in PyMySQL's types; they were checked when the sink was made."""
-    return {name: OPTIONS[name](text) for name, text in address.options}
-
-
 def _set_up(session: MySQLSession, lock_timeout_s: float) -> None:
     wait_s = max(1, round(lock_timeout_s))
     mariadb = session.is_mariadb
@@ -221,9 +211,7 @@ def _set_up(session: MySQLSession, lock_timeout_s: float) -> None:
 
 
 def _check_version(session: MySQLSession) -> None:
-    """MariaDB below 10.5 forgets prepared XA transactions at disconnect; MySQL below 8 has no
-    window functions.
-    """
+    """MySQL below 8 has no window functions."""
     kind, least = ("MariaDB", MARIADB_MIN) if session.is_mariadb else ("MySQL", MYSQL_MIN)
     plain = session.version.removeprefix("5.5.5-")  # MariaDB's disguise for old replicas
     numbers = tuple(int(n) for n in plain.split("-")[0].split(".")[:2] if n.isdigit())
@@ -238,35 +226,22 @@ def _check_version(session: MySQLSession) -> None:
 def _check_server(session: MySQLSession) -> None:
     rows = session.query(sql("read_settings"))
     values = {str(name).lower(): str(value).upper() for name, value in rows}
-    if values.get("log_bin") == "ON" and values.get("binlog_format") == "STATEMENT":
-        raise SettingRefused(
-            "SQL_SERVER",
-            f"{session.address.where}: the server logs by statement (binlog_format=STATEMENT), "
-            "with which InnoDB takes no writes in READ COMMITTED. Set binlog_format to ROW or "
-            "MIXED.",
-        )
-    flush = values.get("innodb_flush_log_at_trx_commit", "1")
-    if (
-        flush not in ("1", "3") and values.get("wsrep_on") != "ON"
-    ):  # a Galera cluster keeps commits in other ways
-        raise SettingRefused(
-            "SQL_SERVER",
-            f"{session.address.where}: the server forgets what it has committed when its machine "
-            f"crashes (innodb_flush_log_at_trx_commit={flush}). Set it to 1, the default: SET "
-            "GLOBAL innodb_flush_log_at_trx_commit = 1, and in the server's configuration file.",
-        )
     # With a binary log InnoDB leaves it to that log to keep a commit (MariaDB's page "Binary Log
     # Group Commit and InnoDB Flushing Performance"); 3, of MariaDB, has InnoDB keep it as well.
-    sync = values.get("sync_binlog", "1")
-    if (
-        values.get("log_bin") == "ON"
-        and sync != "1"
-        and flush != "3"
-        and values.get("wsrep_on") != "ON"
-    ):
-        raise SettingRefused(
-            "SQL_SERVER",
-            f"{session.address.where}: the server forgets what it has committed when its machine "
-            f"crashes: it has a binary log that it does not sync (sync_binlog={sync}). SET GLOBAL "
-            "sync_binlog = 1, and set it in the server's configuration file.",
+    flush = values.get("innodb_flush_log_at_trx_commit", "1")
+    setting, found = "innodb_flush_log_at_trx_commit", flush
+    if flush == "1" and values.get("log_bin") == "ON":
+        setting, found = "sync_binlog", values.get("sync_binlog", "1")
+    why = None
+    if values.get("log_bin") == "ON" and values.get("binlog_format") == "STATEMENT":
+        why = (
+            "the server logs by statement (binlog_format=STATEMENT), with which InnoDB takes no "
+            "writes in READ COMMITTED. Set binlog_format to ROW or MIXED."
         )
+    elif found != "1" and flush != "3" and values.get("wsrep_on") != "ON":  # Galera keeps commits
+        why = (
+            f"the server forgets what it has committed when its machine crashes ({setting}="
+            f"{found}). SET GLOBAL {setting} = 1, and set it in the server's configuration file."
+        )
+    if why is not None:
+        raise SettingRefused("SQL_SERVER", f"{session.address.where}: {why}")

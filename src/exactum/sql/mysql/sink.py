@@ -15,7 +15,7 @@ from exactum.sql.url import Address, merged, split_url
 
 SCHEMES = ("mysql", "mariadb")
 DEFAULT_HOST = "localhost"
-DEFAULT_PORT = 3306
+DEFAULT_PORT = "3306"
 
 
 class MySQLSink(SqlSink):
@@ -56,7 +56,7 @@ class MySQLSink(SqlSink):
     """
 
     def _server(self, url: str, connect: Mapping[str, object] | None) -> tuple[Dialect, Address]:
-        return MySQLDialect(), address_of(url, connect, self._where)
+        return MySQLDialect(), address_of(url, connect, self.where)
 
     def quoted(self, name: TableName | str) -> str:
         return quote(name) if isinstance(name, str) else quote_table(name)
@@ -69,21 +69,10 @@ def address_of(url: str, connect: Mapping[str, object] | None, where: str) -> Ad
         SettingRefused: the URL cannot be read or names no database; an option is unknown or of the
             wrong type.
     """
-    parts = split_url(url, SCHEMES, where)
-    options = {
-        "host": parts.host or DEFAULT_HOST,
-        "port": str(DEFAULT_PORT if parts.port is None else parts.port),
-        **dict(parts.options),
-    }
-    for name, value in (
-        ("user", parts.user),
-        ("password", parts.password),
-        ("database", parts.database),
-    ):
-        if value is not None:
-            options[name] = value
+    options = {"host": DEFAULT_HOST, "port": DEFAULT_PORT, **split_url(url, SCHEMES, where)}
     pairs = merged(options, connect, where)
-    if not dict(pairs).get("database"):
+    final = dict(pairs)
+    if not final.get("database"):
         raise SettingRefused(
             "SQL_URL",
             f"{where}: the URL names no database; it must look like "
@@ -91,7 +80,6 @@ def address_of(url: str, connect: Mapping[str, object] | None, where: str) -> Ad
         )
     for name, value in pairs:
         _check_option(name, value, where)
-    final = dict(pairs)
     user = f"{final['user']}@" if final.get("user") else ""
     server = f"{final['host'] or DEFAULT_HOST}:{final['port']}"
     if final.get("unix_socket"):  # PyMySQL goes there, whatever the host is

@@ -102,13 +102,6 @@ def column_from(row: Mapping[str, Any], json: Collection[str]) -> Column:
     )
 
 
-def can_name(name: str) -> bool:
-    """At most 64 characters of Unicode's first plane, and no blank at the end."""
-    return (
-        0 < len(name) <= 64 and name == name.rstrip(" ") and all("\0" < c <= "\uffff" for c in name)
-    )
-
-
 def type_for(spark_type: str, in_key: bool) -> str | None:
     """See ``Dialect.type_for``."""
     base, digits = split_type(spark_type)

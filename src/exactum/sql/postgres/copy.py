@@ -13,37 +13,20 @@ server refuses, and has it as it was.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from itertools import chain
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from exactum.sql.arrow_frame import packed, unpacked
-from exactum.sql.dialect import ROW, RefusedRow, ServerFailure, SqlFailure
-from exactum.sql.postgres.session import PostgresSession
-from exactum.sql.postgres.statements import quote, quote_table, regclass, sql
-from exactum.sql.statements import unsubstituted
-from exactum.sql.table import Column, TableName
+from exactum.sql.arrow_frame import packed
+from exactum.sql.dialect import ROW
+from exactum.sql.table import Column
 
 if TYPE_CHECKING:
-    from exactum.sinks.frames import Frame, FrameWriter
+    from exactum.sinks.frames import FrameWriter
     from exactum.sql.postgres.binary import BinaryRows
     from exactum.sql.rows import Broken
 
 CHUNK_ROWS = 65_536
 """Most rows that are encoded at once."""
-MISREAD = frozenset({"22P03", "22P04", "08P01"})
-"""SQLSTATEs of binary data that are not what the server expects of a column's type. It names the
-COPY then; a pooler that lost its server has the last code as well, and names none.
-"""
-OF_ONE_ROW = ("22", "23514", "54")
-"""SQLSTATEs, or how they begin, of what a row's own values are refused for by a table that has
-nothing but types: data, a domain's CHECK, a limit.
-"""
-
-
-# ---- in a task -------------------------------------------------------------------------------
 
 
 class CopyEncoder:
@@ -143,114 +126,3 @@ def csv_text(arrays: Sequence[Any]) -> memoryview:
     sink = pa.BufferOutputStream()
     csv.write_csv(table, sink, csv.WriteOptions(include_header=False, quoting_style="needed"))
     return memoryview(sink.getvalue())
-
-
-# ---- on the driver ---------------------------------------------------------------------------
-
-
-def load(session: PostgresSession, table: TableName, header: str, frames: Iterator[Frame]) -> None:
-    """See ``Dialect.load``: one ``COPY table (column, ...) FROM STDIN (FORMAT ...)``."""
-    from exactum.sql.postgres.binary import HEAD, TAIL
-
-    said = json.loads(header)
-    names = said["names"]
-    sent: Iterator[Any] = (frame for frame, _ in frames)
-    if said["format"] == "arrow":
-        sent = (csv_text(unpacked(frame).columns[: len(names)]) for frame in sent)
-    if said["format"] != "binary":
-        _copy(session, table, names, "csv", sent)
-        return
-    with _understood(table):
-        _copy(session, table, names, "binary", chain([HEAD], sent, [TAIL]))
-    # From the COPY until the transaction's end nobody can change a column, so what the catalog says
-    # now is what the COPY went by. A bigint would be read as a double without a word.
-    listed = session.query(sql("list_readers"), (regclass(table),))
-    # One that the search path does not find is named with its schema.
-    readers = {name: str(reader).rpartition(".")[2] for name, reader in listed}
-    for name, wanted in said["readers"].items():
-        if readers.get(name) not in wanted:
-            raise _changed(table, f"column {name!r}", "")
-
-
-def _copy(
-    session: PostgresSession, table: TableName, names: Sequence[str], form: str, data: Iterable[Any]
-) -> None:
-    listed = ", ".join(map(quote, names))
-    statement = f"COPY {quote_table(table)} ({listed}) FROM STDIN (FORMAT {form})"
-    sent = unsubstituted(statement).encode()
-    with session.failing(), session.connection.cursor().copy(sent) as copy:
-        for piece in data:
-            copy.write(piece)
-
-
-@contextmanager
-def _understood(table: TableName) -> Iterator[None]:
-    """Binary data that the server cannot read are no fault of a row."""
-    try:
-        yield
-    except SqlFailure as failure:
-        if failure.code in MISREAD and "COPY" in failure.text:
-            raise _changed(table, "a column", failure.code) from failure
-        raise
-
-
-def _changed(table: TableName, what: str, code: str) -> SqlFailure:
-    return SqlFailure(
-        ServerFailure.CHANGED,
-        code,
-        f"{what} of {table} has another type than at the query's start.",
-    )
-
-
-def load_accepted(
-    session: PostgresSession,
-    table: TableName,
-    header: str,
-    frames: Iterator[Frame],
-    refused_max: int,
-) -> list[RefusedRow]:
-    """See ``Dialect.load_accepted``. What is refused is tried again in halves, each within a
-    savepoint, and what is taken is followed by twice as much.
-    """
-    import pyarrow as pa
-
-    names = json.loads(header)["names"]
-    refused: list[RefusedRow] = []
-    first = 0
-    for frame, count in frames:
-        batch = unpacked(frame)
-        start, size = 0, count
-        while start < count:
-            part = batch.slice(start, size)
-            why = _refusal(session, table, names, part)
-            if why is None:
-                start, size = start + part.num_rows, 2 * size
-            elif part.num_rows > 1:
-                size = part.num_rows // 2
-            else:
-                row = part.take(pa.array([0]))  # a copy: the slice would keep the frame
-                refused.append(RefusedRow(first + start, row, why))
-                start, size = start + 1, 1
-            if len(refused) > refused_max:
-                return refused
-        first += count
-    return refused
-
-
-def _refusal(
-    session: PostgresSession, table: TableName, names: Sequence[str], batch: Any
-) -> str | None:
-    """None once the rows are in the table; else why the server does not take one of them, and none
-    is.
-    """
-    session.execute(sql("save"))
-    why = None
-    try:
-        _copy(session, table, names, "csv", [csv_text(batch.columns[: len(names)])])
-    except SqlFailure as failure:
-        if failure.failure is not ServerFailure.ROWS or not failure.code.startswith(OF_ONE_ROW):
-            raise
-        session.execute(sql("undo"))
-        why = failure.text
-    session.execute(sql("keep"))
-    return why

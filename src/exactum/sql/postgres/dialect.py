@@ -1,18 +1,32 @@
-"""PostgreSQL behind the seam."""
+"""PostgreSQL behind the seam: its catalog, and the driver's half of a load (tasks: ``copy``)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from exactum.errors import SettingRefused
-from exactum.sql.dialect import Dialect, RefusedRow, Role, RowEncoder, RowMove, Session
-from exactum.sql.postgres import copy as postgres_copy
+from exactum.sql.arrow_frame import unpacked
+from exactum.sql.dialect import (
+    ROW,
+    Dialect,
+    Load,
+    RefusedRow,
+    Role,
+    RowEncoder,
+    ServerFailure,
+    Session,
+    SqlFailure,
+)
 from exactum.sql.postgres import types as postgres_types
-from exactum.sql.postgres.move import upsert
+from exactum.sql.postgres.copy import CopyEncoder, csv_text
 from exactum.sql.postgres.session import connect, own
-from exactum.sql.postgres.statements import quote, regclass, sql
+from exactum.sql.postgres.statements import quote, quote_table, regclass, sql
+from exactum.sql.statements import unsubstituted
 from exactum.sql.table import Column, Kind, Table, TableName
 from exactum.sql.url import Address
 
@@ -20,6 +34,14 @@ if TYPE_CHECKING:
     from exactum.sinks.frames import Frame
 
 KINDS = {"v": "a view", "m": "a materialized view", "f": "a foreign table", "S": "a sequence"}
+MISREAD = frozenset({"22P03", "22P04", "08P01"})
+"""SQLSTATEs of binary data that are not what the server expects of a column's type. It names the
+COPY then; a pooler that lost its server has the last code as well, and names none.
+"""
+OF_ONE_ROW = ("22", "23514", "54")
+"""SQLSTATEs, or how they begin, of what a row's own values are refused for by a table that has
+nothing but types: data, a domain's CHECK, a limit.
+"""
 
 
 @dataclass(frozen=True)
@@ -93,12 +115,32 @@ class PostgresDialect(Dialect):
         first_row: int | None,
         facts: Mapping[str, Any],
     ) -> RowEncoder:
-        return postgres_copy.CopyEncoder(columns, kinds, first_row)
+        return CopyEncoder(columns, kinds, first_row)
 
     def load(
         self, session: Session, table: TableName, header: str, frames: Iterator[Frame]
     ) -> None:
-        postgres_copy.load(own(session), table, header, frames)
+        """One ``COPY table (column, ...) FROM STDIN (FORMAT ...)``."""
+        from exactum.sql.postgres.binary import HEAD, TAIL
+
+        said = json.loads(header)
+        names = said["names"]
+        sent: Iterator[Any] = (frame for frame, _ in frames)
+        if said["format"] == "arrow":
+            sent = (csv_text(unpacked(frame).columns[: len(names)]) for frame in sent)
+        if said["format"] != "binary":
+            _copy(session, table, names, "csv", sent)
+            return
+        with _understood(table):
+            _copy(session, table, names, "binary", chain([HEAD], sent, [TAIL]))
+        # From the COPY until the transaction's end nobody can change a column, so what the catalog
+        # says now is what the COPY went by. A bigint would be read as a double without a word.
+        listed = session.query(sql("list_readers"), (regclass(table),))
+        # One that the search path does not find is named with its schema.
+        readers = {name: str(reader).rpartition(".")[2] for name, reader in listed}
+        for name, wanted in said["readers"].items():
+            if readers.get(name) not in wanted:
+                raise _changed(table, f"column {name!r}", "")
 
     def load_accepted(
         self,
@@ -108,10 +150,66 @@ class PostgresDialect(Dialect):
         frames: Iterator[Frame],
         refused_max: int,
     ) -> Sequence[RefusedRow]:
-        return postgres_copy.load_accepted(own(session), table, header, frames, refused_max)
+        """What is refused is tried again in halves, each within a savepoint, and what is taken is
+        followed by twice as much.
+        """
+        import pyarrow as pa
 
-    def upsert(self, session: Session, move: RowMove) -> None:
-        session.execute(upsert(move))
+        names = json.loads(header)["names"]
+        refused: list[RefusedRow] = []
+        first = 0
+        for frame, count in frames:
+            batch = unpacked(frame)
+            start, size = 0, count
+            while start < count:
+                part = batch.slice(start, size)
+                why = _refusal(session, table, names, part)
+                if why is None:
+                    start, size = start + part.num_rows, 2 * size
+                elif part.num_rows > 1:
+                    size = part.num_rows // 2
+                else:
+                    row = part.take(pa.array([0]))  # a copy: the slice would keep the frame
+                    refused.append(RefusedRow(first + start, row, why))
+                    start, size = start + 1, 1
+                if len(refused) > refused_max:
+                    return refused
+            first += count
+        return refused
+
+    def upsert(self, session: Session, staging: TableName, load: Load) -> None:
+        """The last row of each key, sorted by key, which is the order in which rows are locked:
+
+            INSERT INTO target (column, ...) SELECT DISTINCT ON (key, ...) column, ... FROM staging
+            ORDER BY key, ..., order_by DESC NULLS LAST, ...,
+            exactum_row DESC ON CONFLICT (key, ...) DO UPDATE SET column = EXCLUDED.column, ...
+
+        With ``delete_when`` the SELECT comes first, ``WITH last AS (...)``; then ``gone AS (DELETE
+        FROM target USING last WHERE ... RETURNING 1)``; and the INSERT takes what is left.
+        """
+        columns, key, target = _list(load.names), _list(load.key), quote_table(load.target)
+        by = "".join(f"{quote(c)} DESC NULLS LAST, " for c in load.order_by)
+        where = f"FROM {quote_table(staging)} ORDER BY {key}, {by}{ROW} DESC"
+        changed = ", ".join(
+            f"{quote(c)} = EXCLUDED.{quote(c)}" for c in load.names if c not in load.key
+        )
+        conflict = f"ON CONFLICT ({key}) DO {f'UPDATE SET {changed}' if changed else 'NOTHING'}"
+        last = f"SELECT DISTINCT ON ({key}) {columns}"
+        if load.flag is None:
+            session.execute(f"INSERT INTO {target} ({columns}) {last} {where} {conflict}")
+            return
+        # Rows that delete and rows that stay have different keys, so neither part of the statement
+        # sees the other. But a row that stays may take over what another unique key of the table
+        # has from a row that goes. So the DELETE comes first: what the INSERT reads asks for its
+        # count.
+        last += f", coalesce({quote(load.flag)}, false) AS exactum_gone {where}"
+        same = " AND ".join(f"t.{quote(c)} = l.{quote(c)}" for c in load.key)
+        gone = f"DELETE FROM {target} t USING last l WHERE l.exactum_gone AND {same} RETURNING 1"
+        first = "(SELECT count(*) FROM gone) IS NOT NULL"
+        session.execute(
+            f"WITH last AS MATERIALIZED ({last}), gone AS ({gone}) INSERT INTO {target} "
+            f"({columns}) SELECT {columns} FROM last WHERE NOT exactum_gone AND {first} {conflict}"
+        )
 
     def check_constraints(self, session: Session) -> None:
         session.execute(sql("check_constraints"))
@@ -145,3 +243,52 @@ def _unfit(
             f"are to be; or drop the rule: DROP RULE {quote(rule)} ON {regclass(table)}."
         )
     return None
+
+
+def _copy(
+    session: Session, table: TableName, names: Sequence[str], form: str, data: Iterable[Any]
+) -> None:
+    """Run a COPY with these pieces of data."""
+    statement = f"COPY {quote_table(table)} ({_list(names)}) FROM STDIN (FORMAT {form})"
+    sent = unsubstituted(statement).encode()
+    ours = own(session)
+    with ours.failing(), ours.connection.cursor().copy(sent) as copy:
+        for piece in data:
+            copy.write(piece)
+
+
+def _refusal(session: Session, table: TableName, names: Sequence[str], batch: Any) -> str | None:
+    """None once the rows are in the table; else why the server does not take one of them, and none
+    is.
+    """
+    session.execute(sql("save"))
+    why = None
+    try:
+        _copy(session, table, names, "csv", [csv_text(batch.columns[: len(names)])])
+    except SqlFailure as failure:
+        if failure.failure is not ServerFailure.ROWS or not failure.code.startswith(OF_ONE_ROW):
+            raise
+        session.execute(sql("undo"))
+        why = failure.text
+    session.execute(sql("keep"))
+    return why
+
+
+@contextmanager
+def _understood(table: TableName) -> Iterator[None]:
+    """Binary data that the server cannot read are no fault of a row."""
+    try:
+        yield
+    except SqlFailure as failure:
+        if failure.code in MISREAD and "COPY" in failure.text:
+            raise _changed(table, "a column", failure.code) from failure
+        raise
+
+
+def _changed(table: TableName, what: str, code: str) -> SqlFailure:
+    text = f"{what} of {table} has another type than at the query's start."
+    return SqlFailure(ServerFailure.CHANGED, code, text)
+
+
+def _list(names: Sequence[str]) -> str:
+    return ", ".join(map(quote, names))

@@ -17,27 +17,24 @@ _CODES = {
     ServerFailure.DENIED: ("42501", "28"),
     ServerFailure.MISSING: ("42P01", "3D", "3F"),
     ServerFailure.ROWS: ("21", "22", "23", "44", "54", "P0"),  # 54: beyond a page or an index
-    ServerFailure.REFUSED: ("42", "0A"),
 }  # fmt: skip
 """SQLSTATEs, and classes of them: the first two characters."""
 _FAILURE_OF = {code: failure for failure, codes in _CODES.items() for code in codes}
-DENIED_WORDS = (
-    "authentication failed",
-    "no pg_hba.conf entry",
-    "permission denied",
-    "role ",
-    "certificate",
-    "does not support SSL",
-    "no password supplied",
-)
-SETTING_WORDS = (
-    "invalid ", "bad value for", "could not parse network address", "could not match",
-    "definition of service", "unrecognized configuration parameter", "channel binding required",
-    "authentication method", "encryption required", "private key", "is not in hot standby mode",
-    "session is not read-only", "codec",
-)  # fmt: skip
-"""What options that the user gave cannot become, as often as it is tried."""
-BUSY_WORDS = ("too many clients", "connection slots", "too many connections")
+_WORDS = {
+    ServerFailure.BUSY: ("too many clients", "connection slots", "too many connections"),
+    ServerFailure.DENIED: (
+        "authentication failed", "no pg_hba.conf entry", "permission denied", "role ",
+        "certificate", "does not support SSL", "no password supplied",
+    ),
+    ServerFailure.MISSING: ('" does not exist',),
+    # What options that the user gave cannot become, as often as it is tried.
+    ServerFailure.OTHER: (
+        "invalid ", "bad value for", "could not parse network address", "could not match",
+        "definition of service", "unrecognized configuration parameter", "channel binding required",
+        "authentication method", "encryption required", "private key", "is not in hot standby mode",
+        "session is not read-only", "codec",
+    ),
+}  # fmt: skip
 
 
 def failure_of(code: str) -> ServerFailure:
@@ -50,12 +47,7 @@ def connect_failure(address: Address, error: Exception) -> SqlFailure:
     is tried again.
     """
     text = address.scrub(str(error))
-    if any(word in text for word in BUSY_WORDS):
-        return SqlFailure(ServerFailure.BUSY, "", text)
-    if 'database "' in text and "does not exist" in text:
-        return SqlFailure(ServerFailure.MISSING, "", text)
-    if any(word in text for word in DENIED_WORDS):
-        return SqlFailure(ServerFailure.DENIED, "", text)
-    if any(word in text for word in SETTING_WORDS):
-        return SqlFailure(ServerFailure.REFUSED, "", text)
+    for failure, words in _WORDS.items():
+        if any(word in text for word in words):
+            return SqlFailure(failure, "", text)
     return SqlFailure(ServerFailure.LOST, "", text)

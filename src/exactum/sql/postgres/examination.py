@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from typing import Any
 
 from exactum.sql.postgres.session import PostgresSession, opened
 from exactum.sql.postgres.statements import regclass, sql
@@ -29,33 +30,22 @@ class PostgresExamined:
     full_page_writes: bool
     synchronous_standby_names: str
     senders: int
-    pooled: bool
     user: str
     database: str
     makes_temporary_tables: bool
+    pooled: bool
     skew_s: float
     uncertain_s: float
 
 
 @dataclass(frozen=True)
 class TableRights:
-    """What the user may do with a table; ``create``: make others beside it."""
+    """``denied``: those of SELECT, INSERT, UPDATE and DELETE that the user may not do with a table;
+    ``create``: whether he may make others beside it.
+    """
 
-    select: bool
-    insert: bool
-    update: bool
-    delete: bool
+    denied: tuple[str, ...]
     create: bool
-
-    def denied(self) -> list[str]:
-        """Those of SELECT, INSERT, UPDATE and DELETE that the user may not do."""
-        has = {
-            "SELECT": self.select,
-            "INSERT": self.insert,
-            "UPDATE": self.update,
-            "DELETE": self.delete,
-        }
-        return [right for right, is_granted in has.items() if not is_granted]
 
 
 def look(address: Address) -> PostgresSession:
@@ -78,42 +68,35 @@ def bound(session: PostgresSession) -> None:
 def examine(session: PostgresSession) -> PostgresExamined:
     bound(session)
     before_s = time.time()
-    (row,) = session.query(sql("examine_server"))
+    ((*facts, pid, clock_s),) = session.query(sql("examine_server"))
     after_s = time.time()
     session.rollback()
-    version, number, standby, fsyncs, pages, names, senders, *rest = row
-    pid, user, database, temporary, clock_s = rest
-    return PostgresExamined(
-        version=str(version),
-        version_number=int(number),
-        is_standby=bool(standby),
-        fsyncs=bool(fsyncs),
-        full_page_writes=bool(pages),
-        synchronous_standby_names=str(names),
-        senders=int(senders),
-        pooled=int(pid) != session.connection.info.backend_pid,
-        user=str(user),
-        database=str(database),
-        makes_temporary_tables=bool(temporary),
-        skew_s=float(clock_s) - (before_s + after_s) / 2,
-        uncertain_s=(after_s - before_s) / 2,
-    )
+    skew_s, uncertain_s = float(clock_s) - (before_s + after_s) / 2, (after_s - before_s) / 2
+    is_pooled = int(pid) != session.connection.info.backend_pid
+    return PostgresExamined(*[*facts, is_pooled, skew_s, uncertain_s])
 
 
 def table_rights(session: PostgresSession, table: TableName) -> TableRights | None:
     """None where there is no such table."""
-    bound(session)
-    rows = session.query(sql("examine_table"), (regclass(table),))
-    session.rollback()
-    return TableRights(*map(bool, rows[0])) if rows else None
+    rows = _asked(session, "examine_table", regclass(table))
+    if not rows:
+        return None
+    *granted, create = rows[0]
+    each = zip(("SELECT", "INSERT", "UPDATE", "DELETE"), granted, strict=True)
+    return TableRights(tuple(right for right, is_granted in each if not is_granted), create)
 
 
 def may_create(session: PostgresSession, schema: str | None) -> bool:
     """Whether tables can be created in the schema; None: the first of the search_path."""
-    bound(session)
-    rows = session.query(sql("examine_schema"), (schema,))
-    session.rollback()
+    rows = _asked(session, "examine_schema", schema)
     return bool(rows and rows[0][0])
+
+
+def _asked(session: PostgresSession, statement: str, argument: str | None) -> list[tuple[Any, ...]]:
+    bound(session)
+    rows = session.query(sql(statement), (argument,))
+    session.rollback()
+    return rows
 
 
 def commit_s(session: PostgresSession) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from exactum.errors import SettingRefused
@@ -174,11 +174,11 @@ class PostgresSession:
 
     def execute(self, sql: str, arguments: Sequence[object] = ()) -> int:
         with self.failing():
-            return self.connection.execute(_bytes(sql), tuple(arguments)).rowcount
+            return self.connection.execute(sql.encode(), tuple(arguments)).rowcount
 
     def query(self, sql: str, arguments: Sequence[object] = ()) -> list[tuple[Any, ...]]:
         with self.failing():
-            return self.connection.execute(_bytes(sql), tuple(arguments)).fetchall()
+            return self.connection.execute(sql.encode(), tuple(arguments)).fetchall()
 
     def call(self, function: Callable[[], T]) -> T:
         """Run a call of the client library."""
@@ -202,10 +202,8 @@ class PostgresSession:
     def close(self) -> None:
         import psycopg
 
-        try:
+        with suppress(psycopg.Error):  # it is gone, which is what was wanted
             self.connection.close()
-        except psycopg.Error:  # it is gone, which is what was wanted
-            return
 
     @contextmanager
     def failing(self) -> Iterator[None]:
@@ -227,11 +225,14 @@ class PostgresSession:
             )
 
     def _failure(self, error: psycopg.Error) -> SqlFailure:
+        import psycopg
+
         code = error.sqlstate or ""
         detail = " ".join(part for part in (error.diag.message_detail, error.diag.context) if part)
         text = self.address.scrub(f"{error.diag.message_primary or error} {detail}".strip())
         if not self.usable or not code:
-            lost = not self.usable or isinstance(error, _without_answer())
+            unanswered = isinstance(error, psycopg.OperationalError | psycopg.InterfaceError)
+            lost = not self.usable or unanswered
             return SqlFailure(ServerFailure.LOST if lost else ServerFailure.ROWS, code, text)
         if code == READ_ONLY:
             self.close()
@@ -251,14 +252,3 @@ def own(session: Session) -> PostgresSession:
     if not isinstance(session, PostgresSession):
         raise TypeError(f"{type(session).__name__} is not a session of PostgreSQL.")
     return session
-
-
-def _without_answer() -> tuple[type[Exception], ...]:
-    import psycopg
-
-    return (psycopg.OperationalError, psycopg.InterfaceError)
-
-
-def _bytes(sql: str) -> bytes:
-    """psycopg's types ask for literal text, or bytes."""
-    return sql.encode()

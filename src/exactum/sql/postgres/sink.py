@@ -51,7 +51,7 @@ class PostgresSink(SqlSink):
     """
 
     def _server(self, url: str, connect: Mapping[str, object] | None) -> tuple[Dialect, Address]:
-        return PostgresDialect(), address_of(url, connect, self._where)
+        return PostgresDialect(), address_of(url, connect, self.where)
 
     def quoted(self, name: TableName | str) -> str:
         return quote(name) if isinstance(name, str) else quote_table(name)

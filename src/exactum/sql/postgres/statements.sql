@@ -175,9 +175,9 @@ RELEASE SAVEPOINT exactum_rows
 SELECT current_setting('server_version'), current_setting('server_version_num')::int,
     pg_is_in_recovery(), current_setting('fsync') = 'on',
     current_setting('full_page_writes') = 'on', current_setting('synchronous_standby_names'),
-    (SELECT count(*) FROM pg_stat_replication), pg_backend_pid(), quote_ident(current_user::text),
+    (SELECT count(*) FROM pg_stat_replication), quote_ident(current_user::text),
     quote_ident(current_database()::text),
-    has_database_privilege(current_database(), 'TEMPORARY'),
+    has_database_privilege(current_database(), 'TEMPORARY'), pg_backend_pid(),
     extract(epoch FROM clock_timestamp())::float8
 
 -- name: examine_table

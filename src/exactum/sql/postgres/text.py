@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from exactum.sql.dialect import DOUBLE_BITS
 from exactum.sql.table import Column, Kind
 from exactum.values import times
-from exactum.values.json_text import json_texts
+from exactum.values.json_text import joined, json_texts
 from exactum.values.nested import data_of, hex_texts, is_bytes, is_text
 
 TEXT = pa.large_string()
@@ -65,20 +65,8 @@ def array_texts(element: Column, values: Any) -> Any:
         if np.count_nonzero(data_of(texts) == ord(character)):
             texts = pc.replace_substring(texts, character, "\\" + character)
     quote = pa.scalar('"', TEXT)
-    quoted = pc.fill_null(
-        pc.binary_join_element_wise(quote, texts, quote, pa.scalar("", TEXT)), "NULL"
-    )
-    counts = pc.fill_null(pc.list_value_length(values), 0).to_numpy(zero_copy_only=False)
-    offsets = np.concatenate(([0], np.cumsum(counts))).astype(np.int32)
-    body = pc.binary_join(pa.ListArray.from_arrays(pa.array(offsets), quoted), pa.scalar(",", TEXT))
-    literals = pc.binary_join_element_wise(
-        pa.scalar("{", TEXT), body, pa.scalar("}", TEXT), pa.scalar("", TEXT)
-    )
-    return (
-        pc.if_else(values.is_valid(), literals, pa.scalar(None, TEXT))
-        if values.null_count
-        else literals
-    )
+    quoted = pc.binary_join_element_wise(quote, texts, quote, pa.scalar("", TEXT))
+    return joined(values, pc.fill_null(quoted, "NULL"), "{", "}")
 
 
 def _element_texts(element: Column, values: Any) -> Any:
