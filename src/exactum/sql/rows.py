@@ -9,7 +9,6 @@ cannot hold: a value is never altered.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
@@ -171,7 +170,7 @@ class _Numbers:
     """
 
     values: Any
-    unit: Fraction
+    unit: int | Fraction
     first: int
     last: int
 
@@ -192,7 +191,7 @@ def _numbers(column: Column, values: Any) -> _Numbers | None:
         return None
     last = 2 ** (values.type.bit_width - pa.types.is_signed_integer(values.type)) - 1
     first = -last - 1 if pa.types.is_signed_integer(values.type) else 0
-    return _Numbers(values, Fraction(unit), first, last)
+    return _Numbers(values, unit, first, last)
 
 
 def _scalar(number: int, kind: Any) -> Any:
@@ -202,14 +201,14 @@ def _scalar(number: int, kind: Any) -> Any:
 
 def _range(column: Column, values: Any) -> Iterator[Broken]:
     limits, numbers = column.limits, _numbers(column, values)
-    lowest, highest = (None if n is None else Fraction(n) for n in (limits.lowest, limits.highest))
+    lowest: int | Fraction | None = limits.lowest
+    highest: int | Fraction | None = limits.highest
     if column.kind is Kind.DECIMAL and limits.precision is not None:
         highest = (10**limits.precision - 1) / Fraction(10) ** (limits.scale or 0)
         lowest = -highest
     if numbers is None or lowest is None or highest is None:
         return
-    # What would be rounded is refused, so nothing between two units counts.
-    low, high = math.ceil(lowest / numbers.unit), math.floor(highest / numbers.unit)
+    low, high = -(-lowest // numbers.unit), highest // numbers.unit
     masks = []
     if low > numbers.first:
         masks.append(pc.less(numbers.values, _scalar(low, numbers.values.type)))
@@ -241,10 +240,12 @@ def _digits(column: Column, values: Any) -> Iterator[Broken]:
     """
     is_time = column.kind in (Kind.TIMESTAMP, Kind.TIMESTAMP_TZ)
     scale = 0 if column.kind is Kind.INTEGER else column.limits.scale
-    numbers = _numbers(column, values)
-    if scale is None or numbers is None:
+    power = (times.DIGITS if is_time else 0) - (scale or 0)
+    if scale is None or (power <= 0 and not pa.types.is_decimal(values.type)):
         return
-    step = Fraction(10) ** ((times.DIGITS if is_time else 0) - scale) / numbers.unit
+    if (numbers := _numbers(column, values)) is None:
+        return
+    step = Fraction(10) ** power / numbers.unit
     if step <= 1:
         return
     found, kind = numbers.values, numbers.values.type
