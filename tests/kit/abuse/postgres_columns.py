@@ -17,7 +17,7 @@ def columns_of(database: Any) -> dict[str, Column]:
     """What the sink knows of a column of each type."""
     table = database.table(", ".join(f'"{n}" {type_}' for n, type_ in enumerate(TYPES)))
     session = PostgresDialect().connect(
-        PostgresSink(database.url, table=table)._address, Role.DRIVER, "test", 1.0
+        PostgresSink(database.url, table=table).address, Role.DRIVER, "test", 1.0
     )
     read = PostgresDialect().read_table(session, TableName(None, table))
     session.close()
