@@ -19,7 +19,6 @@ from tests.planted.fault import (
     FROZEN,
     GROUP,
     LATE,
-    LEFT_OPEN,
     LOST,
     LOST_STATE,
     METADATA,
@@ -546,7 +545,7 @@ FAULTS = (
     ),
     Fault(
         "at least once does not look at what was decided",
-        LEFT_OPEN,
+        DRIVER,
         "spark/run/opening.py",
         "    if is_without and delivery.guarantee is Guarantee.AT_LEAST_ONCE:\n",
         "    if delivery.guarantee is Guarantee.AT_LEAST_ONCE:\n",
