@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-from tests.planted.fault import ALL_ROWS, DRIVER, ORDER, OTHERS, TASK, Fault
+from tests.planted.fault import (
+    ALL_ROWS,
+    AS_IT_WAS,
+    DRIVER,
+    ORDER,
+    OTHERS,
+    POWER,
+    TASK,
+    Fault,
+)
 
 TABLES = (
     Fault(
@@ -77,5 +86,120 @@ TABLES = (
         'ORDER BY {key}, {by}{ROW} DESC"\n',
         'ORDER BY {key}, {by}{ROW} ASC"\n',
         ("tests/sql/postgres/test_upsert.py", "tests/sql/test_upsert.py"),
+    ),
+    Fault(
+        "a marker is committed before its rows",
+        DRIVER,
+        "sql/ledger.py",
+        '        return session.execute(self._sql("enter_ledger"), (self._scope, *astuple(row))) == 1\n',
+        '        is_new = session.execute(self._sql("enter_ledger"), (self._scope, *astuple(row))) == 1\n'
+        "        session.commit()\n"
+        "        return is_new\n",
+        ("tests/sql/test_staging.py", "tests/sql/test_epochs.py"),
+    ),
+    Fault(
+        "a batch that the table has from other files is taken for this one",
+        DRIVER,
+        "sql/target.py",
+        "            same = ledger.digest(session, epoch.batch_id, WHOLE_EPOCH) == epoch.digest\n",
+        "            same = True\n",
+        ("tests/sql/test_operator.py",),
+    ),
+    Fault(
+        "the checksum of a staged file is not compared",
+        ALL_ROWS,
+        "sinks/frames.py",
+        "            if zlib.crc32(packed) != checksum:\n",
+        "            if False:\n",
+        ("tests/sql/test_staging.py",),
+    ),
+    Fault(
+        "a staged file is not fsynced",
+        POWER,
+        "storage/folder.py",
+        "            sync_open(self._descriptor)\n",
+        "            pass\n",
+        ("tests/custom/test_write_ahead.py",),
+    ),
+    Fault(
+        "the name of a staged file is not fsynced",
+        POWER,
+        "sinks/writer.py",
+        "                self._staging.sync()\n",
+        "                pass\n",
+        ("tests/custom/test_write_ahead.py",),
+    ),
+    Fault(
+        "the decision is taken before the target was asked",
+        DRIVER,
+        "sinks/staged.py",
+        "        state = self._target.hold(epoch)\n",
+        "        state = Published.DONE\n",
+        ("tests/sql/postgres/test_constraints.py",),
+    ),
+    Fault(
+        "files of a batch go as soon as it is visible",
+        ALL_ROWS,
+        "sinks/staged.py",
+        "        self._staging.forget_up_to(batch_id - BATCHES_KEPT)\n",
+        "        self._staging.forget_up_to(batch_id)\n",
+        ("tests/sql/test_published_again.py",),
+    ),
+    Fault(
+        "a table that was put back is not filled again",
+        ALL_ROWS,
+        "sinks/staged.py",
+        "        noted = self._staging.published() if has is None else has\n",
+        "        noted = self._staging.published()\n",
+        ("tests/sql/test_published_again.py",),
+    ),
+    Fault(
+        "files that a record names are swept",
+        ALL_ROWS,
+        "protocol/resolve.py",
+        "    return tuple(s for s in sightings if s.identity not in named)\n",
+        "    return tuple(sightings)\n",
+        ("tests/sql/test_published_again.py",),
+    ),
+    Fault(
+        "rows that were put aside are loaded by the next start",
+        AS_IT_WAS,
+        "sql/target.py",
+        "                    aside = [n - rows for n in part.aside if rows <= n < rows + count]\n",
+        "                    aside: list[int] = []\n",
+        ("tests/sql/postgres/test_judged.py",),
+    ),
+    Fault(
+        "two sinks of a query share a staging",
+        OTHERS,
+        "sinks/staging.py",
+        "        return self.storage.below(self.scope.digest[:32])\n",
+        "        return self.storage.below(self.scope.query_id)\n",
+        ("tests/sql/test_contract.py",),
+    ),
+    Fault(
+        "a chunk counts as acknowledged with the one before it",
+        DRIVER,
+        "custom/write_ahead_target.py",
+        'self._staging.write_note(identity, "acked", str(number + 1))\n',
+        'self._staging.write_note(identity, "acked", str(number + 2))\n',
+        ("tests/custom/test_write_ahead.py",),
+    ),
+    Fault(
+        "chunks that a staged file lacks are not missed",
+        ALL_ROWS,
+        "custom/write_ahead_target.py",
+        "        if sent_rows != part.prepared.rows:\n",
+        "        if False:\n",
+        ("tests/custom/test_write_ahead.py",),
+    ),
+    Fault(
+        "a batch is marked as sent before it is",
+        DRIVER,
+        "custom/write_ahead_target.py",
+        "        for part in epoch.parts:\n            try:\n",
+        "        self._staging.note_published(epoch.batch_id)\n"
+        "        for part in epoch.parts:\n            try:\n",
+        ("tests/custom/test_write_ahead.py",),
     ),
 )
