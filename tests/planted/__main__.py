@@ -70,7 +70,16 @@ def play_tests(copy: Path, tests: str, processes: int) -> tuple[str, str]:
         "EXACTUM_SWEEP_EVERY": "5",
     }
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-m", "not deep", "--tb=line"]
-    command += ["-p", "no:cacheprovider", "--dist", "loadfile", "--max-worker-restart", "0"]
+    command += [
+        "--timeout",
+        "300",
+        "-p",
+        "no:cacheprovider",
+        "--dist",
+        "loadfile",
+        "--max-worker-restart",
+        "0",
+    ]
     command += ["-n", str(processes)] if processes > 1 else []
     try:
         ended = subprocess.run(

@@ -177,7 +177,7 @@ FAULTS = (
         "durable.py",
         "        file.write(content)\n        file.flush()\n        os.fsync(file.fileno())\n",
         "        file.write(content)\n",
-        ("tests/files", "tests/spark/test_power_cut.py"),
+        ("tests/storage/test_contract.py",),
     ),
     Fault(
         "a pruned slot may be taken again",
@@ -429,7 +429,7 @@ FAULTS = (
         "checkpoint/savepoint/rebuilt.py",
         '            write_durably(built / "metadata", json.dumps({"id": fork_id}).encode())\n',
         '            write_durably(built / "metadata", json.dumps({"id": manifest.query_id}).encode())\n',
-        ("tests/savepoint/test_savepoint.py",),
+        ("tests/savepoint/test_restore.py",),
     ),
     Fault(
         "another query's checkpoint is taken",
@@ -501,7 +501,7 @@ FAULTS = (
         "checkpoint/savepoint/cut.py",
         "    if last > batch_id:\n",
         "    if False:\n",
-        ("tests/savepoint",),
+        ("tests/savepoint/test_restore.py",),
     ),
     Fault(
         "a moved query's old checkpoint may be started",

@@ -76,6 +76,23 @@ def test_topic_made_anew_with_fewer_records(
         assert stream.rows() == before
 
 
+def test_topic_made_anew_with_more_partitions_while_the_query_runs(
+    stream: Any, topics: Any, topic: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody looks between the two batches: that a partition is new is reason enough to."""
+    monkeypatch.setattr(topic_watch, "LOOK_EVERY_S", WAIT_MAX_S)
+    name = topic("widened", partitions=1)
+    topics.give(name, 5, partitions=1)
+    retrying = stream.read(name, **{"fetchOffset.numRetries": 60})
+    query = stream.start(retrying, processingTime="100 milliseconds")
+    await_true(lambda: len(stream.rows()) == 5, "the first batch")
+    topics.made_anew(name, 2)
+    topics.give(name, 20)
+    await_true(lambda: not query.isActive or len(stream.rows()) > 5, "the end of the query")
+    assert len(stream.rows()) == 5
+    check_query_error(stream.end(query), CheckpointRefused, "TOPIC_CHANGED", f"'{name}'")
+
+
 @pytest.mark.variants(1)
 @pytest.mark.parametrize("records", [0, 5], ids=["none", "as many"])
 def test_topic_made_anew_while_the_query_is_quiet(
@@ -107,22 +124,6 @@ def test_topic_made_anew_while_the_query_is_quiet(
     (ended,) = (one for one in stream.events if isinstance(one, events.RunEnded))
     assert ended.error == "CheckpointRefused"
     assert FINAL_ERROR.text(RuntimeError(error)) is not None, "and it is the last line of a script"
-
-
-def test_topic_made_anew_with_more_partitions_while_the_query_runs(
-    stream: Any, topics: Any, topic: Callable[..., str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Nobody looks between the two batches: that a partition is new is reason enough to."""
-    monkeypatch.setattr(topic_watch, "LOOK_EVERY_S", WAIT_MAX_S)
-    name = topic("widened", partitions=1)
-    topics.give(name, 5, partitions=1)
-    retrying = stream.read(name, **{"fetchOffset.numRetries": 60})
-    query = stream.start(retrying, processingTime="100 milliseconds")
-    await_true(lambda: len(stream.rows()) == 5, "the first batch")
-    topics.made_anew(name, 2)
-    topics.give(name, 20)
-    check_query_error(stream.end(query), CheckpointRefused, "TOPIC_CHANGED", f"'{name}'")
-    assert len(stream.rows()) == 5
 
 
 def test_no_batch_is_written_that_was_not_compared(
