@@ -10,6 +10,7 @@ import json
 import sys
 import time
 from dataclasses import asdict
+from typing import Any
 
 import exactum
 from exactum.events import EpochCompleted
@@ -37,25 +38,24 @@ def main(
     frame = exactum.read_kafka(
         spark, source, bootstrap_servers=servers, start="earliest", **options
     )
-    writer = frame.selectExpr("key", "value").writeStream.option("checkpointLocation", checkpoint)
+    writer = frame.selectExpr("key", "value").writeStream.trigger(availableNow=True)
     events: list[EpochCompleted] = []
     if name == CONTENDERS[2]:
-        writer = (
-            writer.format("kafka")
-            .option("kafka.bootstrap.servers", servers)
-            .option("topic", target)
-        )
+        writer = writer.format("kafka").option("kafka.bootstrap.servers", servers)
+        query: Any = writer.option("topic", target).option("checkpointLocation", checkpoint).start()
     else:
         sink = exactum.KafkaSink(target, bootstrap_servers=servers)
-        function = (
+        function: Any = (
             exactum.exactly_once(
                 sink, on_event=lambda e: events.append(e) if isinstance(e, EpochCompleted) else None
             )
             if name == CONTENDERS[0]
             else exactum.at_least_once(sink)
         )
-        writer = writer.foreachBatch(function)
-    query = writer.trigger(availableNow=True).start()
+        if hasattr(function, "start"):
+            query = function.start(writer, checkpoint=checkpoint)
+        else:  # the exactum of an older checkout
+            query = writer.option("checkpointLocation", checkpoint).foreachBatch(function).start()
     query.awaitTermination()
     query_s = time.perf_counter() - began_s - session_s
     durations = [dict(p["durationMs"]) for p in query.recentProgress]

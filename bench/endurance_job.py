@@ -26,14 +26,10 @@ def main(
         maxOffsetsPerTrigger=per_epoch,
     )
     counted = frame.selectExpr("substr(CAST(value AS STRING), 1, 1) AS key").groupBy("key").count()
-    query = (
-        counted.selectExpr("key", "CAST(count AS STRING) AS value")
-        .writeStream.outputMode("update")
-        .foreachBatch(exactum.exactly_once(exactum.KafkaSink(target, bootstrap_servers=servers)))
-        .option("checkpointLocation", checkpoint)
-        .trigger(availableNow=True)
-        .start()
-    )
+    totals = counted.selectExpr("key", "CAST(count AS STRING) AS value")
+    once = exactum.exactly_once(exactum.KafkaSink(target, bootstrap_servers=servers))
+    writer = totals.writeStream.outputMode("update").trigger(availableNow=True)
+    query = once.start(writer, checkpoint=checkpoint)
     query.awaitTermination()
     spark.stop()
 

@@ -52,22 +52,29 @@ def main(name: str, kind: str, target: str, source: str, checkpoint: str) -> Non
     spark = exactum.local_session("bench", master="local[2]", **conf)
     spark.sparkContext.setLogLevel("ERROR")
     frame = spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1_000).parquet(source)
-    writer = frame.writeStream.option("checkpointLocation", checkpoint)
-    if name == SPARK_FILES:
-        writer = writer.format("parquet").option("path", target)
+    writer = frame.writeStream.trigger(availableNow=True)
+    if name in (EXACTUM, FILES):
+        query: Any = exactly_once(name, kind, target).start(writer, checkpoint=checkpoint)
     else:
-        writer = writer.foreachBatch(function(name, kind, target))
-    writer.trigger(availableNow=True).start().awaitTermination()
+        plain = writer.option("checkpointLocation", checkpoint)
+        query = (
+            plain.format("parquet").option("path", target)
+            if name == SPARK_FILES
+            else plain.foreachBatch(function(name, kind, target))
+        ).start()
+    query.awaitTermination()
     print(json.dumps({"seconds": time.perf_counter() - began_s}))
     spark.stop()
 
 
-def function(name: str, kind: str, target: str) -> Callable[[DataFrame, int], None]:
+def exactly_once(name: str, kind: str, target: str) -> Any:
     if name == FILES:
         return exactum.exactly_once(exactum.FileSink(target))
-    if name == EXACTUM:
-        sink = exactum.PostgresSink if kind == "postgres" else exactum.MySQLSink
-        return exactum.exactly_once(sink(target, table=TABLE))
+    sink = exactum.PostgresSink if kind == "postgres" else exactum.MySQLSink
+    return exactum.exactly_once(sink(target, table=TABLE))
+
+
+def function(name: str, kind: str, target: str) -> Callable[[DataFrame, int], None]:
     if name == JDBC:
         return lambda frame, _: append_by_jdbc(frame, kind, target)
     load = CopyIn(target) if kind == "postgres" else LoadData(target)

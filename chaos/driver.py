@@ -20,11 +20,13 @@ from pyspark.sql import DataFrame, SparkSession
 
 import exactum
 from chaos.job_spec import JobSpec, Result
+from exactum import Query
 from exactum.checkpoint.layout import DECISIONS
 from exactum.files.slot_log import SlotLog
 from exactum.storage.folder import Folder
 from tests.kit.crash.deaths import Fault, Faults, FaultyLog, FaultySink
 from tests.kit.source.in_columns import in_columns
+from tests.kit.spark.each_batch import around_each_batch
 from tests.kit.targets.bank import POSTINGS, records
 
 POLL_S = 0.02
@@ -62,9 +64,8 @@ def main(inbox: Path) -> None:
 
 def run(spark: SparkSession, spec: JobSpec) -> Result:
     """One spec, to its end."""
-    exact: Any = None
     try:
-        exact, query = start(spark, spec)
+        query = start(spark, spec)
         stopped = False
         while not query.awaitTermination(POLL_S):
             if os.getppid() != OWNER:
@@ -74,29 +75,22 @@ def run(spark: SparkSession, spec: JobSpec) -> Result:
                 stopped = True
         return Result("stopped" if stopped else "finished")
     except Exception as error:  # noqa: BLE001  (it is the result)
-        ours = getattr(exact, "error", None) or (
-            error if isinstance(error, exactum.errors.ExactumError) else None
-        )
-        return Result("failed", type(ours).__name__ if ours else "", str(ours or error))
+        ours = isinstance(error, exactum.errors.ExactumError)
+        return Result("failed", type(error).__name__ if ours else "", str(error))
 
 
-def start(spark: SparkSession, spec: JobSpec) -> tuple[Any, Any]:
+def start(spark: SparkSession, spec: JobSpec) -> Query:
     faults = Faults([Fault(**{"folder": spec.folder, **f}) for f in spec.faults])
     exact = exactum.exactly_once(
         *(FaultySink(sink_of(kind, settings), faults) for kind, settings in spec.sinks.items()),
         decision_log=FaultyLog(lambda: log_of(spec), faults),
     )
-    query = (
-        postings(spark, spec)
-        .writeStream.foreachBatch(
-            lambda frame, batch_id: faults.around("batch", lambda: exact(frame, batch_id))
-        )
-        .option("checkpointLocation", spec.checkpoint)
-    )
+    around_each_batch(lambda write, frame, batch_id: faults.around("batch", write))
     trigger: dict[str, Any] = (
         {"availableNow": True} if spec.drain else {"processingTime": "0 seconds"}
     )
-    return exact, query.trigger(**trigger).start()
+    writer = postings(spark, spec).writeStream.trigger(**trigger)
+    return exact.start(writer, checkpoint=spec.checkpoint)
 
 
 def postings(spark: SparkSession, spec: JobSpec) -> DataFrame:

@@ -65,7 +65,7 @@ def main() -> None:
         start="earliest",
         maxOffsetsPerTrigger=40,
     )
-    query = (
+    rows = (
         words.selectExpr("CAST(key AS STRING) AS k", "CAST(value AS STRING) AS v", "offset AS n")
         .groupBy("k")
         .transformWithState(
@@ -74,13 +74,9 @@ def main() -> None:
             outputMode="Append",
             timeMode="None",
         )
-        .writeStream.foreachBatch(
-            exactum.exactly_once(exactum.MySQLSink(chosen.database, table=chosen.table))
-        )
-        .option("checkpointLocation", chosen.checkpoint)
-        .trigger(availableNow=True)
-        .start()
     )
+    once = exactum.exactly_once(exactum.MySQLSink(chosen.database, table=chosen.table))
+    query = once.start(rows.writeStream.trigger(availableNow=True), checkpoint=chosen.checkpoint)
     query.awaitTermination()
 
 

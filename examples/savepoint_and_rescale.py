@@ -32,20 +32,16 @@ def main() -> None:
         )
     servers = chosen.bootstrap_servers
     orders = exactum.read_kafka(spark, chosen.topic, bootstrap_servers=servers, start="earliest")
-    query = (
+    totals = (
         orders.selectExpr(
             "CAST(key AS STRING) AS key", "CAST(CAST(value AS STRING) AS LONG) AS amount"
         )
         .groupBy("key")
         .agg({"amount": "sum"})
         .selectExpr("key", "CAST(`sum(amount)` AS STRING) AS value")
-        .writeStream.foreachBatch(
-            exactum.exactly_once(exactum.KafkaSink(chosen.totals, bootstrap_servers=servers))
-        )
-        .outputMode("update")
-        .option("checkpointLocation", chosen.checkpoint)
-        .start()
     )
+    once = exactum.exactly_once(exactum.KafkaSink(chosen.totals, bootstrap_servers=servers))
+    query = once.start(totals.writeStream.outputMode("update"), checkpoint=chosen.checkpoint)
     query.awaitTermination()
 
 

@@ -98,15 +98,15 @@ def main() -> None:
     spark.sparkContext.addPyFile(__file__)
     from two_phase_commit_sink import JsonFolderSink as Sink
 
-    query = (
+    rows = (
         spark.readStream.format("rate")
         .option("rowsPerSecond", 100)
         .load()
         .selectExpr("value AS number", "CAST(timestamp AS STRING) AS at")
-        .writeStream.foreachBatch(exactum.exactly_once(Sink(chosen.folder)))
-        .option("checkpointLocation", chosen.checkpoint)
-        .trigger(processingTime="1 second")
-        .start()
+    )
+    once = exactum.exactly_once(Sink(chosen.folder))
+    query = once.start(
+        rows.writeStream.trigger(processingTime="1 second"), checkpoint=chosen.checkpoint
     )
     query.awaitTermination()
 

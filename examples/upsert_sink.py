@@ -41,13 +41,8 @@ def main() -> None:
     sink = exactum.PostgresSink(
         chosen.database, table=chosen.table, mode="upsert", key=["customer"], create_table=True
     )
-    query = (
-        totals.writeStream.foreachBatch(exactum.exactly_once(sink))
-        .outputMode("update")
-        .option("checkpointLocation", chosen.checkpoint)
-        .trigger(availableNow=True)
-        .start()
-    )
+    writer = totals.writeStream.outputMode("update").trigger(availableNow=True)
+    query = exactum.exactly_once(sink).start(writer, checkpoint=chosen.checkpoint)
     query.awaitTermination()
 
 

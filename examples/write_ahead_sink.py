@@ -42,13 +42,9 @@ def main() -> None:
     chosen = parser.parse_args()
     spark = exactum.local_session("numbers")
     numbers = spark.readStream.format("rate").option("rowsPerSecond", 100).load()
-    query = (
-        numbers.selectExpr("value AS number")
-        .writeStream.foreachBatch(exactum.exactly_once(NumbersApi(chosen.url)))
-        .option("checkpointLocation", chosen.checkpoint)
-        .trigger(processingTime="1 second")
-        .start()
-    )
+    writer = numbers.selectExpr("value AS number").writeStream.trigger(processingTime="1 second")
+    once = exactum.exactly_once(NumbersApi(chosen.url))
+    query = once.start(writer, checkpoint=chosen.checkpoint)
     query.awaitTermination()
 
 

@@ -55,12 +55,22 @@ def main(order: Order) -> None:
     writer = (
         transformed(frame, order.job)
         .writeStream.outputMode("update" if order.job == "aggregate" else "append")
-        .option("checkpointLocation", str(Path(order.folder) / "checkpoint"))
         .trigger(processingTime=f"{interval_ms} milliseconds")
     )
+    checkpoint = Path(order.folder, "checkpoint")
     if own:
-        writer = writer.foreachBatch(guaranteed(order))
-    elif order.job == "postgres":
+        query: Any = guaranteed(order).start(writer, checkpoint=checkpoint)
+    else:
+        query = spark_alone(writer, order).option("checkpointLocation", str(checkpoint)).start()
+    # Whoever kills this process must know which of two (a standby waits before this line) is at
+    # work.
+    Path(order.folder, "pid").write_text(str(os.getpid()))
+    query.awaitTermination()
+
+
+def spark_alone(writer: Any, order: Order) -> Any:
+    """Spark's own way."""
+    if order.job == "postgres":
         writer = writer.foreachBatch(
             lambda rows, _: append_by_jdbc(columns(rows), "postgres", order.postgres_url)
         )
@@ -73,11 +83,7 @@ def main(order: Order) -> None:
             .option("topic", order.target)
         )
         writer = writer.options(**JAVA_PRODUCER)
-    query = writer.start()
-    # Whoever kills this process must know which of two (a standby waits before this line) is at
-    # work.
-    Path(order.folder, "pid").write_text(str(os.getpid()))
-    query.awaitTermination()
+    return writer
 
 
 def read(spark: SparkSession, order: Order) -> DataFrame:

@@ -78,12 +78,8 @@ def run_point(spark: SparkSession, job: Job, point: Point, checkpoint: str) -> d
         maxOffsetsPerTrigger=RECORDS * point.partitions,
     )
     sink = exactum.KafkaSink(f"{point.load.topic}-out", bootstrap_servers=job.servers)
-    query = (
-        frame.selectExpr("value AS key", "value")
-        .writeStream.option("checkpointLocation", checkpoint)
-        .foreachBatch(exactum.exactly_once(sink, on_event=note))
-        .start()
-    )
+    writer = frame.selectExpr("value AS key", "value").writeStream
+    query = exactum.exactly_once(sink, on_event=note).start(writer, checkpoint=checkpoint)
     deadline_s = time.monotonic() + POINT_TIMEOUT_S
     while sum(epoch.rows for epoch in epochs) < point.load.records:
         if query.awaitTermination(0.1):

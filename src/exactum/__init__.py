@@ -1,14 +1,9 @@
 """Exactly-once for PySpark streaming, end to end: Kafka in, any Spark transformation, Kafka,
 databases, files and your own targets out, through any crash.
 
-    query = (
-        exactum.read_kafka(spark, "orders", bootstrap_servers="localhost:9092", start="earliest")
-        .writeStream.foreachBatch(
-            exactum.exactly_once(exactum.KafkaSink("totals", bootstrap_servers="localhost:9092"))
-        )
-        .option("checkpointLocation", "/data/orders")
-        .start()
-    )
+    orders = exactum.read_kafka(spark, "orders", bootstrap_servers="localhost:9092")
+    once = exactum.exactly_once(exactum.KafkaSink("totals", bootstrap_servers="localhost:9092"))
+    query = once.start(orders.writeStream, checkpoint="/data/orders")
 
 Names are imported when they are first used: ``import exactum`` on an executor loads neither pyspark
 nor a Kafka client, and has no effect. Under ``exactum run`` the first name that is used tells the
@@ -45,14 +40,16 @@ if TYPE_CHECKING:
     from exactum.monitor.metrics_server import register_metrics, serve_metrics
     from exactum.spark.control.stream import control_stream
     from exactum.spark.decoding.decode import decode
-    from exactum.spark.foreach_batch import at_least_once, at_most_once, exactly_once
+    from exactum.spark.delivery import Delivery, at_least_once, at_most_once, exactly_once
     from exactum.spark.session import local_session
     from exactum.spark.source.read_kafka import read_kafka
+    from exactum.spark.streaming_query import Query
     from exactum.sql.mysql.sink import MySQLSink
     from exactum.sql.postgres.sink import PostgresSink
 
 __all__ = [
     "Avro",
+    "Delivery",
     "FileSink",
     "Function",
     "Json",
@@ -61,6 +58,7 @@ __all__ = [
     "MySQLSink",
     "PostgresSink",
     "Protobuf",
+    "Query",
     "String",
     "TransactionLost",
     "TransactionName",
@@ -84,6 +82,7 @@ __all__ = [
 
 _WHERE = {
     "Avro": "exactum.formats.avro_format",
+    "Delivery": "exactum.spark.delivery",
     "FileSink": "exactum.files.sink",
     "Function": "exactum.formats.function_format",
     "Json": "exactum.formats.json_format",
@@ -92,17 +91,18 @@ _WHERE = {
     "MySQLSink": "exactum.sql.mysql.sink",
     "PostgresSink": "exactum.sql.postgres.sink",
     "Protobuf": "exactum.formats.protobuf_format",
+    "Query": "exactum.spark.streaming_query",
     "String": "exactum.formats.text_format",
     "TransactionLost": "exactum.custom.two_phase",
     "TransactionName": "exactum.custom.transaction_name",
     "TransactionScope": "exactum.custom.transaction_name",
     "TwoPhaseCommitSink": "exactum.custom.two_phase",
     "WriteAheadSink": "exactum.custom.write_ahead",
-    "at_least_once": "exactum.spark.foreach_batch",
-    "at_most_once": "exactum.spark.foreach_batch",
+    "at_least_once": "exactum.spark.delivery",
+    "at_most_once": "exactum.spark.delivery",
     "control_stream": "exactum.spark.control.stream",
     "decode": "exactum.spark.decoding.decode",
-    "exactly_once": "exactum.spark.foreach_batch",
+    "exactly_once": "exactum.spark.delivery",
     "local_session": "exactum.spark.session",
     "read_kafka": "exactum.spark.source.read_kafka",
     "register_metrics": "exactum.monitor.metrics_server",

@@ -404,18 +404,14 @@ def test_through_a_query(
         f"{name} {kind.simple}" for name, kind in zip(NAMES, frame_of(rows).kinds, strict=True)
     )
     servers = kafka.bootstrap_servers
-    query = (
+    query = exactum.exactly_once(
+        KafkaSink(bootstrap_servers=servers),
+        dead_letters=KafkaSink(dead.name, bootstrap_servers=servers),
+    ).start(
         spark.readStream.schema(schema)
         .parquet(str(tmp_path / "in"))
-        .writeStream.foreachBatch(
-            exactum.exactly_once(
-                KafkaSink(bootstrap_servers=servers),
-                dead_letters=KafkaSink(dead.name, bootstrap_servers=servers),
-            )
-        )
-        .option("checkpointLocation", str(tmp_path / "checkpoint"))
-        .trigger(availableNow=True)
-        .start()
+        .writeStream.trigger(availableNow=True),
+        checkpoint=tmp_path / "checkpoint",
     )
     assert query.awaitTermination(120)
     assert query.exception() is None

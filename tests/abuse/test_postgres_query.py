@@ -114,21 +114,17 @@ def test_every_row_of_a_query_is_kept_or_put_aside(
                 "n int, raw binary, days int, micros bigint, amount decimal(9,2), raws "
                 "array<binary>, small bigint"
             )
-            query = (
+            query = exactum.exactly_once(
+                exactum.PostgresSink(postgres.url, table="odd_rows"),
+                dead_letters=exactum.PostgresSink(
+                    postgres.url, table="odd_dead", create_table=True
+                ),
+            ).start(
                 spark.readStream.schema(schema)
                 .parquet(str(tmp_path / "in"))
                 .selectExpr(*VIEW, f"{PLAIN} AS plain", f"to_json({PLAIN}) AS by_spark")
-                .writeStream.foreachBatch(
-                    exactum.exactly_once(
-                        exactum.PostgresSink(postgres.url, table="odd_rows"),
-                        dead_letters=exactum.PostgresSink(
-                            postgres.url, table="odd_dead", create_table=True
-                        ),
-                    )
-                )
-                .option("checkpointLocation", str(tmp_path / "checkpoint"))
-                .trigger(availableNow=True)
-                .start()
+                .writeStream.trigger(availableNow=True),
+                checkpoint=tmp_path / "checkpoint",
             )
             query.awaitTermination()
             expressions = ", ".join(shown(type_, name) for name, (_, type_) in KINDS.items())

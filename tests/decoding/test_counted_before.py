@@ -79,7 +79,7 @@ def test_each_is_told_of_once(
     exact = job.exactly_once(
         KafkaSink(out, bootstrap_servers=kafka.bootstrap_servers),
         dead_letters=KafkaSink(dead, bootstrap_servers=kafka.bootstrap_servers),
-    )
+    ).for_each_batch(checkpoint=job.checkpoint)
 
     def each(batch: DataFrame, batch_id: int) -> None:
         if before is not None:
@@ -132,7 +132,7 @@ def test_a_frame_that_reads_the_batch_twice_wedges(
     exact = job.exactly_once(
         KafkaSink(out, bootstrap_servers=servers),
         dead_letters=KafkaSink(dead, bootstrap_servers=servers),
-    )
+    ).for_each_batch(checkpoint=job.checkpoint)
 
     def each(batch: DataFrame, batch_id: int) -> None:
         exact(batch.union(batch.where("value = '1'")), batch_id)

@@ -160,7 +160,7 @@ def test_dead_letters_are_complete_and_in_the_epoch_of_their_neighbours(
         KafkaSink(out, bootstrap_servers=kafka.bootstrap_servers),
         dead_letters=dead_letters,
         decision_log=log,
-    )
+    ).for_each_batch(checkpoint=job.checkpoint)
     deaths = [1]
 
     def batch(given: DataFrame, batch_id: int) -> None:
@@ -253,9 +253,9 @@ def test_fail_names_the_record_and_leaves_nothing(
     frame = (totals if aggregated else stateless)(orders(job.spark, kafka, stream, "fail"))
     batch = job.exactly_once(KafkaSink(out, bootstrap_servers=kafka.bootstrap_servers))
     text = str(job.run(frame, batch, "update" if aggregated else "append"))
-    check_error(batch.error, RowsRefused, "RECORD_BAD", stream.topic, "on_error='dead_letter'")
-    assert str(batch.error).splitlines()[0] in text
-    place = re.search(rf"{stream.topic}-(\d+)\D+(\d+)", str(batch.error))
+    check_error(job.error, RowsRefused, "RECORD_BAD", stream.topic, "on_error='dead_letter'")
+    assert str(job.error).splitlines()[0] in text
+    place = re.search(rf"{stream.topic}-(\d+)\D+(\d+)", str(job.error))
     assert place is not None
     assert stream.number(int(place[1]), int(place[2])) in stream.poison
     assert read(kafka, out) == []
@@ -306,7 +306,7 @@ def test_a_bad_record_that_the_dead_letters_topic_does_not_take(
     chosen = frame.selectExpr("cast(value.id as string) as value")
     assert job.run(chosen, batch) is not None
     code = "DEAD_LETTERS_REFUSED"
-    check_error(batch.error, RowsRefused, code, repr(dead), "max.message.bytes")
+    check_error(job.error, RowsRefused, code, repr(dead), "max.message.bytes")
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
     entry = ConfigEntry("max.message.bytes", "2000000", incremental_operation=AlterConfigOpType.SET)
     raised = ConfigResource(ResourceType.TOPIC, dead, incremental_configs=[entry])
@@ -329,7 +329,7 @@ def test_text_needs_no_python_and_has_the_same_policies(
     sink = KafkaSink(out, bootstrap_servers=kafka.bootstrap_servers)
     letters = KafkaSink(dead, bootstrap_servers=kafka.bootstrap_servers)
 
-    def run(name: str, on_error: str, nulls: str, **settings: Any) -> tuple[str | None, Any]:
+    def run(name: str, on_error: str, nulls: str, **settings: Any) -> tuple[str | None, Job]:
         one = Job(job.spark, job.checkpoint.with_name(name), job.events)
         read_frame = kafka_frame(job, kafka, source)
         frame = exactum.decode(
@@ -343,11 +343,11 @@ def test_text_needs_no_python_and_has_the_same_policies(
         batch = one.exactly_once(sink, **settings)
         return one.run(
             frame.filter("value > 'a' or value is null").select("key", "value"), batch
-        ), batch
+        ), one
 
-    error, batch = run("fail", "fail", "keep")
+    error, one = run("fail", "fail", "keep")
     facts = "RECORD_BAD", f"{source}-0", 1, "value", "UTF-8"
-    check_error(batch.error, RowsRefused, *facts)
+    check_error(one.error, RowsRefused, *facts)
     check_query_error(str(error), RowsRefused, *facts)
     assert read(kafka, out) == []
     assert run("skip", "skip", "keep")[0] is None
@@ -398,7 +398,7 @@ def test_a_registry_that_goes_away_stops_the_query_and_loses_nothing(
     )
     registry.status = 500
     check_query_error(job.run(stateless(decoded), batch), Unavailable, registry.url)
-    assert isinstance(batch.error, Unavailable)
+    assert isinstance(job.error, Unavailable)
     registry.status = 200
     assert job.run(stateless(decoded), batch) is None
     assert ([one.value() for one in read(kafka, out)], read(kafka, dead)) == ([b"1"], [])
@@ -416,7 +416,7 @@ def test_dead_letters_without_a_sink_for_them_are_refused(
     )
     batch = job.exactly_once(KafkaSink(out, bootstrap_servers=kafka.bootstrap_servers))
     job.run(frame.select(f.col("value").cast("string").alias("value")), batch)
-    check_error(batch.error, SettingRefused, "DEAD_LETTERS_MISSING", "dead_letters=")
+    check_error(job.error, SettingRefused, "DEAD_LETTERS_MISSING", "dead_letters=")
     assert read(kafka, out) == []
 
 

@@ -24,7 +24,7 @@ CONTRACT_TIMEOUT_S = WAIT_MAX_S
 
 def blocks() -> list[str]:
     found = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
-    assert len(found) == 5
+    assert len(found) == 4
     return found
 
 
@@ -60,7 +60,7 @@ def test_the_sink_on_the_page_in_a_query(
 ) -> None:
     """A run, and another one after a death between the sink's commit and Spark's."""
     page = tmp_path / "sink_on_the_page.py"
-    page.write_text("\n".join(blocks()[:4]))
+    page.write_text("\n".join(blocks()[:3]))
     monkeypatch.syspath_prepend(str(tmp_path))
     spark.sparkContext.addPyFile(str(page))
     from sink_on_the_page import SqliteSink  # type: ignore[import-not-found]
@@ -71,10 +71,11 @@ def test_the_sink_on_the_page_in_a_query(
         "".join(json.dumps({"v": n}) + "\n" for n in range(100))
     )
     for death in (True, False):
-        exact = exactum.exactly_once(SqliteSink(str(target)))
+        once = exactum.exactly_once(SqliteSink(str(target)))
+        write = once.for_each_batch(checkpoint=tmp_path / "checkpoint")
 
-        def each_batch(frame, batch_id, exact=exact, death=death):  # type: ignore[no-untyped-def]
-            exact(frame, batch_id)
+        def each_batch(frame, batch_id, write=write, death=death):  # type: ignore[no-untyped-def]
+            write(frame, batch_id)
             if death:
                 raise RuntimeError("died behind the commit")
 
@@ -90,4 +91,5 @@ def test_the_sink_on_the_page_in_a_query(
     with sqlite3.connect(target) as database:
         found = [json.loads(text)["v"] for (text,) in database.execute("SELECT row FROM target")]
         assert sorted(found) == list(range(100))
-        assert database.execute("SELECT count(*) FROM staged").fetchone() == (0,)
+        (marker,) = database.execute("SELECT batch FROM marker").fetchall()
+        assert marker == (0,)

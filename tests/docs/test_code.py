@@ -69,7 +69,7 @@ def test_the_first_program_of_the_readme_is_that_of_the_index() -> None:
 def test_a_whole_program_waits_for_its_query(page: Path) -> None:
     """One that is saved and run as it stands would otherwise end before its first micro-batch."""
     whole = [code for code in blocks(page) if "session(" in code or "SparkSession.builder" in code]
-    hasty = [code for code in whole if ".start()" in code and ".awaitTermination()" not in code]
+    hasty = [code for code in whole if ".start(" in code and ".awaitTermination()" not in code]
     assert hasty == []
 
 
@@ -84,7 +84,7 @@ def test_no_two_guides_have_one_checkpoint() -> None:
     kept = [
         place
         for program in programs
-        for place in re.findall(r'"checkpointLocation", ("/data/[^"]+")', program)
+        for place in re.findall(r'checkpoint=("/data/[^"]+")', program)
     ]
     assert len(kept) >= 6
     assert len(set(kept)) == len(kept)

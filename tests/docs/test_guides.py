@@ -50,11 +50,11 @@ def run(
         producer.produce(orders, json.dumps(value))
     assert producer.flush(WAIT_MAX_S) == 0
     (program, *_) = blocks(ROOT / "docs" / page)
-    (kept,) = re.findall(r'"checkpointLocation", ("/data/[\w-]+")', program)
+    (kept,) = re.findall(r'checkpoint=("/data/[\w-]+")', program)
     ours = {
         'read_kafka(spark, "orders"': f'read_kafka(spark, "{orders}"',
         "localhost:9092": kafka.bootstrap_servers,
-        f'Location", {kept}': f'Location", "{folder / "checkpoint"}"',
+        f"checkpoint={kept}": f'checkpoint="{folder / "checkpoint"}"',
         "query.awaitTermination()": "",
         **names,
     }
@@ -78,7 +78,7 @@ FRAGMENTS = {
     ("postgres.md", 1): {},
     ("running.md", 0): {},
     ("source.md", 1): {'"localhost:9092"': "servers", '"orders"': "topic"},
-    ("targets.md", 0): {".start()": ""},
+    ("targets.md", 0): {'write.start(totals.writeStream, checkpoint="/data/totals")': "write"},
 }
 """Further programs of the pages, by page and number, and what is replaced in them. Those that nobody
 runs stand in test_code.py.
@@ -182,8 +182,8 @@ def test_savepoints(spark: SparkSession, tmp_path: Path) -> None:
     (tmp_path / "in" / "0.json").write_text('{"id": 1}\n')
     checkpoint, lake = tmp_path / "checkpoint", tmp_path / "lake"
     frame = spark.readStream.schema("id int").json(str(tmp_path / "in"))
-    writer = frame.writeStream.foreachBatch(exactum.exactly_once(exactum.FileSink(str(lake))))
-    query = writer.option("checkpointLocation", str(checkpoint)).start()
+    once = exactum.exactly_once(exactum.FileSink(str(lake)))
+    query = once.start(frame.writeStream, checkpoint=checkpoint)
     (program,) = blocks(ROOT / "docs" / "savepoints.md")
     ours = {
         '"/data/orders"': f'"{checkpoint}"',

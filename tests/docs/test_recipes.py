@@ -86,12 +86,8 @@ def test_what_they_are_told(
             for listener in listeners:
                 listener(event)
 
-        query = (
-            chosen.writeStream.queryName(name)
-            .foreachBatch(exactum.exactly_once(*sinks, on_event=tell_all))
-            .option("checkpointLocation", str(tmp_path / name))
-            .trigger(availableNow=True)
-            .start()
+        query = exactum.exactly_once(*sinks, on_event=tell_all).start(
+            chosen.writeStream.trigger(availableNow=True), checkpoint=tmp_path / name, name=name
         )
         try:
             query.awaitTermination(60)

@@ -20,7 +20,7 @@ LINES_MAX = {
     "kafka": 6_600,
     "local": 1_050,
     "monitor": 2_950,
-    "ops": 15_050,
+    "ops": 14_900,
     "protocol": 2_650,
     "sinks": 1_300,
     "spark": 12_750,

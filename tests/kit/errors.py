@@ -13,7 +13,7 @@ from typing import TypeVar
 
 import pytest
 
-from exactum.errors import CodedError
+from exactum.errors import CodedError, ExactumError
 
 E = TypeVar("E", bound=BaseException)
 
@@ -35,8 +35,14 @@ def check_error(error: BaseException | None, kind: type[BaseException], *facts: 
     check_facts(str(error), *facts)
 
 
+def text_of(error: BaseException) -> str:
+    """As Python prints it last: exactum's own with its class, which Spark's has within."""
+    own = isinstance(error, ExactumError)
+    return f"{type(error).__module__}.{type(error).__name__}: {error}" if own else str(error)
+
+
 def check_query_error(text: str | None, kind: type[BaseException], *facts: object) -> None:
-    """Of a query that has ended, by the text of Spark's error, which names ours."""
+    """Of a query that has ended, by the text of its error (``text_of``), which names ours."""
     if issubclass(kind, CodedError):
         code, *facts = facts
         check_facts(text, f"{kind.__name__}: [{code}] ", *facts)

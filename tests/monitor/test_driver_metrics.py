@@ -32,13 +32,10 @@ def test_a_driver_serves_its_own_query(spark: SparkSession, tmp_path: Path) -> N
     """Its run is shown though it began before, its epochs as they come, and its end as an end."""
     rows = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 5).load()
     sink = exactum.FileSink(str(tmp_path / "out"), format="json")
-    query = (
-        rows.selectExpr("value")
-        .writeStream.foreachBatch(exactum.exactly_once(sink))
-        .queryName("own")
-        .option("checkpointLocation", str(tmp_path / "checkpoint"))
-        .trigger(processingTime="200 milliseconds")
-        .start()
+    query = exactum.exactly_once(sink).start(
+        rows.selectExpr("value").writeStream.trigger(processingTime="200 milliseconds"),
+        checkpoint=tmp_path / "checkpoint",
+        name="own",
     )
     try:
         until(lambda: (query.lastProgress or {"batchId": 0})["batchId"] > 1, "it works")

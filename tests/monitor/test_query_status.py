@@ -172,16 +172,18 @@ def test_an_end_is_never_taken_for_a_death(spark: SparkSession, tmp_path: Path, 
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "a.txt").write_text("x\n")
     checkpoint = tmp_path / "checkpoint"
-    write = exactum.exactly_once(exactum.FileSink(tmp_path / "out", format="json"))
+    once = exactum.exactly_once(exactum.FileSink(tmp_path / "out", format="json"))
+    write = once.for_each_batch(checkpoint=checkpoint)
 
     def code(frame: DataFrame, batch_id: int) -> None:
         write(frame, batch_id)
-        if way == "fails":
-            raise ValueError("of the user")
+        raise ValueError("of the user")
 
     def run(**trigger: Any) -> Any:
-        lines = spark.readStream.text(str(tmp_path / "in")).writeStream.foreachBatch(code)
-        return lines.option("checkpointLocation", str(checkpoint)).trigger(**trigger).start()
+        lines = spark.readStream.text(str(tmp_path / "in")).writeStream.trigger(**trigger)
+        if way != "fails":
+            return once.start(lines, checkpoint=checkpoint)
+        return lines.foreachBatch(code).option("checkpointLocation", str(checkpoint)).start()
 
     if way == "is stopped while it waits":
         query = run(processingTime="0 seconds")

@@ -15,7 +15,6 @@ import pytest
 
 from exactum.checkpoint.known_sinks import KnownSinks, write_known_sinks
 from exactum.checkpoint.layout import DECISIONS, HISTORY, SINKS
-from exactum.checkpoint.run_file import WAITS_ENDING
 from exactum.monitor.history import HistoryWriter
 from exactum.ops import render
 from exactum.ops.status.query_status import checkpoints_below, status_of
@@ -204,12 +203,12 @@ def test_a_history_that_cannot_be_read(checkpoint: Checkpoint) -> None:
 
 
 def test_a_query_that_waits_for_its_first_batch(checkpoint: Checkpoint) -> None:
-    """It holds a file of its own, which no savepoint takes for a run at work."""
+    """Nothing is heard of it but that it waits."""
     story = ago(300).starts().epoch(3).ends()
     story.now_ms = round(time.time() * 1000)
     told = {"run_id": "r2", "name": "orders", "checkpoint": "c", "doing": "Waiting for data"}
     checkpoint.spark(3, 3).tells(story.tell("QueryWaits", incarnation="i2", **told))
-    with checkpoint.alive(WAITS_ENDING):
+    with checkpoint.alive():
         found = status_of(str(checkpoint.folder))
         assert found.is_ready
         assert checkpoint.says()[1] == "It was started, and has found nothing to read yet."

@@ -458,8 +458,8 @@ FAULTS = (
     Fault(
         "a frame of another batch is taken for this one",
         NOT_WRITTEN,
-        "spark/foreach_batch.py",
-        "            query.refuse_other_batch(frame, batch_id)\n",
+        "spark/start.py",
+        "        query.refuse_other_batch(frame, batch_id)\n",
         "",
         ("tests/spark/test_misuse.py",),
     ),

@@ -401,10 +401,11 @@ import exactum
 from exactum.spark.supervised import process
 from exactum.spark.supervised.supervisor_channel import ChannelMessage
 process.current().report_now(ChannelMessage("run", {"query_id": "q"}))
+print("reported", flush=True)
 time.sleep(60)
 """
     with command(tmp_path, program) as run:
-        run.says("heard of")  # by the supervisor, who knows then that exactum is there
+        run.says("reported")  # to the supervisor, who knows then that exactum is there
         run.signal(signal.SIGINT)
         assert run.ends(40) == 0
     assert "no query to stop" in run.log
@@ -486,8 +487,8 @@ def test_the_script_does_not_outlive_its_supervisor(tmp_path: Path) -> None:
     program = """
 import exactum
 print("ready", flush=True)
-exactum.exactly_once(exactum.FileSink("out"))
-from exactum.spark.supervised import process
+from exactum.spark.supervised import process, standby
+standby.wait_for_turn()  # as a start does
 process.current().report_event(exactum.events.EpochCompleted("q", 0, "i", 0, 0, 0))  # then a standby is started
 import time
 time.sleep(400)

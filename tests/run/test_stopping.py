@@ -75,15 +75,12 @@ def slow(value):
 
 spark = exactum.local_session("stops", master="local[2]")
 rows = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 1).load()
-query = (
-    rows.select(udf(slow)("value").alias("value"))
-    .writeStream.foreachBatch(exactum.exactly_once(exactum.FileSink("out", format="json")))
-    .option("checkpointLocation", "checkpoint")
-    .start()
-)
+slowly = rows.select(udf(slow)("value").alias("value"))
+once = exactum.exactly_once(exactum.FileSink("out", format="json"))
+query = once.start(slowly.writeStream, checkpoint="checkpoint")
 while not begun.exists() and query.isActive:
     time.sleep(0.05)
-query.stop()
+query.stop(now=True)
 print("stopped:", query.exception(), flush=True)
 sys.exit(int(sys.argv[1]))
 """
@@ -111,18 +108,14 @@ def test_no_run_begins_behind_a_dead_supervisor(tmp_path: Path) -> None:
     script = tmp_path / "app.py"
     script.write_text("""
 from pathlib import Path
-import exactum
 from exactum.errors import Unavailable
-from exactum.spark.supervised import process
+from exactum.spark.supervised import process, standby
 
 supervised = process.current()
 print("ready", flush=True)
 supervised.orphaned.wait()
 said = []
-for begin in (
-    lambda: exactum.exactly_once(exactum.FileSink("out")),
-    lambda: supervised.await_stop(lambda: True),
-):
+for begin in (standby.wait_for_turn, supervised.refuse_start):  # as a start does
     try:
         begin()
     except Unavailable as error:

@@ -30,17 +30,13 @@ def checkpoint(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) ->
     """Of a query with state that has run for a few epochs. Not to be changed."""
     folder = tmp_path_factory.mktemp("whole")
     stream = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 20).load()
-    query = (
+    query = exactum.exactly_once(exactum.FileSink(str(folder / "out"), format="json")).start(
         stream.selectExpr("value % 5 AS key")
         .groupBy("key")
         .count()
-        .writeStream.foreachBatch(
-            exactum.exactly_once(exactum.FileSink(str(folder / "out"), format="json"))
-        )
-        .outputMode("update")
-        .option("checkpointLocation", str(folder / "checkpoint"))
-        .trigger(processingTime="0 seconds")
-        .start()
+        .writeStream.outputMode("update")
+        .trigger(processingTime="0 seconds"),
+        checkpoint=folder / "checkpoint",
     )
     try:
         while query.isActive and not (folder / "checkpoint" / "commits" / "3").exists():

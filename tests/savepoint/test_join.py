@@ -38,13 +38,8 @@ def numbers(spark: SparkSession, rows: int, name: str) -> DataFrame:
 def running(spark: SparkSession, checkpoint: Path, output: Path, until: int) -> Iterator[None]:
     """The join on its way, this epoch done; stopped at the end, if nobody has."""
     joined = numbers(spark, LEFT, "a").join(numbers(spark, RIGHT, "b"), "k")
-    query = (
-        joined.writeStream.foreachBatch(
-            exactum.exactly_once(exactum.FileSink(str(output), format="json"))
-        )
-        .option("checkpointLocation", str(checkpoint))
-        .trigger(processingTime="0 seconds")
-        .start()
+    query = exactum.exactly_once(exactum.FileSink(str(output), format="json")).start(
+        joined.writeStream.trigger(processingTime="0 seconds"), checkpoint=checkpoint
     )
     try:
         while not (checkpoint / "commits" / str(until)).exists():

@@ -13,7 +13,6 @@ import pytest
 
 from exactum.checkpoint import retirement
 from exactum.checkpoint.known_sinks import KnownSinks, write_known_sinks
-from exactum.checkpoint.run_file import RUNS_ENDING, WAITS_ENDING
 from exactum.checkpoint.savepoint import create as create_module
 from exactum.checkpoint.savepoint import cut
 from exactum.checkpoint.savepoint import restore as restore_module
@@ -259,12 +258,10 @@ def test_a_query_moves_there_and_back(checkpoint: Path, savepoint: Path, tmp_pat
     assert back.moved_aside is not None and not is_usable(back.moved_aside)
 
 
-@pytest.mark.parametrize("ending", [RUNS_ENDING, WAITS_ENDING])
 def test_no_checkpoint_is_replaced_under_a_query(
-    checkpoint: Path, savepoint: Path, tmp_path: Path, driver: Driver, ending: str
+    checkpoint: Path, savepoint: Path, tmp_path: Path, driver: Driver
 ) -> None:
-    """One that was started again and has nothing to read yet runs as well."""
-    driver("1" * 16, ending)
+    driver("1" * 16)
     for identity in Identity:
         with raised(CheckpointRefused, "QUERY_RUNS", checkpoint, "1" * 16):
             restore(savepoint, str(checkpoint), identity, replace=True)

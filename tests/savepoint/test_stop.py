@@ -18,7 +18,7 @@ import pytest
 
 from exactum.checkpoint import request_file
 from exactum.checkpoint.known_sinks import KnownSinks, write_known_sinks
-from exactum.checkpoint.run_file import RUNS_ENDING, RunFile, living
+from exactum.checkpoint.run_file import RunFile, living
 from exactum.checkpoint.savepoint.create import create
 from exactum.errors import CheckpointRefused, Unavailable
 from exactum.protocol.model import Decision
@@ -203,7 +203,7 @@ import logging, resource, sys
 from pathlib import Path
 from exactum.checkpoint.run_file import RunFile
 logging.basicConfig(level=logging.WARNING, stream=sys.stdout)
-run = RunFile(Path(sys.argv[1]), sys.argv[2], sys.argv[3], "0", "4.2.0", ending=sys.argv[4])
+run = RunFile(Path(sys.argv[1]), sys.argv[2], sys.argv[3], "0", "4.2.0")
 resource.setrlimit(resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))
 run.hold()
 run.release()
@@ -214,7 +214,7 @@ def test_a_disk_that_takes_no_run_file(checkpoint: Path) -> None:
     """The run goes on unseen and says so; no half file is left. Closing such a file fails as
     writing it did.
     """
-    command = [sys.executable, "-c", FULL, str(checkpoint), "0" * 16, QUERY, RUNS_ENDING]
+    command = [sys.executable, "-c", FULL, str(checkpoint), "0" * 16, QUERY]
     done = subprocess.run(command, capture_output=True, text=True, timeout=WAIT_MAX_S, check=False)
     assert done.returncode == 0, done.stderr
     assert "will not see that this query runs" in done.stdout

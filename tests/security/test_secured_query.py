@@ -18,7 +18,7 @@ from pyspark.sql.functions import udf
 import exactum
 from exactum import events
 from exactum.errors import SettingRefused
-from tests.kit.errors import check_query_error
+from tests.kit.errors import check_query_error, text_of
 from tests.kit.security.rights import documented
 from tests.kit.servers.kafka_cluster import KafkaCluster
 from tests.kit.waiting import WAIT_MAX_S
@@ -107,18 +107,17 @@ class Weighing:
         batch = exactum.exactly_once(
             self.sink(OUTPUT), control=rules, on_event=self.events.append, **arguments
         )
-        query = (
-            frame.writeStream.foreachBatch(batch)
-            .option("checkpointLocation", str(self.checkpoint))
-            .trigger(availableNow=True)
-            .start()
-        )
+        writer = frame.writeStream.trigger(availableNow=True)
+        try:
+            query = batch.start(writer, checkpoint=self.checkpoint)
+        except Exception as error:
+            return text_of(error)
         try:
             assert query.awaitTermination(RUN_TIMEOUT_S), "the query did not end"
         except Exception as error:
             if isinstance(error, AssertionError):
                 raise
-            return str(error)
+            return text_of(error)
         finally:
             query.stop()
         return None

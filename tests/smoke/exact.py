@@ -182,15 +182,10 @@ def run(
         for what in ("out", "bad")
     )
     few = exactum.KafkaSink(f"{case.name}-few", bootstrap_servers=servers, rows=chosen)
-    (
-        case.transformed(frame)
-        .writeStream.foreachBatch(exactum.exactly_once(sink, few, dead_letters=dead))
-        .outputMode("update" if case.transformed is totals else "append")
-        .option("checkpointLocation", str(checkpoint))
-        .trigger(availableNow=True)
-        .start()
-        .awaitTermination()
-    )
+    once = exactum.exactly_once(sink, few, dead_letters=dead)
+    mode = "update" if case.transformed is totals else "append"
+    writer = case.transformed(frame).writeStream.outputMode(mode).trigger(availableNow=True)
+    once.start(writer, checkpoint=checkpoint).awaitTermination()
 
 
 def forget_last_batch(checkpoint: Path) -> None:

@@ -143,8 +143,8 @@ frame = exactum.read_kafka(
     spark, topic, bootstrap_servers=servers, stop={topic: {0: 40, 1: 40}}, maxOffsetsPerTrigger=2
 )
 once = exactum.exactly_once(exactum.FileSink(out, format="json"))
-rows = frame.select("topic", "partition", "offset").writeStream.foreachBatch(once)
-rows.option("checkpointLocation", checkpoint).start().awaitTermination()
+rows = frame.select("topic", "partition", "offset").writeStream
+once.start(rows, checkpoint=checkpoint).awaitTermination()
 """
 
 

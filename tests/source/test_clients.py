@@ -58,10 +58,8 @@ def test_nothing_stays_of_a_run(
         frame = stream.read(read, group_id=f"{read}-{number}").selectExpr(
             "CAST(partition AS STRING) AS value"
         )
-        writer = frame.writeStream.foreachBatch(held[-1]).option(
-            "checkpointLocation", str(stream.checkpoint)
-        )
-        assert stream.end(writer.trigger(availableNow=True).start()) is None
+        writer = frame.writeStream.trigger(availableNow=True)
+        assert stream.end(held[-1].start(writer, checkpoint=stream.checkpoint)) is None
     await_true(lambda: own_threads() <= threads_before, "the threads of the runs have ended")
     await_true(lambda: clients() <= clients_before, "the clients of the runs are closed")
     assert [topics.committed(f"{read}-{number}", read) for number in range(2)] == [{0: 2, 1: 2}] * 2

@@ -176,9 +176,8 @@ def test_what_needs_rows(
             mode = "complete" if "partition" in frame.columns and len(frame.columns) == 2 else ""
             notes_of(stream.out).mkdir()
             once = exactum.exactly_once(NotingSink(str(stream.out), format="parquet"))
-            writer = frame.writeStream.option("checkpointLocation", str(stream.checkpoint))
-            writer = writer.outputMode(mode or "append").trigger(availableNow=True)
-            assert stream.end(writer.foreachBatch(once).start()) is None
+            writer = frame.writeStream.outputMode(mode or "append").trigger(availableNow=True)
+            assert stream.end(once.start(writer, checkpoint=stream.checkpoint)) is None
         found.append((schemas(stream), written(stream.out)))
     assert found[0][1]
     assert found[0] == found[1]
@@ -257,8 +256,9 @@ def test_records_that_are_gone(
     name = topic("gone", partitions=1)
     topics.give(name, 20, partitions=1)
 
-    def rows(batch: Any) -> Any:  # Spark has planned the offsets
-        topics.delete_before(name, 0, 12)
+    def rows(batch: Any) -> Any:
+        if batch.count():  # Spark has planned the offsets, which is not so at the start
+            topics.delete_before(name, 0, 12)
         return batch
 
     frame = stream.read(name, failOnDataLoss=not tolerant)
@@ -283,11 +283,12 @@ def test_records_that_are_gone_and_were_kept(
     def rows(batch: Any) -> Any:
         batch.persist()
         counted.append(batch.count())
-        topics.delete_before(name, 0, 12)
+        if counted[-1]:
+            topics.delete_before(name, 0, 12)
         return batch
 
     assert run(stream, stream.read(name), rows=rows) is None
-    assert set(counted) == {20}
+    assert set(counted) == {0, 20}, "at the start there are none"
     assert [row["offset"] for row in written(stream.out)] == list(range(20))
 
 
@@ -315,8 +316,8 @@ def test_views(stream: Any, topic: Callable[..., str], packed_jobs: list[Any]) -
             rows=lambda batch: batch.selectExpr("value AS v", "partition", "offset"),
         ),
     )
-    writer = stream.read(name).writeStream.option("checkpointLocation", str(stream.checkpoint))
-    assert stream.end(writer.trigger(availableNow=True).foreachBatch(once).start()) is None
+    writer = stream.read(name).writeStream.trigger(availableNow=True)
+    assert stream.end(once.start(writer, checkpoint=stream.checkpoint)) is None
     assert [row["value"] for row in written(stream.out)] == [row["value"] for row in expected]
     assert [row["v"] for row in written(other)] == [row["value"] for row in expected]
     assert len(packed_jobs) == 1
@@ -342,8 +343,8 @@ def test_a_task_that_fails_once(stream: Any, topic: Callable[..., str], way: str
     expected = give(stream.kafka, name, 40, 2)
     once = exactum.exactly_once(FailingSink(str(stream.out), format="parquet"))
     notes_of(stream.out).mkdir()
-    writer = stream.read(name).writeStream.option("checkpointLocation", str(stream.checkpoint))
-    assert stream.end(writer.trigger(availableNow=True).foreachBatch(once).start()) is None
+    writer = stream.read(name).writeStream.trigger(availableNow=True)
+    assert stream.end(once.start(writer, checkpoint=stream.checkpoint)) is None
     assert len(list(notes_of(stream.out).iterdir())) == 2
     assert [row["value"] for row in written(stream.out)] == [row["value"] for row in expected]
 

@@ -141,9 +141,8 @@ def test_from_topic_to_topic(
     once = exactum.exactly_once(
         exactum.KafkaSink(target, bootstrap_servers=stream.kafka.bootstrap_servers)
     )
-    writer = frame.selectExpr("key", "value", "headers").writeStream
-    writer = writer.option("checkpointLocation", str(stream.checkpoint)).trigger(availableNow=True)
-    assert stream.end(writer.foreachBatch(once).start()) is None
+    writer = frame.selectExpr("key", "value", "headers").writeStream.trigger(availableNow=True)
+    assert stream.end(once.start(writer, checkpoint=stream.checkpoint)) is None
     servers = stream.kafka.bootstrap_servers
     assert read_all(servers, target) == read_all(servers, source)
     assert len(packed_jobs) == 4

@@ -66,8 +66,7 @@ def held_of(stream: Any) -> list[int]:
 def start(stream: Any, frame: Any, sink: Any) -> Any:
     notes_of(stream.out).mkdir()
     once = exactum.exactly_once(sink)
-    writer = frame.writeStream.option("checkpointLocation", str(stream.checkpoint))
-    return writer.trigger(availableNow=True).foreachBatch(once).start()
+    return once.start(frame.writeStream.trigger(availableNow=True), checkpoint=stream.checkpoint)
 
 
 @pytest.mark.deep

@@ -104,7 +104,7 @@ def test_a_topic_that_is_read_is_not_written(
     )
     frame = LOOPS[loop](job, kafka, name).select(*KEY_AND_VALUE)
     assert job.run(frame, batch) is not None
-    check_error(batch.error, SettingRefused, "OWN_OUTPUT", repr(name))
+    check_error(job.error, SettingRefused, "OWN_OUTPUT", repr(name))
     assert len(read(kafka, name)) == RECORDS
     assert read(kafka, other) == []
 
@@ -168,7 +168,7 @@ def test_rows_that_name_a_topic_that_is_read(
         assert len(read(kafka, other)) == RECORDS - len(found)
         assert job.seen(events.RowsDeadLettered) == {0: len(found)}
     else:
-        check_error(batch.error, RowsRefused, "ROWS_REFUSED", "failOnLoop")
+        check_error(job.error, RowsRefused, "ROWS_REFUSED", "failOnLoop")
         assert read(kafka, other) == []
 
 

@@ -57,7 +57,7 @@ def test_sources_of(stream: Any, topics: Any, topic: Callable[..., str], tmp_pat
     def look(name: str) -> Callable[[Any, int], None]:
         def batch(frame: Any, batch_id: int) -> None:
             if batch_id == 0:
-                seen[name] = sources_of(query.find(frame, query.query_id_of(frame)))
+                seen[name] = sources_of(query.find(frame))
             frame.write.format("noop").mode("append").save()
 
         return batch

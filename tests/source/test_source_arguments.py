@@ -10,8 +10,8 @@ from pyspark.sql import SparkSession
 
 import exactum
 from exactum.errors import SettingRefused
-from exactum.spark.final_error import FINAL_ERROR
 from exactum.spark.source.kafka_options import further_options
+from exactum.spark.spark_refusals import refusal_in
 
 pytestmark = pytest.mark.spark
 
@@ -80,4 +80,5 @@ def test_a_refused_start_is_the_last_line() -> None:
         "choose another start="
     )
     spoken = f"assertion failed: If startingOffsets ...\nSpecified: Set({refusal}-0)\n\tat x"
-    assert FINAL_ERROR.text(RuntimeError(spoken)) == f"exactum.errors.SettingRefused: {refusal}"
+    found = refusal_in(spoken)
+    assert isinstance(found, SettingRefused) and str(found) == refusal

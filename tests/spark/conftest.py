@@ -12,9 +12,10 @@ from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.streaming import StreamingQuery
 
 import exactum
+from exactum.spark.delivery import Delivery
+from tests.kit.errors import text_of
 from tests.kit.spark import folder_sink, stateful
 from tests.kit.spark.commit_log import forget_last_batch
 from tests.kit.spark.torn_stream import Shown, Stream, configured
@@ -34,6 +35,8 @@ class Query:
         self.checkpoint = folder / "check point"  # a blank in the name must not matter
         self.out = folder / "out"
         self.events: list[Any] = []
+        self.error: BaseException | None = None
+        """What the last run ended with."""
         self._files = 0
         self._began_s = time.time() - 1_000
         self.input.mkdir()
@@ -62,36 +65,41 @@ class Query:
 
     def start(
         self,
-        batch: Callable[[DataFrame, int], None],
+        batch: Delivery | Callable[[DataFrame, int], None],
         *,
         transform: Callable[[DataFrame], DataFrame] = lambda frame: frame,
         mode: str = "append",
-        checkpoint: bool = True,
         name: str | None = None,
         **trigger: Any,
-    ) -> StreamingQuery:
+    ) -> Any:
         frame = (
             self.spark.readStream.schema("k string, v long")
             .option("maxFilesPerTrigger", 1)
             .json(str(self.input))
         )
-        writer = transform(frame).writeStream.foreachBatch(batch).outputMode(mode)
-        if checkpoint:
-            writer = writer.option("checkpointLocation", str(self.checkpoint))
-        if name:
-            writer = writer.queryName(name)
-        return writer.trigger(**(trigger or {"availableNow": True})).start()
+        writer = transform(frame).writeStream.outputMode(mode)
+        writer = writer.trigger(**(trigger or {"availableNow": True}))
+        if isinstance(batch, Delivery):
+            return batch.start(writer, checkpoint=self.checkpoint, name=name)
+        writer = writer.foreachBatch(batch).option("checkpointLocation", str(self.checkpoint))
+        return (writer.queryName(name) if name else writer).start()
 
-    def run(self, batch: Callable[[DataFrame, int], None], **how: Any) -> str | None:
+    def run(self, batch: Delivery | Callable[[DataFrame, int], None], **how: Any) -> str | None:
         """Run until all files are read or the query fails; the text of its error, or None."""
-        query = self.start(batch, **how)
+        self.error = None
+        try:
+            query = self.start(batch, **how)
+        except Exception as error:
+            self.error = error
+            return text_of(error)
         try:
             if not query.awaitTermination(RUN_TIMEOUT_S):
                 raise AssertionError("the query did not end")
         except Exception as error:
             if isinstance(error, AssertionError):
                 raise
-            return str(error)
+            self.error = error
+            return text_of(error)
         finally:
             query.stop()
         return None

@@ -284,7 +284,7 @@ def test_rules_that_were_lost_before_they_were_read(query: Any, rules: Rules, ma
     query.give(2)
     batch = make(query.sink, control=rules.stream())
     check_query_error(query.run(batch), CheckpointRefused, "CONTROL_RETENTION", rules.topic)
-    assert isinstance(batch.error, CheckpointRefused)
+    assert isinstance(query.error, CheckpointRefused)
     assert query.values() == [1]
 
 
@@ -372,7 +372,7 @@ def test_a_rule_that_cannot_be_read_stops_the_query_once_and_clearly(
         rules.put(*write)
         batch = query.exactly_once(control=stream)
         check_query_error(query.run(batch), RowsRefused, *facts)
-        check_error(batch.error, RowsRefused, *facts)
+        check_error(query.error, RowsRefused, *facts)
     assert query.values() == []
 
 
@@ -392,12 +392,12 @@ def test_a_topic_that_is_missing_or_was_made_anew_is_refused(
     query.give(2)
     batch = query.exactly_once(control=rules.stream())
     assert query.run(batch) is not None
-    check_error(batch.error, SettingRefused, "CONTROL_ACCESS", rules.topic)
+    check_error(query.error, SettingRefused, "CONTROL_ACCESS", rules.topic)
     assert query.values() == [1]
     kafka.create_topic(rules.topic, partitions=2)
     batch = query.exactly_once(control=rules.stream())
     assert query.run(batch) is not None
-    check_error(batch.error, CheckpointRefused, "CONTROL_RECREATED", rules.topic)
+    check_error(query.error, CheckpointRefused, "CONTROL_RECREATED", rules.topic)
     assert query.values() == [1]
 
 
@@ -416,14 +416,14 @@ def test_a_topic_made_anew_is_noticed_though_it_holds_as_much(
     query.give(2)
     batch = query.exactly_once(control=rules.stream())
     assert query.run(batch) is not None
-    check_error(batch.error, CheckpointRefused, "CONTROL_RECREATED", rules.topic)
+    check_error(query.error, CheckpointRefused, "CONTROL_RECREATED", rules.topic)
     (path,) = views(query)
     path.write_text(
         json.dumps({**json.loads(path.read_text()), "topic_id": None, "cluster_id": "another"})
     )
     batch = query.exactly_once(control=rules.stream())
     assert query.run(batch) is not None
-    check_error(batch.error, CheckpointRefused, "CONTROL_RECREATED", "another")
+    check_error(query.error, CheckpointRefused, "CONTROL_RECREATED", "another")
     assert query.values() == [1]
 
 
@@ -543,7 +543,7 @@ def test_two_streams_of_one_name_are_refused(query: Any, rules: Rules) -> None:
     query.give(1)
     batch = query.exactly_once(control=[rules.stream(), rules.stream()])
     assert query.run(batch) is not None
-    check_error(batch.error, SettingRefused, "CONTROL_ARGUMENT", "2 streams", f"'{rules.topic}'")
+    check_error(query.error, SettingRefused, "CONTROL_ARGUMENT", "2 streams", f"'{rules.topic}'")
     assert query.values() == []
 
 

@@ -272,7 +272,7 @@ def test_a_function_that_passes_over_batches(query: Any) -> None:
     """Those between two calls are nobody's loss that can be told; the last ones of a run are
     refused once.
     """
-    write = query.exactly_once()
+    write = query.exactly_once().for_each_batch(checkpoint=query.checkpoint)
 
     def some(frame: Any, batch_id: int) -> None:
         if batch_id % 3 == 0:

@@ -14,7 +14,7 @@ RETAINED = {"spark.sql.streaming.minBatchesToRetain": "2"}
 
 def test_spark_may_have_removed_the_last_epoch_from_its_log(query: Query) -> None:
     """Where the function returned without a call of exactum from more batches than Spark keeps."""
-    exact = query.exactly_once()
+    exact = query.exactly_once().for_each_batch(checkpoint=query.checkpoint)
     commits = query.checkpoint / "commits"
 
     def only_the_first(frame: DataFrame, batch_id: int) -> None:

@@ -5,13 +5,13 @@ a row is lost.
 from __future__ import annotations
 
 import re
-import threading
 from pathlib import Path
 from typing import Any
 
 import psycopg
 import pyarrow as pa
 import pytest
+from pyspark import InheritableThread
 from pyspark.sql import functions as f
 
 import exactum
@@ -20,10 +20,9 @@ from exactum.files.place import is_found_below
 from exactum.files.slot_log import SlotLog
 from exactum.protocol.model import Decision, DecisionRecord, Epoch, new_incarnation
 from exactum.protocol.sink import Guarantee, QueryRun, TaskName, WriteOrder
-from exactum.spark.batch_call import RUNS_MAX, BatchCalls
 from exactum.storage.folder import Folder
 from exactum.testing.memory import permit_of
-from tests.kit.errors import check_error, check_query_error, raised
+from tests.kit.errors import check_query_error, raised
 from tests.kit.spark.folder_sink import FolderSink
 
 GUARANTEES = (exactum.exactly_once, exactum.at_least_once, exactum.at_most_once)
@@ -33,18 +32,25 @@ KAFKA = exactum.KafkaSink("out", bootstrap_servers="localhost:9092")
 # ---- the call forgotten --------------------------------------------------------------------------
 
 
-@pytest.mark.deep
 @pytest.mark.spark
-@pytest.mark.parametrize("guarantee", GUARANTEES, ids=lambda g: g.__name__)
-def test_the_call_forgotten(query: Any, guarantee: Any) -> None:
+def test_the_call_forgotten(query: Any) -> None:
     """``.foreachBatch(exactum.exactly_once)`` stops the query with what to write; mended, every
     row is written.
     """
     query.give(1)
-    text = query.run(guarantee)
-    instead = f".foreachBatch(exactum.{guarantee.__name__}(exactum.KafkaSink(...)))"
-    check_query_error(text, SettingRefused, "SINKS_WANTED", instead)
+    check_query_error(query.run(exactum.exactly_once), SettingRefused, "SINKS_WANTED")
     assert query.run(query.exactly_once()) is None
+    assert query.values() == [1]
+
+
+@pytest.mark.spark
+def test_what_starts_a_query_given_to_foreach_batch(query: Any) -> None:
+    """As it was written before there was a start."""
+    query.give(1)
+    once = query.exactly_once()
+    text = query.run(once.__call__)
+    check_query_error(text, SettingRefused, "START_WANTED", "exactum.exactly_once(", "start(")
+    assert query.run(once) is None
     assert query.values() == [1]
 
 
@@ -67,7 +73,7 @@ def test_a_sink_given_to_foreach_batch(query: Any, sink: Any) -> None:
     """
     query.give(1)
     text = query.run(sink)
-    instead = f".foreachBatch(exactum.exactly_once({type(sink).__name__}(...)))"
+    instead = f"exactum.exactly_once({type(sink).__name__}(...)).start("
     check_query_error(text, SettingRefused, "SINKS_WANTED", instead)
     assert query.run(query.exactly_once()) is None
     assert query.values() == [1]
@@ -134,17 +140,16 @@ def test_two_calls_for_one_micro_batch(query: Any, tmp_path: Path, same: bool) -
     """The second call is refused, says that its rows are missing, and disturbs nothing."""
     query.give(1, 2)
     once = query.exactly_once()
-    calls: dict[str, Any] = {
-        "first": once,
-        "second": once if same else exactum.exactly_once(FolderSink(str(tmp_path / "other"))),
-    }
+    other = exactum.exactly_once(FolderSink(str(tmp_path / "other")))
+    first = once.for_each_batch(checkpoint=query.checkpoint)
+    second = first if same else other.for_each_batch(checkpoint=query.checkpoint)
 
     def write(frame: Any, batch_id: int) -> None:
-        calls["first"](frame.where("v = 1"), batch_id)
-        calls["second"](frame.where("v = 2"), batch_id)
+        first(frame.where("v = 1"), batch_id)
+        second(frame.where("v = 2"), batch_id)
 
     text = query.run(write)
-    check_query_error(text, SettingRefused, "CALL_TWICE", "micro-batch 0")
+    check_query_error(text, SettingRefused, "CALL_TWICE")
     assert query.values() == [1]
     assert not (tmp_path / "other").exists()
 
@@ -156,23 +161,16 @@ def test_a_call_in_a_function_of_ones_own(query: Any) -> None:
     """
     query.give(1)
     query.give(2)
-    once, seen = query.exactly_once(), []
+    once = query.exactly_once().for_each_batch(checkpoint=query.checkpoint)
 
     def write(frame: Any, batch_id: int) -> None:
-        for _ in range(3):
-            try:
-                if batch_id % 2:
-                    once(frame, batch_id)
-                else:
-                    once(frame.where("true"), batch_id)
-                break
-            except ValueError:
-                seen.append("never")
-        seen.append((batch_id, once.error))
+        if batch_id % 2:
+            once(frame, batch_id)
+        else:
+            once(frame.where("true"), batch_id)
 
     assert query.run(write) is None
     assert query.values() == [1, 2]
-    assert seen == [(0, None), (1, None)]
 
 
 @pytest.mark.spark
@@ -181,7 +179,7 @@ def test_a_second_try_after_a_failure(query: Any) -> None:
     call has decided.
     """
     query.give(1)
-    once = query.exactly_once()
+    once = query.exactly_once().for_each_batch(checkpoint=query.checkpoint)
 
     def write(frame: Any, batch_id: int) -> None:
         try:
@@ -189,7 +187,7 @@ def test_a_second_try_after_a_failure(query: Any) -> None:
         except Exception:
             once(frame, batch_id)
 
-    assert "exactum was called a second time for micro-batch 0" in query.run(write)
+    check_query_error(query.run(write), SettingRefused, "ERROR_CAUGHT", "micro-batch 0")
     assert query.run(query.exactly_once()) is None
     assert query.values() == [1]
 
@@ -206,7 +204,9 @@ def test_an_error_that_is_caught(query: Any, caplog: pytest.LogCaptureFixture) -
     def fails_once(frame: Any) -> Any:
         return frame.withColumn("v", f.expr("IF(v = 1, raise_error('no'), v)"))
 
-    once = exactum.exactly_once(FolderSink(str(query.out), rows=fails_once))
+    once = exactum.exactly_once(FolderSink(str(query.out), rows=fails_once)).for_each_batch(
+        checkpoint=query.checkpoint
+    )
 
     def write(frame: Any, batch_id: int) -> None:
         try:
@@ -216,11 +216,11 @@ def test_an_error_that_is_caught(query: Any, caplog: pytest.LogCaptureFixture) -
 
     query.run(write)
     assert len(caught) == 2
-    assert "caught exactum's error of micro-batch 1" in caught[1]
+    assert "[ERROR_CAUGHT]" in caught[1] and "micro-batch 1" in caught[1]
     assert "no" in caught[1]
     assert query.values() == [0]
     assert any(
-        "caught exactum's error" in record.message
+        "[ERROR_CAUGHT]" in record.message
         for record in caplog.records
         if record.levelname == "ERROR"
     )
@@ -244,13 +244,10 @@ def test_the_number_of_another_batch(query: Any) -> None:
     """
     query.give(1)
     query.give(2)
-    once = query.exactly_once()
-    assert "Spark is at micro-batch 0" in query.run(
-        lambda frame, batch_id: once(frame, batch_id - 1)
-    )
-    assert "Spark is at micro-batch 0" in query.run(
-        lambda frame, batch_id: once(frame, batch_id + 100)
-    )
+    once = query.exactly_once().for_each_batch(checkpoint=query.checkpoint)
+    for wrong in (-1, 100):
+        text = query.run(lambda frame, batch_id, wrong=wrong: once(frame, batch_id + wrong))
+        check_query_error(text, SettingRefused, "CALL_OTHER_BATCH", "micro-batch 0")
     assert query.run(query.exactly_once()) is None
     assert query.values() == [1, 2]
 
@@ -262,38 +259,30 @@ def test_rows_of_the_dead_letters() -> None:
         exactum.exactly_once(KAFKA, dead_letters=letters)
 
 
-def test_calls_at_the_same_time() -> None:
-    """Of two calls at once for a batch neither is carried out: the first one finds out before
-    its decision.
-    """
-    calls = BatchCalls()
-    first = calls.take("run", 0)
-    first.refuse_contested()
+@pytest.mark.spark
+def test_calls_at_the_same_time(query: Any) -> None:
+    """Of two calls at once for a batch one is refused, and its rows are not taken for written."""
+    query.give(1, 2)
+    once = query.exactly_once().for_each_batch(checkpoint=query.checkpoint)
     refused: list[Exception] = []
 
-    def second() -> None:
-        try:
-            calls.take("run", 0)
-        except SettingRefused as error:
-            refused.append(error)
+    def write(frame: Any, batch_id: int) -> None:
+        def call(value: int) -> None:
+            try:
+                once(frame.where(f"v = {value}"), batch_id)
+            except SettingRefused as error:
+                refused.append(error)
 
-    thread = threading.Thread(target=second)
-    thread.start()
-    thread.join()
-    check_error(refused[0], SettingRefused, "CALL_TWICE", "micro-batch 0")
-    with raised(SettingRefused, "CALL_TWICE", "micro-batch 0"):
-        first.refuse_contested()
+        threads = [InheritableThread(target=call, args=(value,)) for value in (1, 2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        raise ValueError("both were called")
 
-
-def test_calls_of_other_batches_and_runs() -> None:
-    """Each batch of each run has its one call; what is remembered is bounded."""
-    calls = BatchCalls()
-    for batch_id in range(3):
-        calls.take("one", batch_id)
-        calls.take("two", batch_id)
-    for number in range(2 * RUNS_MAX):
-        calls.take(f"run {number}", 0)
-    assert len(calls._last) == RUNS_MAX
+    assert "both were called" in (query.run(write) or "")
+    assert [error.args[0] for error in refused] == ["CALL_TWICE"]
+    assert len(query.values()) == 1
 
 
 # ---- things that are shared ----------------------------------------------------------------------

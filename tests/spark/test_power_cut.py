@@ -136,7 +136,7 @@ def test_without_fsync_it_is_refused(tmp_path: Path) -> None:
 
 
 def dies_when_2_stands(query: Any) -> None:
-    exact = query.exactly_once()
+    exact = query.exactly_once().for_each_batch(checkpoint=query.checkpoint)
 
     def dies(frame: DataFrame, batch_id: int) -> None:
         exact(frame, batch_id)

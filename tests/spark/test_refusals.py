@@ -22,35 +22,21 @@ pytestmark = pytest.mark.spark
 GUARANTEES = (exactum.exactly_once, exactum.at_least_once, exactum.at_most_once)
 
 
-@pytest.mark.parametrize("guarantee", GUARANTEES, ids=lambda g: g.__name__)
-def test_no_checkpoint_location(query: Any, guarantee: Any) -> None:
-    """Without a checkpoint location a restart would find nothing: the first batch is refused,
-    nothing is written.
-    """
+@pytest.mark.parametrize("place", [None, "", "  ", 7, b"/data"], ids=repr)
+def test_a_checkpoint_that_is_no_place(query: Any, place: Any) -> None:
+    """Without one a restart would find nothing."""
+    rows = query.spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 1).load()
+    writer = rows.writeStream
+    with raised(errors.SettingRefused, "START_ARGUMENT", f"checkpoint={place!r}"):
+        query.exactly_once().start(writer, checkpoint=place)
+
+
+def test_another_checkpoint_than_the_platform_s(query: Any, tmp_path: Path) -> None:
+    """What a platform starts must have the checkpoint that exactum was told of."""
     query.give(1)
-    text = query.run(guarantee(query.sink), checkpoint=False)
-    where = '.option("checkpointLocation"'
-    check_query_error(text, errors.CheckpointRefused, "CHECKPOINT_TEMPORARY", where)
+    text = query.run(query.exactly_once().for_each_batch(checkpoint=tmp_path / "other"))
+    check_query_error(text, errors.SettingRefused, "CHECKPOINT_OTHER", str(tmp_path / "other"))
     assert query.values() == []
-
-
-def test_session_wide_checkpoint_without_a_name(query: Any, tmp_path: Path) -> None:
-    """A session-wide checkpoint location serves named queries; a nameless one would get a random
-    folder.
-    """
-    key = "spark.sql.streaming.checkpointLocation"
-    query.give(1)
-    query.spark.conf.set(key, str(tmp_path / "all"))
-    try:
-        text = query.run(query.exactly_once(), checkpoint=False)
-        check_query_error(text, errors.CheckpointRefused, "CHECKPOINT_TEMPORARY", key, "queryName")
-        assert query.values() == []
-        assert (
-            query.run(query.exactly_once(), checkpoint=False, name=f"named{tmp_path.name}") is None
-        )
-    finally:
-        query.spark.conf.unset(key)
-    assert query.values() == [1]
 
 
 def test_async_progress_tracking(query: Any) -> None:
@@ -60,18 +46,18 @@ def test_async_progress_tracking(query: Any) -> None:
     frame = query.spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 1).load()
 
     def start(**options: str) -> Any:
-        writer = frame.writeStream.foreachBatch(query.exactly_once()).options(**options)
-        return writer.option("checkpointLocation", str(query.checkpoint)).start()
+        writer = frame.writeStream.options(**options)
+        return query.exactly_once().start(writer, checkpoint=query.checkpoint)
 
     with pytest.raises(PySparkException, match="does not support async progress tracking"):
         start(asyncProgressTrackingEnabled="true")
-    running = start(
-        asyncProgressTrackingEnabled="true", _asyncProgressTrackingOverrideSinkSupportCheck="true"
-    )
-    with pytest.raises(PySparkException) as ended:
-        running.awaitTermination(30)
     option = "asyncProgressTrackingEnabled"
-    check_query_error(str(ended.value), errors.SettingRefused, "TRIGGER_UNSAFE", option)
+    with raised(errors.SettingRefused, "TRIGGER_UNSAFE", option):
+        start(
+            asyncProgressTrackingEnabled="true",
+            _asyncProgressTrackingOverrideSinkSupportCheck="true",
+        )
+    assert not query.spark.streams.active
     assert query.values() == []
 
 
@@ -93,7 +79,7 @@ def test_unsafe_triggers_whose_check_in_spark_is_off(trigger: str) -> None:
 def test_outside_of_a_query(query: Any) -> None:
     """Called with a frame that is no micro-batch: says where it belongs."""
     with raised(errors.SettingRefused, "CALL_OUTSIDE", "foreachBatch"):
-        query.exactly_once()(query.spark.range(1), 0)
+        query.exactly_once().for_each_batch(checkpoint="/x")(query.spark.range(1), 0)
 
 
 def test_spark_connect(query: Any) -> None:
@@ -101,7 +87,7 @@ def test_spark_connect(query: Any) -> None:
     and what to do.
     """
     with raised(errors.SettingRefused, "SPARK_CONNECT"):
-        cloudpickle.dumps(query.exactly_once())
+        cloudpickle.dumps(query.exactly_once().for_each_batch(checkpoint="/x"))
 
 
 def test_no_sink() -> None:
@@ -137,11 +123,12 @@ def test_one_object_in_two_running_queries(query: Any, tmp_path: Path) -> None:
     query.give(2)
     await_struck(query.out)
     query.checkpoint = tmp_path / "second"
-    check_query_error(query.run(once), errors.SettingRefused, "OBJECT_SHARED", first.id)
+    with raised(errors.SettingRefused, "OBJECT_SHARED", first.id):
+        query.start(once)
     (query.out / "released").touch()
     first.processAllAvailable()
     assert not (query.out / "closed").exists()
-    assert once.error is None
+    assert first.exception() is None
     first.stop()
     assert query.values() == [1, 2]
     assert len({e.incarnation for e in query.seen(events.EpochCompleted)}) == 1
@@ -189,7 +176,6 @@ def running(**changes: Any) -> RunningQuery:
         "trigger": "ProcessingTimeTrigger(0)",
         "master": "local[2]",
         "retained": 100,
-        "session_checkpoint": None,
         "execution": None,
     }
     return RunningQuery(**{**values, **changes})

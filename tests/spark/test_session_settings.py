@@ -50,7 +50,7 @@ def test_told_again_while_no_batch_stands(
     with configured(spark, {ZONE: "Europe/Berlin"}):
         assert query.run(query.exactly_once()) is None
     query.give(10)
-    exact = query.exactly_once()
+    exact = query.exactly_once().for_each_batch(checkpoint=query.checkpoint)
 
     def fails(frame: DataFrame, batch_id: int) -> None:
         exact(frame.selectExpr("k", "CAST(raise_error('no') AS BIGINT) AS v"), batch_id)

@@ -38,9 +38,8 @@ spark = exactum.local_session(
 sink = exactum.PostgresSink(url, table=table)
 rows = spark.readStream.schema("v long").option("maxFilesPerTrigger", 1).json(place + "/in")
 write = exactum.exactly_once(sink, staging="s3a://bucket/staging", on_event=on_event)
-rows.writeStream.option("checkpointLocation", place + "/checkpoint").trigger(
-    availableNow=True
-).foreachBatch(write).start().awaitTermination()
+writer = rows.writeStream.trigger(availableNow=True)
+write.start(writer, checkpoint=place + "/checkpoint").awaitTermination()
 spark.stop()
 """
 

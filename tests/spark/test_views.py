@@ -99,7 +99,8 @@ def test_views_of_rows_and_columns_share_a_job(query: Any, tmp_path: Path) -> No
         rows=lambda batch: batch.where("v < 8").withColumn("k", f.upper("k")),
     )
     query.give(*range(10), batches=2)
-    batch, jobs = query.exactly_once(double, query.sink, text), []
+    jobs: list[int] = []
+    batch = query.exactly_once(double, query.sink, text).for_each_batch(checkpoint=query.checkpoint)
 
     def counted(frame: Any, batch_id: int) -> None:
         before = jobs_of_this_run(frame)
@@ -131,7 +132,7 @@ def test_a_view_that_needs_a_job_of_its_own_in_every_other_epoch(
 
     batch = query.exactly_once(
         query.sink, FolderSink(str(tmp_path / "choosy"), name="choosy", rows=choosy)
-    )
+    ).for_each_batch(checkpoint=query.checkpoint)
 
     def noted(frame: Any, batch_id: int) -> None:
         epoch.append(batch_id)
@@ -340,7 +341,7 @@ def test_a_batch_that_the_user_keeps_stays_kept(query: Any, tmp_path: Path) -> N
     sums = FolderSink(
         str(tmp_path / "sums"), rows=lambda batch: batch.groupBy("k").agg(f.max("v").alias("v"))
     )
-    call = query.exactly_once(query.sink, sums)
+    call = query.exactly_once(query.sink, sums).for_each_batch(checkpoint=query.checkpoint)
     after: list[str] = []
 
     def batch(frame: Any, batch_id: int) -> None:

@@ -69,7 +69,9 @@ def fails_undecided(stream: Stream, said: Path, with_snapshots: bool = True) -> 
     fails then. It ends when Spark has made snapshots of that state, or at once.
     """
     other = FolderSink(str(stream.folder / "other"))
-    exact = exactum.exactly_once(*stream.sinks(stream.folder)["sinks"], other, **stream.settings)
+    exact = exactum.exactly_once(
+        *stream.sinks(stream.folder)["sinks"], other, **stream.settings
+    ).for_each_batch(checkpoint=stream.location)
 
     def snapshots_are_made() -> bool:
         deltas = list((stream.checkpoint / "state").rglob(f"{VERSION}.delta"))
@@ -212,7 +214,7 @@ def test_a_batch_that_was_computed_before_exactum_is_called(
     """Persisted and counted, so the write job does not compute it again. RocksDB without changes
     has written the whole version by then.
     """
-    once = query.exactly_once()
+    once = query.exactly_once().for_each_batch(checkpoint=query.checkpoint)
 
     def batch(frame: DataFrame, batch_id: int) -> None:
         frame.persist()
@@ -227,5 +229,5 @@ def test_a_batch_that_was_computed_before_exactum_is_called(
         for value in (1, 3, 5):
             query.give(value)
             assert query.run(batch, transform=summed, mode="update") is None
-            once = query.exactly_once()
+            once = query.exactly_once().for_each_batch(checkpoint=query.checkpoint)
     assert query.values() == [1, 4, 9]

@@ -72,7 +72,7 @@ def test_at_least_once_where_the_checkpoint_holds_no_log(query: Any, tmp_path: P
     assert query.run(query.exactly_once(decision_log=log)) is not None
     refused = exactum.at_least_once(query.sink)
     assert query.run(refused) is not None
-    assert isinstance(refused.error, CheckpointRefused)
+    assert isinstance(query.error, CheckpointRefused)
     assert (query.values(), query.values("staged")) == ([1], [2])
     assert query.run(exactum.at_least_once(query.sink, decision_log=log)) is None
     assert (query.values(), query.values("staged")) == ([1, 2], [])

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 import pytest
 
 from exactum import MySQLSink, PostgresSink
-from exactum.errors import SettingRefused
+from exactum.errors import InvariantBroken, SettingRefused
 from exactum.sql.sink import SqlSink
 from tests.kit.servers.mariadb import LocalMariaDB
 from tests.kit.servers.postgres import LocalPostgres
@@ -102,3 +104,17 @@ def test_a_database_without_a_batch_of_the_query(database: SqlDatabase) -> None:
     query.sink = lambda: sink_at(database, alias_of(database), table)
     query.run(1)
     assert rows_in(database, table) == expected([0, 1])
+
+
+def test_a_record_of_another_kind_of_sink(database: SqlDatabase) -> None:
+    """A sink of files had the name when it was decided: says what to do, and writes nothing."""
+    table = database.table()
+    driver = query_on(database, table).start()
+    driver.run(0)
+    (one, *_) = driver.write(driver.order(1))
+    value = json.loads(one.payload) | {"facts": {"extension": "parquet"}}
+    other = replace(one, payload=json.dumps(value))
+    with pytest.raises(InvariantBroken, match="Was the sink of this name another one before"):
+        driver.participant.verify([other])
+    driver.close()
+    assert rows_in(database, table) == expected([0])

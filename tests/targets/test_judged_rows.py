@@ -75,14 +75,11 @@ def test_letters_come_from_the_driver(
 
     def run() -> str:
         frame = exactum.read_kafka(spark, source, bootstrap_servers=kafka.bootstrap_servers)
-        query = (
+        query = write.start(
             frame.selectExpr(
                 "key", "CAST(value AS STRING) AS value", "topic", "partition", "offset", "timestamp"
-            )
-            .writeStream.foreachBatch(write)
-            .option("checkpointLocation", str(tmp_path / "checkpoint"))
-            .trigger(availableNow=True)
-            .start()
+            ).writeStream.trigger(availableNow=True),
+            checkpoint=tmp_path / "checkpoint",
         )
         try:
             query.awaitTermination()

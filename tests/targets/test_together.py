@@ -36,14 +36,9 @@ def run(
     (folder / "in").mkdir(exist_ok=True)
     (folder / "in" / f"{files}.json").write_text("".join(json.dumps(row) + "\n" for row in rows))
     frame: DataFrame = spark.readStream.schema("k string, v long").json(str(folder / "in"))
-    query = (
-        frame.writeStream.foreachBatch(batch)
-        .option("checkpointLocation", str(folder / "checkpoint"))
-        .trigger(availableNow=True)
-        .start()
-    )
+    writer = frame.writeStream.trigger(availableNow=True)
     try:
-        query.awaitTermination()
+        batch.start(writer, checkpoint=folder / "checkpoint").awaitTermination()
     except Exception as error:
         return str(error)
     return None

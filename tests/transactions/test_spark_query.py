@@ -17,7 +17,7 @@ from exactum.files.slot_log import SlotLog
 from exactum.local import LocalKafka
 from exactum.protocol.model import Decision, DecisionRecord
 from exactum.storage.folder import Folder
-from tests.kit.errors import check_query_error
+from tests.kit.errors import check_query_error, text_of
 from tests.kit.kafka.transactions import read_all
 from tests.kit.transactions.given import given
 from tests.kit.transactions.operator import listed, transactions
@@ -75,21 +75,17 @@ def test_a_query_of_spark(
         rows = exactum.read_kafka(
             spark, source, bootstrap_servers=servers, start="earliest", maxOffsetsPerTrigger=10
         ).selectExpr("key", "value")
-        query = (
-            rows.writeStream.foreachBatch(exactum.exactly_once(sink, decision_log=log))
-            .option("checkpointLocation", str(checkpoint))
-            .trigger(availableNow=True)
-            .start()
-        )
+        once, writer = exactum.exactly_once(sink, decision_log=log), rows.writeStream
         try:
+            query = once.start(writer.trigger(availableNow=True), checkpoint=checkpoint)
             query.awaitTermination(60)
         except Exception as error:
-            return str(error)
+            return text_of(error)
         return None
 
     error = run(ReplyLost(checkpoint, decisions, 1))
     check_query_error(error, OutcomeUnknown, "the reply was lost")
-    # What goes to foreachBatch says it all.
+    # What starts the query says it all.
     sinks = given(exactum.exactly_once(sink, decision_log=decisions))
     arguments = ("--checkpoint", checkpoint, "--decision-log", decisions, *sinks)
     assert "--decision-log" in transactions("list", *arguments[:2], *sinks, status=2).output

@@ -2,7 +2,6 @@
 lives.
 
     <checkpoint>/exactum/runs/<incarnation>.json    who it is; flock-ed by the driver meanwhile
-    <checkpoint>/exactum/runs/<incarnation>.waits   likewise, and no micro-batch has begun yet
 
 A lock ends with its process, however that ends, so nobody has to guess from an age or a process id.
 It informs; no guarantee rests on it: two runs at once are told apart by the decision log. What a
@@ -29,7 +28,7 @@ from exactum.errors import CheckpointRefused
 
 logger = logging.getLogger("exactum")
 
-RUNS_ENDING, WAITS_ENDING = ".json", ".waits"
+ENDING = ".json"
 POLL_S = 0.1
 
 
@@ -50,22 +49,12 @@ class RecordedRun:
 
 
 class RunFile:
-    """Held by the driver of a run, from its first batch to its end. One that ends in
-    ``WAITS_ENDING`` is held by a driver whose query has begun no batch.
-    """
+    """Held by the driver of a run, from its start to its end."""
 
     def __init__(
-        self,
-        checkpoint: Path,
-        incarnation: str,
-        query_id: str,
-        exactum: str,
-        spark: str,
-        *,
-        ending: str = RUNS_ENDING,
+        self, checkpoint: Path, incarnation: str, query_id: str, exactum: str, spark: str
     ) -> None:
         self._folder = checkpoint / RUNS
-        self._ending = ending
         self._run = RecordedRun(
             incarnation,
             query_id,
@@ -85,7 +74,7 @@ class RunFile:
         """
         if self._file is not None:
             return
-        path = self._folder / f"{self._run.incarnation}{self._ending}"
+        path = self._folder / f"{self._run.incarnation}{ENDING}"
         temporary = path.with_name(f".{path.name}.tmp")
         try:
             make_folder(self._folder)
@@ -94,7 +83,7 @@ class RunFile:
             self._file.flush()
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             temporary.rename(path)
-            for old in self._folder.glob(f"*{self._ending}"):
+            for old in self._folder.glob(f"*{ENDING}"):
                 if old != path and not _locked(old):
                     old.unlink(missing_ok=True)
         except OSError as error:
@@ -118,16 +107,16 @@ class RunFile:
                 file.close()
 
 
-def runs(checkpoint: Path, ending: str = RUNS_ENDING) -> list[tuple[RecordedRun, bool]]:
+def runs(checkpoint: Path) -> list[tuple[RecordedRun, bool]]:
     """The runs that left a file below this checkpoint, oldest first, each with whether it is
-    alive. With ``WAITS_ENDING`` those that have begun no batch yet.
+    alive.
 
     Raises:
         CheckpointRefused: the folder could not be read.
     """
     found: list[tuple[RecordedRun, bool]] = []
     names = listed(checkpoint / RUNS, "who runs this query")
-    for path in (checkpoint / RUNS / name for name in names if name.endswith(ending)):
+    for path in (checkpoint / RUNS / name for name in names if name.endswith(ENDING)):
         with contextlib.suppress(
             FileNotFoundError, ValueError, TypeError
         ):  # half a file, after a power failure
@@ -160,13 +149,12 @@ def living(checkpoint: Path) -> list[RecordedRun]:
 
 
 def outliving(checkpoint: Path, timeout_s: float) -> list[RecordedRun]:
-    """The runs that still live after up to ``timeout_s``, those that wait for their first batch
-    among them: one whose query has just ended is seen for seconds.
+    """The runs that still live after up to ``timeout_s``: one that has just ended is seen for
+    seconds.
     """
     deadline_s = time.monotonic() + timeout_s
     while True:
-        every = [*runs(checkpoint), *runs(checkpoint, WAITS_ENDING)]
-        alive = [run for run, lives in every if lives]
+        alive = living(checkpoint)
         if not alive or time.monotonic() >= deadline_s:
             return alive
         time.sleep(POLL_S)

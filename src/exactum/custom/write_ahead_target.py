@@ -12,7 +12,7 @@ durable before the batch counts as published.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from typing import Any
 
@@ -22,12 +22,12 @@ from exactum.errors import Fenced, HeuristicOutcome
 from exactum.protocol.model import Incarnation, PreparedTransaction
 from exactum.protocol.sink import Guarantee, QueryRun, Rejection
 from exactum.sinks.frames import FrameReader, FrameWriter
-from exactum.sinks.staged import Published, StagedEpoch, StagedPart
+from exactum.sinks.staged import Published, StagedEpoch, StagedPart, StagedTarget
 from exactum.sinks.staging import StagedName, Staging
-from exactum.sinks.writer import TaskFiles
+from exactum.sinks.writer import TaskFiles, TaskRows
 
 
-class ChunkRows:
+class ChunkRows(TaskRows):
     """One task's rows in chunks of ``rows_per_send``, each a frame: what is sent under one key is
     fixed when it is written. See ``sinks.writer.TaskRows``.
     """
@@ -52,14 +52,10 @@ class ChunkRows:
             _write(files.frames({}), joined(self._pieces))
             self._pieces, self._waiting_rows = [], 0
 
-    def discard(self) -> None:
-        """Arrow's memory goes with this object."""
 
+class WriteAheadTarget(StagedTarget):
+    """See the base class. ``shown`` names the sink in messages."""
 
-class WriteAheadTarget:
-    """See ``sinks.staged.StagedTarget``. ``shown`` names the sink in messages."""
-
-    takes_files = False
     at = ""
 
     def __init__(
@@ -92,14 +88,6 @@ class WriteAheadTarget:
         is_sent = noted is not None and noted >= epoch.batch_id
         return Published.BEFORE if is_sent else Published.MISSING
 
-    def lost(self, epoch: StagedEpoch, names: Collection[str]) -> Collection[str]:
-        return names
-
-    def hold(self, epoch: StagedEpoch) -> Published:
-        """Nothing can be tried out without being sent."""
-        had = self.published(epoch) is Published.BEFORE
-        return Published.BEFORE if had else Published.DONE
-
     def publish(self, epoch: StagedEpoch) -> Published:
         """Send what is not acknowledged yet.
 
@@ -124,9 +112,6 @@ class WriteAheadTarget:
             for number, chunk in self._chunks(part):
                 key = f"{part.name.identity}.{number}"
                 self._delivery.deliver(self._send, chunk, key, before_each_try=lambda: None)
-
-    def let_go(self) -> None:
-        """Nothing is held."""
 
     def by_hand(self, epoch: StagedEpoch) -> str:
         return self._staging.by_hand(epoch.batch_id)

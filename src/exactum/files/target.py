@@ -15,12 +15,12 @@ from exactum.durable import stays_below
 from exactum.errors import EpochAborted, InvariantBroken
 from exactum.files.place import NEW
 from exactum.protocol.model import PreparedTransaction
-from exactum.sinks.staged import Published, StagedEpoch, StagedPart
-from exactum.sinks.staging import StagedName, Staging
+from exactum.sinks.staged import Published, StagedEpoch, StagedPart, StagedTarget, of_another_sink
+from exactum.sinks.staging import Staging
 
 
-class FileTarget:
-    """See ``sinks.staged.StagedTarget``."""
+class FileTarget(StagedTarget):
+    """See the base class."""
 
     takes_files = True
 
@@ -29,14 +29,8 @@ class FileTarget:
         self._place = staging.storage
         self._held: str | None = None
         self._may_be_new = self._place.may_be_unmounted
-
-    @property
-    def shown(self) -> str:
-        return f"sink {self._staging.scope.participant!r} at {self.at}"
-
-    @property
-    def at(self) -> str:
-        return self._place.where
+        self.at = self._place.where
+        self.shown = f"sink {staging.scope.participant!r} at {self.at}"
 
     def last_batch(self, committed: Sequence[PreparedTransaction] = ()) -> int | None:
         """A folder that was just made where files were committed is one that is not mounted."""
@@ -91,12 +85,6 @@ class FileTarget:
     def by_hand(self, epoch: StagedEpoch) -> str:
         return self._staging.by_hand(epoch.batch_id)
 
-    def waiting(self, name: StagedName) -> str:
-        return ""
-
-    def close(self) -> None:
-        """Nothing is open between calls."""
-
     # ---- small steps -------------------------------------------------------------------------
 
     @property
@@ -141,11 +129,7 @@ def _moves(epoch: StagedEpoch) -> Mapping[str, str]:
             name = f"part-{part.name.identity}-{number}.{extension}"
             target = f"{folder}/{name}" if folder else name
             if extension is None or "/" in extension or not stays_below(target):
-                raise InvariantBroken(
-                    f"The decision record holds a transaction {part.name.identity} of sink "
-                    f"{part.prepared.participant!r} with a file {target!r}, which leads out of the "
-                    "sink's folder, or is no file of such a sink. Was the sink of this name "
-                    "another one before? Start the query once more with that one, then change it."
-                )
+                why = f"has the file {target!r}, which is none below the sink's folder"
+                raise of_another_sink(part.prepared, why)
             moves[part.name.file(number)] = target
     return moves

@@ -19,7 +19,7 @@ from exactum.files.place import NameLimits
 from exactum.files.refusal import Refusal
 from exactum.protocol.sink import Rejection, TaskName, WriteOrder, Writer
 from exactum.sinks.staging import Staging
-from exactum.sinks.writer import StagedWriter, TaskFile, TaskFiles
+from exactum.sinks.writer import StagedWriter, TaskFile, TaskFiles, TaskRows
 
 RUN_BYTES_MAX = 32 * 1024 * 1024
 RUN_ROWS_MAX = 262_144
@@ -64,8 +64,8 @@ class _Open:
     encoder: Encoder
 
 
-class FileRows:
-    """See ``sinks.writer.TaskRows``."""
+class FileRows(TaskRows):
+    """See the base class."""
 
     def __init__(self, plan: FilePlan) -> None:
         self._plan = plan

@@ -13,7 +13,7 @@ from exactum.checkpoint import offset_log
 from exactum.checkpoint.layout import DECISIONS
 from exactum.checkpoint.partition_offsets import from_json
 from exactum.checkpoint.query_place import QueryPlace
-from exactum.checkpoint.run_file import WAITS_ENDING, RecordedRun, runs
+from exactum.checkpoint.run_file import RecordedRun, runs
 from exactum.errors import ExactumError
 from exactum.files.slot_log import slot_name
 from exactum.monitor.history_stats import stats_of_history
@@ -99,9 +99,7 @@ def state_of(place: QueryPlace, now_ms: int, followed: QueryStats | None = None)
 
     # Before the history is read: what is over by then is not at hand.
     known = attempt(lambda: runs(place.folder)) or []
-    waits = attempt(lambda: runs(place.folder, WAITS_ENDING)) or []
     alive = tuple(run for run, lives in known if lives)
-    alive = alive or tuple(run for run, lives in waits if lives)
     planned, finished = attempt(place.planned), attempt(place.finished)
     observed = followed or attempt(lambda: stats_of_history(place.folder, place.query_id, now_ms))
     stats = QueryStats(place.query_id) if observed is None else replace(observed)
@@ -121,7 +119,7 @@ def state_of(place: QueryPlace, now_ms: int, followed: QueryStats | None = None)
     return CheckpointState(
         stats,
         alive,
-        bool(known or waits),
+        bool(known),
         planned,
         finished,
         decided,

@@ -219,8 +219,8 @@ class NotAFunction:
         raise SettingRefused(
             "SINKS_WANTED",
             f"{self!r} was called like a function: a sink cannot be given to foreachBatch itself. "
-            f"Write .foreachBatch(exactum.exactly_once({type(self).__name__}(...))). Nothing was "
-            "written.",
+            f"Write exactum.exactly_once({type(self).__name__}(...)).start(frame.writeStream, "
+            "checkpoint=...). Nothing was written.",
         )
 
 

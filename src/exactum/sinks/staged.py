@@ -22,11 +22,12 @@ from __future__ import annotations
 
 import hashlib
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any
 
 from exactum.errors import (
     CheckpointRefused,
@@ -144,12 +145,8 @@ class StagedPart:
                 tuple(map(int, value["aside"])),
             )
         except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise InvariantBroken(
-                f"The decision record holds a transaction {prepared.identity} of sink "
-                f"{prepared.participant!r} that is not staged in files ({type(error).__name__}: "
-                f"{error}). Was the sink of this name another one before? Start the query once "
-                "more with that one, then change it."
-            ) from error
+            why = f"is not staged in files ({type(error).__name__}: {error})"
+            raise of_another_sink(prepared, why) from error
 
     @property
     def file_rows(self) -> int:
@@ -169,6 +166,15 @@ class StagedPart:
         rows = self.file_rows - len(aside)
         prepared = replace(self.prepared, rows=rows, payload=payload)
         return replace(self, prepared=prepared, aside=tuple(aside))
+
+
+def of_another_sink(prepared: PreparedTransaction, why: str) -> InvariantBroken:
+    """The sink of this name was another kind of sink when it was decided."""
+    return InvariantBroken(
+        f"The decision record holds a transaction {prepared.identity} of sink "
+        f"{prepared.participant!r} that {why}. Was the sink of this name another one before? Start "
+        "the query once more with that one, then change it."
+    )
 
 
 @dataclass(frozen=True)
@@ -229,47 +235,50 @@ def _listed(part: StagedPart, staging: Staging) -> StagedPart:
         ) from error
 
 
-class StagedTarget(Protocol):
-    """All that a staged sink's driver half writes of its own. Used by one thread at a time."""
+class StagedTarget(ABC):
+    """All that a staged sink's driver half writes of its own. Used by one thread at a time.
 
-    @property
-    def takes_files(self) -> bool:
-        """Whether ``publish`` takes the files themselves, which lie at the target's own place: then
-        none is left for a target that loses its last batches, and all that lies there waits.
-        """
+    ``shown``: the sink and where its target is, for messages; without secrets. ``at``: where the
+    target is, whoever the user: the same text for the same place. ``takes_files``: ``publish``
+    takes the files themselves, which lie at the target's own place: then none is left for a target
+    that loses its last batches, and all that lies there waits.
+    """
 
-    @property
-    def shown(self) -> str:
-        """The sink and where its target is, for messages; without secrets."""
+    shown: str
+    at: str
+    takes_files = False
 
-    @property
-    def at(self) -> str:
-        """Where the target is, whoever the user: the same text for the same place."""
-
+    @abstractmethod
     def last_batch(self, committed: Sequence[PreparedTransaction]) -> int | None:
         """See ``Remembering.last_batch``: the marker, which moves with the rows."""
 
+    @abstractmethod
     def forget_batches(self) -> None:
         """See ``Remembering.forget_batches``."""
 
+    @abstractmethod
     def published(self, epoch: StagedEpoch) -> Published:
         """Where the files are not staged: BEFORE, OTHER, OVERTAKEN, or MISSING where the target has
         not come so far. Changes nothing.
         """
 
     def lost(self, epoch: StagedEpoch, names: Collection[str]) -> Collection[str]:
-        """Which of these files, that are not staged, are not in the target either."""
+        """Which of these files, that are not staged, are not in the target either: all."""
+        return names
 
     def hold(self, epoch: StagedEpoch) -> Published:
         """Everything but the last step, which makes rows and marker visible; the files are there.
         DONE: it is held; else nothing is. Idempotent: what was held before of another epoch is
-        undone.
+        undone. As it is here nothing can be tried out without being seen.
 
         Raises:
             RowsRefused: the target refuses rows.
             ExactumError: likewise, for other reasons; nothing is held.
         """
+        state = self.published(epoch)
+        return Published.DONE if state is Published.MISSING else state
 
+    @abstractmethod
     def publish(self, epoch: StagedEpoch) -> Published:
         """The epoch is decided: the last step of what is held, or all of it from the files. The
         marker is made with the rows, or after them. Idempotent.
@@ -278,6 +287,7 @@ class StagedTarget(Protocol):
             PublishFailed: it may or may not be visible; the same again finds out.
         """
 
+    @abstractmethod
     def deliver(self, epoch: StagedEpoch) -> None:
         """Make the rows visible without a marker: for the weaker guarantees.
 
@@ -285,22 +295,25 @@ class StagedTarget(Protocol):
             ExactumError: they may or may not be visible.
         """
 
-    def let_go(self) -> None:
+    def let_go(self) -> None:  # noqa: B027  (most hold nothing)
         """Undo what is held. Idempotent."""
 
+    @abstractmethod
     def by_hand(self, epoch: StagedEpoch) -> str:
         """How a person tells the target that the rows of a decided epoch were loaded by hand."""
 
     def waiting(self, name: StagedName) -> str:
         """What there is to say of a file that waits, to an operator; may be empty."""
+        return ""
 
-    def close(self) -> None:
+    def close(self) -> None:  # noqa: B027
         """Let go of connections."""
 
 
-class JudgingTarget(StagedTarget, Protocol):
+class JudgingTarget(StagedTarget):
     """A target that alone knows of some rows whether it takes them."""
 
+    @abstractmethod
     def judge(self, epoch: StagedEpoch) -> tuple[StagedEpoch, Rejection | None]:
         """``hold`` the epoch without the rows that it can never take; returns what is held, and
         these rows. Where it cannot be held for another reason, nothing is, and ``hold`` says why.

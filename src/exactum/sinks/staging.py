@@ -25,6 +25,7 @@ import socket
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from operator import attrgetter
 from typing import IO
 
 from exactum.errors import SettingRefused, Unavailable
@@ -184,7 +185,8 @@ class Staging:
             )
 
     def listing(self) -> Listing:
-        return Listing(self._files.entries())
+        """In the order of the names: of batches, and of tasks within a batch."""
+        return Listing(sorted(self._files.entries(), key=attrgetter("name")))
 
     def published(self) -> int | None:
         """The last batch that was noted as visible; None: none was."""

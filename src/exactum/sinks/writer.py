@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import logging
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 from exactum.errors import EpochAborted, ExactumError, SettingRefused, Unavailable
 from exactum.protocol.model import PreparedTransaction
@@ -114,16 +115,17 @@ class TaskFiles:
             pool.shutdown(wait=True)
 
 
-class TaskRows(Protocol):
+class TaskRows(ABC):
     """How one task's rows become files: what a staged sink writes of its own."""
 
+    @abstractmethod
     def write(self, batch: Any, files: TaskFiles) -> Rejection | None:
         """See ``Writer.write``. Where no row is taken, no file is begun."""
 
-    def finish(self, files: TaskFiles) -> None:
+    def finish(self, files: TaskFiles) -> None:  # noqa: B027  (most gather nothing)
         """All rows were written: what was gathered is written, too, and every file finished."""
 
-    def discard(self) -> None:
+    def discard(self) -> None:  # noqa: B027
         """The task has failed: let go of what was gathered. Idempotent."""
 
 

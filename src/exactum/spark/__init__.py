@@ -1,1 +1,1 @@
-"""Spark: the entry is ``foreach_batch``; a micro-batch goes through ``run`` and ``write``."""
+"""Spark: the entry is ``delivery``; a micro-batch goes through ``run`` and ``write``."""

@@ -8,11 +8,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from pyspark.sql import DataFrame
-
 from exactum.errors import SettingRefused
 from exactum.spark.control.stream import ControlStream
-from exactum.spark.final_error import FINAL_ERROR
+from exactum.spark.jvm.stream_writer import given_to
+from exactum.spark.query import connect_refusal
 from exactum.values.excerpt import cut
 
 _SINK_METHODS = ("check_columns", "open")
@@ -36,16 +35,6 @@ def checked_sinks(sinks: Sequence[Any], dead_letters: Any, call: str) -> None:
             f"{call}() was given no sink. Pass at least one, for example "
             f'exactum.{call}(exactum.KafkaSink("totals", bootstrap_servers="localhost:9092")).',
         )
-    if len(sinks) == 2 and isinstance(sinks[0], DataFrame):
-        forgotten = SettingRefused(
-            "SINKS_WANTED",
-            f"Spark called exactum.{call} itself with a micro-batch and its number, so the call "
-            "with the sinks is missing. Write "
-            f".foreachBatch(exactum.{call}(exactum.KafkaSink(...))), not "
-            f".foreachBatch(exactum.{call}). Nothing was written.",
-        )
-        FINAL_ERROR.remember(forgotten)  # Spark carries it into the script
-        raise forgotten
     for sink in sinks:
         _check_sink(sink, call)
     if dead_letters is not None:
@@ -65,6 +54,44 @@ def checked_sinks(sinks: Sequence[Any], dead_letters: Any, call: str) -> None:
                 "twice. Give each sink once; for two parts of a batch make two sinks, each with "
                 "rows= of its own.",
             )
+
+
+def checked_writer(writer: Any) -> None:
+    """
+    Raises:
+        SettingRefused: it is no writer of a stream, or has already what ``start`` gives it.
+    """
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+    if type(writer).__module__.startswith("pyspark.sql.connect"):
+        raise SettingRefused("SPARK_CONNECT", connect_refusal())
+    if not isinstance(writer, DataStreamWriter):
+        raise SettingRefused(
+            "START_ARGUMENT",
+            f"start() was given a {type(writer).__name__}. Give it what frame.writeStream is: "
+            "once.start(frame.writeStream.trigger(processingTime='1 second'), checkpoint=...).",
+        )
+    if has := given_to(writer):
+        raise SettingRefused(
+            "START_ARGUMENT",
+            f"start() was given a writer that has {' and '.join(has)} already. exactum gives it "
+            "its function itself, and takes the others as checkpoint= and name=. Remove what it "
+            "has. Nothing was started.",
+        )
+
+
+def checked_checkpoint(checkpoint: Any) -> str:
+    """
+    Raises:
+        SettingRefused: it is no place.
+    """
+    if isinstance(checkpoint, str | Path) and str(checkpoint).strip():
+        return str(checkpoint)
+    raise SettingRefused(
+        "START_ARGUMENT",
+        f"checkpoint={checkpoint!r} must be a folder or a URL of the query's own, which outlives "
+        'it: checkpoint="/data/checkpoints/orders".',
+    )
 
 
 def checked_decision_log(decision_log: Any, call: str) -> None:

@@ -8,7 +8,6 @@ refused whatever is set.
 
 from __future__ import annotations
 
-import re
 import threading
 import time
 from collections.abc import Mapping
@@ -17,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from exactum.checkpoint import offset_log
-from exactum.errors import CheckpointRefused, ExactumError, SettingRefused
+from exactum.errors import ExactumError, SettingRefused
 from exactum.spark.jvm.error import JvmError
 from exactum.spark.jvm.execution import Execution
 from exactum.spark.jvm.hadoop_files import HadoopFiles
@@ -25,10 +24,6 @@ from exactum.spark.jvm.hadoop_files import HadoopFiles
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-_UUID = r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
-_TEMPORARY = re.compile(rf"temporary-{_UUID}")
-_RANDOM = re.compile(_UUID)
-_SESSION_WIDE = "spark.sql.streaming.checkpointLocation"
 _RETAINED = "spark.sql.streaming.minBatchesToRetain"
 _RETAINED_DEFAULT = "100"
 ENDING_TRIGGERS = ("AvailableNow", "OneTime")
@@ -37,10 +32,6 @@ STOP_TIMEOUT_S = 10.0
 STOP_POLL_S = 0.02
 HADOOP = "spark.hadoop."
 """Begins the settings of a session that are Hadoop's."""
-_HOW = (
-    'Give the query a folder of its own that outlives it: .option("checkpointLocation", '
-    '"/data/checkpoints/orders") on writeStream. Nothing was written.'
-)
 
 
 @dataclass(frozen=True)
@@ -59,7 +50,6 @@ class RunningQuery:
     trigger: str
     master: str
     retained: int
-    session_checkpoint: str | None
     execution: Execution = field(repr=False, compare=False)
     hadoop: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
 
@@ -78,6 +68,13 @@ class RunningQuery:
             return None if self.still_runs() else self.execution.failure()
         except (JvmError, OSError) as error:
             return f"Spark's JVM is gone, or does not answer ({type(error).__name__})."
+
+    def was_stopped(self) -> bool:
+        """Whether it was stopped, and has not failed. False where nobody can tell."""
+        try:
+            return not self.execution.is_active() and self.execution.failure() is None
+        except (JvmError, OSError):
+            return False
 
     def stop(self) -> None:
         """End the query from within its own batch, which Spark may log as done yet. Then no other
@@ -98,22 +95,45 @@ class RunningQuery:
         return f"query {called}, checkpoint {self.checkpoint}"
 
 
-def query_id_of(frame: DataFrame) -> str:
-    """The id of the streaming query whose batch ``frame`` is.
+def running_query(execution: Execution) -> RunningQuery:
+    """The query that Spark runs."""
+    session = execution.session()
+    return RunningQuery(
+        query_id=execution.query_id(),
+        run_id=execution.run_id(),
+        name=execution.name(),
+        checkpoint=execution.checkpoint(),
+        execution_class=execution.kind(),
+        trigger=execution.trigger(),
+        master=str(session.sparkContext.master),
+        retained=int(str(session.conf.get(_RETAINED, _RETAINED_DEFAULT))),
+        execution=execution,
+        hadoop=_hadoop_of(session),
+    )
+
+
+def _hadoop_of(session: SparkSession) -> dict[str, str]:
+    settings = session.sparkContext.getConf().getAll()
+    return {name: value for name, value in settings if name.startswith(HADOOP)}
+
+
+def find(frame: DataFrame) -> RunningQuery:
+    """The query whose micro-batch ``frame`` is.
 
     Raises:
         SettingRefused: the frame is no micro-batch of a query of this process.
     """
-    refuse_connect(frame)
-    query_id = frame.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
-    if query_id is None:
+    session = frame.sparkSession
+    query_id = session.sparkContext.getLocalProperty("sql.streaming.queryId")
+    execution = None if query_id is None else Execution.find(session, str(query_id))
+    if execution is None:
         raise SettingRefused(
             "CALL_OUTSIDE",
-            "exactum was called outside of a streaming query's micro-batch. Give the object to "
-            "writeStream.foreachBatch(...), or call it within the function given there, in the "
-            "same thread (and leave PYSPARK_PIN_THREAD at its default). Nothing was written.",
+            "exactum was called outside of a streaming query's micro-batch. Call it in the "
+            "function given to foreachBatch, in the same thread (and leave PYSPARK_PIN_THREAD at "
+            "its default). Nothing was written.",
         )
-    return str(query_id)
+    return running_query(execution)
 
 
 def refuse_other_batch(frame: DataFrame, batch_id: int) -> None:
@@ -130,54 +150,6 @@ def refuse_other_batch(frame: DataFrame, batch_id: int) -> None:
             f"{at_hand}. Pass the frame and the number on as Spark gives them to your function, in "
             "the same call. Nothing was written.",
         )
-
-
-def find(frame: DataFrame, query_id: str) -> RunningQuery:
-    """The query with this id in the frame's session.
-
-    Raises:
-        SettingRefused: it is not among the active ones.
-    """
-    session = frame.sparkSession
-    execution = Execution.find(session, query_id)
-    if execution is None:
-        raise SettingRefused(
-            "QUERY_UNKNOWN",
-            f"Query {query_id} is not among the active queries of this Spark session, so exactum "
-            "cannot check its checkpoint. Run it with a plain classic SparkSession. Nothing was "
-            "written.",
-        )
-    return RunningQuery(
-        query_id=query_id,
-        run_id=execution.run_id(),
-        name=execution.name(),
-        checkpoint=execution.checkpoint(),
-        execution_class=execution.kind(),
-        trigger=execution.trigger(),
-        master=str(session.sparkContext.master),
-        retained=int(str(session.conf.get(_RETAINED, _RETAINED_DEFAULT))),
-        session_checkpoint=session.conf.get(_SESSION_WIDE, None),
-        execution=execution,
-        hadoop=_hadoop_of(session),
-    )
-
-
-def _hadoop_of(session: SparkSession) -> dict[str, str]:
-    settings = session.sparkContext.getConf().getAll()
-    return {name: value for name, value in settings if name.startswith(HADOOP)}
-
-
-def was_stopped(frame: DataFrame) -> bool:
-    """Whether the query was stopped in the middle of this micro-batch, and has not failed. False
-    where nobody can tell.
-    """
-    try:
-        execution = Execution.find(frame.sparkSession, query_id_of(frame))
-        if execution is None or execution.is_active():
-            return False
-        return execution.failure() is None
-    except (JvmError, OSError):
-        return False
 
 
 def reader_of(frame: DataFrame, running: RunningQuery) -> offset_log.ReadText:
@@ -212,26 +184,9 @@ def refuse_unsafe(query: RunningQuery) -> None:
     """Refuse a query under which no guarantee can hold.
 
     Raises:
-        CheckpointRefused: its checkpoint does not outlive it.
         SettingRefused: its trigger or its progress tracking gives the same batch id other offsets
             later.
     """
-    last = query.checkpoint.rstrip("/").rpartition("/")[2]
-    if _TEMPORARY.fullmatch(last):
-        raise CheckpointRefused(
-            "CHECKPOINT_TEMPORARY",
-            f"Query {query.query_id} has no checkpoint location; Spark made a temporary one "
-            f"({query.checkpoint}), which a restart does not find, so the whole input would be "
-            f"lost or written again. {_HOW}",
-        )
-    if _RANDOM.fullmatch(last) and query.name is None and _below_session_wide(query):
-        raise CheckpointRefused(
-            "CHECKPOINT_TEMPORARY",
-            f"Query {query.query_id} has no name and takes its checkpoint location from "
-            f"{_SESSION_WIDE}, so Spark makes a new random folder there at each start "
-            f"({query.checkpoint}) and the next start does not find it. Name the query "
-            f'(.queryName("orders")), or: {_HOW}',
-        )
     if "AsyncProgressTracking" in query.execution_class:
         raise SettingRefused(
             "TRIGGER_UNSAFE",
@@ -247,16 +202,3 @@ def refuse_unsafe(query: RunningQuery) -> None:
                 "was written, so nobody can tell after a crash what was. Use a processing-time or "
                 "available-now trigger. Nothing was written.",
             )
-
-
-def _below_session_wide(query: RunningQuery) -> bool:
-    if query.session_checkpoint is None:
-        return False
-    parent = query.checkpoint.rstrip("/").rpartition("/")[0]
-    ours, theirs = (
-        offset_log.local_folder(parent),
-        offset_log.local_folder(query.session_checkpoint),
-    )
-    if ours is not None and theirs is not None:
-        return ours == theirs.absolute()
-    return parent.rstrip("/") == query.session_checkpoint.rstrip("/")

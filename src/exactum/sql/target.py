@@ -18,7 +18,7 @@ record has their numbers.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from itertools import groupby
 from typing import TypeVar
@@ -27,8 +27,14 @@ from exactum.errors import EpochAborted, OutcomeUnknown
 from exactum.protocol.model import PreparedTransaction
 from exactum.protocol.sink import Rejection
 from exactum.sinks.frames import Frame, FrameReader
-from exactum.sinks.staged import Published, PublishFailed, StagedEpoch, StagedPart
-from exactum.sinks.staging import StagedName
+from exactum.sinks.staged import (
+    JudgingTarget,
+    Published,
+    PublishFailed,
+    StagedEpoch,
+    StagedPart,
+    of_another_sink,
+)
 from exactum.sql.arrow_frame import without
 from exactum.sql.dialect import (
     LEDGER,
@@ -95,32 +101,30 @@ def rehearse(plan: WritePlan, session: Session) -> None:
 def _target_of(epoch: StagedEpoch) -> TableName:
     """Where its rows go, and its ledger row beside them: the table that the sink had when they were
     staged, whichever it has by now.
+
+    Raises:
+        InvariantBroken: it had none.
     """
-    return TableName(*epoch.parts[0].facts["table"])
+    part = epoch.parts[0]
+    if "table" not in part.facts:
+        raise of_another_sink(part.prepared, "is staged for no table")
+    return TableName(*part.facts["table"])
 
 
-class SqlTarget:
-    """See ``sinks.staged.JudgingTarget``. Two sessions: one may hold an epoch's transaction open.
+class SqlTarget(JudgingTarget):
+    """See the base class. Two sessions: one may hold an epoch's transaction open.
     ``marks``: epochs go into the ledger, as ``hold`` has it and ``deliver`` has not.
     """
 
-    takes_files = False
-
     def __init__(self, plan: WritePlan, *, marks: bool = True) -> None:
+        self.shown = f"{plan.shown}, table {plan.target}"
+        self.at = plan.address.place
         self._plan = plan
         self._marks = marks
         self._dialect = plan.dialect
         self._session = RetryingSession(plan.dialect, plan.address, "exactum driver")
         self._loading = RetryingSession(plan.dialect, plan.address, "exactum commit", Role.LOADER)
         self._held: tuple[str, Session] | None = None
-
-    @property
-    def shown(self) -> str:
-        return f"{self._plan.shown}, table {self._plan.target}"
-
-    @property
-    def at(self) -> str:
-        return self._plan.address.place
 
     def close(self) -> None:
         self._loading.close()
@@ -164,12 +168,6 @@ class SqlTarget:
             return Published.OVERTAKEN if later else Published.MISSING
 
         return self._asked(step)
-
-    def lost(self, epoch: StagedEpoch, names: Collection[str]) -> Collection[str]:
-        return names
-
-    def waiting(self, name: StagedName) -> str:
-        return ""
 
     # ---- an epoch ----------------------------------------------------------------------------
 

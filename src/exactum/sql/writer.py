@@ -9,7 +9,7 @@ from typing import Any
 
 from exactum.errors import FrameRefused
 from exactum.protocol.sink import Rejection, TaskName, WriteOrder, Writer
-from exactum.sinks.writer import StagedWriter, TaskFiles
+from exactum.sinks.writer import StagedWriter, TaskFiles, TaskRows
 from exactum.sql.dialect import Mode, RowEncoder
 from exactum.sql.plan import WritePlan
 from exactum.sql.rows import TableRules, together
@@ -38,8 +38,8 @@ class SqlWriterFactory:
         )
 
 
-class SqlRows:
-    """See ``sinks.writer.TaskRows``."""
+class SqlRows(TaskRows):
+    """See the base class."""
 
     def __init__(self, plan: WritePlan, task: TaskName) -> None:
         self._plan = plan
@@ -73,12 +73,6 @@ class SqlRows:
             if too_large is not None:
                 rejection = together(rejection, self._rules.apart(accepted, too_large))
         return rejection
-
-    def finish(self, files: TaskFiles) -> None:
-        """Nothing is gathered."""
-
-    def discard(self) -> None:
-        """Likewise."""
 
     def _encoder_for(self, kinds: list[Any]) -> RowEncoder:
         """All of a frame's batches have the same Arrow types."""

@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 import exactum
-from exactum.errors import Disposition
+from exactum.errors import Disposition, ExactumError
 from exactum.events import Event
 
 POLL_S = 0.1
@@ -62,34 +62,26 @@ def start(spark: SparkSession, stream: Stream) -> tuple[StreamingQuery, Any]:
         exactum.KafkaSink(stream.output, bootstrap_servers=stream.bootstrap_servers, **stream.sink),
         on_event=on_event,
     )
-    query = (
-        source(spark, stream)
-        .writeStream.foreachBatch(exact)
-        .option("checkpointLocation", str(folder / "checkpoint"))
-        .start()
-    )
-    return query, exact
+    return exact.start(source(spark, stream).writeStream, checkpoint=folder / "checkpoint")
 
 
 def run(stream: Stream, spark: SparkSession) -> None:
     folder = Path(stream.folder)
     while True:
-        query, exact = start(spark, stream)
-        (folder / "started").touch()
         try:
+            query = start(spark, stream)
+            (folder / "started").touch()
             while not query.awaitTermination(POLL_S):
                 if (folder / "stop").exists():
                     query.processAllAvailable()
                     query.stop()
             return
         except Exception as error:
-            failure = exact.error or error
+            (folder / "started").touch()
             with (folder / "failures").open("a") as file:
-                file.write(f"{type(failure).__name__}: {failure}\n")
-            if exact.error is None or exact.error.disposition not in (
-                Disposition.RETRY,
-                Disposition.ABORT,
-            ):
+                file.write(f"{type(error).__name__}: {error}\n")
+            disposition = error.disposition if isinstance(error, ExactumError) else None
+            if disposition not in (Disposition.RETRY, Disposition.ABORT):
                 raise
 
 

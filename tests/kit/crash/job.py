@@ -21,11 +21,13 @@ from pyspark.sql.streaming import StreamingQuery
 
 import exactum
 from exactum.checkpoint.layout import DECISIONS
+from exactum.errors import ExactumError
 from exactum.events import EpochCompleted, Event
 from exactum.files.slot_log import SlotLog
 from exactum.storage.folder import Folder
 from tests.kit.crash.deaths import Fault, Faults, FaultyLog, FaultySink
 from tests.kit.source.in_columns import in_columns
+from tests.kit.spark.each_batch import around_each_batch
 
 POLL_S = 0.05
 
@@ -102,35 +104,30 @@ def start(spark: SparkSession, spec: QuerySpec) -> tuple[StreamingQuery, Any, th
         on_event=on_event,
     )
 
-    def each_batch(frame: DataFrame, batch_id: int) -> None:
-        faults.around("batch", lambda: exact(frame, batch_id))
-
-    writer = (
-        transformed(spark, spec)
-        .writeStream.foreachBatch(each_batch)
-        .outputMode("append" if spec.mode in ("upper", "arrow") else "update")
-        .option("checkpointLocation", spec.checkpoint)
+    around_each_batch(lambda write, frame, batch_id: faults.around("batch", write))
+    writer = transformed(spark, spec).writeStream.outputMode(
+        "append" if spec.mode in ("upper", "arrow") else "update"
     )
     writer = (
         writer.trigger(availableNow=True)
         if spec.drain
         else writer.trigger(processingTime="0 seconds")
     )
-    return writer.start(), exact, enough
+    return exact.start(writer, checkpoint=spec.checkpoint), enough
 
 
 def run(spark: SparkSession, spec: QuerySpec) -> None:
     folder = Path(spec.folder)
-    query, exact, enough = start(spark, spec)
     result: dict[str, Any] = {"outcome": "finished"}
     try:
+        query, enough = start(spark, spec)
         while not query.awaitTermination(POLL_S):
             if enough.is_set() or (folder / "stop").exists():
                 query.stop()
                 result["outcome"] = "stopped"
     except Exception as error:
-        result = {"outcome": "failed", "error": type(exact.error).__name__, "spark": str(error)}
-        result["message"] = str(exact.error or error)
+        own = type(error).__name__ if isinstance(error, ExactumError) else "NoneType"
+        result = {"outcome": "failed", "error": own, "message": str(error)}
     (folder / "result.tmp").write_text(json.dumps(result))
     (folder / "result.tmp").rename(folder / "result")
 

@@ -18,8 +18,10 @@ from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from pyspark.sql import DataFrame, SparkSession
 
 import exactum
+from exactum import Delivery
 from exactum.local import LocalKafka
 from tests.kit.decoding.registry import Registry
+from tests.kit.errors import text_of
 from tests.kit.kafka.transactions import wait_for_rest
 from tests.kit.waiting import WAIT_MAX_S
 
@@ -143,17 +145,34 @@ class Job:
     spark: SparkSession
     checkpoint: Path
     events: list[Any] = field(default_factory=list)
+    error: BaseException | None = None
+    """What the last run ended with."""
 
     def run(
-        self, frame: DataFrame, batch: Callable[[DataFrame, int], None], mode: str = "append"
+        self,
+        frame: DataFrame,
+        batch: Delivery | Callable[[DataFrame, int], None],
+        mode: str = "append",
     ) -> str | None:
-        """The text of the error that it ended with, or None."""
-        writer = frame.writeStream.foreachBatch(batch).outputMode(mode).trigger(availableNow=True)
-        query = writer.option("checkpointLocation", str(self.checkpoint)).start()
+        """The text of the error that it ended with, or None. ``batch`` may be a function around
+        ``Delivery.for_each_batch``.
+        """
+        writer = frame.writeStream.outputMode(mode).trigger(availableNow=True)
+        self.error = None
+        try:
+            if isinstance(batch, Delivery):
+                query: Any = batch.start(writer, checkpoint=self.checkpoint)
+            else:
+                writer = writer.option("checkpointLocation", str(self.checkpoint))
+                query = writer.foreachBatch(batch).start()
+        except Exception as error:
+            self.error = error
+            return text_of(error)
         try:
             ended = query.awaitTermination(RUN_TIMEOUT_S)
         except Exception as error:
-            return str(error)
+            self.error = error
+            return text_of(error)
         finally:
             query.stop()
         assert ended, "the query did not end"

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from exactum.checkpoint.layout import DECISIONS
-from exactum.checkpoint.run_file import RUNS_ENDING, RunFile
+from exactum.checkpoint.run_file import RunFile
 from exactum.files.slot_log import SlotLog
 from exactum.monitor.history import HistoryWriter
 from exactum.ops.status.query_status import status_of
@@ -70,9 +70,9 @@ class Checkpoint:
             return self
 
     @contextmanager
-    def alive(self, ending: str = RUNS_ENDING) -> Iterator[None]:
+    def alive(self) -> Iterator[None]:
         """A driver, this process, runs it."""
-        file = RunFile(self.folder, str(new_incarnation()), self.query_id, "1", "4", ending=ending)
+        file = RunFile(self.folder, str(new_incarnation()), self.query_id, "1", "4")
         file.hold()
         try:
             yield

@@ -38,22 +38,17 @@ if __name__ == "__main__":
         maxOffsetsPerTrigger=play["max_offsets"],
     )
     rows = exactum.decode(numbers, value=exactum.Json("n long"), on_error="dead_letter")
-    query = (
-        rows.selectExpr("key", "CAST(value.n AS STRING) AS value")
-        .writeStream.foreachBatch(
-            exactum.exactly_once(
-                exactum.KafkaSink(
-                    play["target"],
-                    bootstrap_servers=brokers,
-                    transaction_timeout_ms=play["timeout_ms"],
-                ),
-                dead_letters=exactum.KafkaSink(play["dead"], bootstrap_servers=brokers),
-                on_event=on_event,
-            )
-        )
-        .queryName("watched")
-        .option("checkpointLocation", play["checkpoint"])
-        .trigger(processingTime=play["trigger"])
-        .start()
+    once = exactum.exactly_once(
+        exactum.KafkaSink(
+            play["target"], bootstrap_servers=brokers, transaction_timeout_ms=play["timeout_ms"]
+        ),
+        dead_letters=exactum.KafkaSink(play["dead"], bootstrap_servers=brokers),
+        on_event=on_event,
+    )
+    writer = rows.selectExpr("key", "CAST(value.n AS STRING) AS value").writeStream
+    query = once.start(
+        writer.trigger(processingTime=play["trigger"]),
+        checkpoint=play["checkpoint"],
+        name="watched",
     )
     query.awaitTermination()

@@ -11,15 +11,12 @@ if __name__ == "__main__":
     spark = exactum.local_session("first-day")
     rows = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 1).load()
     sink = exactum.FileSink(f"{folder}/out", format="json", partition_by="nothing")
-    given = (
-        exactum.exactly_once(sink) if what in ("column", "folder", "file") else exactum.exactly_once
-    )
     places = {"folder": "/proc/data/orders", "file": __file__}
     checkpoint = places.get(what, f"{folder}/checkpoint")
-    query = rows.writeStream.foreachBatch(given).option("checkpointLocation", checkpoint).start()
-    if what == "handled":
-        try:
-            query.awaitTermination()
-        except Exception:
+    try:
+        query = exactum.exactly_once(sink).start(rows.writeStream, checkpoint=checkpoint)
+        query.awaitTermination()
+    except exactum.errors.ExactumError:
+        if what == "handled":
             raise KeyError("something else") from None
-    query.awaitTermination()
+        raise

@@ -123,7 +123,7 @@ exact = exactum.exactly_once(
     else (),
     on_event=on_event,
 )
-query = (
+writer = (
     exactum.read_kafka(
         spark,
         play["source"],
@@ -137,12 +137,11 @@ query = (
     .selectExpr(
         "CAST(key AS STRING) AS key", "concat('N', substring(CAST(value AS STRING), 2)) AS value"
     )
-    .writeStream.foreachBatch(exact)
-    .queryName("shout")
-    .option("checkpointLocation", play["checkpoint"])
-    .trigger(**({"availableNow": True} if play["drain"] else {"processingTime": "0 seconds"}))
-    .start()
+    .writeStream.trigger(
+        **({"availableNow": True} if play["drain"] else {"processingTime": "0 seconds"})
+    )
 )
+query = exact.start(writer, checkpoint=play["checkpoint"], name="shout")
 if "noticed" in play:
     notice("active", [each.name for each in spark.streams.active])
     spark.streams.awaitAnyTermination()

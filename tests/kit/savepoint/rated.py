@@ -92,16 +92,11 @@ class Rated(Totals):
         decoded = exactum.decode(orders, value, on_error="dead_letter").selectExpr("value.id AS id")
         sink = exactum.KafkaSink(self.output, bootstrap_servers=self.bootstrap_servers)
         letters = exactum.KafkaSink(self.letters, bootstrap_servers=self.bootstrap_servers)
-        return (
-            decoded.dropDuplicates(["id"])
-            .select(rated("id").alias("value"))
-            .writeStream.foreachBatch(
-                exactum.exactly_once(sink, dead_letters=letters, control=rules)
-            )
-            .outputMode("append")
-            .option("checkpointLocation", str(self.checkpoint))
-            .trigger(**(trigger or {"availableNow": True}))
-            .start()
+        once = exactum.exactly_once(sink, dead_letters=letters, control=rules)
+        rows = decoded.dropDuplicates(["id"]).select(rated("id").alias("value"))
+        writer = rows.writeStream.outputMode("append")
+        return once.start(
+            writer.trigger(**(trigger or {"availableNow": True})), checkpoint=self.checkpoint
         )
 
     def rates(self) -> list[tuple[int, int]]:

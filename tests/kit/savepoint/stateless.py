@@ -8,7 +8,6 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from exactum.checkpoint.run_file import RUNS_ENDING
 from exactum.files.slot_log import SlotLog
 from exactum.protocol.model import Decision, DecisionRecord, Epoch, Incarnation
 from exactum.storage.folder import Folder
@@ -19,7 +18,7 @@ _HOLD = """
 import sys, time
 from pathlib import Path
 from exactum.checkpoint.run_file import RunFile
-run = RunFile(Path(sys.argv[1]), sys.argv[2], sys.argv[3], "0", "4.2.0", ending=sys.argv[4])
+run = RunFile(Path(sys.argv[1]), sys.argv[2], sys.argv[3], "0", "4.2.0")
 run.hold()
 print("held", flush=True)
 time.sleep(300)
@@ -57,11 +56,9 @@ def complete(folder: Path, batch_id: int) -> None:
     (folder / "commits" / str(batch_id)).write_text((folder / "commits" / "1").read_text())
 
 
-def start_driver(
-    folder: Path, incarnation: str, ending: str = RUNS_ENDING
-) -> subprocess.Popen[str]:
+def start_driver(folder: Path, incarnation: str) -> subprocess.Popen[str]:
     """A process that holds a run's file as a driver does, and knows nothing of requests."""
-    command = [sys.executable, "-c", _HOLD, str(folder), incarnation, QUERY, ending]
+    command = [sys.executable, "-c", _HOLD, str(folder), incarnation, QUERY]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None and process.stdout.readline() == "held\n"
     return process

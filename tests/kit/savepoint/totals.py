@@ -14,7 +14,9 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 import exactum
+from exactum import Query
 from tests.kit.crash import oracle
+from tests.kit.errors import text_of
 from tests.kit.spark.commit_log import forget_last_batch
 from tests.kit.waiting import WAIT_MAX_S, await_true
 
@@ -40,7 +42,7 @@ class Totals:
         """The same query with another checkpoint and another output."""
         return dataclasses.replace(self, checkpoint=checkpoint, output=output)
 
-    def start(self, **trigger: Any) -> StreamingQuery:
+    def start(self, **trigger: Any) -> Query:
         numbers = exactum.read_kafka(
             self.spark,
             self.source.topic,
@@ -50,28 +52,27 @@ class Totals:
             "CAST(key AS STRING) AS key", "CAST(substr(CAST(value AS STRING), 2) AS LONG) AS number"
         )
         sums = numbers.groupBy("key").agg({"*": "count", "number": "sum"})
-        return (
-            sums.selectExpr("key", "concat(`count(1)`, ':', `sum(number)`) AS value")
-            .writeStream.foreachBatch(
-                exactum.exactly_once(
-                    exactum.KafkaSink(self.output, bootstrap_servers=self.bootstrap_servers)
-                )
-            )
-            .outputMode("update")
-            .option("checkpointLocation", str(self.checkpoint))
-            .trigger(**(trigger or {"availableNow": True}))
-            .start()
+        totals = sums.selectExpr("key", "concat(`count(1)`, ':', `sum(number)`) AS value")
+        once = exactum.exactly_once(
+            exactum.KafkaSink(self.output, bootstrap_servers=self.bootstrap_servers)
+        )
+        writer = totals.writeStream.outputMode("update")
+        return once.start(
+            writer.trigger(**(trigger or {"availableNow": True})), checkpoint=self.checkpoint
         )
 
     def run(self) -> str | None:
         """Run over all that is there; the text of the error, or None."""
-        query = self.start()
+        try:
+            query = self.start()
+        except Exception as error:
+            return text_of(error)
         try:
             assert query.awaitTermination(TIMEOUT_S), "the query did not end"
         except AssertionError:
             raise
         except Exception as error:
-            return str(error)
+            return text_of(error)
         finally:
             query.stop()
         return None

@@ -101,8 +101,8 @@ def run(stream: Any, frame: Any, **sink: Any) -> str | None:
     once = exactum.exactly_once(
         NotingSink(str(stream.out), format="parquet", **sink), on_event=stream.events.append
     )
-    writer = frame.writeStream.option("checkpointLocation", str(stream.checkpoint))
-    return stream.end(writer.trigger(availableNow=True).foreachBatch(once).start())  # type: ignore[no-any-return]
+    writer = frame.writeStream.trigger(availableNow=True)
+    return stream.end(lambda: once.start(writer, checkpoint=stream.checkpoint))  # type: ignore[no-any-return]
 
 
 def written(out: Path) -> list[dict[str, Any]]:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -19,10 +19,11 @@ from confluent_kafka import (
     TopicPartition,
 )
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.streaming import StreamingQuery
 
 import exactum
+from exactum import Query
 from exactum.local import LocalKafka
+from tests.kit.errors import text_of
 from tests.kit.waiting import WAIT_MAX_S, await_true
 
 RUN_TIMEOUT_S = WAIT_MAX_S
@@ -129,28 +130,31 @@ class Stream:
             self.spark, topics, bootstrap_servers=self.kafka.bootstrap_servers, **arguments
         )
 
-    def start(self, frame: DataFrame, **trigger: Any) -> StreamingQuery:
+    def start(self, frame: DataFrame, **trigger: Any) -> Query:
         columns = frame.select("topic", "partition", "offset")
         sink = exactum.FileSink(self.out, format="json")
-        batch = self.guarantee(sink, on_event=self.events.append, decision_log=self.decision_log)
-        writer = columns.writeStream.foreachBatch(batch).option(
-            "checkpointLocation", self.place or str(self.checkpoint)
-        )
-        return (writer.trigger(**trigger) if trigger else writer).start()
+        once = self.guarantee(sink, on_event=self.events.append, decision_log=self.decision_log)
+        writer = columns.writeStream.trigger(**trigger) if trigger else columns.writeStream
+        started: Query = once.start(writer, checkpoint=self.place or self.checkpoint)
+        return started
 
     def run(self, frame: DataFrame, **trigger: Any) -> str | None:
         """Run to the end; the text of the error, or None."""
-        query = self.start(frame, **(trigger or {"availableNow": True}))
-        return self.end(query)
+        return self.end(lambda: self.start(frame, **(trigger or {"availableNow": True})))
 
-    def end(self, query: StreamingQuery) -> str | None:
+    def end(self, query: Query | Callable[[], Query]) -> str | None:
+        """Of a query, or of what starts one."""
         try:
-            if query.awaitTermination(RUN_TIMEOUT_S):
+            running = query() if callable(query) else query
+        except Exception as error:
+            return text_of(error)
+        try:
+            if running.awaitTermination(RUN_TIMEOUT_S):
                 return None
         except Exception as error:
-            return str(error)
+            return text_of(error)
         finally:
-            query.stop()
+            running.stop()
         raise AssertionError("the query did not end")
 
     def rows(self) -> list[tuple[str, int, int]]:

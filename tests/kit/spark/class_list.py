@@ -58,14 +58,9 @@ def run(spark: SparkSession, servers: str, checkpoint: Path) -> None:
     )
     counted = records.groupBy(col("key").cast("string")).agg(count("*").alias("n"))
     exact = exactum.exactly_once(exactum.KafkaSink("out", bootstrap_servers=servers))
-    query = (
-        counted.selectExpr("key", "cast(n as string) as value")
-        .writeStream.foreachBatch(exact)
-        .outputMode("update")
-        .option("checkpointLocation", str(checkpoint))
-        .trigger(availableNow=True)
-        .start()
-    )
+    totals = counted.selectExpr("key", "cast(n as string) as value")
+    writer = totals.writeStream.outputMode("update").trigger(availableNow=True)
+    query = exact.start(writer, checkpoint=checkpoint)
     query.awaitTermination()
 
 

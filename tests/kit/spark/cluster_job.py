@@ -25,10 +25,9 @@ def ending(spark: SparkSession, folder: Path) -> str:
     rows = spark.readStream.schema("key string, number long").json(str(folder / "input"))
     totals = rows.groupBy("key").agg(f.sum("number").alias("total"))
     exact = exactum.exactly_once(FolderSink(str(folder / "out")))
-    writer = totals.writeStream.foreachBatch(exact).outputMode("update")
-    location = str(folder / "checkpoint")
-    query = writer.option("checkpointLocation", location).trigger(availableNow=True).start()
+    writer = totals.writeStream.outputMode("update").trigger(availableNow=True)
     try:
+        query = exact.start(writer, checkpoint=folder / "checkpoint")
         return "well" if query.awaitTermination(RUN_TIMEOUT_S) else "not at all"
     except Exception as error:
         return " ".join(str(error).split())

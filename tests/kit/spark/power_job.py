@@ -8,9 +8,11 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import exactum
+from tests.kit.spark.each_batch import around_each_batch
 
 PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 STATE = "org.apache.spark.sql.execution.streaming.state."
@@ -44,20 +46,16 @@ def main(folder: Path, kind: str, fsync: str, dies_at: int) -> None:
         rows = rows.groupBy("key").sum("number").toDF("key", "number")
     exact = exactum.exactly_once(exactum.FileSink(folder / "out", format="json"))
 
-    def each_batch(frame: object, batch_id: int) -> None:
-        exact(frame, batch_id)
+    def each_batch(write: Callable[[], None], frame: object, batch_id: int) -> None:
+        write()
         if batch_id == dies_at:
             os.killpg(0, signal.SIGKILL)
         if dies_at >= 0:
             time.sleep(EPOCH_S)
 
-    query = (
-        rows.writeStream.foreachBatch(each_batch)
-        .outputMode("append" if kind == "stateless" else "update")
-        .option("checkpointLocation", str(folder / "checkpoint"))
-        .trigger(availableNow=True)
-        .start()
-    )
+    around_each_batch(each_batch)
+    writer = rows.writeStream.outputMode("append" if kind == "stateless" else "update")
+    query = exact.start(writer.trigger(availableNow=True), checkpoint=folder / "checkpoint")
     query.awaitTermination()
 
 

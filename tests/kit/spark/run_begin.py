@@ -30,7 +30,6 @@ def run_at(
         trigger="AvailableNow",
         master="local[2]",
         retained=100,
-        session_checkpoint=None,
         execution=no_spark,
     )
     run = QueryRun(query_id, new_incarnation(), Guarantee.EXACTLY_ONCE)

@@ -100,9 +100,11 @@ class Stream:
         exact = exactum.exactly_once(*given.pop("sinks"), on_event=self.events.append, **given)
         died = []
 
+        write = exact.for_each_batch(checkpoint=self.location)
+
         def each_batch(frame: DataFrame, batch_id: int) -> None:
             besides(frame)
-            exact(frame, batch_id)
+            write(frame, batch_id)
             if batch_id == die_at:
                 died.append(batch_id)
                 raise DiedHere

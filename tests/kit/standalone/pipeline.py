@@ -112,20 +112,14 @@ def main(argument: str) -> None:
     plan = numbers._jdf.queryExecution().analyzed().toString()
     assert "exactum.ColumnarKafka" in plan, plan
     shuffled = numbers.repartition(SHUFFLE_PARTITIONS, "key")
-    query = (
-        shuffled.select(
-            "key",
-            udf(upper(str(folder / "traps")), "string", useArrow=False)("value").alias("value"),
-        )
-        .writeStream.foreachBatch(
-            exactum.exactly_once(
-                exactum.KafkaSink(play["output"], bootstrap_servers=play["bootstrap_servers"]),
-                on_event=on_event,
-            )
-        )
-        .option("checkpointLocation", str(folder / "checkpoint"))
-        .start()
+    shouted = shuffled.select(
+        "key", udf(upper(str(folder / "traps")), "string", useArrow=False)("value").alias("value")
     )
+    once = exactum.exactly_once(
+        exactum.KafkaSink(play["output"], bootstrap_servers=play["bootstrap_servers"]),
+        on_event=on_event,
+    )
+    query = once.start(shouted.writeStream, checkpoint=folder / "checkpoint")
     while not query.awaitTermination(0.2):
         if (folder / "stop").exists():
             query.stop()

@@ -54,8 +54,10 @@ class Keyed:
             on_event=events.append,
         )
 
+        write = exact.for_each_batch(checkpoint=self.checkpoint)
+
         def each_batch(frame: DataFrame, batch_id: int) -> None:
-            exact(frame, batch_id)
+            write(frame, batch_id)
             if die is not None and die(batch_id):
                 died.append(batch_id)
                 raise DiedHere

@@ -58,13 +58,9 @@ def start(frame: DataFrame, spec: dict[str, Any], name: str) -> StreamingQuery:
                 file.write(f"{event.batch_id}\n")
 
     sink = exactum.KafkaSink(spec[name]["topic"], bootstrap_servers=spec["bootstrap_servers"])
-    return (
-        frame.writeStream.queryName(name)
-        .foreachBatch(exactum.exactly_once(sink, on_event=on_event))
-        .option("checkpointLocation", spec[name]["checkpoint"])
-        .trigger(availableNow=True)
-        .start()
-    )
+    once = exactum.exactly_once(sink, on_event=on_event)
+    writer = frame.writeStream.trigger(availableNow=True)
+    return once.start(writer, checkpoint=spec[name]["checkpoint"], name=name)
 
 
 def main(argument: str) -> None:

@@ -18,9 +18,11 @@ from pyspark.sql import DataFrame, SparkSession
 
 import exactum
 from exactum.checkpoint.layout import DECISIONS
+from exactum.errors import ExactumError
 from exactum.files.slot_log import SlotLog
 from exactum.storage.folder import Folder
 from tests.kit.crash.deaths import Fault, Faults, FaultyLog, FaultySink
+from tests.kit.spark.each_batch import around_each_batch
 
 POSTINGS = (
     "transform(array(1, -1), s -> named_struct('account', if(s > 0, t.target, t.source), "
@@ -91,24 +93,14 @@ def run(spark: SparkSession, spec: BankSpec) -> None:
     exact = exactum.exactly_once(
         *(FaultySink(sink, faults) for sink in sinks), decision_log=FaultyLog(log, faults)
     )
-    query = (
-        postings(spark, spec)
-        .writeStream.foreachBatch(
-            lambda frame, batch_id: faults.around("batch", lambda: exact(frame, batch_id))
-        )
-        .option("checkpointLocation", spec.checkpoint)
-        .trigger(availableNow=True)
-        .start()
-    )
+    around_each_batch(lambda write, frame, batch_id: faults.around("batch", write))
+    writer = postings(spark, spec).writeStream.trigger(availableNow=True)
     result: dict[str, Any] = {"outcome": "finished"}
     try:
-        query.awaitTermination()
+        exact.start(writer, checkpoint=spec.checkpoint).awaitTermination()
     except Exception as error:
-        result = {
-            "outcome": "failed",
-            "error": type(exact.error).__name__,
-            "message": str(exact.error or error),
-        }
+        own = type(error).__name__ if isinstance(error, ExactumError) else "NoneType"
+        result = {"outcome": "failed", "error": own, "message": str(error)}
     (Path(spec.folder) / "result.tmp").write_text(json.dumps(result))
     (Path(spec.folder) / "result.tmp").rename(Path(spec.folder) / "result")
 

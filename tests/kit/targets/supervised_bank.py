@@ -102,13 +102,8 @@ def main(play: dict[str, Any]) -> None:
     spark = exactum.local_session("bank", **play["session"])
     log = MortalLog(spec.checkpoint, death["batch_id"]) if death.get("at") == "prepared" else None
     exact = exactum.exactly_once(*sinks(spec, play["api"]), decision_log=log, on_event=on_event)
-    query = (
-        postings(spark, spec)
-        .writeStream.foreachBatch(exact)
-        .option("checkpointLocation", spec.checkpoint)
-        .trigger(availableNow=True)
-        .start()
-    )
+    writer = postings(spark, spec).writeStream.trigger(availableNow=True)
+    query = exact.start(writer, checkpoint=spec.checkpoint)
     query.awaitTermination()
 
 

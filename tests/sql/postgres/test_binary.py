@@ -102,10 +102,11 @@ def loaded(
     encoder = CopyEncoder(read, batches[0].schema.types, FIRST_ROW)
     storage = Folder(str(new_staging()))
     storage.open()
-    frames = FrameWriter(storage.create("rows"), encoder.header)
+    stream = storage.create("rows")
+    frames = FrameWriter(stream, encoder.header)
     for batch in batches:
         assert encoder.write(batch, frames) is None
-    frames.finish()
+    stream.finish()
     session = session_of(database)
     with storage.reader("rows") as file:
         reader = FrameReader(file)

@@ -11,15 +11,10 @@ def main(bootstrap_servers: str, checkpoint: str) -> None:
     orders = exactum.read_kafka(
         spark, "orders", bootstrap_servers=bootstrap_servers, start="earliest"
     )
-    query = (
-        orders.selectExpr("key", "upper(CAST(value AS STRING)) AS value")
-        .writeStream.trigger(processingTime="1 second")
-        .foreachBatch(
-            exactum.exactly_once(exactum.KafkaSink("shouted", bootstrap_servers=bootstrap_servers))
-        )
-        .option("checkpointLocation", checkpoint)
-        .start()
-    )
+    shouted = orders.selectExpr("key", "upper(CAST(value AS STRING)) AS value")
+    once = exactum.exactly_once(exactum.KafkaSink("shouted", bootstrap_servers=bootstrap_servers))
+    writer = shouted.writeStream.trigger(processingTime="1 second")
+    query = once.start(writer, checkpoint=checkpoint)
     query.awaitTermination()
 
 

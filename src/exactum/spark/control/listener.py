@@ -70,6 +70,10 @@ class ControlListener(EpochListener):
             self._reader.close()
             raise
 
+    def opened(self) -> None:
+        """The run is open: whoever started it has seen the rules, and is not a task of it."""
+        self._spark_context.setLocalProperty(self._stream.property_name, None)
+
     def writing(self, batch: Batch, order: WriteOrder) -> None:
         self._show(self._read(batch.batch_id))
 
@@ -89,8 +93,7 @@ class ControlListener(EpochListener):
         self._show(self._records.read(recorded) if recorded else self._read(batch_id))
 
     def done(self, batch: Batch, completed: Completed) -> None:
-        # What Spark runs ahead of the next batch must not see the rules of this one.
-        self._spark_context.setLocalProperty(self._stream.property_name, None)
+        self.opened()  # what Spark runs ahead of the next batch must not see the rules of this one
         if completed.written:
             self.recorded()  # at_least_once decides nothing, and still has to know how far it read
         if batch.batch_id % PRUNE_EVERY == 0:

@@ -37,6 +37,11 @@ class Execution:
         return None if found is None else Execution(found)
 
     @staticmethod
+    def of(query: Any) -> Execution:
+        """That of a ``StreamingQuery`` of PySpark's."""
+        return Execution(query._jsq.streamingQuery())
+
+    @staticmethod
     def active(session: SparkSession) -> list[Execution]:
         """All queries of this Spark application that run; one may end meanwhile."""
         plain: Any = session
@@ -46,6 +51,14 @@ class Execution:
         ids = found.keySet().toArray()
         each = (found.get(ids[place]) for place in range(len(ids)))
         return [Execution(one) for one in each if one is not None]
+
+    def session(self) -> SparkSession:
+        """The query's own, with the settings that it was started with: that of its batches."""
+        from pyspark.sql import SparkSession
+
+        own: Any = self._execution.sparkSessionForStream()
+        context: Any = SparkSession.active().sparkContext
+        return SparkSession(context, own)
 
     def query_id(self) -> str:
         return str(self._execution.id().toString())
@@ -102,10 +115,6 @@ class Execution:
         report = self._execution.lastProgress()
         return None if report is None else str(report.json())
 
-    def latest_context(self) -> Any:
-        """What Spark keeps of the trigger at hand."""
-        return self._execution.getLatestExecutionContext()
-
     def failure(self) -> str | None:
         """The text of the error with which it ended; None: it was stopped, or runs."""
         error = self._execution.exception()
@@ -134,6 +143,14 @@ class Execution:
         Spark has not planned the query yet.
         """
         return self._execution.sources()
+
+    def metrics_planned(self, prefix: str) -> Iterator[str]:
+        """The names of the observed metrics in the query's plan; one that is used twice comes
+        twice.
+        """
+        for node in nodes_of(self.logical_plan()):
+            if class_name(node) == "CollectMetrics" and node.name().startswith(prefix):
+                yield str(node.name())
 
     def metrics_named(self, prefix: str) -> Iterator[tuple[str, Any]]:
         """Observed metrics (``Dataset.observe``) in the plan of the batch at hand: the name, and

@@ -32,7 +32,7 @@ class Targets:
 
 
 @dataclass(frozen=True)
-class Delivery:
+class DeliverySettings:
     """One call of ``exactly_once``, ``at_least_once`` or ``at_most_once``: its checked
     arguments.
     """

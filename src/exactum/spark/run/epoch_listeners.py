@@ -11,7 +11,6 @@ from exactum.spark.control.listener import ControlListener
 from exactum.spark.control.stream import ControlStream
 from exactum.spark.epoch_listener import EpochListener
 from exactum.spark.run.epoch_gate import EpochGate
-from exactum.spark.run.phases_for_spark import PhasesForSpark
 from exactum.spark.run.progress import ProgressReports
 from exactum.spark.run.session_settings import SessionSettings
 from exactum.spark.run.stop_request import StopRequest
@@ -48,7 +47,6 @@ def listeners(context: RunContext, control: Sequence[ControlStream]) -> list[Epo
         for stream in control:
             found.append(ControlListener(stream, context))
         found.append(ProgressReports(context))
-        found.append(PhasesForSpark(context))
         undo.pop_all()
     return found
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from functools import cached_property
 
 from pyspark.sql import DataFrame
 
@@ -24,6 +25,7 @@ from exactum.spark.jvm.collecting import Tasks
 from exactum.spark.jvm.error import JvmError
 from exactum.spark.run.decided_epoch import DecidedEpochs
 from exactum.spark.run.delivery import DEAD_LETTERS
+from exactum.spark.run.epoch_gate import EpochGate
 from exactum.spark.run.epoch_listeners import close_listeners
 from exactum.spark.run.history import write_history
 from exactum.spark.run.late_sweep import LateSweep
@@ -63,16 +65,6 @@ class EpochRunner:
         self._listeners = tuple(epoch_listeners)
         self._bad_records = bad_records
         self._dead_letters = sinks.dead_letter_plan()
-        self._jobs = ViewJobs(
-            views(sinks.targets.sinks),
-            sinks.writers,
-            sinks.columns,
-            context.run,
-            self._dead_letters,
-            packing=Packing(context.session, context.query.execution),
-            count_once=bad_records.count_once,
-            hashed=context.run.guarantee is Guarantee.EXACTLY_ONCE and decided_epochs.has_state(),
-        )
         self._small_epochs = SmallEpochs(context.query)
         self._late_sweep = LateSweep(protocol)
         self._last_batch_id: int | None = None
@@ -81,12 +73,28 @@ class EpochRunner:
         self._closed = False
         self._end_reported = False
 
-    def batch(
-        self, frame: DataFrame, batch_id: int, before_decision: Callable[[], None]
-    ) -> Completed:
-        """Bring one micro-batch into every sink, or drain it where it stands already.
+    @cached_property
+    def _jobs(self) -> ViewJobs:
+        """Made with the first batch: only then Spark has planned the state."""
+        decides = self._context.run.guarantee is Guarantee.EXACTLY_ONCE
+        return ViewJobs(
+            views(self._sinks.targets.sinks),
+            self._sinks.writers,
+            self._sinks.columns,
+            self._context.run,
+            self._dead_letters,
+            packing=Packing(self._context.session, self._context.query.execution),
+            count_once=self._bad_records.count_once,
+            hashed=decides and self._decided_epochs.has_state(),
+        )
 
-        ``before_decision`` is called when everything is prepared and may refuse by raising.
+    @property
+    def gate(self) -> EpochGate:
+        """What lets no batch begin while it is shut."""
+        return next(each for each in self._listeners if isinstance(each, EpochGate))
+
+    def batch(self, frame: DataFrame, batch_id: int) -> Completed:
+        """Bring one micro-batch into every sink, or drain it where it stands already.
 
         Raises:
             EpochAborted: the query was stopped, and the run closed, before the batch began.
@@ -94,7 +102,7 @@ class EpochRunner:
         with self._working:
             if self._closed:
                 raise EpochAborted(write_job.CANCELLED)
-            return self._batch(frame, batch_id, before_decision)
+            return self._batch(frame, batch_id)
 
     def ended(self) -> None:
         """The query has ended. Its batch at hand goes on to its end or to Spark's cancelling it,
@@ -112,9 +120,7 @@ class EpochRunner:
         """
         return self._protocol.abandoned is not None
 
-    def _batch(
-        self, frame: DataFrame, batch_id: int, before_decision: Callable[[], None]
-    ) -> Completed:
+    def _batch(self, frame: DataFrame, batch_id: int) -> Completed:
         prepared: list[PreparedTransaction] = []
 
         def ready(order: WriteOrder) -> None:
@@ -140,7 +146,6 @@ class EpochRunner:
                     prepared.extend(
                         self._bad_records.write(frame, order, DEAD_LETTERS, self._dead_letters)
                     )
-            before_decision()
             return prepared
 
         def tasks_of(whole: DataFrame) -> Tasks:

@@ -24,7 +24,7 @@ from exactum.spark.decoding.bad_records import BadRecords
 from exactum.spark.master import is_one_process
 from exactum.spark.query import RunningQuery
 from exactum.spark.run.decided_epoch import DecidedEpochs
-from exactum.spark.run.delivery import Delivery
+from exactum.spark.run.delivery import DeliverySettings
 from exactum.spark.run.epoch_listeners import close_listeners, listeners
 from exactum.spark.run.epoch_runner import EpochRunner
 from exactum.spark.run.former_sinks import FormerSinks
@@ -34,7 +34,6 @@ from exactum.spark.run.moved_log import noted_of
 from exactum.spark.run.opened_sinks import OpenedSinks, check_columns
 from exactum.spark.run.run_start import RunStart
 from exactum.spark.run.shared_places import refuse_within
-from exactum.spark.run.waiting_queries import WAITING
 from exactum.spark.run_context import RunContext
 
 PROTOCOLS = {
@@ -45,11 +44,12 @@ PROTOCOLS = {
 
 
 def open_run(
-    frame: DataFrame, batch_id: int, running: RunningQuery, delivery: Delivery
+    frame: DataFrame, batch_id: int, running: RunningQuery, delivery: DeliverySettings
 ) -> EpochRunner:
     """Check everything that can be checked before the first row, connect, and return the run.
 
-    ``frame`` is the batch ``batch_id``, the first one that this run is asked for.
+    ``frame`` has the columns of every batch, and is in the session of the batches; the first one
+    that this run is asked for is ``batch_id``.
 
     Raises:
         Refused: the query, a sink, its settings or the frame's columns cannot hold the guarantee.
@@ -62,7 +62,6 @@ def open_run(
     run = QueryRun(running.query_id, new_incarnation(), delivery.guarantee, staging)
     read = query.reader_of(frame, running)
     context = RunContext(frame.sparkSession, running, run, batch_id, delivery.emit, read)
-    WAITING.begun(running.run_id)
     keep_history(context.session, running.query_id, running.folder)
     with ExitStack() as undo:
         run_start = RunStart(context)
@@ -100,11 +99,13 @@ def open_run(
             on_event=run_start.listen,
             parallel=sinks.parallel,
         )
+        for each in control:
+            each.opened()
         undo.pop_all()
     return EpochRunner(context, protocol, sinks, decided_epochs, attending, bad_records=bad_records)
 
 
-def log_of(running: RunningQuery, delivery: Delivery) -> DecisionLog:
+def log_of(running: RunningQuery, delivery: DeliverySettings) -> DecisionLog:
     """Where it finds what earlier runs have decided. ``at_least_once`` goes without, where
     ``exactly_once`` cannot have run without a ``decision_log=``.
     """

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import json
 import re
+import time
 
 from exactum import events
 from exactum.protocol.sink import Guarantee
 from exactum.spark.epoch_listener import Batch, EpochListener
+from exactum.spark.event_log import report_to_watchers
 from exactum.spark.query import ENDING_TRIGGERS, RunningQuery
 from exactum.spark.run.opened_sinks import OpenedSinks
 from exactum.spark.run_context import RunContext
 from exactum.spark.source.query_sources import sources_of
 from exactum.spark.source.source_options import SourceOptions
 
+WAITS_EVERY_S = 10.0
 INTERVAL = re.compile(r"ProcessingTimeTrigger\((\d+)\)")
 """How Spark prints the trigger of a query that begins its micro-batches so many ms apart."""
 
@@ -31,6 +34,7 @@ class RunStart(EpochListener):
         self._swept = 0
         self._timeouts_ms: dict[str, int] = {}
         self._said = False
+        self._waits_s = float("-inf")
 
     def opened(self, sinks: OpenedSinks) -> None:
         """The run's sinks are open. Called before anything is emitted."""
@@ -53,6 +57,22 @@ class RunStart(EpochListener):
         """See the base class."""
         if batch.first:
             self._first = batch
+
+    def idle(self) -> None:
+        """See the base class. Onlookers would take a query that has had no batch yet for dead."""
+        if self._first is not None or time.monotonic() - self._waits_s < WAITS_EVERY_S:
+            return
+        self._waits_s = time.monotonic()
+        query = self._context.query
+        report_to_watchers(
+            events.QueryWaits(
+                *self._context.about(-1),
+                query.run_id,
+                query.name,
+                query.checkpoint,
+                query.execution.doing(),
+            )
+        )
 
     def _say(self, batch_id: int) -> None:
         self._said = True

@@ -57,6 +57,7 @@ class StopRequest(EpochListener):
         self._stopping = False
         self._told: set[str] = set()
         self._closed = threading.Event()
+        self._run_file.hold()
 
     def begin(self, batch: Batch) -> None:
         """See the base class."""

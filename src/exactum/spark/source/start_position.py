@@ -285,7 +285,7 @@ def refuse_unread(given: Offsets, partitions: list[Partition], argument: str) ->
 
 class _OutOfReach(SettingRefused):
     """A new query cannot begin there. The text becomes part of Spark's error, in which
-    ``final_error`` finds it.
+    ``spark_refusals`` finds it.
     """
 
 

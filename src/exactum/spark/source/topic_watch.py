@@ -28,6 +28,7 @@ from exactum.spark.source.watched_source import Look, SourceRange, WatchedSource
 logger = logging.getLogger("exactum")
 
 LOOK_EVERY_S = 5.0
+FIRST_POLL_S = 0.1
 
 
 class TopicWatch(EpochListener):
@@ -47,8 +48,11 @@ class TopicWatch(EpochListener):
         self._at_work = True
         self._closed = False
         self._last_look_s = 0.0
-        first = source_offsets(context.read, context.first_batch_id, context.query.checkpoint)
-        self._look_thread = self._begin_look(self._ranges(first))
+        self._begun = threading.Event()
+        self._look_thread = threading.Thread(
+            target=self._first_look, name="exactum-topics", daemon=True
+        )
+        self._look_thread.start()
 
     def begin(self, batch: Batch) -> None:
         """
@@ -58,6 +62,7 @@ class TopicWatch(EpochListener):
                 reads other partitions than the one before.
         """
         if batch.first:
+            self._begun.set()
             self._look_thread.join()  # each of its requests ends within its time
             self._lags.begin(batch)
         self._batch = batch
@@ -90,6 +95,24 @@ class TopicWatch(EpochListener):
     def close(self) -> None:
         """A look that is under way ends by itself, within its time."""
         self._closed = True
+        self._begun.set()
+
+    def _first_look(self) -> None:
+        """As soon as Spark has planned the run's first batch."""
+        read, batch_id = self._context.read, self._context.first_batch_id
+        poll_s = None if self._running.folder is None else FIRST_POLL_S  # a store's answer costs
+        while read(f"offsets/{batch_id}") is None:
+            if self._begun.wait(poll_s):
+                break
+        if self._closed:
+            return
+        self._last_look_s = time.monotonic()
+        try:
+            ranges = self._ranges(source_offsets(read, batch_id, self._running.checkpoint))
+        except Exception as error:  # noqa: BLE001  (the first batch is refused with it)
+            self._trouble = error
+            return
+        self._look(ranges)
 
     def _ranges(self, offsets: SourceOffsets) -> list[SourceRange]:
         return [SourceRange.of(offsets, source.source.index) for source in self._watched]

@@ -25,7 +25,7 @@ WORKERS_MAX = 4
 DRIVER_MODULES = (
     "pyspark.testing.utils",
     "exactum.spark.source.read_kafka",
-    "exactum.spark.foreach_batch",
+    "exactum.spark.delivery",
     "exactum.kafka.sink",
 )
 """What a driver that reads and writes Kafka imports. The first one is PySpark's own need, at its

@@ -27,7 +27,6 @@ from typing import Any
 
 from exactum import events
 from exactum.errors import ExactumError, Fenced, Unavailable
-from exactum.spark.final_error import plainly
 from exactum.spark.supervised.supervisor_channel import (
     VARIABLE,
     ChannelMessage,
@@ -124,11 +123,10 @@ class SupervisedProcess:
             queries = [query_id for text in texts for query_id in QUERY.findall(text)]
             ours = next(filter(None, map(thrown, _chain(error))), None) if queries else None
         shown = error if ours is None else ours
-        text = _text(shown)
         disposition = None if ours is None else ours.disposition.value
         fields = {
             "name": type(shown).__name__,
-            "message": plainly(text) or text,
+            "message": _text(shown),
             "disposition": disposition,
             "queries": queries,
             "over": _main_thread_ends(),
@@ -233,19 +231,19 @@ class SupervisedProcess:
                         "again."
                     )
 
-    def await_stop(self, still_runs: Callable[[], bool]) -> None:
-        """Before a run begins, which fences the others of its query. One that begins after the
-        supervisor's end might fence what a new one has started; when all queries are to stop,
-        this returns once that one ``still_runs`` no more.
+    def refuse_start(self) -> None:
+        """Before a query is started, which fences the others of its checkpoint: one that begins
+        after the supervisor's end might fence what a new one has started.
 
         Raises:
-            Unavailable: the supervisor is gone.
+            Unavailable: the supervisor is gone, or stops this script.
         """
-        while self.stopping.is_set():
-            self._refuse_orphan()
-            if not still_runs():
-                return
-            time.sleep(TURN_POLL_S)
+        self._refuse_orphan()
+        if self.stopping.is_set():
+            raise Unavailable(
+                "exactum run stops this script, so no query is started any more. Nothing was "
+                "written."
+            )
 
     def _refuse_orphan(self) -> None:
         if self.orphaned.is_set():

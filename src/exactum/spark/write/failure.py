@@ -17,7 +17,7 @@ from pathlib import Path
 
 from exactum import errors
 from exactum.protocol.sink import TaskName
-from exactum.spark.final_error import plainly
+from exactum.spark.spark_refusals import refusal_in
 
 MARKER = "exactum-task-failed:"
 _MARKED = re.compile(re.escape(MARKER) + r" (\{.*\})")
@@ -105,7 +105,9 @@ def carried_by(error: BaseException) -> errors.ExactumError | None:
         unreadable = _UNREADABLE.search(text)
         if unreadable is not None:
             return _not_readable(unreadable[1])
-        return errors.RowsRefused("SOURCE_TIMESTAMP", NO_TIME) if _TOO_FAR.search(text) else None
+        if _TOO_FAR.search(text):
+            return errors.RowsRefused("SOURCE_TIMESTAMP", NO_TIME)
+        return refusal_in(text)
     try:
         value = json.loads(found.group(1))
         # KafkaRecords.java gives a message alone: of a timestamp that Spark cannot hold.
@@ -138,7 +140,7 @@ def thrown(error: BaseException) -> errors.ExactumError | None:
 
 def unknown(what: str, error: BaseException) -> errors.EpochAborted:
     """``what`` another library has raised with ``error``."""
-    what = (plainly(str(error)) or what).rstrip(".")
+    what = what.rstrip(".")
     names = [kind.__name__ for kind in type(error).__mro__] + _NAMES.findall(str(error))
     if any(map(_PASSING.search, names)):
         return errors.EpochAborted(f"{what}. The attempt is void; start the query again.")

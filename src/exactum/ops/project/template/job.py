@@ -3,9 +3,9 @@
 import logging
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.streaming import DataStreamWriter
 
 import exactum
+from exactum import Query
 from sinks import SERVERS, sinks
 
 
@@ -14,15 +14,13 @@ def shouted(orders: DataFrame) -> DataFrame:
     return orders.selectExpr("key", "upper(CAST(value AS STRING)) AS value")
 
 
-def query(spark: SparkSession, servers: str, checkpoint: str) -> DataStreamWriter:
-    """The query, to be started. It goes on where the folder ``checkpoint`` says."""
+def started(spark: SparkSession, servers: str, checkpoint: str, **trigger: object) -> Query:
+    """The query. It goes on where the folder ``checkpoint`` says."""
     # Spark's own spark.readStream.format("kafka") works as well.
     orders = exactum.read_kafka(spark, "orders", bootstrap_servers=servers, start="earliest")
-    return (
-        shouted(orders)
-        .writeStream.queryName("shout")
-        .foreachBatch(exactum.exactly_once(*sinks(servers)))
-        .option("checkpointLocation", checkpoint)
+    writer = shouted(orders).writeStream
+    return exactum.exactly_once(*sinks(servers)).start(
+        writer.trigger(**trigger) if trigger else writer, checkpoint=checkpoint, name="shout"
     )
 
 
@@ -30,4 +28,4 @@ if __name__ == "__main__":
     logging.basicConfig()
     logging.getLogger("exactum").setLevel(logging.INFO)  # says where the query begins
     session = exactum.local_session("shout")
-    query(session, SERVERS, "data/checkpoint").start().awaitTermination()
+    started(session, SERVERS, "data/checkpoint").awaitTermination()

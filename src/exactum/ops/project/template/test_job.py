@@ -30,9 +30,10 @@ def spark() -> Iterator[SparkSession]:
 
 def test_each_order_is_shouted_once(kafka: LocalKafka, spark: SparkSession, tmp_path: Path) -> None:
     sent = orders.send(kafka.bootstrap_servers, 100)
-    query = job.query(spark, kafka.bootstrap_servers, str(tmp_path))
     # availableNow: read what is there, then end. The second run finds nothing new.
     for _ in range(2):
-        query.trigger(availableNow=True).start().awaitTermination()
+        job.started(
+            spark, kafka.bootstrap_servers, str(tmp_path), availableNow=True
+        ).awaitTermination()
     found = orders.read(kafka.bootstrap_servers, len(sent))
     assert sorted(found) == sorted(order.upper() for order in sent)

@@ -1,0 +1,165 @@
+"""What Spark calls with each micro-batch of one run of a query."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import weakref
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame
+
+from exactum.errors import CheckpointRefused, EpochAborted, ExactumError, SettingRefused
+from exactum.protocol.sink import Guarantee
+from exactum.spark.run import query_watch
+from exactum.spark.run.delivery import DeliverySettings
+from exactum.spark.run.epoch_runner import EpochRunner
+from exactum.spark.supervised import process
+
+logger = logging.getLogger("exactum")
+
+
+class Batches:
+    """The function that a query has as its ``foreachBatch``. Spark calls it with one batch after
+    another; the first one waits until the run is open.
+
+    ``error`` is that with which the query stopped, by itself; None: it runs, or was stopped.
+    """
+
+    def __init__(self, settings: DeliverySettings) -> None:
+        self.error: BaseException | None = None
+        self._settings = settings
+        self._decided_on = threading.Event()
+        self._run: EpochRunner | None = None
+        self._closer: Any = None
+        self._lock, self._closing = threading.Lock(), threading.Lock()
+        self._last_batch_id: int | None = None
+
+    def open(self, run: EpochRunner) -> None:
+        """From here on batches are written."""
+        self._run = run
+        self._closer = weakref.finalize(self, run.close)  # at the latest when Python ends
+        self._report_run(run)
+        query_watch.over(run.query, partial(self._idle, run), run.ended, self._close)
+        self._decided_on.set()
+
+    def refuse(self, error: BaseException) -> None:
+        """No run is opened: Spark gets this error for the batch that it may have planned."""
+        self.error = error
+        self._decided_on.set()
+
+    def finish(self) -> None:
+        """The query has ended: let go of everything, once the batch at hand is over. Idempotent.
+        Where tasks may still open transactions, the watch sweeps these first.
+        """
+        if self._run is None or self._run.may_leave_open:
+            return
+        self._run.ended()
+        try:
+            self._close()
+        except Exception as error:  # noqa: BLE001  (the query has ended, whatever this is)
+            logger.warning("%s: a connection could not be closed: %s", self._run.query, error)
+
+    def _close(self) -> None:
+        """It is closed when this returns, whoever closes it."""
+        with self._closing:
+            self._closer()
+
+    def __call__(self, frame: DataFrame, batch_id: int) -> None:
+        """Bring one micro-batch into every sink.
+
+        Raises:
+            ExactumError: see ``protocol.coordinator.Coordinator.run``; the query stops with it.
+        """
+        self._decided_on.wait()
+        run = self._run
+        if run is None or self.error is not None:
+            raise self._refused(batch_id)
+        self._refuse_second(batch_id)
+        try:
+            run.batch(frame, batch_id)
+        except BaseException as error:  # noqa: BLE001  (raised again)
+            self._ended(run, error)
+            # What Spark shows of it is the printed traceback: our own frames would bury the
+            # message.
+            raise error.with_traceback(None)  # noqa: B904
+
+    def _refuse_second(self, batch_id: int) -> None:
+        """
+        Raises:
+            SettingRefused: the batch had its call. The second would find the first one's record,
+                and take it for its own.
+        """
+        with self._lock:
+            last, self._last_batch_id = self._last_batch_id, batch_id
+        if last is not None and batch_id <= last:
+            raise SettingRefused(
+                "CALL_TWICE",
+                f"exactum was called a second time for micro-batch {batch_id}. One micro-batch is "
+                "one call, for one record decides it: give all sinks to one call, and each that "
+                "takes a part of the batch its own rows=. Nothing of this second call was written.",
+            )
+
+    def _refused(self, batch_id: int) -> BaseException:
+        """Spark must never take a batch for done that was not written."""
+        if self._run is None or self.error is None:
+            return self.error or EpochAborted("The run was not opened. Nothing was written.")
+        error = SettingRefused(
+            "ERROR_CAUGHT",
+            f"A function of yours caught exactum's error of micro-batch {self._last_batch_id}, so "
+            "Spark has logged that batch as done: its rows are missing.\nNothing of micro-batch "
+            f"{batch_id} was written, and Spark may log it as well. Let errors reach Spark, and "
+            f"accept the loss ('exactum accept').\nThe error was: {self.error}",
+        )
+        logger.error("%s", error)  # this one may be caught as well
+        self._run.query.stop()
+        return error
+
+    def _ended(self, run: EpochRunner, error: BaseException) -> None:
+        is_stop = isinstance(error, EpochAborted) and run.query.was_stopped()
+        if not is_stop:  # the script's own stop() cuts a micro-batch off, which is no failure
+            self._keep(run, error)
+        run.report_end(error)
+        self.finish()
+        logger.debug("the run stops with", exc_info=error)
+
+    def _idle(self, run: EpochRunner) -> None:
+        """Between two batches. What would refuse the next one ends the query now: a quiet one may
+        not have another for days.
+        """
+        try:
+            run.idle()
+        except CheckpointRefused as error:
+            self._keep(run, error)
+            run.report_end(error)
+            run.query.fail(error)
+
+    def _keep(self, run: EpochRunner, error: BaseException) -> None:
+        self.error = error
+        supervised = process.current()
+        if (
+            isinstance(error, ExactumError)
+            and supervised is not None
+            and not supervised.stopping.is_set()
+        ):
+            supervised.report_error(error, run.query.query_id)
+
+    def _report_run(self, run: EpochRunner) -> None:
+        """Tell a supervisor where decisions are, where there is a supervisor."""
+        supervised = process.current()
+        if supervised is None:
+            return
+        log = self._settings.places.decision_log
+        is_decided = self._settings.guarantee is Guarantee.EXACTLY_ONCE
+        if is_decided and (log is None or isinstance(log, str | Path)):
+            place = None if log is None else str(log)
+            supervised.report_run(run.query.query_id, run.query.folder, place)
+        else:
+            supervised.report_run(run.query.query_id)
+
+    def __reduce__(self) -> Any:
+        raise SettingRefused(  # Spark Connect pickles what foreachBatch is given
+            "SPARK_CONNECT", "exactum does not run over Spark Connect yet. Nothing was written."
+        )

@@ -1,0 +1,145 @@
+"""A streaming query that exactum has started, as its user holds it."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from pyspark.errors import StreamingQueryException
+
+from exactum.errors import ExactumError
+from exactum.spark.batches import Batches
+from exactum.spark.run.epoch_gate import EpochGate
+from exactum.spark.write.failure import carried_by
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.query import StreamingQuery
+
+POLL_S = 0.02
+EPOCH_TIMEOUT_S = 600.0
+"""How long ``stop`` waits for the micro-batch at hand."""
+COMMIT_LOG_TIMEOUT_S = 10.0
+"""How long Spark may take to log a micro-batch that is done, before the query is stopped all the
+same.
+"""
+
+
+class Query:
+    """A running query, as ``start`` returns it. It has every public name of PySpark's
+    ``StreamingQuery``, which says more of each. Errors of exactum come as exactum's own, with their
+    ``disposition``.
+
+    Args:
+        spark_query: Spark's own.
+        batches: The function that Spark calls.
+        gate: What lets no micro-batch begin while it is shut.
+    """
+
+    def __init__(self, spark_query: StreamingQuery, batches: Batches, gate: EpochGate) -> None:
+        self._spark_query = spark_query
+        self._batches = batches
+        self._gate = gate
+
+    @property
+    def id(self) -> str:
+        """The same at every start from one checkpoint."""
+        return str(self._spark_query.id)
+
+    @property
+    def runId(self) -> str:
+        """Another one at every start."""
+        return str(self._spark_query.runId)
+
+    @property
+    def name(self) -> str | None:
+        name: str | None = self._spark_query.name
+        return name
+
+    @property
+    def isActive(self) -> bool:
+        return bool(self._spark_query.isActive)
+
+    @property
+    def status(self) -> dict[str, Any]:
+        return self._spark_query.status
+
+    @property
+    def recentProgress(self) -> list[Any]:
+        return list(self._spark_query.recentProgress)
+
+    @property
+    def lastProgress(self) -> Any:
+        return self._spark_query.lastProgress
+
+    def awaitTermination(self, timeout: int | None = None) -> bool | None:
+        """Wait until the query ends, at most ``timeout`` seconds. Without one returns None; else
+        whether it has ended.
+
+        Raises:
+            ExactumError: what the query stopped with.
+            StreamingQueryException: likewise, where Spark itself failed.
+        """
+        ended: bool | None = None
+        try:
+            if timeout is None:
+                self._spark_query.awaitTermination()
+            else:
+                ended = self._spark_query.awaitTermination(timeout)
+        except StreamingQueryException as error:
+            raise self._translated(error) from None
+        if self._batches.error is not None and not self.isActive:
+            raise self._batches.error
+        return ended
+
+    def exception(self) -> Exception | None:
+        """What the query stopped with; None: it runs, or was stopped."""
+        error = self._spark_query.exception()
+        if error is not None:
+            return self._translated(error)
+        own = self._batches.error
+        return own if isinstance(own, Exception) and not self.isActive else None
+
+    def processAllAvailable(self) -> None:
+        """Wait until all that is there now is in the sinks. For tests.
+
+        Raises:
+            ExactumError: what the query stopped with.
+            StreamingQueryException: likewise, where Spark itself failed.
+        """
+        try:
+            self._spark_query.processAllAvailable()
+        except StreamingQueryException as error:
+            raise self._translated(error) from None
+
+    def explain(self, extended: bool = False) -> None:
+        """Print the plan of the last micro-batch; ``extended``: Spark's logical plans as well."""
+        self._spark_query.explain(extended)
+
+    def stop(self, *, now: bool = False) -> None:
+        """Stop the query after the micro-batch at hand, when Spark has logged it as done: the next
+        start has nothing to finish. Idempotent.
+
+        Args:
+            now: default False; True cuts the micro-batch at hand off, as Spark's own ``stop`` does.
+                The next start writes it again, or finishes it.
+        """
+        deadline_s = time.monotonic() + (0.0 if now else EPOCH_TIMEOUT_S)
+        if not now:
+            self._gate.shut()
+        while (
+            time.monotonic() < deadline_s
+            and self.isActive
+            and not self._gate.between_epochs(COMMIT_LOG_TIMEOUT_S)
+        ):
+            time.sleep(POLL_S)
+        self._spark_query.stop()
+        self._batches.finish()
+
+    def _translated(self, error: Exception) -> Exception:
+        own = self._batches.error
+        return own if isinstance(own, ExactumError) else translated(error)
+
+
+def translated(error: Exception) -> Exception:
+    """What Spark has raised of a query, as exactum says it; else as it is."""
+    return carried_by(error) or error

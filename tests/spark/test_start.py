@@ -1,0 +1,158 @@
+"""``start``: what it gives back, what it refuses, and in whose hands errors are."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+import exactum
+from exactum import errors, events
+from exactum.checkpoint.run_file import living
+from tests.kit.errors import raised
+from tests.kit.spark.folder_sink import FolderSink, arm
+from tests.kit.waiting import WAIT_MAX_S, await_true
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture
+def numbers(spark: SparkSession) -> DataFrame:
+    return spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 1).load()
+
+
+def test_it_has_every_public_name_of_sparks(spark: SparkSession, query: Any) -> None:
+    """Who holds a query of Spark's has nothing to learn."""
+    from pyspark.sql.streaming.query import StreamingQuery
+
+    public = {name for name in dir(StreamingQuery) if not name.startswith("_")}
+    query.give(1)
+    running = query.start(query.exactly_once(), processingTime="0 seconds", name="by name")
+    assert public <= set(dir(running))
+    running.processAllAvailable()
+    (own,) = spark.streams.active
+    assert (running.id, running.runId, running.name) == (own.id, own.runId, "by name")
+    assert running.isActive and running.exception() is None
+    assert running.lastProgress["batchId"] == running.recentProgress[-1]["batchId"]
+    assert running.status.keys() == own.status.keys()
+    assert running.awaitTermination(1) is False
+    running.stop()
+    running.stop()
+    assert not running.isActive
+    assert running.awaitTermination() is None
+    assert query.values() == [1]
+
+
+def test_what_cannot_be_is_raised_by_start(query: Any, spark: SparkSession) -> None:
+    """As exactum's own error, in the thread of the one who starts; nothing is left running."""
+    query.give(1)
+    needs = FolderSink(str(query.out), needs=("value",))
+    with raised(errors.FrameRefused, "USER_CODE", "'value'"):
+        query.start(query.exactly_once(needs))
+    assert not spark.streams.active
+    assert not living(query.checkpoint)
+    assert query.run(query.exactly_once()) is None
+    assert query.values() == [1]
+
+
+def test_what_stops_a_query_is_raised_by_who_waits_for_it(query: Any) -> None:
+    """The object itself, with what may be done about it."""
+    arm(query.out, "prepare", times=2)
+    query.give(1)
+    running = query.start(query.exactly_once())
+    with raised(errors.CodeFailed, "CODE_FAILED", "injected at prepare"):
+        running.awaitTermination()
+    assert running.exception().disposition is errors.Disposition.HALT
+    assert not running.isActive
+
+
+def test_a_query_that_has_nothing_to_read_is_open(query: Any) -> None:
+    """Its sinks are tried, and onlookers see that it lives, before there is a row."""
+    running = query.start(query.exactly_once(), processingTime="0 seconds")
+    (run,) = living(query.checkpoint)
+    assert run.query_id == running.id
+    assert query.seen(events.EpochBegan) == []
+    running.stop()
+    assert not living(query.checkpoint)
+    query.give(1)
+    assert query.run(query.exactly_once()) is None
+    assert query.values() == [1]
+
+
+def test_stop_waits_for_the_batch_at_hand(query: Any) -> None:
+    """And for Spark's note of it: the next start has nothing to finish."""
+    arm(query.out, "write", kind="slow", times=1)
+    query.give(1)
+    query.give(2)
+    running = query.start(query.exactly_once(), processingTime="0 seconds")
+    await_true(lambda: query.seen(events.EpochBegan), "a batch is at work")
+    stopping = threading.Thread(target=running.stop)
+    stopping.start()
+    stopping.join(WAIT_MAX_S)
+    assert not running.isActive and running.exception() is None
+    done = len(query.seen(events.EpochCompleted))
+    assert done == len(query.seen(events.EpochBegan)) >= 1
+    assert (query.checkpoint / "commits" / str(done - 1)).exists()
+    assert query.run(query.exactly_once()) is None
+    assert query.values() == [1, 2]
+    assert query.seen(events.EpochRedelivered) == []
+
+
+def test_one_writer_for_several_starts(query: Any, numbers: DataFrame) -> None:
+    """It keeps what the first start has given it."""
+    writer, once = numbers.writeStream, exactum.exactly_once(FolderSink(str(query.out)))
+    for _ in range(2):
+        running = once.start(writer, checkpoint=query.checkpoint)
+        await_true(lambda running=running: running.lastProgress, "a batch")
+        running.stop()
+
+
+@pytest.mark.parametrize("has", ["foreachBatch", "checkpointLocation", "queryName"])
+def test_a_writer_that_has_it_already(numbers: DataFrame, tmp_path: Path, has: str) -> None:
+    """Spark would drop one of the two without a word."""
+    writer = numbers.writeStream
+    if has == "foreachBatch":
+        writer = writer.foreachBatch(lambda frame, batch_id: None)
+    elif has == "queryName":
+        writer = writer.queryName("given")
+    else:
+        writer = writer.option(has, str(tmp_path))
+    once = exactum.exactly_once(FolderSink(str(tmp_path)))
+    with raised(errors.SettingRefused, "START_ARGUMENT", has):
+        once.start(writer, checkpoint=tmp_path)
+
+
+def test_no_writer(numbers: DataFrame, tmp_path: Path) -> None:
+    """A frame, a reader, or what ``start`` has given back."""
+    once = exactum.exactly_once(FolderSink(str(tmp_path)))
+    for wrong in (numbers, numbers.sparkSession.readStream, None, "writer"):
+        with raised(errors.SettingRefused, "START_ARGUMENT", type(wrong).__name__, "writeStream"):
+            once.start(wrong, checkpoint=tmp_path)  # type: ignore[arg-type]
+
+
+def test_rows_is_asked_for_its_columns_at_the_start(query: Any) -> None:
+    """With an empty frame of the batch's columns, before the first batch."""
+    asked: list[int] = []
+
+    def rows(batch: DataFrame) -> DataFrame:
+        asked.append(batch.count())
+        return batch.selectExpr("v", "k")
+
+    running = query.start(
+        query.exactly_once(FolderSink(str(query.out), rows=rows)), processingTime="0 seconds"
+    )
+    assert asked == [0]
+    running.stop()
+    query.give(1, 2)
+    assert query.run(query.exactly_once(FolderSink(str(query.out), rows=rows))) is None
+    assert query.values() == [1, 2]
+
+
+def test_a_query_that_spark_refuses(query: Any) -> None:
+    """What Spark says of a start is said plainly where exactum knows it, else as it is."""
+    query.checkpoint.write_text("a file")
+    with raised(errors.SettingRefused, "CHECKPOINT_UNMADE", str(query.checkpoint)):
+        query.start(query.exactly_once())
