@@ -76,7 +76,13 @@ CALLS: dict[str, tuple[Callable[..., Any], Mapping[str, Any]]] = {
     "at_least_once": (lambda **k: exactum.at_least_once(k.pop("sink"), **k), {"sink": SINK}),
     "at_most_once": (lambda **k: exactum.at_most_once(k.pop("sink"), **k), {"sink": SINK}),
 }
-NAMED = {"url": "URL", "options": "option", "partition_by": "partition", "dead_letters": "sink"}
+NAMED = {
+    "producer": "setting",
+    "url": "URL",
+    "options": "option",
+    "partition_by": "partition",
+    "dead_letters": "sink",
+}
 """How a message names an argument where it is not by its name."""
 PUBLIC = {
     name: getattr(exactum, name) for name in ("exactly_once", "at_least_once", "at_most_once")

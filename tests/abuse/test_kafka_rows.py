@@ -120,13 +120,14 @@ def odd_topics(targets: Sequence[Target]) -> list[bytes | None]:
 
 
 def takeable(row: Row, targets: dict[bytes, Target]) -> bool:
-    """Whether Kafka takes the row, by its documents."""
+    """Whether Kafka takes the row, by its documents; a header's key ends at NUL in librdkafka."""
     key, value, headers, partition, topic = row
     target = targets.get(topic)
     if target is None or (partition is not None and not 0 <= partition < target.partitions):
         return False
     if any(
-        header is None or header[0] is None or not is_utf8(header[0]) for header in headers or ()
+        header is None or header[0] is None or not is_utf8(header[0]) or b"\0" in header[0]
+        for header in headers or ()
     ):
         return False
     return (

@@ -126,7 +126,7 @@ pyspark.SparkContext("local[1]", "app")
 spark = exactum.local_session("app")
 """,
     "a query": """
-exactum.exactly_once(*SINKS)(None, 0)
+exactum.exactly_once(*SINKS).for_each_batch(checkpoint="checkpoint")(None, 0)
 """,
 }
 

@@ -107,7 +107,7 @@ def test_without_dead_letters_the_query_stops_and_names_the_row(
         exactum.exactly_once(exactum.PostgresSink(postgres.url, table=f"{name}.t")),
     )
     assert text is not None
-    assert "RowsRefused" in text
+    assert "[ROWS_REFUSED]" in text
     assert "'k'" in text
     assert postgres.password not in text
     assert connection.execute(f"SELECT count(*) FROM {name}.t").fetchone() == (0,)

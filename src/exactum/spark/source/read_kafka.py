@@ -22,6 +22,7 @@ from exactum.errors import SettingRefused
 from exactum.kafka.requests.topic_requests import TopicRequests, TopicSeen
 from exactum.kafka.settings import listener
 from exactum.kafka.settings.connection_settings import librdkafka_settings
+from exactum.kafka.settings.settings import as_texts
 from exactum.kafka.topics.topic_name import LEGAL
 from exactum.spark.jvm.error import JvmError, reason_of
 from exactum.spark.jvm.java_class import java_class
@@ -125,7 +126,7 @@ def read_kafka(
         **_read_by_java(spark, subscription(topics)),
         **further_options(options),
     }
-    own = {name: str(value) for name, value in (client or {}).items()}
+    own = dict(as_texts(client or {}, {}, "read_kafka(client=)"))
     made_ms = time.time_ns() // 1_000_000
     word = str(begin) if start_position.is_word(begin) else None
     resolved, end = Resolved(word or ""), None
