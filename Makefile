@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 LOCK := requirements/dev.lock
 SOURCES := $(shell find src -name '*.py' -o -name '*.sql' -o -name '*.jar') pyproject.toml hatch_build.py README.md LICENSE
 
-.PHONY: help setup lint format types contract dead duplicates check archive compiled checkpoint-jar columnar-jar class-list servers test test-fast deep deep-deaths deep-variants deep-sweeps model mutants chaos soak demo demo-picture bench bench-peers smoke smoke-short smoke-oldest smoke-newest smoke-oldest-hour smoke-newest-hour smoke-oldest-run smoke-newest-run first-hour from-duplicates matrix docs clean
+.PHONY: help setup lint format types contract dead duplicates check archive compiled checkpoint-jar columnar-jar class-list servers test test-fast deep deep-deaths deep-variants deep-sweeps model mutants chaos soak demo demo-picture bench bench-peers smoke smoke-short smoke-oldest smoke-newest smoke-oldest-hour smoke-newest-hour smoke-oldest-run smoke-newest-run connect connect-4.0 connect-4.1 connect-4.2 connect-short first-hour from-duplicates matrix docs clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
@@ -176,6 +176,20 @@ first-hour: setup ## what a newcomer does: docs/quickstart.md from an empty fold
 from-duplicates: setup ## docs/coming-from/spark-kafka-sink.md: a Spark job that duplicates becomes one that does not
 	PYTHONPATH=. $(BIN)/python tests/smoke/from_duplicates.py
 
+# Each kind of Spark Connect in an environment of its own: client and server of one version.
+connect: export JAVA_TOOL_OPTIONS = -XX:TieredStopAtLevel=1
+connect: ## queries over Spark Connect on 4.0, 4.1 and 4.2, killed at each step
+	@$(MAKE) --no-print-directory connect-4.0 connect-4.1 connect-4.2
+
+connect-4.0 connect-4.1 connect-4.2: connect-%: .venv-connect-%/.made
+	PYSPARK_PYTHON=$(CURDIR)/.venv-connect-$*/bin/python .venv-connect-$*/bin/python tests/smoke/connect.py $(CELLS)
+
+connect-short: ## a few of these on 4.2: what CI plays
+	@$(MAKE) --no-print-directory connect-4.2 CELLS='topic counted-EpochDecided stopped'
+
+.venv-connect-4.0/.made: PYSPARK = pyspark[connect]==4.0.*
+.venv-connect-4.1/.made: PYSPARK = pyspark[connect]==4.1.*
+.venv-connect-4.2/.made: PYSPARK = pyspark[connect]==4.2.*
 .venv-oldest/.made: PYSPARK = pyspark==4.0.1
 .venv-newest/.made: PYSPARK = pyspark
 .venv-%/.made: $(VENV)/.installed
@@ -200,4 +214,4 @@ docs: .venv-docs/.made ## the site, into site/: warnings are errors, every link 
 	@touch $@
 
 clean: ## remove what the other targets made
-	rm -rf $(VENV) .venv-oldest .venv-newest .venv-docs site .cache dist .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) .venv-oldest .venv-newest .venv-connect-* .venv-docs site .cache dist .pytest_cache .mypy_cache .ruff_cache

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from exactum.spark.control.stream import control_stream
     from exactum.spark.decoding.decode import decode
     from exactum.spark.delivery import Delivery, at_least_once, at_most_once, exactly_once
+    from exactum.spark.load import Loaded
     from exactum.spark.session import local_session
     from exactum.spark.source.read_kafka import read_kafka
     from exactum.spark.streaming_query import Query
@@ -55,6 +56,7 @@ __all__ = [
     "Json",
     "JsonFormatter",
     "KafkaSink",
+    "Loaded",
     "MySQLSink",
     "PostgresSink",
     "Protobuf",
@@ -88,6 +90,7 @@ _WHERE = {
     "Json": "exactum.formats.json_format",
     "JsonFormatter": "exactum.log_format",
     "KafkaSink": "exactum.kafka.sink",
+    "Loaded": "exactum.spark.load",
     "MySQLSink": "exactum.sql.mysql.sink",
     "PostgresSink": "exactum.sql.postgres.sink",
     "Protobuf": "exactum.formats.protobuf_format",

@@ -17,6 +17,7 @@ PAGES = [page for page in [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))] if b
 RUN_BY = {
     "README.md": "docs/test_guides.py",
     "docs/adding-a-sink.md": "docs/test_adding_a_sink.py",
+    "docs/batch.md": "docs/test_guides.py",
     "docs/cluster.md": "docs/test_guides.py",
     "docs/coming-from/flink.md": "docs/test_coming_from.py",
     "docs/coming-from/jdbc.md": "docs/test_coming_from.py",
@@ -47,6 +48,7 @@ RUN_BY = {
 """The test that runs a page's blocks, but for those of ``NOT_RUN``."""
 NOT_RUN = {
     ("docs/coming-from/spark-kafka-sink.md", 1): "make from-duplicates types it",
+    ("docs/connect.md", 0): "it needs a server of Spark Connect; make connect plays such queries",
     ("docs/kafka.md", 1): "it logs in; tests/security does so at a real cluster",
     ("docs/source.md", 0): "it shows a signature",
     ("docs/source.md", 2): "it logs in; tests/security does so at a real cluster",

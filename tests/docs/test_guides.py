@@ -130,6 +130,36 @@ def test_postgres(
         assert found.fetchall() == ROWS
 
 
+def test_batch(
+    kafka: LocalKafka,
+    postgres: LocalPostgres,
+    spark: SparkSession,
+    topic: TopicFactory,
+    tmp_path: Path,
+) -> None:
+    """The program of batch.md, twice."""
+    loaded, table = topic("loaded", partitions=1), f"guide_{next(_numbers)}"
+    names = {
+        "postgresql://shop:secret@localhost/shop": postgres.url,
+        'table="orders"': f'table="{table}"',
+        '"orders-loaded"': f'"{loaded}"',
+        "localhost:9092": kafka.bootstrap_servers,
+        "/data/loads": str(tmp_path / "loads"),
+    }
+    (program,) = blocks(ROOT / "docs" / "batch.md")
+    with psycopg.connect(postgres.url) as connection:
+        connection.execute(f'CREATE TABLE "{table}" (key text, value text)')
+    orders = spark.createDataFrame([("a", "1"), ("b", "2")], "key string, value string")
+    for written in (True, False):
+        found: dict[str, Any] = {"exactum": exactum, "orders": orders}
+        exec(replaced(program, names), found)
+        assert found["loaded"].written is written
+    with psycopg.connect(postgres.url) as connection:
+        rows = connection.execute(f'SELECT key, value FROM "{table}" ORDER BY key').fetchall()
+    assert rows == [("a", "1"), ("b", "2")]
+    assert sorted(keys_and_values(kafka.bootstrap_servers, loaded)) == [(b"a", b"1"), (b"b", b"2")]
+
+
 def test_mysql(
     kafka: LocalKafka, mariadb: LocalMariaDB, topic: TopicFactory, tmp_path: Path
 ) -> None:

@@ -390,7 +390,7 @@ FAULTS = (
     Fault(
         "another result is taken for the batch that stands",
         LOST_STATE,
-        "spark/run/decided_epoch.py",
+        "spark/run/standing_epochs.py",
         "        if now == written:\n",
         "        if True:\n",
         ("tests/spark/test_recomputed_epoch.py",),

@@ -20,7 +20,7 @@ from exactum.errors import CheckpointRefused, EpochAborted
 from exactum.spark.jvm.batch_plan import BatchPlan
 from exactum.spark.jvm.error import JvmError
 from exactum.spark.run import earlier_attempts
-from exactum.spark.run.earlier_attempts import ON_DIFFERENCE
+from exactum.spark.run.standing_epochs import ON_DIFFERENCE
 from tests.kit.errors import check_query_error
 from tests.kit.spark import stateful
 from tests.kit.spark.torn_stream import (

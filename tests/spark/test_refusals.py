@@ -83,10 +83,8 @@ def test_outside_of_a_query(query: Any) -> None:
 
 
 def test_spark_connect(query: Any) -> None:
-    """Spark Connect pickles what foreachBatch is given: the error says that it is not supported,
-    and what to do.
-    """
-    with raised(errors.SettingRefused, "SPARK_CONNECT"):
+    """Spark Connect pickles what foreachBatch is given: the error says what to do instead."""
+    with raised(errors.SettingRefused, "SPARK_CONNECT", "start()"):
         cloudpickle.dumps(query.exactly_once().for_each_batch(checkpoint="/x"))
 
 
@@ -176,7 +174,7 @@ def running(**changes: Any) -> RunningQuery:
         "trigger": "ProcessingTimeTrigger(0)",
         "master": "local[2]",
         "retained": 100,
-        "execution": None,
+        "live": None,
     }
     return RunningQuery(**{**values, **changes})
 

@@ -10,8 +10,7 @@ from typing import Any
 
 from exactum.errors import SettingRefused
 from exactum.spark.control.stream import ControlStream
-from exactum.spark.jvm.stream_writer import given_to
-from exactum.spark.query import connect_refusal
+from exactum.spark.jvm.stream_writer import given_over_connect, given_to
 from exactum.values.excerpt import cut
 
 _SINK_METHODS = ("check_columns", "open")
@@ -63,15 +62,14 @@ def checked_writer(writer: Any) -> None:
     """
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-    if type(writer).__module__.startswith("pyspark.sql.connect"):
-        raise SettingRefused("SPARK_CONNECT", connect_refusal())
-    if not isinstance(writer, DataStreamWriter):
+    over_connect = type(writer).__module__.startswith("pyspark.sql.connect.streaming.")
+    if not over_connect and not isinstance(writer, DataStreamWriter):
         raise SettingRefused(
             "START_ARGUMENT",
             f"start() was given a {type(writer).__name__}. Give it what frame.writeStream is: "
             "once.start(frame.writeStream.trigger(processingTime='1 second'), checkpoint=...).",
         )
-    if has := given_to(writer):
+    if has := (given_over_connect(writer) if over_connect else given_to(writer)):
         raise SettingRefused(
             "START_ARGUMENT",
             f"start() was given a writer that has {' and '.join(has)} already. exactum gives it "

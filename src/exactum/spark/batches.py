@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import weakref
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -28,9 +29,13 @@ class Batches:
     ``error`` is that with which the query stopped, by itself; None: it runs, or was stopped.
     """
 
-    def __init__(self, settings: DeliverySettings) -> None:
+    def __init__(
+        self, settings: DeliverySettings, interrupt: Callable[[], None] = lambda: None
+    ) -> None:
+        """``interrupt`` cancels jobs that Spark leaves running when the query has ended."""
         self.error: BaseException | None = None
         self._settings = settings
+        self._interrupt = interrupt
         self._decided_on = threading.Event()
         self._run: EpochRunner | None = None
         self._closer: Any = None
@@ -42,8 +47,12 @@ class Batches:
         self._run = run
         self._closer = weakref.finalize(self, run.close)  # at the latest when Python ends
         self._report_run(run)
-        query_watch.over(run.query, partial(self._idle, run), run.ended, self._close)
+        query_watch.over(run.query, partial(self._idle, run), partial(self._over, run), self._close)
         self._decided_on.set()
+
+    def _over(self, run: EpochRunner) -> None:
+        self._interrupt()
+        run.ended()
 
     def refuse(self, error: BaseException) -> None:
         """No run is opened: Spark gets this error for the batch that it may have planned."""
@@ -158,8 +167,3 @@ class Batches:
             supervised.report_run(run.query.query_id, run.query.folder, place)
         else:
             supervised.report_run(run.query.query_id)
-
-    def __reduce__(self) -> Any:
-        raise SettingRefused(  # Spark Connect pickles what foreachBatch is given
-            "SPARK_CONNECT", "exactum does not run over Spark Connect yet. Nothing was written."
-        )

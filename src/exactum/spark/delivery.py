@@ -17,8 +17,11 @@ from exactum.errors import SettingRefused
 from exactum.protocol.decision_log import DecisionLog
 from exactum.protocol.sink import Guarantee, Sink
 from exactum.spark import arguments
+from exactum.spark.connect import start as connect
 from exactum.spark.control.stream import ControlStream
 from exactum.spark.event_log import listener
+from exactum.spark.load import Loaded, loaded
+from exactum.spark.query import is_connect
 from exactum.spark.run.delivery import DeliverySettings, Targets
 from exactum.spark.start import BatchFunction, started
 from exactum.spark.streaming_query import Query
@@ -175,6 +178,7 @@ class Delivery:
         streams = arguments.checked_control(control, call)
         self._call = call
         self._settings = DeliverySettings(targets, guarantee, places, streams, listener(on_event))
+        self._on_event = on_event
         self._starting = threading.Lock()
         self._query: Query | None = None
 
@@ -219,8 +223,36 @@ class Delivery:
                     "first, or make an object for each query. Nothing was started.",
                 )
             _started.add(writer)
-            self._query = started(self._settings, writer, place, name)
+            self._query = (
+                connect.started(self._settings, self._on_event, writer, place, name)
+                if is_connect(writer)
+                else started(self._settings, writer, place, name)
+            )
             return self._query
+
+    def write(self, frame: DataFrame, *, id: str, compare: bool = True) -> Loaded:  # noqa: A002
+        """Load a frame that does not stream into all sinks, once: a call that is repeated with the
+        same ``id``, after a crash or by mistake, writes nothing again.
+
+        It needs ``exactly_once(decision_log=...)``, which keeps the ids for good, and where a sink
+        stages rows ``staging=`` (default: below a ``decision_log`` that is a folder).
+
+        Args:
+            frame: the rows.
+            id: a name for these rows, and no others: ``"orders-2026-11-28"``.
+            compare: default True: an id that was used is refused for rows with another number or
+                hash, for which the frame is computed once more; False: it is not looked at.
+
+        Returns:
+            Whether the rows were written by this call.
+
+        Raises:
+            CheckpointRefused: the id was used for other rows.
+            FrameRefused: the frame streams, or a sink cannot take its columns.
+            SettingRefused: an argument or a setting cannot be.
+            ExactumError: the load failed, or a server did not answer: call it again.
+        """
+        return loaded(self._settings, frame, id, compare=compare)
 
     def for_each_batch(self, *, checkpoint: str | Path) -> Callable[[DataFrame, int], None]:
         """For platforms that start queries themselves: a function of (frame, batch id) for

@@ -13,19 +13,20 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from exactum.checkpoint import offset_log
-from exactum.errors import ExactumError, SettingRefused
+from exactum.errors import ExactumError, InvariantBroken, SettingRefused
 from exactum.spark.jvm.error import JvmError
 from exactum.spark.jvm.execution import Execution
 from exactum.spark.jvm.hadoop_files import HadoopFiles
+from exactum.spark.live import LiveRun
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-_RETAINED = "spark.sql.streaming.minBatchesToRetain"
-_RETAINED_DEFAULT = "100"
+RETAINED = "spark.sql.streaming.minBatchesToRetain"
+RETAINED_DEFAULT = "100"
 ENDING_TRIGGERS = ("AvailableNow", "OneTime")
 """How Spark's names of triggers begin with which a query ends when it has read what is there."""
 STOP_TIMEOUT_S = 10.0
@@ -50,7 +51,7 @@ class RunningQuery:
     trigger: str
     master: str
     retained: int
-    execution: Execution = field(repr=False, compare=False)
+    live: LiveRun = field(repr=False, compare=False)
     hadoop: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
 
     @property
@@ -58,21 +59,32 @@ class RunningQuery:
         """The checkpoint's folder where it lies on a local or shared file system, else None."""
         return offset_log.local_folder(self.checkpoint)
 
+    @property
+    def execution(self) -> Execution:
+        """Its plans, in a classic session.
+
+        Raises:
+            InvariantBroken: it runs in another one.
+        """
+        if not isinstance(self.live, Execution):
+            raise InvariantBroken(f"{self} does not run in a classic session.")
+        return self.live
+
     def still_runs(self) -> bool:
         """False once this run has ended, whatever runs under the same query id by then."""
-        return self.execution.is_active()
+        return self.live.is_active()
 
     def failure(self) -> str | None:
         """Why this run ended by itself; None: it runs, or was stopped."""
         try:
-            return None if self.still_runs() else self.execution.failure()
+            return None if self.still_runs() else self.live.failure()
         except (JvmError, OSError) as error:
             return f"Spark's JVM is gone, or does not answer ({type(error).__name__})."
 
     def was_stopped(self) -> bool:
         """Whether it was stopped, and has not failed. False where nobody can tell."""
         try:
-            return not self.execution.is_active() and self.execution.failure() is None
+            return not self.live.is_active() and self.live.failure() is None
         except (JvmError, OSError):
             return False
 
@@ -80,7 +92,7 @@ class RunningQuery:
         """End the query from within its own batch, which Spark may log as done yet. Then no other
         one begins.
         """
-        threading.Thread(target=self.execution.stop, name="exactum-stop", daemon=True).start()
+        threading.Thread(target=self.live.stop, name="exactum-stop", daemon=True).start()
         deadline_s = time.monotonic() + STOP_TIMEOUT_S
         while self.still_runs() and time.monotonic() < deadline_s:
             time.sleep(STOP_POLL_S)
@@ -88,7 +100,7 @@ class RunningQuery:
     def fail(self, error: ExactumError) -> None:
         """End the query, which waits for data, with an error that no micro-batch brings about."""
         kind = type(error)
-        self.execution.fail(f"{self}: {kind.__module__}.{kind.__name__}: {error}")
+        self.live.fail(f"{self}: {kind.__module__}.{kind.__name__}: {error}")
 
     def __str__(self) -> str:
         called = f"{self.name!r} ({self.query_id})" if self.name else self.query_id
@@ -106,13 +118,14 @@ def running_query(execution: Execution) -> RunningQuery:
         execution_class=execution.kind(),
         trigger=execution.trigger(),
         master=str(session.sparkContext.master),
-        retained=int(str(session.conf.get(_RETAINED, _RETAINED_DEFAULT))),
-        execution=execution,
-        hadoop=_hadoop_of(session),
+        retained=int(str(session.conf.get(RETAINED, RETAINED_DEFAULT))),
+        live=execution,
+        hadoop=hadoop_of(session),
     )
 
 
-def _hadoop_of(session: SparkSession) -> dict[str, str]:
+def hadoop_of(session: SparkSession) -> dict[str, str]:
+    """The settings with which it reaches file systems and object stores."""
     settings = session.sparkContext.getConf().getAll()
     return {name: value for name, value in settings if name.startswith(HADOOP)}
 
@@ -162,22 +175,9 @@ def reader_of(frame: DataFrame, running: RunningQuery) -> offset_log.ReadText:
     )
 
 
-def refuse_connect(frame: DataFrame) -> None:
-    """
-    Raises:
-        SettingRefused: the frame belongs to Spark Connect.
-    """
-    if type(frame).__module__.startswith("pyspark.sql.connect"):
-        raise SettingRefused("SPARK_CONNECT", connect_refusal())
-
-
-def connect_refusal() -> str:
-    return (
-        "exactum does not run over Spark Connect yet: there foreachBatch runs in a process of the "
-        "server, and the coordinator has to live in the driver. Use a classic session: "
-        'exactum.local_session(...), or SparkSession.builder.master(...) without "remote". '
-        "Nothing was written."
-    )
+def is_connect(thing: Any) -> bool:
+    """Whether this session, frame or writer is Spark Connect's, which may not be installed."""
+    return type(thing).__module__.startswith("pyspark.sql.connect")
 
 
 def refuse_unsafe(query: RunningQuery) -> None:

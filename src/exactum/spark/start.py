@@ -24,6 +24,7 @@ from exactum.spark.jvm.execution import Execution
 from exactum.spark.no_start import refuse_while_importing
 from exactum.spark.query import RunningQuery
 from exactum.spark.run.delivery import DeliverySettings
+from exactum.spark.run.engine import Classic
 from exactum.spark.run.epoch_runner import EpochRunner
 from exactum.spark.run.opening import open_run
 from exactum.spark.source.query_sources import sources_of
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 POLL_S = 0.01
+NO_CONNECT = "for_each_batch() does not work over Spark Connect: use start(). Nothing was written."
 
 
 def started(
@@ -83,7 +85,7 @@ def _opened(
         time.sleep(POLL_S)
     # Of the same columns, and empty: what rows= makes of it, it makes of each batch.
     frame = execution.session().createDataFrame([], plain._df.schema)
-    return open_run(frame, _begins(running), running, settings)
+    return open_run(frame, _begins(running), running, settings, Classic())
 
 
 def _begins(running: RunningQuery) -> int:
@@ -92,7 +94,7 @@ def _begins(running: RunningQuery) -> int:
     last = (
         highest_batch(folder / "commits")
         if folder is not None
-        else running.execution.last_logged_batch()
+        else running.live.last_logged_batch()
     )
     return 0 if last is None else last + 1
 
@@ -121,7 +123,8 @@ class BatchFunction:
             ExactumError: see ``Batches``; or the query cannot be run like this.
         """
         refuse_while_importing()
-        query.refuse_connect(frame)
+        if query.is_connect(frame):
+            raise SettingRefused("SPARK_CONNECT", NO_CONNECT)
         query.refuse_other_batch(frame, batch_id)
         with self._lock:
             running = query.find(frame)
@@ -138,13 +141,13 @@ class BatchFunction:
         self._run_id = running.run_id
         self._batches = batches = Batches(self._settings)
         try:
-            batches.open(open_run(frame, batch_id, running, self._settings))
+            batches.open(open_run(frame, batch_id, running, self._settings, Classic()))
         except BaseException as error:
             batches.refuse(error)
             raise
 
     def __reduce__(self) -> Any:
-        return self._batches.__reduce__()
+        raise SettingRefused("SPARK_CONNECT", NO_CONNECT)  # which pickles it for its server
 
 
 _functions: dict[str, weakref.ref[Callable[[DataFrame, int], None]]] = {}

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from pyspark.errors import StreamingQueryException
 
 from exactum.errors import ExactumError
-from exactum.spark.batches import Batches
-from exactum.spark.run.epoch_gate import EpochGate
 from exactum.spark.write.failure import carried_by
 
 if TYPE_CHECKING:
@@ -24,6 +22,27 @@ same.
 """
 
 
+class Outcome(Protocol):
+    """Of the function that Spark calls."""
+
+    @property
+    def error(self) -> BaseException | None:
+        """That with which the query stopped, by itself; None: it runs, was stopped, or only Spark
+        tells.
+        """
+
+    def finish(self) -> None:
+        """The query has ended: let go of everything. Idempotent."""
+
+
+class Gate(Protocol):
+    """What lets no micro-batch begin while it is shut; see ``epoch_gate.EpochGate``."""
+
+    def shut(self) -> None: ...
+
+    def between_epochs(self, log_timeout_s: float) -> bool: ...
+
+
 class Query:
     """A running query, as ``start`` returns it. It has every public name of PySpark's
     ``StreamingQuery``, which says more of each. Errors of exactum come as exactum's own, with their
@@ -35,7 +54,7 @@ class Query:
         gate: What lets no micro-batch begin while it is shut.
     """
 
-    def __init__(self, spark_query: StreamingQuery, batches: Batches, gate: EpochGate) -> None:
+    def __init__(self, spark_query: StreamingQuery, batches: Outcome, gate: Gate) -> None:
         self._spark_query = spark_query
         self._batches = batches
         self._gate = gate

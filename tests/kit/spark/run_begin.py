@@ -30,7 +30,7 @@ def run_at(
         trigger="AvailableNow",
         master="local[2]",
         retained=100,
-        execution=no_spark,
+        live=no_spark,
     )
     run = QueryRun(query_id, new_incarnation(), Guarantee.EXACTLY_ONCE)
     return RunContext(no_spark, running, run, begins, emit, folder_reader(checkpoint))

@@ -44,7 +44,7 @@ class BadRecords(EpochListener):
         """
         self._context = context
         self._running = context.query
-        self._names = set(self._running.execution.metrics_planned(METRIC_PREFIX))
+        self._names = set(self._running.live.metrics_planned(METRIC_PREFIX))
         self._before: dict[str, Bad] = {}
         self._lettered = 0
         self._session: SparkSession | None = None

@@ -33,7 +33,7 @@ from exactum.spark.jvm import arrow_job
 from exactum.spark.jvm.error import JvmError
 from exactum.spark.jvm.frame import frame_of, logical_plan, node_names
 from exactum.spark.jvm.java_class import java_class
-from exactum.spark.query import refuse_connect
+from exactum.spark.query import is_connect
 from exactum.spark.runtime.columnar_kafka import FORMAT
 from exactum.spark.write.failure import MARKER
 
@@ -115,10 +115,9 @@ def decode(
         FrameRefused: the frame is not one of ``read_kafka``, or lacks a column (headers, for Avro
             with a registry), or cannot be read twice.
         SettingRefused: a format that cannot be decoded, an unknown policy, a package that is
-            missing, Spark Connect.
+            missing, or dead letters over Spark Connect.
         Unavailable: a schema registry did not answer.
     """
-    refuse_connect(frame)
     policy = _choice(on_error, "on_error", [one.value for one in Policy])
     null_is_bad = _choice(nulls, "nulls", ["keep", "error"]) == "error"
     given = {
@@ -167,6 +166,8 @@ def _with_null_times(frame: DataFrame) -> DataFrame | None:
     """The frame with null for each timestamp that Spark cannot hold; None where such a record is an
     error of the source: it makes rows, or the frame computes with timestamps.
     """
+    if is_connect(frame):
+        return None
     try:
         source = java_class(frame.sparkSession, FORMAT)
         plan = source.withNullTimes(logical_plan(frame))
@@ -202,6 +203,8 @@ def _marked(
         fields[name] = StructField(name, outward)
     schema = StructType([*fields.values(), StructField(BAD, BAD_TYPE)])
     task = DecodeTask(tuple(decodings), fail, nulls_are_bad)
+    if is_connect(frame):
+        return frame.mapInArrow(task, schema)
     return arrow_job.applied(frame, arrow_job.call(frame.columns, task, schema))
 
 
@@ -270,6 +273,12 @@ def _check_frame(frame: DataFrame, policy: Policy) -> None:
             "decode() needs the columns of exactum.read_kafka() as they came; missing or changed: "
             f"{', '.join(wrong)}. Decode first, in one call for key and value, and transform "
             "afterwards.",
+        )
+    if policy is Policy.DEAD_LETTER and is_connect(frame):
+        raise SettingRefused(
+            "SPARK_CONNECT",
+            "decode(on_error='dead_letter') does not work over Spark Connect. See docs/connect.md, "
+            "or use a classic session.",
         )
     twice = sorted({name for name in frame.columns if frame.columns.count(name) > 1})
     if twice:

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 from py4j.java_gateway import JavaClass
 
 from exactum.spark.jvm.java_class import java_class
-from exactum.spark.jvm.seq import class_name, nodes_of
+from exactum.spark.jvm.seq import class_name, listed, nodes_of
+from exactum.spark.jvm.source_leaf import source_leaves
+from exactum.spark.live import SourceLeaf
 
 _FAILURE = "org.apache.spark.sql.streaming.StreamingQueryException"
 _EMPTY_MAP = "scala.collection.immutable.Map$EmptyMap$"
@@ -138,11 +140,10 @@ class Execution:
         """What Spark has planned of the batch at hand: a QueryExecution."""
         return self._execution.lastExecution()
 
-    def streams(self) -> Any:
-        """The streams that are read, one for each line of the offset log: a Scala Seq, empty while
-        Spark has not planned the query yet.
-        """
-        return self._execution.sources()
+    def leaves(self) -> list[SourceLeaf]:
+        """One for each line of the offset log; empty while Spark has not planned the query yet."""
+        streams = listed(self._execution.sources())
+        return source_leaves(streams, self.logical_plan()) if streams else []
 
     def metrics_planned(self, prefix: str) -> Iterator[str]:
         """The names of the observed metrics in the query's plan; one that is used twice comes

@@ -4,42 +4,23 @@ DataSourceV2Relation.scala).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from py4j.java_gateway import JavaClass
 
-from exactum.spark.jvm.execution import Execution
 from exactum.spark.jvm.seq import class_name, listed
+from exactum.spark.live import SourceLeaf
 
 _BETWEEN = "\0"
 
 
-@dataclass(frozen=True)
-class SourceLeaf:
-    """What a leaf tells of the stream that it reads.
-
-    ``same_as`` is the first line of the offset log that reads the same stream, ``table`` Spark's
-    name of what is read, in lower case, ``options`` what was given to the reader, ``metadata_path``
-    the source's folder as Spark prints it; empty for the older kind of sources, such as files.
-    """
-
-    same_as: int
-    table: str
-    options: Mapping[str, str]
-    metadata_path: str
-
-
-def source_leaves(execution: Execution) -> list[SourceLeaf]:
-    """One for each line of the offset log; empty while Spark has not planned the query yet.
+def source_leaves(streams: Sequence[Any], logical_plan: Any) -> list[SourceLeaf]:
+    """One for each of a query's streams, which is one for each line of the offset log.
 
     Which leaf belongs to which line is told by the stream object itself, never by its place.
     """
-    streams = listed(execution.streams())
-    if not streams:
-        return []
-    leaves = [_read(leaf) for leaf in listed(execution.logical_plan().collectLeaves())]
+    leaves = [_read(leaf) for leaf in listed(logical_plan.collectLeaves())]
     found: list[SourceLeaf] = []
     for index, stream in enumerate(streams):
         same_as = next((i for i in range(index) if _same(streams[i], stream)), index)

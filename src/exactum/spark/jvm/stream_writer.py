@@ -17,6 +17,15 @@ def given_to(writer: Any) -> list[str]:
     return names if _field(writer, _FUNCTION) is None else ["foreachBatch", *names]
 
 
+def given_over_connect(writer: Any) -> list[str]:
+    """The same of a writer of Spark Connect's."""
+    message = writer._write_proto
+    names = ["foreachBatch"] if message.HasField("foreach_batch") else []
+    has_checkpoint = "checkpointlocation" in {name.lower() for name in message.options}
+    names += ["checkpointLocation"] if has_checkpoint else []
+    return names + (["queryName"] if message.query_name else [])
+
+
 def _field(writer: Any, name: str) -> Any:
     plain = writer._jwrite
     field = plain.getClass().getDeclaredField(name)

@@ -10,23 +10,22 @@ event time of each watermark, and the ids of the versions of the state (docs/adr
 
 from __future__ import annotations
 
-import json
 import logging
 import time
 from collections.abc import Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from pyspark.sql import DataFrame
 
 from exactum.errors import CheckpointRefused
-from exactum.protocol.sink import Guarantee
 from exactum.spark.control.listener import ControlListener
 from exactum.spark.jvm.batch_plan import BatchPlan
 from exactum.spark.jvm.error import JvmError
 from exactum.spark.jvm.state_operator import CheckpointIds, StateOperator, report_commits
-from exactum.spark.run.earlier_attempts import ON_DIFFERENCE, EarlierAttempts
+from exactum.spark.run.earlier_attempts import EarlierAttempts
 from exactum.spark.run.operator_state import NotWhole, OperatorState
+from exactum.spark.run.standing_epochs import StandingEpochs, facts_in
 from exactum.spark.run.state_version import VersionFile, remove_snapshots, version_files
 from exactum.spark.run_context import RunContext
 from exactum.spark.write import write_job
@@ -38,35 +37,25 @@ _FORMAT = "spark.sql.streaming.stateStore.checkpointFormatVersion"
 _PLAIN, _WITH_IDS = "1", "2"
 
 
-class DecidedEpochs:
-    """What a run records with each decision, and does with an epoch that stands."""
+class DecidedEpochs(StandingEpochs):
+    """In a classic session, where Spark's plans are at hand."""
 
     def __init__(self, context: RunContext, control: Sequence[ControlListener]) -> None:
-        self._control = control
-        self._session = context.session
-        self._running = context.query
-        self._guarantee = context.run.guarantee
+        super().__init__(context, control)
         self._plan = BatchPlan(context.session, context.query.execution)
         self._checkpoint_ids: CheckpointIds | None = None
-        self._fingerprint: Fingerprint | None = None
         self._states: list[OperatorState] = []
         self._earlier_attempts = EarlierAttempts(context)
 
     def has_state(self) -> bool:
-        """Whether the query keeps state. True where Spark does not say."""
+        """See the base class."""
         try:
             return bool(self._plan.state_operators())
         except JvmError:
             return True
 
     def begin(self, batch_id: int, first: bool) -> None:
-        """Called before an epoch is computed. Before a run's ``first``, which an earlier run may
-        have tried: what that one has left of its state must not be taken for that of this one.
-
-        Raises:
-            CheckpointRefused: it cannot be removed.
-            EpochAborted: it may come back in this Spark application.
-        """
+        """See the base class."""
         if first:
             self._begin_anew(batch_id)
         self._earlier_attempts.trying(batch_id)
@@ -101,40 +90,12 @@ class DecidedEpochs:
                     path,
                 )
 
-    def wrote(self, fingerprint: Fingerprint | None) -> None:
-        """The fingerprint of the batch at hand, whose write job has succeeded."""
-        self._fingerprint = fingerprint
+    def _forget_attempts(self, batch_id: int) -> None:
+        self._begin_anew(batch_id)
+        self._earlier_attempts.trying(batch_id)
 
-    def record(self) -> str:
-        """What a start has to know of the batch at hand, whose write job has succeeded, as JSON
-        text. Where Spark does not tell its part, the rest alone, or nothing. With ``at_most_once``
-        the job is yet to come, so only ``rules`` is known.
-
-        ``rules``: for each control stream the record of what the epoch saw, which is durable.
-        ``watermarks_ms``: the greatest event time of each watermark, in ms since 1970, null where
-        no row had one. ``decided_ms``: when this was asked, in ms since 1970; the state that
-        belongs to the epoch was written before. ``state_ids``: in checkpoint format 2, for each
-        stateful operator and partition the ids of its stores' versions. ``state_seals``: in format
-        1, for each the digest of its files, null where they are not on this machine.
-        ``fingerprint``: how many rows the batch had, and the sum of their hashes; left out where
-        it is not known.
-
-        Raises:
-            CheckpointRefused, Unavailable: what the epoch saw of a control stream cannot be
-                recorded.
-        """
-        facts: dict[str, Any] = {}
-        if self._control:
-            facts["rules"] = {each.topic: each.recorded() for each in self._control}
-        if self._guarantee is Guarantee.AT_MOST_ONCE:
-            return json.dumps(facts) if facts else ""
-        if self._fingerprint is not None:
-            facts["fingerprint"] = astuple(self._fingerprint)
-        try:
-            facts.update(self._known_to_spark())
-        except (JvmError, OSError) as error:
-            logger.debug("%s: what a restart needs is not recorded: %s", self._running, error)
-        return json.dumps(facts) if facts else ""
+    def _fingerprint_of(self, frame: DataFrame) -> Fingerprint:
+        return write_job.fingerprint(frame)
 
     def _known_to_spark(self) -> dict[str, Any]:
         facts: dict[str, Any] = {
@@ -151,79 +112,8 @@ class DecidedEpochs:
             facts["state_seals"] = {str(one.operator_id): one.seal() for one in now}
         return {**facts, "decided_ms": time.time_ns() // 1_000_000 + 1}
 
-    def go_on(self, batch_id: int, recorded: str, frame: DataFrame) -> None:
-        """Let Spark go on with the state that the epoch has left. Where it cannot be had, compute
-        the epoch once more, and compare the result with what was written, where that is on record.
-
-        ``recorded`` is what ``record`` said when it was decided.
-
-        Raises:
-            CheckpointRefused: the result is another one, so state and output would disagree.
-            Exception: as ``write_job.drain``.
-        """
-        why = self._why_not(recorded)
-        if not why:
-            logger.info(
-                "%s: epoch %d stands, with its state; nothing of it is computed again",
-                self._running,
-                batch_id,
-            )
-            return
-        rules = _facts(recorded).get("rules", {})
-        for each in self._control:
-            each.compute_again(batch_id, rules.get(each.topic))
-        if self.has_state():
-            self._compute_again(batch_id, recorded, frame, why)
-        else:
-            logger.info("%s: epoch %d is computed once more: %s", self._running, batch_id, why)
-            write_job.drain(frame)
-
-    def _compute_again(self, batch_id: int, recorded: str, frame: DataFrame, why: str) -> None:
-        written = _fingerprint_in(recorded)
-        logger.warning(
-            "%s: epoch %d stands, and is computed once more for its state: %s. %s",
-            self._running,
-            batch_id,
-            why,
-            "Its rows are compared with those that were written"
-            if written is not None
-            else "If the query gives another result now (a table that has changed, rand(), a "
-            "lookup), state and output disagree from here on: its record does not say which rows "
-            "were written",
-        )
-        self._begin_anew(batch_id)
-        self._earlier_attempts.trying(batch_id)
-        if written is None:
-            write_job.drain(frame)
-            return
-        now = write_job.fingerprint(frame)
-        if now == written:
-            logger.info("%s: epoch %d gives the rows that stand", self._running, batch_id)
-            return
-        counts = (
-            f"{written.rows} rows were written, and it gives {now.rows} now"
-            if written.rows != now.rows
-            else f"it gives as many rows ({now.rows}) as were written, but not the same ones"
-        )
-        found = (
-            f"{self._running}: epoch {batch_id} stands in the sinks. It was computed once more for "
-            f"its state, because {why}; and the result is another one: {counts}. State and output "
-            "would disagree from here on."
-        )
-        if self._session.conf.get(ON_DIFFERENCE, "stop") == "warn":
-            logger.warning("%s %s=warn lets the query go on with it.", found, ON_DIFFERENCE)
-            return
-        raise CheckpointRefused(
-            "RESULT_DIFFERS",
-            f"{found} What may differ: a table or a service that the query looks things up in, "
-            "rand(), uuid(), the order of rows behind a shuffle, the query itself. Give it what it "
-            "had when the rows were written, and start again; or restore a savepoint; or begin "
-            f"with a new checkpoint. {ON_DIFFERENCE}=warn accepts the difference. Nothing was "
-            "written.",
-        )
-
     def _why_not(self, recorded: str) -> str:
-        facts = _facts(recorded)
+        facts = facts_in(recorded)
         if "decided_ms" not in facts:
             return "its record does not say what Spark has to know of it"
         try:
@@ -311,12 +201,3 @@ class _Known:
     def seal_of(self, state: OperatorState) -> str | None:
         """None where its files are not on this machine."""
         return self.state_seals.get(str(state.operator_id))
-
-
-def _facts(recorded: str) -> dict[str, Any]:
-    return dict(json.loads(recorded)) if recorded else {}
-
-
-def _fingerprint_in(recorded: str) -> Fingerprint | None:
-    found = _facts(recorded).get("fingerprint")
-    return None if found is None else Fingerprint(*found)

@@ -18,13 +18,10 @@ from exactum.protocol.sink import Guarantee
 from exactum.spark.jvm.error import JvmError
 from exactum.spark.jvm.state_stores import LoadedStores, StillMaintained
 from exactum.spark.master import is_one_process
+from exactum.spark.run.standing_epochs import ON_DIFFERENCE
 from exactum.spark.run_context import RunContext
 
 logger = logging.getLogger("exactum")
-
-ON_DIFFERENCE = "spark.exactum.standingEpoch.onDifference"
-"""A Spark setting: "stop", or "warn" where an epoch that had to be computed once more may have
-another result than the one that stands."""
 
 _tried: dict[tuple[str, str], tuple[str, int]] = {}
 """Of this process: by Spark's application and checkpoint, the run that wrote last, and which batch.

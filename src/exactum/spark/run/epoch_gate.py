@@ -85,7 +85,7 @@ class EpochGate(EpochListener):
         last = (
             highest_batch(folder / "commits")
             if folder is not None
-            else self._running.execution.last_logged_batch()
+            else self._running.live.last_logged_batch()
         )
         return last is not None and last > batch_id
 

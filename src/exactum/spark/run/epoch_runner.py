@@ -23,22 +23,22 @@ from exactum.spark.decoding.bad_records import BadRecords
 from exactum.spark.epoch_listener import Batch, EpochListener
 from exactum.spark.jvm.collecting import Tasks
 from exactum.spark.jvm.error import JvmError
-from exactum.spark.run.decided_epoch import DecidedEpochs
 from exactum.spark.run.delivery import DEAD_LETTERS
 from exactum.spark.run.epoch_gate import EpochGate
 from exactum.spark.run.epoch_listeners import close_listeners
 from exactum.spark.run.history import write_history
 from exactum.spark.run.late_sweep import LateSweep
 from exactum.spark.run.opened_sinks import OpenedSinks
-from exactum.spark.run.small_epoch import SmallEpochs, partition_sizes
+from exactum.spark.run.small_epoch import partition_sizes
+from exactum.spark.run.standing_epochs import StandingEpochs
 from exactum.spark.run_context import RunContext
 from exactum.spark.source.query_sources import all_initial_offsets
 from exactum.spark.write import epoch_input, write_job
 from exactum.spark.write.failure import thrown
 from exactum.spark.write.judging import judged
-from exactum.spark.write.packing import Packing
 from exactum.spark.write.view import views
 from exactum.spark.write.view_jobs import ViewJobs
+from exactum.spark.write.writing import Writing
 
 logger = logging.getLogger("exactum")
 
@@ -51,21 +51,22 @@ class EpochRunner:
         context: RunContext,
         protocol: Coordinator,
         sinks: OpenedSinks,
-        decided_epochs: DecidedEpochs,
+        standing_epochs: StandingEpochs,
         epoch_listeners: Sequence[EpochListener],
         *,
         bad_records: BadRecords,
+        writing: Writing,
     ) -> None:
         """``bad_records`` is one of the ``epoch_listeners``."""
         self.query = context.query
         self._context = context
         self._protocol = protocol
         self._sinks = sinks
-        self._decided_epochs = decided_epochs
+        self._standing_epochs = standing_epochs
         self._listeners = tuple(epoch_listeners)
         self._bad_records = bad_records
         self._dead_letters = sinks.dead_letter_plan()
-        self._small_epochs = SmallEpochs(context.query)
+        self._writing = writing
         self._late_sweep = LateSweep(protocol)
         self._last_batch_id: int | None = None
         self._has_written = False
@@ -83,9 +84,9 @@ class EpochRunner:
             self._sinks.columns,
             self._context.run,
             self._dead_letters,
-            packing=Packing(self._context.session, self._context.query.execution),
+            writing=self._writing,
             count_once=self._bad_records.count_once,
-            hashed=decides and self._decided_epochs.has_state(),
+            hashed=decides and self._standing_epochs.has_state(),
         )
 
     @property
@@ -127,12 +128,12 @@ class EpochRunner:
             for listener in self._listeners:
                 listener.writing(batch, order)
             # Last: this one remembers that the batch was computed.
-            self._decided_epochs.begin(batch_id, first=not self._has_written)
+            self._standing_epochs.begin(batch_id, first=not self._has_written)
 
         def write(order: WriteOrder) -> Sequence[PreparedTransaction]:
             with epoch_input.named(offsets):
                 written = self._jobs.run(frame, order, tasks_of)
-                self._decided_epochs.wrote(written.fingerprint)
+                self._standing_epochs.wrote(written.fingerprint)
                 prepared.extend(
                     judged(
                         order,
@@ -149,7 +150,7 @@ class EpochRunner:
             return prepared
 
         def tasks_of(whole: DataFrame) -> Tasks:
-            return self._small_epochs.tasks(whole, sizes, first=batch.first)
+            return self._writing.tasks(whole, sizes, first=batch.first)
 
         read = self._context.read
         offsets = offset_log.source_offsets(read, batch_id, self.query.checkpoint)
@@ -163,7 +164,7 @@ class EpochRunner:
         completed = self._protocol.run(batch_id, offsets, write, ready)
         self._has_written |= completed.written
         if not completed.written:
-            self._decided_epochs.go_on(batch_id, completed.engine, frame)
+            self._standing_epochs.go_on(batch_id, completed.engine, frame)
         refused = sum(p.rows for p in prepared if p.participant == DEAD_LETTERS)
         if refused:
             self._context.emit(events.RowsDeadLettered(*self._context.about(batch_id), refused))

@@ -23,9 +23,9 @@ from exactum.spark.control.listener import ControlListener
 from exactum.spark.decoding.bad_records import BadRecords
 from exactum.spark.master import is_one_process
 from exactum.spark.query import RunningQuery
-from exactum.spark.run.decided_epoch import DecidedEpochs
 from exactum.spark.run.delivery import DeliverySettings
-from exactum.spark.run.epoch_listeners import close_listeners, listeners
+from exactum.spark.run.engine import Engine
+from exactum.spark.run.epoch_listeners import close_listeners
 from exactum.spark.run.epoch_runner import EpochRunner
 from exactum.spark.run.former_sinks import FormerSinks
 from exactum.spark.run.history import keep_history
@@ -44,7 +44,11 @@ PROTOCOLS = {
 
 
 def open_run(
-    frame: DataFrame, batch_id: int, running: RunningQuery, delivery: DeliverySettings
+    frame: DataFrame,
+    batch_id: int,
+    running: RunningQuery,
+    delivery: DeliverySettings,
+    engine: Engine,
 ) -> EpochRunner:
     """Check everything that can be checked before the first row, connect, and return the run.
 
@@ -65,7 +69,7 @@ def open_run(
     keep_history(context.session, running.query_id, running.folder)
     with ExitStack() as undo:
         run_start = RunStart(context)
-        attending = [*listeners(context, delivery.control), run_start]
+        attending = [*engine.listeners(context, delivery.control), run_start]
         undo.callback(close_listeners, attending)
         bad_records = BadRecords(context, dead_letters=delivery.targets.dead_letters is not None)
         attending.append(bad_records)
@@ -86,7 +90,7 @@ def open_run(
         former = FormerSinks(context, sinks, place, noted)
         attending.append(former)
         control = [each for each in attending if isinstance(each, ControlListener)]
-        decided_epochs = DecidedEpochs(context, control)
+        standing_epochs = engine.standing_epochs(context, control)
         if isinstance(log, NoLog):
             refuse_open(running, sinks.participants)
         protocol = PROTOCOLS[delivery.guarantee](
@@ -95,14 +99,22 @@ def open_run(
             log,
             former=former.reached(),
             noted=noted,
-            engine=decided_epochs.record,
+            engine=standing_epochs.record,
             on_event=run_start.listen,
             parallel=sinks.parallel,
         )
         for each in control:
             each.opened()
         undo.pop_all()
-    return EpochRunner(context, protocol, sinks, decided_epochs, attending, bad_records=bad_records)
+    return EpochRunner(
+        context,
+        protocol,
+        sinks,
+        standing_epochs,
+        attending,
+        bad_records=bad_records,
+        writing=engine.writing(context),
+    )
 
 
 def log_of(running: RunningQuery, delivery: DeliverySettings) -> DecisionLog:
@@ -145,7 +157,7 @@ def refuse_repeated_stages(frame: DataFrame, running: RunningQuery) -> None:
     key = "spark.stage.maxConsecutiveAttempts"
     if is_one_process(running.master):
         return
-    if frame.sparkSession.sparkContext.getConf().get(key, "4") != "1":
+    if frame.sparkSession.conf.get(key, "4") != "1":
         raise SettingRefused(
             "AT_MOST_ONCE_CLUSTER",
             f"{running} is at most once on the cluster {running.master}, where Spark repeats a "

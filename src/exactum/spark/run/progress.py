@@ -28,7 +28,7 @@ class ProgressReports(EpochListener):
 
     def idle(self) -> None:
         """See the base class."""
-        text = self._context.query.execution.last_progress()
+        text = self._context.query.live.last_progress()
         if text is not None and text != self._last:
             self._last = text
             self._context.emit(progress_of(json.loads(text), self._context.run))

@@ -70,7 +70,7 @@ class RunStart(EpochListener):
                 query.run_id,
                 query.name,
                 query.checkpoint,
-                query.execution.doing(),
+                query.live.doing(),
             )
         )
 

@@ -135,7 +135,7 @@ class StopRequest(EpochListener):
                 if self._closed.is_set():
                     return
                 self._stopping = True
-            self._running.execution.stop()
+            self._running.live.stop()
             request.answer(self._folder, Answer(stopped=True, batch_id=self._completed))
         except Exception as error:  # noqa: BLE001  (the one who asked sees that the query goes on)
             logger.warning(

@@ -22,7 +22,7 @@ from exactum.spark.jvm import virtual_machine
 from exactum.spark.jvm.error import JvmError
 from exactum.spark.jvm.execution import Execution
 from exactum.spark.jvm.hadoop_files import HadoopFiles
-from exactum.spark.source.query_sources import RunningSource, sources_of_execution
+from exactum.spark.source.query_sources import RunningSource, sources_of_run
 from exactum.spark.source.source_options import SourceOptions
 
 logger = logging.getLogger("exactum")
@@ -94,7 +94,7 @@ class _Run:
     def _end_if_read(self) -> None:
         if self._next is None:
             self._next = self._execution.last_logged_batch() or 0
-        self._sources = self._sources or sources_of_execution(self._execution)
+        self._sources = self._sources or sources_of_run(self._execution)
         stops = [SourceOptions.of(source.options).stop for source in self._sources]
         if not stops or None in stops:
             return

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 
 from exactum.checkpoint.offset_log import ReadText
 from exactum.checkpoint.partition_offsets import Offsets, from_json
-from exactum.spark.jvm.execution import Execution
-from exactum.spark.jvm.source_leaf import source_leaves
+from exactum.spark.live import LiveRun
 from exactum.spark.query import RunningQuery
 
 KAFKA = "kafkatable"
@@ -78,17 +77,17 @@ def _noted(read: ReadText, name: str) -> Offsets:
 
 
 def sources_of(running: RunningQuery) -> tuple[RunningSource, ...]:
-    """The sources of a query whose first batch has begun, in the order of the offset log's
-    lines.
+    """The sources of a query, in the order of the offset log's lines; empty while Spark has not
+    planned it yet.
     """
-    return sources_of_execution(running.execution)
+    return sources_of_run(running.live)
 
 
-def sources_of_execution(execution: Execution) -> tuple[RunningSource, ...]:
-    """As ``sources_of``; empty while Spark has not planned the query yet."""
+def sources_of_run(live: LiveRun) -> tuple[RunningSource, ...]:
+    """As ``sources_of``."""
     return tuple(
         RunningSource(index, leaf.same_as, leaf.table, leaf.options, _metadata(leaf.metadata_path))
-        for index, leaf in enumerate(source_leaves(execution))
+        for index, leaf in enumerate(live.leaves())
     )
 
 

@@ -26,7 +26,7 @@ from exactum.kafka.settings.settings import as_texts
 from exactum.kafka.topics.topic_name import LEGAL
 from exactum.spark.jvm.error import JvmError, reason_of
 from exactum.spark.jvm.java_class import java_class
-from exactum.spark.query import refuse_connect
+from exactum.spark.query import is_connect
 from exactum.spark.source import start_position, stop_position
 from exactum.spark.source.bounded_queries import bounded_queries
 from exactum.spark.source.columnar import SPARKS, kafka_format, rows_format
@@ -160,8 +160,7 @@ def read_kafka(
 
 
 def _check_session(spark: Any) -> None:
-    if not isinstance(spark, SparkSession):
-        refuse_connect(spark)
+    if not isinstance(spark, SparkSession) and not is_connect(spark):
         raise SettingRefused(
             "SOURCE_ARGUMENT",
             f"read_kafka: spark={spark!r} must be a SparkSession, as exactum.local_session makes.",
@@ -214,7 +213,7 @@ def _read_by_java(spark: SparkSession, subscribed: dict[str, str]) -> dict[str, 
         SettingRefused: a pattern that Python knows and Java does not.
     """
     pattern = subscribed.get("subscribePattern")
-    if pattern is not None:
+    if pattern is not None and not is_connect(spark):
         try:
             java_class(spark, "java.util.regex.Pattern").compile(pattern)
         except (JvmError, PySparkException) as error:
@@ -297,7 +296,14 @@ def _seen(subscribed: Subscription, requests: TopicRequests, servers: str) -> di
 
 def _load(spark: SparkSession, options: dict[str, str], *, bounded: bool) -> DataFrame:
     standby.remember_source(options)
-    kind = kafka_format(spark)
+    over_connect = is_connect(spark)
+    if bounded and over_connect:
+        raise SettingRefused(
+            "SPARK_CONNECT",
+            "read_kafka(stop=...) does not work over Spark Connect. Use a trigger that ends, "
+            ".trigger(availableNow=True), or a classic session.",
+        )
+    kind = SPARKS if over_connect else kafka_format(spark)
     if bounded:
         if kind == SPARKS:
             kind, rows = rows_format(spark)
@@ -307,7 +313,10 @@ def _load(spark: SparkSession, options: dict[str, str], *, bounded: bool) -> Dat
     for name, value in options.items():
         reader = reader.option(name, value)
     try:
-        return reader.load()
+        frame = reader.load()
+        if over_connect:
+            frame.schema  # noqa: B018  (asks the server, which may lack the connector)
+        return frame
     except PySparkException as error:
         if "kafka" in str(error) and "find" in str(error) and "data source" in str(error):
             raise SettingRefused("CONNECTOR_MISSING", _no_connector()) from error

@@ -75,10 +75,10 @@ class TaskFailed(Exception):
         """
         where = f"in the task of partition {task.partition_id}, attempt {task.attempt_number}"
         if isinstance(error, errors.ExactumError):
-            return TaskFailed._carrying(error.followed_by(f"{also} ({where})"))
+            return TaskFailed.carrying(error.followed_by(f"{also} ({where})"))
         what = f"{type(error).__name__}: {error}{also} ({where})"
         if code is not None and isinstance(error, LASTING):
-            return TaskFailed._carrying(
+            return TaskFailed.carrying(
                 errors.CodeFailed(
                     "CODE_FAILED",
                     f"{what}. The code of {code} failed at {place_of(error)}, and a new start "
@@ -87,10 +87,10 @@ class TaskFailed(Exception):
                 )
             )
         by = "" if code is None else f", by the code of {code} at {place_of(error)}"
-        return TaskFailed._carrying(unknown(f"{what}{by}", error))
+        return TaskFailed.carrying(unknown(f"{what}{by}", error))
 
     @staticmethod
-    def _carrying(error: errors.ExactumError) -> TaskFailed:
+    def carrying(error: errors.ExactumError) -> TaskFailed:
         carried = {"error": type(error).__name__, "arguments": error.args}
         return TaskFailed(f"{error}\n{MARKER} {json.dumps(carried)}")
 

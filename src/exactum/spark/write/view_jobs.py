@@ -10,11 +10,10 @@ from pyspark.sql import DataFrame
 
 from exactum.protocol.sink import QueryRun, WriteOrder, WriterFactory
 from exactum.spark.jvm.collecting import Tasks
-from exactum.spark.write.packing import Packing
 from exactum.spark.write.view import View, read_once, refuse_other_columns
-from exactum.spark.write.view_plan import side_by_side
-from exactum.spark.write.write_job import WriteJob, Written
+from exactum.spark.write.write_job import Written
 from exactum.spark.write.write_task import DeadLetterPlan, WriteTask
+from exactum.spark.write.writing import Writing
 
 TasksOf = Callable[[DataFrame], Tasks]
 """In which tasks a frame is written: see ``SmallEpochs.tasks``."""
@@ -23,7 +22,7 @@ TasksOf = Callable[[DataFrame], Tasks]
 class ViewJobs:
     """The write jobs of one run. A batch is written in the first way that fits:
 
-    - by one job that is given the records packed (``packing``);
+    - by one job that is given the records packed (``writing.packed``);
     - by one job that is given rows, those of several views side by side;
     - by a job for each view, one after another.
 
@@ -42,24 +41,24 @@ class ViewJobs:
         run: QueryRun,
         dead_letters: DeadLetterPlan | None,
         *,
-        packing: Packing,
+        writing: Writing,
         count_once: bool,
         hashed: bool = False,
     ) -> None:
         self._views = tuple(views)
         self._columns = [columns[one.sinks[0]] for one in views]
         self._sinks = [[writers[sink][0] for sink in one.sinks] for one in views]
-        self._packing = packing
+        self._writing = writing
         self._count_once = count_once and any(one.rows is not None for one in views)
         seen = [(writers[sink], place) for place, one in enumerate(views) for sink in one.sinks]
         places = tuple(place for _, place in seen) if len(views) > 1 else None
         whole = hashed and views[0].rows is None
-        self._one = WriteJob(
+        self._one = writing.job(
             WriteTask(tuple(writer for writer, _ in seen), run, dead_letters, places, whole)
         )
         self._in_one_job = True  # until several views are seen to be more than rows and columns
         self._each = tuple(
-            WriteJob(
+            writing.job(
                 WriteTask(
                     tuple(writers[sink] for sink in one.sinks),
                     run,
@@ -93,7 +92,7 @@ class ViewJobs:
     def _in_one(self, kept: DataFrame, order: WriteOrder, tasks_of: TasksOf) -> Written | None:
         """What one job wrote for all views; None where they need a job each."""
         frames = [self._frame(place, kept, order) for place in range(len(self._views))]
-        whole = frames[0] if len(frames) == 1 else side_by_side(frames)
+        whole = frames[0] if len(frames) == 1 else self._writing.together(frames)
         if whole is None:
             return None
         # Rows that the user keeps, and may have looked at, are not read from Kafka again: records
@@ -101,7 +100,7 @@ class ViewJobs:
         keeps = not self._count_once and any(each.is_cached for each in (kept, *frames))
         tasks = tasks_of(whole)
         # Where rows are counted once, what is kept has to be what is written.
-        packed = None if self._count_once or keeps else self._packing.of(whole)
+        packed = None if self._count_once or keeps else self._writing.packed(whole)
         if packed is not None:
             return self._one.run_packed(packed, order, tasks)
         return self._one.run(whole, order, tasks)

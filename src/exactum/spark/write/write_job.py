@@ -65,7 +65,7 @@ class WriteJob:
     """The write jobs of a run for some of its sinks, one for each epoch."""
 
     def __init__(self, task: WriteTask) -> None:
-        self._task = task
+        self.task = task
         self._call: tuple[list[str], Any] | None = None
         self._packed_job: tuple[Layout, PackedJob] | None = None
 
@@ -80,25 +80,28 @@ class WriteJob:
             Exception: Spark's error, where the job failed outside of our code.
         """
         with errors_of_jobs():
-            columns = frame.columns
-            if self._call is None or self._call[0] != columns:
-                self._call = columns, arrow_job.call(columns, self._task, PREPARED_SCHEMA)
-            call = self._call[1]
-            _set_order(frame.sparkSession, order)
-            return self._written(tasks.texts(frame, lambda rows: arrow_job.applied(rows, call)))
+            return self._written(self._texts(frame, order, tasks))
 
     def run_packed(self, packed: PackedFrame, order: WriteOrder, tasks: Tasks) -> Written:
         """As ``run``, of a frame whose records come packed."""
         with errors_of_jobs():
             if self._packed_job is None or self._packed_job[0] != packed.layout:
-                task = UnpackedTask(self._task, packed.layout)
+                task = UnpackedTask(self.task, packed.layout)
                 self._packed_job = packed.layout, PackedJob(packed.session, task)
             _set_order(packed.session, order)
             return self._written(self._packed_job[1].texts(packed.records, tasks))
 
+    def _texts(self, frame: DataFrame, order: WriteOrder, tasks: Tasks) -> list[str]:
+        columns = frame.columns
+        if self._call is None or self._call[0] != columns:
+            self._call = columns, arrow_job.call(columns, self.task, PREPARED_SCHEMA)
+        call = self._call[1]
+        _set_order(frame.sparkSession, order)
+        return tasks.texts(frame, lambda rows: arrow_job.applied(rows, call))
+
     def _written(self, texts: list[str]) -> Written:
         prepared = [one for text in texts for one in prepared_of(text)]
-        return Written(prepared, whole(texts) if self._task.hashed else None)
+        return Written(prepared, whole(texts) if self.task.hashed else None)
 
 
 def _set_order(session: SparkSession, order: WriteOrder) -> None:

@@ -1,0 +1,135 @@
+"""How a run over Spark Connect writes, listens and goes on: by PySpark's public API alone."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+from exactum.protocol.sink import WriteOrder
+from exactum.spark.connect import stop_note
+from exactum.spark.control.listener import ControlListener
+from exactum.spark.control.stream import ControlStream
+from exactum.spark.epoch_listener import Batch, EpochListener
+from exactum.spark.jvm.collecting import Tasks
+from exactum.spark.run.epoch_gate import EpochGate
+from exactum.spark.run.progress import ProgressReports
+from exactum.spark.run.standing_epochs import StandingEpochs
+from exactum.spark.run.stop_request import StopRequest
+from exactum.spark.run_context import RunContext
+from exactum.spark.source.clients import Clients
+from exactum.spark.source.listeners import source_listeners
+from exactum.spark.write.fingerprint import Fingerprint
+from exactum.spark.write.packing import PackedFrame
+from exactum.spark.write.write_job import AS_PLANNED, FingerprintTask, WriteJob, whole
+from exactum.spark.write.write_task import WriteTask
+from exactum.spark.write.writing import Writing
+
+_PREPARED = "prepared string"
+
+
+class Connect:
+    """See ``run.engine.Engine``. ``tag`` is on all jobs of the run."""
+
+    def __init__(self, tag: str) -> None:
+        self._tag = tag
+
+    def listeners(
+        self, context: RunContext, control: Sequence[ControlStream]
+    ) -> list[EpochListener]:
+        gate = StopNoteGate(context)
+        found: list[EpochListener] = [gate]
+        if context.query.folder is not None:
+            found.append(StopRequest(context, context.query.folder, gate))
+        clients = Clients(context.query)
+        found.append(clients)  # before those who use them: it is closed after them
+        found.extend(source_listeners(context, clients))
+        found.append(ProgressReports(context))
+        return found
+
+    def standing_epochs(
+        self, context: RunContext, control: Sequence[ControlListener]
+    ) -> StandingEpochs:
+        return ComputedEpochs(context, control)
+
+    def writing(self, context: RunContext) -> Writing:
+        return ConnectWriting(self._tag)
+
+    def interrupt(self, session: SparkSession) -> None:
+        """Cancel the run's jobs. A query that is stopped leaves them: they are the worker's."""
+        session.interruptTag(self._tag)
+
+
+class StopNoteGate(EpochGate):
+    """The gate that the client shuts by a note in the session's settings: it is another process."""
+
+    def __init__(self, context: RunContext) -> None:
+        super().__init__(context, threading.Event())
+        self._session = context.session
+
+    def begin(self, batch: Batch) -> None:
+        if stop_note.is_left(self._session, self.run_id):
+            self.shut()
+            stop_note.answer(self._session, self.run_id)
+        super().begin(batch)
+
+
+class ComputedEpochs(StandingEpochs):
+    """An epoch that stands is computed once more, and compared."""
+
+    def _fingerprint_of(self, frame: DataFrame) -> Fingerprint:
+        return fingerprint(frame)
+
+
+def fingerprint(frame: DataFrame) -> Fingerprint:
+    """Compute the frame, and write nothing of it."""
+    return whole(_texts(frame, FingerprintTask()))
+
+
+class ConnectWriting:
+    """See ``Writing``: rows, in the tasks that Spark plans, a job for each view."""
+
+    def __init__(self, tag: str) -> None:
+        self._tag = tag
+
+    def job(self, task: WriteTask) -> WriteJob:
+        return ConnectJob(task, self._tag)
+
+    def together(self, frames: Sequence[DataFrame]) -> DataFrame | None:
+        return None
+
+    def packed(self, frame: DataFrame) -> PackedFrame | None:
+        return None
+
+    def tasks(self, frame: DataFrame, sizes: Sequence[int] | None, *, first: bool) -> Tasks:
+        return AS_PLANNED
+
+
+class ConnectJob(WriteJob):
+    """A write job whose tasks carry their order."""
+
+    def __init__(self, task: WriteTask, tag: str) -> None:
+        super().__init__(task)
+        self._tag = tag
+
+    def _texts(self, frame: DataFrame, order: WriteOrder, tasks: Tasks) -> list[str]:
+        frame.sparkSession.addTag(self._tag)  # of this thread
+        return _texts(frame, OrderedTask(self.task, order))
+
+
+@dataclass(frozen=True)
+class OrderedTask:
+    """A task that knows its order: over Spark Connect no property of a job tells it."""
+
+    task: WriteTask
+    order: WriteOrder
+
+    def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
+        return self.task.on_behalf_of(self.order, batches)
+
+
+def _texts(frame: DataFrame, task: Any) -> list[str]:
+    return [str(row[0]) for row in frame.mapInArrow(task, _PREPARED).collect()]

@@ -1,0 +1,69 @@
+"""A run of a query, as Spark Connect tells of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from exactum.checkpoint.offset_log import folder_reader, highest_batch, parse
+from exactum.spark.live import SourceLeaf
+
+
+class ConnectRun:
+    """See ``live.LiveRun``. ``session`` is that of its batches, ``folder`` its checkpoint,
+    ``leaves`` what the client says of its sources.
+    """
+
+    def __init__(
+        self, session: SparkSession, run_id: str, folder: Path, leaves: Sequence[SourceLeaf]
+    ) -> None:
+        self._session: Any = session
+        self._run_id = run_id
+        self._folder = folder
+        self._leaves = leaves
+
+    def is_active(self) -> bool:
+        return self._query() is not None
+
+    def stop(self) -> None:
+        query = self._query()
+        if query is not None:
+            query.stop()
+
+    def fail(self, message: str) -> None:
+        """It is stopped: over Spark Connect nothing but a batch's function can fail a query."""
+        self.stop()
+
+    def failure(self) -> str | None:
+        """None: an ended query is not told of any more."""
+        return None
+
+    def last_logged_batch(self) -> int | None:
+        return highest_batch(self._folder / "commits")
+
+    def last_progress(self) -> str | None:
+        query = self._query()
+        report = None if query is None else query.lastProgress
+        return None if report is None else json.dumps(json.loads(report.json))
+
+    def doing(self) -> str:
+        query = self._query()
+        return "" if query is None else str(query.status["message"])
+
+    def leaves(self) -> Sequence[SourceLeaf]:
+        """None where they are not as many as Spark logs offsets of: a view has more."""
+        last = highest_batch(self._folder / "offsets")
+        text = None if last is None else folder_reader(self._folder)(f"offsets/{last}")
+        lines = () if text is None else parse(text, str(self._folder))
+        return self._leaves if len(lines) == len(self._leaves) else ()
+
+    def metrics_planned(self, prefix: str) -> Iterable[str]:
+        """None: Spark Connect shows no plan."""
+        return ()
+
+    def _query(self) -> Any:
+        return next((q for q in self._session.streams.active if str(q.runId) == self._run_id), None)

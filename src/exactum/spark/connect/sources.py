@@ -1,0 +1,45 @@
+"""The sources of a query over Spark Connect, by the plan that the client sends
+(spark/connect/relations.proto).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from exactum.spark.live import SourceLeaf
+
+_TABLES = {"kafka": "kafkatable"}
+"""By format what Spark calls the table behind it; the others are known by no name."""
+
+
+def leaves_of(writer: Any, checkpoint: str) -> tuple[SourceLeaf, ...]:
+    """What the writer's frame streams, in the order in which Spark numbers sources: as they stand
+    in the plan, from the left. A view's are not in the plan.
+    """
+    command = writer._write_stream.command(writer._session.client)
+    reads = list(_streaming_reads(command.write_stream_operation_start.input))
+    found = []
+    for index, read in enumerate(reads):
+        source = read.data_source  # empty for a table
+        found.append(
+            SourceLeaf(
+                reads.index(read),
+                _TABLES.get(source.format.lower(), ""),
+                dict(source.options),
+                f"{checkpoint}/sources/{index}",
+            )
+        )
+    return tuple(found)
+
+
+def _streaming_reads(message: Any) -> Iterator[Any]:
+    if message.DESCRIPTOR.full_name == "spark.connect.Read":
+        if message.is_streaming:
+            yield message
+        return
+    for field, value in message.ListFields():  # by their numbers: left stands before right
+        if field.message_type is None or field.message_type.GetOptions().map_entry:
+            continue
+        for inner in [value] if hasattr(value, "DESCRIPTOR") else value:
+            yield from _streaming_reads(inner)

@@ -1,0 +1,109 @@
+"""The client's side of a query over Spark Connect."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from exactum._version import __version__
+from exactum.checkpoint.offset_log import local_folder
+from exactum.errors import ExactumError, SettingRefused
+from exactum.events import Listener
+from exactum.spark.connect import stop_note
+from exactum.spark.connect.server import ServerFunction
+from exactum.spark.connect.sources import leaves_of
+from exactum.spark.live import SourceLeaf
+from exactum.spark.run.delivery import DeliverySettings
+from exactum.spark.streaming_query import Query, translated
+from exactum.spark.supervised import process
+
+
+def started(
+    settings: DeliverySettings,
+    on_event: Listener | None,
+    writer: Any,
+    checkpoint: str,
+    name: str | None,
+) -> Query:
+    """See ``Delivery.start``. Sinks are opened with the first micro-batch.
+
+    Raises:
+        SettingRefused: it cannot run over Spark Connect.
+        Exception: what Spark has raised of it.
+    """
+    function = _function(settings, on_event, checkpoint, leaves_of(writer, checkpoint))
+    chosen = writer.option("checkpointLocation", checkpoint).foreachBatch(function)
+    try:
+        spark_query = (chosen if name is None else chosen.queryName(name)).start()
+    except Exception as error:  # noqa: BLE001  (raised again, in our words)
+        raise _in_our_words(error) from None
+    there = Remote(spark_query, writer._session)
+    return Query(spark_query, there, there)
+
+
+def _function(
+    settings: DeliverySettings,
+    on_event: Listener | None,
+    checkpoint: str,
+    leaves: tuple[SourceLeaf, ...],
+) -> ServerFunction:
+    if process.current() is not None:
+        raise _refused("exactum run does not supervise queries over Spark Connect")
+    folder = local_folder(checkpoint)
+    if folder is None or not folder.is_absolute():
+        raise _refused(
+            f"checkpoint={checkpoint!r}: over Spark Connect it has to be the absolute path of a "
+            "folder that the server's machine sees"
+        )
+    if settings.control:
+        raise _refused("control= does not work over Spark Connect")
+    if not isinstance(settings.places.decision_log, str | Path | None):
+        raise _refused("decision_log= has to be a path or a URL over Spark Connect")
+    return ServerFunction(
+        settings.targets,
+        settings.guarantee,
+        settings.places,
+        on_event,
+        checkpoint,
+        folder,
+        leaves,
+    )
+
+
+def _in_our_words(error: Exception) -> Exception:
+    if "No module named 'exactum'" not in str(error):
+        return translated(error)
+    return SettingRefused(
+        "CONNECT_PACKAGE",
+        "The Python beside Spark's server, which calls exactum with each micro-batch, has no "
+        f"exactum. Install it there: pip install exactum=={__version__}. Nothing was started.",
+    )
+
+
+def _refused(why: str) -> SettingRefused:
+    return SettingRefused(
+        "SPARK_CONNECT",
+        f"{why}. See docs/connect.md, or use a classic session. Nothing was started.",
+    )
+
+
+class Remote:
+    """The run as the client sees it: outcome and gate in one; see ``streaming_query.Query``."""
+
+    error: ExactumError | None = None
+
+    def __init__(self, spark_query: Any, session: Any) -> None:
+        self._spark_query = spark_query
+        self._session = session
+        self._run_id = str(spark_query.runId)
+
+    def shut(self) -> None:
+        stop_note.leave(self._session, self._run_id)
+
+    def between_epochs(self, log_timeout_s: float) -> bool:
+        """Spark's trigger rests, or the function has answered that it begins no batch."""
+        resting = not self._spark_query.status["isTriggerActive"]
+        return resting or stop_note.is_answered(self._session, self._run_id)
+
+    def finish(self) -> None:
+        stop_note.forget(self._session, self._run_id)

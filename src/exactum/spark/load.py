@@ -1,0 +1,244 @@
+"""A batch load: one frame into all sinks of a ``Delivery``, once, however often it is started.
+
+It is an epoch of its own: batch 0 of a query that the load's id names. There is no checkpoint, so
+its decision log is given, and nothing of it is ever pruned.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import astuple, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame
+
+from exactum import events
+from exactum.checkpoint.decision_place import open_log
+from exactum.checkpoint.staging_place import staging_at
+from exactum.errors import CheckpointRefused, FrameRefused, SettingRefused
+from exactum.protocol.coordinator import Coordinator
+from exactum.protocol.model import PreparedTransaction, SourceOffsets, new_incarnation
+from exactum.protocol.sink import Guarantee, QueryRun, WriteOrder
+from exactum.spark.connect import engine as connect
+from exactum.spark.query import hadoop_of, is_connect
+from exactum.spark.run.delivery import DEAD_LETTERS, DeliverySettings
+from exactum.spark.run.opened_sinks import OpenedSinks, check_columns
+from exactum.spark.run.shared_places import refuse_within
+from exactum.spark.write import write_job
+from exactum.spark.write.fingerprint import Fingerprint
+from exactum.spark.write.judging import judged
+from exactum.spark.write.view import views
+from exactum.spark.write.view_jobs import ViewJobs
+from exactum.spark.write.writing import RowsWriting, Writing
+
+logger = logging.getLogger("exactum")
+
+BATCH = 0
+STAGING = "_staging"
+"""Below a ``decision_log`` that is a folder, where no staging is given."""
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """The load ``id`` stands in every sink. ``written`` is False where an earlier call had decided
+    it; ``query_id`` names it in events, transactions and records.
+    """
+
+    id: str
+    query_id: str
+    written: bool
+
+
+@dataclass(frozen=True)
+class _Load:
+    """As ``decision_place.HasCheckpoint`` has it: of no checkpoint."""
+
+    id: str
+    hadoop: Mapping[str, str] = field(repr=False)
+    checkpoint: str = ""
+    folder: Path | None = None
+
+    @property
+    def query_id(self) -> str:
+        return str(uuid.uuid5(uuid.NAMESPACE_URL, f"exactum:load:{self.id}"))
+
+    def __str__(self) -> str:
+        return f"load {self.id!r}"
+
+
+def loaded(settings: DeliverySettings, frame: DataFrame, load_id: str, *, compare: bool) -> Loaded:
+    """See ``Delivery.write``."""
+    _check(settings, frame, load_id)
+    over_connect = is_connect(frame)
+    load = _Load(load_id, {} if over_connect else hadoop_of(frame.sparkSession))
+    staging = staging_at(load, settings.places.staging or _default_staging(settings))
+    run = QueryRun(load.query_id, new_incarnation(), Guarantee.EXACTLY_ONCE, staging)
+    writing: Writing = RowsWriting()
+    fingerprint = write_job.fingerprint
+    if over_connect:
+        writing = connect.ConnectWriting(f"exactum-{run.incarnation}")
+        fingerprint = connect.fingerprint
+    with ExitStack() as closing:
+        columns = check_columns(frame, settings.targets)
+        log = open_log(load, settings.places.decision_log)
+        closing.callback(log.close)
+        sinks = OpenedSinks(settings.targets, run, columns)
+        closing.callback(sinks.close)
+        if staging is not None:
+            refuse_within(sinks.each, "staging", staging.where)
+        attempt = _Attempt(settings, run, sinks, writing, compare)
+        coordinator = Coordinator(
+            run,
+            sinks.participants,
+            log,
+            engine=attempt.record,
+            on_event=settings.emit,
+            parallel=sinks.parallel,
+        )
+        settings.emit(events.EpochBegan(run.query_id, BATCH, run.incarnation, None))
+        completed = coordinator.run(
+            BATCH, SourceOffsets(), lambda order: attempt.write(frame, order)
+        )
+    if completed.written:
+        attempt.report_refused()
+    else:
+        _compare(load, completed.engine, sinks, (lambda: fingerprint(frame)) if compare else None)
+    return Loaded(load_id, load.query_id, completed.written)
+
+
+def _check(settings: DeliverySettings, frame: Any, load_id: Any) -> None:
+    """
+    Raises:
+        FrameRefused, SettingRefused: this cannot be a load.
+    """
+    if not isinstance(frame, DataFrame) or frame.isStreaming:
+        raise FrameRefused(
+            "LOAD_FRAME",
+            "write() takes a DataFrame that does not stream. For one that does there is "
+            "start(frame.writeStream, checkpoint=...). Nothing was written.",
+        )
+    if not isinstance(load_id, str) or not load_id.strip():
+        raise _refused(f"id={load_id!r} has to be a text that names these rows, and no others")
+    if settings.guarantee is not Guarantee.EXACTLY_ONCE:
+        raise _refused("a batch load is exactly once: use exactum.exactly_once(...)")
+    if settings.places.decision_log is None:
+        raise _refused("a load has no checkpoint, so give exactly_once(decision_log=...)")
+    if settings.control:
+        raise _refused("control= is for queries that stream")
+
+
+def _refused(why: str) -> SettingRefused:
+    return SettingRefused("LOAD_ARGUMENT", f"write(): {why}. Nothing was written.")
+
+
+def _default_staging(settings: DeliverySettings) -> str | None:
+    log = settings.places.decision_log
+    is_folder = isinstance(log, Path) or (isinstance(log, str) and "://" not in log)
+    return f"{log}/{STAGING}" if is_folder else None
+
+
+class _Attempt:
+    """The write of one call, where the load is not decided yet."""
+
+    def __init__(
+        self,
+        settings: DeliverySettings,
+        run: QueryRun,
+        sinks: OpenedSinks,
+        writing: Writing,
+        compare: bool,
+    ) -> None:
+        self._settings = settings
+        self._run = run
+        self._sinks = sinks
+        self._dead_letters = sinks.dead_letter_plan()
+        self._jobs = ViewJobs(
+            views(settings.targets.sinks),
+            sinks.writers,
+            sinks.columns,
+            run,
+            self._dead_letters,
+            writing=writing,
+            count_once=False,
+            hashed=compare,
+        )
+        self._fingerprint: Fingerprint | None = None
+        self._refused = 0
+
+    def write(self, frame: DataFrame, order: WriteOrder) -> Sequence[PreparedTransaction]:
+        written = self._jobs.run(frame, order, lambda whole: write_job.AS_PLANNED)
+        self._fingerprint = written.fingerprint
+        found = judged(
+            order,
+            written.prepared,
+            self._sinks.participants,
+            self._dead_letters,
+            self._sinks.parallel,
+        )
+        self._refused = sum(each.rows for each in found if each.participant == DEAD_LETTERS)
+        return found
+
+    def record(self) -> str:
+        """What the decision keeps: where the rows go, and their number and hash where they are to
+        be compared.
+        """
+        found = self._fingerprint
+        facts = {"fingerprint": None if found is None else astuple(found)}
+        return json.dumps({**facts, "sinks": _traces(self._sinks)})
+
+    def report_refused(self) -> None:
+        if self._refused:
+            run = self._run
+            self._settings.emit(
+                events.RowsDeadLettered(run.query_id, BATCH, run.incarnation, self._refused)
+            )
+
+
+def _traces(sinks: OpenedSinks) -> dict[str, dict[str, str]]:
+    return {name: dict(sink.trace) for name, sink in sinks.each}
+
+
+def _compare(
+    load: _Load,
+    recorded: str,
+    sinks: OpenedSinks,
+    fingerprint: Callable[[], Fingerprint] | None,
+) -> None:
+    """
+    Raises:
+        CheckpointRefused: the load of this id went to other sinks, or has other rows.
+    """
+    facts = json.loads(recorded)
+    if facts["sinks"] != _traces(sinks):
+        raise CheckpointRefused(
+            "LOAD_OTHER_SINKS",
+            f"{load} stands in {', '.join(facts['sinks'])}, and these sinks are other ones, or at "
+            "another place. Load into a further sink under an id of its own. Nothing was written.",
+        )
+    if fingerprint is None:
+        return
+    stands = facts["fingerprint"]
+    if stands is None:
+        logger.warning(
+            "%s stands; whether it had these rows is not known: they were not compared, or each "
+            "sink has rows=",
+            load,
+        )
+        return
+    before, now = Fingerprint(*stands), fingerprint()
+    if now != before:
+        counts = (
+            f"it had {before.rows} rows, and these are {now.rows}"
+            if now.rows != before.rows
+            else f"it had as many rows ({now.rows}), but not the same ones"
+        )
+        raise CheckpointRefused(
+            "LOAD_OTHER_ROWS",
+            f"{load} stands in every sink, and {counts}. Give other rows another id. If they are "
+            "the same but for a time of writing, say write(compare=False). Nothing was written.",
+        )

@@ -1,0 +1,219 @@
+"""Batch loads: one frame into all sinks, once, by the load's id."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+import threading
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+import exactum
+from exactum import errors, events
+from tests.kit.errors import raised
+from tests.kit.kafka.transactions import read_all
+from tests.kit.spark.folder_sink import FolderSink, arm, rows
+from tests.kit.waiting import WAIT_MAX_S
+
+pytestmark = pytest.mark.spark
+
+ROWS = 100
+ID = "numbers-1"
+Folders = Callable[..., exactum.Delivery]
+
+
+@pytest.fixture
+def numbers(spark: SparkSession) -> DataFrame:
+    return spark.range(ROWS).selectExpr("id AS v")
+
+
+@pytest.fixture
+def into(tmp_path: Path) -> Folders:
+    """Loads into folders of these names."""
+
+    def made(*names: str, **settings: Any) -> exactum.Delivery:
+        sinks = [FolderSink(str(tmp_path / name), name=name) for name in names]
+        return exactum.exactly_once(*sinks, decision_log=tmp_path / "log", **settings)
+
+    return made
+
+
+def values(folder: Path) -> Counter[int]:
+    return Counter(row["v"] for row in rows(folder))
+
+
+ONCE = Counter(range(ROWS))
+
+
+def test_it_is_written_once_by_its_id(tmp_path: Path, into: Folders, numbers: DataFrame) -> None:
+    """In every sink; a second call writes nothing, another id does."""
+    first = into("a", "b").write(numbers, id=ID)
+    assert (first.id, first.written) == (ID, True)
+    again = into("a", "b").write(numbers, id=ID)
+    assert (again.query_id, again.written) == (first.query_id, False)
+    assert values(tmp_path / "a") == values(tmp_path / "b") == ONCE
+    assert into("a", "b").write(numbers, id="numbers-2").written
+    assert values(tmp_path / "a") == ONCE + ONCE
+
+
+def test_what_failed_before_its_decision_leaves_nothing(
+    tmp_path: Path, into: Folders, numbers: DataFrame
+) -> None:
+    """The next call writes it, once."""
+    (tmp_path / "a").mkdir()
+    arm(tmp_path / "a", "prepare", times=20)  # more than Spark tries
+    with raised(errors.CodeFailed, "CODE_FAILED"):
+        into("a", "b").write(numbers, id=ID)
+    shutil.rmtree(tmp_path / "a" / "faults")
+    assert not values(tmp_path / "a") and not values(tmp_path / "b")
+    assert into("a", "b").write(numbers, id=ID).written
+    assert values(tmp_path / "a") == values(tmp_path / "b") == ONCE
+    assert not rows(tmp_path / "a", "staged")
+
+
+def test_what_failed_once_decided_is_finished(
+    tmp_path: Path, into: Folders, numbers: DataFrame
+) -> None:
+    """By the next call, from what was prepared: nothing is computed for it."""
+    (tmp_path / "b").mkdir()
+    arm(tmp_path / "b", "commit", "unavailable")
+    with raised(errors.Unavailable, "did not answer"):
+        into("a", "b").write(numbers, id=ID)
+    seen: list[Any] = []
+    again = into("a", "b", on_event=seen.append).write(numbers, id=ID)
+    assert not again.written
+    assert [type(each) for each in seen].count(events.EpochRedelivered) == 1
+    assert values(tmp_path / "a") == values(tmp_path / "b") == ONCE
+
+
+def test_a_used_id_is_refused_for_other_rows(
+    tmp_path: Path, into: Folders, numbers: DataFrame, spark: SparkSession
+) -> None:
+    """By number and by hash, in any order and any partitions; unless nothing is compared."""
+    into("a").write(numbers, id=ID)
+    assert not into("a").write(numbers.repartition(7).orderBy("v", ascending=False), id=ID).written
+    with raised(errors.CheckpointRefused, "LOAD_OTHER_ROWS", "100 rows, and these are 99"):
+        into("a").write(numbers.limit(99), id=ID)
+    others = spark.range(1, ROWS + 1).selectExpr("id AS v")
+    with raised(errors.CheckpointRefused, "LOAD_OTHER_ROWS", "not the same ones"):
+        into("a").write(others, id=ID)
+    assert not into("a").write(others, id=ID, compare=False).written
+    assert values(tmp_path / "a") == ONCE
+
+
+def test_a_used_id_is_refused_for_other_sinks(
+    tmp_path: Path, into: Folders, numbers: DataFrame
+) -> None:
+    """A further one would be left without the rows, and nobody would know."""
+    into("a").write(numbers, id=ID)
+    with raised(errors.CheckpointRefused, "LOAD_OTHER_SINKS"):
+        into("a", "b").write(numbers, id=ID, compare=False)
+    assert not values(tmp_path / "b")
+
+
+def test_two_at_once(tmp_path: Path, into: Folders, numbers: DataFrame) -> None:
+    """The same load from two threads: whoever is fenced says so, and the rows are there once."""
+    outcomes: list[Any] = []
+
+    def load() -> None:
+        try:
+            outcomes.append(into("a", "b").write(numbers, id=ID))
+        except errors.ExactumError as error:
+            outcomes.append(error)
+
+    threads = [threading.Thread(target=load) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(WAIT_MAX_S)
+    assert len(outcomes) == len(threads)
+    into("a", "b").write(numbers, id=ID)
+    assert values(tmp_path / "a") == values(tmp_path / "b") == ONCE
+
+
+def test_dead_letters(tmp_path: Path, numbers: DataFrame) -> None:
+    """What a sink refuses is put aside under the load's decision."""
+    seen: list[Any] = []
+    once = exactum.exactly_once(
+        FolderSink(str(tmp_path / "a"), refuses_v=7),
+        dead_letters=FolderSink(str(tmp_path / "dead"), name="dead"),
+        decision_log=tmp_path / "log",
+        on_event=seen.append,
+    )
+    assert once.write(numbers, id=ID).written
+    assert values(tmp_path / "a") == ONCE - Counter([7])
+    assert len(rows(tmp_path / "dead")) == 1
+    assert [each.rows for each in seen if isinstance(each, events.RowsDeadLettered)] == [1]
+
+
+def test_each_sink_has_its_view(tmp_path: Path, numbers: DataFrame) -> None:
+    """``rows=`` is what it is in a query."""
+    even = FolderSink(str(tmp_path / "even"), name="even", rows=lambda f: f.where("v % 2 = 0"))
+    every = FolderSink(str(tmp_path / "every"), name="every")
+    exactum.exactly_once(even, every, decision_log=tmp_path / "log").write(numbers, id=ID)
+    assert values(tmp_path / "even") == Counter(range(0, ROWS, 2))
+    assert values(tmp_path / "every") == ONCE
+
+
+def test_what_can_be_no_load(
+    tmp_path: Path, into: Folders, numbers: DataFrame, spark: SparkSession
+) -> None:
+    """Each is refused before anything is opened."""
+    streaming = spark.readStream.format("rate").load()
+    with raised(errors.FrameRefused, "LOAD_FRAME", "start"):
+        into("a").write(streaming, id=ID)
+    with raised(errors.SettingRefused, "LOAD_ARGUMENT", "id="):
+        into("a").write(numbers, id=" ")
+    with raised(errors.SettingRefused, "LOAD_ARGUMENT", "decision_log"):
+        exactum.exactly_once(FolderSink(str(tmp_path / "a"))).write(numbers, id=ID)
+    weaker = exactum.at_least_once(FolderSink(str(tmp_path / "a")), decision_log=tmp_path / "log")
+    with raised(errors.SettingRefused, "LOAD_ARGUMENT", "exactly_once"):
+        weaker.write(numbers, id=ID)
+    assert not (tmp_path / "a").exists() and not (tmp_path / "log").exists()
+
+
+JOB = """
+import json, os, sys
+import exactum
+servers, topic, folder, dies = sys.argv[1:]
+def seen(event):
+    if type(event).__name__ == dies:
+        os.kill(os.getpid(), 9)
+spark = exactum.local_session("load", master="local[2]")
+frame = spark.range(100).selectExpr("cast(id AS string) AS key", "cast(id AS string) AS value")
+once = exactum.exactly_once(
+    exactum.KafkaSink(topic, bootstrap_servers=servers),
+    exactum.FileSink(f"{folder}/out", format="json"),
+    decision_log=f"{folder}/log", on_event=seen,
+)
+print(json.dumps({"written": once.write(frame, id="numbers").written}))
+"""
+
+
+@pytest.mark.timeout(6 * WAIT_MAX_S)
+def test_killed_into_a_topic_and_files(kafka: Any, topic: Any, tmp_path: Path) -> None:
+    """SIGKILL while it is begun, and once it is decided: the third life has both targets agree."""
+    name = topic()
+
+    def life(dies: str) -> tuple[int, str]:
+        command = [sys.executable, "-c", JOB, kafka.bootstrap_servers, name, str(tmp_path), dies]
+        done = subprocess.run(
+            command, stdout=subprocess.PIPE, timeout=2 * WAIT_MAX_S, check=False, text=True
+        )
+        return done.returncode, done.stdout
+
+    assert life("EpochBegan")[0] == -9
+    assert life("EpochDecided")[0] == -9
+    status, said = life("")
+    assert status == 0 and json.loads(said.splitlines()[-1]) == {"written": False}
+    keys = Counter(record.key.decode() for record in read_all(kafka.bootstrap_servers, name))
+    files = [path for path in (tmp_path / "out").glob("*.json") if path.is_file()]
+    lines = [json.loads(line) for path in files for line in path.read_text().splitlines()]
+    assert keys == Counter(line["key"] for line in lines) == Counter(map(str, range(ROWS)))
