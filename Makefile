@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 LOCK := requirements/dev.lock
 SOURCES := $(shell find src -name '*.py' -o -name '*.sql' -o -name '*.jar') pyproject.toml hatch_build.py README.md LICENSE
 
-.PHONY: help setup lint format types contract dead duplicates check archive compiled checkpoint-jar columnar-jar class-list servers test test-fast deep deep-deaths deep-variants deep-sweeps model mutants chaos soak demo demo-picture bench bench-peers smoke smoke-short smoke-oldest smoke-newest smoke-oldest-hour smoke-newest-hour smoke-oldest-run smoke-newest-run connect connect-4.0 connect-4.1 connect-4.2 connect-short first-hour from-duplicates matrix docs clean
+.PHONY: help setup lint format types contract dead duplicates check archive compiled checkpoint-jar columnar-jar class-list servers test test-fast deep deep-deaths deep-variants deep-sweeps model mutants chaos soak demo demo-picture bench profile bench-peers smoke smoke-short smoke-oldest smoke-newest smoke-oldest-hour smoke-newest-hour smoke-oldest-run smoke-newest-run connect connect-4.0 connect-4.1 connect-4.2 connect-short first-hour from-duplicates matrix docs clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
@@ -148,6 +148,9 @@ demo-picture: archive ## the picture of the demo in the README, made by the demo
 
 bench: setup ## exactum against Spark's own Kafka sink, in one alternating run
 	$(BIN)/python -m bench
+
+profile: setup ## what the driver does in one steady micro-batch: modules, calls, depth, calls into the JVM, threads
+	$(BIN)/python -m bench.profile
 
 bench-peers: setup ## exactum beside Flink, Kafka Streams, Spark, Quix Streams and bare librdkafka; needs a JDK
 	@command -v javac >/dev/null || { echo "bench-peers needs a JDK (Debian: apt-get install openjdk-17-jdk-headless)"; exit 1; }

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from exactum.spark.session import local_session
     from exactum.spark.source.read_kafka import read_kafka
     from exactum.spark.streaming_query import Query
+    from exactum.spark.table_sink import SparkTableSink, TableTransaction
     from exactum.sql.mysql.sink import MySQLSink
     from exactum.sql.postgres.sink import PostgresSink
 
@@ -61,7 +62,9 @@ __all__ = [
     "PostgresSink",
     "Protobuf",
     "Query",
+    "SparkTableSink",
     "String",
+    "TableTransaction",
     "TransactionLost",
     "TransactionName",
     "TransactionScope",
@@ -95,7 +98,9 @@ _WHERE = {
     "PostgresSink": "exactum.sql.postgres.sink",
     "Protobuf": "exactum.formats.protobuf_format",
     "Query": "exactum.spark.streaming_query",
+    "SparkTableSink": "exactum.spark.table_sink",
     "String": "exactum.formats.text_format",
+    "TableTransaction": "exactum.spark.table_sink",
     "TransactionLost": "exactum.custom.two_phase",
     "TransactionName": "exactum.custom.transaction_name",
     "TransactionScope": "exactum.custom.transaction_name",

@@ -59,8 +59,15 @@ def live(spec: dict[str, Any]) -> None:
         dead_letters=exactum.KafkaSink(f"{spec['topic']}-dead", bootstrap_servers=servers)
         if spec.get("dead_letters")
         else None,
+        decision_log=str(folder / "decisions") if spec.get("load") else None,
         on_event=Killer(spec.get("kill", ""), spec.get("whom", "server")),
     )
+    if spec.get("load"):
+        rows = spark.range(spec["load"]).selectExpr(
+            "id", f"CAST(id % {KEYS} AS string) AS k", "'v' AS v"
+        )
+        print(json.dumps(loaded(once, rows, "numbers")), flush=True)
+        return
     writer = made.writeStream.outputMode(
         "append" if spec["frame"] in ("plain", "slow") else "update"
     )
@@ -89,6 +96,13 @@ def live(spec: dict[str, Any]) -> None:
             "text": str(error),
         }
     print(json.dumps(said), flush=True)
+
+
+def loaded(once: Any, rows: Any, name: str) -> dict[str, Any]:
+    try:
+        return {"written": once.write(rows, id=name).written}
+    except Exception as error:
+        return {"error": type(error).__name__, "code": getattr(error, "code", str(error))}
 
 
 def from_files(spark: Any, folder: Path) -> Any:
@@ -320,6 +334,15 @@ def bad_record(cell: Cell) -> None:
     assert not cell.files() and not cell.records()
 
 
+def load(cell: Cell) -> None:
+    """A batch load, twice; other rows are refused."""
+    count = BATCHES * ROWS
+    said = [cell.life(load=each) for each in (count, count, count + 1)]
+    other = {"error": "CheckpointRefused", "code": "LOAD_OTHER_ROWS"}
+    assert said == [{"written": True}, {"written": False}, other], said
+    cell.check(all_rows())
+
+
 def own_output(cell: Cell) -> None:
     """A query that would read what it writes is refused."""
     said = cell.life(source="kafka", topic_out=f"{cell.topic}-in")
@@ -384,6 +407,7 @@ CELLS: dict[str, Callable[[Cell], None]] = {
     "topic": from_a_topic,
     "topic-bad": bad_record,
     "topic-own": own_output,
+    "load": load,
     "stopped": stopped,
     "stopped-now": stopped_now,
     "refused": refused,

@@ -15,7 +15,7 @@ from exactum.spark.write.write_task import WriteTask
 
 
 class Writing(Protocol):
-    """Of one run: ``run.engine.ClassicWriting``, ``connect.engine.ConnectWriting``; of a batch load."""
+    """Of a run: ``run.engine.ClassicWriting``, ``connect.engine.ConnectWriting``; or of a load."""
 
     def job(self, task: WriteTask) -> WriteJob:
         """What runs this task over a frame, one Spark job for each call."""

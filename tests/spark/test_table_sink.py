@@ -1,0 +1,132 @@
+"""``SparkTableSink``: rows are staged, decided, and then written by Spark, as often as it takes."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+import exactum
+from exactum import errors
+from exactum.protocol.scope import Scope
+from exactum.sinks.staging import Staging
+from exactum.spark.table_sink import SparkTableTarget
+from exactum.storage.folder import Folder
+from tests.kit.errors import raised
+
+pytestmark = pytest.mark.spark
+
+
+class Table:
+    """A table of folders, one for each transaction: to write one again changes nothing."""
+
+    def __init__(self, spark: SparkSession, folder: Path) -> None:
+        self.spark, self.folder = spark, folder
+        self.asked: list[exactum.TableTransaction] = []
+        self.failures: list[Exception] = []
+        self.dies_behind = False
+
+    def write(self, frame: DataFrame, txn: exactum.TableTransaction) -> None:
+        self.asked.append(txn)
+        if self.failures:
+            raise self.failures.pop()
+        app = txn.app_id.replace(":", "-")
+        frame.write.mode("overwrite").parquet(f"{self.folder}/{app}/version={txn.version}")
+        if self.dies_behind:
+            self.dies_behind = False
+            raise ConnectionError("the answer was lost")
+
+    def last_version(self, app_id: str) -> int | None:
+        found = (self.folder / app_id.replace(":", "-")).glob("version=*")
+        return max((int(each.name.partition("=")[2]) for each in found), default=None)
+
+    def sink(self, **settings: Any) -> exactum.SparkTableSink:
+        return exactum.SparkTableSink(self.write, name="table", **settings)
+
+    def values(self) -> list[int]:
+        if not self.folder.exists():
+            return []
+        return sorted(row.v for row in self.spark.read.parquet(f"{self.folder}/*/*").collect())
+
+
+@pytest.fixture
+def table(spark: SparkSession, tmp_path: Path) -> Table:
+    return Table(spark, tmp_path / "table")
+
+
+def test_each_micro_batch_is_one_transaction(query: Any, table: Table) -> None:
+    """Beside another sink; its versions are the batches, of one app id."""
+    query.give(1, 2)
+    query.give(3)
+    assert query.run(query.exactly_once(query.sink, table.sink())) is None
+    assert table.values() == query.values() == [1, 2, 3]
+    assert [txn.version for txn in table.asked] == [0, 1]
+    assert len({txn.app_id for txn in table.asked}) == 1
+
+
+@pytest.mark.parametrize("lost", [False, True], ids=["not written", "written, and not known"])
+def test_what_is_decided_is_written_by_the_next_start(query: Any, table: Table, lost: bool) -> None:
+    """By the same transaction, so that a table which had it takes it for the same."""
+    query.give(1, 2)
+    if lost:
+        table.dies_behind = True
+    else:
+        table.failures = [ConnectionError("away")]
+    assert "Start the query again" in query.run(query.exactly_once(query.sink, table.sink()))
+    query.give(3)
+    assert query.run(query.exactly_once(query.sink, table.sink())) is None
+    assert table.values() == query.values() == [1, 2, 3]
+    assert table.asked[0] == table.asked[1]
+
+
+def test_a_writer_that_is_wrong_keeps_the_rows(query: Any, table: Table) -> None:
+    """It says what is wrong; corrected, the next start writes them."""
+    query.give(1)
+    table.failures = [TypeError("no such option")]
+    said = query.run(query.exactly_once(table.sink()))
+    assert isinstance(query.error, errors.HeuristicOutcome)
+    assert "TARGET_REFUSES" in said and "no such option" in said
+    assert query.run(query.exactly_once(table.sink())) is None
+    assert table.values() == [1]
+
+
+def test_an_older_checkpoint_is_refused_where_the_table_tells(
+    query: Any, table: Table, tmp_path: Path
+) -> None:
+    """Else the table would take its rows for those that it has."""
+    sink = table.sink(last_version=table.last_version)
+    query.give(1)
+    assert query.run(query.exactly_once(sink)) is None
+    shutil.copytree(query.checkpoint, tmp_path / "copy")
+    query.give(2)
+    assert query.run(query.exactly_once(sink)) is None
+    shutil.rmtree(query.checkpoint)
+    (tmp_path / "copy").rename(query.checkpoint)
+    query.give(3)
+    assert query.run(query.exactly_once(sink)) is not None
+    assert isinstance(query.error, errors.CheckpointRefused)
+    assert query.error.code == "ENDS_DIFFER"
+    assert table.values() == [1, 2]
+
+
+@pytest.mark.parametrize("guarantee", ["at_least_once", "at_most_once"])
+def test_the_weaker_guarantees(query: Any, table: Table, guarantee: str) -> None:
+    """Each row once where nothing dies."""
+    query.give(1, 2)
+    assert query.run(getattr(exactum, guarantee)(table.sink())) is None
+    assert table.values() == [1, 2]
+
+
+def test_a_process_without_spark_says_so(
+    table: Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As an operator's command is one."""
+    monkeypatch.setattr(SparkSession, "_instantiatedSession", None)
+    monkeypatch.setattr(SparkSession, "getActiveSession", lambda: None)
+    staging = Staging(Folder(tmp_path), Scope("q", "table"))
+    target = SparkTableTarget(staging, "", table.write, None)
+    with raised(errors.Unavailable, "Start the query"):
+        target._hand_over(["x"], exactum.TableTransaction("a", 0))
