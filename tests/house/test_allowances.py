@@ -12,7 +12,7 @@ SRC = ROOT / "src" / "exactum"
 TOP = "(top)"
 LINES_MAX = {
     TOP: 1_000,
-    "checkpoint": 2_610,
+    "checkpoint": 2_625,
     "custom": 1_650,
     "files": 2_150,
     "formats": 2_900,

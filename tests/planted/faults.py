@@ -399,13 +399,21 @@ FAULTS = (
         "state of another try is taken for that of the batch",
         STATE,
         "spark/run/decided_epoch.py",
-        "        if states:\n            self._earlier_attempts.unload(",
-        "        if False:\n            self._earlier_attempts.unload(",
+        "                if files and _undecided.get(self._key) == batch_id:\n",
+        "                if False:\n",
         (
             "tests/spark/test_void_attempts.py",
             "tests/spark/test_decided_epoch.py",
             "tests/spark/test_unsteady_queries.py",
         ),
+    ),
+    Fault(
+        "a savepoint takes along the state of an attempt that was never decided",
+        STATE,
+        "checkpoint/state_store.py",
+        "            if version not in self.ids or version_id in self.ids[version]:\n",
+        "            if version >= 0:\n",
+        ("tests/savepoint/test_format_2.py",),
     ),
     Fault(
         "a bad record is taken for none",

@@ -16,15 +16,13 @@ import exactum
 from exactum.checkpoint.savepoint.create import create
 from exactum.checkpoint.savepoint.restore import restore
 from exactum.checkpoint.savepoint.stop import stop
-from exactum.spark.session import ROCKSDB
+from exactum.spark.state_format import FORMAT
+from tests.kit.spark.torn_stream import IN_MEMORY, configured
 from tests.kit.waiting import WAIT_MAX_S
 
 pytestmark = pytest.mark.spark
 
-PROVIDERS = {
-    "rocksdb": ROCKSDB,
-    "memory": "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider",
-}
+SETTINGS = {"format_2": {}, "format_1": {FORMAT: "1"}, "memory": IN_MEMORY}
 LEFT, RIGHT, KEYS = 20, 5, 37
 """Rows of each side in an epoch, and how many keys there are."""
 
@@ -51,16 +49,13 @@ def running(spark: SparkSession, checkpoint: Path, output: Path, until: int) -> 
 
 
 @pytest.mark.deep
-@pytest.mark.parametrize("provider", ["rocksdb", pytest.param("memory", marks=pytest.mark.deep)])
-def test_a_join_goes_on_from_its_savepoint(
-    spark: SparkSession, tmp_path: Path, provider: str
-) -> None:
+@pytest.mark.parametrize("kind", SETTINGS)
+def test_a_join_goes_on_from_its_savepoint(spark: SparkSession, tmp_path: Path, kind: str) -> None:
     """The original is gone; pairs of a row from before the savepoint and one from after it are
     all there, once each.
     """
     output, fork = tmp_path / "out", tmp_path / "fork"
-    spark.conf.set("spark.sql.streaming.stateStore.providerClass", PROVIDERS[provider])
-    try:
+    with configured(spark, SETTINGS[kind]):
         with running(spark, tmp_path / "checkpoint", output, until=3):
             made = create(str(tmp_path / "checkpoint"), tmp_path / "savepoint", stop_query=True)
         assert [(o.partitions, o.stores) for o in made.operators] == [(2, 8)]
@@ -69,8 +64,6 @@ def test_a_join_goes_on_from_its_savepoint(
         restore(tmp_path / "savepoint", str(fork))
         with running(spark, fork, output, until=made.batch_id + 2):
             stop(fork, timeout_s=WAIT_MAX_S)
-    finally:
-        spark.conf.set("spark.sql.streaming.stateStore.providerClass", ROCKSDB)
     epochs = 1 + max(int(p.name) for p in (fork / "commits").iterdir() if p.name.isdigit())
     left, right = (
         [(value % KEYS, value) for value in range(rows * epochs)] for rows in (LEFT, RIGHT)

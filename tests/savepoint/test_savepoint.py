@@ -25,7 +25,7 @@ from exactum.checkpoint.savepoint.restore import Identity, restore
 from exactum.checkpoint.savepoint.stop import stop
 from exactum.errors import CheckpointRefused
 from exactum.local import LocalKafka
-from exactum.spark.session import ROCKSDB
+from exactum.spark.state_format import ROCKSDB
 from tests.kit.errors import raised
 from tests.kit.savepoint.totals import TIMEOUT_S, Totals
 from tests.kit.waiting import await_true

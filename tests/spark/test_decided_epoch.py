@@ -216,29 +216,9 @@ def test_with_whole_snapshots(
         as_without_the_crash(make, "append")
 
 
-@pytest.mark.deep
-@pytest.mark.parametrize(
-    ("make", "mode", "settings"),
-    [
-        pytest.param(stateful.update, "update", {}, id="update-format_1"),
-        pytest.param(
-            stateful.update, "update", FORMAT_2, id="update-format_2", marks=pytest.mark.deep
-        ),
-        pytest.param(stateful.join, "append", {}, id="join-format_1", marks=pytest.mark.deep),
-        pytest.param(stateful.join, "append", FORMAT_2, id="join-format_2", marks=pytest.mark.deep),
-    ],
-)
-def test_on_a_file_system_that_only_hadoop_knows(
-    spark: SparkSession,
-    tmp_path: Path,
-    as_without_the_crash: AsWithoutTheCrash,
-    make: Any,
-    mode: str,
-    settings: Any,
-) -> None:
-    """The files of the state are looked for where Spark has them: in an object store as in this
-    view of a folder.
-    """
+@pytest.fixture
+def elsewhere(spark: SparkSession, tmp_path: Path) -> dict[str, Any]:
+    """Where only Hadoop knows the files of the state, as in an object store: a view of a folder."""
     mounted = f"standing{secrets.token_hex(4)}"  # Hadoop remembers what it has mounted
     configuration = spark.sparkContext._jsc.hadoopConfiguration()
     configuration.set(f"fs.viewfs.mounttable.{mounted}.linkFallback", tmp_path.as_uri())
@@ -246,8 +226,39 @@ def test_on_a_file_system_that_only_hadoop_knows(
     def named(folder: Path) -> str:
         return f"viewfs://{mounted}/{folder.relative_to(tmp_path)}"
 
-    with configured(spark, settings):
-        as_without_the_crash(make, mode, named=named, decision_log=tmp_path / "decisions")
+    return {"named": named, "decision_log": tmp_path / "decisions"}
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize(
+    ("make", "mode"), [(stateful.update, "update"), (stateful.join, "append")], ids=name
+)
+def test_on_a_file_system_that_only_hadoop_knows(
+    spark: SparkSession,
+    as_without_the_crash: AsWithoutTheCrash,
+    elsewhere: dict[str, Any],
+    make: Any,
+    mode: str,
+) -> None:
+    with configured(spark, FORMAT_2):
+        as_without_the_crash(make, mode, **elsewhere)
+
+
+@pytest.mark.deep
+def test_in_format_1_there_it_is_computed_once_more(
+    spark: SparkSession,
+    tmp_path: Path,
+    undisturbed: Callable[[Any, str], Shown],
+    elsewhere: dict[str, Any],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Nobody can tell there whether the state was written again; so its rows are compared."""
+    caplog.set_level("INFO", "exactum")
+    stream = Stream(spark, tmp_path / "torn", stateful.update, "update", **elsewhere)
+    stream.live(DIES_AT)
+    stream.live()
+    assert f"epoch {DIES_AT} gives the rows that stand" in caplog.text
+    assert Shown.of(stream) == undisturbed(stateful.update, "update")
 
 
 # ---- tables that change --------------------------------------------------------------------------

@@ -19,10 +19,10 @@ import exactum
 from exactum.errors import CheckpointRefused, EpochAborted
 from exactum.spark.jvm.batch_plan import BatchPlan
 from exactum.spark.jvm.error import JvmError
-from exactum.spark.run import earlier_attempts
 from exactum.spark.run.standing_epochs import ON_DIFFERENCE
 from tests.kit.errors import check_query_error
 from tests.kit.spark import stateful
+from tests.kit.spark.state_stores import new_process
 from tests.kit.spark.torn_stream import (
     DIES_AT,
     EPOCHS,
@@ -203,6 +203,7 @@ def test_another_result_is_refused(
     sinks: Any,
     settings: dict[str, str],
     how: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """As often as it is started; until the query is given what it had, and then goes on as if
     nothing had been."""
@@ -217,23 +218,22 @@ def test_another_result_is_refused(
             text = refused(stream, before=weights(spark, *changed))
             assert how in text
             assert f"{ON_DIFFERENCE}=warn" in text
+            new_process(spark, monkeypatch)
         stream.live(before=same)
         assert Shown.of(stream) == Shown.of(whole)
 
 
 @pytest.mark.deep
-def test_where_nobody_can_unload_the_state_of_another_result(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_another_result_is_not_computed_over_in_the_same_process(
+    spark: SparkSession, tmp_path: Path
 ) -> None:
-    """On a cluster the refused run's stores stay in the executors, and Spark would make their last
-    snapshot beside the state of the next run: that needs a new application.
+    """In format 1 the refused run's stores are loaded, and Spark would make their last snapshot
+    beside the state of the next run: that needs a new process.
     """
     same = weights(spark, 1, 1, 1)
     stream = Stream(spark, tmp_path, heavy, "update")
     stream.live(DIES_AT, before=same)
     lose_state(stream)
-    monkeypatch.setattr(earlier_attempts, "is_one_process", lambda master: False)
-    monkeypatch.setattr(earlier_attempts, "_tried", {})  # as in a new application
     assert "as many rows (3)" in refused(stream, before=weights(spark, 2, 1, 1))
     with pytest.raises(StreamingQueryException) as ended:
         stream.live(before=same)
@@ -280,13 +280,14 @@ def test_a_record_without_a_seal(
     undisturbed: Callable[[Any, str], Shown],
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """As where the state is not on this machine: the clock tells whether it was written again."""
+    """As where the state is not on this machine: nobody can tell whether it was written again."""
     caplog.set_level("INFO", "exactum")
     stream = Stream(spark, tmp_path / "torn", stateful.update, "update")
     stream.live(DIES_AT)
-    forget(stream, "fingerprint", "state_seals")
+    forget(stream, "state_seals")
     stream.live()
-    assert f"epoch {DIES_AT} stands, with its state" in caplog.text
+    assert COMPARED in caplog.text
+    assert AGREES in caplog.text
     assert Shown.of(stream) == undisturbed(stateful.update, "update")
 
 
@@ -300,7 +301,7 @@ def test_a_record_without_a_fingerprint(
     """As of sinks with rows=: a warning says that nothing was compared."""
     stream = Stream(spark, tmp_path / "torn", stateful.update, "update")
     stream.live(DIES_AT)
-    forget(stream, "fingerprint", "state_seals")
+    forget(stream, "fingerprint")
     stream.live(besides=DataFrame.count)
     assert "was written since" in caplog.text
     assert "its record does not say which rows were written" in caplog.text
@@ -324,6 +325,7 @@ def test_a_spark_that_does_not_answer(
     stream = Stream(spark, tmp_path, heavy, "update")
     stream.live(DIES_AT, before=weights(spark, 1, 1, 1))
     assert "as many rows (3)" in refused(stream, before=weights(spark, 2, 2, 2))
+    new_process(spark, monkeypatch)
     stream.live(before=weights(spark, 1, 1, 1))
     assert "its record does not say what Spark has to know of it" in caplog.text
     assert AGREES in caplog.text

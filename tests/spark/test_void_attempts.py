@@ -7,30 +7,30 @@ of it while a sink is waited for.
 
 from __future__ import annotations
 
-import os
 import secrets
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pyspark
 import pytest
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 import exactum
 from exactum.errors import EpochAborted
+from exactum.spark.run.standing_epochs import ON_DIFFERENCE
 from tests.kit.errors import check_query_error
-from tests.kit.spark import folder_sink, stateful
+from tests.kit.spark import stateful
 from tests.kit.spark.folder_sink import FolderSink, arm
-from tests.kit.spark.state_stores import StateStores
+from tests.kit.spark.state_stores import StateStores, new_process
 from tests.kit.spark.torn_stream import (
     CHANGELOG,
     DIES_AT,
+    EPOCHS,
+    FORMAT_2,
     IN_MEMORY,
     RUN_TIMEOUT_S,
     Shown,
@@ -115,6 +115,7 @@ def test_their_snapshots_are_not_loaded(
     spark: SparkSession,
     tmp_path: Path,
     undisturbed: Callable[[Any, str], Shown],
+    monkeypatch: pytest.MonkeyPatch,
     make: Any,
     mode: str,
     mounts: bool,
@@ -132,6 +133,7 @@ def test_their_snapshots_are_not_loaded(
     with configured(spark, IN_MEMORY):
         stream = Stream(spark, tmp_path / "torn", mistaken(make, said), mode, **how)
         fails_undecided(stream, said)
+        new_process(spark, monkeypatch)
         stream.live(DIES_AT)  # the attempt that counts; the next life loads the state that it left
         stream.live()
         assert stream.kept()
@@ -141,33 +143,26 @@ def test_their_snapshots_are_not_loaded(
 RARELY = {"spark.sql.streaming.stateStore.maintenanceInterval": "600s"}
 
 
-@pytest.mark.variants(1)
-@pytest.mark.parametrize("store", [IN_MEMORY, {CHANGELOG: "true"}], ids=["in_memory", "rocksdb"])
-def test_no_store_of_theirs_makes_a_snapshot_in_a_later_run_of_the_same_process(
-    spark: SparkSession,
-    tmp_path: Path,
-    undisturbed: Callable[[Any, str], Shown],
-    store: dict[str, str],
+def test_in_format_2_those_that_are_loaded_do_no_harm(
+    spark: SparkSession, tmp_path: Path, undisturbed: Callable[[Any, str], Shown]
 ) -> None:
+    """The query is started again in the same process. Spark makes a last snapshot of the state of
+    its failed run while the attempt that counts is under way."""
     expected = undisturbed(stateful.update, "update")
     stores = StateStores(spark)
     said, held, waits = (tmp_path / name for name in ("said", "held", "waits"))
     said.write_text(RIGHT)
     stores.stop_maintenance()
-    with configured(spark, {**store, **RARELY}):
-        other = Stream(spark, tmp_path / "other", stateful.update, "update")
-        other.live()
-        of_another = stores.loaded()
+    with configured(spark, {**FORMAT_2, **RARELY}):
         stream = Stream(spark, tmp_path / "torn", mistaken(stateful.update, said), "update")
+        before = stores.loaded()
         fails_undecided(stream, said, with_snapshots=False)
-        assert stores.loaded() > of_another, "nothing is left that could come back"
+        assert stores.loaded() > before, "nothing is left that could come back"
         held.touch()
-        left: set[str] = set()
 
         def maintain_meanwhile() -> None:
             try:
                 await_true(waits.exists, "the attempt that counts has begun")
-                left.update(stores.loaded())
                 stores.maintain()
             finally:
                 held.unlink()
@@ -182,30 +177,68 @@ def test_no_store_of_theirs_makes_a_snapshot_in_a_later_run_of_the_same_process(
     stores.stop_maintenance()  # the next query has an interval of its own
     assert stream.kept()
     assert shown == expected
-    assert left == of_another
+
+
+@pytest.mark.variants(1)
+@pytest.mark.parametrize("store", [IN_MEMORY, {CHANGELOG: "true"}], ids=["in_memory", "rocksdb"])
+def test_in_format_1_they_are_not_computed_again_in_the_same_process(
+    spark: SparkSession,
+    tmp_path: Path,
+    undisturbed: Callable[[Any, str], Shown],
+    monkeypatch: pytest.MonkeyPatch,
+    store: dict[str, str],
+) -> None:
+    """What is loaded of them could come back at any time. A new process has nothing of it."""
+    expected = undisturbed(stateful.update, "update")
+    said = tmp_path / "said"
+    said.write_text(RIGHT)
+    with configured(spark, store):
+        stream = Stream(spark, tmp_path / "torn", mistaken(stateful.update, said), "update")
+        fails_undecided(stream, said, with_snapshots=False)
+        for _ in range(2):
+            with pytest.raises(StreamingQueryException) as ended:
+                stream.live()
+            check_query_error(str(ended.value), EpochAborted, f"micro-batch {DIES_AT}")
+        new_process(spark, monkeypatch)
+        stream.live(DIES_AT)
+        stream.live()
+        assert stream.kept()
+        assert Shown.of(stream) == expected
 
 
 @pytest.mark.deep
-def test_a_cluster_refuses_to_compute_them_again_in_the_same_application(tmp_path: Path) -> None:
-    """Their stores are loaded in executors, where nobody can unload them."""
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.kit.spark.cluster_job", str(tmp_path)],
-        env={
-            **os.environ,
-            "SPARK_HOME": str(Path(pyspark.__file__).parent),
-            "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
-        },
-        stdout=subprocess.PIPE,
-        text=True,
-        timeout=4 * WAIT_MAX_S,
-        check=True,
-    )
-    failed, refused, accepted, later = done.stdout.splitlines()
-    assert "injected at prepare" in failed
-    check_query_error(refused, EpochAborted, "micro-batch 0")
-    assert (accepted, later) == ("well", "well")
-    rows = folder_sink.rows(tmp_path / "out")
-    assert sorted(row["total"] for row in rows) == [1, 2]
+def test_in_format_1_that_may_be_accepted(
+    spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    said = tmp_path / "said"
+    said.write_text(RIGHT)
+    with configured(spark, IN_MEMORY):
+        stream = Stream(spark, tmp_path / "torn", mistaken(stateful.update, said), "update")
+        fails_undecided(stream, said, with_snapshots=False)
+        with configured(spark, {ON_DIFFERENCE: "warn"}):
+            stream.live()
+    assert f"micro-batch {DIES_AT} was computed before" in caplog.text
+    assert len(stream.output()) == 3 * EPOCHS
+
+
+@pytest.mark.variants(1)
+@pytest.mark.parametrize("settings", [IN_MEMORY, FORMAT_2], ids=["in_memory", "format_2"])
+def test_one_that_was_decided_is_gone_on_from_in_the_same_process(
+    spark: SparkSession,
+    tmp_path: Path,
+    undisturbed: Callable[[Any, str], Shown],
+    settings: dict[str, str],
+) -> None:
+    """However often it fails behind the decision, and whatever Spark does with what is loaded."""
+    stores = StateStores(spark)
+    with configured(spark, settings):
+        stream = Stream(spark, tmp_path / "torn", stateful.update, "update")
+        for _ in range(2):
+            stream.live(DIES_AT)
+            stores.maintain()
+        stream.live()
+        assert stream.kept(deaths=2)
+        assert Shown.of(stream) == undisturbed(stateful.update, "update")
 
 
 def test_a_batch_that_was_computed_before_exactum_is_called(

@@ -6,6 +6,9 @@
     8.changelog   what version 8 changed (RocksDB);  8.delta of the memory-backed provider
     SSTs/000012-<uuid>.sst
 
+In checkpoint format 2 names have an id, ``8_<id>.changelog``: that of the attempt at a micro-batch.
+Which attempts count is said in Spark's commit log, and there alone.
+
 A version is its newest snapshot, or nothing where there is none yet, and every change after it.
 After epoch N every store is at version N + 1.
 """
@@ -15,17 +18,22 @@ from __future__ import annotations
 import json
 import re
 import zipfile
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from exactum.durable import stays_below
 from exactum.errors import CheckpointRefused
 
-_VERSION = re.compile(r"(\d+)\.(zip|snapshot|changelog|delta)")
-_WITH_ID = re.compile(r"\d+_[0-9a-f-]{36}\.(zip|changelog)")
+VERSION_FILE = re.compile(r"(\d+)(?:_([0-9a-f-]{36}))?\.(zip|snapshot|changelog|delta)")
+CHANGES = ("changelog", "delta")
 DEFAULT = "default"
-_SNAPSHOTS, _CHANGES = ("zip", "snapshot"), ("changelog", "delta")
+
+Ids = Mapping[int, frozenset[str]]
+"""By version the ids that count. Where there are none the commit log does not say: in format 1, and
+of versions that it has forgotten.
+"""
 
 
 class Vanished(Exception):
@@ -40,6 +48,7 @@ class Store:
 
     folder: Path
     partition: int
+    ids: Ids
 
     @property
     def name(self) -> str:
@@ -51,50 +60,58 @@ class Store:
         there.
 
         Raises:
-            CheckpointRefused: the store's files are of a format that cannot be cut.
+            CheckpointRefused: a snapshot is damaged.
             Vanished: a snapshot disappeared while it was read.
         """
         snapshots, changes = self._versions()
         if version not in changes and version not in snapshots:
             return None
         for base in sorted((v for v in snapshots if v <= version), reverse=True):
-            after = [changes.get(v) for v in range(base + 1, version + 1)]
+            after = [changes.get(v, []) for v in range(base + 1, version + 1)]
             tables = _tables(snapshots[base])
             if all(after) and all(t.exists() for t in tables):
-                return [*tables, snapshots[base], *(path for path in after if path is not None)]
-        chain = [changes.get(v) for v in range(1, version + 1)]
-        return [path for path in chain if path is not None] if all(chain) else None
+                return [*tables, snapshots[base], *(path for paths in after for path in paths)]
+        chain = [changes.get(v, []) for v in range(1, version + 1)]
+        return [path for paths in chain for path in paths] if all(chain) else None
 
-    def _versions(self) -> tuple[dict[int, Path], dict[int, Path]]:
-        snapshots: dict[int, Path] = {}
-        changes: dict[int, Path] = {}
+    def _versions(self) -> tuple[dict[int, Path], dict[int, list[Path]]]:
+        """Of each version the snapshot, and the changes. Where nobody can tell which of several
+        attempts counts, all changes are taken, for Spark reads those alone that it knows the ids
+        of; and no snapshot is.
+        """
+        found: dict[int, dict[str, dict[bool, Path]]] = defaultdict(lambda: defaultdict(dict))
         for path in self.folder.iterdir():
-            found = _VERSION.fullmatch(path.name)
-            if found:
-                (snapshots if found[2] in _SNAPSHOTS else changes)[int(found[1])] = path
-            elif _WITH_ID.fullmatch(path.name):
-                raise CheckpointRefused(
-                    "SAVEPOINT_FORMAT_2",
-                    f"The state store {self.folder} is of Spark's checkpoint format 2 "
-                    "(spark.sql.streaming.stateStore.checkpointFormatVersion=2), of which exactum "
-                    "cannot make a savepoint yet. Format 1 is Spark's default; a query keeps the "
-                    "one that it began with. Nothing was written.",
-                )
+            named = VERSION_FILE.fullmatch(path.name)
+            if named is None:
+                continue
+            version, version_id = int(named[1]), named[2] or ""
+            if version not in self.ids or version_id in self.ids[version]:
+                found[version][version_id][named[3] in CHANGES] = path
+        snapshots = {
+            version: one[False]
+            for version, attempts in found.items()
+            if len(attempts) == 1
+            for one in attempts.values()
+            if False in one
+        }
+        changes = {
+            version: paths
+            for version, attempts in found.items()
+            if (paths := [one[True] for one in attempts.values() if True in one])
+        }
         return snapshots, changes
 
 
-def stores(operator: Path) -> Iterator[Store]:
+def stores(operator: Path, ids: Ids) -> Iterator[Store]:
     """The stores of one stateful operator: one for each partition, or several (a stream-stream join
-    has four).
+    has four). ``ids``: those of the operator, of all its stores.
     """
     for partition in sorted(
         (p for p in operator.iterdir() if p.name.isdigit()), key=lambda p: int(p.name)
     ):
         for folder in (partition, *sorted(p for p in partition.iterdir() if p.is_dir())):
-            if any(
-                _VERSION.fullmatch(p.name) or _WITH_ID.fullmatch(p.name) for p in folder.iterdir()
-            ):
-                yield Store(folder, int(partition.name))
+            if any(VERSION_FILE.fullmatch(p.name) for p in folder.iterdir()):
+                yield Store(folder, int(partition.name), ids)
 
 
 def _tables(snapshot: Path) -> list[Path]:

@@ -20,6 +20,7 @@ from exactum.spark.runtime import checkpoint_fs, columnar_kafka, sockets
 from exactum.spark.runtime.connector import connector_version, spark_kafka_jars
 from exactum.spark.startup import class_archive, class_path, warm_up
 from exactum.spark.startup.python_path import package_path
+from exactum.spark.state_format import ROCKSDB
 
 logger = logging.getLogger("exactum")
 
@@ -36,7 +37,6 @@ SNAPSHOTS_EVERY = "10s"
 """How often snapshots of state are uploaded. A start replays every change since the last one, a
 file for each epoch and store: at Spark's default of 60 s that may take longer than all the rest of
 the start."""
-ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 
 
 def local_session(app_name: str, *, master: str = "local[*]", **spark_conf: object) -> SparkSession:

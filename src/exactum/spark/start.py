@@ -21,6 +21,7 @@ from exactum.errors import EpochAborted, SettingRefused
 from exactum.spark import query
 from exactum.spark.batches import Batches
 from exactum.spark.jvm.execution import Execution
+from exactum.spark.jvm.hadoop_files import HadoopFiles
 from exactum.spark.no_start import refuse_while_importing
 from exactum.spark.query import RunningQuery
 from exactum.spark.run.delivery import DeliverySettings
@@ -28,6 +29,7 @@ from exactum.spark.run.engine import Classic
 from exactum.spark.run.epoch_runner import EpochRunner
 from exactum.spark.run.opening import open_run
 from exactum.spark.source.query_sources import sources_of
+from exactum.spark.state_format import state_format
 from exactum.spark.streaming_query import Query, translated
 from exactum.spark.supervised import process, standby
 from exactum.spark.write.write_job import CANCELLED
@@ -56,8 +58,11 @@ def started(
         supervised.refuse_start()
     batches = Batches(settings)
     chosen = writer.option("checkpointLocation", checkpoint).foreachBatch(batches)
+    plain: Any = writer
+    session = plain._df.sparkSession
     try:
-        spark_query = (chosen if name is None else chosen.queryName(name)).start()
+        with state_format(session, HadoopFiles(session, checkpoint).newest):
+            spark_query = (chosen if name is None else chosen.queryName(name)).start()
     except Exception as error:  # noqa: BLE001  (raised again, in our words)
         raise translated(error) from None
     try:

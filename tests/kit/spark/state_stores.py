@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from pyspark.sql import SparkSession
 
 from exactum.spark.jvm.java_class import java_class
+from exactum.spark.run import decided_epoch
 from tests.kit.waiting import await_true
 
 _STATE = "org.apache.spark.sql.execution.streaming.state"
@@ -30,9 +32,8 @@ class StateStores:
     def maintain(self) -> None:
         """Do now what Spark does at each interval, and wait until it is done."""
         at_work = self._private("maintenancePartitions")
-        retired = int(at_work.size())  # exactum lets nobody maintain these any more
         self._private("doMaintenance")
-        await_true(lambda: int(at_work.size()) <= retired, "it is done")
+        await_true(lambda: not int(at_work.size()), "it is done")
 
     def loaded(self) -> set[str]:
         """Those that are: each name has the id of its query's run."""
@@ -43,3 +44,17 @@ class StateStores:
         method = self._kind.getDeclaredMethod(name, none(self._classes, 0))
         method.setAccessible(True)
         return method.invoke(self._object, none(self._objects, 0))
+
+
+def new_process(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a new process would find where no query runs: nothing is loaded of an earlier run, and
+    what Spark may have left of its state on file is there.
+    """
+    stores = StateStores(spark)
+
+    def all_are_unloaded() -> bool:
+        stores.maintain()
+        return not stores.loaded()
+
+    await_true(all_are_unloaded, "all stores are unloaded")
+    monkeypatch.setattr(decided_epoch, "_undecided", {})

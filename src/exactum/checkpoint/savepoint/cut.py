@@ -27,7 +27,7 @@ from exactum.checkpoint.layout import (
     RUNS,
     STAGING,
 )
-from exactum.checkpoint.state_store import Vanished, stores
+from exactum.checkpoint.state_store import Ids, Vanished, stores
 from exactum.errors import CheckpointRefused
 from exactum.files.slot_log import HIGHEST_FLOOR, floor_of, slots
 
@@ -198,7 +198,10 @@ def _cut(folder: Path, batch_id: int) -> Cut:
             for operator in sorted(
                 (p for p in path.iterdir() if p.name.isdigit()), key=lambda p: int(p.name)
             ):
-                found, names = _operator(folder, operator, batch_id, _shuffle_partitions(offsets))
+                ids = _state_ids(folder, operator.name, batch_id)
+                found, names = _operator(
+                    folder, operator, ids, batch_id, _shuffle_partitions(offsets)
+                )
                 operators.append(found)
                 files.extend(names)
         else:
@@ -216,13 +219,13 @@ def _cut(folder: Path, batch_id: int) -> Cut:
 
 
 def _operator(
-    folder: Path, operator: Path, batch_id: int, shuffle_partitions: int
+    folder: Path, operator: Path, ids: Ids, batch_id: int, shuffle_partitions: int
 ) -> tuple[Operator, list[str]]:
     """The state of one operator, and its files."""
     files: list[Path] = []
     partitions: set[int] = set()
     count = 0
-    for store in stores(operator):
+    for store in stores(operator, ids):
         own = store.files(batch_id + 1)
         if own is None:
             if store.partition >= shuffle_partitions:  # of a time when there were more partitions
@@ -240,6 +243,35 @@ def _operator(
         raise Vanished(f"a partition of the state {operator}, of which there are {len(partitions)}")
     found = Operator(int(operator.name), name, len(partitions), count, size)
     return found, [path.relative_to(folder).as_posix() for path in files]
+
+
+def _state_ids(folder: Path, operator: str, batch_id: int) -> Ids:
+    """Of the versions of an operator's state up to that after ``batch_id``, as far as Spark's
+    commit log reaches back: the ids of all its stores, in checkpoint format 2.
+
+    Raises:
+        CheckpointRefused: what it says of ``batch_id`` is damaged.
+    """
+    found: dict[int, frozenset[str]] = {}
+    for done in _numbers(folder / "commits"):
+        if done > batch_id:
+            continue
+        path = folder / "commits" / str(done)
+        try:
+            value = json.loads(path.read_text().splitlines()[1]).get("stateUniqueIds") or {}
+            if operator in value:
+                found[done + 1] = frozenset(one for ids in value[operator] for one in ids)
+        except FileNotFoundError:  # Spark has forgotten it meanwhile
+            continue
+        except (ValueError, IndexError, TypeError, AttributeError) as error:
+            if done < batch_id:  # as forgotten: a query goes on without it
+                continue
+            raise CheckpointRefused(
+                "SAVEPOINT_DAMAGED",
+                f"Spark's commit log {path} cannot be read ({type(error).__name__}: {error}). It "
+                "is damaged, or of a Spark that this exactum does not know. Nothing was written.",
+            ) from error
+    return found
 
 
 def _plain(folder: Path, path: Path, batch_id: int | None) -> list[str]:

@@ -45,6 +45,11 @@ class HadoopFiles:
             return []
         return [str(status.getPath().getName()) for status in files.listStatus(path)]
 
+    def newest(self, log: str) -> str | None:
+        """The text of the last file of a log of Spark's, which numbers them; None: it has none."""
+        numbers = [int(name) for name in self.names(log) if name.isdigit()]
+        return self.read(f"{log}/{max(numbers)}") if numbers else None
+
     def create(self, relative: str, text: str) -> bool:
         """Create a file, whole, if it is absent, and make it durable; False if it was there.
         A reader never sees half of it. By one writer at a time: not every file system refuses a
@@ -70,18 +75,14 @@ class HadoopFiles:
                 files.delete(temporary, False)
         return renamed
 
-    def like(self, patterns: Iterable[str]) -> Iterator[tuple[str, int, float]]:
-        """Path, bytes and ms since 1970 of those that a pattern fits: one call for each pattern,
-        which an object store answers with listings.
+    def like(self, patterns: Iterable[str]) -> Iterator[tuple[str, int]]:
+        """Path and bytes of those that a pattern fits: one call for each pattern, which an object
+        store answers with listings.
         """
         for pattern in patterns:
             path = self._path(pattern)
             for status in path.getFileSystem(self._configuration).globStatus(path) or ():
-                yield (
-                    str(status.getPath().toString()),
-                    int(status.getLen()),
-                    float(status.getModificationTime()),
-                )
+                yield str(status.getPath().toString()), int(status.getLen())
 
     def remove(self, relative: str) -> bool:
         """Remove a file, with the checksum that its file system keeps of it; False where there is

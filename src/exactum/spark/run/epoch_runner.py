@@ -163,7 +163,9 @@ class EpochRunner:
             listener.begin(batch)
         completed = self._protocol.run(batch_id, offsets, write, ready)
         self._has_written |= completed.written
-        if not completed.written:
+        if completed.written:
+            self._standing_epochs.decided()
+        else:
             self._standing_epochs.go_on(batch_id, completed.engine, frame)
         refused = sum(p.rows for p in prepared if p.participant == DEAD_LETTERS)
         if refused:

@@ -1,5 +1,5 @@
-"""The state of one stateful operator, and whether the version of it that a batch has left is
-whole.
+"""The state of one stateful operator, and whether the version of it that a batch has left is the
+one that was decided.
 """
 
 from __future__ import annotations
@@ -8,14 +8,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from exactum.checkpoint import offset_log
-from exactum.checkpoint.state_store import Vanished, stores
-from exactum.errors import CheckpointRefused
 from exactum.spark.jvm.state_operator import StateOperator
-from exactum.spark.run.state_version import VersionFile, seal
+from exactum.spark.run.state_version import Sealed, VersionFile, sealed
 
 
 class NotWhole(Exception):
-    """The state that belongs to an epoch is not all there."""
+    """The state that belongs to an epoch is not all there, or nobody can tell."""
 
 
 @dataclass(frozen=True)
@@ -47,13 +45,17 @@ class OperatorState:
     def folder(self) -> str:
         return f"{self.location}/{self.operator_id}"
 
-    def with_ids(self, files: Iterable[VersionFile], ids: list[list[str]]) -> list[VersionFile]:
-        """Of ``files`` those with these ids: the versions that belong to the epoch, whatever else
-        was written since.
+    def with_ids(
+        self, files: Iterable[VersionFile], ids: list[list[str]] | None
+    ) -> list[tuple[int, str]]:
+        """The stores (partition, name) whose versions have these ids, whatever else was written
+        since; in checkpoint format 2.
 
         Raises:
-            NotWhole: one is missing or empty.
+            NotWhole: one is missing or empty, or the record has no ids.
         """
+        if ids is None:
+            raise NotWhole(f"its record does not name the state of operator {self.operator_id}")
         found = {(file.partition, file.version_id): file for file in files if file.size_bytes}
         wanted = [
             (partition, one) for partition, of_partition in enumerate(ids) for one in of_partition
@@ -67,72 +69,33 @@ class OperatorState:
             raise NotWhole(
                 f"{self.folder} has {self.partitions} partitions, and its record names {len(ids)}"
             )
-        return [found[one] for one in wanted]
+        return [(found[one].partition, found[one].store) for one in wanted]
 
-    def seal(self) -> str | None:
-        """Of the version that the batch has left, in format 1 (``state_version.seal``); None where
+    def sealed(self) -> Sealed | None:
+        """The version that the batch has left, in format 1 (``state_version.sealed``); None where
         the state is not on this machine, and to look at each file would cost too much.
 
         Raises:
             OSError: a folder or a file could not be looked at.
         """
         folder = offset_log.local_folder(self.folder)
-        return None if folder is None else seal(folder, self.version + 1, self.partitions)
+        return None if folder is None else sealed(folder, self.version + 1, self.partitions)
 
-    def unchanged(
-        self, files: Iterable[VersionFile], sealed: str | None, decided_ms: int
-    ) -> list[VersionFile]:
-        """One of ``files`` for each store, none of them written after the decision: by the seal
-        that was recorded with it, else by the clock.
+    def unchanged(self, seal: str | None) -> list[tuple[int, str]]:
+        """The stores whose files are as they were when the epoch was decided; in format 1.
 
         Raises:
-            NotWhole: a store has none, or its version was written again since.
+            NotWhole: they are not, or the record has no seal.
         """
-        found: dict[tuple[int, str], VersionFile] = {}
-        for file in files:
-            if not file.size_bytes:
-                raise NotWhole(f"{file.path} is empty")
-            # A snapshot may come later: it is made of the changes, beside the epochs.
-            if file.is_change or (file.partition, file.store) not in found:
-                found[file.partition, file.store] = file
-        rewritten = (
-            [file.path for file in found.values() if file.written_ms > decided_ms]
-            if sealed is None
-            else [self.folder] * (self.seal() != sealed)
-        )
-        if rewritten:
+        now = self.sealed()
+        if seal is None or now is None:
             raise NotWhole(
-                f"{rewritten[0]} was written since: the batch's frame was computed besides "
-                "exactum's call (count(), isEmpty(), show()), or the checkpoint was copied"
+                "in checkpoint format 1 nobody can tell here whether it was written again since "
+                "(format 2 can: docs/state.md)"
             )
-        names = [
-            {store for partition, store in found if partition == each}
-            for each in range(self.partitions)
-        ]
-        if not names[0] or any(each != names[0] for each in names):
+        if now.seal != seal:
             raise NotWhole(
-                f"not every partition of {self.folder} has version {self.version + 1} of its stores"
+                f"{self.folder} was written since, or lost a file: the batch's frame was computed "
+                "besides exactum's call (count(), isEmpty(), show()), or the checkpoint was copied"
             )
-        self._refuse_holes()
-        return list(found.values())
-
-    def _refuse_holes(self) -> None:
-        """What the version rests on may be gone after a power cut, where the files are on this
-        machine.
-
-        Raises:
-            NotWhole: a file of an earlier version is missing or empty.
-        """
-        folder = offset_log.local_folder(self.folder)
-        if folder is None:
-            return
-        try:
-            for store in stores(folder):
-                if store.partition < self.partitions:
-                    files = store.files(self.version + 1)
-                    if files is None or any(path.stat().st_size == 0 for path in files):
-                        raise NotWhole(
-                            f"{store.folder} has no version {self.version + 1}, or not all of it"
-                        )
-        except (Vanished, CheckpointRefused, OSError) as error:
-            raise NotWhole(str(error)) from error
+        return now.stores

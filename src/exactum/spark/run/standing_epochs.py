@@ -37,6 +37,7 @@ class StandingEpochs:
         self._session = context.session
         self._running = context.query
         self._guarantee = context.run.guarantee
+        self._exact = self._guarantee is Guarantee.EXACTLY_ONCE
         self._fingerprint: Fingerprint | None = None
 
     # ---- what the kind of session adds -------------------------------------------------------
@@ -51,11 +52,13 @@ class StandingEpochs:
 
         Raises:
             CheckpointRefused: it cannot be removed.
-            EpochAborted: it may come back in this Spark application.
+            EpochAborted: it may come back in this process.
         """
 
-    def _forget_attempts(self, batch_id: int) -> None:
-        """Before an epoch that stands is computed again; see ``begin``."""
+    def decided(self) -> None:
+        """The state of the batch that ``begin`` was called for is that of a decision, or of one
+        that stands.
+        """
 
     def _known_to_spark(self) -> dict[str, Any]:
         """What Spark tells of the state that the batch at hand leaves."""
@@ -84,12 +87,10 @@ class StandingEpochs:
 
         ``rules``: for each control stream the record of what the epoch saw, which is durable.
         ``watermarks_ms``: the greatest event time of each watermark, in ms since 1970, null where
-        no row had one. ``decided_ms``: when this was asked, in ms since 1970; the state that
-        belongs to the epoch was written before. ``state_ids``: in checkpoint format 2, for each
-        stateful operator and partition the ids of its stores' versions. ``state_seals``: in format
-        1, for each the digest of its files, null where they are not on this machine.
-        ``fingerprint``: how many rows the batch had, and the sum of their hashes; left out where
-        it is not known.
+        no row had one. ``state_ids``: in checkpoint format 2, for each stateful operator and
+        partition the ids of its stores' versions. ``state_seals``: in format 1, for each operator
+        whose files are on this machine their digest. ``fingerprint``: how many rows the batch had,
+        and the sum of their hashes; left out where it is not known.
 
         Raises:
             CheckpointRefused, Unavailable: what the epoch saw of a control stream cannot be
@@ -148,13 +149,15 @@ class StandingEpochs:
             "lookup), state and output disagree from here on: its record does not say which rows "
             "were written",
         )
-        self._forget_attempts(batch_id)
+        self.begin(batch_id, first=True)
         if written is None:
             write_job.drain(frame)
+            self.decided()
             return
         now = self._fingerprint_of(frame)
         if now == written:
             logger.info("%s: epoch %d gives the rows that stand", self._running, batch_id)
+            self.decided()
             return
         counts = (
             f"{written.rows} rows were written, and it gives {now.rows} now"

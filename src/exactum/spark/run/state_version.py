@@ -13,28 +13,23 @@ from __future__ import annotations
 
 import hashlib
 import os
-import re
-from collections.abc import Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from pyspark.sql import SparkSession
 
 from exactum.checkpoint.offset_log import local_folder
-from exactum.checkpoint.state_store import DEFAULT
+from exactum.checkpoint.state_store import CHANGES, DEFAULT, VERSION_FILE
 from exactum.durable import sync_folder
 from exactum.spark.jvm.hadoop_files import HadoopFiles
 
-_FILE = re.compile(r"(\d+)(?:_([0-9a-f-]{36}))?\.(zip|snapshot|changelog|delta)")
-_CHANGES = ("changelog", "delta")
 _CHANGELOG = "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled"
 
 
 @dataclass(frozen=True)
 class VersionFile:
-    """One file of one version of one store. ``version_id`` is empty in format 1; ``written_ms``
-    counts from 1970.
-    """
+    """One file of one version of one store. ``version_id`` is empty in format 1."""
 
     path: str
     partition: int
@@ -42,7 +37,6 @@ class VersionFile:
     version_id: str
     is_change: bool
     size_bytes: int
-    written_ms: float
 
     @property
     def below(self) -> str:
@@ -52,6 +46,14 @@ class VersionFile:
         return f"{self.partition}/{store}{name}"
 
 
+@dataclass(frozen=True)
+class Sealed:
+    """A version of an operator's state in format 1: its seal, and its stores (partition, name)."""
+
+    seal: str
+    stores: list[tuple[int, str]]
+
+
 def version_files(session: SparkSession, operator: str, version: int) -> list[VersionFile]:
     """The files of ``version`` below the folder ``operator``, a URI as Spark prints it.
 
@@ -59,23 +61,23 @@ def version_files(session: SparkSession, operator: str, version: int) -> list[Ve
         OSError: the local folder could not be read.
         JvmError: the JVM could not read the folder.
     """
+    patterns = f"[0-9]*/{version}[._]*", f"[0-9]*/*/{version}[._]*"
     folder = local_folder(operator)
-    # The whole of a version in two calls of the file system.
+    # The whole of a version in two calls of the file system. In a local folder's own name Hadoop
+    # would take brackets for a pattern.
     found = (
-        _local(folder, version)
-        if folder is not None
-        else HadoopFiles(session, operator).like(_patterns(version))
+        HadoopFiles(session, operator).like(patterns)
+        if folder is None
+        else ((str(p), p.stat().st_size) for each in patterns for p in folder.glob(each))
     )
-    return [
-        file
-        for path, size_bytes, written_ms in found
-        if (file := _file(path, size_bytes, written_ms)) is not None
-    ]
+    return [file for path, size_bytes in found if (file := _file(path, size_bytes)) is not None]
 
 
-def remove_snapshots(session: SparkSession, operator: str, version: int) -> list[str]:
-    """Remove the snapshots of ``version`` in format 1, before the version is written once more.
-    Returns their paths.
+def remove_snapshots(
+    session: SparkSession, operator: str, files: Iterable[VersionFile]
+) -> list[str]:
+    """Remove the snapshots among ``files``, which are all of one version in format 1, before the
+    version is written once more. Returns their paths.
 
     Spark writes the changes of a version over those of an earlier try of its batch, and makes a
     snapshot beside the batches, or none. A snapshot of the earlier try would stand beside changes
@@ -86,49 +88,52 @@ def remove_snapshots(session: SparkSession, operator: str, version: int) -> list
     nothing writes it once more.
 
     Raises:
-        OSError: a folder could not be read or fsynced.
-        JvmError: the JVM could not read the folder, or not remove a file.
+        OSError: a folder could not be fsynced.
+        JvmError: the JVM could not remove a file.
     """
-    files = HadoopFiles(session, operator)
-    there = version_files(session, operator, version)
+    there = HadoopFiles(session, operator)
     keeps_changes = str(session.conf.get(_CHANGELOG, "false")).lower() == "true"
-    with_changes = {(file.partition, file.store) for file in there if file.is_change}
+    with_changes = {(file.partition, file.store) for file in files if file.is_change}
     found = [
         file
-        for file in there
+        for file in files
         if not file.is_change
         and not file.version_id
         and (keeps_changes or (file.partition, file.store) in with_changes)
     ]
     for file in found:
-        files.remove(file.below)
-    if local_folder(operator) is not None:
-        for folder in {Path(file.path).parent for file in found}:
+        there.remove(file.below)
+    for folder in {local_folder(file.path.rpartition("/")[0]) for file in found}:
+        if folder is not None:
             sync_folder(folder)
     return [file.path for file in found]
 
 
-def seal(folder: Path, version: int, partitions: int) -> str:
-    """A digest of the names, sizes and times of the files in which the stores of an operator keep
-    ``version``, in format 1. It is another one when any of them was written again, whatever the
-    clock says.
+def sealed(folder: Path, version: int, partitions: int) -> Sealed | None:
+    """The files in which the stores of an operator keep ``version``, in format 1. The seal is a
+    digest of names, sizes and times: another one when any of them was written again, whatever the
+    clock says. None where not every partition has its stores.
 
     Asked in each epoch, so only the files of this version are looked at, by their names.
 
     Raises:
         OSError: a folder or a file could not be looked at.
     """
-    found = []
-    for store in ("", *_folders(f"{folder}/0")):  # the stores of every partition have these names
+    found: dict[tuple[int, str], str] = {}
+    stores = ["", *_folders(f"{folder}/0")]  # the stores of every partition have these names
+    for store in stores:
         for partition in range(partitions):
-            for kind in (*_CHANGES, "zip"):  # a snapshot of what changed may be made later
+            for kind in (*CHANGES, "zip"):  # a snapshot of what changed may be made later
                 try:
                     status = os.stat(f"{folder}/{partition}/{store}/{version}.{kind}")
                 except FileNotFoundError:
                     continue
-                found.append(f"{partition}/{store} {kind} {status.st_size} {status.st_mtime_ns}")
+                line = f"{partition}/{store} {kind} {status.st_size} {status.st_mtime_ns}"
+                found[partition, store or DEFAULT] = line
                 break
-    return hashlib.sha256("\n".join(found).encode()).hexdigest()
+    if not found or len(found) % partitions:
+        return None
+    return Sealed(hashlib.sha256("\n".join(found.values()).encode()).hexdigest(), list(found))
 
 
 def _folders(path: str) -> list[str]:
@@ -139,25 +144,12 @@ def _folders(path: str) -> list[str]:
         return []
 
 
-def _patterns(version: int) -> tuple[str, str]:
-    return f"[0-9]*/{version}[._]*", f"[0-9]*/*/{version}[._]*"
-
-
-def _local(folder: Path, version: int) -> Iterator[tuple[str, int, float]]:
-    for pattern in _patterns(version):
-        for path in folder.glob(pattern):
-            status = path.stat()
-            yield str(path), status.st_size, status.st_mtime_ns / 1_000_000
-
-
-def _file(path: str, size_bytes: int, written_ms: float) -> VersionFile | None:
+def _file(path: str, size_bytes: int) -> VersionFile | None:
     *_, above, folder, name = path.split("/")
-    found = _FILE.fullmatch(name)
+    found = VERSION_FILE.fullmatch(name)
     if found is None:
         return None
     partition, store = (folder, DEFAULT) if folder.isdigit() else (above, folder)
     if not partition.isdigit():
         return None
-    return VersionFile(
-        path, int(partition), store, found[2] or "", found[3] in _CHANGES, size_bytes, written_ms
-    )
+    return VersionFile(path, int(partition), store, found[2] or "", found[3] in CHANGES, size_bytes)

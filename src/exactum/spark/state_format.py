@@ -1,0 +1,69 @@
+"""Which checkpoint format Spark gives the state of a query that is started.
+
+In format 2 every attempt at a micro-batch keeps its state under an id of its own, and Spark's
+commit log names those that count. Spark takes the format from a setting when it starts a query, and
+keeps it nowhere but in the first line of its commit log: a query with another one does not start.
+
+    commits/41     v2                                       that was format 2
+                   {"stateUniqueIds": {"0": [["<id>"]]}}
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+FORMAT = "spark.sql.streaming.stateStore.checkpointFormatVersion"
+PLAIN, WITH_IDS = "1", "2"
+PROVIDER = "spark.sql.streaming.stateStore.providerClass"
+ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+"""The only store that has format 2."""
+_FORMATS = {"v1": PLAIN, "v2": WITH_IDS}
+
+Newest = Callable[[str], "str | None"]
+"""From a log of Spark's, "commits" or "offsets", to the text of its last file; None: it has none.
+"""
+
+_starting = threading.Lock()
+"""Settings of a session are those of all queries that are started meanwhile."""
+
+
+@contextmanager
+def state_format(session: SparkSession, newest: Newest) -> Iterator[None]:
+    """Start a query within this: it has the format of its checkpoint; with a new one format 2,
+    where its state lies in RocksDB. What the user has set himself counts.
+    """
+    with _starting:
+        if session.conf.get(FORMAT, None) is not None:
+            yield
+            return
+        session.conf.set(FORMAT, _format(session, newest))
+        try:
+            yield
+        finally:
+            session.conf.unset(FORMAT)
+
+
+def _format(session: SparkSession, newest: Newest) -> str:
+    committed = newest("commits")
+    if committed is not None:
+        return _FORMATS.get(committed.partition("\n")[0].strip(), PLAIN)
+    # Spark goes on with the store of the first start, whatever the session says now.
+    planned = newest("offsets")
+    kept = None if planned is None else _kept(planned)
+    return WITH_IDS if (kept or session.conf.get(PROVIDER, None)) == ROCKSDB else PLAIN
+
+
+def _kept(planned: str) -> str | None:
+    """The store that an offset log names; None where it cannot be read: Spark says so."""
+    try:
+        found = json.loads(planned.splitlines()[1])["conf"].get(PROVIDER)
+    except (ValueError, IndexError, KeyError, TypeError, AttributeError):
+        return None
+    return None if found is None else str(found)
