@@ -20,6 +20,7 @@ from exactum.ops.dashboard.checkpoint_source import CheckpointSource
 from exactum.ops.dashboard.routes import dashboard_routes
 from exactum.protocol.model import Decision
 from tests.kit.dashboard.checkpoints import MadeCheckpoint, busy_hour
+from tests.kit.query_record import damage, newest
 from tests.kit.small_disk import small_disk
 from tests.kit.waiting import WAIT_MAX_S
 
@@ -108,11 +109,11 @@ def test_damaged_files(made: MadeCheckpoint, server: HttpServer) -> None:
     (made.folder / "offsets" / "4").write_text("v1")
     (made.folder / "exactum" / "runs").mkdir()
     (made.folder / "exactum" / "runs" / "x.json").write_text("{")
-    (made.folder / "exactum" / "sinks.json").write_text("[")
-    assert "sinks cannot be read" in page(server, f"/query/{made.query_id}")
+    damage(made.folder)
+    assert "query/0.json cannot be read" in page(server, f"/query/{made.query_id}")
     text = page(server, f"/query/{made.query_id}/batch/4")
-    assert record.name in text or "sinks cannot be read" in text
-    (made.folder / "exactum" / "sinks.json").unlink()
+    assert record.name in text or "query/0.json cannot be read" in text
+    newest(made.folder).unlink()
     text = page(server, f"/query/{made.query_id}/batch/4")
     assert record.name in text and ">not decided<" not in text
     (made.folder / "metadata").write_text("{")

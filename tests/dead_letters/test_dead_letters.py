@@ -28,6 +28,7 @@ from exactum.local import LocalKafka
 from exactum.protocol.sink import Rejection, Sink
 from exactum.spark.write.dead_letter import dead_letters
 from tests.kit.errors import raised
+from tests.kit.query_record import note, on_file
 from tests.kit.servers.postgres import LocalPostgres
 from tests.kit.sql import postgres_server
 from tests.kit.transactions.given import give_always, given
@@ -278,11 +279,8 @@ def test_letters_of_a_query_that_puts_none_aside_any_more(world: World) -> None:
     told = typed(query, "list", *given(without_letters))
     assert (told.exit_code, "[SINKS_NOT_GIVEN]" in told.output) == (2, True)
     assert "--sinks FILE.py:NAME" in told.output and "{'dead letters': " in told.output
-    file = query.folder / "exactum" / "sinks.json"
-    known = json.loads(file.read_text())
-    (letters,) = [sink for sink in known["sinks"] if sink["name"] == "dead letters"]
-    known["sinks"].remove(letters)
-    file.write_text(json.dumps(known))
+    sinks = [sink for sink in on_file(query.folder).sinks if sink.name != "dead letters"]
+    note(query.folder, query.query_id, sinks=tuple(sinks))
     (group,) = json.loads(typed(query, "list", "--json").stdout)
     assert group["count"] == LETTERS
     for command in ("list", "show"):

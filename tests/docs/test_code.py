@@ -50,7 +50,10 @@ NOT_RUN = {
     ("docs/coming-from/spark-kafka-sink.md", 1): "make from-duplicates types it",
     ("docs/connect.md", 0): "it needs a server of Spark Connect; make connect plays such queries",
     ("docs/kafka.md", 1): "it logs in; tests/security does so at a real cluster",
-    ("docs/own-target.md", 1): "it needs Delta's jar; tests/spark/test_table_sink.py writes Parquet",
+    (
+        "docs/own-target.md",
+        1,
+    ): "it needs Delta's jar; tests/spark/test_table_sink.py writes Parquet",
     ("docs/source.md", 0): "it shows a signature",
     ("docs/source.md", 2): "it logs in; tests/security does so at a real cluster",
 }

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from exactum.checkpoint.known_sinks import KnownSink, KnownSinks, write_known_sinks
+from exactum.checkpoint.query_record import KnownSink
 from exactum.errors import SettingRefused, Unavailable
 from exactum.ops import cli
 from exactum.ops.doctor import machine
@@ -25,6 +25,7 @@ from exactum.ops.problem import Level, Problem, error, ok, unknown, warning
 from exactum.ops.render import ExitStatus, status_of
 from tests.kit.doctor.diagnosis import diagnosed, tree
 from tests.kit.environment import python_path
+from tests.kit.query_record import note
 from tests.kit.waiting import WAIT_MAX_S
 
 WAIT_S = WAIT_MAX_S
@@ -235,9 +236,8 @@ def test_a_query_that_ran_before_is_told_and_its_sinks_are_asked_for(tmp_path: P
     (checkpoint / "commits").mkdir(parents=True)
     (checkpoint / "commits" / "7").touch()
     (checkpoint / "metadata").write_text(json.dumps({"id": "q-1"}))
-    sinks = tuple(KnownSink(name, {}) for name in ("files:out", "Bank", "old"))
-    present = frozenset({"files:out", "Bank"})
-    write_known_sinks(checkpoint, KnownSinks("q-1", sinks, present))
+    present = tuple(KnownSink(name, {}) for name in ("files:out", "Bank"))
+    note(checkpoint, "q-1", sinks=(*present, KnownSink("old", {}, present=False)))
     before = tree(tmp_path)
     found = diagnosed("--checkpoint", str(checkpoint))
     assert found.has("ok", "checkpoint", "query q-1", "done up to 7")
@@ -254,6 +254,6 @@ def test_a_decision_log_that_the_query_keeps_elsewhere(tmp_path: Path) -> None:
     checkpoint = tmp_path / "cp"
     checkpoint.mkdir()
     (checkpoint / "metadata").write_text(json.dumps({"id": "q-1"}))
-    write_known_sinks(checkpoint, KnownSinks("q-1", (), decision_log="postgresql://db/x"))
+    note(checkpoint, "q-1", decision_log="postgresql://db/x", log_id="a")
     found = diagnosed("--checkpoint", str(checkpoint))
-    assert found.has("error", "checkpoint", "keeps its decisions at postgresql://db/x")
+    assert found.has("error", "checkpoint", "has its decisions in the log a (postgresql://db/x)")

@@ -27,7 +27,7 @@ from exactum.errors import (
     Unavailable,
 )
 from exactum.files.sink import FileSink
-from exactum.files.slot_log import SlotLog
+from exactum.files.slot_log import LOG_ID, SlotLog
 from exactum.protocol.decision_log import DecisionLog
 from exactum.protocol.model import Decision
 from exactum.storage.folder import Folder
@@ -99,9 +99,10 @@ def test_threads_that_race_have_one_winner_for_each_slot(storage: Storage) -> No
 
 
 def test_a_record_is_readable_by_a_person(log: SlotLog, storage: Storage) -> None:
-    """One file, named by batch and attempt, of indented JSON."""
+    """One file, named by batch and attempt, of indented JSON; and one that says which log it is."""
     log.decide(record(42))
-    assert [entry.name for entry in storage.entries()] == ["00000000000000000042-0.json"]
+    names = [entry.name for entry in storage.entries()]
+    assert sorted(names) == ["00000000000000000042-0.json", LOG_ID]
     text = (storage.read(named(42)) or b"").decode()
     assert json.loads(text)["decision"] == "commit"
     assert text.startswith('{\n  "version"')
@@ -158,11 +159,11 @@ def test_a_missing_record_stops_a_start(log: SlotLog, storage: Storage) -> None:
 
 
 def test_the_log_does_not_grow(log: SlotLog, storage: Storage) -> None:
-    """After sixty epochs there are one record and one floor."""
+    """After sixty epochs there are one record, one floor, and its id."""
     for batch_id in range(60):
         log.decide(record(batch_id))
         log.prune(batch_id)
-    assert sorted(storage.names()) == [named(59), f"floor-{59:020d}"]
+    assert sorted(storage.names()) == [named(59), f"floor-{59:020d}", LOG_ID]
 
 
 def test_pruning_works_only_now_and_then(storage: Storage) -> None:
@@ -341,7 +342,7 @@ def test_a_full_disk_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(os, "fsync", fsync)
     with pytest.raises(Unavailable):
         log.decide(record(1))
-    assert os.listdir(tmp_path) == [named(0)]
+    assert sorted(os.listdir(tmp_path)) == [named(0), LOG_ID]
 
 
 @pytest.mark.parametrize("call", ["decide", "read"])
@@ -433,7 +434,7 @@ def test_a_store_that_keeps_to_conditional_puts_is_tried_once() -> None:
                 given = list(pool.map(lambda log, m: log.decide(m), logs, mine))
             assert given[0] == given[1]
             assert given[0] in mine
-        assert sorted(server.objects) == [f"log/{named(n)}" for n in range(5)]
+        assert sorted(server.objects) == [*(f"log/{named(n)}" for n in range(5)), f"log/{LOG_ID}"]
         assert server.tried == 2
 
 

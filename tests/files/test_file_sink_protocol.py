@@ -10,14 +10,12 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.dataset
 import pytest
 
 from exactum.errors import (
-    CheckpointRefused,
     EpochAborted,
     ExactumError,
     HeuristicOutcome,
@@ -28,9 +26,7 @@ from exactum.protocol.model import CommitReport
 from exactum.protocol.participant import delivers
 from exactum.protocol.sink import Guarantee
 from exactum.sinks import writer
-from exactum.spark.run.opening import refuse_open
 from exactum.testing import Crash, FaultPlan, sweep
-from tests.kit.errors import raised
 from tests.kit.files.epochs_in_files import (
     QUERY,
     OpenedSink,
@@ -324,24 +320,6 @@ def test_under_weaker_guarantees_the_driver_delivers(table: Path, guarantee: Gua
     with pytest.raises(EpochAborted, match="are gone"):
         opened.participant.deliver(prepared)
     assert ids_in(table) == expected([0], 2)
-
-
-def test_what_a_weaker_run_has_left_needs_no_decision_log(table: Path) -> None:
-    """A task of ``at_least_once`` has died. The next start, which has no decision log, goes on and
-    sweeps it; what ``exactly_once`` has left may be decided, and is refused there.
-    """
-    weaker = OpenedSink(FileSink(table), guarantee=Guarantee.AT_LEAST_ONCE)
-    weaker.prepare(rows(0, 0))
-    dead = weaker.writer(0, 1)
-    dead.write(rows(0, 1))
-    write_run(dead)
-    running: Any = "the query"
-    assert len(weaker.participant.list_open()) == 2
-    refuse_open(running, [weaker.participant])
-    OpenedSink(FileSink(table)).prepare(rows(0, 2))
-    with raised(CheckpointRefused, "DECISION_LOG_OTHER", "has 1 open transactions"):
-        refuse_open(running, [weaker.participant])
-    dead.abort()
 
 
 def test_the_writer_factory_pickles(table: Path) -> None:

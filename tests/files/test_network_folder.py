@@ -20,7 +20,7 @@ import pytest
 
 from exactum.durable import create_whole
 from exactum.errors import Disposition, ExactumError, OutcomeUnknown
-from exactum.files.slot_log import SlotLog
+from exactum.files.slot_log import LOG_ID, SlotLog
 from exactum.storage.folder import Folder
 from exactum.testing.log_contract import QUERY_ID, record
 from tests.kit.every_call import every_call
@@ -204,4 +204,5 @@ def test_a_name_that_is_taken_and_not_seen_is_unknown(
     monkeypatch.setattr(Folder, "read", lambda folder, name: None)
     with pytest.raises(OutcomeUnknown, match="vanished 10 times.*nocto"):
         SlotLog(Folder(memory), QUERY_ID).decide(record(0))
-    assert [name for name in os.listdir(memory) if not name.startswith(".")] == [f"{0:020d}-0.json"]
+    names = sorted(name for name in os.listdir(memory) if not name.startswith("."))
+    assert names == [f"{0:020d}-0.json", LOG_ID]

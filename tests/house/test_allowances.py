@@ -26,7 +26,7 @@ LINES_MAX = {
     "spark": 14_050,
     "sql": 6_000,
     "storage": 1_100,
-    "testing": 3_050,
+    "testing": 3_100,
     "values": 650,
 }
 SPARE = 150

@@ -13,14 +13,14 @@ from pathlib import Path
 
 import pytest
 
-from exactum.checkpoint.known_sinks import KnownSinks, write_known_sinks
-from exactum.checkpoint.layout import DECISIONS, HISTORY, SINKS
+from exactum.checkpoint.layout import DECISIONS, HISTORY
 from exactum.monitor.history import HistoryWriter
 from exactum.ops import render
 from exactum.ops.status.query_status import checkpoints_below, status_of
 from tests.kit.environment import environment
 from tests.kit.monitor.facts import QUERY
 from tests.kit.monitor.made_checkpoint import Checkpoint, ago
+from tests.kit.query_record import damage, note
 from tests.kit.waiting import WAIT_MAX_S
 
 LINES_OF_A_SCREEN = 24
@@ -100,7 +100,7 @@ def test_dead_and_nothing_in_doubt(tmp_path: Path) -> None:
 
 def test_decisions_elsewhere(checkpoint: Checkpoint) -> None:
     """The verdict is given without them, and it is said that they are missing."""
-    write_known_sinks(checkpoint.folder, KnownSinks(QUERY, (), frozenset(), "postgresql://db/x"))
+    note(checkpoint.folder, QUERY, decision_log="postgresql://db/x", log_id="a")
     checkpoint.spark(3, 2).tells(ago(60).starts().epoch(2))
     found = status_of(str(checkpoint.folder)).to_json()
     assert found["verdict"] == "DOWN"
@@ -109,10 +109,13 @@ def test_decisions_elsewhere(checkpoint: Checkpoint) -> None:
 
 def test_decisions_that_cannot_be_read(tmp_path: Path) -> None:
     """They are not said to be missing, and what is wrong is to be mended before a start."""
-    for name in ("sinks", "record"):
+    for name in ("query", "record"):
         made = Checkpoint(tmp_path / name).spark(3, 2).tells(ago(60).starts().epoch(2)).commit(3)
         record = next((made.folder / DECISIONS).glob("*3-0.json"))
-        (made.folder / SINKS if name == "sinks" else record).write_text('{"torn')
+        if name == "query":
+            damage(made.folder, '{"torn')
+        else:
+            record.write_text('{"torn')
         said = run_status("--checkpoint", str(made.folder)).stdout
         assert "last complete 2; 3 begun, whether it is decided is not known: " in said
         assert "not decided" not in said and "tart it again" not in said, said

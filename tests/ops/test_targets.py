@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from exactum import KafkaSink
-from exactum.checkpoint.known_sinks import KnownSink, KnownSinks
+from exactum.checkpoint.query_record import KnownSink, QueryRecord
 from exactum.errors import SettingRefused
 from exactum.ops.targets.given_sinks import given_sinks
 from exactum.ops.targets.options import QueryOptions, query_options, with_password
@@ -29,16 +29,18 @@ SECRET = "s3cret-word"
 COMMAND = "exactum verify --checkpoint /c"
 
 
-def known(*names: str, former: tuple[str, ...] = ()) -> KnownSinks:
-    sinks = tuple(KnownSink(name, {"kafka": name}) for name in (*former, *names))
-    return KnownSinks("q", sinks, frozenset(names))
+def known(*names: str, former: tuple[str, ...] = ()) -> QueryRecord:
+    sinks = tuple(
+        KnownSink(name, {"kafka": name}, present=name in names) for name in (*former, *names)
+    )
+    return QueryRecord(query_id="q", sinks=sinks)
 
 
 def kafka(topic: str) -> KafkaSink:
     return KafkaSink(topic, bootstrap_servers="b:1")
 
 
-def of(found: KnownSinks | None, sinks: Any) -> QueryTargets:
+def of(found: QueryRecord, sinks: Any) -> QueryTargets:
     return targets_of(found, {} if sinks is None else given_sinks(given(sinks)[1]), COMMAND)
 
 
@@ -68,9 +70,9 @@ def test_sinks_are_taken_by_their_names() -> None:
     ]
     with raised(SettingRefused, "SINK_UNKNOWN", "'kafka:c'", "'kafka:a'"):
         of(known("kafka:a"), kafka("c"))
-    assert [t.name for t in of(None, [kafka("a"), kafka("a")]).each] == ["kafka:a", "kafka:a#2"]
+    assert [t.name for t in of(known(), [kafka("a"), kafka("a")]).each] == ["kafka:a", "kafka:a#2"]
     with raised(SettingRefused, "SINKS_NOT_GIVEN", COMMAND):
-        of(None, None)
+        of(known(), None)
 
 
 def test_the_page_says_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

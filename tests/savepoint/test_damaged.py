@@ -13,6 +13,7 @@ from click.testing import CliRunner, Result
 from pyspark.sql import SparkSession
 
 import exactum
+from exactum.checkpoint.layout import QUERY
 from exactum.checkpoint.savepoint import create as create_module
 from exactum.checkpoint.savepoint.create import create
 from exactum.checkpoint.savepoint.restore import restore
@@ -92,7 +93,7 @@ def test_a_supervised_script_starts_from_one(
     assert again.exit_code == 0, again.output
     assert "was made of this savepoint before" in capfd.readouterr().err
     assert (target / "metadata").read_text() == identity
-    (target / "exactum" / "restored.json").unlink()
+    shutil.rmtree(target / QUERY)
     refused = start(*options)
     assert refused.exit_code == 1
     assert "[SAVEPOINT_PLACE]" in refused.output

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from exactum.checkpoint import retirement
-from exactum.checkpoint.known_sinks import KnownSinks, write_known_sinks
 from exactum.checkpoint.savepoint import create as create_module
 from exactum.checkpoint.savepoint import cut
 from exactum.checkpoint.savepoint import restore as restore_module
@@ -27,6 +26,7 @@ from exactum.storage.folder import Folder
 from exactum.testing.faults import Crash
 from tests.kit.errors import raised
 from tests.kit.every_call import every_call
+from tests.kit.query_record import note
 from tests.kit.savepoint.killed import killed_at
 from tests.kit.savepoint.stateless import (
     QUERY,
@@ -37,7 +37,7 @@ from tests.kit.savepoint.stateless import (
     plan,
 )
 
-ELSEWHERE = KnownSinks(QUERY, (), frozenset(), "postgresql://db/decisions")
+ELSEWHERE = "postgresql://db/decisions"
 
 
 @pytest.fixture(autouse=True)
@@ -116,7 +116,7 @@ def is_started(checkpoint: Path, driver: Driver) -> None:
 
 def dies_in_an_epoch(checkpoint: Path, driver: Driver) -> None:
     """Its decisions lie elsewhere: nobody knows whether it was decided."""
-    write_known_sinks(checkpoint, ELSEWHERE)
+    note(checkpoint, QUERY, decision_log=ELSEWHERE)
     plan(checkpoint, 2)
 
 
@@ -302,7 +302,7 @@ def test_an_original_that_may_have_decided_more_elsewhere(
             run("1" * 16)
         return Stopped(1, ("0" * 16,))
 
-    write_known_sinks(checkpoint, ELSEWHERE)
+    note(checkpoint, QUERY, decision_log=ELSEWHERE)
     monkeypatch.setattr(create_module, "stop", stop_as_a_driver_answers)
     if since == "a plan":
         create(str(checkpoint), tmp_path / "savepoint")  # nobody has said that it is at rest

@@ -17,12 +17,12 @@ from pathlib import Path
 import pytest
 
 from exactum.checkpoint import request_file
-from exactum.checkpoint.known_sinks import KnownSinks, write_known_sinks
 from exactum.checkpoint.run_file import RunFile, living
 from exactum.checkpoint.savepoint.create import create
 from exactum.errors import CheckpointRefused, Unavailable
 from exactum.protocol.model import Decision
 from tests.kit.errors import raised
+from tests.kit.query_record import damage, note
 from tests.kit.savepoint.stateless import QUERY, Driver, complete, decide, plan
 from tests.kit.waiting import WAIT_MAX_S, await_true
 
@@ -132,9 +132,9 @@ def test_a_folder_of_decisions_that_is_not_used_any_more(
     """It stays where the query was given another decision_log= since, and knows nothing of what is
     decided there: no savepoint of what may be, and none that says it holds the decisions.
     """
-    write_known_sinks(checkpoint, KnownSinks(QUERY, (), frozenset(), place))
+    note(checkpoint, QUERY, decision_log=place)
     if place == "damaged":
-        (checkpoint / "exactum" / "sinks.json").write_text("{")
+        damage(checkpoint)
     assert create(str(checkpoint), tmp_path / "savepoint").decision_log == "elsewhere"
     plan(checkpoint, 2)
     with raised(CheckpointRefused, "SAVEPOINT_TOO_EARLY", checkpoint, "decision log"):
@@ -144,16 +144,9 @@ def test_a_folder_of_decisions_that_is_not_used_any_more(
     assert create(str(checkpoint), tmp_path / "second").batch_id == 2
 
 
-@pytest.mark.parametrize(
-    ("query_id", "place"), [(QUERY, ""), ("a parent", "postgresql://db/decisions")]
-)
-def test_a_folder_of_decisions_that_is_used(
-    checkpoint: Path, tmp_path: Path, query_id: str, place: str
-) -> None:
-    """What was begun and is not decided in it is left out of the savepoint. Also where the file
-    came along from the query that this one is a fork of.
-    """
-    write_known_sinks(checkpoint, KnownSinks(query_id, (), frozenset(), place))
+def test_a_folder_of_decisions_that_is_used(checkpoint: Path, tmp_path: Path) -> None:
+    """What was begun and is not decided in it is left out of the savepoint."""
+    note(checkpoint, QUERY, decision_log="")
     plan(checkpoint, 2)
     made = create(str(checkpoint), tmp_path / "savepoint")
     assert (made.batch_id, made.decision_log) == (1, "checkpoint")
@@ -168,17 +161,16 @@ def test_records_of_later_epochs_stay_behind(checkpoint: Path, tmp_path: Path) -
     control.mkdir(parents=True)
     for name in (f"{1:020d}-{RUN}.json", f"{2:020d}-{RUN}.json", ".hidden.tmp"):
         (control / name).touch()
-    stops = checkpoint / "exactum" / "source" / "0" / "stops"
-    stops.mkdir(parents=True)
-    (stops / "7.json").touch()
+    note(checkpoint, QUERY, log_id="a")
     plan(checkpoint, 2)
     made = create(str(checkpoint), tmp_path / "savepoint")
     names = {file.path for file in made.files}
     assert "offsets/1" in names and "offsets/2" not in names
     assert {n for n in names if n.startswith("exactum/")} == {
         f"exactum/decisions/{1:020d}-0.json",
+        "exactum/decisions/log-id",
         f"exactum/control/rules/{1:020d}-{RUN}.json",
-        "exactum/source/0/stops/7.json",
+        "exactum/query/0.json",
     }
 
 
@@ -191,7 +183,7 @@ def test_a_file_system_without_locks_is_told_once(
         raise OSError(errno.ENOLCK, "No locks available")
 
     monkeypatch.setattr(fcntl, "flock", refuse)
-    run = RunFile(checkpoint, "1" * 16, QUERY, "0", "4.2.0")
+    run = RunFile(checkpoint, "1" * 16, "0", "4.2.0")
     for _ in range(3):
         run.hold()
     warnings = [record for record in caplog.records if record.levelname == "WARNING"]
@@ -203,7 +195,7 @@ import logging, resource, sys
 from pathlib import Path
 from exactum.checkpoint.run_file import RunFile
 logging.basicConfig(level=logging.WARNING, stream=sys.stdout)
-run = RunFile(Path(sys.argv[1]), sys.argv[2], sys.argv[3], "0", "4.2.0")
+run = RunFile(Path(sys.argv[1]), sys.argv[2], "0", "4.2.0")
 resource.setrlimit(resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))
 run.hold()
 run.release()

@@ -4,7 +4,6 @@ hold readers back.
 
 from __future__ import annotations
 
-import json
 import logging
 import re
 from collections.abc import Callable
@@ -16,13 +15,14 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import NewPartitions
 
 from exactum import events
+from exactum.checkpoint.query_record import KnownTopic
 from exactum.errors import CheckpointRefused, SettingRefused, Unavailable
 from exactum.local import LocalKafka
 from exactum.spark.run import query_watch
 from exactum.spark.source import topic_watch, watched_source
-from exactum.spark.source.record import SourceRecord
 from exactum.spark.source.subscription import Subscription
 from tests.kit.errors import check_query_error
+from tests.kit.query_record import on_file
 from tests.kit.waiting import WAIT_MAX_S, await_true
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
@@ -36,14 +36,8 @@ def test_topic_made_anew(stream: Any, topics: Any, topic: Callable[..., str]) ->
     name = topic("anew", partitions=2)
     topics.give(name, 5)
     assert stream.run(stream.read(name)) is None
-    (record,) = stream.checkpoint.glob("exactum/source/0/topics/*.json")
     first_id = topics.id_of(name)
-    assert json.loads(record.read_text()) == {
-        "version": 1,
-        "topic": name,
-        "topic_id": first_id,
-        "partitions": 2,
-    }
+    assert on_file(stream.checkpoint).topics == {"0": {name: KnownTopic(first_id, 2)}}
     before = stream.rows()
     topics.made_anew(name)
     topics.give(name, 20)
@@ -178,7 +172,7 @@ def test_another_topic_with_the_checkpoint(
     before = stream.rows()
     told = stream.run(stream.read(other)) or ""
     assert "[SOURCE_GONE]" in told and "failOnDataLoss to false" not in told, "Spark's own advice"
-    assert re.search(rf"to read next: Partitions Set\({mine}-0, .*have been deleted\. Is the", told)
+    assert re.search(rf"to read next: Partitions Set\({mine}-0, .*have been deleted\.\s+Is the", told)
     assert stream.rows() == before
     for left in ("1", ".1.crc"):  # as the docs say
         (stream.checkpoint / "offsets" / left).unlink(missing_ok=True)
@@ -331,13 +325,12 @@ def test_one_topic_of_a_pattern_is_deleted(
     for _ in range(2):
         assert run(failOnDataLoss=False) is None
         topics.give(kept, 1, partitions=1)
-    record = SourceRecord(stream.checkpoint / "exactum/source/0")
-    assert record.topics().keys() == {kept}
+    assert on_file(stream.checkpoint).topics["0"].keys() == {kept}
     kafka.create_topic(gone, partitions=1)
     topics.start_over(gone)
     topics.give(gone, 3, partitions=1)
     assert run() is None, "losses need not be accepted any more"
-    assert record.topics()[gone].topic_id == topics.id_of(gone)
+    assert on_file(stream.checkpoint).topics["0"][gone].topic_id == topics.id_of(gone)
     assert stream.rows() == sorted(
         [(kept, 0, o) for o in range(12)] + [(gone, 0, o) for o in [*range(5), *range(3)]]
     )

@@ -9,13 +9,14 @@ from typing import Any
 
 import pytest
 
+from exactum.checkpoint.query_record import KnownTopic, record_of
 from exactum.errors import CheckpointRefused
 from exactum.kafka.requests.topic_requests import EARLIEST, TopicSeen
 from exactum.spark.source import watched_source
 from exactum.spark.source.query_sources import RunningSource
-from exactum.spark.source.record import SourceRecord
 from exactum.spark.source.watched_source import SourceRange, WatchedSource
 from tests.kit.errors import raised
+from tests.kit.query_record import note, on_file
 
 SOURCE = RunningSource(0, 0, "kafkatable", {"subscribe": "t"}, "sources/0")
 QUERY: Any = "query q"
@@ -45,11 +46,14 @@ def planned(begins: dict[int, int], ends: dict[int, int]) -> SourceRange:
 def watched(
     folder: Path, cluster: Cluster, known: TopicSeen | None, of: RunningSource = SOURCE
 ) -> WatchedSource:
-    record = SourceRecord(folder)
     if known is not None:
-        record.add_topic("t", known)
+        note(folder, "q", topics={"0": {"t": KnownTopic(known.topic_id, known.partitions)}})
     requests: Any = cluster
-    return WatchedSource(QUERY, of, requests, record)
+    return WatchedSource(QUERY, of, requests, record_of(folder, "q"))
+
+
+def topics_of(folder: Path) -> dict[str, KnownTopic]:
+    return dict(on_file(folder).topics["0"])
 
 
 GROWS = planned({0: 5}, {0: 5, 1: 1})
@@ -109,18 +113,17 @@ def test_what_spark_goes_on_without(tmp_path: Path, now: str) -> None:
     """
     options = {"subscribe": "t,u", "failOnDataLoss": "false"}
     accepts = RunningSource(0, 0, "kafkatable", options, "sources/0")
-    record = SourceRecord(tmp_path)
     other = ("u", 0)
     both, without = {("t", 0): 5, other: 1}, {other: 1}
     source = watched(tmp_path, Cluster(TopicSeen("a", 1)), TopicSeen("a", 1), accepts)
     source.look(SourceRange(both, both))
     assert source.differs(SourceRange(both, without))
     source.look(SourceRange(both, without))
-    assert record.topics().keys() == {"u"}
-    record.forget_topic("u")
+    assert topics_of(tmp_path).keys() == {"u"}
+    note(tmp_path, "q", topics={})
     source = watched(tmp_path, Cluster(TopicSeen(now, 1)), None, accepts)
     source.look(SourceRange(without, both))
-    assert record.topics()["t"] == TopicSeen(now, 1)
+    assert topics_of(tmp_path)["t"] == KnownTopic(now, 1)
     source = watched(tmp_path, Cluster(TopicSeen("c", 1)), None, accepts)
     with raised(CheckpointRefused, "TOPIC_CHANGED", "'t'", now, "c"):
         source.look(SourceRange(both, both))

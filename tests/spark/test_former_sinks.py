@@ -17,7 +17,7 @@ from kafka.admin import KafkaAdminClient
 
 import exactum
 from exactum import events
-from exactum.checkpoint.layout import SINKS, STAGING
+from exactum.checkpoint.layout import STAGING
 from exactum.local import LocalKafka
 from exactum.protocol.model import new_incarnation
 from exactum.protocol.sink import (
@@ -29,6 +29,7 @@ from exactum.protocol.sink import (
     WriteOrder,
 )
 from exactum.storage.folder import Folder
+from tests.kit.query_record import newest, on_file
 from tests.kit.servers.postgres import LocalPostgres
 from tests.kit.spark.folder_sink import FolderSink
 from tests.kit.staged_files import waiting
@@ -91,8 +92,8 @@ def test_a_database_sink_that_was_renamed(
     for number in range(3, 10):  # a file of a batch that is visible is kept for a while
         query.give(number)
         assert query.run(query.exactly_once(sink("present"))) is None
-    known = json.loads((query.checkpoint / SINKS).read_text())["sinks"]
-    assert [one["name"] for one in known] == ["postgres:present"], "found empty, and forgotten"
+    known = on_file(query.checkpoint).sinks
+    assert [one.name for one in known] == ["postgres:present"], "found empty, and forgotten"
 
 
 @pytest.mark.broker
@@ -147,7 +148,7 @@ def test_a_sink_that_nobody_reaches(query: Any, tables: Any, postgres: LocalPost
         assert query.run(query.exactly_once()) is None
     told = [(e.participant, e.place) for e in query.seen(events.FormerSinkOutOfReach)]
     assert told == [("postgres:former", "staging of the query")] * 2
-    assert "secret" not in (query.checkpoint / SINKS).read_text()
+    assert "secret" not in newest(query.checkpoint).read_text()
     assert query.values() == [2, 2]
 
 
@@ -160,16 +161,15 @@ def test_dead_letters_of_former_runs(query: Any, tmp_path: Path) -> None:
     rows = exactum.FileSink(str(tmp_path / "rows"), format="json")
     letters = exactum.FileSink(str(tmp_path / "letters"), format="json")
 
-    def on_file() -> list[bool]:
-        sinks = json.loads((query.checkpoint / SINKS).read_text())["sinks"]
-        return [s["present"] for s in sinks if s["name"] == DEAD_LETTERS]
+    def known() -> list[bool]:
+        return [s.present for s in on_file(query.checkpoint).sinks if s.name == DEAD_LETTERS]
 
     query.give(1, 99)
     assert query.run(query.exactly_once(picky, rows, dead_letters=letters)) is None
     for _ in range(3):
         query.give(2)
         assert query.run(query.exactly_once(picky, rows)) is None
-        assert on_file() == []
+        assert known() == []
     typed = ("dead-letters", "list", "--checkpoint", query.checkpoint, "--json")
     asked = invoke(*typed, *given([picky, rows]))
     assert (asked.exit_code, "has no sink for dead letters" in asked.stderr) == (2, True)
@@ -179,21 +179,4 @@ def test_dead_letters_of_former_runs(query: Any, tmp_path: Path) -> None:
     assert f"of former runs, in FileSink('{tmp_path / 'letters'}'" in listed.stderr
     query.give(99)
     assert query.run(query.exactly_once(picky, rows, dead_letters=letters)) is None
-    assert on_file() == [True]
-
-
-@pytest.mark.deep
-@pytest.mark.postgres
-def test_a_damaged_file_stops_nobody(query: Any, tables: Any, postgres: LocalPostgres) -> None:
-    """The file informs: half of it, or another query's, is no reason not to run."""
-    sink = exactum.PostgresSink(postgres.url, table="former")
-    for number, content in enumerate(
-        ["{", json.dumps({"query_id": "other", "sinks": [{"name": "x", "trace": {}}]})]
-    ):
-        query.give(number)
-        assert query.run(query.exactly_once(sink)) is None
-        (query.checkpoint / SINKS).write_text(content)
-    query.give(2)
-    assert query.run(query.exactly_once(sink)) is None
-    assert sorted(tables.execute("SELECT v FROM former").fetchall()) == [(0,), (1,), (2,)]
-    assert query.seen(events.FormerSinkOutOfReach) == []
+    assert known() == [True]

@@ -10,7 +10,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from exactum.checkpoint.known_sinks import IN_CHECKPOINT
+from exactum.checkpoint.query_record import IN_CHECKPOINT
 from exactum.checkpoint.staging_place import recorded_staging, staging_at
 from exactum.errors import SettingRefused
 from tests.kit.environment import environment

@@ -9,12 +9,12 @@ import pyarrow as pa
 import pytest
 
 from exactum import FileSink
-from exactum.checkpoint.known_sinks import read_known_sinks
 from exactum.checkpoint.layout import DECISIONS
 from exactum.checkpoint.run_file import RunFile
 from exactum.errors import CheckpointRefused, HeuristicOutcome
 from exactum.protocol.ends import Noted
 from tests.kit.errors import raised
+from tests.kit.query_record import on_file
 from tests.kit.transactions.operator import accept, typed
 from tests.kit.verify.recorded_query import RecordedQuery
 
@@ -82,8 +82,7 @@ def test_a_log_that_was_put_back(tmp_path: Path) -> None:
         "micro-batches 2 to 2 are written again: in sink 'out' their rows will be there twice"
         in said
     )
-    known = read_known_sinks(query.folder)
-    assert known is not None and known.noted == Noted(first=2, accepted=0)
+    assert on_file(query.folder).noted == Noted(first=2, accepted=0)
     query.run([2, 3])
     assert batches_in(tmp_path) == [0, 1, 2, 2, 3]
 
@@ -111,7 +110,7 @@ def test_what_is_refused(tmp_path: Path) -> None:
     before = sorted(p.name for p in (query.folder / DECISIONS).iterdir())
     assert "goes on with micro-batch 3, not with 2" in accept(query.folder, 2, status=2)
     assert "nothing was changed" in accept(query.folder, 3, status=1, answer="n\n")
-    run = RunFile(query.folder, "ab", query.query_id, "0", "4")
+    run = RunFile(query.folder, "ab", "0", "4")
     run.hold()
     assert "lives. Stop the query first." in accept(query.folder, 3, status=1)
     run.release()

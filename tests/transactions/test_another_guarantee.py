@@ -11,7 +11,6 @@ import pyarrow as pa
 import pytest
 
 from exactum import FileSink, KafkaSink, MySQLSink, PostgresSink
-from exactum.checkpoint.known_sinks import read_known_sinks
 from exactum.checkpoint.layout import DECISIONS
 from exactum.errors import CheckpointRefused
 from exactum.files.slot_log import SlotLog
@@ -23,6 +22,7 @@ from exactum.sql.sink import SqlSink
 from exactum.storage.folder import Folder
 from tests.kit.crash import oracle
 from tests.kit.errors import raised
+from tests.kit.query_record import on_file
 from tests.kit.sql.sql_database import SqlDatabase
 from tests.kit.transactions.operator import accept, listed, transactions
 from tests.kit.verify.recorded_query import RecordedQuery
@@ -133,8 +133,7 @@ def test_nothing_is_left_to_operators(tmp_path: Path) -> None:
     query.run([3], guarantee=WEAK)
     assert listed(query.folder, status=0) == []
     assert batches_in(tmp_path) == [0, 1, 2, 3]
-    known = read_known_sinks(query.folder)
-    assert known is not None and known.noted == Noted(first=3, undecided_from=3)
+    assert on_file(query.folder).noted == Noted(first=3, undecided_from=3)
 
 
 def test_something_that_leaves_no_record(tmp_path: Path) -> None:

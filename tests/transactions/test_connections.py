@@ -8,8 +8,8 @@ from urllib.parse import quote, urlsplit
 import pytest
 
 from exactum import MySQLSink, PostgresSink
-from exactum.checkpoint.layout import SINKS
 from exactum.sql.sink import SqlSink
+from tests.kit.query_record import newest
 from tests.kit.servers.mariadb import LocalMariaDB
 from tests.kit.servers.postgres import LocalPostgres
 from tests.kit.sql import mysql_server
@@ -92,7 +92,7 @@ def test_a_service(
         assert f"postgresql://{where}" in repr(sink) and "localhost" not in repr(sink)
         own = query(tmp_path, sink)
         own.run([0], dies_before_decision=True)
-        assert database.server.password not in (own.folder / SINKS).read_text()
+        assert database.server.password not in newest(own.folder).read_text()
         assert len(listed(own.folder, status=1)) == TASKS
 
 
@@ -114,7 +114,7 @@ def test_no_secret_of_postgres_is_on_file(
         )
         own = query(tmp_path, sink)
         own.run([0], dies_before_decision=True)
-        text = (own.folder / SINKS).read_text()
+        text = newest(own.folder).read_text()
         shown = transactions("list", "--checkpoint", own.folder, status=1).output
         for secret in (SECRET, "app.", database.server.password):
             assert secret not in text and secret not in repr(sink) and secret not in shown
@@ -139,7 +139,7 @@ def test_no_secret_of_mysql_is_on_file(mariadb: LocalMariaDB, tmp_path: Path) ->
         )
         own = query(tmp_path, sink)
         own.run([0, 1], dies_before_decision=True)
-        text = (own.folder / SINKS).read_text()
+        text = newest(own.folder).read_text()
         shown = transactions("list", "--checkpoint", own.folder, status=1).output
         for secret in (SECRET, password):
             assert secret not in text and secret not in repr(sink) and secret not in shown

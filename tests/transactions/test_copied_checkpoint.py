@@ -97,7 +97,7 @@ def test_another_decision_log(numbers: RecordedQuery, tmp_path: Path, batches: l
     other = ("--checkpoint", numbers.folder, "--decision-log", tmp_path / "typo")
     for command in (("abort", "--all-leftovers"), ("finish",)):
         told = transactions(*command, *other, status=2).output
-        assert "it is not the query's own" in told
+        assert "[DECISION_LOG_OTHER]" in told and "is empty" in told
     (found,) = listed(*other[1:], status=2)
     assert (found["on_record"], "look again" in found["do"]) == (
         "the decision log cannot be asked",

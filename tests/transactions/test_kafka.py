@@ -17,7 +17,7 @@ import pytest
 from confluent_kafka import Producer
 
 from exactum import KafkaSink
-from exactum.checkpoint.layout import DECISIONS, HISTORY, SINKS
+from exactum.checkpoint.layout import DECISIONS, HISTORY
 from exactum.checkpoint.query_place import QueryPlace
 from exactum.checkpoint.run_file import RunFile
 from exactum.errors import Fenced
@@ -33,6 +33,7 @@ from exactum.storage.folder import Folder
 from exactum.testing.task_job import TaskJob
 from tests.kit.kafka.transactions import frame, read_all
 from tests.kit.monitor.facts import read_facts
+from tests.kit.query_record import newest
 from tests.kit.transactions.given import given
 from tests.kit.transactions.hanging import hang, unverified
 from tests.kit.transactions.operator import listed, transactions
@@ -102,17 +103,17 @@ def test_another_cluster_at_the_address_is_not_believed(world: World) -> None:
     """It knows nothing of the query, which is no reason to say that nothing is open."""
     world.query.run([0, 1], dies_before_decision=True)
     (one, *_) = [t["identity"] for t in listed(world.checkpoint, status=1)]
-    sinks = world.checkpoint / SINKS
-    text = sinks.read_text()
+    record = newest(world.checkpoint)
+    text = record.read_text()
     cluster = json.loads(text)["sinks"][0]["trace"]["kafka"]
-    sinks.write_text(text.replace(cluster, "another-cluster-of-long-ago"))
+    record.write_text(text.replace(cluster, "another-cluster-of-long-ago"))
     place = ("--checkpoint", world.checkpoint)
     for command in (["list"], ["describe", one], ["abort", "--all-leftovers"], ["finish"]):
         told = " ".join(transactions(*command, *place, status=2).output.split())
         assert f"cluster {cluster} answers" in told, told
         assert "are in cluster another-cluster-of-long-ago" in told
         assert "nothing is open" not in told and "it is not open" not in told
-    sinks.write_text(text)
+    record.write_text(text)
     assert [t["state"] for t in listed(world.checkpoint, status=1)] == ["open"] * TASKS
 
 
@@ -158,7 +159,7 @@ def test_decided_and_not_committed(world: World) -> None:
 def test_finish_beside_a_living_driver(world: World) -> None:
     """What it commits, the driver that lives finds committed."""
     world.query.run([0], dies_after_decision=True)
-    alive = RunFile(world.checkpoint, new_incarnation(), world.query.query_id, "", "")
+    alive = RunFile(world.checkpoint, new_incarnation(), "", "")
     alive.hold()
     text = transactions("list", "--checkpoint", world.checkpoint, status=0).output
     assert "the living run commits it" in text and "lives: run" in text
@@ -187,7 +188,7 @@ def test_undecided(world: World) -> None:
         out = transactions("finish", "--checkpoint", world.checkpoint, status=1).output
         assert f"{TASKS} transactions are open and undecided" in out
 
-        alive = RunFile(world.checkpoint, new_incarnation(), world.query.query_id, "", "")
+        alive = RunFile(world.checkpoint, new_incarnation(), "", "")
         alive.hold()
         arguments = ("abort", "--all-leftovers", "--checkpoint", world.checkpoint)
         assert "say --take-over" in transactions(*arguments, status=1).output
@@ -304,7 +305,7 @@ def test_a_driver_that_decides_during_an_abort(
             return log.decide(record)
 
     monkeypatch.setattr(QueryPlace, "open_log", lambda self: DecidedMeanwhile())
-    targets = targets_of(place.known_sinks(), world.query.sinks(), "")
+    targets = targets_of(place.record(), world.query.sinks(), "")
     done = settlement.abort_of_query(place, targets, None, take_over=True)
     monkeypatch.undo()
     assert driver.ending is None

@@ -4,15 +4,14 @@ targets, before anything is started again.
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from exactum import FileSink, KafkaSink, MySQLSink, PostgresSink
-from exactum.checkpoint.layout import SINKS
 from exactum.local import LocalKafka
+from tests.kit.query_record import note, on_file
 from tests.kit.servers.mariadb import LocalMariaDB
 from tests.kit.servers.postgres import LocalPostgres
 from tests.kit.targets.ledger import Targets, check_whole_transfers
@@ -55,11 +54,11 @@ def test_settled_by_hand(
         print(f"death: {when}", flush=True)
         with bank.life(*faults) as job:
             job.dies()
-        known = json.loads((checkpoint / SINKS).read_text())
+        query_id = on_file(checkpoint).query_id
         # The job wraps its decision log, which is the one in the checkpoint.
-        (checkpoint / SINKS).write_text(json.dumps({**known, "decision_log": ""}))
+        note(checkpoint, query_id, decision_log="")
         arguments = ("--checkpoint", checkpoint)
-        give_always(known["query_id"], lambda: sinks_of(bank.targets))
+        give_always(query_id, lambda: sinks_of(bank.targets))
         if point == "prepared":
             found = listed(checkpoint, status=1)
             assert {t["sink"].partition(":")[0] for t in found} == {

@@ -9,6 +9,7 @@ import pytest
 
 from exactum.checkpoint.run_file import RunFile
 from exactum.protocol.model import new_incarnation
+from tests.kit.query_record import note
 from tests.kit.sql.sql_epochs import ID_AND_NAME, expected, tasks_of
 from tests.kit.transactions import own_sinks
 from tests.kit.transactions.operator import listed, transactions
@@ -94,7 +95,7 @@ def test_decided_and_not_committed(world: World) -> None:
     told = transactions("describe", ahead, *arguments, *SINKS, status=1).output
     assert "0 chunks are acknowledged" in told
 
-    alive = RunFile(world.checkpoint, new_incarnation(), world.query.query_id, "", "")
+    alive = RunFile(world.checkpoint, new_incarnation(), "", "")
     alive.hold()
     typed = transactions("finish", *arguments, *SINKS, status=2).output
     assert "say --take-over" in typed
@@ -148,12 +149,14 @@ def test_undecided(world: World) -> None:
 def test_the_log_is_elsewhere(world: World) -> None:
     """An empty log in the checkpoint would call everything undecided: refused, not guessed."""
     world.query.run([0], dies_after_decision=True)
-    sinks = world.checkpoint / "exactum" / "sinks.json"
-    content = json.loads(sinks.read_text())
-    sinks.write_text(json.dumps({**content, "decision_log": "/elsewhere"}))
+    note(world.checkpoint, world.query.query_id, decision_log="/elsewhere", log_id="a")
     arguments = ("--checkpoint", world.checkpoint, *SINKS)
     typed = transactions("list", *arguments, status=2).output
-    assert "Say so with --decision-log" in typed and "nobody knows whether it is decided" in typed
+    assert (
+        "to a command --decision-log" in typed
+        and "/elsewhere" in typed
+        and "nobody knows whether it is decided" in typed
+    )
     for command in (("finish",), ("abort", "--all-leftovers")):
         assert "--decision-log" in transactions(*command, *arguments, status=2).output
     assert world.seen() == {"files": [], "folders": [], "ahead": []}

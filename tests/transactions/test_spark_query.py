@@ -43,6 +43,9 @@ class ReplyLost:
             raise OutcomeUnknown("the reply was lost")
         return stands
 
+    def log_id(self) -> str | None:
+        return self._log.log_id()
+
     def prune(self, below_batch_id: int) -> int:
         return self._log.prune(below_batch_id)
 

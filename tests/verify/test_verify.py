@@ -12,6 +12,7 @@ from click.testing import Result
 
 from exactum import FileSink, KafkaSink, PostgresSink
 from exactum.local import LocalKafka
+from tests.kit.query_record import note, on_file
 from tests.kit.servers.postgres import LocalPostgres
 from tests.kit.sql import postgres_server
 from tests.kit.sql.sql_database import SqlDatabase
@@ -108,8 +109,6 @@ def test_what_cannot_be_reached_is_unknowable(
     taken for empty.
     """
     query.run([0])
-    known = query.folder / "exactum" / "sinks.json"
-    text = known.read_text()
     away = PostgresSink(postgres.url.replace(str(postgres.port), "1"), table="verified")
     result = verified(query, *given({**query.sinks(), "table": away}))
     assert result.exit_code == 2, result.output
@@ -124,12 +123,13 @@ def test_what_cannot_be_reached_is_unknowable(
         (name, ROWS, "unknowable") for name in ("kafka", "table", "files")
     ]
     assert all("--sinks FILE.py:NAME" in e["why"] for e in epochs)
-    known.write_text(text.replace('"decision_log": ""', '"decision_log": "postgresql://db/log"'))
+    log_id = on_file(query.folder).log_id
+    note(query.folder, query.query_id, decision_log="postgresql://db/log", log_id="a")
     result = verified(query)
     assert result.exit_code == 2
     assert "--decision-log" in result.output
-    known.write_text(text)
-    for record in (query.folder / "exactum" / "decisions").iterdir():
+    note(query.folder, query.query_id, decision_log="", log_id=log_id)
+    for record in (query.folder / "exactum" / "decisions").glob("*.json"):
         record.unlink()
     result = verified(query)
     assert result.exit_code == 2

@@ -10,11 +10,12 @@ from typing import Protocol
 from urllib.parse import urlsplit
 
 from exactum.checkpoint import offset_log
-from exactum.checkpoint.known_sinks import IN_CHECKPOINT
 from exactum.checkpoint.layout import DECISIONS
+from exactum.checkpoint.query_record import IN_CHECKPOINT, QueryRecord
 from exactum.errors import CheckpointRefused, SettingRefused
 from exactum.files.slot_log import SlotLog
-from exactum.protocol.decision_log import DecisionLog
+from exactum.protocol.decision_log import DecisionLog, Identified, PermitLog
+from exactum.protocol.ends import accept_command
 from exactum.protocol.model import DecisionRecord, Epoch
 from exactum.storage.at import storage_at
 from exactum.storage.folder import Folder
@@ -23,6 +24,7 @@ POSTGRES_SCHEMES = ("postgresql", "postgres")
 MYSQL_SCHEMES = ("mysql", "mariadb")
 OBJECT_SCHEMES = ("s3", "s3a", "gs", "az", "azure", "abfs", "abfss")
 
+HERE = "in the checkpoint"
 KINDS = (
     "a folder on a local or shared file system (a path, or file:///path), a database "
     "(postgresql://..., mysql://...), a prefix in an object store (s3://..., gs://..., az://...), "
@@ -108,12 +110,29 @@ def shown_place(decision_log: DecisionLog | str | Path | None) -> str:
     return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="").geturl()
 
 
-def folder_at(query: HasCheckpoint, place: str) -> Path | None:
-    """The query's log at a ``shown_place``, where it is in a folder; else None."""
-    if place == IN_CHECKPOINT:
-        return None if query.folder is None else query.folder / DECISIONS
-    folder = Path(place)
-    return folder / query.query_id if folder.is_absolute() else None
+def refuse_another_log(
+    query: HasCheckpoint, record: QueryRecord, log: DecisionLog | PermitLog, place: str, begins: int
+) -> None:
+    """``log`` at ``place`` is what is given for a query that goes on with batch ``begins``. By
+    another one than it had, what is decided would be written again, or aborted.
+
+    Raises:
+        CheckpointRefused: it is not the one on record.
+        Unavailable: it did not answer.
+    """
+    if record.log_id is None or not isinstance(log, Identified):
+        return
+    found = log.log_id()
+    if found == record.log_id:
+        return
+    had = f"the log {record.log_id} ({record.decision_log or HERE})"
+    given = f"{'empty' if found is None else found} ({place or HERE})"
+    raise CheckpointRefused(
+        "DECISION_LOG_OTHER",
+        f"{query} has its decisions in {had}, and the one at hand is {given}. Nothing was "
+        "changed.\nGive decision_log= (to a command --decision-log) as before: mounted, with its "
+        f"whole path. If that log is lost, or left on purpose: {accept_command(begins)}",
+    )
 
 
 class BorrowedLog:
@@ -151,6 +170,10 @@ class BorrowedLog:
                 "vanish. Give each query a decision log object of its own, or one that keeps "
                 "records by query id. Nothing of this batch was written.",
             )
+
+    def log_id(self) -> str | None:
+        """One that has no id is known by its class."""
+        return self._log.log_id() if isinstance(self._log, Identified) else shown_place(self._log)
 
     def close(self) -> None:
         """Nothing: the log may serve the next run."""

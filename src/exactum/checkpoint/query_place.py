@@ -9,13 +9,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from exactum.checkpoint.decision_place import open_log
-from exactum.checkpoint.known_sinks import IN_CHECKPOINT, KnownSinks, read_known_sinks
+from exactum.checkpoint.decision_place import open_log, refuse_another_log, shown_place
 from exactum.checkpoint.offset_log import highest_batch, local_folder, lowest_batch
+from exactum.checkpoint.query_record import QueryRecord, record_of
 from exactum.checkpoint.staging_place import staging_at
 from exactum.errors import CheckpointRefused, SettingRefused
 from exactum.protocol.decision_log import DecisionLog
-from exactum.protocol.ends import NOTHING_NOTED, Noted
 from exactum.storage.storage import Storage
 
 
@@ -73,56 +72,48 @@ class QueryPlace:
     def __str__(self) -> str:
         return f"query {self.query_id}, checkpoint {self.folder}"
 
-    def known_sinks(self) -> KnownSinks | None:
-        """What the checkpoint has on file of the query's sinks; None: nothing, or another query's.
+    def record(self) -> QueryRecord:
+        """What the query has left on file.
 
         Raises:
-            CheckpointRefused: the file cannot be read.
+            ExactumError: as ``RecordFile``.
         """
-        try:
-            known = read_known_sinks(self.folder)
-        except (OSError, ValueError) as error:
-            raise CheckpointRefused(
-                "CHECKPOINT_DAMAGED", f"{self}: the file of its sinks cannot be read: {error}"
-            ) from error
-        return known if known is not None and known.query_id == self.query_id else None
+        return record_of(self.folder, self.query_id).content
 
     def open_log(self) -> DecisionLog:
         """The query's decision log. The caller closes it.
 
         Raises:
-            SettingRefused: the decisions are elsewhere, and it was not said where: the empty log
-                in the checkpoint would say of everything that it is undecided.
+            CheckpointRefused: it is not the query's own, as the empty one in the checkpoint where
+                it was not said that the decisions are elsewhere.
             Unavailable: its place does not answer.
         """
-        known = self.known_sinks()
-        elsewhere = IN_CHECKPOINT if known is None else known.decision_log
-        if self.decision_log is None and elsewhere != IN_CHECKPOINT:
-            raise SettingRefused(
-                "COMMAND_ARGUMENT",
-                f"{self} keeps its decisions at {elsewhere}. Say so with --decision-log, as the "
-                "query is told by decision_log=.",
+        record = self.record()
+        log = open_log(self, self.decision_log)
+        try:
+            refuse_another_log(
+                self, record, log, shown_place(self.decision_log), self.first_unfinished()
             )
-        return open_log(self, self.decision_log)
+        except BaseException:
+            log.close()
+            raise
+        return log
 
     def staging(self) -> Storage | None:
         """Where rows of the query wait until they are decided, as its last run was given it.
 
         Raises:
-            CheckpointRefused: the file that says so cannot be read.
+            ExactumError: as ``record``.
             SettingRefused: it names no folder.
         """
-        known = self.known_sinks()
-        return staging_at(self, None if known is None else known.staging or None)
+        return staging_at(self, self.record().staging or None)
 
-    def noted(self) -> Noted:
-        """What the checkpoint has on file of its decisions.
-
-        Raises:
-            CheckpointRefused: the file cannot be read.
+    def first_unfinished(self) -> int:
+        """The first batch that Spark has not logged as done: where a start would begin, or
+        before.
         """
-        known = self.known_sinks()
-        return NOTHING_NOTED if known is None else known.noted
+        finished = self.finished()
+        return 0 if finished is None else finished + 1
 
     def planned(self) -> int | None:
         """The highest batch that Spark has begun; None: none."""

@@ -4,8 +4,7 @@ lives.
     <checkpoint>/exactum/runs/<incarnation>.json    who it is; flock-ed by the driver meanwhile
 
 A lock ends with its process, however that ends, so nobody has to guess from an age or a process id.
-It informs; no guarantee rests on it: two runs at once are told apart by the decision log. What a
-file says of the query is compared: a checkpoint that was put together from two is refused.
+It informs; no guarantee rests on it: two runs at once are told apart by the decision log.
 """
 
 from __future__ import annotations
@@ -22,9 +21,8 @@ from pathlib import Path
 from typing import IO
 
 from exactum.checkpoint.layout import RUNS
-from exactum.checkpoint.record_folder import listed
+from exactum.checkpoint.records import listed
 from exactum.durable import make_folder
-from exactum.errors import CheckpointRefused
 
 logger = logging.getLogger("exactum")
 
@@ -37,7 +35,6 @@ class RecordedRun:
     """One run of one query, as its driver wrote it down. ``started_ms`` is since 1970."""
 
     incarnation: str
-    query_id: str
     host: str
     pid: int
     exactum: str
@@ -51,13 +48,10 @@ class RecordedRun:
 class RunFile:
     """Held by the driver of a run, from its start to its end."""
 
-    def __init__(
-        self, checkpoint: Path, incarnation: str, query_id: str, exactum: str, spark: str
-    ) -> None:
+    def __init__(self, checkpoint: Path, incarnation: str, exactum: str, spark: str) -> None:
         self._folder = checkpoint / RUNS
         self._run = RecordedRun(
             incarnation,
-            query_id,
             socket.gethostname(),
             os.getpid(),
             exactum,
@@ -123,24 +117,6 @@ def runs(checkpoint: Path) -> list[tuple[RecordedRun, bool]]:
             alive = _locked(path)
             found.append((RecordedRun(**json.loads(path.read_text())), alive))
     return sorted(found, key=lambda each: each[0].started_ms)
-
-
-def refuse_another_query(checkpoint: Path, query_id: str) -> None:
-    """Spark takes the query's identity from one small file, ``metadata``, and decisions are kept by
-    that identity.
-
-    Raises:
-        CheckpointRefused: another query has run on this checkpoint.
-    """
-    for run, _ in runs(checkpoint):
-        if run.query_id != query_id:
-            raise CheckpointRefused(
-                "CHECKPOINT_OTHER_QUERY",
-                f"The checkpoint {checkpoint} is that of query {run.query_id}, which ran there "
-                f"last ({run}), and its file 'metadata' now says query {query_id}, of which no "
-                "decision would be found. Restore the checkpoint whole from one moment, or start "
-                "with a new checkpoint location. Nothing was written.",
-            )
 
 
 def living(checkpoint: Path) -> list[RecordedRun]:

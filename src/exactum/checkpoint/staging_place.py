@@ -9,8 +9,8 @@ from pathlib import Path
 
 from exactum.checkpoint import offset_log
 from exactum.checkpoint.decision_place import HasCheckpoint, is_object_url
-from exactum.checkpoint.known_sinks import IN_CHECKPOINT
 from exactum.checkpoint.layout import STAGING
+from exactum.checkpoint.query_record import IN_CHECKPOINT
 from exactum.errors import SettingRefused
 from exactum.protocol.decision_log import DecisionLog
 from exactum.storage.at import storage_at

@@ -2,6 +2,7 @@
 
     00000000000000000042-0.json     batch 42, attempt 0; whole from the moment it exists
     floor-00000000000000000030      every batch below 30 is pruned, for ever
+    log-id                          which log this is, made before its first record
 
 Storage owes three things: a record is created only if its name is free, a listing returns every
 name that is there all through it, and it sees what was created before it began.
@@ -30,6 +31,7 @@ from __future__ import annotations
 
 import json
 import re
+import secrets
 from collections.abc import Iterable, Sequence
 
 from exactum.errors import (
@@ -52,6 +54,7 @@ RACES_MAX = 10
 
 _RECORD = re.compile(r"(\d{20})-(\d+)\.json")
 _FLOOR = re.compile(r"floor-(\d{20})")
+LOG_ID = "log-id"
 HIGHEST_FLOOR = f"floor-{'9' * 20}"
 """A marker above every batch: whoever decides anything under it is fenced."""
 
@@ -116,6 +119,11 @@ class SlotLog:
     def last_batch(self) -> int | None:
         """The highest one. Raises as ``first_batch``."""
         return max((batch for batch, _ in slots(self._list())), default=None)
+
+    def log_id(self) -> str | None:
+        """See ``Identified``."""
+        text = self._storage.read(LOG_ID)
+        return None if text is None else text.decode(errors="replace").strip()
 
     def has_records(self, batch_id: int) -> bool:
         """Whether any record of the batch is there, whole or not.
@@ -269,6 +277,8 @@ class SlotLog:
     def _open(self) -> None:
         if not self._is_open:
             self._storage.open()
+            if self._storage.read(LOG_ID) is None:
+                self._storage.create_if_absent(LOG_ID, f"{secrets.token_hex(8)}\n".encode())
             self._is_open = True
 
     def _list(self) -> list[str]:

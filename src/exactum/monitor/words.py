@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, TypeGuard
 
-from exactum.checkpoint.layout import SINKS
+from exactum.checkpoint.layout import QUERY
 
 NOTHING = "\N{EN DASH}"
 TEXT_MAX = 4_000
@@ -283,8 +283,8 @@ def _former_sink(of: Fields) -> Sentence:
         f"The former sink {of['participant']} is out of reach",
         WARN,
         f"{of['place']}: what its tasks left open stays until the target times it out or you "
-        f"settle it. Start once with it, or remove it from {SINKS} in the checkpoint once nothing "
-        "of it is open",
+        f"settle it. Start once with it, or remove it from the newest file in {QUERY} of the "
+        "checkpoint once nothing of it is open",
     )
 
 

@@ -11,10 +11,11 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 import click
+from msgspec.structs import replace
 
 from exactum.errors import CheckpointRefused, SettingRefused
 from exactum.ops.render import ExitStatus
@@ -123,11 +124,11 @@ def _compared(
         ExactumError: the log or a sink cannot be asked.
     """
     from exactum.checkpoint.decision_place import open_log
-    from exactum.ops.transactions.query_look import first_unfinished, inspector_of
+    from exactum.ops.transactions.query_look import inspector_of
     from exactum.protocol.decision_log import PermitLog
     from exactum.protocol.inspection import Inspectable
 
-    begins = first_unfinished(place)
+    begins = place.first_unfinished()
     if batch_id != begins:
         raise SettingRefused(
             "COMMAND_ARGUMENT",
@@ -153,13 +154,14 @@ def _compared(
 def _difference(
     place: QueryPlace, begins: int, log: PermitLog, participants: Sequence[Participant]
 ) -> Difference:
-    from exactum.checkpoint.decision_place import shown_place
+    from exactum.checkpoint.decision_place import refuse_another_log, shown_place
     from exactum.protocol.ends import ends_at, gaps, recent, unknown_commits
 
     def each(function: Callable[[Participant], R], /) -> list[R]:
         return [function(participant) for participant in participants]
 
-    known, noted = place.known_sinks(), place.noted()
+    record = place.record()
+    noted = record.noted
     earlier = recent(log, begins, noted)
     ends = ends_at(begins, log, each, earlier, noted)
     lines = [*gaps(ends), *_costs(ends)]
@@ -169,11 +171,10 @@ def _difference(
             f"sink {name!r} has committed {count} transactions that no decision names: rows of "
             f"micro-batch {begins} that are there will be there twice"
         )
-    if known is not None and known.decision_log != (at := shown_place(place.decision_log)):
-        lines.append(
-            f"the decision log was {known.decision_log or 'in the checkpoint'} and is now "
-            f"{at or 'in the checkpoint'}: what was decided there and is not here is written again"
-        )
+    try:
+        refuse_another_log(place, record, log, shown_place(place.decision_log), begins)
+    except CheckpointRefused as error:
+        lines.append(f"{str(error).partition(chr(10))[0]} What was decided there is written again.")
     if lines:
         lines += _dropped(participants, begins, log)
     ahead = tuple(t.name for t in ends.targets if t.has is not None and t.has >= begins)
@@ -230,10 +231,10 @@ def _record(place: QueryPlace, log: PermitLog, begins: int) -> None:
 
     Raises:
         CheckpointRefused: somebody has decided meanwhile.
-        OSError: the checkpoint cannot be written.
+        ExactumError: as ``RecordFile.change``.
     """
     from exactum.checkpoint.decision_place import shown_place
-    from exactum.checkpoint.known_sinks import KnownSinks, write_known_sinks
+    from exactum.checkpoint.query_record import record_of
     from exactum.protocol import resolve
     from exactum.protocol.ends import Noted
     from exactum.protocol.model import Decision, DecisionRecord, Epoch, new_incarnation
@@ -246,10 +247,11 @@ def _record(place: QueryPlace, log: PermitLog, begins: int) -> None:
             raise CheckpointRefused(
                 "QUERY_RUNS", f"A run of {place} has just begun. Stop it first."
             )
-        noted = replace(noted, accepted=step.attempt)
-    known = place.known_sinks() or KnownSinks(place.query_id, ())
-    at = shown_place(place.decision_log)
-    write_known_sinks(place.folder, replace(known, decision_log=at, noted=noted))
+        noted = Noted(first=begins, accepted=step.attempt)
+    at, log_id = shown_place(place.decision_log), log.log_id()
+    record_of(place.folder, place.query_id).change(
+        lambda record: replace(record, decision_log=at, log_id=log_id, noted=noted)
+    )
 
 
 def _forget(participant: Participant) -> None:

@@ -14,9 +14,12 @@ from exactum.protocol.sink import Write, WriteOrder
 
 
 class NoLog:
-    """For a query that was given no decision log, and whose checkpoint cannot hold one: what was
-    decided of it stands elsewhere, or nothing was.
+    """For a query that was given no decision log, and whose checkpoint cannot hold one: nothing was
+    decided of it, or a start by this one is refused.
     """
+
+    def log_id(self) -> None:
+        """None: it holds nothing."""
 
     def read(self, batch_id: int) -> Sequence[DecisionRecord]:
         """See the port."""

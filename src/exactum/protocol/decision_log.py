@@ -61,6 +61,18 @@ class EndKnown(Protocol):
         """
 
 
+@runtime_checkable
+class Identified(Protocol):
+    """A decision log that has an id of its own, from its first record on."""
+
+    def log_id(self) -> str | None:
+        """Which log it is, wherever it is moved; None while it holds nothing.
+
+        Raises:
+            Unavailable: storage did not answer.
+        """
+
+
 class PermitLog:
     """A decision log, and what it has last said to stand. Permits come from here alone."""
 
@@ -88,6 +100,10 @@ class PermitLog:
         if record not in self._stand:
             raise InvariantBroken(f"The decision log did not say that this stands: {record}.")
         return CommitPermit(record, GRANT)
+
+    def log_id(self) -> str | None:
+        """See ``Identified``; None, too, where the log cannot tell."""
+        return self._log.log_id() if isinstance(self._log, Identified) else None
 
     def last_batch(self) -> int | None:
         """The last batch with a record; None: there is none, or the log cannot tell.

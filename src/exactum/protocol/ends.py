@@ -275,26 +275,6 @@ def recent(
     return records
 
 
-def refuse_strange(log: DecisionLog, batch_id: int, place: str) -> None:
-    """Refuse to take transactions of a query for undecided by a log that is not the query's:
-    whatever writes has set its fence before, at ``batch_id``, the first one that Spark has not
-    logged as done, or earlier. ``place`` is the query, for the message.
-
-    Raises:
-        CheckpointRefused: the log has nothing of it.
-        ExactumError: as ``DecisionLog.read``.
-    """
-    if log.read(batch_id) or recent(log, batch_id):
-        return
-    raise CheckpointRefused(
-        "DECISION_LOG_OTHER",
-        f"{place} has open transactions, and the decision log that was asked has no record of it "
-        f"up to batch {batch_id}: it is not the query's own, or its records are lost, so nobody "
-        "can tell what is decided. Say where it is by --decision-log, as the query is told by "
-        "decision_log=; without it where the query has none. Nothing was changed.",
-    )
-
-
 def unknown_commits(
     begins: int,
     log: PermitLog,

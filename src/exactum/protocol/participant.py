@@ -117,9 +117,6 @@ class Delivering(Participant, Protocol):
             ExactumError: they may or may not be visible.
         """
 
-    def may_be_decided(self, sighting: Sighting) -> bool:
-        """False: a task left it under a weaker guarantee, so no record ever names it."""
-
 
 class Judging(Participant, Protocol):
     """A participant whose target alone knows of some rows whether it takes them."""

@@ -408,11 +408,6 @@ class StagedParticipant:
         self._target.deliver(StagedEpoch.of(prepared).listed(self._staging))
         self._staging.remove([p.identity for p in prepared])
 
-    def may_be_decided(self, sighting: Sighting) -> bool:
-        """See ``Delivering``."""
-        name = StagedName.parse(sighting.identity)
-        return name is None or not name.is_plain
-
     def salvage(
         self, permit: CommitPermit, expired: Sequence[PreparedTransaction]
     ) -> Sequence[PreparedTransaction]:

@@ -51,9 +51,9 @@ def exactly_once(
         decision_log: where decisions are recorded; default
             ``<checkpointLocation>/exactum/decisions/``. A path (or ``file:`` URI) is a folder in
             which each query has its own, seen by every machine that may run the driver. Give the
-            same one at each start: while a batch may be decided in another one, a start is refused
-            (``CheckpointRefused``). An object
-            with ``read``, ``decide``, ``prune`` and ``close`` is used as it is.
+            same one at each start: with another one it is refused (``CheckpointRefused``). An
+            object with ``read``, ``decide``, ``prune`` and ``close`` is used as it is; its
+            ``log_id()``, if it has one, says which log it is.
         staging: where rows of sinks that are no Kafka topics wait for the decision; default
             ``<checkpointLocation>/exactum/staging/``. A folder, or the URL of a prefix in an object
             store, that the driver and all executors share.

@@ -8,6 +8,7 @@ from pyspark.sql import SparkSession
 
 from exactum import events
 from exactum.checkpoint.offset_log import ReadText
+from exactum.checkpoint.query_record import RecordFile
 from exactum.protocol.sink import QueryRun
 from exactum.spark.query import RunningQuery
 
@@ -18,7 +19,8 @@ class RunContext:
 
     ``session`` is the one that its batches belong to, ``query`` the query as Spark knows it,
     ``run`` its identity in records and transactions, ``first_batch_id`` the batch that it begins
-    with; ``emit`` takes its events, and ``read`` reads below its checkpoint, wherever that lies.
+    with; ``emit`` takes its events, ``read`` reads below its checkpoint, wherever that lies, and
+    ``record`` is what the query leaves there for its next start.
     """
 
     session: SparkSession
@@ -27,6 +29,7 @@ class RunContext:
     first_batch_id: int
     emit: events.Listener
     read: ReadText
+    record: RecordFile
 
     def about(self, batch_id: int) -> tuple[str, int, str]:
         """What every event begins with: query id, batch id, incarnation."""

@@ -1,7 +1,8 @@
 """A decision log in a SQL database: for clusters without a shared file system.
 
     exactum_decisions(query_id, batch_id, attempt, record)   the record as JSON text
-    exactum_decision_floors(query_id, floor)                 every batch below is pruned, for ever
+    exactum_decision_floors(query_id, floor, log_id)         every batch below is pruned, for ever;
+                                                             which log this is
 
 ``decide`` and ``prune`` first lock the query's floor row, so they follow one another: a ``decide``
 either commits before a pruning, which then removes its record with the others, or sees the new
@@ -22,6 +23,7 @@ from __future__ import annotations
 
 import json
 import logging
+import secrets
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -131,6 +133,18 @@ class SqlDecisionLog:
             found = session.query(self._sql("find_last_batch"), (self._query_id,))
             session.commit()
             return None if found[0][0] is None else int(found[0][0])
+
+        return self._asked(step)
+
+    def log_id(self) -> str:
+        """See ``Identified``. The first call makes it, as any other would."""
+
+        def step(session: Session) -> str:
+            found = session.query(self._sql("read_log_id"), (self._query_id,))
+            session.commit()
+            if not found:
+                raise self._without_row()
+            return str(found[0][0])
 
         return self._asked(step)
 
@@ -262,12 +276,12 @@ class SqlDecisionLog:
         name = "lock_floor" if locked else "read_floor"
         rows = session.query(self._sql(name), (self._query_id,))
         if not rows:
-            raise SqlFailure(
-                ServerFailure.MISSING,
-                "",
-                f"the row of query {self._query_id} in {FLOORS} was removed",
-            )
+            raise self._without_row()
         return int(rows[0][0])
+
+    def _without_row(self) -> SqlFailure:
+        why = f"the row of query {self._query_id} in {FLOORS} was removed"
+        return SqlFailure(ServerFailure.MISSING, "", why)
 
     def _make_ready(self) -> None:
         """The tables, and the query's floor row, which is there from then on."""
@@ -277,7 +291,7 @@ class SqlDecisionLog:
 
     def _create(self, session: Session) -> None:
         self._dialect.create_decision_tables(session, self._schema)
-        session.execute(self._sql("enter_floor"), (self._query_id, 0))
+        session.execute(self._sql("enter_floor"), (self._query_id, 0, secrets.token_hex(8)))
         session.commit()
         behind = self._dialect.lagging_standbys(session)
         if behind:

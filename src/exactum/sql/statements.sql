@@ -66,6 +66,11 @@ DELETE FROM {decisions} WHERE query_id = %s AND batch_id < %s
 -- needs: SELECT on the floors
 SELECT floor FROM {floors} WHERE query_id = %s
 
+-- name: read_log_id
+-- Which log a query's decisions are.
+-- needs: SELECT on the floors
+SELECT log_id FROM {floors} WHERE query_id = %s
+
 -- name: lock_floor
 -- The same, and everybody else who decides or removes decisions of the query waits for us.
 -- needs: SELECT and UPDATE on the floors

@@ -46,7 +46,7 @@ _NO_LINKS = frozenset(
 )
 _LASTING = OF_THE_SETTING | {errno.EXDEV, errno.ENAMETOOLONG, errno.EINVAL}
 """What no other start mends; EINVAL is the answer of a file system that cannot fsync a folder."""
-_NO_EFFECT = _LASTING | {errno.ENOSPC, errno.EDQUOT, errno.ENOENT}
+_NO_EFFECT = _LASTING | {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.ENOENT}
 """After these no file was created, so it is known what became of it."""
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 
 from exactum.errors import CheckpointRefused, ExactumError, Fenced
-from exactum.protocol.decision_log import DecisionLog
+from exactum.protocol.decision_log import DecisionLog, Identified, PermitLog
 from exactum.protocol.model import (
     Decision,
     DecisionRecord,
@@ -154,3 +154,16 @@ class LogContract:
             fenced = True
         assert fenced
         assert tuple(self.open_log(QUERY_ID).read(6)) == (record(6),)
+
+    def test_an_id_stays_what_it_is(self) -> None:
+        """Of a log that has one: every incarnation is told the same, whatever was pruned."""
+        log = self.open_log(QUERY_ID)
+        if not isinstance(log, Identified):
+            return
+        log.decide(record(0))
+        found = log.log_id()
+        for batch_id in range(1, 4):
+            self.open_log(QUERY_ID).decide(record(batch_id))
+        log.prune(3)
+        assert found
+        assert PermitLog(self.open_log(QUERY_ID)).log_id() == found == log.log_id()

@@ -13,6 +13,7 @@ A target never refuses what a real one would do; it does it and writes it down i
 from __future__ import annotations
 
 import json
+import secrets
 from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass, field
 from enum import Enum
@@ -50,6 +51,7 @@ class MemoryStorage:
 
     records: dict[tuple[str, int, int], DecisionRecord] = field(default_factory=dict)
     floor: int = 0
+    log_id: str | None = None
     lock: RLock = field(default_factory=RLock, repr=False)
 
 
@@ -78,7 +80,12 @@ class MemoryDecisionLog:
         with self._storage.lock:
             if record.epoch.batch_id < self._storage.floor:
                 raise Fenced(f"{record.epoch} is pruned; the floor is {self._storage.floor}.")
+            self._storage.log_id = self._storage.log_id or secrets.token_hex(8)
             return self._storage.records.setdefault(slot, record)
+
+    def log_id(self) -> str | None:
+        """See ``Identified``."""
+        return self._storage.log_id
 
     def prune(self, below_batch_id: int) -> int:
         """See the port. Works at once, on every call."""

@@ -74,6 +74,8 @@ class _Names:
             if name in self._storage.names:
                 return self._storage.names[name] == content
             self._storage.names[name] = content
+            if not slots([name]):  # the id of the log
+                return True
             record = DecisionRecord.from_json(json.loads(content), name)
             if record.epoch.batch_id >= self._storage.floor:  # else it is void from the beginning
                 slot = (self._query_id, record.epoch.batch_id, record.attempt)

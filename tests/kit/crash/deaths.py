@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from exactum.protocol.decision_log import DecisionLog
+from exactum.protocol.decision_log import DecisionLog, PermitLog
 from exactum.protocol.model import (
     CommitPermit,
     CommitReport,
@@ -330,6 +330,9 @@ class FaultyLog:
 
     def decide(self, record: DecisionRecord) -> DecisionRecord:
         return self._faults.around("decide", lambda: self._inner.decide(record))
+
+    def log_id(self) -> str | None:
+        return PermitLog(self._inner).log_id()
 
     def prune(self, below_batch_id: int) -> int:
         return self._inner.prune(below_batch_id)

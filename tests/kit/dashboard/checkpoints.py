@@ -95,7 +95,7 @@ class MadeCheckpoint:
     @contextmanager
     def living(self) -> Iterator[None]:
         """As while the query's driver lives: this process is it."""
-        run = RunFile(self.folder, self.incarnation, self.query_id, "0", "0")
+        run = RunFile(self.folder, self.incarnation, "0", "0")
         run.hold()
         try:
             yield

@@ -72,7 +72,7 @@ class Checkpoint:
     @contextmanager
     def alive(self) -> Iterator[None]:
         """A driver, this process, runs it."""
-        file = RunFile(self.folder, str(new_incarnation()), self.query_id, "1", "4")
+        file = RunFile(self.folder, str(new_incarnation()), "1", "4")
         file.hold()
         try:
             yield

@@ -129,10 +129,6 @@ class FolderParticipant:
     def deliver(self, prepared: Sequence[PreparedTransaction]) -> None:
         """Its tasks have made them visible."""
 
-    def may_be_decided(self, sighting: Sighting) -> bool:
-        """What is staged was left by a task of exactly_once."""
-        return True
-
     def list_open(self) -> Sequence[Sighting]:
         mine = self.name.replace("#", "-")
         parts = [(p.name, p.name.split("+")) for p in (self._folder / "staged").iterdir()]

@@ -7,9 +7,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from exactum.checkpoint.known_sinks import KnownSink, KnownSinks, write_known_sinks
 from exactum.checkpoint.offset_log import folder_reader
-from exactum.protocol.ends import Noted
+from exactum.checkpoint.query_record import record_of
 from exactum.protocol.model import new_incarnation
 from exactum.protocol.sink import Guarantee, QueryRun
 from exactum.spark.query import RunningQuery
@@ -33,10 +32,5 @@ def run_at(
         live=no_spark,
     )
     run = QueryRun(query_id, new_incarnation(), Guarantee.EXACTLY_ONCE)
-    return RunContext(no_spark, running, run, begins, emit, folder_reader(checkpoint))
-
-
-def note(checkpoint: Path, query_id: str, log: str, noted: Noted, *sinks: KnownSink) -> None:
-    """What the last run has left on file."""
-    present = frozenset(sink.name for sink in sinks)
-    write_known_sinks(checkpoint, KnownSinks(query_id, sinks, present, log, noted))
+    record = record_of(checkpoint, query_id)
+    return RunContext(no_spark, running, run, begins, emit, folder_reader(checkpoint), record)

@@ -11,20 +11,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from exactum.checkpoint.known_sinks import (
-    IN_CHECKPOINT,
-    KnownSink,
-    KnownSinks,
-    read_known_sinks,
-    write_known_sinks,
-)
+from msgspec import structs
+
 from exactum.checkpoint.layout import DECISIONS, STAGING
+from exactum.checkpoint.query_record import KnownSink, record_of
 from exactum.checkpoint.staging_place import recorded_staging, staging_at
 from exactum.files.slot_log import SlotLog
 from exactum.protocol.at_least_once import AtLeastOnce
 from exactum.protocol.at_most_once import AtMostOnce
 from exactum.protocol.coordinator import Coordinator
-from exactum.protocol.ends import NOTHING_NOTED, Noted
+from exactum.protocol.ends import Noted
 from exactum.protocol.model import (
     PreparedTransaction,
     SourceOffsets,
@@ -89,10 +85,8 @@ class RecordedQuery:
         """
         staging = staging_at(self, self.staging)
         run = QueryRun(self.query_id, new_incarnation(), guarantee, staging)
-        before = read_known_sinks(self.folder)
-        if before is not None and before.query_id != self.query_id:  # its parent's, in a fork
-            before = None
-        noted = NOTHING_NOTED if before is None else before.noted
+        on_file = record_of(self.folder, self.query_id)
+        noted = on_file.content.noted
         if guarantee is Guarantee.EXACTLY_ONCE and (
             noted.first is None or noted.undecided_from is not None
         ):
@@ -102,19 +96,17 @@ class RecordedQuery:
         else:
             after = noted
         opened = {n: make().open(run, n, columns) for n, (make, columns, _) in self._sinks.items()}
-        write_known_sinks(
-            self.folder,
-            KnownSinks(
-                self.query_id,
-                tuple(KnownSink(name, dict(sink.trace)) for name, sink in opened.items()),
-                frozenset(opened),
-                IN_CHECKPOINT,
-                after,
-                recorded_staging(self, staging),
-            ),
+        sinks = tuple(KnownSink(name, dict(sink.trace)) for name, sink in opened.items())
+        on_file.change(
+            lambda record: structs.replace(
+                record, sinks=sinks, noted=after, staging=recorded_staging(self, staging)
+            )
         )
         log = SlotLog(Folder(self.folder / DECISIONS), self.query_id)
         last = batches[-1]
+
+        def ready(order: WriteOrder) -> None:
+            on_file.change(lambda record: structs.replace(record, log_id=log.log_id()))
 
         def decided(event: Any) -> None:
             if (
@@ -132,7 +124,7 @@ class RecordedQuery:
                 write = self._write(
                     opened, batch_id, dies=dies_before_decision and batch_id == last
                 )
-                protocol.run(batch_id, offsets(batch_id), write)
+                protocol.run(batch_id, offsets(batch_id), write, ready)
                 (self.folder / "commits" / str(batch_id)).write_text("v1\n{}\n")
         except DriverDied:
             pass

@@ -16,19 +16,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from exactum.checkpoint import offset_log
-from exactum.checkpoint.known_sinks import IN_CHECKPOINT, read_known_sinks
 from exactum.checkpoint.layout import (
     DECISIONS,
     OWN,
     REPLAYS,
     REQUESTS,
-    RESTORED,
     RETIRED,
     RUNS,
     STAGING,
 )
+from exactum.checkpoint.query_record import IN_CHECKPOINT, record_of
 from exactum.checkpoint.state_store import Ids, Vanished, stores
-from exactum.errors import CheckpointRefused
+from exactum.errors import CheckpointRefused, ExactumError
 from exactum.files.slot_log import HIGHEST_FLOOR, floor_of, slots
 
 SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
@@ -36,7 +35,7 @@ _OWN_OF_EPOCH = re.compile(r"(\d{20})-[0-9a-f]{16}\.json")
 """A record of exactum's that belongs to one epoch."""
 _STATE_OF_EPOCH = re.compile(r"(\d+)(?:_[0-9a-f-]{36})?")
 """Metadata or a schema of Spark's state that belongs to one epoch."""
-_NOT_SAVED = (RUNS, REQUESTS, RETIRED, RESTORED, STAGING, REPLAYS / HIGHEST_FLOOR)
+_NOT_SAVED = (RUNS, REQUESTS, RETIRED, STAGING, REPLAYS / HIGHEST_FLOOR)
 
 
 @dataclass(frozen=True)
@@ -143,11 +142,10 @@ def has_decisions(folder: Path) -> bool:
     ``decision_log=`` is given later: where the last run has said its place, that counts.
     """
     try:
-        known = read_known_sinks(folder)
-    except (OSError, ValueError):  # nobody can tell
+        place = record_of(folder, query_id_of(folder)).content.decision_log
+    except ExactumError:  # nobody can tell
         return False
-    said = None if known is None or known.query_id != query_id_of(folder) else known.decision_log
-    return said in (None, IN_CHECKPOINT) and (folder / DECISIONS).is_dir()
+    return place == IN_CHECKPOINT and (folder / DECISIONS).is_dir()
 
 
 def past(folder: Path, batch_id: int, is_as_it_stopped: bool) -> str:

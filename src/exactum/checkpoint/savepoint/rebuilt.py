@@ -6,10 +6,12 @@ import json
 import re
 import secrets
 import shutil
-from datetime import datetime, timezone
 from pathlib import Path
 
-from exactum.checkpoint.layout import DECISIONS, OF_PARENT, REPLAYS, RESTORED
+from msgspec.structs import replace
+
+from exactum.checkpoint.layout import DECISIONS, OF_PARENT, QUERY, REPLAYS
+from exactum.checkpoint.query_record import Restoration, record_of
 from exactum.checkpoint.savepoint.copies import copy_files
 from exactum.checkpoint.savepoint.manifest import CONTENT, Manifest
 from exactum.durable import make_folder, names_in, stays_below, sync_folder, write_durably
@@ -32,11 +34,10 @@ def build(savepoint: Path, manifest: Manifest, folder: Path, fork_id: str | None
     built = folder.with_name(f".{folder.name}.restoring-{secrets.token_hex(4)}")
     built.mkdir()
     try:
-        decisions = DECISIONS.as_posix() + "/"
         left_out = [
             f.path
             for f in manifest.files
-            if fork_id and (f.path == "metadata" or f.path.startswith(decisions))
+            if fork_id and (f.path == "metadata" or Path(f.path).parent in (DECISIONS, QUERY))
         ]
         wanted = [f for f in manifest.files if f.path not in left_out]
         copied = copy_files(savepoint / CONTENT, built, [f.path for f in wanted])
@@ -49,22 +50,25 @@ def build(savepoint: Path, manifest: Manifest, folder: Path, fork_id: str | None
         if fork_id:
             write_durably(built / "metadata", json.dumps({"id": fork_id}).encode())
             _hand_down_replays(built, manifest.query_id)
-        value = {
-            "savepoint": manifest.id,
-            "path": str(savepoint),
-            "as": "fork" if fork_id else "same",  # restore.Identity
-            "batch_id": manifest.batch_id,
-            "parent_query_id": manifest.query_id,
-            "restored_at": datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        }
-        make_folder(built / RESTORED.parent)
-        write_durably(built / RESTORED, (json.dumps(value, indent=2) + "\n").encode())
-        sync_folder(built / RESTORED.parent)
+        _put_on_record(savepoint, manifest, built, fork_id)
         sync_folder(built)
     except BaseException:
         shutil.rmtree(built, ignore_errors=True)
         raise
     return built
+
+
+def _put_on_record(savepoint: Path, manifest: Manifest, built: Path, fork_id: str | None) -> None:
+    """Of which savepoint it was made. A fork reads the topics of its parent, and its state was
+    computed with the same settings; sinks, decisions and rows that wait are the parent's alone.
+    """
+    restored = Restoration(manifest.id, fork=fork_id is not None)
+    parent = record_of(savepoint / CONTENT, manifest.query_id).content
+    record_of(built, fork_id or manifest.query_id).change(
+        lambda record: replace(
+            record, restored=restored, topics=parent.topics, settings=parent.settings
+        )
+    )
 
 
 def _hand_down_replays(built: Path, parent: str) -> None:

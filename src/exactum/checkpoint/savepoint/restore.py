@@ -17,7 +17,6 @@ so, and the same call goes on with the same copy.
 from __future__ import annotations
 
 import errno
-import json
 import os
 import secrets
 import shutil
@@ -28,8 +27,9 @@ from enum import Enum
 from pathlib import Path
 
 from exactum.checkpoint import offset_log
-from exactum.checkpoint.layout import REPLAYS, RESTORED
-from exactum.checkpoint.record_folder import listed
+from exactum.checkpoint.layout import REPLAYS
+from exactum.checkpoint.query_record import record_of
+from exactum.checkpoint.records import listed
 from exactum.checkpoint.retirement import Retirement, reinstate, retire, retired
 from exactum.checkpoint.run_file import outliving, runs
 from exactum.checkpoint.savepoint import cut
@@ -163,20 +163,21 @@ def _made_before(folder: Path, manifest: Manifest, identity: Identity) -> Restor
     Raises:
         CheckpointRefused: it was made of this savepoint under the other identity.
     """
-    try:
-        value = json.loads((folder / RESTORED).read_text())
-    except (FileNotFoundError, NotADirectoryError):
+    if not (folder / "metadata").is_file():
         return None
-    if value.get("savepoint") != manifest.id:
+    query_id = cut.query_id_of(folder)
+    restored = record_of(folder, query_id).content.restored
+    if restored is None or restored.savepoint != manifest.id:
         return None
-    if value.get("as") != identity.value:
+    if restored.fork != (identity is Identity.FORK):
+        made = Identity.FORK if restored.fork else Identity.SAME
         raise CheckpointRefused(
             "SAVEPOINT_PLACE",
-            f"{folder} was made of this savepoint before, as {value.get('as')}, not as "
+            f"{folder} was made of this savepoint before, as {made.value}, not as "
             f"{identity.value}. Start the query from it as it is, or give another --checkpoint. "
             "Nothing was changed.",
         )
-    return Restored(folder, cut.query_id_of(folder), manifest.batch_id, already=True)
+    return Restored(folder, query_id, manifest.batch_id, already=True)
 
 
 def _is_of(checkpoint: Path, manifest: Manifest) -> bool:

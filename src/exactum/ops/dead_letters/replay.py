@@ -19,7 +19,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from exactum.checkpoint.layout import OF_PARENT, REPLAYS
-from exactum.checkpoint.record_folder import listed
+from exactum.checkpoint.records import listed
 from exactum.durable import write_whole
 from exactum.errors import SettingRefused, Unavailable
 from exactum.files.slot_log import SlotLog

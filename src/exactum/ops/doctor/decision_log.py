@@ -147,7 +147,7 @@ def _tried(session: Session, address: Address) -> Problem:
     }
     query = _nobody()
     try:
-        session.execute(sql("enter_floor", **places), (query, 0))
+        session.execute(sql("enter_floor", **places), (query, 0, query))
         session.query(sql("lock_floor", **places), (query,))
         slot = (query, 0, 0)
         first = session.execute(sql("enter_record", **places), (*slot, json.dumps({"first": 1})))

@@ -64,8 +64,7 @@ def _place(checkpoint: str | None, staging: str | None) -> str | None:
     """The one that is given; else the one that the last run was given, or the default."""
     folder = None if checkpoint is None else local_folder(checkpoint)
     if staging is None and folder is not None and (folder / "metadata").exists():
-        known = QueryPlace.of(folder).known_sinks()
-        staging = None if known is None else known.staging or None
+        staging = QueryPlace.of(folder).record().staging or None
     if staging is not None or checkpoint is None:
         return staging
     above = checkpoint.rstrip("/") if folder is None else folder.absolute()

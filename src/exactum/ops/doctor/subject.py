@@ -113,11 +113,11 @@ def _not_given(checkpoint: str) -> Iterator[Problem]:
     folder = local_folder(checkpoint)
     if folder is None or not (folder / "metadata").exists():
         return
-    known = QueryPlace.of(folder).known_sinks()
-    if known is not None and known.present:
+    names = QueryPlace.of(folder).record().present
+    if names:
         yield unknown(
             "sinks",
-            f"Not looked at: {', '.join(sorted(map(repr, known.present)))}.",
+            f"Not looked at: {', '.join(sorted(map(repr, names)))}.",
             "Servers, tables and folders are tried with the sinks themselves.",
             "Give them by --sinks FILE.py:NAME, or set EXACTUM_SINKS.",
         )

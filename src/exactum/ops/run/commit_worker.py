@@ -73,13 +73,12 @@ def finish(
         Unavailable: too many sinks hang since earlier calls.
         ExactumError: the decision log did not answer, or refused.
     """
-    known = place.known_sinks()
-    names = frozenset() if known is None else known.present
-    if names != sinks.keys():
+    record = place.record()
+    if record.present != sinks.keys():
         raise SettingRefused(
             "SINK_UNKNOWN",
             f"--sinks gives {', '.join(map(repr, sinks)) or 'none'}, and the query has "
-            f"{', '.join(sorted(map(repr, names))) or 'none on file'}.",
+            f"{', '.join(sorted(map(repr, record.present))) or 'none on file'}.",
         )
     log = place.open_log()
     try:
@@ -88,7 +87,7 @@ def finish(
     finally:
         log.close()
     parts, troubles = [], {}
-    for target in targets_of(known, sinks, "exactum run").each:
+    for target in targets_of(record, sinks, "exactum run").each:
         if not any(permit.record.of(target.name) for permit in permits):
             continue
         if isinstance(target.sink, WriteAheadSink):

@@ -89,7 +89,7 @@ class QueryOptions:
     def targets(self, place: QueryPlace) -> QueryTargets:
         """
         Raises:
-            ExactumError: as ``QueryPlace.known_sinks``, ``given_sinks`` and ``targets_of``.
+            ExactumError: as ``QueryPlace.record``, ``given_sinks`` and ``targets_of``.
         """
         context = click.get_current_context()
         own = [
@@ -99,7 +99,7 @@ class QueryOptions:
         ]
         command = " ".join([context.command_path, *own])
         given = {} if self.sinks is None else given_sinks(self.sinks)
-        return targets_of(place.known_sinks(), given, command)
+        return targets_of(place.record(), given, command)
 
 
 def query_options(function: F) -> Callable[..., Any]:

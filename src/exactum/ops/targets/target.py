@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from exactum.checkpoint.known_sinks import KnownSink, KnownSinks
+from exactum.checkpoint.query_record import KnownSink, QueryRecord
 from exactum.errors import SettingRefused
 from exactum.ops.problem import Problem, not_seen
 from exactum.protocol.sink import DEAD_LETTERS, Sink
@@ -53,7 +53,7 @@ class QueryTargets:
             raise SettingRefused("SINKS_NOT_GIVEN", f"The query has the sink {names}. {self.how}")
 
 
-def targets_of(known: KnownSinks | None, given: Mapping[str, Sink], command: str) -> QueryTargets:
+def targets_of(record: QueryRecord, given: Mapping[str, Sink], command: str) -> QueryTargets:
     """The sinks of the last run that are ``given``, by their names; ``command`` is what was typed,
     for who has to type it again.
 
@@ -66,7 +66,7 @@ def targets_of(known: KnownSinks | None, given: Mapping[str, Sink], command: str
         f"Type: {command} --sinks FILE.py:NAME, where FILE.py has the query's sinks as NAME; or "
         "set EXACTUM_SINKS to that."
     )
-    if known is None or not known.sinks:
+    if not record.sinks:
         if not given:
             raise SettingRefused(
                 "SINKS_NOT_GIVEN",
@@ -74,7 +74,7 @@ def targets_of(known: KnownSinks | None, given: Mapping[str, Sink], command: str
                 f"of exactum's, or never came to a batch. {how}",
             )
         return QueryTargets(tuple(Target(name, sink) for name, sink in given.items()))
-    names = [sink.name for sink in known.sinks]
+    names = [sink.name for sink in record.sinks]
     strange = sorted(given.keys() - {*names, DEAD_LETTERS})
     if strange:
         raise SettingRefused(
@@ -82,16 +82,16 @@ def targets_of(known: KnownSinks | None, given: Mapping[str, Sink], command: str
             f"--sinks gives {strange[0]!r}, and this query has no such sink. It has: "
             f"{', '.join(map(repr, names))}.",
         )
-    ordered = sorted(known.sinks, key=lambda sink: sink.name not in known.present)
+    ordered = sorted(record.sinks, key=lambda sink: not sink.present)
     if DEAD_LETTERS in given.keys() - set(names):  # of former runs
-        ordered.append(KnownSink(DEAD_LETTERS, {}))
+        ordered.append(KnownSink(DEAD_LETTERS, {}, present=False))
     return QueryTargets(
         tuple(
-            Target(sink.name, given[sink.name], sink.trace, sink.name in known.present)
+            Target(sink.name, given[sink.name], sink.trace, sink.present)
             for sink in ordered
             if sink.name in given
         ),
-        tuple(sink.name for sink in ordered if sink.name in known.present - given.keys()),
-        tuple(sink for sink in ordered if sink.name not in known.present | given.keys()),
+        tuple(sink.name for sink in ordered if sink.name in record.present - given.keys()),
+        tuple(sink for sink in ordered if sink.name not in record.present | given.keys()),
         how,
     )

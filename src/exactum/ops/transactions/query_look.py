@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from exactum.checkpoint import run_file
-from exactum.checkpoint.known_sinks import KnownSink
 from exactum.checkpoint.query_place import QueryPlace
+from exactum.checkpoint.query_record import KnownSink
 from exactum.checkpoint.retirement import refuse_retired
 from exactum.errors import CheckpointRefused, ExactumError, InvariantBroken
 from exactum.ops.problem import Problem, not_seen
@@ -24,7 +24,7 @@ from exactum.ops.transactions.finding import (
 )
 from exactum.ops.transactions.replay_look import look_at_replays
 from exactum.protocol import resolve
-from exactum.protocol.ends import RECENT_BATCHES, refuse_strange
+from exactum.protocol.ends import RECENT_BATCHES
 from exactum.protocol.finish import BATCHES_MAX
 from exactum.protocol.inspection import (
     Inspectable,
@@ -69,12 +69,6 @@ class QueryLook:
         return ExitStatus.CANNOT_TELL if self.problems else ExitStatus.FINE
 
 
-def first_unfinished(place: QueryPlace) -> int:
-    """The first batch that Spark has not logged as done: where a start would begin, or before."""
-    finished = place.finished()
-    return 0 if finished is None else finished + 1
-
-
 def inspector_of(target: Target, place: QueryPlace) -> Inspector:
     """
     Raises:
@@ -107,7 +101,7 @@ def look_at(place: QueryPlace, targets: QueryTargets) -> QueryLook:
         CheckpointRefused: the checkpoint is retired: the query's records are elsewhere.
     """
     refuse_retired(place.folder)
-    first = first_unfinished(place)
+    first = place.first_unfinished()
     problems = targets.unseen()
     records: list[DecisionRecord] = []
     try:
@@ -131,12 +125,6 @@ def look_at(place: QueryPlace, targets: QueryTargets) -> QueryLook:
         except ExactumError as error:
             if target.present or _is_named(target.name, look):
                 look.problems.append(not_seen(f"sink {target.name!r}", str(error)))
-    if views and look.log_answers and not records:
-        try:
-            refuse_strange_log(place)
-        except ExactumError as error:
-            look.problems.append(not_seen(LOG, str(error)))
-            look.log_answers = False
     look.findings += [_finding(view, look, runs) for view in views]
     strangers = {p.participant for r in _unfinished(look) for p in r.prepared} - {
         *(target.name for target in targets.each),
@@ -168,20 +156,6 @@ def _records(place: QueryPlace, first: int) -> list[DecisionRecord]:
             if resolve.commit_in_force(records) is None:
                 break
         return found
-    finally:
-        log.close()
-
-
-def refuse_strange_log(place: QueryPlace) -> None:
-    """See ``refuse_strange``: by a log that is not the query's nothing is known to be undecided.
-    Where ``at_least_once`` ran last, nothing is decided.
-    """
-    first, undecided_from = first_unfinished(place), place.noted().undecided_from
-    if undecided_from is not None and undecided_from <= first:
-        return
-    log = place.open_log()
-    try:
-        refuse_strange(log, first, str(place))
     finally:
         log.close()
 

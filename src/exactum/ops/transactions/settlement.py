@@ -18,11 +18,7 @@ from exactum.monitor.history import HistoryWriter
 from exactum.ops.problem import Problem, not_seen
 from exactum.ops.render import ExitStatus
 from exactum.ops.targets.target import QueryTargets, Target
-from exactum.ops.transactions.query_look import (
-    first_unfinished,
-    inspector_of,
-    refuse_strange_log,
-)
+from exactum.ops.transactions.query_look import inspector_of
 from exactum.protocol.decision_log import DecisionLog
 from exactum.protocol.ends import Ends, refuse_gaps, target_end
 from exactum.protocol.finish import (
@@ -82,7 +78,7 @@ def finish_query(
     refuse_retired(place.folder)
     log = place.open_log()
     try:
-        unfinished = first_unfinished(place)
+        unfinished = place.first_unfinished()
         permits = decided_from(log, unfinished)
         over = decided_before(log, unfinished)
     finally:
@@ -112,8 +108,6 @@ def finish_query(
     outcome.batches = finished(permits, committed)
     if not permits:
         _count_open(place, targets, over, outcome)
-    if outcome.open_undecided:
-        refuse_strange_log(place)
     outcome.problems = list(dict.fromkeys(outcome.problems))  # a target is asked more than once
     return outcome
 
@@ -140,8 +134,6 @@ def abort_of_query(
     try:
         with _inspectors(place, targets) as inspectors:
             opened = {v.identity for i in inspectors for v in i.list_open()}
-            if opened:
-                refuse_strange_log(place)
             unknown = sorted(set(identities or ()) - opened)
             if unknown:
                 raise SettingRefused(
@@ -152,18 +144,18 @@ def abort_of_query(
                 )
             wanted = opened if identities is None else set(identities)
             if identities is not None:
-                _refuse_decided(wanted, log, first_unfinished(place))
+                _refuse_decided(wanted, log, place.first_unfinished())
             if wanted:
                 _refuse_if_living(
                     place, take_over, "To abort what it may be about to decide stops it"
                 )
             return abort_undecided(
                 place.query_id,
-                first_unfinished(place),
+                place.first_unfinished(),
                 [inspector.participant() for inspector in inspectors],
                 log,
                 lambda sighting: sighting.identity in wanted,
-                noted=place.noted(),
+                noted=place.record().noted,
             )
     finally:
         log.close()
@@ -233,7 +225,7 @@ def refuse_loss(place: QueryPlace, inspector: Inspector, over: Sequence[CommitPe
     Raises:
         CheckpointRefused: it has gone back, or has nothing of the query.
     """
-    covered = [permit.record for permit in over if place.noted().covers(permit.record)]
+    covered = [permit.record for permit in over if place.record().noted.covers(permit.record)]
     end = target_end(inspector.participant(), covered)
     if end is None or end.owes is None:
         return
@@ -245,7 +237,7 @@ def refuse_loss(place: QueryPlace, inspector: Inspector, over: Sequence[CommitPe
             "the query instead",
         )
     if end.has < end.owes:
-        refuse_gaps(place.query_id, Ends(first_unfinished(place), end.owes, None, (end,)))
+        refuse_gaps(place.query_id, Ends(place.first_unfinished(), end.owes, None, (end,)))
 
 
 def _finish_one(

@@ -16,13 +16,14 @@ import base64
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from exactum.checkpoint.record_folder import VERSION, FolderFiles, damaged
-from exactum.durable import remove
-from exactum.errors import Unavailable
+import msgspec
+
+from exactum.checkpoint.records import VERSION, damaged, decoded
 from exactum.kafka.topics.topic_identity import TopicIdentity
+from exactum.storage.folder import Folder
 
 _VIEW = re.compile(r"\d{20}-[0-9a-f]{16}\.json")
 
@@ -42,26 +43,37 @@ class Seen:
     name: str = field(compare=False)
 
 
+class _Record(msgspec.Struct, frozen=True):
+    """A file: ``pairs`` as ``text_of`` has them."""
+
+    version: int
+    pairs: str
+    offsets: Mapping[int, int]
+    topic_id: str | None
+    cluster_id: str | None
+
+
 class ControlRecords:
     """The records of one control stream of one query. Every method is idempotent, and raises
 
-    CheckpointRefused: a record is damaged or missing, or the folder may not be used.
-    Unavailable: the file system failed.
+    CheckpointRefused: a record is damaged or missing.
+    Unavailable, SettingRefused: as the folder does.
     """
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._files = FolderFiles(folder)
+        self._files = Folder(folder)
 
     def read(self, name: str) -> Seen:
         """What is in the file that a decision names."""
-        record = self._files.read(name)
+        where, text = f"{self._files.where}/{name}", self._files.read(name)
+        if text is None:
+            raise damaged(where, "it is missing")
         try:
-            offsets = {int(p): int(o) for p, o in record["offsets"].items()}
-            topic = TopicIdentity(record["topic_id"], record["cluster_id"])
-            return Seen(str(record["pairs"]), offsets, topic, name)
-        except (ValueError, KeyError, AttributeError) as error:
-            raise damaged(str(self._folder / name), error) from error
+            record = decoded(where, text, _Record)
+        except msgspec.MsgspecError as error:
+            raise damaged(where, error) from error
+        topic = TopicIdentity(record.topic_id, record.cluster_id)
+        return Seen(record.pairs, record.offsets, topic, name)
 
     def newest(self) -> Seen | None:
         """That of the latest epoch; of several attempts at it, what was read the furthest. None
@@ -73,26 +85,17 @@ class ControlRecords:
 
     def create(self, seen: Seen) -> None:
         """Put it on record. Durable on return."""
-        value = {
-            "version": VERSION,
-            "pairs": seen.text,
-            "offsets": {str(p): o for p, o in seen.offsets.items()},
-            **asdict(seen.topic),
-        }
-        self._files.create(seen.name, value)
+        topic_id, cluster_id = seen.topic.topic_id, seen.topic.cluster_id
+        record = _Record(VERSION, seen.text, seen.offsets, topic_id, cluster_id)
+        self._files.open()
+        self._files.create_if_absent(seen.name, msgspec.json.encode(record))
 
     def prune(self, below_batch_id: int) -> None:
         """Forget what only epochs saw that Spark can no longer ask for. The latest one before them
         may be what the others see, too.
         """
         older = [name for name in self._names() if int(_epoch(name)) < below_batch_id]
-        for name in older:
-            if _epoch(name) != _epoch(older[-1]):
-                path = self._folder / name
-                try:
-                    remove(path)
-                except OSError as error:
-                    raise Unavailable(f"{path} could not be removed: {error}") from error
+        self._files.delete([name for name in older if _epoch(name) != _epoch(older[-1])])
 
     def _names(self) -> list[str]:
         """Of the views, by epoch."""

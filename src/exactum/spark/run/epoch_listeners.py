@@ -39,7 +39,7 @@ def listeners(context: RunContext, control: Sequence[ControlStream]) -> list[Epo
             found.append(SupervisedQuery(supervised, context, gate))
         if context.query.folder is not None:
             found.append(StopRequest(context, context.query.folder, gate))
-            found.append(SessionSettings(context, context.query.folder))
+        found.append(SessionSettings(context))
         clients = Clients(context.query)
         found.append(clients)  # before those who use them: it is closed after them
         found.extend(source_listeners(context, clients))

@@ -1,11 +1,9 @@
-"""Sinks that a query had and has no longer: what they left open is found again, and swept or named.
-
-    <checkpoint>/exactum/sinks.json     the sinks of the last run, and former ones that were not
-                                        found empty since
+"""What a run puts on record of itself (``checkpoint.query_record``), and the sinks that the query
+had and has no longer: what they left open is found again, and swept or named.
 
 A transaction is listed by the name of its sink. A start without that sink, or with a new name for
-it, would never look, and a prepared transaction would keep its locks for ever. The file also says
-where decisions stand, and from which batch on: see ``protocol.ends``.
+it, would never look, and a prepared transaction would keep its locks for ever. So a former sink
+stays on record until it was found empty.
 """
 
 from __future__ import annotations
@@ -14,17 +12,18 @@ import logging
 from collections.abc import Sequence
 from dataclasses import replace
 
+from msgspec import structs
+
 from exactum import events
-from exactum.checkpoint.known_sinks import KnownSink, KnownSinks, write_known_sinks
-from exactum.checkpoint.layout import SINKS
+from exactum.checkpoint.query_record import KnownSink, QueryRecord
 from exactum.checkpoint.staging_place import recorded_staging
 from exactum.errors import ExactumError
-from exactum.protocol.ends import NOTHING_NOTED, Noted
+from exactum.protocol.decision_log import DecisionLog, Identified
+from exactum.protocol.ends import Noted
 from exactum.protocol.model import Completed, Sighting
 from exactum.protocol.participant import Sweepable
 from exactum.protocol.sink import Guarantee, WriteOrder
 from exactum.spark.epoch_listener import Batch, EpochListener
-from exactum.spark.run.moved_log import read_before
 from exactum.spark.run.opened_sinks import OpenedSinks
 from exactum.spark.run_context import RunContext
 
@@ -32,27 +31,21 @@ logger = logging.getLogger("exactum")
 
 
 class FormerSinks(EpochListener):
-    """Finds the sinks of earlier runs, and remembers this run's before its first task, where these
-    may leave something open. Does nothing where the checkpoint is on no file system of ours.
+    """Finds the sinks of earlier runs, and puts this run's on record before its first task, where
+    these may leave something open.
     """
 
     def __init__(
-        self, context: RunContext, sinks: OpenedSinks, log_place: str, noted: Noted
+        self, context: RunContext, sinks: OpenedSinks, log: DecisionLog, log_place: str
     ) -> None:
-        """``log_place``: where the query's decisions are, without secrets; ``noted``: what is on
-        file of them.
-        """
+        """``log_place``: where the query's decisions are, without secrets."""
         self._context = context
         self._opened = sinks.each
         self._present = [KnownSink(name, dict(sink.trace)) for name, sink in sinks.each]
+        self._log = log
         self._log_place = log_place
-        self._folder = context.query.folder
-        self._is_remembered = context.run.guarantee is Guarantee.EXACTLY_ONCE
-        self._known = known = self._on_file()
-        before = () if known is None else known.sinks
+        before = [structs.replace(sink, present=True) for sink in context.record.content.sinks]
         self._former = [sink for sink in before if sink.trace and sink not in self._present]
-        is_there = known is not None and known.decision_log == log_place
-        self._noted = noted if is_there else NOTHING_NOTED
         self._reached: list[tuple[KnownSink, _Reached]] = []
 
     def reached(self) -> Sequence[Sweepable]:
@@ -84,93 +77,56 @@ class FormerSinks(EpochListener):
                 return participant
         return None
 
-    def begin(self, batch: Batch) -> None:
-        """See the base class. From here on tasks may leave something open."""
-        if batch.first and self._is_remembered:
-            self._remember()
-
     def writing(self, batch: Batch, order: WriteOrder) -> None:
-        """See the base class. From here on the batch may be decided, where no other start would
-        look for it: the log of an earlier run, given again, has an ABORT of it at most. Or it is
-        written without a decision.
+        """See the base class. From here on tasks may leave something open, and the batch may be
+        decided. Or it is written without a decision: not with the first batch alone, for that one
+        may be decided, and is committed again.
         """
-        begun = self._noted.first is not None and self._noted.undecided_from is None
-        if batch.first and self._is_remembered and not begun:
-            self._noted = Noted(first=batch.batch_id)
-            self._remember()
-        # Not with the first batch alone: that one may be decided, and is committed again.
-        if order.run.guarantee is Guarantee.AT_LEAST_ONCE and begun and self._known is not None:
-            self._noted = replace(self._noted, undecided_from=batch.batch_id)
-            self._write(replace(self._known, noted=self._noted))
+        noted = self._context.record.content.noted
+        counts = noted.first is not None and noted.undecided_from is None
+        if order.run.guarantee is Guarantee.AT_LEAST_ONCE and counts:
+            noted = replace(noted, undecided_from=batch.batch_id)
+            self._context.record.change(lambda record: structs.replace(record, noted=noted))
+        if batch.first:
+            self._put_on_record(noted if counts else Noted(first=batch.batch_id))
 
     def done(self, batch: Batch, completed: Completed) -> None:
         """See the base class. The batch is decided: not before it is, so that a start which dies
         before its first record leaves no promise. A former sink that the start found empty is
         forgotten.
         """
-        if not batch.first or not self._is_remembered:
+        if not batch.first:
             return
-        first = self._noted.first
-        if first is None or self._noted.undecided_from is not None:  # decided by an earlier run
-            self._noted = Noted(first=batch.batch_id)
-        self._noted = replace(self._noted, decided=batch.batch_id)
+        noted = self._context.record.content.noted
+        if noted.first is None or noted.undecided_from is not None:  # decided by an earlier run
+            noted = Noted(first=batch.batch_id)
         empty = [former for former, reached in self._reached if reached.was_empty]
         self._former = [sink for sink in self._former if sink not in empty]
-        self._remember()
+        self._put_on_record(replace(noted, decided=batch.batch_id))
 
     def close(self) -> None:
         """See the base class."""
         for _, reached in self._reached:
             reached.close()
 
-    # ---- the file ----------------------------------------------------------------------------
-
-    def _on_file(self) -> KnownSinks | None:
-        """What is on file of this query; a fork has another id, and its origin's sinks are not its
-        own.
+    def _put_on_record(self, noted: Noted) -> None:
+        """Another guarantee than exactly once says nothing of sinks and decisions: what is on
+        record of these holds for the run that comes after it.
         """
-        try:
-            return read_before(self._context)
-        except (OSError, ValueError) as error:
-            logger.warning(
-                "%s: %s cannot be read (%s): what sinks left open that this query has no longer is "
-                "not looked for, nor whether its decision log or a database has gone back",
-                self._context.query,
-                SINKS,
-                error,
-            )
-            return None
+        run = self._context.run
+        staging = recorded_staging(self._context.query, run.staging)
+        log_id = self._log.log_id() if isinstance(self._log, Identified) else None
 
-    def _remember(self) -> None:
-        self._write(
-            KnownSinks(
-                self._context.run.query_id,
-                (*self._present, *self._former),
-                frozenset(sink.name for sink in self._present),
-                self._log_place,
-                self._noted,
-                recorded_staging(self._context.query, self._context.run.staging),
-            )
-        )
+        def changed(record: QueryRecord) -> QueryRecord:
+            if log_id is not None:
+                record = structs.replace(record, decision_log=self._log_place, log_id=log_id)
+            if run.guarantee is not Guarantee.EXACTLY_ONCE:
+                return record
+            former = [structs.replace(sink, present=False) for sink in self._former]
+            sinks = (*self._present, *former)
+            return structs.replace(record, sinks=sinks, noted=noted, staging=staging)
 
-    def _write(self, known: KnownSinks) -> None:
-        if self._folder is None or known.to_text() == self._text():
-            return
-        try:
-            write_known_sinks(self._folder, known)
-        except OSError as error:
-            logger.warning(
-                "%s cannot be written (%s): if one of this query's sinks is removed or renamed "
-                "later, what its tasks left open will not be looked for",
-                self._folder / SINKS,
-                error,
-            )
-
-    def _text(self) -> str | None:
-        try:
-            return (self._folder / SINKS).read_text() if self._folder is not None else None
-        except (OSError, ValueError):
-            return None
+        self._context.record.change(changed)
 
 
 class _Reached:

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from contextlib import ExitStack
 
 from pyspark.sql import DataFrame
 
-from exactum.checkpoint.decision_place import open_log, shown_place
+from exactum.checkpoint.decision_place import open_log, refuse_another_log, shown_place
 from exactum.checkpoint.staging_place import staging_at
-from exactum.errors import CheckpointRefused, SettingRefused
+from exactum.errors import SettingRefused
 from exactum.protocol.at_least_once import AtLeastOnce, NoLog
 from exactum.protocol.at_most_once import AtMostOnce
 from exactum.protocol.coordinator import Coordinator
 from exactum.protocol.decision_log import DecisionLog
 from exactum.protocol.model import new_incarnation
-from exactum.protocol.participant import Participant, delivers
 from exactum.protocol.sink import Guarantee, QueryRun
 from exactum.spark import query
 from exactum.spark.control.listener import ControlListener
@@ -28,9 +26,9 @@ from exactum.spark.run.engine import Engine
 from exactum.spark.run.epoch_listeners import close_listeners
 from exactum.spark.run.epoch_runner import EpochRunner
 from exactum.spark.run.former_sinks import FormerSinks
+from exactum.spark.run.hadoop_storage import query_record
 from exactum.spark.run.history import keep_history
 from exactum.spark.run.kafka_to_kafka import kept_from_input
-from exactum.spark.run.moved_log import noted_of
 from exactum.spark.run.opened_sinks import OpenedSinks, check_columns
 from exactum.spark.run.run_start import RunStart
 from exactum.spark.run.shared_places import refuse_within
@@ -65,7 +63,8 @@ def open_run(
     staging = staging_at(running, delivery.places.staging)
     run = QueryRun(running.query_id, new_incarnation(), delivery.guarantee, staging)
     read = query.reader_of(frame, running)
-    context = RunContext(frame.sparkSession, running, run, batch_id, delivery.emit, read)
+    record = query_record(frame.sparkSession, running)
+    context = RunContext(frame.sparkSession, running, run, batch_id, delivery.emit, read, record)
     keep_history(context.session, running.query_id, running.folder)
     with ExitStack() as undo:
         run_start = RunStart(context)
@@ -78,7 +77,8 @@ def open_run(
         log = log_of(running, delivery)
         undo.callback(log.close)
         place = shown_place(delivery.places.decision_log)
-        noted = noted_of(context, log, place)
+        refuse_another_log(running, record.content, log, place, batch_id)
+        noted = record.content.noted
         sinks = OpenedSinks(delivery.targets, run, columns)
         undo.callback(sinks.close)
         if running.folder is not None:
@@ -87,12 +87,10 @@ def open_run(
             refuse_within(sinks.each, "staging", staging.where)
         sinks.each = kept_from_input(running, sinks.each)
         run_start.opened(sinks)
-        former = FormerSinks(context, sinks, place, noted)
+        former = FormerSinks(context, sinks, log, place)
         attending.append(former)
         control = [each for each in attending if isinstance(each, ControlListener)]
         standing_epochs = engine.standing_epochs(context, control)
-        if isinstance(log, NoLog):
-            refuse_open(running, sinks.participants)
         protocol = PROTOCOLS[delivery.guarantee](
             run,
             sinks.participants,
@@ -125,24 +123,6 @@ def log_of(running: RunningQuery, delivery: DeliverySettings) -> DecisionLog:
     if is_without and delivery.guarantee is Guarantee.AT_LEAST_ONCE:
         return NoLog()
     return open_log(running, delivery.places.decision_log)
-
-
-def refuse_open(running: RunningQuery, participants: Sequence[Participant]) -> None:
-    """
-    Raises:
-        CheckpointRefused: something is open, and nobody can tell whether it is decided.
-    """
-    for participant in participants:
-        left = participant.list_open()
-        if delivers(participant):
-            left = [sighting for sighting in left if participant.may_be_decided(sighting)]
-        if left:
-            raise CheckpointRefused(
-                "DECISION_LOG_OTHER",
-                f"{running}: sink {participant.name!r} has {len(left)} open transactions of an "
-                "earlier run, and its decision log says which are decided. Pass at_least_once the "
-                "decision_log= that exactly_once had. Nothing was written.",
-            )
 
 
 def refuse_repeated_stages(frame: DataFrame, running: RunningQuery) -> None:

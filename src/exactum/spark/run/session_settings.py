@@ -1,23 +1,17 @@
 """Settings of the session that change what a query's expressions give, and that Spark does not keep
-in the checkpoint: a start with other ones says so.
-
-    <checkpoint>/exactum/runs/session.settings      those of the last run, as JSON
+in the checkpoint: a start with other ones than the last run had says so.
 
 Another time zone cuts days elsewhere (``to_date``, ``date_trunc``), so rows of one day become two
-keys of the state, and a folder that is named by a timestamp has another name. The file informs; no
-guarantee rests on it.
+keys of the state, and a folder that is named by a timestamp has another name.
 """
 
 from __future__ import annotations
 
-import json
 import logging
-from pathlib import Path
 
+from msgspec.structs import replace
 from pyspark.sql import SparkSession
 
-from exactum.checkpoint.layout import RUNS
-from exactum.durable import make_folder, write_whole
 from exactum.protocol.model import Completed
 from exactum.spark.epoch_listener import Batch, EpochListener
 from exactum.spark.jvm.error import JvmError
@@ -25,7 +19,6 @@ from exactum.spark.run_context import RunContext
 
 logger = logging.getLogger("exactum")
 
-NAME = "session.settings"
 WATCHED = (
     "spark.sql.session.timeZone",
     "spark.sql.ansi.enabled",
@@ -39,9 +32,8 @@ WATCHED = (
 class SessionSettings(EpochListener):
     """Compares this run's with those of the run before, and remembers them once a batch stands."""
 
-    def __init__(self, context: RunContext, checkpoint: Path) -> None:
+    def __init__(self, context: RunContext) -> None:
         self._context = context
-        self._path = checkpoint / RUNS / NAME
         self._now: dict[str, str] = {}
 
     def begin(self, batch: Batch) -> None:
@@ -50,12 +42,9 @@ class SessionSettings(EpochListener):
             return
         try:
             self._now = settings_of(self._context.session)
-            before = dict(json.loads(self._path.read_bytes()))
-        except FileNotFoundError:
-            return
-        except (JvmError, OSError, ValueError, TypeError) as error:
+        except JvmError as error:
             logger.debug("%s: settings are not compared: %s", self._context.query, error)
-            return
+        before = self._context.record.content.settings
         changed = [
             f"{name} was {before[name]!r} and is {value!r} now"
             for name, value in self._now.items()
@@ -73,18 +62,8 @@ class SessionSettings(EpochListener):
 
     def done(self, batch: Batch, completed: Completed) -> None:
         """See the base class."""
-        if not batch.first or not self._now:
-            return
-        try:
-            make_folder(self._path.parent)
-            write_whole(self._path, json.dumps(self._now))
-        except OSError as error:
-            logger.warning(
-                "%s cannot be written (%s): the next start does not see whether its settings are "
-                "other ones",
-                self._path,
-                error,
-            )
+        if batch.first and self._now:
+            self._context.record.change(lambda record: replace(record, settings=self._now))
 
 
 def settings_of(session: SparkSession) -> dict[str, str]:

@@ -4,7 +4,7 @@
     request seen --> gate shut --> between two epochs --> query.stop() --> answered
 
 The same listener keeps the run's file (``run_file``), and refuses to start from a retired
-checkpoint or another query's.
+checkpoint.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pyspark import __version__ as spark_version
 from exactum._version import __version__
 from exactum.checkpoint import request_file, retirement
 from exactum.checkpoint.request_file import Answer, Request
-from exactum.checkpoint.run_file import RunFile, refuse_another_query
+from exactum.checkpoint.run_file import RunFile
 from exactum.protocol.model import Completed
 from exactum.spark.epoch_listener import Batch, EpochListener
 from exactum.spark.run.epoch_gate import EpochGate
@@ -39,18 +39,15 @@ class StopRequest(EpochListener):
     def __init__(self, context: RunContext, folder: Path, gate: EpochGate) -> None:
         """
         Raises:
-            CheckpointRefused: the checkpoint is retired, or was another query's.
+            CheckpointRefused: the checkpoint is retired.
         """
         run = context.run
         retirement.refuse_retired(folder)
-        refuse_another_query(folder, run.query_id)
         self._running = context.query
         self._gate = gate
         self._folder = folder
         self._incarnation = str(run.incarnation)
-        self._run_file = RunFile(
-            folder, self._incarnation, run.query_id, __version__, spark_version
-        )
+        self._run_file = RunFile(folder, self._incarnation, __version__, spark_version)
         self._lock = threading.Lock()
         self._completed: int | None = None
         self._request: Request | None = None

@@ -1,12 +1,17 @@
 package exactum;
 
+import com.fasterxml.jackson.core.JsonProcessingException;
 import com.fasterxml.jackson.core.type.TypeReference;
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
+import com.fasterxml.jackson.databind.node.MissingNode;
+import java.io.FileNotFoundException;
 import java.io.IOException;
 import java.nio.file.DirectoryStream;
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.Comparator;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Locale;
@@ -36,17 +41,20 @@ final class TopicIds {
     private static final ObjectMapper JSON = new ObjectMapper();
     private static final TypeReference<Map<String, Map<String, Long>>> OFFSETS = new TypeReference<>() {};
 
-    /** Where SourceRecord of record.py keeps them. Null: the checkpoint lies in no folder. */
+    private static final int RACES_MAX = 10;
+
+    /** Where query_record.py keeps them. Null: the checkpoint lies in no folder. */
     private final Path records;
+    /** Spark's number of the source. */
+    private final String number;
     private final Map<String, Object> client = new HashMap<>();
 
     /** For a source's folder within the checkpoint, {@code file:/data/checkpoint/sources/0}, and its options. */
     TopicIds(String source, CaseInsensitiveStringMap options) {
         String path = source.startsWith("file:") ? "/" + source.substring(5).replaceFirst("^/+", "") : source;
         Path folder = path.startsWith("/") ? Path.of(path) : null;
-        records = folder == null
-                ? null
-                : folder.resolve("../../exactum/source").resolve(folder.getFileName()).resolve("topics").normalize();
+        records = folder == null ? null : folder.resolve("../../exactum/query").normalize();
+        number = source.substring(source.lastIndexOf('/') + 1);
         options.asCaseSensitiveMap().forEach((name, value) -> {
             if (name.toLowerCase(Locale.ROOT).startsWith(KAFKA)) {
                 client.put(name.substring(KAFKA.length()).toLowerCase(Locale.ROOT), value);
@@ -77,18 +85,49 @@ final class TopicIds {
 
     private Map<String, String> known() throws IOException {
         Map<String, String> known = new TreeMap<>();
-        if (records == null || !Files.isDirectory(records)) {
-            return known;
-        }
-        try (DirectoryStream<Path> files = Files.newDirectoryStream(records, "*.json")) {
-            for (Path file : files) {
-                JsonNode record = JSON.readTree(file.toFile());
-                if (record.path("topic_id").isTextual()) { // brokers before Kafka 2.8 have none
-                    known.put(record.path("topic").asText(), record.path("topic_id").asText());
+        newest().path("topics").path(number).fields().forEachRemaining(topic -> {
+            JsonNode id = topic.getValue().path("topic_id");
+            if (id.isTextual()) { // brokers before Kafka 2.8 have none
+                known.put(topic.getKey(), id.asText());
+            }
+        });
+        return known;
+    }
+
+    /** Of the files with a number the highest one that can be read, as Python takes it. */
+    private JsonNode newest() throws IOException {
+        IOException trouble = null;
+        for (int race = 0; race < RACES_MAX; race++) { // those that were listed may be swept since
+            List<Long> numbers = numbers();
+            if (numbers.isEmpty()) {
+                return MissingNode.getInstance();
+            }
+            for (Long each : numbers) {
+                try {
+                    return JSON.readTree(records.resolve(each + ".json").toFile());
+                } catch (JsonProcessingException | FileNotFoundException error) {
+                    trouble = error;
                 }
             }
         }
-        return known;
+        throw trouble;
+    }
+
+    /** The highest first. */
+    private List<Long> numbers() throws IOException {
+        List<Long> found = new ArrayList<>();
+        if (records != null && Files.isDirectory(records)) {
+            try (DirectoryStream<Path> files = Files.newDirectoryStream(records, "*.json")) {
+                for (Path file : files) {
+                    String name = file.getFileName().toString();
+                    if (name.matches("\\d+\\.json")) {
+                        found.add(Long.valueOf(name.substring(0, name.length() - ".json".length())));
+                    }
+                }
+            }
+        }
+        found.sort(Comparator.reverseOrder());
+        return found;
     }
 
     /** What is wrong; null: nothing. A topic that is away or hidden is Spark's to report. */

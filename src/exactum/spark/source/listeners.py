@@ -10,7 +10,6 @@ from exactum.spark.source.clients import Clients
 from exactum.spark.source.group_offsets import CommittedSource, GroupOffsets
 from exactum.spark.source.kafka_options import ISOLATION, reads_committed
 from exactum.spark.source.query_sources import sources_of
-from exactum.spark.source.record import SourceRecord
 from exactum.spark.source.source_options import SourceOptions
 from exactum.spark.source.start_report import StartReport
 from exactum.spark.source.topic_watch import TopicWatch
@@ -25,18 +24,11 @@ def source_listeners(context: RunContext, clients: Clients) -> list[EpochListene
 
     Raises:
         SettingRefused: the driver cannot log in as the source does, and has to commit offsets.
-        CheckpointRefused: what the checkpoint has on record about its sources cannot be read.
     """
     running = context.query
     sources = [s for s in sources_of(running) if s.is_kafka and s.same_as == s.index]
     if not sources:
         return []
-    if running.folder is None:
-        logger.info(
-            "%s is not in a folder, so exactum keeps no record of its topics there: a topic that "
-            "is made anew between two runs is not noticed.",
-            running,
-        )
     for source in sources:
         if not SourceOptions.of(source.options).source_id and not reads_committed(source.options):
             logger.warning(
@@ -54,8 +46,7 @@ def source_listeners(context: RunContext, clients: Clients) -> list[EpochListene
         requests = clients.of(source)
         if requests is None:
             continue
-        record = SourceRecord.of(running.folder, source)
-        watched.append(WatchedSource(running, source, requests, record))
+        watched.append(WatchedSource(running, source, requests, context.record))
         chosen = SourceOptions.of(source.options)
         if chosen.commit_offsets:
             committed.append(CommittedSource(source, chosen, requests))

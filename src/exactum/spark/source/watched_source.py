@@ -5,17 +5,19 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass
 
+from msgspec.structs import replace
+
 from exactum.checkpoint.partition_offsets import Offsets, from_json, name_of
+from exactum.checkpoint.query_record import KnownTopic, QueryRecord, RecordFile
 from exactum.errors import CheckpointRefused
 from exactum.kafka.requests.topic_requests import EARLIEST, LATEST, TopicRequests, TopicSeen
 from exactum.protocol.model import SourceOffsets
 from exactum.spark.query import RunningQuery
 from exactum.spark.source.kafka_options import reads_committed
 from exactum.spark.source.query_sources import RunningSource
-from exactum.spark.source.record import SourceRecord
 from exactum.spark.source.source_options import SourceOptions
 from exactum.spark.source.subscription import Subscription
 
@@ -63,10 +65,8 @@ class Look:
 
 class WatchedSource:
     """Compares what is read with what was read: the same topics, with the records that come next
-    still there.
-
-    Raises:
-        CheckpointRefused: what the checkpoint has on record about the source cannot be read.
+    still there. A topic stays on ``record`` while it seems to be deleted, or is hidden from this
+    user: the id tells, when it is there again.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class WatchedSource:
         running: RunningQuery,
         source: RunningSource,
         requests: TopicRequests,
-        record: SourceRecord | None,
+        record: RecordFile,
     ) -> None:
         self.source = source
         self.chosen = SourceOptions.of(source.options)
@@ -82,7 +82,8 @@ class WatchedSource:
         self.requests = requests
         self._running = running
         self._record = record
-        self._known: dict[str, TopicSeen] = {} if record is None else record.topics()
+        self._number = "" if source.metadata is None else source.metadata.rpartition("/")[2]
+        self._known = dict(record.content.topics.get(self._number, {}))
         self._subscribed = Subscription.of(source.options)
         self._losses_refused = source.refuses("failOnDataLoss")
         self._losses_reported: set[str] = set()
@@ -126,9 +127,8 @@ class WatchedSource:
                 self._running,
                 name,
             )
-            if self._record is not None:
-                self._record.forget_topic(name)
             del self._known[name]
+        self._put_on_record(gone)
 
     def _seen(self, planned: SourceRange) -> Look:
         """What would stop the query for good is asked again for some seconds: a broker that has
@@ -157,11 +157,10 @@ class WatchedSource:
         changed = self._changed(planned, look.topics)
         if changed is not None:
             raise changed
-        for topic in {topic for topic, _ in planned.ends} & look.topics.keys():
-            if topic not in self._known:
-                self._known[topic] = look.topics[topic]
-                if self._record is not None:
-                    self._record.add_topic(topic, look.topics[topic])
+        for topic in {topic for topic, _ in planned.ends} & look.topics.keys() - self._known.keys():
+            seen = look.topics[topic]
+            self._known[topic] = KnownTopic(seen.topic_id, seen.partitions)
+        self._put_on_record()
         for partition, offset in sorted(planned.begins.items()):
             beginning = look.beginnings.get(partition, 0)
             if beginning > offset:
@@ -170,6 +169,23 @@ class WatchedSource:
                     f"is {offset}: the {beginning - offset} offsets between were deleted, by "
                     "retention or by an operator, before they were read"
                 )
+
+    def _put_on_record(self, gone: Set[str] = frozenset()) -> None:
+        """What is read for the first time, before it is read; and what is ``gone`` is taken off.
+
+        Raises:
+            ExactumError: as ``RecordFile.change``.
+        """
+        if not self._number:
+            return
+        known = dict(self._known)
+
+        def changed(record: QueryRecord) -> QueryRecord:
+            topics = {**record.topics.get(self._number, {}), **known}
+            kept = {name: topic for name, topic in topics.items() if name not in gone}
+            return replace(record, topics={**record.topics, self._number: kept})
+
+        self._record.change(changed)
 
     def _in_doubt(self, planned: SourceRange, topics: Mapping[str, TopicSeen]) -> bool:
         """Whether a topic that was read is not among these, or is another one."""
@@ -240,6 +256,6 @@ class WatchedSource:
             )
 
 
-def _is_another(known: TopicSeen, now: TopicSeen) -> bool:
+def _is_another(known: KnownTopic, now: TopicSeen) -> bool:
     """Whether it is for sure another topic of the same name."""
     return None not in (known.topic_id, now.topic_id) and known.topic_id != now.topic_id

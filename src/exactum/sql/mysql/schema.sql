@@ -32,10 +32,12 @@ CREATE TABLE IF NOT EXISTS {table} (
 ) ENGINE=InnoDB
 
 -- name: create_floors
--- Below which batch each query's records are removed; its rows are the locks of the decision log.
+-- Below which batch each query's records are removed, and which log they are; its rows are the
+-- locks of the decision log.
 -- needs: CREATE on the database
 CREATE TABLE IF NOT EXISTS {table} (
     query_id varchar(200) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
     floor bigint NOT NULL,
+    log_id varchar(40) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
     PRIMARY KEY (query_id)
 ) ENGINE=InnoDB

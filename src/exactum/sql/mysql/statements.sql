@@ -120,7 +120,7 @@ VALUES (%s, %s, %s, %s) ON DUPLICATE KEY UPDATE `query_id` = `query_id`
 -- name: enter_floor
 -- A query's row among the floors, unless it is there.
 -- needs: SELECT, INSERT and UPDATE on the floors
-INSERT INTO {floors} (`query_id`, `floor`) VALUES (%s, %s)
+INSERT INTO {floors} (`query_id`, `floor`, `log_id`) VALUES (%s, %s, %s)
 ON DUPLICATE KEY UPDATE `query_id` = `query_id`
 
 -- ==== what exactum doctor looks at ====

@@ -26,8 +26,9 @@ CREATE TABLE IF NOT EXISTS {table} (
 )
 
 -- name: create_floors
--- Below which batch each query's records are removed; its rows are the locks of the decision log.
+-- Below which batch each query's records are removed, and which log they are; its rows are the
+-- locks of the decision log.
 -- needs: CREATE on the schema
 CREATE TABLE IF NOT EXISTS {table} (
-    query_id text COLLATE "C" NOT NULL PRIMARY KEY, floor bigint NOT NULL
+    query_id text COLLATE "C" NOT NULL PRIMARY KEY, floor bigint NOT NULL, log_id text NOT NULL
 )

@@ -140,7 +140,7 @@ VALUES (%s, %s, %s, %s) ON CONFLICT DO NOTHING
 -- name: enter_floor
 -- A query's row among the floors, unless it is there.
 -- needs: INSERT on the floors
-INSERT INTO {floors} ("query_id", "floor") VALUES (%s, %s) ON CONFLICT DO NOTHING
+INSERT INTO {floors} ("query_id", "floor", "log_id") VALUES (%s, %s, %s) ON CONFLICT DO NOTHING
 
 -- name: drop_temporary_table
 -- What an earlier load of the same transaction has left.
