@@ -94,6 +94,28 @@ def source_offsets(read: ReadText, batch_id: int, where: str) -> SourceOffsets:
     return SourceOffsets(start=start, end=parse(text, f"{where}/{name}"))
 
 
+def last_given(read: ReadText, batch_id: int) -> int:
+    """The last batch up to this one that Spark gave to a sink. Its offline repartition of state
+    logs a batch without rows, with another number of the state's partitions than the batch before.
+    """
+    while batch_id > 0:
+        own, before = (_state_partitions(read, each) for each in (batch_id, batch_id - 1))
+        if None in (own, before) or own == before:
+            break
+        batch_id -= 1
+    return batch_id
+
+
+def _state_partitions(read: ReadText, batch_id: int) -> str | None:
+    """None: the log does not say."""
+    text = read(f"offsets/{batch_id}")
+    try:
+        found = json.loads((text or "").splitlines()[1])["conf"]["spark.sql.shuffle.partitions"]
+    except (IndexError, KeyError, TypeError, ValueError):
+        return None
+    return str(found)
+
+
 def parse(text: str, where: str) -> tuple[str | None, ...]:
     """The sources' offsets in one file of the offset log, in order, each as JSON text with sorted
     keys.

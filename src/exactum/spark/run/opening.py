@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 from contextlib import ExitStack
+from dataclasses import replace
 
 from pyspark.sql import DataFrame
 
 from exactum.checkpoint.decision_place import open_log, refuse_another_log, shown_place
+from exactum.checkpoint.offset_log import last_given
 from exactum.checkpoint.staging_place import staging_at
 from exactum.errors import SettingRefused
 from exactum.protocol.at_least_once import AtLeastOnce, NoLog
@@ -79,6 +81,9 @@ def open_run(
         place = shown_place(delivery.places.decision_log)
         refuse_another_log(running, record.content, log, place, batch_id)
         noted = record.content.noted
+        given = last_given(read, batch_id - 1)
+        if given < batch_id - 1 and noted.undecided_from is None:  # Spark's repartition of state
+            noted = replace(noted, undecided_from=given + 1)
         sinks = OpenedSinks(delivery.targets, run, columns)
         undo.callback(sinks.close)
         if running.folder is not None:
