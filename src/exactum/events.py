@@ -87,15 +87,13 @@ class EpochBegan(Event):
 class Progress(Event):
     """Spark's own report on the last batch it finished, or on the wait since.
 
-    ``lag_records`` is what the sources hold and the query has not read, ``state_rows`` and
-    ``state_bytes`` what its state stores hold (bytes in memory); None where Spark does not say.
-    ``phase_ms`` maps Spark's phases to ms.
+    ``state_rows`` and ``state_bytes`` are what its state stores hold (bytes in memory); None where
+    Spark does not say. ``phase_ms`` maps Spark's phases to ms.
     """
 
     input_rows: int
     input_rows_per_s: float
     processed_rows_per_s: float
-    lag_records: int | None
     state_rows: int | None
     state_bytes: int | None
     event_time_watermark: str | None

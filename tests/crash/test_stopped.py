@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 import exactum
 from exactum.kafka.participant import KafkaParticipant
 from exactum.local import LocalKafka
-from exactum.spark.run.query_watch import LOOK_EVERY_S
+from exactum.spark.run.housekeeping import TICK_S
 from tests.kit.waiting import WAIT_MAX_S
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
@@ -54,7 +54,7 @@ def test_stopped_in_the_middle_of_a_batch(
     assert reached.wait(WAIT_MAX_S)
     stopping = threading.Thread(target=lambda: query.stop(now=True))
     stopping.start()
-    time.sleep(LOOK_EVERY_S + 1)
+    time.sleep(TICK_S + 1)
     go.set()
     stopping.join(WAIT_MAX_S)
     assert not query.isActive

@@ -95,8 +95,8 @@ FAULTS = (
         "a run that was fenced goes on",
         FROZEN,
         "protocol/resolve.py",
-        "    return FencedBy(records[attempt]) if len(records) > attempt else Run(attempt)\n",
-        "    return Run(max(attempt, len(records)))\n",
+        "    return FencedBy(records[attempt]) if len(records) > attempt else RunAttempt(attempt)\n",
+        "    return RunAttempt(max(attempt, len(records)))\n",
         ("tests/protocol", "tests/testing/test_simulation.py"),
     ),
     Fault(
@@ -399,7 +399,7 @@ FAULTS = (
         "state of another try is taken for that of the batch",
         STATE,
         "spark/run/decided_epoch.py",
-        "                if files and _undecided.get(self._key) == batch_id:\n",
+        "                if files and open_queries.undecided(self._key) == batch_id:\n",
         "                if False:\n",
         (
             "tests/spark/test_void_attempts.py",
@@ -427,8 +427,8 @@ FAULTS = (
         "a group is committed before the batch stands",
         GROUP,
         "spark/source/group_offsets.py",
-        "        if batch.first:\n            self._find_groups()\n            self._refuse_shared(batch)\n",
-        "        if batch.first:\n            self._find_groups()\n            self._refuse_shared(batch)\n        self._put(batch)\n",
+        "        self._find_groups()\n        self._refuse_shared(batch)\n",
+        "        self._find_groups()\n        self._refuse_shared(batch)\n        self._put(batch)\n",
         ("tests/source/test_group.py",),
     ),
     Fault(

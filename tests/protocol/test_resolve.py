@@ -15,7 +15,7 @@ from exactum.protocol.model import (
     Sighting,
     SourceOffsets,
 )
-from exactum.protocol.resolve import Close, Fence, FencedBy, Redeliver, Run, Stands
+from exactum.protocol.resolve import Close, Fence, FencedBy, Redeliver, RunAttempt, Stands
 from tests.kit.errors import raised
 
 A, B = Incarnation("a"), Incarnation("b")
@@ -53,17 +53,17 @@ def test_a_start_redelivers_a_commit_or_closes_the_next_slot(
 @pytest.mark.parametrize(
     ("batch_id", "records", "step"),
     [
-        (5, (abort(0),), Run(1)),
+        (5, (abort(0),), RunAttempt(1)),
         (5, (abort(0), abort(1, B)), FencedBy(abort(1, B))),
         (5, (abort(0), commit(1, B)), FencedBy(commit(1, B))),
-        (6, (), Run(0)),
+        (6, (), RunAttempt(0)),
         (6, (abort(0, B),), FencedBy(abort(0, B))),
         (4, (commit(0, B),), Stands(commit(0, B))),
         (4, (commit(0, B), commit(1, B, 0)), Stands(commit(1, B, 0))),
     ],
 )
 def test_a_running_incarnation_owns_one_slot(
-    batch_id: int, records: tuple[DecisionRecord, ...], step: Stands | Run | FencedBy
+    batch_id: int, records: tuple[DecisionRecord, ...], step: Stands | RunAttempt | FencedBy
 ) -> None:
     """Behind the fence all stands; at the fence and beyond, a record in its slot fences it."""
     assert resolve.when_asked(batch_id, Fence(5, 0), records) == step

@@ -191,7 +191,7 @@ TRACE = "Traceback (most recent call last):\\n  File 'job.py', line 3\\n"
         ),
         pytest.param(
             "if life == 1:\n"
-            "    script.report('batch', query_id=query_id, batch_id=0)\n"
+            "    script.report_event(events.EpochBegan(query_id, 0, 'i', None))\n"
             "    script.report_event(events.EpochCompleted(query_id, 0, 'i', 0, 1, 1, dict()))\n"
             'raise RuntimeError(failed + TRACE + "KeyError: x")',
             4,

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
-from typing import Any
 
 import pytest
 
+from exactum import events
 from exactum.monitor.fact import Fact
 from exactum.monitor.query_stats import quantile
 from exactum.monitor.script_stats import ScriptStats
@@ -15,7 +14,7 @@ from exactum.ops.run import run_display
 from exactum.ops.run.run_display import RunDisplay, numbers
 from exactum.protocol.model import Incarnation
 from exactum.protocol.sink import Guarantee, QueryRun
-from exactum.spark.run.progress import lag_records, progress_of
+from exactum.spark.run.progress import progress_of
 
 RUN = QueryRun("q1", Incarnation("0123456789abcdef"), Guarantee.EXACTLY_ONCE)
 STARTED = {
@@ -39,31 +38,21 @@ REPORT = json.loads(
 
 
 def test_a_report_of_spark_becomes_an_event() -> None:
-    """Rows, lag over all partitions of Kafka sources, state over all operators, and the
-    durations.
-    """
+    """Rows, state over all operators, and the durations."""
     event = progress_of(REPORT, RUN)
     assert (event.query_id, event.batch_id, event.input_rows) == ("q1", 7, 30)
-    assert (event.lag_records, event.state_rows, event.state_bytes) == (5, 11, 150)
+    assert (event.state_rows, event.state_bytes) == (11, 150)
     assert (event.input_rows_per_s, event.processed_rows_per_s) == (0.0, 15.5)
     assert event.phase_ms == {"addBatch": 100.0, "triggerExecution": 160.0}
 
 
 def test_what_spark_does_not_say_is_none() -> None:
-    """No lag without a source that knows it, no state without a stateful operator, no rate that
-    is not a number.
-    """
+    """No state without a stateful operator, no rate that is not a number."""
     event = progress_of(
         {"batchId": 0, "inputRowsPerSecond": "NaN", "sources": [], "stateOperators": []}, RUN
     )
-    assert (event.lag_records, event.state_rows, event.state_bytes) == (None, None, None)
+    assert (event.state_rows, event.state_bytes) == (None, None)
     assert event.input_rows_per_s == 0.0
-
-
-@pytest.mark.parametrize("offsets", [None, 3, "3", {"a": 3}, {"a": {"0": None}}, []])
-def test_offsets_of_other_sources_give_no_lag(offsets: Any) -> None:
-    """Sources write their offsets as they like."""
-    assert lag_records([{"endOffset": offsets, "latestOffset": offsets}]) is None
 
 
 def test_the_board_adds_up_and_shows_percentiles() -> None:
@@ -83,8 +72,9 @@ def test_the_board_adds_up_and_shows_percentiles() -> None:
             "rows_by_sink": {"orders": 10},
         }
         stats.observe(Fact(100_000 + number * 100, "EpochCompleted", fields))
-    progress = progress_of({**REPORT, "batchId": 99}, RUN)
-    stats.observe(Fact.of(replace(progress, lag_records=1234), 110_000))
+    for topic, records in (("a", 1000), ("b", 234)):
+        lag = events.InputLag("q1", 99, RUN.incarnation, topic, 1, records, None, 0)
+        stats.observe(Fact.of(lag, 110_000))
     query = stats.queries["q1"]
     assert (query.epoch, query.rows, query.lag_records) == (99, 1000, 1234)
     assert query.phase_ms("write") == (50.0, 95.0)

@@ -9,7 +9,8 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
-from exactum.spark.supervised.stopping import Stoppable, stop_queries, stoppable_runs
+from exactum.spark.open_queries import Stoppable, open_queries
+from exactum.spark.supervised.stopping import stop_queries
 from tests.kit.run.run_command import Command
 from tests.kit.waiting import await_true
 
@@ -22,13 +23,9 @@ def a_query(session: SparkSession, checkpoint: Path) -> StreamingQuery:
 class Slow(Stoppable):
     """In the middle of an epoch, until somebody has asked three times."""
 
-    def __init__(self, query: StreamingQuery, other: StreamingQuery) -> None:
-        self._query, self._other = query, other
+    def __init__(self, other: StreamingQuery) -> None:
+        self._other = other
         self.others_ran: list[bool] = []
-
-    @property
-    def run_id(self) -> str:
-        return str(self._query.runId)
 
     def between_epochs(self, log_timeout_s: float) -> bool:
         self.others_ran.append(self._other.isActive)
@@ -47,12 +44,12 @@ def test_queries_of_every_session_are_stopped(
         a_query(session, tmp_path / str(place))
         for place, session in enumerate((spark, spark.newSession()))
     ]
-    run = Slow(queries[slow], queries[1 - slow])
-    stoppable_runs.enter(run)
+    run = Slow(queries[1 - slow])
+    open_queries.opened(str(queries[slow].runId), run)
     try:
         assert stop_queries() == 2
     finally:
-        stoppable_runs.leave(run)
+        open_queries.leave(str(queries[slow].runId))
         left = [query for query in queries if query.isActive]
         for query in left:
             query.stop()

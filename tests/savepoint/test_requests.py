@@ -13,7 +13,6 @@ import pytest
 from exactum.checkpoint import request_file
 from exactum.checkpoint.layout import REQUESTS
 from exactum.protocol.model import Incarnation, SourceOffsets
-from exactum.protocol.sink import Guarantee, QueryRun
 from exactum.spark.epoch_listener import Batch
 from exactum.spark.run.epoch_gate import EpochGate
 from exactum.spark.run.stop_request import StopRequest
@@ -49,14 +48,14 @@ def test_a_query_that_cannot_answer_goes_on(
 ) -> None:
     """Whoever asked is told so. It is asked again once there is room."""
     stopped = threading.Event()
-    execution = SimpleNamespace(stop=stopped.set)
-    query = SimpleNamespace(
-        folder=tmp_path, execution=execution, still_runs=lambda: not stopped.is_set()
+    run: Any = SimpleNamespace(
+        query_id="query",
+        incarnation=RUN,
+        live=SimpleNamespace(stop=stopped.set),
+        still_runs=lambda: not stopped.is_set(),
     )
-    run = QueryRun("query", RUN, Guarantee.EXACTLY_ONCE)
-    context: Any = SimpleNamespace(query=query, run=run, read=lambda _: None)
-    gate = EpochGate(context, threading.Event())
-    listener = StopRequest(context, tmp_path, gate)
+    gate = EpochGate(run, threading.Event())
+    request = StopRequest(run, tmp_path, gate)
     request_file.ask(tmp_path, RUN, stands_s=600)
 
     def full(*_: object) -> None:
@@ -64,8 +63,8 @@ def test_a_query_that_cannot_answer_goes_on(
 
     with monkeypatch.context() as disk:
         disk.setattr(request_file, "write_whole", full)
-        listener.idle()
-        listener.idle()
+        request.tend()
+        request.tend()
         begins = threading.Thread(target=gate.begin, args=(FIRST,), daemon=True)
         begins.start()
         begins.join(WAIT_MAX_S)
@@ -73,6 +72,6 @@ def test_a_query_that_cannot_answer_goes_on(
     assert caplog.text.count("cannot be answered") == 1
     gate.done(FIRST, SimpleNamespace(written=True))  # type: ignore[arg-type]
     monkeypatch.setattr(gate, "_is_logged", lambda _: True)
-    listener.idle()
+    request.tend()
     await_true(stopped.is_set, "it is stopped")
-    listener.close()
+    request.close()

@@ -30,7 +30,7 @@ def clients() -> set[str]:
     return found
 
 
-OF_THE_PROCESS = {"exactum-recorder", "exactum-waiting"}
+OF_THE_PROCESS = {"exactum-recorder"}
 
 
 def own_threads() -> Counter[str]:

@@ -18,7 +18,7 @@ from pyspark.sql.streaming import StreamingQuery
 from exactum import events
 from exactum.kafka.requests.log_requests import batch_time_ms
 from exactum.local import LocalKafka
-from exactum.spark.run import query_watch
+from exactum.spark.run import housekeeping
 from exactum.spark.source import topic_watch
 from exactum.spark.source.lag_table import LOOKS_MAX, LagTable, TopicLag
 from tests.kit.source.source_stream import EPOCH_MS, Stream, Topics
@@ -32,7 +32,7 @@ FIRST_ONLY = {"processingTime": "1 hour"}
 @pytest.fixture
 def look_often(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(topic_watch, "LOOK_EVERY_S", 0.4)
-    monkeypatch.setattr(query_watch, "LOOK_EVERY_S", 0.2)
+    monkeypatch.setattr(housekeeping, "TICK_S", 0.2)
 
 
 def lags(stream: Stream) -> list[events.InputLag]:

@@ -18,7 +18,7 @@ from exactum import events
 from exactum.checkpoint.query_record import KnownTopic
 from exactum.errors import CheckpointRefused, SettingRefused, Unavailable
 from exactum.local import LocalKafka
-from exactum.spark.run import query_watch
+from exactum.spark.run import housekeeping
 from exactum.spark.source import topic_watch, watched_source
 from exactum.spark.source.subscription import Subscription
 from tests.kit.errors import check_query_error
@@ -172,7 +172,9 @@ def test_another_topic_with_the_checkpoint(
     before = stream.rows()
     told = stream.run(stream.read(other)) or ""
     assert "[SOURCE_GONE]" in told and "failOnDataLoss to false" not in told, "Spark's own advice"
-    assert re.search(rf"to read next: Partitions Set\({mine}-0, .*have been deleted\.\s+Is the", told)
+    assert re.search(
+        rf"to read next: Partitions Set\({mine}-0, .*have been deleted\.\s+Is the", told
+    )
     assert stream.rows() == before
     for left in ("1", ".1.crc"):  # as the docs say
         (stream.checkpoint / "offsets" / left).unlink(missing_ok=True)
@@ -205,7 +207,7 @@ def test_a_partition_added_to_an_idle_query(
     stream: Any, topics: Any, topic: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is read from its first record, however short a time ago the topic was looked at."""
-    monkeypatch.setattr(query_watch, "LOOK_EVERY_S", 0.1)
+    monkeypatch.setattr(housekeeping, "TICK_S", 0.1)
     name = topic("grows", partitions=1)
     topics.give(name, 1, partitions=1)
     query = stream.start(stream.read(name), processingTime="100 milliseconds")

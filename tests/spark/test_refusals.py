@@ -13,7 +13,8 @@ from pyspark.errors import PySparkException
 import exactum
 from exactum import errors, events
 from exactum.checkpoint.decision_place import open_log
-from exactum.spark.query import RunningQuery, refuse_unsafe
+from exactum.protocol.sink import Guarantee
+from exactum.spark.query import Run, refuse_unsafe
 from tests.kit.errors import check_query_error, raised
 from tests.kit.spark.folder_sink import FolderSink, arm, await_struck
 
@@ -164,7 +165,7 @@ def test_other_source_offsets_than_on_record(query: Any, tmp_path: Path) -> None
     assert query.values() == [1, 2]
 
 
-def running(**changes: Any) -> RunningQuery:
+def running(**changes: Any) -> Run:
     values: dict[str, Any] = {
         "query_id": "6094c4b8-915a-454b-814e-a4dbb2f5218e",
         "run_id": "ddeb8f7b-d7f8-4530-bdfa-1bc5bdb22f39",
@@ -174,9 +175,13 @@ def running(**changes: Any) -> RunningQuery:
         "trigger": "ProcessingTimeTrigger(0)",
         "master": "local[2]",
         "retained": 100,
+        "first_batch_id": 0,
+        "guarantee": Guarantee.EXACTLY_ONCE,
+        "session": None,
         "live": None,
+        "emit": lambda event: None,
     }
-    return RunningQuery(**{**values, **changes})
+    return Run(**{**values, **changes})
 
 
 def test_a_checkpoint_with_the_metadata_of_another_query(query: Any, tmp_path: Path) -> None:

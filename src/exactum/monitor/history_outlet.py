@@ -81,3 +81,7 @@ def _short(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_short(one) for one in value]
     return value
+
+
+HISTORY = HistoryOutlet()
+"""Of this process."""

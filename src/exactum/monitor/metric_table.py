@@ -95,6 +95,11 @@ def _observed_lately(query: QueryStats, now_ms: int) -> list[tuple[str, InputSta
     return [(of, at) for of, at in query.inputs.items() if now_ms - at.at_ms <= HEARD_MS]
 
 
+def _source_lag(query: QueryStats, now_ms: int) -> Samples:
+    seen = _observed_lately(query, now_ms)
+    return [((), float(sum(at.lag_records for _, at in seen)))] if seen else []
+
+
 def _stalled(query: QueryStats, now_ms: int) -> Samples:
     held = dict.fromkeys(query.inputs, 0)
     for topic, _ in query.stalled:
@@ -250,8 +255,8 @@ METRICS = (
     ),
     Metric(
         "source_lag_records",
-        "What the sources hold and Spark has not read, by its last report.",
-        _one(lambda q, _: q.lag_records),
+        "Offsets that could be read and do not stand in the sinks, of all topics.",
+        _source_lag,
     ),
     Metric(
         "rows_dead_lettered",

@@ -117,8 +117,6 @@ class QueryStats:
     inputs: dict[str, InputState] = field(default_factory=dict)
     stalled: dict[tuple[str, int], Mapping[str, Any]] = field(default_factory=dict)
     """Partitions that a transaction upstream holds back: the fields of ``UpstreamStalled``."""
-    lag_records: int | None = None
-    """As Spark counts it, in its last report."""
     state_rows: int | None = None
     state_bytes: int | None = None
     event_time_watermark: str | None = None
@@ -270,7 +268,6 @@ class QueryStats:
     # ---- what it reads and keeps -------------------------------------------------------------
 
     def _hear_Progress(self, at_ms: int, of: Mapping[str, Any]) -> None:  # noqa: N802
-        self.lag_records = of["lag_records"]
         self.state_rows, self.state_bytes = of["state_rows"], of["state_bytes"]
         self.event_time_watermark = of["event_time_watermark"]
 
@@ -293,6 +290,11 @@ class QueryStats:
         self.stalled.pop((str(of["topic"]), int(of["partition"])), None)
 
     # ---- asked -------------------------------------------------------------------------------
+
+    @property
+    def lag_records(self) -> int | None:
+        """Of all topics; None where none was seen."""
+        return sum(at.lag_records for at in self.inputs.values()) if self.inputs else None
 
     def rows_per_s(self, now_ms: int) -> float:
         """Rows committed in the last ten seconds, per second."""

@@ -189,14 +189,6 @@ class Window:
         whole = LagSample(at_ms, sum(sample.records for sample in behind), oldest)
         return replace(self, _topics=topics, is_looked_at=True, lags=_with(self.lags, whole))
 
-    def _progress(self, at_ms: int, of: Mapping[str, Any]) -> Window:
-        """What Spark says of its lag, where nobody else tells of one."""
-        if self.is_looked_at or of["lag_records"] is None:
-            return self
-        records = int(of["lag_records"])
-        sample = LagSample(at_ms, records, None if records else 0.0)
-        return replace(self, lags=_with(self.lags, sample))
-
 
 _TAKES: Mapping[str, Callable[[Window, int, Mapping[str, Any]], Window]] = {
     "RunStarted": Window._run_started,
@@ -211,7 +203,6 @@ _TAKES: Mapping[str, Callable[[Window, int, Mapping[str, Any]], Window]] = {
     "EpochRedelivered": Window._redelivered,
     "EpochAbandoned": Window._abandoned,
     "InputLag": Window._lag,
-    "Progress": Window._progress,
 }
 
 

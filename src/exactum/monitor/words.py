@@ -212,8 +212,6 @@ def _run_ended(of: Fields) -> Sentence:
 
 def _progress(of: Fields) -> Sentence:
     parts = [count(of["input_rows"], "row") + " in", f"{number(of['processed_rows_per_s'])} rows/s"]
-    if of["lag_records"] is not None:
-        parts.append(f"lag {count(of['lag_records'], 'record')}")
     if of["state_rows"] is not None:
         parts.append(f"state {count(of['state_rows'], 'row')}")
     return Sentence(", ".join(parts))

@@ -53,7 +53,7 @@ class Stands:
 
 
 @dataclass(frozen=True)
-class Run:
+class RunAttempt:
     """The batch is undecided and ours: write it under this attempt."""
 
     attempt: int
@@ -93,7 +93,7 @@ def at_start(records: Sequence[DecisionRecord]) -> Redeliver | Close:
 
 def when_asked(
     batch_id: int, fence: Fence, records: Sequence[DecisionRecord]
-) -> Stands | Run | FencedBy:
+) -> Stands | RunAttempt | FencedBy:
     """What a running incarnation does with a batch that Spark asks it to write.
 
     Below its fence lie only batches that it redelivered itself. At the fence the next slot is its
@@ -108,7 +108,7 @@ def when_asked(
             )
         return Stands(in_force)
     attempt = fence.attempt + 1 if batch_id == fence.batch_id else 0
-    return FencedBy(records[attempt]) if len(records) > attempt else Run(attempt)
+    return FencedBy(records[attempt]) if len(records) > attempt else RunAttempt(attempt)
 
 
 def leftovers(

@@ -14,9 +14,11 @@ from pyspark.sql import DataFrame
 
 from exactum.errors import CheckpointRefused, EpochAborted, ExactumError, SettingRefused
 from exactum.protocol.sink import Guarantee
-from exactum.spark.run import query_watch
+from exactum.spark.open_queries import open_queries
+from exactum.spark.query import Run
 from exactum.spark.run.delivery import DeliverySettings
 from exactum.spark.run.epoch_runner import EpochRunner
+from exactum.spark.run.housekeeping import Housekeeping
 from exactum.spark.supervised import process
 
 logger = logging.getLogger("exactum")
@@ -37,22 +39,30 @@ class Batches:
         self._settings = settings
         self._interrupt = interrupt
         self._decided_on = threading.Event()
-        self._run: EpochRunner | None = None
+        self._runner: EpochRunner | None = None
         self._closer: Any = None
         self._lock, self._closing = threading.Lock(), threading.Lock()
         self._last_batch_id: int | None = None
 
-    def open(self, run: EpochRunner) -> None:
+    def open(self, runner: EpochRunner) -> None:
         """From here on batches are written."""
-        self._run = run
-        self._closer = weakref.finalize(self, run.close)  # at the latest when Python ends
-        self._report_run(run)
-        query_watch.over(run.query, partial(self._idle, run), partial(self._over, run), self._close)
+        self._runner = runner
+        self._closer = weakref.finalize(self, runner.close)  # at the latest when Python ends
+        open_queries.opened(runner.run.run_id, runner.gate)
+        self._report_run(runner.run)
+        Housekeeping(
+            runner.run,
+            runner.duties,
+            refused=partial(self._refused_between, runner),
+            ended=partial(self._over, runner),
+            close=self._close,
+        ).start()
         self._decided_on.set()
 
-    def _over(self, run: EpochRunner) -> None:
+    def _over(self, runner: EpochRunner) -> None:
+        open_queries.leave(runner.run.run_id)
         self._interrupt()
-        run.ended()
+        runner.ended()
 
     def refuse(self, error: BaseException) -> None:
         """No run is opened: Spark gets this error for the batch that it may have planned."""
@@ -61,15 +71,16 @@ class Batches:
 
     def finish(self) -> None:
         """The query has ended: let go of everything, once the batch at hand is over. Idempotent.
-        Where tasks may still open transactions, the watch sweeps these first.
+        Where tasks may still open transactions, the housekeeping sweeps these first.
         """
-        if self._run is None or self._run.may_leave_open:
+        runner = self._runner
+        if runner is None or runner.may_leave_open:
             return
-        self._run.ended()
+        runner.ended()
         try:
             self._close()
         except Exception as error:  # noqa: BLE001  (the query has ended, whatever this is)
-            logger.warning("%s: a connection could not be closed: %s", self._run.query, error)
+            logger.warning("%s: a connection could not be closed: %s", runner.run, error)
 
     def _close(self) -> None:
         """It is closed when this returns, whoever closes it."""
@@ -83,14 +94,14 @@ class Batches:
             ExactumError: see ``protocol.coordinator.Coordinator.run``; the query stops with it.
         """
         self._decided_on.wait()
-        run = self._run
-        if run is None or self.error is not None:
+        runner = self._runner
+        if runner is None or self.error is not None:
             raise self._refused(batch_id)
         self._refuse_second(batch_id)
         try:
-            run.batch(frame, batch_id)
+            runner.batch(frame, batch_id)
         except BaseException as error:  # noqa: BLE001  (raised again)
-            self._ended(run, error)
+            self._ended(runner, error)
             # What Spark shows of it is the printed traceback: our own frames would bury the
             # message.
             raise error.with_traceback(None)  # noqa: B904
@@ -113,7 +124,7 @@ class Batches:
 
     def _refused(self, batch_id: int) -> BaseException:
         """Spark must never take a batch for done that was not written."""
-        if self._run is None or self.error is None:
+        if self._runner is None or self.error is None:
             return self.error or EpochAborted("The run was not opened. Nothing was written.")
         error = SettingRefused(
             "ERROR_CAUGHT",
@@ -123,29 +134,24 @@ class Batches:
             f"accept the loss ('exactum accept').\nThe error was: {self.error}",
         )
         logger.error("%s", error)  # this one may be caught as well
-        self._run.query.stop()
+        self._runner.run.stop()
         return error
 
-    def _ended(self, run: EpochRunner, error: BaseException) -> None:
-        is_stop = isinstance(error, EpochAborted) and run.query.was_stopped()
+    def _ended(self, runner: EpochRunner, error: BaseException) -> None:
+        is_stop = isinstance(error, EpochAborted) and runner.run.was_stopped()
         if not is_stop:  # the script's own stop() cuts a micro-batch off, which is no failure
-            self._keep(run, error)
-        run.report_end(error)
+            self._keep(runner.run, error)
+        runner.report_end(error)
         self.finish()
         logger.debug("the run stops with", exc_info=error)
 
-    def _idle(self, run: EpochRunner) -> None:
-        """Between two batches. What would refuse the next one ends the query now: a quiet one may
-        not have another for days.
-        """
-        try:
-            run.idle()
-        except CheckpointRefused as error:
-            self._keep(run, error)
-            run.report_end(error)
-            run.query.fail(error)
+    def _refused_between(self, runner: EpochRunner, error: CheckpointRefused) -> None:
+        """Between two batches, what would refuse the next one ends the query now."""
+        self._keep(runner.run, error)
+        runner.report_end(error)
+        runner.run.fail(error)
 
-    def _keep(self, run: EpochRunner, error: BaseException) -> None:
+    def _keep(self, run: Run, error: BaseException) -> None:
         self.error = error
         supervised = process.current()
         if (
@@ -153,9 +159,9 @@ class Batches:
             and supervised is not None
             and not supervised.stopping.is_set()
         ):
-            supervised.report_error(error, run.query.query_id)
+            supervised.report_error(error, run.query_id)
 
-    def _report_run(self, run: EpochRunner) -> None:
+    def _report_run(self, run: Run) -> None:
         """Tell a supervisor where decisions are, where there is a supervisor."""
         supervised = process.current()
         if supervised is None:
@@ -164,6 +170,6 @@ class Batches:
         is_decided = self._settings.guarantee is Guarantee.EXACTLY_ONCE
         if is_decided and (log is None or isinstance(log, str | Path)):
             place = None if log is None else str(log)
-            supervised.report_run(run.query.query_id, run.query.folder, place)
+            supervised.report_run(run.query_id, run.folder, place)
         else:
-            supervised.report_run(run.query.query_id)
+            supervised.report_run(run.query_id)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import weakref
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -28,8 +27,8 @@ from exactum.spark.streaming_query import Query
 
 Control = ControlStream | Sequence[ControlStream]
 
-_started: weakref.WeakSet[DataStreamWriter] = weakref.WeakSet()
-"""Of this process: writers that a query was started with, and another may be."""
+_STARTED = "_exactum_started"
+"""Marks a writer that a query was started with, and another may be."""
 
 
 def exactly_once(
@@ -212,7 +211,7 @@ class Delivery:
             ExactumError: the query cannot be run like this, or a server did not answer. It is
                 stopped then.
         """
-        if writer not in _started:  # it keeps what it was given then
+        if not hasattr(writer, _STARTED):  # it keeps what it was given then
             arguments.checked_writer(writer)
         place = arguments.checked_checkpoint(checkpoint)
         with self._starting:
@@ -222,7 +221,7 @@ class Delivery:
                     f"This {self._call} object runs query {self._query.id} already. Stop that one "
                     "first, or make an object for each query. Nothing was started.",
                 )
-            _started.add(writer)
+            setattr(writer, _STARTED, True)
             self._query = (
                 connect.started(self._settings, self._on_event, writer, place, name)
                 if is_connect(writer)

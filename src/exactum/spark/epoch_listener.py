@@ -1,7 +1,6 @@
 """The port for all that is tied to a query's micro-batches without deciding about them.
 
-    Spark's micro-batch --begin--> protocol.run (write, decide, commit) --done--> ... idle ... idle
-    --> close
+    Spark's micro-batch --begin--> protocol.run (write, decide, commit) --done--> ... --> close
 
 Listeners see each batch before anything of it is computed and after it stands in every sink. None
 of them can make an epoch visible or take it back; one may refuse to begin it.
@@ -27,10 +26,8 @@ class Batch:
 
 
 class EpochListener:
-    """Called in the thread of the query, except ``idle``, which a thread of its own calls between
-    batches.
-
-    A method that a listener does not have does nothing.
+    """Called in the thread of the query, ``close`` in any. A method that a listener does not have
+    does nothing.
     """
 
     def begin(self, batch: Batch) -> None:
@@ -52,14 +49,6 @@ class EpochListener:
     def done(self, batch: Batch, completed: Completed) -> None:
         """After the batch stands in every sink. A failure here stops the query after an epoch that
         is complete.
-        """
-
-    def idle(self) -> None:
-        """Every other second. Must not raise for what only concerns onlookers, and must not wait
-        for long.
-
-        Raises:
-            CheckpointRefused: no other batch may be run. The query ends with it.
         """
 
     def close(self) -> None:

@@ -1,5 +1,4 @@
-"""The running query behind a frame that ``foreachBatch`` was given: who it is, and whether it may
-run.
+"""One run of one streaming query: who it is, and whether it may run.
 
 Spark refuses async progress tracking, the continuous trigger and real-time mode for
 ``foreachBatch`` when the query starts, each with a conf that switches the check off; here they are
@@ -12,14 +11,22 @@ import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from exactum.checkpoint import offset_log
+from exactum.checkpoint.layout import QUERY
+from exactum.checkpoint.query_record import RecordFile, record_of
+from exactum.checkpoint.staging_place import staging_at
 from exactum.errors import ExactumError, InvariantBroken, SettingRefused
+from exactum.events import Listener
+from exactum.protocol.model import Incarnation, new_incarnation
+from exactum.protocol.sink import Guarantee, QueryRun
 from exactum.spark.jvm.error import JvmError
 from exactum.spark.jvm.execution import Execution
 from exactum.spark.jvm.hadoop_files import HadoopFiles
+from exactum.spark.jvm.hadoop_storage import HadoopStorage
 from exactum.spark.live import LiveRun
 
 if TYPE_CHECKING:
@@ -36,11 +43,13 @@ HADOOP = "spark.hadoop."
 
 
 @dataclass(frozen=True)
-class RunningQuery:
-    """One run of one streaming query, as the JVM knows it.
+class Run:
+    """One run of one streaming query: its identity, and whom to tell.
 
-    ``checkpoint`` is the resolved root as Spark prints it (a URI), ``retained`` how many batches
-    Spark's own logs keep, ``hadoop`` how the session reaches file systems (it may hold secrets).
+    ``session`` is that of its batches, ``checkpoint`` the resolved root as Spark prints it (a URI),
+    ``retained`` how many batches Spark's own logs keep, ``first_batch_id`` the batch that it begins
+    with, ``staging`` what the user gave, ``hadoop`` how the session reaches file systems (it may
+    hold secrets). ``emit`` takes its events.
     """
 
     query_id: str
@@ -51,8 +60,47 @@ class RunningQuery:
     trigger: str
     master: str
     retained: int
+    first_batch_id: int
+    guarantee: Guarantee
+    session: SparkSession = field(repr=False, compare=False)
     live: LiveRun = field(repr=False, compare=False)
+    emit: Listener = field(repr=False, compare=False)
+    staging: str | Path | None = None
+    incarnation: Incarnation = field(default_factory=new_incarnation)
     hadoop: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
+
+    @cached_property
+    def identity(self) -> QueryRun:
+        """What names all that is opened on its behalf, in records and transactions.
+
+        Raises:
+            SettingRefused: ``staging`` is no place for rows.
+        """
+        where = staging_at(self, self.staging)
+        return QueryRun(self.query_id, self.incarnation, self.guarantee, where)
+
+    @cached_property
+    def read(self) -> offset_log.ReadText:
+        """Reads below the checkpoint, wherever it lies."""
+        if self.folder is not None:
+            return offset_log.folder_reader(self.folder)
+        return HadoopFiles(self.session, self.checkpoint).read
+
+    @cached_property
+    def record(self) -> RecordFile:
+        """What the query leaves for its next start. Raises as ``RecordFile``."""
+        if self.folder is not None:
+            return record_of(self.folder, self.query_id)
+        files = HadoopFiles(self.session, f"{self.checkpoint}/{QUERY}")
+        return RecordFile(HadoopStorage(files, f"{self.checkpoint}/{QUERY}"), self.query_id)
+
+    def about(self, batch_id: int) -> tuple[str, int, str]:
+        """What every event begins with: query id, batch id, incarnation."""
+        return self.query_id, batch_id, self.incarnation
+
+    def last_logged_batch(self) -> int | None:
+        """The highest batch id in Spark's commit log."""
+        return last_logged_batch(self.checkpoint, self.live)
 
     @property
     def folder(self) -> Path | None:
@@ -107,10 +155,16 @@ class RunningQuery:
         return f"query {called}, checkpoint {self.checkpoint}"
 
 
-def running_query(execution: Execution) -> RunningQuery:
-    """The query that Spark runs."""
+def classic_run(
+    execution: Execution,
+    first_batch_id: int,
+    guarantee: Guarantee,
+    staging: str | Path | None,
+    emit: Listener,
+) -> Run:
+    """The run of a query that Spark runs in this process's JVM."""
     session = execution.session()
-    return RunningQuery(
+    return Run(
         query_id=execution.query_id(),
         run_id=execution.run_id(),
         name=execution.name(),
@@ -119,9 +173,24 @@ def running_query(execution: Execution) -> RunningQuery:
         trigger=execution.trigger(),
         master=str(session.sparkContext.master),
         retained=int(str(session.conf.get(RETAINED, RETAINED_DEFAULT))),
+        first_batch_id=first_batch_id,
+        guarantee=guarantee,
+        session=session,
         live=execution,
+        emit=emit,
+        staging=staging,
         hadoop=hadoop_of(session),
     )
+
+
+def last_logged_batch(checkpoint: str, live: LiveRun) -> int | None:
+    """The highest batch id in Spark's commit log: read where it lies in a folder, which a run that
+    is at an end still has.
+    """
+    folder = offset_log.local_folder(checkpoint)
+    if folder is None:
+        return live.last_logged_batch()
+    return offset_log.highest_batch(folder / "commits")
 
 
 def hadoop_of(session: SparkSession) -> dict[str, str]:
@@ -130,7 +199,7 @@ def hadoop_of(session: SparkSession) -> dict[str, str]:
     return {name: value for name, value in settings if name.startswith(HADOOP)}
 
 
-def find(frame: DataFrame) -> RunningQuery:
+def find(frame: DataFrame) -> Execution:
     """The query whose micro-batch ``frame`` is.
 
     Raises:
@@ -146,7 +215,7 @@ def find(frame: DataFrame) -> RunningQuery:
             "function given to foreachBatch, in the same thread (and leave PYSPARK_PIN_THREAD at "
             "its default). Nothing was written.",
         )
-    return running_query(execution)
+    return execution
 
 
 def refuse_other_batch(frame: DataFrame, batch_id: int) -> None:
@@ -165,40 +234,30 @@ def refuse_other_batch(frame: DataFrame, batch_id: int) -> None:
         )
 
 
-def reader_of(frame: DataFrame, running: RunningQuery) -> offset_log.ReadText:
-    """Reads below the query's checkpoint, wherever it lies."""
-    folder = running.folder
-    return (
-        offset_log.folder_reader(folder)
-        if folder is not None
-        else HadoopFiles(frame.sparkSession, running.checkpoint).read
-    )
-
-
 def is_connect(thing: Any) -> bool:
     """Whether this session, frame or writer is Spark Connect's, which may not be installed."""
     return type(thing).__module__.startswith("pyspark.sql.connect")
 
 
-def refuse_unsafe(query: RunningQuery) -> None:
+def refuse_unsafe(run: Run) -> None:
     """Refuse a query under which no guarantee can hold.
 
     Raises:
         SettingRefused: its trigger or its progress tracking gives the same batch id other offsets
             later.
     """
-    if "AsyncProgressTracking" in query.execution_class:
+    if "AsyncProgressTracking" in run.execution_class:
         raise SettingRefused(
             "TRIGGER_UNSAFE",
-            f"{query} runs with async progress tracking, with which a batch may have other offsets "
+            f"{run} runs with async progress tracking, with which a batch may have other offsets "
             "after a crash: rows would be lost or doubled. Remove the option "
             "asyncProgressTrackingEnabled. Nothing was written.",
         )
     for unsafe in ("Continuous", "RealTime"):
-        if query.trigger.startswith(unsafe) or query.execution_class.startswith(unsafe):
+        if run.trigger.startswith(unsafe) or run.execution_class.startswith(unsafe):
             raise SettingRefused(
                 "TRIGGER_UNSAFE",
-                f"{query} runs with {query.trigger}, which fixes a batch's offsets only after it "
+                f"{run} runs with {run.trigger}, which fixes a batch's offsets only after it "
                 "was written, so nobody can tell after a crash what was. Use a processing-time or "
                 "available-now trigger. Nothing was written.",
             )

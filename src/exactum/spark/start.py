@@ -10,25 +10,24 @@ from __future__ import annotations
 
 import threading
 import time
-import weakref
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import DataFrame
 
-from exactum.checkpoint.offset_log import highest_batch, local_folder
+from exactum.checkpoint.offset_log import local_folder
 from exactum.errors import EpochAborted, SettingRefused
 from exactum.spark import query
 from exactum.spark.batches import Batches
 from exactum.spark.jvm.execution import Execution
 from exactum.spark.jvm.hadoop_files import HadoopFiles
 from exactum.spark.no_start import refuse_while_importing
-from exactum.spark.query import RunningQuery
+from exactum.spark.open_queries import open_queries
+from exactum.spark.query import Run
 from exactum.spark.run.delivery import DeliverySettings
 from exactum.spark.run.engine import Classic
 from exactum.spark.run.epoch_runner import EpochRunner
 from exactum.spark.run.opening import open_run
-from exactum.spark.source.query_sources import sources_of
+from exactum.spark.source.query_sources import sources_of_run
 from exactum.spark.state_format import state_format
 from exactum.spark.streaming_query import Query, translated
 from exactum.spark.supervised import process, standby
@@ -61,7 +60,8 @@ def started(
     plain: Any = writer
     session = plain._df.sparkSession
     try:
-        with state_format(session, HadoopFiles(session, checkpoint).newest):
+        newest = HadoopFiles(session, checkpoint).newest
+        with open_queries.starting, state_format(session, newest):
             spark_query = (chosen if name is None else chosen.queryName(name)).start()
     except Exception as error:  # noqa: BLE001  (raised again, in our words)
         raise translated(error) from None
@@ -83,25 +83,21 @@ def _opened(
 ) -> EpochRunner:
     plain: Any = writer
     execution = Execution.of(spark_query)
-    running = query.running_query(execution)
-    while not sources_of(running):
-        if not running.still_runs():
+    while not sources_of_run(execution):
+        if not execution.is_active():
             raise EpochAborted(CANCELLED)
         time.sleep(POLL_S)
+    last = query.last_logged_batch(execution.checkpoint(), execution)
+    run = _run_of(execution, 0 if last is None else last + 1, settings)
     # Of the same columns, and empty: what rows= makes of it, it makes of each batch.
-    frame = execution.session().createDataFrame([], plain._df.schema)
-    return open_run(frame, _begins(running), running, settings, Classic())
+    frame = run.session.createDataFrame([], plain._df.schema)
+    return open_run(run, frame, settings, Classic())
 
 
-def _begins(running: RunningQuery) -> int:
-    """The first batch that Spark has not logged as done."""
-    folder = running.folder
-    last = (
-        highest_batch(folder / "commits")
-        if folder is not None
-        else running.live.last_logged_batch()
+def _run_of(execution: Execution, first_batch_id: int, settings: DeliverySettings) -> Run:
+    return query.classic_run(
+        execution, first_batch_id, settings.guarantee, settings.places.staging, settings.emit
     )
-    return 0 if last is None else last + 1
 
 
 def _reason(spark_query: StreamingQuery, error: BaseException) -> BaseException:
@@ -132,22 +128,30 @@ class BatchFunction:
             raise SettingRefused("SPARK_CONNECT", NO_CONNECT)
         query.refuse_other_batch(frame, batch_id)
         with self._lock:
-            running = query.find(frame)
-            if running.run_id != self._run_id:
-                self._begin(frame, batch_id, running)
+            execution = query.find(frame)
+            if execution.run_id() != self._run_id:
+                self._begin(frame, batch_id, execution)
         self._batches(frame, batch_id)
 
-    def _begin(self, frame: DataFrame, batch_id: int, running: RunningQuery) -> None:
-        if not running.still_runs():
+    def _begin(self, frame: DataFrame, batch_id: int, execution: Execution) -> None:
+        if not execution.is_active():
             # Spark gives a batch yet to a query that is being stopped: a run would fence others.
             raise EpochAborted(CANCELLED)
-        _refuse_second(self, running)
-        _refuse_other_checkpoint(running, self._checkpoint)
-        self._run_id = running.run_id
+        run = _run_of(execution, batch_id, self._settings)
+        _refuse_other_checkpoint(run, self._checkpoint)
+        if not open_queries.enter(run.run_id):
+            raise SettingRefused(
+                "CALL_TWICE",
+                f"{run} has another function of exactum already. One micro-batch is one call, for "
+                "one record decides it: give all sinks to one call. Nothing of this one was "
+                "written.",
+            )
+        self._run_id = run.run_id
         self._batches = batches = Batches(self._settings)
         try:
-            batches.open(open_run(frame, batch_id, running, self._settings, Classic()))
+            batches.open(open_run(run, frame, self._settings, Classic()))
         except BaseException as error:
+            open_queries.leave(run.run_id)
             batches.refuse(error)
             raise
 
@@ -155,41 +159,20 @@ class BatchFunction:
         raise SettingRefused("SPARK_CONNECT", NO_CONNECT)  # which pickles it for its server
 
 
-_functions: dict[str, weakref.ref[Callable[[DataFrame, int], None]]] = {}
-"""Of this process, by Spark's run id: two in one query have nothing else in common."""
-
-
-def _refuse_second(function: BatchFunction, running: RunningQuery) -> None:
-    """
-    Raises:
-        SettingRefused: the run has another function of exactum's: it would find the first one's
-            record, and take it for its own.
-    """
-    for run_id in [each for each, there in _functions.items() if there() is None]:
-        del _functions[run_id]
-    there = _functions.setdefault(running.run_id, weakref.ref(function))()
-    if there is not function:
-        raise SettingRefused(
-            "CALL_TWICE",
-            f"{running} has another function of exactum already. One micro-batch is one call, for "
-            "one record decides it: give all sinks to one call. Nothing of this one was written.",
-        )
-
-
-def _refuse_other_checkpoint(running: RunningQuery, checkpoint: str) -> None:
+def _refuse_other_checkpoint(run: Run, checkpoint: str) -> None:
     """
     Raises:
         SettingRefused: the query has another one.
     """
     given = local_folder(checkpoint)
     is_same = (
-        running.checkpoint.rstrip("/") == checkpoint.rstrip("/")
-        if given is None or running.folder is None
-        else given.absolute() == running.folder
+        run.checkpoint.rstrip("/") == checkpoint.rstrip("/")
+        if given is None or run.folder is None
+        else given.absolute() == run.folder
     )
     if not is_same:
         raise SettingRefused(
             "CHECKPOINT_OTHER",
-            f"{running} has another checkpoint than the one given to for_each_batch, {checkpoint}. "
+            f"{run} has another checkpoint than the one given to for_each_batch, {checkpoint}. "
             "Give both the same. Nothing was written.",
         )

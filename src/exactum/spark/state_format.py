@@ -11,7 +11,6 @@ keeps it nowhere but in the first line of its commit log: a query with another o
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -30,24 +29,21 @@ Newest = Callable[[str], "str | None"]
 """From a log of Spark's, "commits" or "offsets", to the text of its last file; None: it has none.
 """
 
-_starting = threading.Lock()
-"""Settings of a session are those of all queries that are started meanwhile."""
-
 
 @contextmanager
 def state_format(session: SparkSession, newest: Newest) -> Iterator[None]:
     """Start a query within this: it has the format of its checkpoint; with a new one format 2,
-    where its state lies in RocksDB. What the user has set himself counts.
+    where its state lies in RocksDB. What the user has set himself counts. For one start at a time:
+    settings of a session are those of all queries that are started meanwhile.
     """
-    with _starting:
-        if session.conf.get(FORMAT, None) is not None:
-            yield
-            return
-        session.conf.set(FORMAT, _format(session, newest))
-        try:
-            yield
-        finally:
-            session.conf.unset(FORMAT)
+    if session.conf.get(FORMAT, None) is not None:
+        yield
+        return
+    session.conf.set(FORMAT, _format(session, newest))
+    try:
+        yield
+    finally:
+        session.conf.unset(FORMAT)
 
 
 def _format(session: SparkSession, newest: Newest) -> str:

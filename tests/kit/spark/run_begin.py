@@ -7,20 +7,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from exactum.checkpoint.offset_log import folder_reader
-from exactum.checkpoint.query_record import record_of
-from exactum.protocol.model import new_incarnation
-from exactum.protocol.sink import Guarantee, QueryRun
-from exactum.spark.query import RunningQuery
-from exactum.spark.run_context import RunContext
+from exactum.protocol.sink import Guarantee
+from exactum.spark.query import Run
 
 
-def run_at(
-    checkpoint: Path, query_id: str, begins: int, emit: Any = lambda event: None
-) -> RunContext:
+def run_at(checkpoint: Path, query_id: str, begins: int, emit: Any = lambda event: None) -> Run:
     """The run that Spark asks for batch ``begins`` first."""
     no_spark: Any = None
-    running = RunningQuery(
+    return Run(
         query_id=query_id,
         run_id="run",
         name=None,
@@ -29,8 +23,9 @@ def run_at(
         trigger="AvailableNow",
         master="local[2]",
         retained=100,
+        first_batch_id=begins,
+        guarantee=Guarantee.EXACTLY_ONCE,
+        session=no_spark,
         live=no_spark,
+        emit=emit,
     )
-    run = QueryRun(query_id, new_incarnation(), Guarantee.EXACTLY_ONCE)
-    record = record_of(checkpoint, query_id)
-    return RunContext(no_spark, running, run, begins, emit, folder_reader(checkpoint), record)

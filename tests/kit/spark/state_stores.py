@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from exactum.spark.jvm.java_class import java_class
-from exactum.spark.run import decided_epoch
+from exactum.spark.open_queries import open_queries
 from tests.kit.waiting import await_true
 
 _STATE = "org.apache.spark.sql.execution.streaming.state"
@@ -57,4 +57,4 @@ def new_process(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
         return not stores.loaded()
 
     await_true(all_are_unloaded, "all stores are unloaded")
-    monkeypatch.setattr(decided_epoch, "_undecided", {})
+    monkeypatch.setattr(open_queries, "_undecided", {})

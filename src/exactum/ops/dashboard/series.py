@@ -10,7 +10,6 @@ from itertools import pairwise
 from typing import Any
 
 from exactum.monitor.fact import Fact
-from exactum.monitor.words import is_number
 
 STEP_MS = 5_000
 HOUR_MS = 3_600_000
@@ -44,7 +43,6 @@ class Series:
         self._steps: dict[int, _Step] = {}
         self._starts: list[int] = []
         self._lags: dict[str, tuple[int, int, float | None]] = {}
-        self._topics_seen = False
 
     def observe(self, fact: Fact) -> None:
         """Take a fact, in the order of their times."""
@@ -57,9 +55,6 @@ class Series:
                 step.phase_ms[str(phase)] = step.phase_ms.get(str(phase), 0.0) + float(ms)
         elif fact.name == "InputLag":
             self._observe_lag(fact.at_ms, of)
-        elif fact.name == "Progress" and not self._topics_seen and is_number(of["lag_records"]):
-            # Where nobody looks at the topics themselves, Spark's own count is better than none.
-            self._step(fact.at_ms).lag_records = float(of["lag_records"])
         elif fact.name == "RunStarted":
             self._starts = [*self._starts[1 - STARTS_MAX :], fact.at_ms]
             self._lags.clear()
@@ -83,7 +78,6 @@ class Series:
         return rates
 
     def _observe_lag(self, at_ms: int, of: Mapping[str, Any]) -> None:
-        self._topics_seen = True
         topic = str(of["topic"])
         if topic in self._lags or len(self._lags) < TOPICS_MAX:
             lag_seconds = of["lag_seconds"]

@@ -183,13 +183,13 @@ class Supervisor:
             self._source = fields["options"]
             if self._standby is not None:
                 self._standby.report_source(self._source)
-        elif message.kind == "batch":
-            self._open[str(fields["query_id"])] = int(fields["batch_id"])
-            self._stats.state = "running"
         elif message.kind == "event":
             child.works = child.works or fields["name"] == "EpochCompleted"
             query_id, batch_id = str(fields["event"]["query_id"]), int(fields["event"]["batch_id"])
-            if (
+            if fields["name"] == "EpochBegan":
+                self._open[query_id] = batch_id
+                self._stats.state = "running"
+            elif (
                 fields["name"] in ("EpochCompleted", "EpochRedelivered")
                 and self._open.get(query_id) == batch_id
             ):

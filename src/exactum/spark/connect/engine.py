@@ -13,15 +13,13 @@ from exactum.protocol.sink import WriteOrder
 from exactum.spark.connect import stop_note
 from exactum.spark.control.listener import ControlListener
 from exactum.spark.control.stream import ControlStream
-from exactum.spark.epoch_listener import Batch, EpochListener
+from exactum.spark.epoch_listener import Batch
 from exactum.spark.jvm.collecting import Tasks
+from exactum.spark.query import Run
+from exactum.spark.run.attending import Attending, stop_requests, watch_topics
 from exactum.spark.run.epoch_gate import EpochGate
 from exactum.spark.run.progress import ProgressReports
 from exactum.spark.run.standing_epochs import StandingEpochs
-from exactum.spark.run.stop_request import StopRequest
-from exactum.spark.run_context import RunContext
-from exactum.spark.source.clients import Clients
-from exactum.spark.source.listeners import source_listeners
 from exactum.spark.write.fingerprint import Fingerprint
 from exactum.spark.write.packing import PackedFrame
 from exactum.spark.write.write_job import AS_PLANNED, FingerprintTask, WriteJob, whole
@@ -37,25 +35,17 @@ class Connect:
     def __init__(self, tag: str) -> None:
         self._tag = tag
 
-    def listeners(
-        self, context: RunContext, control: Sequence[ControlStream]
-    ) -> list[EpochListener]:
-        gate = StopNoteGate(context)
-        found: list[EpochListener] = [gate]
-        if context.query.folder is not None:
-            found.append(StopRequest(context, context.query.folder, gate))
-        clients = Clients(context.query)
-        found.append(clients)  # before those who use them: it is closed after them
-        found.extend(source_listeners(context, clients))
-        found.append(ProgressReports(context))
+    def attending(self, run: Run, control: Sequence[ControlStream]) -> Attending:
+        found = Attending(StopNoteGate(run))
+        stop_requests(run, found)
+        watch_topics(run, found)
+        found.duties.append(ProgressReports(run))
         return found
 
-    def standing_epochs(
-        self, context: RunContext, control: Sequence[ControlListener]
-    ) -> StandingEpochs:
-        return ComputedEpochs(context, control)
+    def standing_epochs(self, run: Run, control: Sequence[ControlListener]) -> StandingEpochs:
+        return ComputedEpochs(run, control)
 
-    def writing(self, context: RunContext) -> Writing:
+    def writing(self, run: Run) -> Writing:
         return ConnectWriting(self._tag)
 
     def interrupt(self, session: SparkSession) -> None:
@@ -66,14 +56,14 @@ class Connect:
 class StopNoteGate(EpochGate):
     """The gate that the client shuts by a note in the session's settings: it is another process."""
 
-    def __init__(self, context: RunContext) -> None:
-        super().__init__(context, threading.Event())
-        self._session = context.session
+    def __init__(self, run: Run) -> None:
+        super().__init__(run, threading.Event())
+        self._session = run.session
 
     def begin(self, batch: Batch) -> None:
-        if stop_note.is_left(self._session, self.run_id):
+        if stop_note.is_left(self._session, self._run.run_id):
             self.shut()
-            stop_note.answer(self._session, self.run_id)
+            stop_note.answer(self._session, self._run.run_id)
         super().begin(batch)
 
 

@@ -19,7 +19,7 @@ from exactum.spark.connect.engine import Connect
 from exactum.spark.connect.live import ConnectRun
 from exactum.spark.event_log import listener
 from exactum.spark.live import SourceLeaf
-from exactum.spark.query import RETAINED, RETAINED_DEFAULT, RunningQuery
+from exactum.spark.query import RETAINED, RETAINED_DEFAULT, Run
 from exactum.spark.run.delivery import DeliverySettings, Targets
 from exactum.spark.run.opening import open_run
 from exactum.spark.write.failure import TaskFailed
@@ -56,33 +56,38 @@ class ServerFunction:
         settings = DeliverySettings(
             self.targets, self.guarantee, self.places, (), listener(self.on_event)
         )
-        running = self._running(frame)
-        engine = Connect(f"exactum-{running.run_id}")
+        run = self._run(frame, batch_id, settings)
+        engine = Connect(f"exactum-{run.run_id}")
         batches = Batches(settings, partial(engine.interrupt, frame.sparkSession))
         try:
-            batches.open(open_run(frame, batch_id, running, settings, engine))
+            batches.open(open_run(run, frame, settings, engine))
         except BaseException as error:
             batches.refuse(error)
             raise
         return batches
 
-    def _running(self, frame: DataFrame) -> RunningQuery:
+    def _run(self, frame: DataFrame, batch_id: int, settings: DeliverySettings) -> Run:
         session = frame.sparkSession
         query_id = query_id_of(self.folder)
-        run = next((q for q in session.streams.active if str(q.id) == query_id), None)
-        if run is None:
+        found = next((q for q in session.streams.active if str(q.id) == query_id), None)
+        if found is None:
             raise _out_of_sight(self.folder, f"it is that of query {query_id}")
         plain: Any = session
-        return RunningQuery(
+        return Run(
             query_id=query_id,
-            run_id=str(run.runId),
-            name=run.name,
+            run_id=str(found.runId),
+            name=found.name,
             checkpoint=self.checkpoint,
             execution_class="",  # Spark refuses for foreachBatch what could not be kept
             trigger="",
             master=str(plain.conf.get("spark.master", "")),
             retained=int(str(plain.conf.get(RETAINED, RETAINED_DEFAULT))),
-            live=ConnectRun(session, str(run.runId), self.folder, self.leaves),
+            first_batch_id=batch_id,
+            guarantee=self.guarantee,
+            session=session,
+            emit=settings.emit,
+            staging=self.places.staging,
+            live=ConnectRun(session, str(found.runId), self.folder, self.leaves),
         )
 
 

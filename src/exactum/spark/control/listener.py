@@ -18,7 +18,7 @@ from exactum.protocol.sink import WriteOrder
 from exactum.spark.control.record import ControlRecords, Seen, View, record_name, text_of
 from exactum.spark.control.stream import ControlStream
 from exactum.spark.epoch_listener import Batch, EpochListener
-from exactum.spark.run_context import RunContext
+from exactum.spark.query import Run
 
 PRUNE_EVERY = 20
 """Epochs between two prunings of the records."""
@@ -35,21 +35,19 @@ class ControlListener(EpochListener):
         Unavailable: the broker did not answer.
     """
 
-    def __init__(self, stream: ControlStream, context: RunContext) -> None:
-        running = context.query
-        if running.folder is None:
+    def __init__(self, stream: ControlStream, run: Run) -> None:
+        if run.folder is None:
             raise CheckpointRefused(
                 "CONTROL_CHECKPOINT",
-                f"{running}: {stream} needs a checkpoint on a local or shared file system, where "
+                f"{run}: {stream} needs a checkpoint on a local or shared file system, where "
                 "it records what decided epochs saw. Nothing was written.",
             )
         self.topic = stream.topic
         self._stream = stream
-        self._context = context
-        self._spark_context: Any = context.session.sparkContext
-        self._running = running
+        self._run = run
+        self._spark_context: Any = run.session.sparkContext
         name = re.sub(r"[^A-Za-z0-9._-]", "_", stream.topic)
-        self._records = ControlRecords(running.folder / CONTROL / name)
+        self._records = ControlRecords(run.folder / CONTROL / name)
         newest = self._records.newest()
         self._seen = newest or Seen(text_of({}), {}, TopicIdentity(None, None), "")
         self._is_on_record = newest is not None
@@ -65,7 +63,7 @@ class ControlListener(EpochListener):
         try:
             # For rows=, which says at the start which columns it gives. What is on record does for
             # that: a topic that is gone must not keep a decided epoch from being committed.
-            self._show(newest or self._read(context.first_batch_id))
+            self._show(newest or self._read(run.first_batch_id))
         except BaseException:
             self._reader.close()
             raise
@@ -97,7 +95,7 @@ class ControlListener(EpochListener):
         if completed.written:
             self.recorded()  # at_least_once decides nothing, and still has to know how far it read
         if batch.batch_id % PRUNE_EVERY == 0:
-            self._records.prune(batch.batch_id - self._running.retained - 1)
+            self._records.prune(batch.batch_id - self._run.retained - 1)
 
     def close(self) -> None:
         self._reader.close()
@@ -119,7 +117,7 @@ class ControlListener(EpochListener):
         topic = self._reader.identity()
         if topic.is_another(self._seen.topic):
             where = another(self._reader.where, self._seen.topic, topic)
-            raise CheckpointRefused("CONTROL_RECREATED", f"{self._running}: {where}")
+            raise CheckpointRefused("CONTROL_RECREATED", f"{self._run}: {where}")
         for record in self._reader.read_to(ends):
             self._apply(record)
         self._ends = ends
@@ -129,9 +127,9 @@ class ControlListener(EpochListener):
         text = text_of(view)
         if text != self._seen.text:
             self._check(view, text)
-            about = self._context.about(batch_id)
-            self._context.emit(events.ControlChanged(*about, self._stream.topic, len(view)))
-        name = record_name(batch_id, self._context.run.incarnation)
+            about = self._run.about(batch_id)
+            self._run.emit(events.ControlChanged(*about, self._stream.topic, len(view)))
+        name = record_name(batch_id, self._run.incarnation)
         seen = Seen(text, ends, topic, name)
         if seen != self._seen:
             self._seen, self._is_on_record = seen, False

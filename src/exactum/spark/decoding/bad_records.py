@@ -23,9 +23,8 @@ from exactum.protocol.sink import Guarantee, Rejection, TaskName, WriteOrder, Wr
 from exactum.spark.decoding.bad_count import Bad, BadCount, mark, place
 from exactum.spark.decoding.decode import METRIC_PREFIX, Policy
 from exactum.spark.decoding.decode_task import BAD
-from exactum.spark.epoch_listener import Batch, EpochListener
 from exactum.spark.jvm.frame import frame_of, unchecked_session
-from exactum.spark.run_context import RunContext
+from exactum.spark.query import Run
 from exactum.spark.write import view, write_job
 from exactum.spark.write.dead_letter import dead_letters
 from exactum.spark.write.write_task import DeadLetterPlan, WriteTask
@@ -34,24 +33,23 @@ SINK = "decode"
 """What stands in a dead letter's ``sink``: no sink has refused it."""
 
 
-class BadRecords(EpochListener):
+class BadRecords:
     """The decodings of one run of one query."""
 
-    def __init__(self, context: RunContext, *, dead_letters: bool) -> None:
+    def __init__(self, run: Run, *, dead_letters: bool) -> None:
         """
         Raises:
             SettingRefused: a decoding wants dead letters, and the query has no sink for them.
         """
-        self._context = context
-        self._running = context.query
-        self._names = set(self._running.live.metrics_planned(METRIC_PREFIX))
+        self._run = run
+        self._names = set(self._run.live.metrics_planned(METRIC_PREFIX))
         self._before: dict[str, Bad] = {}
         self._lettered = 0
         self._session: SparkSession | None = None
         if not dead_letters and self._of(Policy.DEAD_LETTER):
             raise SettingRefused(
                 "DEAD_LETTERS_MISSING",
-                f"{self._running} decodes with on_error='dead_letter', and has no sink for dead "
+                f"{self._run} decodes with on_error='dead_letter', and has no sink for dead "
                 "letters. Give one: exactum.exactly_once(..., "
                 "dead_letters=exactum.KafkaSink('dead', ...)). Nothing was written.",
             )
@@ -61,20 +59,20 @@ class BadRecords(EpochListener):
         """True where the batch is to be computed once only, because what it counts is compared."""
         return bool(self._of(Policy.DEAD_LETTER))
 
-    def begin(self, batch: Batch) -> None:
+    def begin(self) -> None:
+        """Before a batch is computed."""
         self._before = self._counts()
         self._lettered = 0
 
-    def done(self, batch: Batch, completed: Completed) -> None:
+    def done(self, batch_id: int, completed: Completed) -> None:
+        """The batch stands in every sink."""
         bad = self._bad(Policy.SKIP).values() if completed.written else ()
         skipped = sum(count.counted.number for count in bad)
         if skipped:
-            self._context.emit(events.RowsSkipped(*self._context.about(batch.batch_id), skipped))
+            self._run.emit(events.RowsSkipped(*self._run.about(batch_id), skipped))
         # Where nothing is prepared, nobody else knows of them.
-        if self._lettered and self._context.run.guarantee is not Guarantee.EXACTLY_ONCE:
-            self._context.emit(
-                events.RowsDeadLettered(*self._context.about(batch.batch_id), self._lettered)
-            )
+        if self._lettered and self._run.guarantee is not Guarantee.EXACTLY_ONCE:
+            self._run.emit(events.RowsDeadLettered(*self._run.about(batch_id), self._lettered))
 
     def write(
         self, frame: DataFrame, order: WriteOrder, name: str, plan: DeadLetterPlan
@@ -107,7 +105,7 @@ class BadRecords(EpochListener):
     def _refuse_others(self, found: Bad, count: BadCount, order: WriteOrder) -> None:
         if not count.allows(found):
             raise EpochAborted(
-                f"{self._running}: {count.counted.number} records of epoch {order.batch_id} were "
+                f"{self._run}: {count.counted.number} records of epoch {order.batch_id} were "
                 f"bad when they were decoded, and {found.number} when they were decoded again for "
                 "the dead letters, and not the same ones, so some would be lost. A schema was "
                 "registered in between, a function that decodes is not deterministic, or Spark "
@@ -150,14 +148,14 @@ class BadRecords(EpochListener):
         return {n: BadCount(self._before.get(n, none), counts.get(n, none)) for n in names}
 
     def _counts(self) -> dict[str, Bad]:
-        found = self._running.execution.observed(self._names) if self._names else {}
+        found = self._run.execution.observed(self._names) if self._names else {}
         return {name: Bad(*counts) for name, counts in found.items()}
 
     def _metrics(self) -> Iterator[tuple[str, Any]]:
         """Name and plan of each decoding in the batch at hand; one that is used twice comes
         twice.
         """
-        return self._running.execution.metrics_named(METRIC_PREFIX)
+        return self._run.execution.metrics_named(METRIC_PREFIX)
 
 
 def _bad_in(letters: DataFrame) -> Bad:

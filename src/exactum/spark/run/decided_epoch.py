@@ -21,32 +21,27 @@ from exactum.spark.control.listener import ControlListener
 from exactum.spark.jvm.batch_plan import BatchPlan
 from exactum.spark.jvm.error import JvmError
 from exactum.spark.jvm.state_operator import CheckpointIds, StateOperator, report_commits
+from exactum.spark.open_queries import open_queries
+from exactum.spark.query import Run
 from exactum.spark.run.operator_state import NotWhole, OperatorState
 from exactum.spark.run.standing_epochs import ON_DIFFERENCE, StandingEpochs, facts_in
 from exactum.spark.run.state_version import remove_snapshots, version_files
-from exactum.spark.run_context import RunContext
 from exactum.spark.state_format import FORMAT, PLAIN, WITH_IDS
 from exactum.spark.write import write_job
 from exactum.spark.write.fingerprint import Fingerprint
 
 logger = logging.getLogger("exactum")
 
-_undecided: dict[str, int] = {}
-"""Of this process: by checkpoint the batch whose state was computed last and is not that of a
-decision. Spark keeps it loaded for longer than the run that computed it, and where it runs in the
-driver for longer than its session.
-"""
-
 
 class DecidedEpochs(StandingEpochs):
     """In a classic session, where Spark's plans are at hand."""
 
-    def __init__(self, context: RunContext, control: Sequence[ControlListener]) -> None:
-        super().__init__(context, control)
-        self._plan = BatchPlan(context.session, context.query.execution)
+    def __init__(self, run: Run, control: Sequence[ControlListener]) -> None:
+        super().__init__(run, control)
+        self._plan = BatchPlan(run.session, run.execution)
         self._checkpoint_ids: CheckpointIds | None = None
         self._states: list[OperatorState] = []
-        self._key = context.query.checkpoint
+        self._key = run.checkpoint
 
     def has_state(self) -> bool:
         """See the base class."""
@@ -59,11 +54,11 @@ class DecidedEpochs(StandingEpochs):
         """See the base class."""
         if first:
             self._forget_attempts(batch_id)
-        _undecided[self._key] = batch_id
+        open_queries.computes(self._key, batch_id)
 
     def decided(self) -> None:
         """See the base class."""
-        _undecided.pop(self._key, None)
+        open_queries.decided(self._key)
 
     def _forget_attempts(self, batch_id: int) -> None:
         """In checkpoint format 2 every try has ids of its own."""
@@ -72,18 +67,18 @@ class DecidedEpochs(StandingEpochs):
         try:
             states = [OperatorState.of(each) for each in self._plan.state_operators()]
         except JvmError as error:
-            logger.debug("%s: Spark does not tell of its state: %s", self._running, error)
+            logger.debug("%s: Spark does not tell of its state: %s", self._run, error)
             return
         for state in states:
             try:
                 files = version_files(self._session, state.folder, state.version + 1)
-                if files and _undecided.get(self._key) == batch_id:
+                if files and open_queries.undecided(self._key) == batch_id:
                     self._refuse(batch_id)
                 removed = remove_snapshots(self._session, state.folder, files)
             except (JvmError, OSError) as error:
                 raise CheckpointRefused(
                     "STATE_SNAPSHOTS",
-                    f"{self._running}: in {state.folder} the snapshots of version "
+                    f"{self._run}: in {state.folder} the snapshots of version "
                     f"{state.version + 1} of the state have to go, which an attempt without a "
                     "decision may have left: a later start would take them for the state of the "
                     f"next attempt. They could not be listed or removed ({error}). Give the "
@@ -92,7 +87,7 @@ class DecidedEpochs(StandingEpochs):
             for path in removed:
                 logger.info(
                     "%s: removed %s, the state of an attempt that was never decided",
-                    self._running,
+                    self._run,
                     path,
                 )
 
@@ -105,7 +100,7 @@ class DecidedEpochs(StandingEpochs):
                 checkpoint.
         """
         found = (
-            f"{self._running}: micro-batch {batch_id} was computed before in this process, and "
+            f"{self._run}: micro-batch {batch_id} was computed before in this process, and "
             "not decided. Its state is still loaded, and may come back if the batch gives another "
             "result now."
         )
@@ -158,7 +153,7 @@ class DecidedEpochs(StandingEpochs):
                 if time_ms is not None:
                     mark.note(time_ms)
             for state, own, there in zip(states, ids, stores, strict=True):
-                report_commits(self._session, self._running.run_id, state.operator, there)
+                report_commits(self._session, self._run.run_id, state.operator, there)
                 if has_ids:
                     state.operator.put_checkpoint_ids(self._session, own)
         except (NotWhole, OSError) as why:

@@ -14,11 +14,10 @@ import logging
 import threading
 import time
 
-from exactum.checkpoint.offset_log import highest_batch
 from exactum.errors import EpochAborted
 from exactum.protocol.model import Completed
 from exactum.spark.epoch_listener import Batch, EpochListener
-from exactum.spark.run_context import RunContext
+from exactum.spark.query import Run
 from exactum.spark.write.write_job import CANCELLED
 
 logger = logging.getLogger("exactum")
@@ -28,21 +27,17 @@ POLL_S = 0.02
 
 class EpochGate(EpochListener):
     """Of one run; the first of its listeners. ``stopping`` is set for good when all queries of the
-    process are to stop.
+    process are to stop; ``completed`` is the batch that stands in every sink, the last of this run.
     """
 
-    def __init__(self, context: RunContext, stopping: threading.Event) -> None:
-        self._running = context.query
-        self._read = context.read
+    def __init__(self, run: Run, stopping: threading.Event) -> None:
+        self._run = run
         self._stopping = stopping
+        self.completed: int | None = None
         self._lock = threading.Lock()
         self._shut = False
         self._in_epoch = False
         self._done: tuple[int, float] | None = None  # batch id, and when it was done
-
-    @property
-    def run_id(self) -> str:
-        return self._running.run_id
 
     def shut(self) -> None:
         """From here on no epoch begins. Idempotent."""
@@ -71,22 +66,17 @@ class EpochGate(EpochListener):
         if late:
             logger.warning(
                 "%s: Spark has not logged batch %d as done; the next start drains it",
-                self._running,
+                self._run,
                 batch_id,
             )
         return late
 
     def _is_logged(self, batch_id: int) -> bool:
-        if self._read(f"commits/{batch_id}") is not None:
+        if self._run.read(f"commits/{batch_id}") is not None:
             return True
         # The function of the user may have returned from many batches since, without a call of
         # exactum: then Spark has removed it.
-        folder = self._running.folder
-        last = (
-            highest_batch(folder / "commits")
-            if folder is not None
-            else self._running.live.last_logged_batch()
-        )
+        last = self._run.last_logged_batch()
         return last is not None and last > batch_id
 
     def begin(self, batch: Batch) -> None:
@@ -101,7 +91,7 @@ class EpochGate(EpochListener):
                     self._in_epoch = True
                     return
                 self._done = None  # Spark asks for the next batch, so it has logged the last one
-            if not self._running.still_runs():
+            if not self._run.still_runs():
                 raise EpochAborted(CANCELLED)
             time.sleep(POLL_S)
 
@@ -109,3 +99,4 @@ class EpochGate(EpochListener):
         """See the base class."""
         with self._lock:
             self._in_epoch, self._done = False, (batch.batch_id, time.monotonic())
+            self.completed = batch.batch_id

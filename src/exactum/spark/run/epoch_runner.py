@@ -20,18 +20,21 @@ from exactum.protocol.coordinator import Coordinator
 from exactum.protocol.model import Completed, PreparedTransaction
 from exactum.protocol.sink import Guarantee, WriteOrder
 from exactum.spark.decoding.bad_records import BadRecords
-from exactum.spark.epoch_listener import Batch, EpochListener
+from exactum.spark.epoch_listener import Batch
 from exactum.spark.jvm.collecting import Tasks
 from exactum.spark.jvm.error import JvmError
+from exactum.spark.query import Run
+from exactum.spark.run.attending import Attending
 from exactum.spark.run.delivery import DEAD_LETTERS
 from exactum.spark.run.epoch_gate import EpochGate
-from exactum.spark.run.epoch_listeners import close_listeners
+from exactum.spark.run.former_sinks import FormerSinks
 from exactum.spark.run.history import write_history
+from exactum.spark.run.housekeeping import Duty
 from exactum.spark.run.late_sweep import LateSweep
 from exactum.spark.run.opened_sinks import OpenedSinks
+from exactum.spark.run.run_start import RunStart
 from exactum.spark.run.small_epoch import partition_sizes
 from exactum.spark.run.standing_epochs import StandingEpochs
-from exactum.spark.run_context import RunContext
 from exactum.spark.source.query_sources import all_initial_offsets
 from exactum.spark.write import epoch_input, write_job
 from exactum.spark.write.failure import thrown
@@ -48,22 +51,24 @@ class EpochRunner:
 
     def __init__(
         self,
-        context: RunContext,
+        run: Run,
         protocol: Coordinator,
         sinks: OpenedSinks,
         standing_epochs: StandingEpochs,
-        epoch_listeners: Sequence[EpochListener],
+        attending: Attending,
         *,
+        run_start: RunStart,
+        former: FormerSinks,
         bad_records: BadRecords,
         writing: Writing,
     ) -> None:
-        """``bad_records`` is one of the ``epoch_listeners``."""
-        self.query = context.query
-        self._context = context
+        self.run = run
         self._protocol = protocol
         self._sinks = sinks
         self._standing_epochs = standing_epochs
-        self._listeners = tuple(epoch_listeners)
+        self._attending = attending
+        self._run_start = run_start
+        self._former = former
         self._bad_records = bad_records
         self._dead_letters = sinks.dead_letter_plan()
         self._writing = writing
@@ -77,12 +82,12 @@ class EpochRunner:
     @cached_property
     def _jobs(self) -> ViewJobs:
         """Made with the first batch: only then Spark has planned the state."""
-        decides = self._context.run.guarantee is Guarantee.EXACTLY_ONCE
+        decides = self.run.guarantee is Guarantee.EXACTLY_ONCE
         return ViewJobs(
             views(self._sinks.targets.sinks),
             self._sinks.writers,
             self._sinks.columns,
-            self._context.run,
+            self.run.identity,
             self._dead_letters,
             writing=self._writing,
             count_once=self._bad_records.count_once,
@@ -92,7 +97,12 @@ class EpochRunner:
     @property
     def gate(self) -> EpochGate:
         """What lets no batch begin while it is shut."""
-        return next(each for each in self._listeners if isinstance(each, EpochGate))
+        return self._attending.gate
+
+    @property
+    def duties(self) -> list[Duty]:
+        """What is due now and then while the query lasts."""
+        return [*self._attending.duties, self._run_start, self._late_sweep]
 
     def batch(self, frame: DataFrame, batch_id: int) -> Completed:
         """Bring one micro-batch into every sink, or drain it where it stands already.
@@ -125,8 +135,9 @@ class EpochRunner:
         prepared: list[PreparedTransaction] = []
 
         def ready(order: WriteOrder) -> None:
-            for listener in self._listeners:
+            for listener in self._attending.listeners:
                 listener.writing(batch, order)
+            self._former.writing(batch, order)
             # Last: this one remembers that the batch was computed.
             self._standing_epochs.begin(batch_id, first=not self._has_written)
 
@@ -152,15 +163,18 @@ class EpochRunner:
         def tasks_of(whole: DataFrame) -> Tasks:
             return self._writing.tasks(whole, sizes, first=batch.first)
 
-        read = self._context.read
-        offsets = offset_log.source_offsets(read, batch_id, self.query.checkpoint)
+        read = self.run.read
+        offsets = offset_log.source_offsets(read, batch_id, self.run.checkpoint)
         began = all_initial_offsets(read, len(offsets.end)) if batch_id == 0 else ()
         sizes = partition_sizes(offsets, began)
         records = None if sizes is None else sum(sizes)
-        self._context.emit(events.EpochBegan(*self._context.about(batch_id), records))
         batch = Batch(batch_id, offsets, first=self._last_batch_id is None)
-        for listener in self._listeners:
+        for listener in self._attending.listeners:
             listener.begin(batch)
+        self.run.emit(events.EpochBegan(*self.run.about(batch_id), records))
+        if batch.first:
+            self._run_start.begins(batch)
+        self._bad_records.begin()
         completed = self._protocol.run(batch_id, offsets, write, ready)
         self._has_written |= completed.written
         if completed.written:
@@ -169,19 +183,17 @@ class EpochRunner:
             self._standing_epochs.go_on(batch_id, completed.engine, frame)
         refused = sum(p.rows for p in prepared if p.participant == DEAD_LETTERS)
         if refused:
-            self._context.emit(events.RowsDeadLettered(*self._context.about(batch_id), refused))
-        for listener in self._listeners:
+            self.run.emit(events.RowsDeadLettered(*self.run.about(batch_id), refused))
+        for listener in self._attending.listeners:
             listener.done(batch, completed)
+        self._bad_records.done(batch_id, completed)
+        if batch.first:
+            self._run_start.stands()
+            self._former.stands(batch)
         self._prune(batch_id)
         self._last_batch_id = batch_id
         self._late_sweep.after_epoch(batch_id)
         return completed
-
-    def idle(self) -> None:
-        """Called now and then while the query waits, for the listeners and for late leftovers."""
-        for listener in self._listeners:
-            listener.idle()
-        self._late_sweep.while_idle()
 
     def report_end(self, error: BaseException | None = None) -> None:
         """The run is over, with this error; without one it was stopped, or Spark has failed between
@@ -190,7 +202,7 @@ class EpochRunner:
         if self._end_reported:
             return
         self._end_reported = True
-        failure = self.query.failure() if error is None else None
+        failure = self.run.failure() if error is None else None
         error = error if failure is None else thrown(RuntimeError(failure))
         if isinstance(error, EpochAborted) and failure is None and self._is_over():
             how = ("", "", "")  # stop() ended the query before, and cut the micro-batch off
@@ -200,11 +212,11 @@ class EpochRunner:
         else:
             how = ("", "", "") if failure is None else ("StreamingQueryException", "", failure)
         last = -1 if self._last_batch_id is None else self._last_batch_id
-        self._context.emit(events.RunEnded(*self._context.about(last), *how))
+        self.run.emit(events.RunEnded(*self.run.about(last), *how))
 
     def _is_over(self) -> bool:
         try:
-            return not self.query.still_runs()
+            return not self.run.still_runs()
         except (JvmError, OSError):  # nobody can tell
             return False
 
@@ -214,7 +226,7 @@ class EpochRunner:
         self.report_end()
         write_history()
         try:
-            close_listeners(self._listeners)
+            self._attending.close()
         finally:
             try:
                 self._protocol.close()
@@ -222,10 +234,10 @@ class EpochRunner:
                 self._sinks.release_threads()
 
     def _prune(self, batch_id: int) -> None:
-        below = batch_id - self.query.retained - 1
+        below = batch_id - self.run.retained - 1
         if below <= 0:
             return
         try:
             self._protocol.prune(below)
         except Exception as error:  # noqa: BLE001  (the epoch stands; what is kept too long harms nobody)
-            logger.warning("%s: old decision records could not be pruned: %s", self.query, error)
+            logger.warning("%s: old decision records could not be pruned: %s", self.run, error)

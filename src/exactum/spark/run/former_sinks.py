@@ -20,31 +20,29 @@ from exactum.checkpoint.staging_place import recorded_staging
 from exactum.errors import ExactumError
 from exactum.protocol.decision_log import DecisionLog, Identified
 from exactum.protocol.ends import Noted
-from exactum.protocol.model import Completed, Sighting
+from exactum.protocol.model import Sighting
 from exactum.protocol.participant import Sweepable
 from exactum.protocol.sink import Guarantee, WriteOrder
-from exactum.spark.epoch_listener import Batch, EpochListener
+from exactum.spark.epoch_listener import Batch
+from exactum.spark.query import Run
 from exactum.spark.run.opened_sinks import OpenedSinks
-from exactum.spark.run_context import RunContext
 
 logger = logging.getLogger("exactum")
 
 
-class FormerSinks(EpochListener):
+class FormerSinks:
     """Finds the sinks of earlier runs, and puts this run's on record before its first task, where
     these may leave something open.
     """
 
-    def __init__(
-        self, context: RunContext, sinks: OpenedSinks, log: DecisionLog, log_place: str
-    ) -> None:
+    def __init__(self, run: Run, sinks: OpenedSinks, log: DecisionLog, log_place: str) -> None:
         """``log_place``: where the query's decisions are, without secrets."""
-        self._context = context
+        self._run = run
         self._opened = sinks.each
         self._present = [KnownSink(name, dict(sink.trace)) for name, sink in sinks.each]
         self._log = log
         self._log_place = log_place
-        before = [structs.replace(sink, present=True) for sink in context.record.content.sinks]
+        before = [structs.replace(sink, present=True) for sink in run.record.content.sinks]
         self._former = [sink for sink in before if sink.trace and sink not in self._present]
         self._reached: list[tuple[KnownSink, _Reached]] = []
 
@@ -55,8 +53,8 @@ class FormerSinks(EpochListener):
         for former in self._former:
             participant = self._reach(former)
             if participant is None:
-                about = self._context.about(self._context.first_batch_id)
-                self._context.emit(events.FormerSinkOutOfReach(*about, former.name, former.place))
+                about = self._run.about(self._run.first_batch_id)
+                self._run.emit(events.FormerSinkOutOfReach(*about, former.name, former.place))
             else:
                 self._reached.append((former, _Reached(participant)))
         return [reached for _, reached in self._reached]
@@ -78,26 +76,23 @@ class FormerSinks(EpochListener):
         return None
 
     def writing(self, batch: Batch, order: WriteOrder) -> None:
-        """See the base class. From here on tasks may leave something open, and the batch may be
+        """From here on tasks may leave something open, and the batch may be
         decided. Or it is written without a decision: not with the first batch alone, for that one
         may be decided, and is committed again.
         """
-        noted = self._context.record.content.noted
+        noted = self._run.record.content.noted
         counts = noted.first is not None and noted.undecided_from is None
         if order.run.guarantee is Guarantee.AT_LEAST_ONCE and counts:
             noted = replace(noted, undecided_from=batch.batch_id)
-            self._context.record.change(lambda record: structs.replace(record, noted=noted))
+            self._run.record.change(lambda record: structs.replace(record, noted=noted))
         if batch.first:
             self._put_on_record(noted if counts else Noted(first=batch.batch_id))
 
-    def done(self, batch: Batch, completed: Completed) -> None:
-        """See the base class. The batch is decided: not before it is, so that a start which dies
-        before its first record leaves no promise. A former sink that the start found empty is
-        forgotten.
+    def stands(self, batch: Batch) -> None:
+        """The run's first batch is decided: not before it is, so that a start which dies before its
+        first record leaves no promise. A former sink that the start found empty is forgotten.
         """
-        if not batch.first:
-            return
-        noted = self._context.record.content.noted
+        noted = self._run.record.content.noted
         if noted.first is None or noted.undecided_from is not None:  # decided by an earlier run
             noted = Noted(first=batch.batch_id)
         empty = [former for former, reached in self._reached if reached.was_empty]
@@ -105,7 +100,6 @@ class FormerSinks(EpochListener):
         self._put_on_record(replace(noted, decided=batch.batch_id))
 
     def close(self) -> None:
-        """See the base class."""
         for _, reached in self._reached:
             reached.close()
 
@@ -113,8 +107,8 @@ class FormerSinks(EpochListener):
         """Another guarantee than exactly once says nothing of sinks and decisions: what is on
         record of these holds for the run that comes after it.
         """
-        run = self._context.run
-        staging = recorded_staging(self._context.query, run.staging)
+        run = self._run
+        staging = recorded_staging(run, run.identity.staging)
         log_id = self._log.log_id() if isinstance(self._log, Identified) else None
 
         def changed(record: QueryRecord) -> QueryRecord:
@@ -126,7 +120,7 @@ class FormerSinks(EpochListener):
             sinks = (*self._present, *former)
             return structs.replace(record, sinks=sinks, noted=noted, staging=staging)
 
-        self._context.record.change(changed)
+        self._run.record.change(changed)
 
 
 class _Reached:

@@ -6,13 +6,11 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from exactum.monitor.history_outlet import HistoryOutlet
+from exactum.monitor.history_outlet import HISTORY
 from exactum.monitor.recorder import RECORDER
 from exactum.spark.switch import is_on
 
 SETTING = "spark.exactum.history.enabled"
-HISTORY = HistoryOutlet()
-"""Of this process."""
 
 
 def keep_history(session: SparkSession, query_id: str, checkpoint: Path | None) -> None:

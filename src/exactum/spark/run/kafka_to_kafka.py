@@ -12,7 +12,7 @@ from dataclasses import replace
 from exactum.errors import SettingRefused
 from exactum.kafka.writer import KafkaWriterFactory
 from exactum.protocol.sink import DEAD_LETTERS, OpenSink
-from exactum.spark.query import RunningQuery
+from exactum.spark.query import Run
 from exactum.spark.source.clients import Clients
 from exactum.spark.source.query_sources import RunningSource, sources_of
 from exactum.spark.source.subscription import Subscription
@@ -24,7 +24,7 @@ SPLITTING = ("minPartitions", "maxRecordsPerPartition")
 """Options with which Spark reads a partition in several tasks, which write at the same time."""
 
 
-def kept_from_input(running: RunningQuery, opened: Opened) -> Opened:
+def kept_from_input(run: Run, opened: Opened) -> Opened:
     """The open sinks; those whose rows name their topic refuse what the query would read again.
 
     Raises:
@@ -34,15 +34,15 @@ def kept_from_input(running: RunningQuery, opened: Opened) -> Opened:
     of_kafka = [name for name, sink in opened if isinstance(sink.writers, KafkaWriterFactory)]
     if not of_kafka:
         return opened
-    sources = [source for source in sources_of(running) if source.is_kafka]
+    sources = [source for source in sources_of(run) if source.is_kafka]
     if of_kafka != [DEAD_LETTERS]:
-        _warn_of_split_partitions(running, sources)
-    with closing(Clients(running)) as clients:
-        return tuple((name, _kept(running, name, sink, sources, clients)) for name, sink in opened)
+        _warn_of_split_partitions(run, sources)
+    with closing(Clients(run)) as clients:
+        return tuple((name, _kept(run, name, sink, sources, clients)) for name, sink in opened)
 
 
 def _kept(
-    running: RunningQuery,
+    run: Run,
     name: str,
     sink: OpenSink,
     sources: Sequence[RunningSource],
@@ -62,7 +62,7 @@ def _kept(
     if inputs and writers.topic is not None:
         raise SettingRefused(
             "OWN_OUTPUT",
-            f"{running}: it reads the topic {writers.topic!r}, to which {name!r} would write, so "
+            f"{run}: it reads the topic {writers.topic!r}, to which {name!r} would write, so "
             "it would read its own output, without an end. Give one of them another topic, or say "
             "failOnLoop=False in read_kafka if you mean it. Nothing was written.",
         )
@@ -82,13 +82,13 @@ def _is_of_cluster(
     return requests is not None and requests.cluster_id() == cluster_id
 
 
-def _warn_of_split_partitions(running: RunningQuery, sources: Sequence[RunningSource]) -> None:
+def _warn_of_split_partitions(run: Run, sources: Sequence[RunningSource]) -> None:
     given = {name for name in SPLITTING for source in sources if source.option(name) is not None}
     if given:
         logger.warning(
             "%s: with %s Spark reads a partition in several tasks, which write at the same time, "
             "so records of one key may come to Kafka in another order. Leave it out, or sort in "
             "the sink's rows= (docs/guarantees.md: order).",
-            running,
+            run,
             " and ".join(sorted(given)),
         )

@@ -19,6 +19,9 @@ finds nobody there to tell of what it has prepared."""
 class LateSweep:
     """The sweeps of one run besides those of its epochs."""
 
+    every_s = 1.0
+    trouble = "late leftovers could not be swept; the next epoch does it"
+
     def __init__(self, protocol: Coordinator) -> None:
         self._protocol = protocol
         self._done: tuple[int, float] | None = None  # the last batch's id, and when it was done
@@ -28,8 +31,8 @@ class LateSweep:
         """The batch is done, and another may not come for long."""
         self._done, self._sweeps = (batch_id, time.monotonic()), 0
 
-    def while_idle(self) -> None:
-        """Called now and then while the query waits: sweep a few times an epoch."""
+    def tend(self) -> None:
+        """Sweep a few times after an epoch."""
         if self._done is None or self._sweeps == len(IDLE_SWEEPS_S):
             return
         batch_id, done_s = self._done

@@ -1,48 +1,54 @@
-"""Says once for each run what it is and where it goes on: the event ``RunStarted``."""
+"""Says once for each run what it is and where it goes on: by the event ``RunStarted``, and in the
+log.
+"""
 
 from __future__ import annotations
 
 import json
 import re
-import time
 
 from exactum import events
 from exactum.protocol.sink import Guarantee
-from exactum.spark.epoch_listener import Batch, EpochListener
+from exactum.spark.epoch_listener import Batch
 from exactum.spark.event_log import report_to_watchers
-from exactum.spark.query import ENDING_TRIGGERS, RunningQuery
+from exactum.spark.query import ENDING_TRIGGERS, Run
 from exactum.spark.run.opened_sinks import OpenedSinks
-from exactum.spark.run_context import RunContext
+from exactum.spark.run.session_settings import SessionSettings
 from exactum.spark.source.query_sources import sources_of
 from exactum.spark.source.source_options import SourceOptions
+from exactum.spark.source.start_report import StartReport
 
-WAITS_EVERY_S = 10.0
 INTERVAL = re.compile(r"ProcessingTimeTrigger\((\d+)\)")
 """How Spark prints the trigger of a query that begins its micro-batches so many ms apart."""
 
 
-class RunStart(EpochListener):
-    """A listener that also listens: what recovery did is known from the events that it emits.
+class RunStart:
+    """What recovery did is known from the events that it emits: ``listen`` passes every event on,
+    and emits ``RunStarted`` right after older runs are fenced.
 
-    ``listen`` passes every event on, and emits ``RunStarted`` right after older runs are fenced.
+    As a duty it says that the query waits for its first batch: onlookers would take it for dead.
     """
 
-    def __init__(self, context: RunContext) -> None:
-        self._context = context
+    every_s = 10.0
+    trouble = "that it waits is not seen by onlookers"
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._settings = SessionSettings(run)
+        self._report = StartReport(run)
         self._first: Batch | None = None
         self._redelivered: list[int] = []
         self._swept = 0
         self._timeouts_ms: dict[str, int] = {}
         self._said = False
-        self._waits_s = float("-inf")
 
     def opened(self, sinks: OpenedSinks) -> None:
         """The run's sinks are open. Called before anything is emitted."""
-        if self._context.run.guarantee is Guarantee.EXACTLY_ONCE:
+        if self._run.guarantee is Guarantee.EXACTLY_ONCE:
             self._timeouts_ms = sinks.timeouts_ms
 
     def listen(self, event: events.Event) -> None:
-        self._context.emit(event)
+        self._run.emit(event)
         if self._said:
             return
         match event:
@@ -53,45 +59,43 @@ class RunStart(EpochListener):
             case events.OlderRunsFenced():
                 self._say(event.batch_id)
 
-    def begin(self, batch: Batch) -> None:
-        """See the base class."""
-        if batch.first:
-            self._first = batch
+    def begins(self, batch: Batch) -> None:
+        """The first batch of the run, before anything of it is written."""
+        self._first = batch
+        self._settings.compare()
+        self._report.begins(batch)
 
-    def idle(self) -> None:
-        """See the base class. Onlookers would take a query that has had no batch yet for dead."""
-        if self._first is not None or time.monotonic() - self._waits_s < WAITS_EVERY_S:
-            return
-        self._waits_s = time.monotonic()
-        query = self._context.query
-        report_to_watchers(
-            events.QueryWaits(
-                *self._context.about(-1),
-                query.run_id,
-                query.name,
-                query.checkpoint,
-                query.live.doing(),
+    def stands(self) -> None:
+        """The first batch stands in every sink."""
+        self._settings.remember()
+
+    def tend(self) -> None:
+        if self._first is None:
+            run = self._run
+            report_to_watchers(
+                events.QueryWaits(
+                    *run.about(-1), run.run_id, run.name, run.checkpoint, run.live.doing()
+                )
             )
-        )
 
     def _say(self, batch_id: int) -> None:
         self._said = True
         offsets = self._first.offsets if self._first is not None else None
         is_next = self._first is not None and batch_id > self._first.batch_id
-        self._context.emit(
+        self._run.emit(
             events.RunStarted(
-                *self._context.about(batch_id),
-                run_id=self._context.query.run_id,
-                name=self._context.query.name,
-                guarantee=self._context.run.guarantee.value,
-                checkpoint=self._context.query.checkpoint,
+                *self._run.about(batch_id),
+                run_id=self._run.run_id,
+                name=self._run.name,
+                guarantee=self._run.guarantee.value,
+                checkpoint=self._run.checkpoint,
                 offsets=() if offsets is None else offsets.end if is_next else offsets.start,
                 redelivered=tuple(self._redelivered),
                 swept=self._swept,
                 timeouts_ms=self._timeouts_ms,
-                trigger_ms=interval_ms(self._context.query.trigger),
-                ends=ends_by_itself(self._context.query),
-                inputs=inputs_of(self._context.query),
+                trigger_ms=interval_ms(self._run.trigger),
+                ends=ends_by_itself(self._run),
+                inputs=inputs_of(self._run),
             )
         )
 
@@ -102,10 +106,10 @@ def interval_ms(trigger: str) -> int:
     return int(found[1]) if found else 0
 
 
-def inputs_of(running: RunningQuery) -> dict[str, str]:
+def inputs_of(run: Run) -> dict[str, str]:
     """What the query reads of Kafka, as it was asked for, and from which brokers."""
     found: dict[str, str] = {}
-    for source in sources_of(running):
+    for source in sources_of(run):
         servers = source.option("kafka.bootstrap.servers") or ""
         asked = source.option("subscribePattern")
         topics = [asked] if asked is not None else (source.option("subscribe") or "").split(",")
@@ -124,11 +128,11 @@ def from_json_topics(assigned: str) -> tuple[str, ...]:
         return ()
 
 
-def ends_by_itself(running: RunningQuery) -> bool:
+def ends_by_itself(run: Run) -> bool:
     """Whether the query ends when it has read what is there."""
-    if running.trigger.startswith(ENDING_TRIGGERS):
+    if run.trigger.startswith(ENDING_TRIGGERS):
         return True
-    sources = sources_of(running)
+    sources = sources_of(run)
     return bool(sources) and all(
         SourceOptions.of(source.options).stop is not None for source in sources
     )

@@ -12,10 +12,8 @@ import logging
 from msgspec.structs import replace
 from pyspark.sql import SparkSession
 
-from exactum.protocol.model import Completed
-from exactum.spark.epoch_listener import Batch, EpochListener
 from exactum.spark.jvm.error import JvmError
-from exactum.spark.run_context import RunContext
+from exactum.spark.query import Run
 
 logger = logging.getLogger("exactum")
 
@@ -29,22 +27,20 @@ WATCHED = (
 )
 
 
-class SessionSettings(EpochListener):
+class SessionSettings:
     """Compares this run's with those of the run before, and remembers them once a batch stands."""
 
-    def __init__(self, context: RunContext) -> None:
-        self._context = context
+    def __init__(self, run: Run) -> None:
+        self._run = run
         self._now: dict[str, str] = {}
 
-    def begin(self, batch: Batch) -> None:
-        """See the base class."""
-        if not batch.first:
-            return
+    def compare(self) -> None:
+        """Say what is another one."""
         try:
-            self._now = settings_of(self._context.session)
+            self._now = settings_of(self._run.session)
         except JvmError as error:
-            logger.debug("%s: settings are not compared: %s", self._context.query, error)
-        before = self._context.record.content.settings
+            logger.debug("%s: settings are not compared: %s", self._run, error)
+        before = self._run.record.content.settings
         changed = [
             f"{name} was {before[name]!r} and is {value!r} now"
             for name, value in self._now.items()
@@ -56,14 +52,14 @@ class SessionSettings(EpochListener):
                 "checkpoint: %s. From here on the query may give another result for the same "
                 "rows: days and hours are cut elsewhere, keys of its state and folders of its "
                 "files are named otherwise. If that is not meant, stop it and set them as before.",
-                self._context.query,
+                self._run,
                 "; ".join(changed),
             )
 
-    def done(self, batch: Batch, completed: Completed) -> None:
-        """See the base class."""
-        if batch.first and self._now:
-            self._context.record.change(lambda record: replace(record, settings=self._now))
+    def remember(self) -> None:
+        """A batch stands with these."""
+        if self._now:
+            self._run.record.change(lambda record: replace(record, settings=self._now))
 
 
 def settings_of(session: SparkSession) -> dict[str, str]:

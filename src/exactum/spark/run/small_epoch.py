@@ -19,7 +19,7 @@ from exactum.protocol.model import SourceOffsets
 from exactum.spark.jvm.collecting import BRIEF_TASKS_MAX, Tasks
 from exactum.spark.jvm.frame import classes_in, logical_plan
 from exactum.spark.jvm.seq import class_name
-from exactum.spark.query import RunningQuery
+from exactum.spark.query import Run
 from exactum.spark.source.query_sources import sources_of
 from exactum.spark.switch import is_on
 
@@ -70,8 +70,8 @@ _FOREIGN = re.compile(
 class SmallEpochs:
     """Whether the epochs of one run of a query may be written in a cheaper way, and how."""
 
-    def __init__(self, running: RunningQuery) -> None:
-        self._running = running
+    def __init__(self, run: Run) -> None:
+        self._run = run
         self._suited: bool | None = None
         self._view_suited: bool | None = None
 
@@ -97,7 +97,7 @@ class SmallEpochs:
 
     def _may(self, frame: DataFrame) -> bool:
         if self._suited is None:
-            self._suited = is_on(frame.sparkSession, SETTING) and is_light(self._running)
+            self._suited = is_on(frame.sparkSession, SETTING) and is_light(self._run)
         # A view is the user's, and somebody may have put the object into a function of his own and
         # have made another frame there. Its expressions are looked at once, for they may be many.
         above = nodes_above_batch(frame)
@@ -141,16 +141,16 @@ def partition_sizes(offsets: SourceOffsets, began: Sequence[Offsets] = ()) -> li
     return sizes
 
 
-def is_light(running: RunningQuery) -> bool:
+def is_light(run: Run) -> bool:
     """True when the query reads Kafka alone, keeps no state, and computes each row by Spark's own
     expressions.
     """
-    if not all(source.is_kafka for source in sources_of(running)):
+    if not all(source.is_kafka for source in sources_of(run)):
         return False
-    heavy = heavy_in(running.execution.logical_plan(), _OF_QUERY)
+    heavy = heavy_in(run.execution.logical_plan(), _OF_QUERY)
     if heavy:
         logger.debug(
-            "%s: every epoch goes into the tasks that Spark plans, because of %s", running, heavy
+            "%s: every epoch goes into the tasks that Spark plans, because of %s", run, heavy
         )
     return not heavy
 

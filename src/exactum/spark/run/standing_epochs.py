@@ -18,7 +18,7 @@ from exactum.errors import CheckpointRefused
 from exactum.protocol.sink import Guarantee
 from exactum.spark.control.listener import ControlListener
 from exactum.spark.jvm.error import JvmError
-from exactum.spark.run_context import RunContext
+from exactum.spark.query import Run
 from exactum.spark.write import write_job
 from exactum.spark.write.fingerprint import Fingerprint
 
@@ -32,11 +32,11 @@ another result than the one that stands."""
 class StandingEpochs:
     """What a run records with each decision, and does with an epoch that stands."""
 
-    def __init__(self, context: RunContext, control: Sequence[ControlListener]) -> None:
+    def __init__(self, run: Run, control: Sequence[ControlListener]) -> None:
         self._control = control
-        self._session = context.session
-        self._running = context.query
-        self._guarantee = context.run.guarantee
+        self._session = run.session
+        self._run = run
+        self._guarantee = run.guarantee
         self._exact = self._guarantee is Guarantee.EXACTLY_ONCE
         self._fingerprint: Fingerprint | None = None
 
@@ -106,7 +106,7 @@ class StandingEpochs:
         try:
             facts.update(self._known_to_spark())
         except (JvmError, OSError) as error:
-            logger.debug("%s: what a restart needs is not recorded: %s", self._running, error)
+            logger.debug("%s: what a restart needs is not recorded: %s", self._run, error)
         return json.dumps(facts) if facts else ""
 
     def go_on(self, batch_id: int, recorded: str, frame: DataFrame) -> None:
@@ -123,7 +123,7 @@ class StandingEpochs:
         if not why:
             logger.info(
                 "%s: epoch %d stands, with its state; nothing of it is computed again",
-                self._running,
+                self._run,
                 batch_id,
             )
             return
@@ -133,14 +133,14 @@ class StandingEpochs:
         if self.has_state():
             self._compute_again(batch_id, recorded, frame, why)
         else:
-            logger.info("%s: epoch %d is computed once more: %s", self._running, batch_id, why)
+            logger.info("%s: epoch %d is computed once more: %s", self._run, batch_id, why)
             write_job.drain(frame)
 
     def _compute_again(self, batch_id: int, recorded: str, frame: DataFrame, why: str) -> None:
         written = _fingerprint_in(recorded)
         logger.warning(
             "%s: epoch %d stands, and is computed once more for its state: %s. %s",
-            self._running,
+            self._run,
             batch_id,
             why,
             "Its rows are compared with those that were written"
@@ -156,7 +156,7 @@ class StandingEpochs:
             return
         now = self._fingerprint_of(frame)
         if now == written:
-            logger.info("%s: epoch %d gives the rows that stand", self._running, batch_id)
+            logger.info("%s: epoch %d gives the rows that stand", self._run, batch_id)
             self.decided()
             return
         counts = (
@@ -165,7 +165,7 @@ class StandingEpochs:
             else f"it gives as many rows ({now.rows}) as were written, but not the same ones"
         )
         found = (
-            f"{self._running}: epoch {batch_id} stands in the sinks. It was computed once more for "
+            f"{self._run}: epoch {batch_id} stands in the sinks. It was computed once more for "
             f"its state, because {why}; and the result is another one: {counts}. State and output "
             "would disagree from here on."
         )

@@ -3,8 +3,8 @@
 
     request seen --> gate shut --> between two epochs --> query.stop() --> answered
 
-The same listener keeps the run's file (``run_file``), and refuses to start from a retired
-checkpoint.
+Whoever looks for requests keeps the run's file (``run_file``), too, and refuses to start from a
+retired checkpoint.
 """
 
 from __future__ import annotations
@@ -21,50 +21,46 @@ from exactum._version import __version__
 from exactum.checkpoint import request_file, retirement
 from exactum.checkpoint.request_file import Answer, Request
 from exactum.checkpoint.run_file import RunFile
-from exactum.protocol.model import Completed
-from exactum.spark.epoch_listener import Batch, EpochListener
+from exactum.spark.query import Run
 from exactum.spark.run.epoch_gate import EpochGate
-from exactum.spark.run_context import RunContext
 
 logger = logging.getLogger("exactum")
 
 POLL_S = 0.02
 
 
-class StopRequest(EpochListener):
+class StopRequest:
     """Its checkpoint lies in ``folder``, on a local or shared file system; ``gate`` is before its
     epochs.
     """
 
-    def __init__(self, context: RunContext, folder: Path, gate: EpochGate) -> None:
+    every_s = 0.5
+    trouble = "whether it is asked to stop is not known"
+
+    def __init__(self, run: Run, folder: Path, gate: EpochGate) -> None:
         """
         Raises:
             CheckpointRefused: the checkpoint is retired.
         """
-        run = context.run
         retirement.refuse_retired(folder)
-        self._running = context.query
+        self._run = run
         self._gate = gate
         self._folder = folder
         self._incarnation = str(run.incarnation)
         self._run_file = RunFile(folder, self._incarnation, __version__, spark_version)
         self._lock = threading.Lock()
-        self._completed: int | None = None
         self._request: Request | None = None
         self._stopping = False
         self._told: set[str] = set()
         self._closed = threading.Event()
         self._run_file.hold()
 
-    def begin(self, batch: Batch) -> None:
-        """See the base class."""
-        self._run_file.hold()
-
-    def done(self, batch: Batch, completed: Completed) -> None:
-        self._completed = batch.batch_id
-        self._look()
-
-    def idle(self) -> None:
+    def tend(self) -> None:
+        """Take a request that is there."""
+        with self._lock:
+            if self._closed.is_set():
+                return
+            self._run_file.hold()  # where it could not be before
         self._look()
 
     def close(self) -> None:
@@ -85,14 +81,12 @@ class StopRequest(EpochListener):
         if not self._take(request):
             return
         try:
-            request.answer(self._folder, Answer(stopped=False, batch_id=self._completed))
+            request.answer(self._folder, Answer(stopped=False, batch_id=self._gate.completed))
         except OSError as error:  # who asked would be told that the query goes on: so it does
             self._report_once(f"request {request.id} to stop cannot be answered ({error}): goes on")
             self._over(goes_on=True)
             return
-        logger.info(
-            "%s: asked to stop after the epoch at hand (request %s)", self._running, request.id
-        )
+        logger.info("%s: asked to stop after the epoch at hand (request %s)", self._run, request.id)
         # No daemon: a script that ends with its query must not take the last word with it.
         threading.Thread(
             target=self._stop, args=(request,), name="exactum-stop-request", daemon=False
@@ -101,7 +95,7 @@ class StopRequest(EpochListener):
     def _report_once(self, what: str) -> None:
         if what not in self._told:
             self._told.add(what)
-            logger.warning("%s: %s", self._running, what)
+            logger.warning("%s: %s", self._run, what)
 
     def _take(self, request: Request) -> bool:
         """From here on no batch begins. False where another thread has taken a request just now."""
@@ -121,7 +115,7 @@ class StopRequest(EpochListener):
                 if not request.stands(self._folder):
                     logger.info(
                         "%s: request %s was taken back or is too old: goes on",
-                        self._running,
+                        self._run,
                         request.id,
                     )
                     return
@@ -132,14 +126,14 @@ class StopRequest(EpochListener):
                 if self._closed.is_set():
                     return
                 self._stopping = True
-            self._running.live.stop()
-            request.answer(self._folder, Answer(stopped=True, batch_id=self._completed))
+            self._run.live.stop()
+            request.answer(self._folder, Answer(stopped=True, batch_id=self._gate.completed))
         except Exception as error:  # noqa: BLE001  (the one who asked sees that the query goes on)
             logger.warning(
-                "%s: could not be stopped as request %s asks: %s", self._running, request.id, error
+                "%s: could not be stopped as request %s asks: %s", self._run, request.id, error
             )
         finally:
-            self._over(self._running.still_runs())
+            self._over(self._run.still_runs())
 
     def _over(self, goes_on: bool) -> None:
         with self._lock:

@@ -12,7 +12,6 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import suppress
-from typing import Any
 
 from pyspark.sql import SparkSession
 
@@ -34,40 +33,32 @@ FAILURES_TOLD = 10
 """So many looks in a row that fail are no coincidence."""
 
 
-class BoundedQueries:
-    """Of this process: one thread for each Spark context. Safe to use from threads."""
+def end_bounded(spark: SparkSession) -> None:
+    """From now on end the queries of this Spark context that have read up to their stops. Returns
+    at once. Idempotent.
+    """
+    context = spark.sparkContext
+    if not any(isinstance(t, _Watch) and t.context is context for t in threading.enumerate()):
+        _Watch(spark).start()  # two that begin at once end the same queries, and harm nobody
 
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._watched: set[Any] = set()  # Spark contexts
 
-    def watch(self, spark: SparkSession) -> None:
-        """From now on end the queries of this Spark context that have read up to their stops.
-        Returns at once. Idempotent.
-        """
-        with self._lock:
-            if spark.sparkContext in self._watched:
-                return
-            self._watched.add(spark.sparkContext)
-        threading.Thread(
-            target=self._run, args=(spark, spark.sparkContext), name="exactum-bounded", daemon=True
-        ).start()
+class _Watch(threading.Thread):
+    """Ends with its Spark context."""
 
-    def _run(self, spark: SparkSession, context: Any) -> None:
+    def __init__(self, spark: SparkSession) -> None:
+        super().__init__(name="exactum-bounded", daemon=True)
+        self.context = spark.sparkContext
+        self._spark = spark
+
+    def run(self) -> None:
         runs: dict[str, _Run] = {}  # by Spark's run id
-        while virtual_machine.is_running(spark):
+        while virtual_machine.is_running(self._spark):
             with suppress(JvmError, OSError):  # Spark is about to end
-                active = {each.run_id(): each for each in Execution.active(spark)}
-                runs = {i: runs.get(i) or _Run(spark, each) for i, each in active.items()}
+                active = {each.run_id(): each for each in Execution.active(self._spark)}
+                runs = {i: runs.get(i) or _Run(self._spark, each) for i, each in active.items()}
             for run in runs.values():
                 run.look()
             time.sleep(LOOK_EVERY_S)
-        with self._lock:
-            self._watched.discard(context)
-
-
-bounded_queries = BoundedQueries()
-"""This process's."""
 
 
 class _Run:

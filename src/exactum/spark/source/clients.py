@@ -9,24 +9,23 @@ import logging
 from exactum.errors import SettingRefused
 from exactum.kafka.requests.topic_requests import TopicRequests
 from exactum.kafka.settings.connection_settings import librdkafka_settings
-from exactum.spark.epoch_listener import EpochListener
-from exactum.spark.query import RunningQuery
+from exactum.spark.query import Run
 from exactum.spark.source.query_sources import RunningSource
 from exactum.spark.source.source_options import SourceOptions
 
 logger = logging.getLogger("exactum")
 
 
-class Clients(EpochListener):
-    """One client for each way to connect. It attends the run only to be closed with it.
+class Clients:
+    """One client for each way to connect. They are closed with the run.
 
     Forgotten ones would stay: Spark's JVM refers to what ``foreachBatch`` was given for as long as
     it likes, and what holds more than 1,024 descriptors cannot be called by that JVM any more (py4j
     waits by ``select``).
     """
 
-    def __init__(self, running: RunningQuery) -> None:
-        self._running = running
+    def __init__(self, run: Run) -> None:
+        self._run = run
         self._made: dict[tuple[tuple[str, str], ...], TopicRequests] = {}
 
     def of(self, source: RunningSource) -> TopicRequests | None:
@@ -36,7 +35,7 @@ class Clients(EpochListener):
         Raises:
             SettingRefused: likewise, and the source's offsets are to be committed to a group.
         """
-        where = str(self._running)
+        where = str(self._run)
         chosen = SourceOptions.of(source.options)
         try:
             settings = librdkafka_settings(source.options, chosen.client, where)

@@ -1,9 +1,8 @@
-"""A listener that commits an epoch's end offsets to a consumer group, so that lag tools see how far
-a query is.
+"""Commits an epoch's end offsets to a consumer group, so that lag tools see how far a query is.
 
 For onlookers only: the query goes by its checkpoint. It happens after the epoch stands in every
-sink, in a thread of its own that keeps nothing but the newest offsets, so no epoch waits for it and
-the group is never ahead of the sinks.
+sink, by the run's housekeeping and with the newest offsets alone, so no epoch waits for it and the
+group is never ahead of the sinks.
 """
 
 from __future__ import annotations
@@ -11,15 +10,14 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from exactum.checkpoint.partition_offsets import Offsets, from_json
 from exactum.errors import ExactumError, SettingRefused
 from exactum.kafka.requests.topic_requests import TopicRequests
-from exactum.protocol.model import Completed
-from exactum.spark.epoch_listener import Batch, EpochListener
-from exactum.spark.query import RunningQuery
+from exactum.spark.epoch_listener import Batch
+from exactum.spark.query import Run
 from exactum.spark.source.query_sources import RunningSource
 from exactum.spark.source.source_options import SourceOptions
 
@@ -31,9 +29,6 @@ REFRESH_AFTER_S = 3600.0
 """A quiet query commits again after this long: brokers forget offsets after
 offsets.retention.minutes (7 days).
 """
-CLOSE_TIMEOUT_S = 5.0
-SHOWN_MAX = 3
-
 
 Group = tuple[str, str]
 """A consumer group: its cluster, and its id there."""
@@ -48,51 +43,57 @@ class CommittedSource:
     requests: TopicRequests
 
 
-class GroupOffsets(EpochListener):
-    """Commits for all sources of one run that have a group id."""
+class GroupOffsets:
+    """Commits for all sources of one run that have a group id. ``tend`` is called by one thread,
+    the others by the query's; ``close`` in any.
+    """
 
-    def __init__(self, running: RunningQuery, sources: Sequence[CommittedSource]) -> None:
-        self._running = running
+    trouble = "how far it is is not committed to its groups"
+
+    def __init__(self, run: Run, sources: Sequence[CommittedSource]) -> None:
+        self._run = run
         self._sources = tuple(sources)
         self._requests: dict[Group, TopicRequests] = {}
         self._groups: dict[int, Group] = {}  # by source index; known from the first batch on
-        self._changed = threading.Condition()
-        self._newest: dict[Group, Offsets] | None = None
-        self._committed: dict[Group, Offsets] | None = None
+        self._newest: dict[Group, Offsets] = {}
+        self._committed: dict[Group, Offsets] = {}
         self._committed_s = time.monotonic()
-        self._closing = False
+        self._changing, self._committing = threading.Lock(), threading.Lock()
         self._told: set[tuple[Group, str]] = set()
-        self._thread = threading.Thread(target=self._run, name="exactum-groups", daemon=True)
-        self._thread.start()
+
+    @property
+    def every_s(self) -> float:
+        return PAUSE_S
 
     def begin(self, batch: Batch) -> None:
-        """Nothing is committed yet: whether this run may go on from these offsets is not decided,
-        and a start that is refused, from an old copy of the checkpoint, must not move the group
-        back.
+        """The run's first batch. Nothing is committed yet: whether this run may go on from these
+        offsets is not decided, and a start that is refused, from an old copy of the checkpoint,
+        must not move the group back.
 
         Raises:
             SettingRefused: two sources would commit the same partitions to one group.
         """
-        if batch.first:
-            self._find_groups()
-            self._refuse_shared(batch)
+        self._find_groups()
+        self._refuse_shared(batch)
 
-    def done(self, batch: Batch, completed: Completed) -> None:
+    def done(self, batch: Batch) -> None:
+        """The batch stands in every sink."""
         self._put(batch)
 
-    def idle(self) -> None:
-        """Commit again what has not changed for long, so that the brokers do not forget it."""
-        with self._changed:
-            if self._newest is None and time.monotonic() - self._committed_s > REFRESH_AFTER_S:
-                self._newest = self._committed
-                self._changed.notify()
+    def tend(self) -> None:
+        """Commit what is new, and what has not changed for long, so that the brokers do not forget
+        it.
+        """
+        with self._committing:
+            with self._changing:
+                newest, self._newest = self._newest, {}
+            if not newest and time.monotonic() - self._committed_s > REFRESH_AFTER_S:
+                newest = self._committed
+            self._commit(newest)
 
     def close(self) -> None:
-        """Commit what is left, within some seconds. Idempotent."""
-        with self._changed:
-            self._closing = True
-            self._changed.notify()
-        self._thread.join(CLOSE_TIMEOUT_S)
+        """Commit what is left, within the client's time. Idempotent."""
+        self.tend()
 
     def _find_groups(self) -> None:
         """One group id on two clusters is two groups. Which cluster it is nobody is asked, unless
@@ -109,7 +110,7 @@ class GroupOffsets(EpochListener):
         try:
             return requests.cluster_id()
         except ExactumError as error:  # the group is for onlookers: the query goes on
-            logger.debug("%s: which cluster it reads is not known: %s", self._running, error)
+            logger.debug("%s: which cluster it reads is not known: %s", self._run, error)
             return requests.servers
 
     def _refuse_shared(self, batch: Batch) -> None:
@@ -124,7 +125,7 @@ class GroupOffsets(EpochListener):
                 if owner != one.chosen.source_id:
                     raise SettingRefused(
                         "GROUP_TWICE",
-                        f"{self._running}: two sources read the topic {topic!r} with group_id="
+                        f"{self._run}: two sources read the topic {topic!r} with group_id="
                         f"{one.chosen.group_id!r}, so the group's offsets would mean now the one, "
                         "now the other. Give each its own group_id, or one of them "
                         "commit_offsets=False. Nothing of this batch was written.",
@@ -139,30 +140,17 @@ class GroupOffsets(EpochListener):
             for partition, offset in own.items():
                 # A frame that is joined with itself is read by two streams: the slower one counts.
                 group[partition] = min(offset, group.get(partition, offset))
-        if any(groups.values()):
-            with self._changed:
-                self._newest = {group: found for group, found in groups.items() if found}
-                self._changed.notify()
+        with self._changing:
+            self._newest = {group: found for group, found in groups.items() if found}
 
-    def _run(self) -> None:
-        while True:
-            with self._changed:
-                self._changed.wait_for(lambda: self._newest is not None or self._closing)
-                newest, self._newest = self._newest, None
-                if newest is None:
-                    return
-            self._commit(newest)
-            with self._changed:
-                self._changed.wait_for(lambda: self._closing, PAUSE_S)
-
-    def _commit(self, groups: dict[Group, Offsets]) -> None:
+    def _commit(self, groups: Mapping[Group, Offsets]) -> None:
         for group, offsets in groups.items():
             try:
                 self._requests[group].commit_group(group[1], offsets)
-            except Exception as error:  # noqa: BLE001  (a thread has nobody else to tell)
+            except Exception as error:  # noqa: BLE001  (the group is for onlookers)
                 self._warn_once(group, error)
             else:
-                self._committed, self._committed_s = groups, time.monotonic()
+                self._committed[group], self._committed_s = offsets, time.monotonic()
                 self._told = {(own, kind) for own, kind in self._told if own != group}
 
     def _warn_once(self, group: Group, error: Exception) -> None:
@@ -173,7 +161,7 @@ class GroupOffsets(EpochListener):
         logger.warning(
             "%s: its offsets could not be committed to the group %r: %s The query is not "
             "affected; it is tried again with the next epoch.",
-            self._running,
+            self._run,
             group[1],
             error,
         )

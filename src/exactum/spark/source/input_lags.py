@@ -15,7 +15,7 @@ from exactum.checkpoint.partition_offsets import Offsets, from_json
 from exactum.errors import ExactumError
 from exactum.kafka.transaction import Partition
 from exactum.spark.epoch_listener import Batch
-from exactum.spark.run_context import RunContext
+from exactum.spark.query import Run
 from exactum.spark.source.lag_table import LagTable, TopicLag
 from exactum.spark.source.watched_source import Look, WatchedSource
 
@@ -29,17 +29,17 @@ ASKED_AGAIN_S = 15.0
 
 class InputLags:
     """Of all Kafka sources of one run. ``saw`` and ``tell`` are called by one thread, the others by
-    the query's.
+    the query's; in the run's first batch ``saw`` as well, before the other one is there.
     """
 
-    def __init__(self, watched: Sequence[WatchedSource], context: RunContext) -> None:
-        self._context = context
-        self._sources = [_SourceLag(source, str(context.query)) for source in watched]
+    def __init__(self, watched: Sequence[WatchedSource], run: Run) -> None:
+        self._run = run
+        self._sources = [_SourceLag(source, str(run)) for source in watched]
 
     def begin(self, batch: Batch) -> None:
         """The first batch of the run: it begins where the last complete one ended."""
         for source in self._sources:
-            source.begin(batch, self._context)
+            source.begin(batch, self._run)
 
     def done(self, batch: Batch) -> None:
         """A batch stands in every sink."""
@@ -58,9 +58,9 @@ class InputLags:
                 found[topic] = lag if topic not in found else found[topic].plus(lag)
         for topic, lag in sorted(found.items()):
             seconds = None if lag.seconds is None else round(lag.seconds, 3)
-            self._context.emit(
+            self._run.emit(
                 events.InputLag(
-                    *self._context.about(batch_id),
+                    *self._run.about(batch_id),
                     topic,
                     lag.partitions,
                     lag.records,
@@ -79,12 +79,12 @@ class _SourceLag:
         self._look: Look | None = None
         self._ask_from_s = 0.0
 
-    def begin(self, batch: Batch, context: RunContext) -> None:
+    def begin(self, batch: Batch, run: Run) -> None:
         index = self._source.source.index
         if index < len(batch.offsets.start):
             self._positions = from_json(batch.offsets.start[index])
         elif batch.batch_id == 0:
-            self._positions = self._source.source.initial_offsets(context.read) or None
+            self._positions = self._source.source.initial_offsets(run.read) or None
 
     def done(self, batch: Batch) -> None:
         self._positions = from_json(batch.offsets.end[self._source.source.index])

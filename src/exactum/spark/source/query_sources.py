@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from exactum.checkpoint.offset_log import ReadText
 from exactum.checkpoint.partition_offsets import Offsets, from_json
 from exactum.spark.live import LiveRun
-from exactum.spark.query import RunningQuery
+from exactum.spark.query import Run
 
 KAFKA = "kafkatable"
 """What Spark calls the table behind ``format("kafka")``."""
@@ -76,11 +76,16 @@ def _noted(read: ReadText, name: str) -> Offsets:
     return {} if text is None else from_json(text.partition("\n")[2])
 
 
-def sources_of(running: RunningQuery) -> tuple[RunningSource, ...]:
+def sources_of(run: Run) -> tuple[RunningSource, ...]:
     """The sources of a query, in the order of the offset log's lines; empty while Spark has not
     planned it yet.
     """
-    return sources_of_run(running.live)
+    return sources_of_run(run.live)
+
+
+def kafka_sources_of(run: Run) -> list[RunningSource]:
+    """Kafka's, each stream once."""
+    return [s for s in sources_of(run) if s.is_kafka and s.same_as == s.index]
 
 
 def sources_of_run(live: LiveRun) -> tuple[RunningSource, ...]:

@@ -28,7 +28,7 @@ from exactum.spark.jvm.error import JvmError, reason_of
 from exactum.spark.jvm.java_class import java_class
 from exactum.spark.query import is_connect
 from exactum.spark.source import start_position, stop_position
-from exactum.spark.source.bounded_queries import bounded_queries
+from exactum.spark.source.bounded_queries import end_bounded
 from exactum.spark.source.columnar import SPARKS, kafka_format, rows_format
 from exactum.spark.source.kafka_options import further_options, reads_committed
 from exactum.spark.source.source_options import STALL_AFTER_S, SourceOptions
@@ -308,7 +308,7 @@ def _load(spark: SparkSession, options: dict[str, str], *, bounded: bool) -> Dat
         if kind == SPARKS:
             kind, rows = rows_format(spark)
             options |= rows
-        bounded_queries.watch(spark)
+        end_bounded(spark)
     reader = spark.readStream.format(kind)
     for name, value in options.items():
         reader = reader.option(name, value)

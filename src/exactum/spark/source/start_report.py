@@ -1,14 +1,13 @@
-"""A listener that says once for each run where its Kafka sources begin, and why there."""
+"""Says once for each run where its Kafka sources begin, and why there."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
 
 from exactum.checkpoint.partition_offsets import Offsets, from_json, name_of
-from exactum.spark.epoch_listener import Batch, EpochListener
-from exactum.spark.run_context import RunContext
-from exactum.spark.source.query_sources import RunningSource
+from exactum.spark.epoch_listener import Batch
+from exactum.spark.query import Run
+from exactum.spark.source.query_sources import RunningSource, kafka_sources_of
 from exactum.spark.source.source_options import SourceOptions
 
 logger = logging.getLogger("exactum")
@@ -19,21 +18,19 @@ NAMED_MAX = 100
 CLOCK_SLACK_S = 1.0
 
 
-class StartReport(EpochListener):
-    """Logs one line for each source when the first batch of a run begins."""
+class StartReport:
+    """Logs one line for each source."""
 
-    def __init__(self, context: RunContext, sources: Sequence[RunningSource]) -> None:
-        self._running = context.query
-        self._read = context.read
-        self._sources = tuple(sources)
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._read = run.read
 
-    def begin(self, batch: Batch) -> None:
-        if not batch.first:
-            return
-        for source in self._sources:
+    def begins(self, batch: Batch) -> None:
+        """With the first batch of the run."""
+        for source in kafka_sources_of(self._run):
             logger.info(
                 "%s: source %d begins with %s",
-                self._running,
+                self._run,
                 source.index,
                 self._line(source, batch),
             )
@@ -59,7 +56,7 @@ class StartReport(EpochListener):
         """Whether an earlier start fixed the beginning: the file is older than the frame that is
         read now.
         """
-        name, folder = source.initial_file, self._running.folder
+        name, folder = source.initial_file, self._run.folder
         if name is None or folder is None or chosen.made_ms == 0:
             return False
         try:

@@ -15,7 +15,7 @@ from exactum.checkpoint.query_record import KnownTopic, QueryRecord, RecordFile
 from exactum.errors import CheckpointRefused
 from exactum.kafka.requests.topic_requests import EARLIEST, LATEST, TopicRequests, TopicSeen
 from exactum.protocol.model import SourceOffsets
-from exactum.spark.query import RunningQuery
+from exactum.spark.query import Run
 from exactum.spark.source.kafka_options import reads_committed
 from exactum.spark.source.query_sources import RunningSource
 from exactum.spark.source.source_options import SourceOptions
@@ -71,7 +71,7 @@ class WatchedSource:
 
     def __init__(
         self,
-        running: RunningQuery,
+        run: Run,
         source: RunningSource,
         requests: TopicRequests,
         record: RecordFile,
@@ -80,7 +80,7 @@ class WatchedSource:
         self.chosen = SourceOptions.of(source.options)
         self.read_committed = reads_committed(source.options)
         self.requests = requests
-        self._running = running
+        self._run = run
         self._record = record
         self._number = "" if source.metadata is None else source.metadata.rpartition("/")[2]
         self._known = dict(record.content.topics.get(self._number, {}))
@@ -124,7 +124,7 @@ class WatchedSource:
             logger.warning(
                 "%s goes on without the topic %r, since losses are accepted. If it comes back, "
                 "it is read from its first record.",
-                self._running,
+                self._run,
                 name,
             )
             del self._known[name]
@@ -203,14 +203,14 @@ class WatchedSource:
             if now is None and self._subscribed.reads(name) and not self._may_go:
                 return CheckpointRefused(
                     "TOPIC_GONE",
-                    f"{self._running}: the topic {name!r}, which it has read, does not exist any "
+                    f"{self._run}: the topic {name!r}, which it has read, does not exist any "
                     "more (or the user lacks DESCRIBE on it). Restore the topic or the right. Or: "
                     f"{_NEW}",
                 )
             if now is not None and _is_another(known, now):
                 return CheckpointRefused(
                     "TOPIC_CHANGED",
-                    f"{self._running}: the topic {name!r} was deleted and made anew since the "
+                    f"{self._run}: the topic {name!r} was deleted and made anew since the "
                     "checkpoint began to read it, or this is another cluster (topic id "
                     f"{known.topic_id} then, {now.topic_id} now). The checkpoint's offsets belong "
                     "to the old one; to go on with them would leave out records of the new one. "
@@ -221,7 +221,7 @@ class WatchedSource:
             if now is not None and index >= now.partitions and not self._is_known(name, now):
                 return CheckpointRefused(
                     "TOPIC_CHANGED",
-                    f"{self._running}: the topic {name!r} has {now.partitions} partitions now, "
+                    f"{self._run}: the topic {name!r} has {now.partitions} partitions now, "
                     f"but the checkpoint has read partition {index}: it is not the topic that it "
                     f"was. {_NEW}",
                 )
@@ -243,7 +243,7 @@ class WatchedSource:
         if self._losses_refused:
             raise CheckpointRefused(
                 "RECORDS_LOST",
-                f"{self._running}: {what}. To go on without them, say failOnDataLoss=False in "
+                f"{self._run}: {what}. To go on without them, say failOnDataLoss=False in "
                 "read_kafka; and give the topic a longer retention. Nothing of this batch was "
                 "written.",
             )
@@ -251,7 +251,7 @@ class WatchedSource:
             self._losses_reported.add(what)
             logger.warning(
                 "%s: %s; failOnDataLoss=false, so the query goes on without them",
-                self._running,
+                self._run,
                 what,
             )
 

@@ -8,11 +8,10 @@ begin (``spark.run.epoch_gate``).
 from __future__ import annotations
 
 import logging
-import threading
 import time
-from typing import Protocol
 
 from exactum.spark.jvm.execution import Execution
+from exactum.spark.open_queries import open_queries
 
 logger = logging.getLogger("exactum")
 
@@ -23,40 +22,6 @@ COMMIT_LOG_TIMEOUT_S = 10.0
 """How long Spark may take to log an epoch that is done, before the query is stopped all the
 same.
 """
-
-
-class Stoppable(Protocol):
-    """A run of a query, as seen from here."""
-
-    @property
-    def run_id(self) -> str: ...
-
-    def between_epochs(self, log_timeout_s: float) -> bool: ...
-
-
-class StoppableRuns:
-    """The runs of exactum that are under way, by Spark's run id. Safe to use from threads."""
-
-    def __init__(self) -> None:
-        self._runs: dict[str, Stoppable] = {}
-        self._lock = threading.Lock()
-
-    def enter(self, run: Stoppable) -> None:
-        with self._lock:
-            self._runs[run.run_id] = run
-
-    def leave(self, run: Stoppable) -> None:
-        """Idempotent."""
-        with self._lock:
-            self._runs.pop(run.run_id, None)
-
-    def run(self, run_id: str) -> Stoppable | None:
-        with self._lock:
-            return self._runs.get(run_id)
-
-
-stoppable_runs = StoppableRuns()
-"""Of this process: the supervisor asks the whole script to stop, with every query in it."""
 
 
 def stop_queries() -> int:
@@ -81,11 +46,11 @@ def stop_queries() -> int:
     executions = Execution.active(session)
     deadline_s = time.monotonic() + EPOCH_TIMEOUT_S
     for execution in executions:
-        run = stoppable_runs.run(execution.run_id())
+        gate = open_queries.gate_of(execution.run_id())
         while (
-            run is not None
+            gate is not None
             and execution.is_active()
-            and not run.between_epochs(COMMIT_LOG_TIMEOUT_S)
+            and not gate.between_epochs(COMMIT_LOG_TIMEOUT_S)
             and time.monotonic() < deadline_s
         ):
             time.sleep(POLL_S)

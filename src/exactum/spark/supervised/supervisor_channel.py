@@ -2,8 +2,7 @@
 inherits.
 
     supervisor -> script    turn, source, stop
-    script -> supervisor    hello, ready, warm, beat, source, run, batch, event, error, last,
-                            stopped
+    script -> supervisor    hello, ready, warm, beat, source, run, event, error, last, stopped
 
 A line is one object with ``kind`` and what belongs to it. The socket's number and inode are in an
 environment variable; a process that has the variable but not this very socket (a Python worker, a

@@ -8,25 +8,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from pyspark.sql import SparkSession
-
-from exactum.checkpoint.layout import QUERY
-from exactum.checkpoint.query_record import RecordFile, record_of
 from exactum.errors import SettingRefused, Unavailable
 from exactum.spark.jvm.error import JvmError, reason_of
 from exactum.spark.jvm.hadoop_files import HadoopFiles
-from exactum.spark.query import RunningQuery
 
 DENIED = ("AccessControlException", "AccessDeniedException")
 """How Hadoop's file systems call it that a user may not read or write."""
-
-
-def query_record(session: SparkSession, query: RunningQuery) -> RecordFile:
-    """Raises as ``RecordFile``."""
-    if query.folder is not None:
-        return record_of(query.folder, query.query_id)
-    files = HadoopFiles(session, f"{query.checkpoint}/{QUERY}")
-    return RecordFile(HadoopStorage(files, f"{query.checkpoint}/{QUERY}"), query.query_id)
 
 
 @dataclass(frozen=True)
