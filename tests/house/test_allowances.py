@@ -20,7 +20,7 @@ LINES_MAX = {
     "kafka": 6_600,
     "local": 1_050,
     "monitor": 2_950,
-    "ops": 14_900,
+    "ops": 14_500,
     "protocol": 2_650,
     "sinks": 1_300,
     "spark": 14_050,

@@ -338,24 +338,6 @@ raise {kind}("this is why " + "\\ud800x" * 1_500_000)
     assert len(said) < 200_000
 
 
-def test_sinks_that_cannot_be_imported(tmp_path: Path) -> None:
-    """One line says that what is decided waits for the next start, and the script goes on."""
-    program = f"""
-from pathlib import Path
-import time
-import exactum
-from exactum.spark.supervised import process
-process.current().report_run("q", Path({str(tmp_path)!r}))
-time.sleep(5)
-print("goes on", flush=True)
-"""
-    with command(tmp_path, program, "--sinks", "nothing.py:SINKS") as run:
-        assert run.ends() == 0
-    assert "goes on" in run.log
-    assert "its sinks cannot be imported; the next start does it" in run.log
-    assert "[SINKS_OPTION] --sinks nothing.py:SINKS" in run.log
-
-
 def test_nothing_of_a_dead_life_is_left_when_the_next_begins(tmp_path: Path) -> None:
     """What the script has started dies with it before the next life, even in a process group of
     its own and deaf.

@@ -5,20 +5,13 @@ a driver.
 from __future__ import annotations
 
 import contextlib
-import threading
 from collections import Counter
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 
-from exactum import FileSink
-from exactum.checkpoint.query_place import QueryPlace
-from exactum.custom.write_ahead import WriteAheadSink
-from exactum.errors import ExactumError, SettingRefused, Unavailable
-from exactum.ops.run.commit_worker import finish
+from exactum.errors import ExactumError
 from exactum.protocol.coordinator import Coordinator
 from exactum.protocol.finish import Finished, commit_decided, decided_from, finished
 from exactum.protocol.model import Decision, Incarnation, SourceOffsets
@@ -36,8 +29,6 @@ from exactum.testing import (
     faulty,
     sweep,
 )
-from tests.kit.errors import raised
-from tests.kit.verify.recorded_query import RecordedQuery
 
 QUERY = "query"
 BATCHES = 2
@@ -200,88 +191,3 @@ def test_nothing_decided_nothing_done() -> None:
     assert world.decided() == set()
     assert world.finish() == []
     assert world.finish(batch_id=7) == []
-
-
-# ---- the finisher --------------------------------------------------------------------------------
-
-
-class Troubled:
-    """A sink whose target is asked by this one's own inspector, which hangs or fails."""
-
-    def __init__(self, sink: Any, trouble: Callable[[], None]) -> None:
-        self._sink, self._trouble = sink, trouble
-        self.name, self.check_columns, self.open = sink.name, sink.check_columns, sink.open
-
-    def inspector(self, *arguments: Any) -> Any:
-        self._trouble()
-        return self._sink.inspector(*arguments)
-
-
-def decided(folder: Path) -> RecordedQuery:
-    """Two folders, and a batch whose driver died right after its decision."""
-    tasks = lambda batch_id: [[pa.record_batch({"n": pa.array([batch_id], pa.int64())})]]  # noqa: E731
-    makes = {
-        name: lambda name=name: FileSink(str(folder / name), format="json", name=name)
-        for name in ("a", "b")
-    }
-    columns = (("n", "bigint"),)
-    query = RecordedQuery(folder / "c", {n: (make, columns, tasks) for n, make in makes.items()})
-    query.run([0], dies_after_decision=True)
-    return query
-
-
-def visible(folder: Path, name: str) -> list[str]:
-    return [path.read_text() for path in (folder / name).glob("part-*")]
-
-
-def test_what_is_decided_is_finished_by_sinks_that_are_given(tmp_path: Path) -> None:
-    """Again and again, and nothing is there twice; the next driver ends exact."""
-    query = decided(tmp_path)
-    place = QueryPlace.of(query.folder)
-    for _ in range(2):
-        report = finish(place, query.sinks(), 0)
-        assert (report.batches, report.troubles) == ([Finished(0, 2, 2, left=0)], {})
-    query.run([0, 1])
-    for name in ("a", "b"):
-        assert sorted(visible(tmp_path, name)) == ['{"n":0}\n', '{"n":1}\n']
-
-
-@pytest.mark.parametrize("trouble", ["hangs", "fails"])
-def test_no_sink_waits_for_another(tmp_path: Path, trouble: str) -> None:
-    """What one target cannot take, the other one shows; the one that hangs or fails is named
-    with the reason.
-    """
-    query = decided(tmp_path)
-    hangs = threading.Event()
-
-    def fails() -> None:
-        raise Unavailable("it is down")
-
-    sinks = query.sinks()
-    bad = Troubled(sinks["a"], (lambda: hangs.wait(60)) if trouble == "hangs" else fails)  # type: ignore[arg-type,return-value]
-    report = finish(QueryPlace.of(query.folder), {**sinks, "a": bad}, 0, timeout_s=3.0)
-    hangs.set()
-    assert report.batches == [Finished(0, 1, 1, left=1)]
-    assert report.troubles == {"a": "no answer within 3 s" if trouble == "hangs" else "it is down"}
-    assert visible(tmp_path, "b") == ['{"n":0}\n']
-    query.run([0, 1])
-    assert sorted(visible(tmp_path, "a")) == ['{"n":0}\n', '{"n":1}\n']
-
-
-def test_what_is_to_be_sent_is_left_to_the_next_driver(tmp_path: Path) -> None:
-    """To send it is to take the sending over, perhaps from a standby that has begun to."""
-    query = decided(tmp_path)
-    sent: list[object] = []
-    ahead = WriteAheadSink(send=lambda batch, key: sent.append(key), name="a")
-    report = finish(QueryPlace.of(query.folder), {**query.sinks(), "a": ahead}, 0)
-    assert report.batches == [Finished(0, 1, 1, left=1)]
-    assert list(report.troubles) == ["a"] and not sent
-
-
-def test_sinks_of_another_query_finish_nothing(tmp_path: Path) -> None:
-    """A script may have several queries, and sinks of them may have one name."""
-    query = decided(tmp_path)
-    for sinks in ({}, {"a": query.sinks()["a"]}, {**query.sinks(), "c": query.sinks()["a"]}):
-        with raised(SettingRefused, "SINK_UNKNOWN", "'a', 'b'"):
-            finish(QueryPlace.of(query.folder), sinks, 0)
-    assert visible(tmp_path, "a") == visible(tmp_path, "b") == []

@@ -7,13 +7,11 @@ import threading
 import weakref
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from pyspark.sql import DataFrame
 
 from exactum.errors import CheckpointRefused, EpochAborted, ExactumError, SettingRefused
-from exactum.protocol.sink import Guarantee
 from exactum.spark.open_queries import open_queries
 from exactum.spark.query import Run
 from exactum.spark.run.delivery import DeliverySettings
@@ -49,7 +47,9 @@ class Batches:
         self._runner = runner
         self._closer = weakref.finalize(self, runner.close)  # at the latest when Python ends
         open_queries.opened(runner.run.run_id, runner.gate)
-        self._report_run(runner.run)
+        supervised = process.current()
+        if supervised is not None:
+            supervised.report_run(runner.run.query_id)
         Housekeeping(
             runner.run,
             runner.duties,
@@ -160,16 +160,3 @@ class Batches:
             and not supervised.stopping.is_set()
         ):
             supervised.report_error(error, run.query_id)
-
-    def _report_run(self, run: Run) -> None:
-        """Tell a supervisor where decisions are, where there is a supervisor."""
-        supervised = process.current()
-        if supervised is None:
-            return
-        log = self._settings.places.decision_log
-        is_decided = self._settings.guarantee is Guarantee.EXACTLY_ONCE
-        if is_decided and (log is None or isinstance(log, str | Path)):
-            place = None if log is None else str(log)
-            supervised.report_run(run.query_id, run.folder, place)
-        else:
-            supervised.report_run(run.query_id)

@@ -13,14 +13,15 @@ class Stoppable(Protocol):
 
 
 class OpenQueries:
-    """By Spark's run id the runs that are under way; by checkpoint the batch whose state was computed
-    last and is not that of a decision: Spark keeps it loaded for longer than the run that computed
-    it, and where it runs in the driver for longer than its session. Safe to use from threads.
+    """By Spark's run id the runs that are under way; by checkpoint the batch whose state was
+    computed last and is not that of a decision: Spark keeps it loaded for longer than the run that
+    computed it, and where it runs in the driver for longer than its session. Safe to use from
+    threads.
     """
 
     def __init__(self) -> None:
         self.starting = threading.Lock()
-        """Held while Spark starts a query, which takes its settings from a session that others share."""
+        """Held while Spark starts a query: its settings are those of a session that others share."""
         self._lock = threading.Lock()
         self._gates: dict[str, Stoppable | None] = {}
         self._undecided: dict[str, int] = {}

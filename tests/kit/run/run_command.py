@@ -164,16 +164,10 @@ class World:
     def run(
         self, name: str, options: Sequence[str], *, by: Callable[..., C] = Command, **play: Any
     ) -> C:
-        """Start the script, with its sinks. ``by`` makes the command of its folder, script, options
-        and arguments.
+        """Start the script. ``by`` makes the command of its folder, script, options and
+        arguments.
         """
         (self.folder / "deaths").mkdir(exist_ok=True)
-        sinks = self.folder / f"sinks_of_{name.replace('-', '_')}.py"
-        settings = {"bootstrap_servers": self.bootstrap_servers, **play.get("sink", {})}
-        sinks.write_text(
-            f"from exactum import KafkaSink\nSINKS = KafkaSink({self.target!r}, **{settings!r})\n"
-        )
-        options = [*options, "--sinks", f"{sinks}:SINKS"]
         whole = {
             "bootstrap_servers": self.bootstrap_servers,
             "source": self.source.topic,

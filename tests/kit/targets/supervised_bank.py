@@ -6,7 +6,6 @@ URL, ``folder``, where events and the API's write-ahead log go, and ``death``: N
 
     {"at": "prepared", "batch_id": 1}    SIGKILL of the driver when all have prepared and nothing is decided
     {"at": "decided", "batch_id": 1}     right after the decision
-    {"at": "decided", "batch_id": 1, "waits": true}    makes the file ``decided`` and waits to be killed
 """
 
 from __future__ import annotations
@@ -15,7 +14,6 @@ import json
 import os
 import signal
 import sys
-import time
 import urllib.request
 from collections.abc import Sequence
 from pathlib import Path
@@ -29,8 +27,6 @@ from exactum.storage.folder import Folder
 from tests.kit.targets.bank import BankSpec, postings, records
 from tests.kit.targets.ledger import TABLE
 from tests.kit.waiting import WAIT_MAX_S
-
-WAIT_S = 120.0
 
 
 class ApiSink(exactum.WriteAheadSink):
@@ -94,9 +90,6 @@ def main(play: dict[str, Any]) -> None:
             "decided",
             event.batch_id,
         ):
-            if death.get("waits"):
-                (folder / "decided").touch()
-                time.sleep(WAIT_S)
             die()
 
     spark = exactum.local_session("bank", **play["session"])

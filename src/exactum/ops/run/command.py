@@ -17,7 +17,6 @@ from exactum.ops.run.restart import (
     RestartStrategy,
 )
 from exactum.ops.run.values import ListenAddress, duration, listen_address
-from exactum.ops.targets.options import SINKS_VARIABLE
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -113,14 +112,6 @@ class RunCommand(click.Command):
     help="How long the epochs at hand may take after SIGTERM or Ctrl-C.",
 )
 @click.option(
-    "--sinks",
-    envvar=SINKS_VARIABLE,
-    show_envvar=True,
-    metavar="FILE.py:NAME",
-    help="The query's sinks: what a dead script had decided is then visible before Spark starts "
-    "again. Else the script's own start commits it.",
-)
-@click.option(
     "--from-savepoint",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
     metavar="PATH",
@@ -165,7 +156,6 @@ def run(
     standby: bool,
     standby_timeout: float,
     stop_timeout: float,
-    sinks: str | None,
     from_savepoint: Path | None,
     checkpoint: str | None,
     identity: str,
@@ -174,8 +164,7 @@ def run(
     no_kill: bool,
     **strategy: float | int | None,
 ) -> None:
-    """Keep an ordinary PySpark SCRIPT running: start it again when it dies, and with --sinks finish
-    first what it had decided.
+    """Keep an ordinary PySpark SCRIPT running: start it again when it dies.
 
     Give the script's own arguments after "--". SIGTERM or Ctrl-C stops its queries after their
     epochs. A query that was fenced or refused is not started again. Ends with status 0 when the
@@ -201,7 +190,6 @@ def run(
             stop_timeout_s=stop_timeout,
             kills=not no_kill,
             start_attempts=start_attempts,
-            sinks=sinks or None,
         )
         supervisor = Supervisor(
             plan,

@@ -35,8 +35,7 @@ class Plan:
     """``command`` is the script with its interpreter and arguments. ``kills`` is False in tests
     only.
 
-    ``start_attempts``: how often it may end before any query of it has begun. ``sinks``: by which
-    what is decided is finished before the next start; None: the start does it.
+    ``start_attempts``: how often it may end before any query of it has begun.
     """
 
     command: tuple[str, ...]
@@ -45,7 +44,6 @@ class Plan:
     stop_timeout_s: float = 60.0
     kills: bool = True
     start_attempts: int = 3
-    sinks: str | None = None
 
 
 def refuse_short_timeout(standby_timeout_s: float) -> None:

@@ -110,18 +110,6 @@ class ScriptFacts:
     def takes_over(self, pid: int) -> None:
         self.saw("ProcessTakesOver", pid=pid, disposition=self._disposition)
 
-    def finished(self, fields: Mapping[str, Any]) -> None:
-        """The commit worker's answer: what of a query's decided epochs stands now."""
-        self.saw(
-            "DecidedFinished",
-            str(fields["query_id"]),
-            batch_ids=fields["batches"],
-            transactions=fields["transactions"],
-            rows=fields["rows"],
-            left=fields["left"],
-            troubles=fields["troubles"],
-        )
-
     def failed(self) -> None:
         """The script is to be started again."""
         self.stats.restarts += 1

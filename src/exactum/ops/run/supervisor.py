@@ -1,8 +1,7 @@
-"""Keeps a script running: starts it, hears how it ends, finishes what is decided, and starts it
-again or does not.
+"""Keeps a script running: starts it, hears how it ends, and starts it again or does not.
 
-    running --dies--> finishing --delay--> running
-    running --dies or freezes--> the standby's turn, finishing
+    running --dies--> delay --> running
+    running --dies or freezes--> the standby's turn
     running --SIGTERM--> stopping --> out
     running --done, fenced, refused, too often--> out
 
@@ -19,7 +18,6 @@ import time
 from collections.abc import Callable, Mapping
 
 from exactum.ops.run.child import GRACE_S, Child
-from exactum.ops.run.commit_worker_client import CommitWorkerClient
 from exactum.ops.run.ending import Ending, Meaning, SameBatch, ending, judged
 from exactum.ops.run.plan import (
     KILL_AFTER_S,
@@ -64,7 +62,6 @@ class Supervisor:
         self._tick = tick
         self._silence = SilenceTimeout(plan.standby_timeout_s)
         self._standby_silence = SilenceTimeout(max(STANDBY_SILENT_S, plan.standby_timeout_s))
-        self._commit_worker = CommitWorkerClient(say, facts.finished, plan.sinks)
         self._active: Child | None = None
         self._standby: Child | None = None
         self._retired: list[Child] = []
@@ -104,8 +101,6 @@ class Supervisor:
 
     def _wait(self, signals: Signals) -> None:
         fds: list[int] = [signals.reader]
-        if self._commit_worker.link is not None:
-            fds.append(self._commit_worker.link.fileno())
         for child in self._children():
             fds += [] if child.link is None else [child.link.fileno()]
         select.select(fds, [], [], LOOK_EVERY_S)
@@ -178,7 +173,6 @@ class Supervisor:
         if message.kind == "run":
             child.began_s = child.began_s or now_s
             child.reports.pop(str(fields["query_id"]), None)
-            self._commit_worker.take(message)
         elif message.kind == "source":
             self._source = fields["options"]
             if self._standby is not None:
@@ -236,10 +230,8 @@ class Supervisor:
             self._start(has_turn=False)
 
     def _go_on(self, now_s: float) -> None:
-        """What comes after a death, once everything decided is finished: the next life, or the
-        end.
-        """
-        if self._commit_worker.busy(now_s) or self._active is not None:
+        """What comes after a death: the next life, which finishes what is decided, or the end."""
+        if self._active is not None:
             return
         if self._outcome is not None:
             self._over = True
@@ -274,10 +266,7 @@ class Supervisor:
             self._after(child, how, now_s)
 
     def _after(self, child: Child, how: Ending, now_s: float) -> None:
-        """The active one has ended: what is decided is finished, however it ended, and what is
-        next.
-        """
-        self._commit_worker.begin(self._open, now_s)
+        """The active one has ended."""
         self._facts.ended(child.pid, how)
         if how.meaning is Meaning.DONE:
             self._outcome = Status.DONE
@@ -310,7 +299,6 @@ class Supervisor:
             self._facts.restarts(verdict.delay_s)
             self._say(f"it is started again in {verdict.delay_s:.1f} s")
             return
-        # At once: finishing changes nothing for a driver beside it (tests/run/test_finish.py).
         self._active, self._standby = self._standby, None
         self._active.give_turn()
         self._say(f"process {self._active.pid} takes over")
@@ -356,7 +344,6 @@ class Supervisor:
         self._say(f"process {active.pid} has not been heard of for {silent_s:.1f} s")
         self._facts.saw("ProcessFrozen", pid=active.pid, silent_s=round(silent_s, 1))
         self._active = None
-        self._commit_worker.begin(self._open, now_s)
         self._failed(now_s)
         if self._plan.kills:
             self._kill(active)
@@ -383,7 +370,6 @@ class Supervisor:
             self._kill(child)
         self._active = self._standby = None
         self._retired.clear()
-        self._commit_worker.close()
 
 
 class SilenceTimeout:

@@ -21,7 +21,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
 from types import TracebackType
 from typing import Any
 
@@ -133,16 +132,10 @@ class SupervisedProcess:
         }
         self.report_now(ChannelMessage("last", fields))
 
-    def report_run(
-        self, query_id: str, checkpoint: Path | None = None, decision_log: str | None = None
-    ) -> None:
-        """A run of the query begins. ``checkpoint`` and ``decision_log`` say where its decisions
-        are; without a checkpoint none of them can be finished from outside.
-        """
+    def report_run(self, query_id: str) -> None:
+        """A run of the query begins."""
         self._failed.pop(query_id, None)
-        at = None if checkpoint is None else str(checkpoint)
-        fields = {"query_id": query_id, "checkpoint": at, "decision_log": decision_log}
-        self.report_now(ChannelMessage("run", fields))
+        self.report_now(ChannelMessage("run", {"query_id": query_id}))
 
     def report_now(self, message: ChannelMessage) -> None:
         """Tell, and return when it is sent, or after ``SEND_TIMEOUT_S``: a frozen supervisor must

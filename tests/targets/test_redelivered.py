@@ -1,12 +1,9 @@
-"""``exactum run`` finishes what is decided in every kind of target, before it starts the script
-and Spark again.
-"""
+"""What a dead driver has decided is finished by the next start, in every kind of target."""
 
 from __future__ import annotations
 
 import itertools
 import json
-import os
 import signal
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -15,7 +12,6 @@ from typing import Any
 import pytest
 
 from exactum.local import LocalKafka
-from tests.kit.crash.deaths import session_members
 from tests.kit.crash.oracle import Checkpoint, check_at_rest, ongoing
 from tests.kit.run.run_command import Command
 from tests.kit.servers.mariadb import LocalMariaDB
@@ -92,13 +88,7 @@ class Bank:
             "folder": str(self._folder),
             "death": death,
         }
-        module = self._folder / f"sinks_{name}.py"
-        module.write_text(
-            "from tests.kit.targets.supervised_bank import BankSpec, sinks\n"
-            f"SINKS = list(sinks(BankSpec(**{spec!r}), {self.api.url!r}))\n"
-        )
-        options = [*OPTIONS, "--sinks", f"{module}:SINKS"]
-        return Command(self._folder / name, SCRIPT, options, [json.dumps(play)])
+        return Command(self._folder / name, SCRIPT, OPTIONS, [json.dumps(play)])
 
     def up_to(self, batch_id: int) -> list[Posting]:
         """The postings of the epochs up to this one."""
@@ -141,70 +131,19 @@ def bank(
     return Bank(kafka, postgres, mariadb, api, tmp_path)
 
 
-def nobody_runs(run: Command) -> None:
-    """The script and all that it has started is gone, and no other one was started."""
-    (pid,) = run.pids()
-    assert session_members(pid) == []
-
-
 @pytest.mark.deep
 def test_what_is_decided_stands_in_every_target_and_nothing_else(bank: Bank) -> None:
     """The driver dies with everything prepared: no target shows any of it. The next one dies right
-    after its decision: every target shows the whole epoch at once, with no Spark alive. The third
-    run ends exact.
+    after its decision: no target shows any of it, either. The third run commits what was decided
+    first, and ends exact.
     """
-    with bank.run("prepared", {"at": "prepared", "batch_id": 1}) as run:
-        run.says("is started again in 3600.0 s", timeout_s=LIFE_TIMEOUT_S)
-        run.signal(signal.SIGTERM)
-        assert run.ends(60) == 0
-        assert "cannot be imported" not in run.log
-        assert "is decided" not in run.log
-    check_shown(bank.targets, bank.up_to(0))
-    left = bank.targets.left_over()
-    assert all(left.values()), f"everything had prepared: {left}"
-    assert ongoing(bank.servers, bank.checkpoint.query_id)
-
-    with bank.run("decided", {"at": "decided", "batch_id": 1}) as run:
-        run.says("is started again in 3600.0 s", timeout_s=LIFE_TIMEOUT_S)
-        run.says("epoch 1 is decided and stands in every sink (600 rows")
-        print([line for line in run.log.splitlines() if "epoch 1 is decided" in line])
-        nobody_runs(run)
-        check_at_rest(bank.servers, [bank.targets.topic], bank.checkpoint.query_id)
-        check_shown(bank.targets, bank.up_to(1))
-        nobody_runs(run)
-        run.signal(signal.SIGTERM)
-        assert run.ends(60) == 0
-    bank.finish()
-
-
-@pytest.mark.deep
-def test_targets_that_are_down_are_named_and_the_others_do_not_wait(bank: Bank) -> None:
-    """PostgreSQL and the API are down when the driver dies: one line for each of their sinks, the
-    epoch stands in the other targets, and the next run finishes it.
-    """
-    with bank.run("down", {"at": "decided", "batch_id": 1, "waits": True}) as run:
-        run.until(
-            (bank.checkpoint.folder.parent / "decided").exists, "epoch 1 is decided", LIFE_TIMEOUT_S
-        )
-        bank.targets.postgres.kill()
-        bank.api.stop()
-        try:
-            os.kill(run.pids()[0], signal.SIGKILL)
-            run.says("is left to the next start", 2)
-            print([line for line in run.log.splitlines() if "next start" in line])
-            for sink in ("postgres:postings", "api"):
-                assert f"sink {sink!r} is left to the next start" in run.log
-            assert (
-                "epoch 1 is decided, and 6 of its 10 transactions are committed (360 rows, "
-                in run.log
-            )
-            nobody_runs(run)
-            check_at_rest(bank.servers, [bank.targets.topic], bank.checkpoint.query_id)
-            check_shown(bank.targets, bank.up_to(1), apart_from=("postgres", "api"))
+    for at in ("prepared", "decided"):
+        with bank.run(at, {"at": at, "batch_id": 1}) as run:
+            run.says("is started again in 3600.0 s", timeout_s=LIFE_TIMEOUT_S)
             run.signal(signal.SIGTERM)
             assert run.ends(60) == 0
-        finally:
-            bank.targets.postgres.restart()
-            bank.api.start()
-    check_shown(bank.targets, bank.up_to(0), apart_from=("kafka", "mysql", "files"))
+        check_shown(bank.targets, bank.up_to(0))
+        left = bank.targets.left_over()
+        assert all(left.values()), f"everything had prepared: {left}"
+        assert ongoing(bank.servers, bank.checkpoint.query_id)
     bank.finish()
