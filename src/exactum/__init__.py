@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from exactum.formats.protobuf_format import Protobuf
     from exactum.formats.text_format import String
     from exactum.kafka.sink import KafkaSink
+    from exactum.lake.delta import DeltaSink
     from exactum.log_format import JsonFormatter
     from exactum.monitor.metrics_server import register_metrics, serve_metrics
     from exactum.spark.control.stream import control_stream
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Avro",
     "Delivery",
+    "DeltaSink",
     "FileSink",
     "Function",
     "Json",
@@ -88,6 +90,7 @@ __all__ = [
 _WHERE = {
     "Avro": "exactum.formats.avro_format",
     "Delivery": "exactum.spark.delivery",
+    "DeltaSink": "exactum.lake.delta",
     "FileSink": "exactum.files.sink",
     "Function": "exactum.formats.function_format",
     "Json": "exactum.formats.json_format",

@@ -23,7 +23,7 @@ SUFFIXES = {
     ".gz",  # the classes of a class archive
 }
 EXTRAS = {
-    *("spark", "postgres", "mysql", "objects", "avro", "protobuf", "state", "registry"),
+    *("spark", "postgres", "mysql", "objects", "delta", "avro", "protobuf", "state", "registry"),
     *("metrics", "dashboard", "all"),
 }
 

@@ -43,18 +43,17 @@ class Refusal:
         reasons.
 
         Raises:
-            FrameRefused: two fields of a struct have one name.
+            FrameRefused: as ``check_schema``.
         """
         if batch.schema is not self._schema and batch.schema != self._schema:
-            check_fields(batch.schema)
+            self.check_schema(batch.schema)
             self._schema = batch.schema
         reasons: dict[int, list[str]] = {}
         for number, name in enumerate(batch.schema.names):
             for row, reason in self._of_column(name, batch.column(number)):
                 reasons.setdefault(row, []).append(reason)
-        if self._format == "csv" and batch.num_columns - len(self._partition_by) == 1:
-            for row, reason in self._of_lone_column(batch):
-                reasons.setdefault(row, []).append(reason)
+        for row, reason in self.of_rows(batch):
+            reasons.setdefault(row, []).append(reason)
         # Only of rows whose texts are texts.
         kept = (
             np.asarray([n for n in range(batch.num_rows) if n not in reasons]) if reasons else None
@@ -70,6 +69,18 @@ class Refusal:
             batch.filter(pa.array(bad)), tuple("; ".join(reasons[n]) for n in sorted(reasons))
         )
         return batch.filter(pa.array(~bad)), rejected
+
+    def check_schema(self, schema: pa.Schema) -> None:
+        """
+        Raises:
+            FrameRefused: two fields of a struct have one name.
+        """
+        check_fields(schema)
+
+    def of_rows(self, batch: pa.RecordBatch) -> Iterator[tuple[int, str]]:
+        """Number and reason of rows for what their single values do not say."""
+        if self._format == "csv" and batch.num_columns - len(self._partition_by) == 1:
+            yield from self._of_lone_column(batch)
 
     def _of_column(self, name: str, column: pa.Array) -> Iterator[tuple[int, str]]:
         in_files = name not in self._partition_by

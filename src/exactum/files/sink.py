@@ -84,14 +84,14 @@ class FileSink(NotAFunction):
         name: str | None = None,
         rows: Callable[[Any], Any] | None = None,
     ) -> None:
-        self._path = _checked_path(path, store)
+        self._path = checked_path(path, store, "FileSink")
         self._is_object_store = _URL.match(self._path) is not None
         self._where = f"FileSink({shown(self._path)!r})"
         self._store = store
         self._format = FileFormat.of(format, options, self._where)
         self._partition_by = _names(partition_by, self._where)
-        _check_limit("rows_per_file_max", rows_per_file_max, self._where)
-        _check_limit("bytes_per_file_max", bytes_per_file_max, self._where)
+        check_limit("rows_per_file_max", rows_per_file_max, self._where)
+        check_limit("bytes_per_file_max", bytes_per_file_max, self._where)
         if self._is_object_store and bytes_per_file_max > OBJECT_BYTES_MAX:
             raise SettingRefused(
                 "FILES_ARGUMENT",
@@ -200,46 +200,51 @@ def shown(path: str) -> str:
     return f"{parts.scheme}://{host}{parts.path}"
 
 
-def _checked_path(path: str | os.PathLike[str], store: Any) -> str:
+def checked_path(path: str | os.PathLike[str], store: Any, sink: str) -> str:
+    """An absolute path, or a URL as obstore has it; ``sink`` is the class for messages.
+
+    Raises:
+        SettingRefused: it is neither.
+    """
     text = os.fspath(path) if isinstance(path, str | bytes | os.PathLike) else path
     if not isinstance(text, str) or not text.strip() or "\0" in text:
         raise SettingRefused(
-            "FILES_PATH", f"FileSink({text!r}): path must be the text of a folder or of a URL."
+            "FILES_PATH", f"{sink}({text!r}): path must be the text of a folder or of a URL."
         )
     if _NO_URL.match(text):
         raise SettingRefused(
             "FILES_PATH",
-            f"FileSink({text!r}): this would make a folder of that very name where the program was "
+            f"{sink}({text!r}): this would make a folder of that very name where the program was "
             "started. A URL has a slash after its colon (file:/lake, s3://bucket/prefix), and ~ is "
             "not looked up: give the whole path. (For such a folder, write './' before it.)",
         )
     scheme = _URL.match(text)
     if scheme is not None:
-        _check_url(text)
+        _check_url(text, sink)
     if scheme is None or (scheme[1].lower() == "file" and store is None):
         if store is not None:
             raise SettingRefused(
                 "FILES_ARGUMENT",
-                f"FileSink({text!r}): store= is for the URLs of object stores (s3://bucket/prefix).",
+                f"{sink}({text!r}): store= is for the URLs of object stores (s3://bucket/prefix).",
             )
         return os.path.abspath(unquote(urlsplit(text).path) if scheme else text)
     if scheme[1].lower() in ("hdfs", "viewfs", "dbfs", "wasb", "wasbs"):
         raise SettingRefused(
             "FILES_PATH",
-            f"FileSink({shown(text)!r}): {scheme[1]}: is neither a folder of the operating system "
+            f"{sink}({shown(text)!r}): {scheme[1]}: is neither a folder of the operating system "
             "nor an object store. Mount it and give the path, or write to an object store (s3, "
             "gs, az).",
         )
     if not urlsplit(text).netloc:
         raise SettingRefused(
-            "FILES_PATH", f"FileSink({shown(text)!r}): no bucket, as in s3://bucket/prefix."
+            "FILES_PATH", f"{sink}({shown(text)!r}): no bucket, as in s3://bucket/prefix."
         )
     if re.match(r"s3[an]:", text, re.IGNORECASE):
         text = "s3" + text[3:]
     return text.rstrip("/")
 
 
-def _check_url(url: str) -> None:
+def _check_url(url: str, sink: str) -> None:
     """
     Raises:
         SettingRefused: a part of it would be left out, and files would come to lie elsewhere.
@@ -248,14 +253,14 @@ def _check_url(url: str) -> None:
     if parts.query or parts.fragment or url.endswith(("?", "#")):
         raise SettingRefused(
             "FILES_PATH",
-            f"FileSink({shown(url)!r}): the URL goes on with ? or #, and nothing after these says "
+            f"{sink}({shown(url)!r}): the URL goes on with ? or #, and nothing after these says "
             "where files are. Where it is a part of a name, write %3F for ? and %23 for #; "
             "settings of a store go into store={...}. Nothing was written.",
         )
     if parts.scheme.lower() == "file" and parts.netloc not in ("", "localhost"):
         raise SettingRefused(
             "FILES_PATH",
-            f"FileSink({url!r}): {parts.netloc!r} stands where a file: URL names a machine. Write "
+            f"{sink}({url!r}): {parts.netloc!r} stands where a file: URL names a machine. Write "
             f"file:///{parts.netloc}{parts.path} if it is a folder. Nothing was written.",
         )
 
@@ -287,7 +292,8 @@ def _names(partition_by: str | Sequence[str] | None, where: str) -> tuple[str, .
     return names
 
 
-def _check_limit(setting: str, value: int | None, where: str) -> None:
+def check_limit(setting: str, value: int | None, where: str) -> None:
+    """Raises SettingRefused: it is no number above 0."""
     if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
         raise SettingRefused(
             "FILES_ARGUMENT", f"{where}: {setting}={value!r} must be a whole number above 0."

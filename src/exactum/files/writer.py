@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import contextlib
 from collections import OrderedDict
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 
@@ -108,6 +110,10 @@ class FileRows(TaskRows):
         for folder, rows in self._partitioning.split(table):
             self._append(folder, rows, files)
 
+    def facts(self, encoder: Encoder) -> Mapping[str, Any]:
+        """What goes on record of a closed file, beside its folder: nothing."""
+        return {}
+
     def _append(self, folder: str, table: pa.Table, files: TaskFiles) -> None:
         plan = self._plan
         at_once = table.num_rows
@@ -146,4 +152,5 @@ class FileRows(TaskRows):
     def _close(self, part: _Open, files: TaskFiles) -> None:
         del self._open[part.folder]
         part.encoder.close()
+        part.file.facts = {**part.file.facts, **self.facts(part.encoder)}
         files.finish(part.file)

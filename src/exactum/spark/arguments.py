@@ -16,7 +16,7 @@ from exactum.values.excerpt import cut
 _SINK_METHODS = ("check_columns", "open")
 _LOG_METHODS = ("read", "decide", "prune", "close")
 _SINKS = (
-    "KafkaSink, PostgresSink, MySQLSink, FileSink, or a sink of your own (TwoPhaseCommitSink, "
+    "KafkaSink, PostgresSink, MySQLSink, FileSink, DeltaSink, or your own (TwoPhaseCommitSink, "
     "WriteAheadSink)"
 )
 

@@ -21,7 +21,7 @@ class OpenQueries:
 
     def __init__(self) -> None:
         self.starting = threading.Lock()
-        """Held while Spark starts a query: its settings are those of a session that others share."""
+        """Held while Spark starts a query: its settings are those of the session meanwhile."""
         self._lock = threading.Lock()
         self._gates: dict[str, Stoppable | None] = {}
         self._undecided: dict[str, int] = {}

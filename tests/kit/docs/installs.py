@@ -21,6 +21,7 @@ NAMES = {
     "Protobuf": "protobuf",
     "PostgresSink": "postgres",
     "MySQLSink": "mysql",
+    "DeltaSink": "delta",
     "serve_metrics": "metrics",
     "register_metrics": "metrics",
     "transformWithState": "state",

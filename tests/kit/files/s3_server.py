@@ -133,7 +133,9 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _listing(self, query: dict[str, list[str]]) -> bytes:
         prefix = query.get("prefix", [""])[0]
-        found = sorted((k, c) for k, c in self.server.objects.items() if k.startswith(prefix))
+        after = query.get("start-after", [""])[0]
+        there = ((k, c) for k, c in self.server.objects.items() if k.startswith(prefix))
+        found = sorted((k, c) for k, c in there if k > after)
         when = time.strftime("%Y-%m-%dT%H:%M:%S.000Z", time.gmtime())
         contents = "".join(
             f"<Contents><Key>{escape(k)}</Key><LastModified>{when}</LastModified><ETag>{_tag(c)}</ETag>"

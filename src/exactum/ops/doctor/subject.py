@@ -14,6 +14,7 @@ from exactum.files.sink import FileSink
 from exactum.kafka.examination import KafkaTarget
 from exactum.kafka.settings.connection_settings import security_settings
 from exactum.kafka.sink import KafkaSink
+from exactum.lake.delta import DeltaSink
 from exactum.ops.doctor import (
     checkpoint,
     decision_log,
@@ -26,7 +27,7 @@ from exactum.ops.doctor import (
 )
 from exactum.ops.doctor.examination import Examined
 from exactum.ops.doctor.kafka_cluster import ClusterSubject
-from exactum.ops.problem import Problem, ok, unknown
+from exactum.ops.problem import Problem, error, ok, unknown
 from exactum.ops.targets.given_sinks import given_sinks
 from exactum.ops.transactions.places import ClusterPlace
 from exactum.protocol.sink import Sink
@@ -127,8 +128,20 @@ def _others(sinks: Mapping[str, Sink]) -> Iterator[Examined]:
     for name, sink in sinks.items():
         if isinstance(sink, FileSink):
             yield Examined(name, partial(file_sinks.findings, sink), makes=True)
+        elif isinstance(sink, DeltaSink):
+            yield Examined(name, partial(_of_a_table, name, sink))
         elif not isinstance(sink, KafkaSink | SqlSink | WriteAheadSink):
             yield Examined(name, partial(_of_your_own, name, sink))
+
+
+def _of_a_table(name: str, sink: DeltaSink) -> Iterable[Problem]:
+    try:
+        is_there = sink.examine()
+    except SettingRefused as refusal:
+        yield error(name, str(refusal), "", "")
+    else:
+        what = "The table can be written to." if is_there else "There is no table yet."
+        yield ok(name, what)
 
 
 def _of_your_own(name: str, sink: Sink) -> Iterable[Problem]:

@@ -14,6 +14,7 @@ from exactum.ops.verify.evidence import Evidence, Finding
 from exactum.ops.verify.file_evidence import FileEvidence
 from exactum.ops.verify.kafka_evidence import KafkaEvidence
 from exactum.ops.verify.promise import Promise, Promises, SparkProgress, promises
+from exactum.ops.verify.table_evidence import table_evidence
 from exactum.protocol.resolve import commit_in_force
 from exactum.storage.at import storage_at
 
@@ -109,6 +110,7 @@ class Verification:
     def _by_kind(self, name: str, sink: Any) -> SinkCheck:
         from exactum.files.sink import FileSink
         from exactum.kafka.sink import KafkaSink
+        from exactum.lake.delta import DeltaSink
         from exactum.sql.sink import SqlSink
 
         if isinstance(sink, KafkaSink):
@@ -117,6 +119,8 @@ class Verification:
             return self._sql(name, sink)
         if isinstance(sink, FileSink):
             return self._files(name, sink)
+        if isinstance(sink, DeltaSink):
+            return self._table(name, sink)
         return self._unknowable(name, "a target of your own: nobody but you can count its rows")
 
     def _kafka(self, name: str, sink: Any) -> SinkCheck:
@@ -171,6 +175,19 @@ class Verification:
             return [*found, *self._unknown_to_the_log(name, looked.last_batch, "files")]
 
         return SinkCheck(name, looked.cost_bytes(each), "bytes", look)
+
+    def _table(self, name: str, sink: Any) -> SinkCheck:
+        inspector = sink.inspector(self._place.query_id, name)
+        self._open.callback(inspector.close)
+
+        def look(progress: Progress) -> list[Evidence]:
+            each = self.promises.each
+            found = table_evidence(name, inspector, sink.rows_by_task(), each)
+            progress(len(each))
+            last = inspector.participant().last_batch()
+            return [*found, *self._unknown_to_the_log(name, last, "marker")]
+
+        return SinkCheck(name, len(self.promises.each), "micro-batches", look)
 
     def _unknown_to_the_log(self, name: str, last: int | None, by: str) -> list[Evidence]:
         """The last batch that a target has, where no record is of it: it was decided by a log that

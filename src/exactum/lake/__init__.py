@@ -1,0 +1,1 @@
+"""Tables of a lakehouse as targets: what their formats share, and Delta."""

@@ -1,0 +1,362 @@
+"""A table as a staged target: an epoch's rows come into it by one commit of the table, which has
+the marker in it.
+
+    <table>/.exactum/<scope>/<identity>.0.staged    what a task has written: no reader, no vacuum
+                                                    and no removal of orphans looks there
+    <table>/part-<identity>-0.parquet               the same file, once its epoch is decided
+
+    hold      load the table; is it still one that may be written so?
+    COMMIT    is recorded by the coordinator
+    publish   marker at or past the batch: done. Else bring the files to where they stay and commit
+              them, from the very snapshot that had no marker. Who comes first wins; others begin
+              again, and so does who does not know whether he has committed.
+
+An append's files are the table's own from then on. An upsert's rows are merged into the table and
+the files stay for a while, as with databases. All of an epoch's parts go into one commit: a second
+one of the same batch would be taken for done.
+"""
+
+from __future__ import annotations
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import unquote
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from exactum.errors import (
+    EpochAborted,
+    InvariantBroken,
+    OutcomeUnknown,
+    SettingRefused,
+    Unavailable,
+)
+from exactum.files.partition import NULL
+from exactum.lake.types import spark_type
+from exactum.protocol.model import PreparedTransaction
+from exactum.sinks.staged import Published, PublishFailed, StagedEpoch, StagedPart, StagedTarget
+from exactum.sinks.staging import Staging
+
+COMMITS_MAX = 50
+"""Tries of one commit while others commit all the time."""
+VISIBLE = re.compile(r"part-(?P<identity>.+)-\d+\.parquet")
+"""A file of a task, where the table has it."""
+ROW = ""
+"""What no column of a table is called."""
+
+
+@dataclass(frozen=True)
+class BatchMarker:
+    """The last batch that a table has, and which files brought it."""
+
+    batch_id: int
+    digest: int
+
+    @staticmethod
+    def of(epoch: StagedEpoch) -> BatchMarker:
+        return BatchMarker(epoch.batch_id, int(epoch.digest[:15], 16))
+
+
+@dataclass(frozen=True)
+class DataFile:
+    """A file that comes to be a table's own. ``path`` is below the table."""
+
+    path: str
+    size_bytes: int
+    partition: Mapping[str, str | None]
+    stats: str
+
+
+@dataclass(frozen=True)
+class Upsert:
+    """``rows`` has each key once."""
+
+    rows: pa.Table
+    key: Sequence[str]
+    delete_when: str | None
+
+
+class CommitConflict(Exception):
+    """Another commit came first; nothing of this one is in the table."""
+
+
+class TableVersion(ABC):
+    """One version of a table. Its methods raise ``Unavailable`` where it cannot be reached.
+
+    ``columns``: their types in Spark's words; None where no column of a frame has the like.
+    ``wanted`` may not be null, and ``indexed`` are to have statistics.
+    """
+
+    table_id: str
+    columns: Mapping[str, str | None]
+    wanted: frozenset[str]
+    indexed: frozenset[str]
+    partition_by: tuple[str, ...]
+
+    @abstractmethod
+    def marker(self, scope: str) -> BatchMarker | None:
+        """None: this version has none."""
+
+    @abstractmethod
+    def refuse(self, *, upserts: bool) -> None:
+        """Refuse a table that would be wrong, or would lose the marker, by what is committed here.
+
+        Raises:
+            SettingRefused: see above.
+        """
+
+    @abstractmethod
+    def append(self, files: Sequence[DataFile], scope: str, marker: BatchMarker | None) -> None:
+        """Commit files, and the marker with them, on top of this version.
+
+        Raises:
+            CommitConflict: another commit came first, which has this marker or does not go with it.
+        """
+
+    @abstractmethod
+    def merge(self, upsert: Upsert, scope: str, marker: BatchMarker | None) -> None:
+        """Likewise."""
+
+
+class TableTarget(StagedTarget):
+    """See the base class. ``load`` finds the newest version; None: there is no table. ``by_hand``:
+    a template, see ``StagedTarget.by_hand``.
+    """
+
+    def __init__(
+        self,
+        staging: Staging,
+        load: Callable[[], TableVersion | None],
+        by_hand: str,
+        *,
+        upserts: bool,
+    ) -> None:
+        self.takes_files = not upserts
+        self.at = staging.storage.where
+        self.shown = f"sink {staging.scope.participant!r} at {self.at}"
+        self._staging = staging
+        self._load = load
+        self._by_hand = by_hand
+        self._name = f"exactum:{staging.scope.query_id}:{staging.scope.participant}"
+
+    # ---- the marker --------------------------------------------------------------------------
+
+    def last_batch(self, committed: Sequence[PreparedTransaction] = ()) -> int | None:
+        """A table that was made anew where files were committed is another one, or a folder that is
+        not mounted.
+        """
+        table = self._load()
+        marker = None if table is None else table.marker(self._name)
+        if marker is not None:
+            return marker.batch_id
+        try:
+            parts = [StagedPart.of(p) for p in committed]
+        except InvariantBroken:  # a sink of another kind had this name
+            return None
+        were_here = parts and {part.at for part in parts} == {self.at}
+        ids = {part.facts.get("table") for part in parts}
+        return -1 if were_here and (table is None or ids != {table.table_id}) else None
+
+    def forget_batches(self) -> None:
+        def forget(table: TableVersion) -> Published:
+            if table.marker(self._name) is not None:
+                table.append([], self._name, BatchMarker(-1, 0))
+            return Published.DONE
+
+        self._in_one_commit(forget)
+
+    def by_hand(self, epoch: StagedEpoch) -> str:
+        marker = BatchMarker.of(epoch)
+        return self._by_hand.format(name=self._name, batch=marker.batch_id, digest=marker.digest)
+
+    def published(self, epoch: StagedEpoch) -> Published:
+        table = self._load()
+        return Published.MISSING if table is None else self._state(table, epoch)
+
+    def lost(self, epoch: StagedEpoch, names: Collection[str]) -> Collection[str]:
+        moves = {} if _is_upsert(epoch) else _moves(epoch)
+        there = self._staging.storage.existing([moves[name] for name in names if name in moves])
+        return [name for name in names if moves.get(name) not in there]
+
+    # ---- an epoch ----------------------------------------------------------------------------
+
+    def hold(self, epoch: StagedEpoch) -> Published:
+        """Nothing but a look: a file in the table's folder that no commit names would be removed by
+        who tidies up.
+        """
+        table = self._there()
+        state = self._state(table, epoch)
+        if state is not Published.MISSING:
+            return state
+        try:
+            self._refuse(table, epoch)
+        except FileNotFoundError:
+            return Published.MISSING
+        return Published.DONE
+
+    def publish(self, epoch: StagedEpoch) -> Published:
+        return self._in_one_commit(lambda table: self._bring(table, epoch, BatchMarker.of(epoch)))
+
+    def deliver(self, epoch: StagedEpoch) -> None:
+        try:
+            state = self._in_one_commit(lambda table: self._bring(table, epoch, None))
+        except PublishFailed as failure:
+            raise OutcomeUnknown(
+                f"{self.shown}: batch {epoch.batch_id} may be in the table, or not: {failure}"
+            ) from failure
+        if state is Published.MISSING:
+            raise EpochAborted(
+                f"{self.shown}: staged files of batch {epoch.batch_id} are gone. Something else "
+                f"removes them from {self._staging.where}."
+            )
+
+    # ---- small steps -------------------------------------------------------------------------
+
+    def _there(self) -> TableVersion:
+        table = self._load()
+        if table is None:
+            raise SettingRefused(
+                "LAKE_TABLE",
+                f"{self.shown}: the table is not there any more. Put it back, or see whether its "
+                "storage is mounted.",
+            )
+        return table
+
+    def _state(self, table: TableVersion, epoch: StagedEpoch) -> Published:
+        own, marker = BatchMarker.of(epoch), table.marker(self._name)
+        if marker is None or marker.batch_id < own.batch_id:
+            return Published.MISSING
+        is_other = marker.batch_id == own.batch_id and marker != own
+        return Published.OTHER if is_other else Published.BEFORE
+
+    def _in_one_commit(self, step: Callable[[TableVersion], Published]) -> Published:
+        """The step, on a newest version.
+
+        Raises:
+            PublishFailed: it may or may not be committed.
+        """
+        try:
+            for _ in range(COMMITS_MAX):
+                try:
+                    return step(self._there())
+                except CommitConflict:
+                    continue
+        except Unavailable as error:
+            raise PublishFailed(str(error), is_transient=True) from error
+        except SettingRefused as error:
+            raise PublishFailed(str(error), is_transient=False) from error
+        why = f"{COMMITS_MAX} times another commit of the table came first"
+        raise PublishFailed(why, is_transient=True)
+
+    def _bring(
+        self, table: TableVersion, epoch: StagedEpoch, marker: BatchMarker | None
+    ) -> Published:
+        state = Published.MISSING if marker is None else self._state(table, epoch)
+        if state is not Published.MISSING:
+            return state
+        try:
+            self._refuse(table, epoch)
+            if _is_upsert(epoch):
+                table.merge(self._upsert(epoch), self._name, marker)
+            else:
+                table.append(self._moved(epoch), self._name, marker)
+        except FileNotFoundError:
+            # Others may have committed, and a compaction taken what they have.
+            return Published.MISSING if marker is None else self.published(epoch)
+        return Published.DONE
+
+    def _refuse(self, table: TableVersion, epoch: StagedEpoch) -> None:
+        """
+        Raises:
+            SettingRefused: the rows do not go into the table as it is now.
+            FileNotFoundError: they are not there.
+        """
+        part = epoch.parts[0]
+        if table.table_id != part.facts.get("table"):
+            raise self._changed("it was made anew since they were written")
+        table.refuse(upserts=_is_upsert(epoch))
+        parts = {name: table.columns.get(name) for name in part.facts["partition_by"]}
+        columns = self._columns_of(part) | parts
+        columns.pop(part.facts.get("delete_when"), None)
+        for name, kind in columns.items():
+            if table.columns.get(name) != kind:
+                raise self._changed(f"its column {name!r} was {kind}")
+        if not table.wanted <= columns.keys():
+            raise self._changed(f"{min(table.wanted - columns.keys())!r} is NOT NULL")
+        if set(table.partition_by) != set(part.facts["partition_by"]):
+            raise self._changed("its partition columns were others")
+
+    def _changed(self, why: str) -> SettingRefused:
+        return SettingRefused(
+            "LAKE_TABLE",
+            f"{self.shown}: the table is not any more what rows were written for: {why}. Put that "
+            "back, or start the query with a table as it is now.",
+        )
+
+    def _columns_of(self, part: StagedPart) -> dict[str, str | None]:
+        """Raises FileNotFoundError."""
+        name = part.name.file(0)
+        staged = f"{self._staging.folder}/{name}"
+        there = self._staging.storage.existing([staged])
+        schema = self._read(staged if there else _visible(part, 0), pq.read_schema)
+        return {field.name: spark_type(field.type) for field in schema}
+
+    def _moved(self, epoch: StagedEpoch) -> list[DataFile]:
+        """Raises FileNotFoundError: it is not whole."""
+        to = _moves(epoch)
+        moves = [(f"{self._staging.folder}/{name}", path) for name, path in to.items()]
+        is_known = all(part.files is not None for part in epoch.parts)
+        if not is_known or not all(self._staging.storage.move_if_absent(moves)):
+            raise FileNotFoundError(self._staging.where)
+        return [
+            DataFile(
+                _visible(part, number),
+                file.size_bytes,
+                _partition(file.facts.get("folder", "")),
+                file.facts["stats"],
+            )
+            for part in epoch.parts
+            for number, file in enumerate(part.files or ())
+        ]
+
+    def _upsert(self, epoch: StagedEpoch) -> Upsert:
+        """Of each key the last row, by the number of its task and its place there."""
+        names = [part.name.file(n) for part in epoch.parts for n in range(part.count)]
+        if any(part.files is None for part in epoch.parts):
+            raise FileNotFoundError(self._staging.where)
+        tables = [self._read(f"{self._staging.folder}/{name}", pq.read_table) for name in names]
+        rows = pa.concat_tables(tables)
+        facts = epoch.parts[0].facts
+        key = list(facts["key"])
+        numbered = rows.select(key).append_column(ROW, pa.array(range(rows.num_rows), pa.int64()))
+        last = numbered.group_by(key).aggregate([(ROW, "max")]).column(f"{ROW}_max")
+        return Upsert(rows.take(last), key, facts["delete_when"])
+
+    def _read(self, name: str, read: Callable[[Any], Any]) -> Any:
+        with closing(self._staging.storage.reader(name)) as file:
+            return read(file)
+
+
+def _is_upsert(epoch: StagedEpoch) -> bool:
+    return bool(epoch.parts[0].facts.get("key"))
+
+
+def _visible(part: StagedPart, number: int) -> str:
+    """Flat: a reader knows partitions by the table's log, and no name needs to be escaped."""
+    return f"part-{part.name.identity}-{number}.parquet"
+
+
+def _moves(epoch: StagedEpoch) -> dict[str, str]:
+    """Where a table finds each of its staged files."""
+    return {p.name.file(n): _visible(p, n) for p in epoch.parts for n in range(p.count)}
+
+
+def _partition(folder: str) -> dict[str, str | None]:
+    """What a partition's folder would be called, as columns and values."""
+    pairs = [level.split("=", 1) for level in folder.split("/") if level]
+    return {unquote(name): None if v == NULL else unquote(v) for name, v in pairs}

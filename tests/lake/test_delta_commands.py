@@ -1,0 +1,55 @@
+"""What an operator's commands say of a Delta table, and do for it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pyarrow as pa
+from deltalake import DeltaTable
+
+from exactum.lake.delta import DeltaSink
+from tests.kit.lake.tables import ids, numbers, with_features
+from tests.kit.transactions.operator import invoke
+from tests.kit.verify.recorded_query import RecordedQuery
+
+
+def query_at(tmp_path: Path, table: Path) -> RecordedQuery:
+    def tasks(batch_id: int) -> list[list[pa.RecordBatch]]:
+        return [[numbers(batch_id * 10 + n)] for n in range(2)]
+
+    sinks = {"delta": (lambda: DeltaSink(table), (("id", "bigint"),), tasks)}
+    return RecordedQuery(tmp_path / "checkpoint", sinks)
+
+
+def findings(query: RecordedQuery) -> list[str]:
+    said = invoke("verify", "--checkpoint", query.folder, "--json")
+    return [each["finding"] for each in json.loads(said.stdout)["epochs"]]
+
+
+def test_what_is_decided_is_finished_without_spark(tmp_path: Path, table: Path) -> None:
+    query = query_at(tmp_path, table)
+    query.run([0, 1])
+    query.run([2], dies_after_decision=True)
+    assert findings(query) == ["exact", "exact", "in doubt"]
+    listed = invoke("transactions", "list", "--checkpoint", query.folder)
+    assert "delta" in listed.output
+    finished = invoke("transactions", "finish", "--checkpoint", query.folder)
+    assert finished.exit_code == 0, finished.output
+    assert findings(query) == ["exact", "exact", "exact"]
+    assert ids(table) == [0, 1, 10, 11, 20, 21]
+    DeltaTable(str(table)).optimize.compact()
+    assert findings(query) == ["unknowable"] * 3
+    assert ids(table) == [0, 1, 10, 11, 20, 21]
+
+
+def test_doctor(tmp_path: Path) -> None:
+    (tmp_path / "sinks.py").write_text(
+        f"import exactum\nSINK = exactum.DeltaSink({str(tmp_path / 't')!r})\n"
+    )
+    given = ("doctor", "--sinks", f"{tmp_path / 'sinks.py'}:SINK")
+    assert "There is no table yet" in invoke(*given).output
+    DeltaTable.create(str(tmp_path / "t"), pa.schema([("id", pa.int64())]))
+    assert "The table can be written to" in invoke(*given).output
+    with_features(tmp_path / "t", "clustering")
+    assert "clustering" in invoke(*given).output
