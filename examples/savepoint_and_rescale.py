@@ -27,7 +27,9 @@ def main() -> None:
     chosen = parser.parse_args()
     spark = exactum.local_session("totals", spark_sql_shuffle_partitions=2)
     if chosen.repartition:
-        spark._streamingCheckpointManager.repartition(
+        own = spark.newSession()  # Spark asks here which format the state has
+        own.conf.set("spark.sql.streaming.stateStore.checkpointFormatVersion", "2")
+        own._streamingCheckpointManager.repartition(
             chosen.checkpoint, chosen.repartition, enforce_exactly_once_sink=True
         )
     servers = chosen.bootstrap_servers

@@ -36,6 +36,7 @@ from tests.kit.environment import ROOT
 from tests.kit.servers.mariadb import LocalMariaDB
 from tests.kit.servers.postgres import LocalPostgres
 from tests.kit.spark.commit_log import forget_last_batch
+from tests.kit.spark.torn_stream import of_format_2
 from tests.kit.waiting import WAIT_MAX_S, await_true
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("settings_put_back")]
@@ -189,7 +190,7 @@ def test_savepoint_and_rescale(
         await_true(lambda: last_are(ORDERS), "the totals of all orders")
     for values in written().values():
         assert values == sorted(set(values)), "orders have amounts above 0: each total is new"
-    state = spark.read.format("statestore").load(moved)
+    state = of_format_2(spark).read.format("statestore").load(moved)
     assert max(row.partition_id for row in state.select("partition_id").collect()) == 4
 
 

@@ -199,6 +199,14 @@ def configured(spark: SparkSession, settings: dict[str, str]) -> Iterator[None]:
             spark.conf.unset(key) if value is None else spark.conf.set(key, value)
 
 
+def of_format_2(spark: SparkSession) -> SparkSession:
+    """A session of its own, in which Spark reads and changes state of checkpoint format 2."""
+    own = spark.newSession()
+    for key, value in FORMAT_2.items():
+        own.conf.set(key, value)
+    return own
+
+
 @dataclass(frozen=True)
 class Shown:
     """What a query shows at its end."""
