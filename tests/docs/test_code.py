@@ -25,6 +25,7 @@ RUN_BY = {
     "docs/coming-from/spark-kafka-sink.md": "docs/test_coming_from.py",
     "docs/control.md": "docs/test_guides.py",
     "docs/decoding.md": "decoding/test_policies.py",
+    "docs/delta.md": "docs/test_guides.py",
     "docs/files.md": "docs/test_guides.py",
     "docs/guarantees.md": "crash/test_salvage.py",
     "docs/index.md": "docs/test_guides.py",

@@ -20,6 +20,7 @@ import psycopg
 import pymysql
 import pytest
 from confluent_kafka import Producer
+from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 import exactum
@@ -190,6 +191,15 @@ def test_files(kafka: LocalKafka, spark: SparkSession, topic: TopicFactory, tmp_
     found = spark.read.parquet(str(lake)).select("id", "customer", "amount").orderBy("id")
     assert [tuple(row) for row in found.collect()] == ROWS
     assert list(lake.glob("customer=a/part-0000000000-*.parquet"))
+
+
+def test_delta(kafka: LocalKafka, topic: TopicFactory, tmp_path: Path) -> None:
+    """And the program that tidies up."""
+    lake = str(tmp_path / "lake")
+    run("delta.md", kafka, topic, tmp_path, {"/lake/orders": lake})
+    exec(replaced(blocks(ROOT / "docs" / "delta.md")[1], {"/lake/orders": lake}), {})
+    rows = DeltaTable(lake).to_pyarrow_table(columns=["id", "customer", "amount"]).to_pylist()
+    assert sorted(tuple(row.values()) for row in rows) == ROWS
 
 
 def test_own_target(

@@ -266,8 +266,9 @@ def test_decided_rows_that_somebody_removed(table: Path, monkeypatch: pytest.Mon
     assert ids(table) == [1, 2, 3]
 
 
-def test_rows_that_were_loaded_by_hand(table: Path) -> None:
+def test_rows_that_were_loaded_by_hand(tmp_path: Path) -> None:
     """The text of the error is a program that tells the table so."""
+    table = tmp_path / "a {table}"
     query = Query(DeltaSink(table), COLUMNS)
     permit = query.decide(0, query.prepare(0, numbers(1)))
     for file in table.glob(".exactum/*/*.staged"):

@@ -312,6 +312,24 @@ FAULTS = (
         "            return 0\n        finally:\n",
         ("tests/protocol", "tests/testing", "tests/crash/test_zombie_task.py"),
     ),
+    # ---- tables of a lakehouse ---------------------------------------------------------------
+    Fault(
+        "a version of a table has no marker",
+        DRIVER,
+        "lake/delta.py",
+        "        own.append(Transaction(batch, marker.batch_id, now_ms))\n",
+        "",
+        ("tests/lake/test_delta_sink.py",),
+    ),
+    Fault(
+        "a batch that a table has is merged into it again",
+        DRIVER,
+        "lake/target.py",
+        "        if state is not Published.MISSING:\n            return state\n        try:\n"
+        "            self._refuse(table, epoch)\n            if _is_upsert",
+        "        try:\n            self._refuse(table, epoch)\n            if _is_upsert",
+        ("tests/lake/test_delta_sink.py",),
+    ),
     # ---- files -------------------------------------------------------------------------------
     Fault(
         "an epoch is not marked",

@@ -137,7 +137,8 @@ class DeltaVersion(TableVersion):
             raise SettingRefused(
                 "LAKE_FEATURE",
                 f"{self._where}: the table has {found}. exactum adds files to it, and cannot keep "
-                "that. Use a table without it. Nothing was written.",
+                "that. Use a table without it, or have Spark write this one (SparkTableSink). "
+                "Nothing was written.",
             )
 
     def append(self, files: Sequence[DataFile], scope: str, marker: BatchMarker | None) -> None:
@@ -417,8 +418,9 @@ class DeltaSink(NotAFunction):
 
     @property
     def _by_hand(self) -> str:
+        path = repr(shown(self._path)).replace("{", "{{").replace("}", "}}")
         return (
-            f"from deltalake import *; t = DeltaTable({shown(self._path)!r}); "
+            f"from deltalake import *; t = DeltaTable({path}); "
             't.create_write_transaction([], "append", t.schema(), '
             "commit_properties=CommitProperties(app_transactions=["
             'Transaction("{name}", {batch}), Transaction("{name}:files", {digest})]))'
@@ -438,10 +440,11 @@ def _properties(scope: str, marker: BatchMarker | None, retries: int) -> Any:
     from deltalake import CommitProperties, Transaction
 
     now_ms = int(time.time() * 1000)
-    pairs = (
-        [] if marker is None else zip(_names(scope), (marker.batch_id, marker.digest), strict=True)
-    )
-    own = [Transaction(name, version, now_ms) for name, version in pairs]
+    own = []
+    if marker is not None:
+        batch, files = _names(scope)
+        own.append(Transaction(batch, marker.batch_id, now_ms))
+        own.append(Transaction(files, marker.digest, now_ms))
     return CommitProperties(max_commit_retries=retries, app_transactions=own)
 
 
