@@ -71,6 +71,7 @@ class TestAppend(Contract):
         return [*found, *self.table.rglob("*.staged")]
 
 
+@pytest.mark.deep
 @pytest.mark.sweep
 class TestUpsert(Contract):
     def make_sink(self) -> Sink:

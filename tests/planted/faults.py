@@ -19,6 +19,7 @@ from tests.planted.fault import (
     FROZEN,
     GROUP,
     LATE,
+    LOADED,
     LOST,
     LOST_STATE,
     METADATA,
@@ -381,6 +382,22 @@ FAULTS = (
         ("tests/custom/test_two_phase.py",),
     ),
     # ---- Spark -------------------------------------------------------------------------------
+    Fault(
+        "a load is taken for done, whatever its rows",
+        LOADED,
+        "spark/load.py",
+        "    if now != before:\n",
+        "    if False:\n",
+        ("tests/spark/test_load.py",),
+    ),
+    Fault(
+        "a load is taken for done in a sink that it never went to",
+        LOADED,
+        "spark/load.py",
+        '    if facts["sinks"] != _traces(sinks):\n',
+        "    if False:\n",
+        ("tests/spark/test_load.py",),
+    ),
     Fault(
         "a task that failed leaves its transaction prepared",
         TASK,

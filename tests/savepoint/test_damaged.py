@@ -174,7 +174,7 @@ def test_a_damaged_one_is_refused(
 
 
 def one_version(partition: Path, version: int) -> None:
-    for path in partition.glob(f"{version}.*"):
+    for path in partition.glob(f"{version}[._]*"):  # in format 2 an id stands between
         path.unlink()
 
 

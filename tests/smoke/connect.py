@@ -18,6 +18,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -78,7 +79,7 @@ def live(spec: dict[str, Any]) -> None:
     said: dict[str, Any] = {}
     try:
         query = once.start(writer, checkpoint=str(folder / "checkpoint"), name="smoke")
-        if stops:
+        if stops and stops != "asked":
             wait_for((folder / spec["after"]).exists)
             begin_s = time.monotonic()
             query.stop(now=stops == "now")
@@ -361,6 +362,33 @@ def stopped(cell: Cell) -> None:
     cell.check(all_rows())
 
 
+def asked_to_stop(cell: Cell) -> None:
+    """By a file, as ``exactum savepoint create --stop`` leaves one; the savepoint is a whole one."""
+    cell.give_all()
+    create = ["savepoint", "create", "--checkpoint", str(cell.folder / "checkpoint"), "--stop"]
+    create += ["--to", str(cell.folder / "savepoint")]
+
+    def ask() -> None:
+        wait_for((cell.folder / "checkpoint" / "commits" / "1").exists)
+        command(*create)
+
+    with ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(ask)
+        said = cell.life(stop="asked")
+        asked.result()
+    assert said.get("error") is None and said["active"] is False, said
+    command("savepoint", "verify", str(cell.folder / "savepoint"))
+    cell.check(all_rows(cell.logged("commits") + 1))
+    cell.life()
+    cell.check(all_rows())
+
+
+def command(*words: str) -> None:
+    """Of exactum, in a process of its own."""
+    code = "from exactum.ops.cli import main; main()"
+    subprocess.run([sys.executable, "-c", code, *words], check=True, timeout=LIFE_TIMEOUT_S)
+
+
 def stopped_now(cell: Cell) -> None:
     """Its tasks end soon, though Spark leaves them to the worker."""
     cell.give(0)
@@ -409,6 +437,7 @@ CELLS: dict[str, Callable[[Cell], None]] = {
     "topic-own": own_output,
     "load": load,
     "stopped": stopped,
+    "asked": asked_to_stop,
     "stopped-now": stopped_now,
     "refused": refused,
     "differing": differing,

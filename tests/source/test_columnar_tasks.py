@@ -107,7 +107,7 @@ def test_a_slow_broker(stream: Any, topic: Any, way: str) -> None:
     frame = stream.read(name, **slow)
     query = start(stream, frame, exactum.FileSink(str(stream.out), format="parquet"))
     await_true(lambda: running(stream.spark) == 1, "the task reads")
-    query.stop()
+    query.stop(now=True)
     await_true(lambda: running(stream.spark) == 0, "the task ended", timeout_s=60)
 
 

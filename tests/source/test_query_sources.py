@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql import functions as f
 
 from exactum.spark import query
-from exactum.spark.source.query_sources import RunningSource, sources_of_execution
+from exactum.spark.source.query_sources import RunningSource, sources_of_run
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 
@@ -57,7 +57,7 @@ def test_sources_of(stream: Any, topics: Any, topic: Callable[..., str], tmp_pat
     def look(name: str) -> Callable[[Any, int], None]:
         def batch(frame: Any, batch_id: int) -> None:
             if batch_id == 0:
-                seen[name] = sources_of_execution(query.find(frame))
+                seen[name] = sources_of_run(query.find(frame))
             frame.write.format("noop").mode("append").save()
 
         return batch

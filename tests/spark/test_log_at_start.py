@@ -66,10 +66,10 @@ class Logs:
 
     def start(self, name: str, begins: int) -> None:
         """As a run begins, of a query with a sink that cannot tell what it has."""
-        context, log = run_at(self.checkpoint, ID, begins), self[name]
-        record = context.record.content
-        refuse_another_log(context.query, record, log, str(self.place[name]), begins)
-        port = CannotTell(MemoryTarget("own"), context.run)
+        run, log = run_at(self.checkpoint, ID, begins), self[name]
+        record = run.record.content
+        refuse_another_log(run, record, log, str(self.place[name]), begins)
+        port = CannotTell(MemoryTarget("own"), run.identity)
         check_start(ID, begins, PermitLog(log), lambda function: [function(port)], record.noted)
 
     def note(self, name: str, noted: Noted) -> None:
@@ -148,7 +148,7 @@ def test_a_log_of_the_users_own_without_an_id(logs: Logs) -> None:
             )
 
     own = BorrowedLog(Own(MemoryDecisionLog(MemoryStorage(), ID)), ID)
-    query = run_at(logs.checkpoint, ID, 10).query
+    query = run_at(logs.checkpoint, ID, 10)
     note(logs.checkpoint, ID, log_id=own.log_id())
     record = record_of(logs.checkpoint, ID).content
     refuse_another_log(query, record, own, "", 10)

@@ -39,15 +39,17 @@ Sinks = Callable[[Path], dict[str, Any]]
 
 
 def lose_version(checkpoint: Path, version: int) -> None:
-    """Of the state, as a power cut does: one file is empty, and Hadoop's checksums, which would
-    tell, are gone."""
+    """Of the state, as a power cut does: what one store has of it is empty, changes and snapshot,
+    and Hadoop's checksums, which would tell, are gone.
+    """
     left = sorted((checkpoint / "state").rglob(f"{version}[._]*"))
     left += sorted((checkpoint / "state").rglob(f".{version}[._]*"))
     assert left
     for path in left:
         if path.name.startswith("."):
             path.unlink()
-    left[0].write_bytes(b"")
+        elif path.parent == left[0].parent:
+            path.write_bytes(b"")
 
 
 class DiedHere(Exception):
