@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import itertools
 import threading
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +31,15 @@ from tests.kit.lake.tables import Query, columns_of, ids, new_table, numbers, re
 
 COLUMNS = (("id", "bigint"),)
 STARTS_MAX = 20
+
+
+def at_once(*commits: Callable[[Any], object], permit: Any) -> None:
+    """Each in a thread of its own, to its end."""
+    threads = [threading.Thread(target=commit, args=(permit,)) for commit in commits]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
 
 
 def version(table: Path) -> int:
@@ -138,11 +149,7 @@ def test_others_append_all_the_time(table: Path) -> None:
     try:
         for batch_id in range(15):
             permit = query.decide(batch_id, query.prepare(batch_id, numbers(batch_id)))
-            both = [threading.Thread(target=q.commit, args=(permit,)) for q in (query, successor)]
-            for one in both:
-                one.start()
-            for one in both:
-                one.join()
+            at_once(query.commit, successor.commit, permit=permit)
     finally:
         stop.set()
         foreign.join()
@@ -414,11 +421,7 @@ def test_two_drivers_upsert_while_others_append(table: Path) -> None:
         for batch_id in range(4):
             rows = changes((0, f"{batch_id}", False), (batch_id + 1, "x", False))
             permit = query.decide(batch_id, query.prepare(batch_id, rows))
-            both = [threading.Thread(target=insist, args=(q, permit)) for q in (query, successor)]
-            for one in both:
-                one.start()
-            for one in both:
-                one.join()
+            at_once(partial(insist, query), partial(insist, successor), permit=permit)
     finally:
         stop.set()
         foreign.join()

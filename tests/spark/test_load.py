@@ -153,6 +153,20 @@ def test_dead_letters(tmp_path: Path, numbers: DataFrame) -> None:
     assert [each.rows for each in seen if isinstance(each, events.RowsDeadLettered)] == [1]
 
 
+@pytest.mark.parametrize("scheme", ["", "file://"])
+def test_rows_wait_below_the_decision_log(tmp_path: Path, numbers: DataFrame, scheme: str) -> None:
+    """However its folder is written: a sink that stages rows needs nothing said."""
+    sent: list[int] = []
+    sink = exactum.WriteAheadSink(lambda batch, key: sent.extend(batch["v"].to_pylist()))
+    assert (
+        exactum.exactly_once(sink, decision_log=f"{scheme}{tmp_path}/log")
+        .write(numbers, id=ID)
+        .written
+    )
+    assert Counter(sent) == ONCE
+    assert (tmp_path / "log" / "_staging").is_dir()
+
+
 def test_each_sink_has_its_view(tmp_path: Path, numbers: DataFrame) -> None:
     """``rows=`` is what it is in a query."""
     even = FolderSink(str(tmp_path / "even"), name="even", rows=lambda f: f.where("v % 2 = 0"))

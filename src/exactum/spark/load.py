@@ -12,6 +12,7 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import astuple, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +20,18 @@ from pyspark.sql import DataFrame
 
 from exactum import events
 from exactum.checkpoint.decision_place import open_log
+from exactum.checkpoint.offset_log import local_folder
 from exactum.checkpoint.staging_place import staging_at
 from exactum.errors import CheckpointRefused, FrameRefused, SettingRefused
 from exactum.protocol.coordinator import Coordinator
-from exactum.protocol.model import PreparedTransaction, SourceOffsets, new_incarnation
+from exactum.protocol.model import (
+    PreparedTransaction,
+    SourceOffsets,
+    new_incarnation,
+    rows_by_participant,
+)
 from exactum.protocol.sink import Guarantee, QueryRun, WriteOrder
-from exactum.spark.connect import engine as connect
+from exactum.spark.connect.engine import ConnectWriting
 from exactum.spark.query import hadoop_of, is_connect
 from exactum.spark.run.delivery import DEAD_LETTERS, DeliverySettings
 from exactum.spark.run.opened_sinks import OpenedSinks, check_columns
@@ -78,11 +85,8 @@ def loaded(settings: DeliverySettings, frame: DataFrame, load_id: str, *, compar
     load = _Load(load_id, {} if over_connect else hadoop_of(frame.sparkSession))
     staging = staging_at(load, settings.places.staging or _default_staging(settings))
     run = QueryRun(load.query_id, new_incarnation(), Guarantee.EXACTLY_ONCE, staging)
-    writing: Writing = RowsWriting()
-    fingerprint = write_job.fingerprint
-    if over_connect:
-        writing = connect.ConnectWriting(f"exactum-{run.incarnation}")
-        fingerprint = connect.fingerprint
+    tag = f"exactum-{run.incarnation}"
+    writing = ConnectWriting(tag) if over_connect else RowsWriting()
     with ExitStack() as closing:
         columns = check_columns(frame, settings.targets)
         log = open_log(load, settings.places.decision_log)
@@ -107,7 +111,8 @@ def loaded(settings: DeliverySettings, frame: DataFrame, load_id: str, *, compar
     if completed.written:
         attempt.report_refused()
     else:
-        _compare(load, completed.engine, sinks, (lambda: fingerprint(frame)) if compare else None)
+        now = partial(writing.fingerprint, frame) if compare else None
+        _compare(load, completed.engine, sinks, now)
     return Loaded(load_id, load.query_id, completed.written)
 
 
@@ -138,8 +143,8 @@ def _refused(why: str) -> SettingRefused:
 
 def _default_staging(settings: DeliverySettings) -> str | None:
     log = settings.places.decision_log
-    is_folder = isinstance(log, Path) or (isinstance(log, str) and "://" not in log)
-    return f"{log}/{STAGING}" if is_folder else None
+    folder = local_folder(str(log)) if isinstance(log, str | Path) else None
+    return None if folder is None else str(folder / STAGING)
 
 
 class _Attempt:
@@ -180,7 +185,7 @@ class _Attempt:
             self._dead_letters,
             self._sinks.parallel,
         )
-        self._refused = sum(each.rows for each in found if each.participant == DEAD_LETTERS)
+        self._refused = rows_by_participant(found).get(DEAD_LETTERS, 0)
         return found
 
     def record(self) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -27,7 +27,7 @@ from exactum.spark.jvm.error import JvmError
 from exactum.spark.jvm.execution import Execution
 from exactum.spark.jvm.hadoop_files import HadoopFiles
 from exactum.spark.jvm.hadoop_storage import HadoopStorage
-from exactum.spark.live import LiveRun
+from exactum.spark.live import LiveRun, SourceLeaf
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -93,6 +93,11 @@ class Run:
             return record_of(self.folder, self.query_id)
         files = HadoopFiles(self.session, f"{self.checkpoint}/{QUERY}")
         return RecordFile(HadoopStorage(files, f"{self.checkpoint}/{QUERY}"), self.query_id)
+
+    @cached_property
+    def leaves(self) -> Sequence[SourceLeaf]:
+        """See ``LiveRun.leaves``: Spark has planned the query before there is a run of it."""
+        return self.live.leaves()
 
     def about(self, batch_id: int) -> tuple[str, int, str]:
         """What every event begins with: query id, batch id, incarnation."""

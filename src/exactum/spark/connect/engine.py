@@ -21,10 +21,9 @@ from exactum.spark.run.epoch_gate import EpochGate
 from exactum.spark.run.progress import ProgressReports
 from exactum.spark.run.standing_epochs import StandingEpochs
 from exactum.spark.write.fingerprint import Fingerprint
-from exactum.spark.write.packing import PackedFrame
-from exactum.spark.write.write_job import AS_PLANNED, FingerprintTask, WriteJob, whole
+from exactum.spark.write.write_job import FingerprintTask, WriteJob, whole
 from exactum.spark.write.write_task import WriteTask
-from exactum.spark.write.writing import Writing
+from exactum.spark.write.writing import RowsWriting, Writing
 
 _PREPARED = "prepared string"
 
@@ -71,19 +70,17 @@ class ComputedEpochs(StandingEpochs):
     """An epoch that stands is computed once more, and compared."""
 
     def _fingerprint_of(self, frame: DataFrame) -> Fingerprint:
-        return fingerprint(frame)
+        return _fingerprint(frame)
 
 
-def fingerprint(frame: DataFrame) -> Fingerprint:
-    """Compute the frame, and write nothing of it."""
-    return whole(_texts(frame, FingerprintTask()))
-
-
-class ConnectWriting:
-    """See ``Writing``: rows, in the tasks that Spark plans, a job for each view."""
+class ConnectWriting(RowsWriting):
+    """See ``Writing``: a job for each view."""
 
     def __init__(self, tag: str) -> None:
         self._tag = tag
+
+    def fingerprint(self, frame: DataFrame) -> Fingerprint:
+        return _fingerprint(frame)
 
     def job(self, task: WriteTask) -> WriteJob:
         return ConnectJob(task, self._tag)
@@ -91,11 +88,9 @@ class ConnectWriting:
     def together(self, frames: Sequence[DataFrame]) -> DataFrame | None:
         return None
 
-    def packed(self, frame: DataFrame) -> PackedFrame | None:
-        return None
 
-    def tasks(self, frame: DataFrame, sizes: Sequence[int] | None, *, first: bool) -> Tasks:
-        return AS_PLANNED
+def _fingerprint(frame: DataFrame) -> Fingerprint:
+    return whole(_texts(frame, FingerprintTask()))
 
 
 class ConnectJob(WriteJob):

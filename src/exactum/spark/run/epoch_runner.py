@@ -17,7 +17,7 @@ from exactum import events
 from exactum.checkpoint import offset_log
 from exactum.errors import EpochAborted, ExactumError
 from exactum.protocol.coordinator import Coordinator
-from exactum.protocol.model import Completed, PreparedTransaction
+from exactum.protocol.model import Completed, PreparedTransaction, rows_by_participant
 from exactum.protocol.sink import Guarantee, WriteOrder
 from exactum.spark.decoding.bad_records import BadRecords
 from exactum.spark.epoch_listener import Batch
@@ -181,7 +181,7 @@ class EpochRunner:
             self._standing_epochs.decided()
         else:
             self._standing_epochs.go_on(batch_id, completed.engine, frame)
-        refused = sum(p.rows for p in prepared if p.participant == DEAD_LETTERS)
+        refused = rows_by_participant(prepared).get(DEAD_LETTERS, 0)
         if refused:
             self.run.emit(events.RowsDeadLettered(*self.run.about(batch_id), refused))
         for listener in self._attending.listeners:

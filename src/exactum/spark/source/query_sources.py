@@ -6,12 +6,12 @@ stream that the plan reads twice (a self-union) has two lines.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from exactum.checkpoint.offset_log import ReadText
 from exactum.checkpoint.partition_offsets import Offsets, from_json
-from exactum.spark.live import LiveRun
+from exactum.spark.live import LiveRun, SourceLeaf
 from exactum.spark.query import Run
 
 KAFKA = "kafkatable"
@@ -77,10 +77,8 @@ def _noted(read: ReadText, name: str) -> Offsets:
 
 
 def sources_of(run: Run) -> tuple[RunningSource, ...]:
-    """The sources of a query, in the order of the offset log's lines; empty while Spark has not
-    planned it yet.
-    """
-    return sources_of_run(run.live)
+    """The sources of a query, in the order of the offset log's lines."""
+    return _sources(run.leaves)
 
 
 def kafka_sources_of(run: Run) -> list[RunningSource]:
@@ -89,10 +87,14 @@ def kafka_sources_of(run: Run) -> list[RunningSource]:
 
 
 def sources_of_run(live: LiveRun) -> tuple[RunningSource, ...]:
-    """As ``sources_of``."""
+    """As ``sources_of``; empty while Spark has not planned the query yet."""
+    return _sources(live.leaves())
+
+
+def _sources(leaves: Sequence[SourceLeaf]) -> tuple[RunningSource, ...]:
     return tuple(
         RunningSource(index, leaf.same_as, leaf.table, leaf.options, _metadata(leaf.metadata_path))
-        for index, leaf in enumerate(live.leaves())
+        for index, leaf in enumerate(leaves)
     )
 
 

@@ -8,14 +8,18 @@ from typing import Protocol
 from pyspark.sql import DataFrame
 
 from exactum.spark.jvm.collecting import Tasks
+from exactum.spark.write.fingerprint import Fingerprint
 from exactum.spark.write.packing import PackedFrame
 from exactum.spark.write.view_plan import side_by_side
-from exactum.spark.write.write_job import AS_PLANNED, WriteJob
+from exactum.spark.write.write_job import AS_PLANNED, WriteJob, fingerprint
 from exactum.spark.write.write_task import WriteTask
 
 
 class Writing(Protocol):
     """Of a run: ``run.engine.ClassicWriting``, ``connect.engine.ConnectWriting``; or of a load."""
+
+    def fingerprint(self, frame: DataFrame) -> Fingerprint:
+        """Compute the frame, and write nothing of it. Raises as ``write_job.drain``."""
 
     def job(self, task: WriteTask) -> WriteJob:
         """What runs this task over a frame, one Spark job for each call."""
@@ -36,6 +40,9 @@ class Writing(Protocol):
 
 class RowsWriting:
     """By rows, in the tasks that Spark plans: of any frame in a classic session."""
+
+    def fingerprint(self, frame: DataFrame) -> Fingerprint:
+        return fingerprint(frame)
 
     def job(self, task: WriteTask) -> WriteJob:
         return WriteJob(task)
