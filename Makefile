@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 LOCK := requirements/dev.lock
 SOURCES := $(shell find src -name '*.py' -o -name '*.sql' -o -name '*.jar') pyproject.toml hatch_build.py README.md LICENSE
 
-.PHONY: help setup lint format types contract dead duplicates check archive compiled checkpoint-jar columnar-jar class-list servers test test-fast deep deep-deaths deep-variants deep-sweeps model mutants chaos soak demo demo-picture bench profile bench-peers smoke smoke-short smoke-oldest smoke-newest smoke-oldest-hour smoke-newest-hour smoke-oldest-run smoke-newest-run connect connect-4.0 connect-4.1 connect-4.2 connect-short first-hour from-duplicates matrix docs clean
+.PHONY: help setup lint format types contract dead duplicates check archive compiled checkpoint-jar columnar-jar class-list servers test test-fast deep deep-deaths deep-variants deep-sweeps model mutants chaos soak demo demo-picture bench profile bench-tables bench-peers smoke smoke-short smoke-oldest smoke-newest smoke-oldest-hour smoke-newest-hour smoke-oldest-run smoke-newest-run connect connect-4.0 connect-4.1 connect-4.2 connect-short tables tables-4.0 tables-4.1 tables-4.2 demo-tables first-hour from-duplicates matrix docs clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
@@ -143,6 +143,9 @@ soak: setup servers ## random faults for a while: make soak SEED=7 MINUTES=60
 demo: archive ## in a good minute: kills, exactum with a standby beside Spark's own Kafka sink
 	$(BIN)/exactum demo
 
+demo-tables: archive servers ## a topic, a PostgreSQL table and a Delta table, killed again and again: the three agree
+	PYTHONPATH=. $(BIN)/python examples/demo_tables.py
+
 demo-picture: archive ## the picture of the demo in the README, made by the demo
 	$(BIN)/exactum demo --picture docs/pictures/demo.svg
 
@@ -151,6 +154,9 @@ bench: setup ## exactum against Spark's own Kafka sink, in one alternating run
 
 profile: setup ## what the driver does in one steady micro-batch: modules, calls, depth, calls into the JVM, threads
 	$(BIN)/python -m bench.profile
+
+bench-tables: setup ## small micro-batches into tables, and commits in tables with many files and versions
+	$(BIN)/python -m bench.tables
 
 bench-peers: setup ## exactum beside Flink, Kafka Streams, Spark, Quix Streams and bare librdkafka; needs a JDK
 	@command -v javac >/dev/null || { echo "bench-peers needs a JDK (Debian: apt-get install openjdk-17-jdk-headless)"; exit 1; }
@@ -190,6 +196,16 @@ connect-4.0 connect-4.1 connect-4.2: connect-%: .venv-connect-%/.made
 connect-short: ## a few of these on 4.2: what CI plays
 	@$(MAKE) --no-print-directory connect-4.2 CELLS='topic counted-EpochDecided stopped'
 
+# In the same environments: Spark's own Delta beside exactum's.
+tables: ## Delta tables that Spark and exactum both write and read, on 4.0, 4.1 and 4.2; jars of 60 MB
+	@$(MAKE) --no-print-directory tables-4.0 tables-4.1 tables-4.2
+
+tables tables-4.0 tables-4.1 tables-4.2: export JAVA_TOOL_OPTIONS = -XX:TieredStopAtLevel=1
+tables-4.0 tables-4.1 tables-4.2: tables-%: .venv-connect-%/.made
+	PYSPARK_PYTHON=$(CURDIR)/.venv-connect-$*/bin/python .venv-connect-$*/bin/python tests/smoke/tables.py $(CELLS)
+
+EXTRAS = spark,avro
+.venv-connect-%/.made: EXTRAS = spark,avro,delta
 .venv-connect-4.0/.made: PYSPARK = pyspark[connect]==4.0.*
 .venv-connect-4.1/.made: PYSPARK = pyspark[connect]==4.1.*
 .venv-connect-4.2/.made: PYSPARK = pyspark[connect]==4.2.*
@@ -197,7 +213,7 @@ connect-short: ## a few of these on 4.2: what CI plays
 .venv-newest/.made: PYSPARK = pyspark
 .venv-%/.made: $(VENV)/.installed
 	test -x .venv-$*/bin/python || $(PYTHON) -m venv .venv-$*
-	.venv-$*/bin/python -m pip install --disable-pip-version-check -q --upgrade --find-links dist '$(PYSPARK)' 'exactum[spark,avro]'
+	.venv-$*/bin/python -m pip install --disable-pip-version-check -q --upgrade --find-links dist '$(PYSPARK)' 'exactum[$(EXTRAS)]'
 	.venv-$*/bin/python -m pip install --disable-pip-version-check -q --no-deps --force-reinstall dist/*.whl
 	@touch $@
 

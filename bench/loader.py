@@ -1,8 +1,9 @@
 """One run of one contender: a fresh driver that brings files of narrow rows into a table or a
 folder, and ends.
 
-Usage: python -m bench.loader NAME KIND TARGET INPUT CHECKPOINT. KIND is postgres, mariadb or files;
-TARGET a URL with a database that has the table ``rows``, or a folder. A process of its own.
+Usage: python -m bench.loader NAME KIND TARGET INPUT CHECKPOINT [FILES]. KIND is postgres, mariadb,
+files or delta; TARGET a URL with a database that has the table ``rows``, or a folder;
+FILES how many of the input each micro-batch reads. A process of its own.
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ from exactum.java import jars
 
 EXACTUM, BULK, JDBC = "exactum", "plain bulk load", "Spark's JDBC append"
 FILES, SPARK_FILES = "exactum files", "Spark's Parquet sink"
+DELTA, SPARK_DELTA, DELTA_BY_HAND = "exactum Delta", "Spark's Delta sink", "delta-rs by hand"
 TABLE = "bench_rows"
+DELTA_VERSION = "4.4.0"
 SCHEMA = "a long, b long, c string"
 
 DRIVERS = {
@@ -44,32 +47,55 @@ def driver_jars(kind: str) -> list[str]:
     ]
 
 
-def main(name: str, kind: str, target: str, source: str, checkpoint: str) -> None:
+def delta_jars() -> list[str]:
+    """Delta's Spark jar and what it needs beside Spark's own jars, by Ivy."""
+    minor = ".".join(jars.pyspark_version().split(".")[:2])
+    recipe = jars.recipe(jars.dependency("io.delta", f"delta-spark_{minor}_2.13", DELTA_VERSION))
+    found = jars.cached(jars.JarSet(f"delta-{minor}", DELTA_VERSION, "Delta's Spark jar", recipe))
+    shipped = {jars.artifact_name(jar.name) for jar in jars.pyspark_jars().glob("*.jar")}
+    return [str(jar) for jar in found if jars.artifact_name(jar.name) not in shipped]
+
+
+def main(
+    name: str, kind: str, target: str, source: str, checkpoint: str, files: str = "1000"
+) -> None:
     began_s = time.perf_counter()
-    conf: dict[str, Any] = {"spark.exactum.warmWorkers": name not in (JDBC, SPARK_FILES)}
+    exactums = name in (EXACTUM, FILES, DELTA)
+    conf: dict[str, Any] = {
+        "spark.exactum.warmWorkers": name not in (JDBC, SPARK_FILES, SPARK_DELTA),
+        "spark.sql.streaming.numRecentProgressUpdates": 10_000,
+    }
     if name == JDBC:
         conf["spark.jars"] = ",".join(driver_jars(kind))
+    if name == SPARK_DELTA:
+        conf["spark.jars"] = ",".join(delta_jars())
+        conf["spark.sql.extensions"] = "io.delta.sql.DeltaSparkSessionExtension"
+        catalog = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
+        conf["spark.sql.catalog.spark_catalog"] = catalog
     spark = exactum.local_session("bench", master="local[2]", **conf)
     spark.sparkContext.setLogLevel("ERROR")
-    frame = spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1_000).parquet(source)
+    frame = spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", files).parquet(source)
     writer = frame.writeStream.trigger(availableNow=True)
-    if name in (EXACTUM, FILES):
+    if exactums:
         query: Any = exactly_once(name, kind, target).start(writer, checkpoint=checkpoint)
     else:
         plain = writer.option("checkpointLocation", checkpoint)
-        query = (
-            plain.format("parquet").option("path", target)
-            if name == SPARK_FILES
-            else plain.foreachBatch(function(name, kind, target))
-        ).start()
+        if name in (SPARK_FILES, SPARK_DELTA):
+            plain = plain.format("parquet" if name == SPARK_FILES else "delta")
+            query = plain.option("path", target).start()
+        else:
+            query = plain.foreachBatch(function(name, kind, target)).start()
     query.awaitTermination()
-    print(json.dumps({"seconds": time.perf_counter() - began_s}))
+    batches_ms = [p["durationMs"]["triggerExecution"] for p in query.recentProgress]
+    print(json.dumps({"seconds": time.perf_counter() - began_s, "batches_ms": batches_ms}))
     spark.stop()
 
 
 def exactly_once(name: str, kind: str, target: str) -> Any:
     if name == FILES:
         return exactum.exactly_once(exactum.FileSink(target))
+    if name == DELTA:
+        return exactum.exactly_once(exactum.DeltaSink(target))
     sink = exactum.PostgresSink if kind == "postgres" else exactum.MySQLSink
     return exactum.exactly_once(sink(target, table=TABLE))
 
@@ -77,6 +103,8 @@ def exactly_once(name: str, kind: str, target: str) -> Any:
 def function(name: str, kind: str, target: str) -> Callable[[DataFrame, int], None]:
     if name == JDBC:
         return lambda frame, _: append_by_jdbc(frame, kind, target)
+    if name == DELTA_BY_HAND:
+        return lambda frame, _: append_by_delta_rs(frame, target)
     load = CopyIn(target) if kind == "postgres" else LoadData(target)
     return lambda frame, _: print(frame.mapInArrow(load, "n long").collect(), file=sys.stderr)
 
@@ -96,6 +124,13 @@ def append_by_jdbc(frame: DataFrame, kind: str, target: str) -> None:
         batchsize="10000",
         **({"reWriteBatchedInserts": "true"} if kind == "postgres" else {"useBulkStmts": "true"}),
     ).save()
+
+
+def append_by_delta_rs(frame: DataFrame, target: str) -> None:
+    """As its users write it: the micro-batch in the driver's memory. Guarantees nothing."""
+    from deltalake import write_deltalake
+
+    write_deltalake(target, frame.toArrow(), mode="append")
 
 
 class CopyIn:

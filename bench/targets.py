@@ -1,5 +1,5 @@
-"""Narrow rows into PostgreSQL, MariaDB and files: every contender in every round, in turn, small
-and large loads.
+"""Narrow rows into PostgreSQL, MariaDB, files and Delta tables: every contender in every round, in
+turn, small and large loads.
 
 The contenders' rows come from the same Parquet files, one epoch each run, local[2]. After each run
 the rows are counted; a run that is not exact ends the benchmark.
@@ -19,9 +19,20 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pymysql
+from deltalake import DeltaTable
 
 from bench import report
-from bench.loader import BULK, EXACTUM, FILES, JDBC, SPARK_FILES, TABLE
+from bench.loader import (
+    BULK,
+    DELTA,
+    DELTA_BY_HAND,
+    EXACTUM,
+    FILES,
+    JDBC,
+    SPARK_DELTA,
+    SPARK_FILES,
+    TABLE,
+)
 from bench.process import Run, run
 from tests.kit.servers.mariadb import LocalMariaDB
 from tests.kit.servers.postgres import LocalPostgres
@@ -32,6 +43,7 @@ CONTENDERS = {
     "postgres": (EXACTUM, JDBC, BULK),
     "mariadb": (EXACTUM, JDBC, BULK),
     "files": (FILES, SPARK_FILES),
+    "delta": (DELTA, DELTA_BY_HAND, SPARK_DELTA),
 }
 """The last one of each is what the others are compared with."""
 
@@ -59,7 +71,7 @@ class Bench:
         return result
 
     def emptied(self, kind: str) -> str:
-        if kind == "files":
+        if kind in ("files", "delta"):
             shutil.rmtree(self.folder / "out", ignore_errors=True)
             return str(self.folder / "out")
         self._run(kind, f"DROP TABLE IF EXISTS {TABLE}")
@@ -67,6 +79,8 @@ class Bench:
         return self.postgres.url if kind == "postgres" else self.mariadb.url
 
     def count(self, kind: str) -> int:
+        if kind == "delta":
+            return DeltaTable(self.folder / "out").count()
         if kind == "files":
             return int(ds.dataset(self.folder / "out", format="parquet").count_rows())
         return int(self._run(kind, f"SELECT count(*) FROM {TABLE}")[0][0])

@@ -1,0 +1,220 @@
+"""Tables that exactum and Spark's own Delta both write and read, on whatever PySpark is installed
+(`make tables`): Delta's Spark jar reads what `DeltaSink` wrote, `DeltaSink` writes to a table that
+Spark made, and `SparkTableSink` has Spark write, killed on its way.
+
+    python tables.py                 every cell; ends with 1 where one is not as it should be
+    python tables.py CELL ...        these
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from exactum.java import jars
+
+DELTA = "4.4.0"
+BATCHES, ROWS = 4, 50
+LIFE_TIMEOUT_S = 240
+COLUMNS = "id bigint, day date, at timestamp, price decimal(12,3), tags array<string>, blob binary"
+MADE = (
+    "id",
+    "date_add(DATE '2026-11-01', CAST(id % 3 AS int)) AS day",
+    "timestamp_micros(1700000000000000 + id * 1000001) AS at",
+    "CAST(id / 7 AS decimal(12,3)) AS price",
+    "IF(id % 5 = 0, NULL, array(CAST(id AS string), NULL)) AS tags",
+    "IF(id % 4 = 0, NULL, CAST(CAST(id AS string) AS binary)) AS blob",
+)
+
+
+def session() -> Any:
+    """With Delta's jar, of the Spark that is installed."""
+    import exactum
+
+    minor = ".".join(jars.pyspark_version().split(".")[:2])
+    recipe = jars.recipe(jars.dependency("io.delta", f"delta-spark_{minor}_2.13", DELTA))
+    found = jars.cached(jars.JarSet(f"delta-{minor}", DELTA, "Delta's Spark jar", recipe))
+    shipped = {jars.artifact_name(jar.name) for jar in jars.pyspark_jars().glob("*.jar")}
+    needed = [str(jar) for jar in found if jars.artifact_name(jar.name) not in shipped]
+    settings = {
+        "spark.jars": ",".join(needed),
+        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.shuffle.partitions": "2",
+    }
+    spark = exactum.local_session("tables", master="local[2]", **settings)
+    spark.sparkContext.setLogLevel("ERROR")
+    return spark
+
+
+# ---- a life: a process that runs one query ---------------------------------------------------
+
+
+def live(spec: dict[str, Any]) -> None:
+    """Run the query of ``spec`` to the end of what is there."""
+    import exactum
+
+    spark = session()
+    folder = Path(spec["folder"])
+    rows = spark.readStream.schema("id bigint").option("maxFilesPerTrigger", 1)
+    frame = rows.parquet(str(folder / "in")).selectExpr(*MADE)
+    table = str(folder / "table")
+    if spec["sink"] == "spark":
+        sink: Any = exactum.SparkTableSink(SparkWrites(table, spec.get("kill", "")), name="table")
+    else:
+        keys = {"mode": "upsert", "key": "id"} if spec["sink"] == "upsert" else {}
+        if keys:
+            frame = frame.withColumn("id", frame.id % ROWS)
+        sink = exactum.DeltaSink(table, **keys)
+    once = exactum.exactly_once(sink)
+    writer = frame.writeStream.trigger(availableNow=True)
+    once.start(writer, checkpoint=str(folder / "checkpoint")).awaitTermination()
+
+
+class SparkWrites:
+    """Appends by Spark's own Delta, and kills the driver in the first life before or after it."""
+
+    def __init__(self, table: str, kill: str) -> None:
+        self._table, self._kill, self._calls = table, kill, 0
+
+    def __call__(self, frame: Any, txn: Any) -> None:
+        self._calls += 1
+        if self._kill == "before" and self._calls == 2:
+            os.killpg(0, signal.SIGKILL)
+        writer = frame.write.format("delta").mode("append")
+        writer = writer.option("txnAppId", txn.app_id).option("txnVersion", txn.version)
+        writer.save(self._table)
+        if self._kill == "after" and self._calls == 2:
+            os.killpg(0, signal.SIGKILL)
+
+
+# ---- the cells -------------------------------------------------------------------------------
+
+
+def give(folder: Path, batches: range) -> None:
+    """Files of numbers, one for each micro-batch."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    (folder / "in").mkdir(exist_ok=True)
+    for batch in batches:
+        numbers = pa.table({"id": pa.array(range(batch * ROWS, (batch + 1) * ROWS), pa.int64())})
+        pq.write_table(numbers, folder / "in" / f"{batch}.parquet")
+
+
+def life(folder: Path, **spec: str) -> int:
+    """Run one life, and return its exit status."""
+    command = [sys.executable, __file__, "live", json.dumps({"folder": str(folder), **spec})]
+    with (folder / "life.log").open("ab") as log:
+        process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
+        return process.wait(LIFE_TIMEOUT_S)
+
+
+def wanted(spark: Any, numbers: range) -> list[Any]:
+    return in_order(spark.range(numbers.start, numbers.stop).selectExpr(*MADE))
+
+
+def in_order(frame: Any) -> list[Any]:
+    return [row.asDict() for row in frame.orderBy("id").collect()]
+
+
+def by_spark(spark: Any, folder: Path) -> list[Any]:
+    return in_order(spark.read.format("delta").load(str(folder / "table")))
+
+
+def read_back(spark: Any, folder: Path) -> None:
+    """Spark reads what DeltaSink wrote; then each appends once more."""
+    give(folder, range(BATCHES))
+    check(life(folder, sink="append") == 0, "the query failed")
+    check(by_spark(spark, folder) == wanted(spark, range(BATCHES * ROWS)), "other rows")
+    place = str(folder / "table")
+    more = spark.range(BATCHES * ROWS, (BATCHES + 1) * ROWS).selectExpr(*MADE)
+    more.write.format("delta").mode("append").save(place)
+    spark.sql(f"OPTIMIZE delta.`{place}`")
+    give(folder, range(BATCHES + 1, BATCHES + 3))
+    check(life(folder, sink="append") == 0, "the second life failed")
+    check(by_spark(spark, folder) == wanted(spark, range((BATCHES + 3) * ROWS)), "others, later")
+
+
+def made_by_spark(spark: Any, folder: Path) -> None:
+    """DeltaSink appends to a partitioned table that Spark's Delta made, with checkpoints."""
+    place = folder / "table"
+    spark.sql(
+        f"CREATE TABLE delta.`{place}` ({COLUMNS}) USING delta PARTITIONED BY (day) "
+        "TBLPROPERTIES ('delta.checkpointInterval' = '3')"
+    )
+    for batch in range(4):
+        rows = spark.range(batch * ROWS, (batch + 1) * ROWS).selectExpr(*MADE)
+        rows.write.format("delta").mode("append").save(str(place))
+    give(folder, range(4, 4 + BATCHES))
+    check(life(folder, sink="append") == 0, "the query failed")
+    check(by_spark(spark, folder) == wanted(spark, range((4 + BATCHES) * ROWS)), "other rows")
+
+
+def upserted(spark: Any, folder: Path) -> None:
+    """Spark reads the newest row of each key."""
+    give(folder, range(BATCHES))
+    check(life(folder, sink="upsert") == 0, "the query failed")
+    found = by_spark(spark, folder)
+    last = spark.range((BATCHES - 1) * ROWS, BATCHES * ROWS).selectExpr(*MADE)
+    newest = in_order(last.withColumn("id", last.id % ROWS))
+    check(found == newest, f"{len(found)} rows, not the newest of {ROWS} keys")
+
+
+def spark_writes(spark: Any, folder: Path) -> None:
+    """SparkTableSink, killed before Spark's write and after it: each micro-batch once."""
+    for number, kill in enumerate(("before", "after", "")):
+        give(folder, range(number * BATCHES, (number + 1) * BATCHES))
+        status = life(folder, sink="spark", kill=kill)
+        check(status == (-signal.SIGKILL if kill else 0), f"ended with {status}, {kill}")
+    check(by_spark(spark, folder) == wanted(spark, range(3 * BATCHES * ROWS)), "other rows")
+
+
+class NotSo(Exception):
+    """Something is not as it should be."""
+
+
+def check(holds: bool, what: str) -> None:
+    if not holds:
+        raise NotSo(what)
+
+
+CELLS: dict[str, Callable[[Any, Path], None]] = {
+    "read-back": read_back,
+    "made-by-spark": made_by_spark,
+    "upserted": upserted,
+    "spark-writes": spark_writes,
+}
+
+
+def main(names: list[str]) -> int:
+    spark = session()
+    failed = 0
+    versions = ", ".join(f"{name} {metadata.version(name)}" for name in ("pyspark", "deltalake"))
+    print(f"Tables with {versions}, Delta's Spark jar {DELTA}", flush=True)
+    for name in names or CELLS:
+        with tempfile.TemporaryDirectory() as folder:
+            try:
+                CELLS[name](spark, Path(folder))
+                print(f"{name}: as it should be", flush=True)
+            except (NotSo, subprocess.TimeoutExpired) as error:
+                failed += 1
+                log = Path(folder, "life.log").read_text(errors="replace")[-3000:]
+                print(f"{name}: {error}\n{log}", flush=True)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["live"]:
+        live(json.loads(sys.argv[2]))
+    else:
+        raise SystemExit(main(sys.argv[1:]))
