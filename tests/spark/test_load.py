@@ -112,10 +112,20 @@ def test_a_used_id_is_refused_for_other_sinks(
     tmp_path: Path, into: Folders, numbers: DataFrame
 ) -> None:
     """A further one would be left without the rows, and nobody would know."""
-    into("a").write(numbers, id=ID)
-    with raised(errors.CheckpointRefused, "LOAD_OTHER_SINKS"):
-        into("a", "b").write(numbers, id=ID, compare=False)
+    into("a", "c").write(numbers, id=ID)
+    for others in (("a", "b", "c"), ("a",), ("a", "b")):
+        with raised(errors.CheckpointRefused, "LOAD_OTHER_SINKS"):
+            into(*others).write(numbers, id=ID, compare=False)
     assert not values(tmp_path / "b")
+
+
+def test_a_log_that_would_be_another_one_is_refused(numbers: DataFrame, tmp_path: Path) -> None:
+    """A relative path names another folder elsewhere; readers of a sink's folder would find it."""
+    sink = exactum.FileSink(tmp_path / "out")
+    with raised(errors.SettingRefused, "LOAD_ARGUMENT", "decision_log"):
+        exactum.exactly_once(sink, decision_log="loads").write(numbers, id=ID)
+    with raised(errors.SettingRefused, "FOLDER_WITHIN", "decision_log"):
+        exactum.exactly_once(sink, decision_log=tmp_path / "out" / "loads").write(numbers, id=ID)
 
 
 def test_two_at_once(tmp_path: Path, into: Folders, numbers: DataFrame) -> None:

@@ -110,7 +110,9 @@ def test_one_writer_for_several_starts(query: Any, numbers: DataFrame) -> None:
         running.stop()
 
 
-@pytest.mark.parametrize("has", ["foreachBatch", "checkpointLocation", "queryName"])
+@pytest.mark.parametrize(
+    "has", ["foreachBatch", "checkpointLocation", "queryName", "path", "format"]
+)
 def test_a_writer_that_has_it_already(numbers: DataFrame, tmp_path: Path, has: str) -> None:
     """Spark would drop one of the two without a word."""
     writer = numbers.writeStream
@@ -118,11 +120,21 @@ def test_a_writer_that_has_it_already(numbers: DataFrame, tmp_path: Path, has: s
         writer = writer.foreachBatch(lambda frame, batch_id: None)
     elif has == "queryName":
         writer = writer.queryName("given")
+    elif has == "format":
+        writer = writer.format("json")
     else:
         writer = writer.option(has, str(tmp_path))
     once = exactum.exactly_once(FolderSink(str(tmp_path)))
     with raised(errors.SettingRefused, "START_ARGUMENT", has):
         once.start(writer, checkpoint=tmp_path)
+
+
+def test_a_shells_word_for_the_home_folder(numbers: DataFrame, tmp_path: Path) -> None:
+    """It would be a folder of this name below wherever the program runs."""
+    with raised(errors.SettingRefused, "START_ARGUMENT", "checkpoint", "~"):
+        exactum.exactly_once(FolderSink(str(tmp_path))).start(numbers.writeStream, checkpoint="~/c")
+    with raised(errors.SettingRefused, "DECISION_LOG_ARGUMENT", "decision_log", "~"):
+        exactum.exactly_once(FolderSink(str(tmp_path)), decision_log="~/log")
 
 
 def test_no_writer(numbers: DataFrame, tmp_path: Path) -> None:

@@ -93,6 +93,44 @@ def test_a_writer_that_is_wrong_keeps_the_rows(query: Any, table: Table) -> None
     assert table.values() == [1]
 
 
+def test_a_writer_that_returns_something_has_not_written(query: Any, table: Table) -> None:
+    """A writer without ``save()``, say: it is not taken for a success."""
+    query.give(1)
+    sink = exactum.SparkTableSink(lambda frame, txn: frame.write, name="table")  # type: ignore[arg-type, return-value]
+    assert "returned <pyspark.sql" in query.run(query.exactly_once(sink))
+    assert query.run(query.exactly_once(table.sink())) is None
+    assert table.values() == [1]
+
+
+@pytest.mark.parametrize("name", ["x-y", "a b", "ü", "a.b", "1"])
+def test_names_within_a_column_are_taken_as_they_are(query: Any, table: Table, name: str) -> None:
+    query.give(1)
+    nested = exactum.SparkTableSink(
+        table.write,
+        name="table",
+        rows=lambda rows: rows.selectExpr("v", f"named_struct('{name}', v) AS s"),
+    )
+    assert query.run(query.exactly_once(nested)) is None
+    (row,) = table.spark.read.parquet(f"{table.folder}/*/*").collect()
+    assert row.s.asDict() == {name: 1}
+
+
+def test_a_staging_with_signs_of_a_pattern_is_read(
+    query: Any, table: Table, tmp_path: Path
+) -> None:
+    query.give(1)
+    staging = tmp_path / "{a,b}[1]*?"
+    assert query.run(query.exactly_once(table.sink(), staging=str(staging))) is None
+    assert table.values() == [1]
+
+
+def test_what_cannot_be_a_sink_is_refused_at_once() -> None:
+    for wrong in ({"write": "x"}, {"name": ""}, {"name": 5}, {"last_version": 5}):
+        given: dict[str, Any] = {"write": print, "name": "table", **wrong}
+        with raised(errors.SettingRefused, "LAKE_ARGUMENT", *wrong):
+            exactum.SparkTableSink(**given)
+
+
 def test_an_older_checkpoint_is_refused_where_the_table_tells(
     query: Any, table: Table, tmp_path: Path
 ) -> None:

@@ -59,6 +59,27 @@ def spark_type(kind: pa.DataType) -> str | None:
     return None
 
 
+def ddl(schema: pa.Schema) -> str:
+    """As Spark takes a schema, of columns that a table can have: ``a bigint, b struct<`x-y`: int>``
+    with every name quoted.
+    """
+    return ", ".join(f"{_quoted(field.name)} {_in_ddl(field.type)}" for field in schema)
+
+
+def _in_ddl(kind: pa.DataType) -> str:
+    if pa.types.is_struct(kind):
+        return f"struct<{', '.join(f'{_quoted(f.name)}: {_in_ddl(f.type)}' for f in kind)}>"
+    if pa.types.is_map(kind):
+        return f"map<{_in_ddl(kind.key_type)}, {_in_ddl(kind.item_type)}>"
+    if pa.types.is_list(kind):
+        return f"array<{_in_ddl(kind.value_type)}>"
+    return str(spark_type(kind))
+
+
+def _quoted(name: str) -> str:
+    return f"`{name.replace('`', '``')}`"
+
+
 def arrow_type(text: str) -> pa.DataType:
     """The other way round, of a frame's column. All in it may be null.
 

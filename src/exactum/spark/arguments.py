@@ -72,9 +72,9 @@ def checked_writer(writer: Any) -> None:
     if has := (given_over_connect(writer) if over_connect else given_to(writer)):
         raise SettingRefused(
             "START_ARGUMENT",
-            f"start() was given a writer that has {' and '.join(has)} already. exactum gives it "
-            "its function itself, and takes the others as checkpoint= and name=. Remove what it "
-            "has. Nothing was started.",
+            f"start() was given a writer that has {' and '.join(has)} already. The sinks say where "
+            "the rows go, and start() takes checkpoint= and name=. Remove what it has. Nothing was "
+            "started.",
         )
 
 
@@ -84,6 +84,7 @@ def checked_checkpoint(checkpoint: Any) -> str:
         SettingRefused: it is no place.
     """
     if isinstance(checkpoint, str | Path) and str(checkpoint).strip():
+        _refuse_home(checkpoint, "START_ARGUMENT", "checkpoint")
         return str(checkpoint)
     raise SettingRefused(
         "START_ARGUMENT",
@@ -98,6 +99,7 @@ def checked_decision_log(decision_log: Any, call: str) -> None:
         SettingRefused: it can be no decision log.
     """
     if decision_log is None or (isinstance(decision_log, str | Path) and str(decision_log).strip()):
+        _refuse_home(decision_log, "DECISION_LOG_ARGUMENT", "decision_log")
         return
     missing = [name for name in _LOG_METHODS if not callable(getattr(decision_log, name, None))]
     if missing or isinstance(decision_log, type):
@@ -105,6 +107,18 @@ def checked_decision_log(decision_log: Any, call: str) -> None:
             "DECISION_LOG_ARGUMENT",
             f"{call}(decision_log={decision_log!r}): it must be a folder, a URL (postgresql://..., "
             f"s3://...), or an object with {', '.join(_LOG_METHODS)}.",
+        )
+
+
+def _refuse_home(place: object, code: str, argument: str) -> None:
+    """Neither Spark nor Python knows what a shell means by ``~``: it would be a folder's name,
+    below the folder in which the program was started.
+    """
+    if str(place).startswith("~"):
+        raise SettingRefused(
+            code,
+            f"{argument}={str(place)!r}: ~ is what a shell replaces. Give the whole path, or "
+            "os.path.expanduser(...) of it. Nothing was started.",
         )
 
 

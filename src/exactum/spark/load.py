@@ -25,6 +25,7 @@ from exactum.checkpoint.staging_place import staging_at
 from exactum.errors import CheckpointRefused, FrameRefused, SettingRefused
 from exactum.protocol.coordinator import Coordinator
 from exactum.protocol.model import (
+    Decision,
     PreparedTransaction,
     SourceOffsets,
     new_incarnation,
@@ -95,6 +96,11 @@ def loaded(settings: DeliverySettings, frame: DataFrame, load_id: str, *, compar
         closing.callback(sinks.close)
         if staging is not None:
             refuse_within(sinks.each, "staging", staging.where)
+        if (log_folder := _log_folder(settings)) is not None:
+            refuse_within(sinks.each, "decision_log", str(log_folder))
+        for record in log.read(BATCH):
+            if record.decision is Decision.COMMIT:
+                _refuse_other_sinks(load, record.engine, sinks)
         attempt = _Attempt(settings, run, sinks, writing, compare)
         coordinator = Coordinator(
             run,
@@ -112,7 +118,7 @@ def loaded(settings: DeliverySettings, frame: DataFrame, load_id: str, *, compar
         attempt.report_refused()
     else:
         now = partial(writing.fingerprint, frame) if compare else None
-        _compare(load, completed.engine, sinks, now)
+        _compare(load, completed.engine, now)
     return Loaded(load_id, load.query_id, completed.written)
 
 
@@ -133,6 +139,12 @@ def _check(settings: DeliverySettings, frame: Any, load_id: Any) -> None:
         raise _refused("a batch load is exactly once: use exactum.exactly_once(...)")
     if settings.places.decision_log is None:
         raise _refused("a load has no checkpoint, so give exactly_once(decision_log=...)")
+    folder = _log_folder(settings)
+    if folder is not None and not folder.is_absolute():
+        raise _refused(
+            f"decision_log={str(folder)!r} is another folder wherever the program is started, and "
+            "the rows would come again. Give its whole path"
+        )
     if settings.control:
         raise _refused("control= is for queries that stream")
 
@@ -141,9 +153,13 @@ def _refused(why: str) -> SettingRefused:
     return SettingRefused("LOAD_ARGUMENT", f"write(): {why}. Nothing was written.")
 
 
-def _default_staging(settings: DeliverySettings) -> str | None:
+def _log_folder(settings: DeliverySettings) -> Path | None:
     log = settings.places.decision_log
-    folder = local_folder(str(log)) if isinstance(log, str | Path) else None
+    return local_folder(str(log)) if isinstance(log, str | Path) else None
+
+
+def _default_staging(settings: DeliverySettings) -> str | None:
+    folder = _log_folder(settings)
     return None if folder is None else str(folder / STAGING)
 
 
@@ -208,15 +224,10 @@ def _traces(sinks: OpenedSinks) -> dict[str, dict[str, str]]:
     return {name: dict(sink.trace) for name, sink in sinks.each}
 
 
-def _compare(
-    load: _Load,
-    recorded: str,
-    sinks: OpenedSinks,
-    fingerprint: Callable[[], Fingerprint] | None,
-) -> None:
+def _refuse_other_sinks(load: _Load, recorded: str, sinks: OpenedSinks) -> None:
     """
     Raises:
-        CheckpointRefused: the load of this id went to other sinks, or has other rows.
+        CheckpointRefused: the load of this id went to other sinks.
     """
     facts = json.loads(recorded)
     if facts["sinks"] != _traces(sinks):
@@ -225,9 +236,16 @@ def _compare(
             f"{load} stands in {', '.join(facts['sinks'])}, and these sinks are other ones, or at "
             "another place. Load into a further sink under an id of its own. Nothing was written.",
         )
+
+
+def _compare(load: _Load, recorded: str, fingerprint: Callable[[], Fingerprint] | None) -> None:
+    """
+    Raises:
+        CheckpointRefused: the load of this id has other rows.
+    """
     if fingerprint is None:
         return
-    stands = facts["fingerprint"]
+    stands = json.loads(recorded)["fingerprint"]
     if stands is None:
         logger.warning(
             "%s stands; whether it had these rows is not known: they were not compared, or each "

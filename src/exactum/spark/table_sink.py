@@ -11,15 +11,19 @@ Hudi, Paimon, Iceberg's write-audit-publish.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from exactum.errors import Unavailable
-from exactum.files.format import FileFormat, check_frame
+from exactum.custom.answer import refuse_answer
+from exactum.errors import CodeFailed, SettingRefused, Unavailable
+from exactum.files.format import FileFormat
 from exactum.files.place import FOLDER_BYTES_MAX, NAME_BYTES_MAX, NameLimits
 from exactum.files.sink import BYTES_PER_FILE_MAX
 from exactum.files.writer import FilePlan, FileRows
+from exactum.lake import frame
+from exactum.lake.types import ddl
 from exactum.protocol.inspection import Inspector
 from exactum.protocol.model import PreparedTransaction
 from exactum.protocol.scope import Scope
@@ -42,8 +46,12 @@ from exactum.sinks.staged import (
 from exactum.sinks.staging import TRACE, Staging, reach_staging, staging_of, wanted
 from exactum.sinks.writer import StagedWriter
 from exactum.storage.storage import Storage
+from exactum.values.excerpt import cut
 
 _FORMAT = FileFormat.of("parquet", None, "SparkTableSink")
+_WILD = re.compile(r"[\\{}\[\]*?]")
+"""What Hadoop reads as a pattern in a path, and not as itself."""
+SHOWN_MAX = 300
 
 
 @dataclass(frozen=True)
@@ -60,7 +68,7 @@ class TableTransaction:
     version: int
 
 
-Write = Callable[[Any, TableTransaction], object]
+Write = Callable[[Any, TableTransaction], None]
 
 
 class SparkTableSink(NotAFunction):
@@ -68,8 +76,8 @@ class SparkTableSink(NotAFunction):
 
     Args:
         write: a function of (DataFrame, TableTransaction), called on the driver after the decision.
-            It returns when the rows are committed, and writes nothing if they were before: the same
-            call may come again after a crash. Delta: ``frame.write.format("delta")
+            It returns None when the rows are committed, and writes nothing if they were before: the
+            same call may come again after a crash. Delta: ``frame.write.format("delta")
             .mode("append").option("txnAppId", txn.app_id).option("txnVersion", txn.version)
             .save(path)``.
         name: of the participant in decision records. Keep it from start to start.
@@ -78,6 +86,9 @@ class SparkTableSink(NotAFunction):
             table takes its first micro-batches for written, and they are lost.
         rows: the sink's own view of the batch, a function from DataFrame to DataFrame; None: all of
             it.
+
+    Raises:
+        SettingRefused: ``write`` or ``last_version`` is no function, or ``name`` no text.
     """
 
     def __init__(
@@ -88,6 +99,7 @@ class SparkTableSink(NotAFunction):
         last_version: Callable[[str], int | None] | None = None,
         rows: Callable[[Any], Any] | None = None,
     ) -> None:
+        _check_arguments(write, name, last_version)
         self._write = write
         self._last_version = last_version
         self.name = name
@@ -102,15 +114,14 @@ class SparkTableSink(NotAFunction):
 
     def check_columns(self, columns: Sequence[tuple[str, str]]) -> None:
         """See the port ``Sink``."""
-        check_frame(columns, (), repr(self))
-        _FORMAT.check_columns(columns, repr(self))
+        frame.check_columns(columns, (), (), None, repr(self))
 
     def open(
         self, run: QueryRun, participant: str, columns: Sequence[tuple[str, str]] = ()
     ) -> OpenSink:
         """See the port ``Sink``."""
         staging = staging_of(run, Scope(run.query_id, participant), repr(self))
-        schema = ", ".join(f"`{name.replace('`', '``')}` {kind}" for name, kind in columns)
+        schema = ddl(frame.schema_of(columns))
         return OpenSink(
             StagedParticipant(staging, self._target(staging, schema)),
             TableWriterFactory(staging),
@@ -171,8 +182,28 @@ class SparkTableTarget(StagedTarget):
 
     def last_batch(self, committed: Sequence[PreparedTransaction] = ()) -> int | None:
         noted = self._staging.published()
-        known = None if self._last_version is None else self._last_version(self._app_id)
+        known = None if self._last_version is None else self._asked(self._last_version)
         return max((one for one in (noted, known) if one is not None), default=None)
+
+    def _asked(self, last_version: Callable[[str], int | None]) -> int | None:
+        """
+        Raises:
+            CodeFailed: the user's function failed, or gave something else.
+        """
+        try:
+            known = last_version(self._app_id)
+        except Exception as error:
+            raise CodeFailed(
+                "SINK_ANSWER",
+                f"{self.shown}: last_version() failed: {_shown(error)}. Nothing was written.",
+            ) from error
+        if known is not None and not isinstance(known, int):
+            raise CodeFailed(
+                "SINK_ANSWER",
+                f"{self.shown}: last_version() returned {known!r}. It must be the version that the "
+                "table has of this app id, or None. Nothing was written.",
+            )
+        return known
 
     def forget_batches(self) -> None:
         self._staging.forget_published()
@@ -217,11 +248,30 @@ class SparkTableTarget(StagedTarget):
             raise Unavailable(
                 f"{self.shown}: only Spark can write its table. Start the query: it does."
             ) from error
-        where = self._staging.where.replace("s3://", "s3a://", 1)  # as Hadoop says it
+        place = self._staging.where.replace("s3://", "s3a://", 1)  # as Hadoop says it
+        where = _WILD.sub(r"\\\g<0>", place)
         try:
             rows = session.read.schema(self._schema).parquet(*(f"{where}/{n}" for n in names))
-            self._write(rows, transaction)
+            refuse_answer(self._write(rows, transaction), "write()", "")
         except Exception as error:
             wrong = isinstance(error, AnalysisException | TypeError | AttributeError | NameError)
-            text = f"write() failed: {type(error).__name__}: {error}"
+            text = f"write() failed: {_shown(error)}"
             raise PublishFailed(text, is_transient=not wrong) from error
+
+
+def _check_arguments(write: object, name: object, last_version: object) -> None:
+    wrong = None
+    if not callable(write):
+        wrong = f"write={write!r} must be a function of (DataFrame, TableTransaction)"
+    elif not isinstance(name, str) or not name.strip():
+        wrong = f"name={name!r} must be a text that names this sink from start to start"
+    elif last_version is not None and not callable(last_version):
+        wrong = f"last_version={last_version!r} must be a function of the app id"
+    if wrong is not None:
+        raise SettingRefused("LAKE_ARGUMENT", f"SparkTableSink: {wrong}.")
+
+
+def _shown(error: Exception) -> str:
+    """Without what Spark adds behind the first line: the plan, and its stack."""
+    first = str(error).strip().partition("\n")[0]
+    return cut(f"{type(error).__name__}: {first}", SHOWN_MAX)
