@@ -23,7 +23,7 @@ from exactum.java import jars
 
 DELTA = "4.4.0"
 BATCHES, ROWS = 4, 50
-LIFE_TIMEOUT_S = 240
+LIFE_TIMEOUT_S = 600
 COLUMNS = "id bigint, day date, at timestamp, price decimal(12,3), tags array<string>, blob binary"
 MADE = (
     "id",
@@ -50,6 +50,7 @@ def session() -> Any:
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": "2",
+        "spark.databricks.delta.snapshotPartitions": "1",
     }
     spark = exactum.local_session("tables", master="local[2]", **settings)
     spark.sparkContext.setLogLevel("ERROR")
