@@ -11,9 +11,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from exactum.errors import FrameRefused, SettingRefused
-from exactum.files import csv_lines, json_lines
+from exactum.files import csv_lines
 from exactum.files.partition import escape
 from exactum.files.place import NAME_BYTES_MAX
+from exactum.values.json_text import json_texts
+from exactum.values.nested import data_of
+from exactum.values.texts import concatenated
 
 _NONE = ("none", "uncompressed")
 _OPTIONS: Mapping[str, Mapping[str, Any]] = {
@@ -39,7 +42,7 @@ _UNWRITABLE = re.compile(
 )
 _NESTED = re.compile(r"^(struct|array|map)<")
 _PARTITION_TYPE = re.compile(
-    r"(string|varchar\(|char\(|boolean|tinyint|smallint|int$|bigint|date$|decimal|timestamp)",
+    r"(string|varchar\(|char\(|boolean|tinyint|smallint|int$|bigint|date$|decimal)",
     re.ASCII,
 )
 
@@ -151,8 +154,10 @@ class FileFormat:
     def plain_encoder(self, stream: Any, schema: pa.Schema) -> Encoder:
         """The same for json and csv, not compressed."""
         if self.name == "json":
-            return JsonEncoder(stream)
-        return CsvEncoder(stream, schema, self._option("header"), self._option("delimiter"))
+            return LinesEncoder(stream, b"", None)
+        delimiter = self._option("delimiter")
+        header = csv_lines.header(schema.names, delimiter) if self._option("header") else b""
+        return LinesEncoder(stream, header, delimiter)
 
     def _option(self, name: str) -> Any:
         return dict(self.options)[name]
@@ -176,30 +181,22 @@ class ParquetEncoder:
         self._writer.close()
 
 
-class JsonEncoder:
-    """A JSON object on a line for each row."""
+class LinesEncoder:
+    """A line for each row, in UTF-8: a JSON object, or CSV with a ``delimiter``."""
 
-    def __init__(self, stream: Any) -> None:
-        self._stream = stream
-
-    def write(self, table: pa.Table) -> None:
-        self._stream.write(json_lines.encode(table))
-
-    def close(self) -> None:
-        """Lines have no end of their own."""
-
-
-class CsvEncoder:
-    """RFC 4180: texts are quoted, null is an empty field, the empty text is ``""``."""
-
-    def __init__(self, stream: Any, schema: pa.Schema, header: bool, delimiter: str) -> None:
+    def __init__(self, stream: Any, header: bytes, delimiter: str | None) -> None:
         self._stream = stream
         self._delimiter = delimiter
         if header:
-            stream.write(csv_lines.header(schema.names, delimiter))
+            stream.write(header)
 
     def write(self, table: pa.Table) -> None:
-        self._stream.write(csv_lines.encode(table, self._delimiter))
+        for rows in table.to_batches():
+            if self._delimiter is None:
+                lines = json_texts(rows.to_struct_array())
+            else:
+                lines = csv_lines.lines(rows, self._delimiter)
+            self._stream.write(data_of(concatenated(lines, "\n")))
 
     def close(self) -> None:
         """Lines have no end of their own."""
@@ -270,7 +267,8 @@ def check_frame(
             raise FrameRefused(
                 "FILES_COLUMNS",
                 f"{where}: the partition column {name!r} has the type {kinds[name]}; a folder is "
-                "named by a string, boolean, integer, decimal, date or timestamp. Cast it.",
+                "named by a string, boolean, integer, decimal or date. Cast it (of a time to_date,"
+                " or date_format).",
             )
         if len(escape(name).encode()) + len("=0") > NAME_BYTES_MAX:
             raise FrameRefused(
