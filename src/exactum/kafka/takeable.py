@@ -23,7 +23,7 @@ from exactum.kafka.topics.topic_facts import TopicBook, TopicFacts
 from exactum.protocol.sink import Rejection
 from exactum.sinks.rows import RowCheck
 from exactum.values.excerpt import cut
-from exactum.values.mask import mask_of
+from exactum.values.nested import mask_of
 from exactum.values.utf8 import not_utf8
 
 KEY_SHOWN_MAX = 100
