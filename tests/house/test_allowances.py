@@ -12,7 +12,7 @@ SRC = ROOT / "src" / "exactum"
 TOP = "(top)"
 LINES_MAX = {
     TOP: 1_000,
-    "checkpoint": 2_650,
+    "checkpoint": 2_600,
     "custom": 1_650,
     "files": 1_650,
     "formats": 2_900,
