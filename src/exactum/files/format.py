@@ -67,52 +67,18 @@ class FileFormat:
     @staticmethod
     def of(name: str, options: Mapping[str, Any] | None, where: str) -> FileFormat:
         """Raises ``SettingRefused`` for an unknown format, option or value."""
-        if options is not None and not isinstance(options, Mapping):
-            raise SettingRefused(
-                "FILES_ARGUMENT", f"{where}: options={options!r} must be a dictionary."
-            )
+        given: Any = options or {}
         known = _OPTIONS.get(name) if isinstance(name, str) else None
         if known is None:
-            raise SettingRefused(
-                "FILES_ARGUMENT", f"{where}: format={name!r} must be one of {', '.join(_OPTIONS)}."
-            )
-        given = dict(options or {})
-        unknown = sorted(given.keys() - known.keys())
-        if unknown:
-            raise SettingRefused(
-                "FILES_ARGUMENT",
-                f"{where}: {name} files have no option {', '.join(map(repr, unknown))}; there are "
-                f"{', '.join(known)}.",
-            )
-        chosen = {**known, **given}
-        chosen["compression"] = str(chosen["compression"] or "none").lower()
-        if chosen["compression"] not in _COMPRESSIONS[name]:
-            raise SettingRefused(
-                "FILES_ARGUMENT",
-                f"{where}: compression={given['compression']!r} is none that {name} files take: "
-                f"{', '.join(_COMPRESSIONS[name])}.",
-            )
-        if not isinstance(chosen.get("header", True), bool):
-            raise SettingRefused(
-                "FILES_ARGUMENT",
-                f"{where}: the option header={chosen['header']!r} must be True or False.",
-            )
-        delimiter = chosen.get("delimiter", ",")
-        if not isinstance(delimiter, str) or not _DELIMITER.fullmatch(delimiter):
-            raise SettingRefused(
-                "FILES_ARGUMENT",
-                f"{where}: the option delimiter={delimiter!r} must be one ASCII character that "
-                "stands in no number, date or time and has no other meaning to readers: a comma, "
-                "';', '|' or a tab, say; not a letter, a digit, a blank, a line break, NUL, nor "
-                'any of + - . : " \\',
-            )
-        level = chosen.get("compression_level")
-        if level is not None and (not isinstance(level, int) or isinstance(level, bool)):
-            raise SettingRefused(
-                "FILES_ARGUMENT",
-                f"{where}: the option compression_level={level!r} must be a whole number.",
-            )
-        return FileFormat(name, tuple(sorted(chosen.items())))
+            why = f"format={name!r} must be one of {', '.join(_OPTIONS)}."
+        elif not isinstance(given, Mapping):
+            why = f"options={options!r} must be a dictionary."
+        else:
+            chosen = {**known, **given}
+            chosen["compression"] = str(chosen["compression"] or "none").lower()
+            if not (why := _wrong(name, chosen)):
+                return FileFormat(name, tuple(sorted(chosen.items())))
+        raise SettingRefused("FILES_ARGUMENT", f"{where}: {why}")
 
     @property
     def extension(self) -> str:
@@ -236,6 +202,31 @@ class _Shielded:
 
     def close(self) -> None:
         """The owner closes it."""
+
+
+def _wrong(name: str, options: Mapping[str, Any]) -> str:
+    """What is wrong with the options of a format; empty: nothing."""
+    if unknown := sorted(options.keys() - _OPTIONS[name].keys()):
+        return (
+            f"{name} files have no option {', '.join(map(repr, unknown))}; there are "
+            f"{', '.join(_OPTIONS[name])}."
+        )
+    if options["compression"] not in _COMPRESSIONS[name]:
+        taken = ", ".join(_COMPRESSIONS[name])
+        return f"compression={options['compression']!r} is none that {name} files take: {taken}."
+    if not isinstance(options.get("header", True), bool):
+        return f"the option header={options['header']!r} must be True or False."
+    delimiter = options.get("delimiter", ",")
+    if not isinstance(delimiter, str) or not _DELIMITER.fullmatch(delimiter):
+        return (
+            f"the option delimiter={delimiter!r} must be one ASCII character that stands in no "
+            "number, date or time and has no other meaning to readers: a comma, ';', '|' or a "
+            'tab, say; not a letter, a digit, a blank, a line break, NUL, nor any of + - . : " \\'
+        )
+    level = options.get("compression_level")
+    if level is not None and type(level) is not int:
+        return f"the option compression_level={level!r} must be a whole number."
+    return ""
 
 
 def check_frame(
