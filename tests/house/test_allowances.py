@@ -13,7 +13,7 @@ TOP = "(top)"
 LINES_MAX = {
     TOP: 1_000,
     "checkpoint": 2_600,
-    "custom": 1_650,
+    "custom": 1_550,
     "files": 1_650,
     "formats": 2_900,
     "java": 500,
@@ -25,7 +25,7 @@ LINES_MAX = {
     "protocol": 2_650,
     "sinks": 1_400,
     "spark": 13_500,
-    "sql": 6_000,
+    "sql": 5_800,
     "storage": 1_100,
     "testing": 3_100,
     "values": 720,
