@@ -20,7 +20,6 @@ import pytest
 from exactum.custom.write_ahead import WriteAheadSink
 from exactum.custom.write_ahead_target import ChunkRows
 from exactum.errors import (
-    CheckpointRefused,
     CodeFailed,
     ExactumError,
     Fenced,
@@ -30,7 +29,7 @@ from exactum.errors import (
 )
 from exactum.protocol.coordinator import Coordinator
 from exactum.protocol.model import PreparedTransaction, SourceOffsets, new_incarnation
-from exactum.protocol.participant import Participant, delivers, remembers
+from exactum.protocol.participant import Participant, delivers
 from exactum.protocol.scope import Scope
 from exactum.protocol.sink import Guarantee, OpenSink, QueryRun, Sink, TaskName, WriteOrder
 from exactum.sinks.staging import StagedName, Staging
@@ -431,22 +430,6 @@ def test_a_redelivery_days_later_sends_nothing(folder: Path) -> None:
     world.done = 0
     assert world.run() is None
     assert world.target.requests() == before
-
-
-def test_a_batch_that_is_sent_is_not_sent_again_for_a_log_that_forgot_it(folder: Path) -> None:
-    """Only a person can say that it shall be: then it is."""
-    world = World(folder / "w")
-    assert world.run(epochs=1) is None
-    world.storage.records.clear()
-    world.done = 0
-    error = world.run(epochs=1)
-    assert isinstance(error, CheckpointRefused)
-    assert error.code == "ENDS_DIFFER"
-    opened = make_sink(print).open(new_run(world.folder), "api")
-    assert remembers(opened.participant)
-    opened.participant.forget_batches()
-    assert world.run(epochs=1) is None
-    assert len(world.target.deduplicated()) == 20
 
 
 def cut_between_chunks(file: Path) -> None:
