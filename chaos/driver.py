@@ -151,9 +151,9 @@ def log_of(spec: JobSpec) -> Any:
     """The log where a query keeps it by default, or in a database."""
     query_id = json.loads(Path(spec.checkpoint, "metadata").read_text())["id"]
     if spec.log:
-        from exactum.sql.decision_log import open_decision_log
+        from exactum.sql.files import open_files
 
-        return open_decision_log(spec.log, query_id)
+        return SlotLog(open_files(spec.log, query_id), query_id)
     return SlotLog(Folder(Path(spec.checkpoint, DECISIONS)), query_id)
 
 

@@ -13,11 +13,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
 import pytest
 
 from exactum.custom.write_ahead import WriteAheadSink
+from exactum.custom.write_ahead_target import ChunkRows
 from exactum.errors import (
-    CheckpointRefused,
     CodeFailed,
     ExactumError,
     Fenced,
@@ -27,9 +29,11 @@ from exactum.errors import (
 )
 from exactum.protocol.coordinator import Coordinator
 from exactum.protocol.model import PreparedTransaction, SourceOffsets, new_incarnation
-from exactum.protocol.participant import Participant, delivers, remembers
-from exactum.protocol.sink import Guarantee, OpenSink, QueryRun, Sink, WriteOrder
-from exactum.sinks.staging import Staging
+from exactum.protocol.participant import Participant, delivers
+from exactum.protocol.scope import Scope
+from exactum.protocol.sink import Guarantee, OpenSink, QueryRun, Sink, TaskName, WriteOrder
+from exactum.sinks.staging import StagedName, Staging
+from exactum.sinks.writer import TaskFiles
 from exactum.storage import folder as folder_storage
 from exactum.storage.folder import Folder
 from exactum.testing import (
@@ -428,22 +432,6 @@ def test_a_redelivery_days_later_sends_nothing(folder: Path) -> None:
     assert world.target.requests() == before
 
 
-def test_a_batch_that_is_sent_is_not_sent_again_for_a_log_that_forgot_it(folder: Path) -> None:
-    """Only a person can say that it shall be: then it is."""
-    world = World(folder / "w")
-    assert world.run(epochs=1) is None
-    world.storage.records.clear()
-    world.done = 0
-    error = world.run(epochs=1)
-    assert isinstance(error, CheckpointRefused)
-    assert error.code == "ENDS_DIFFER"
-    opened = make_sink(print).open(new_run(world.folder), "api")
-    assert remembers(opened.participant)
-    opened.participant.forget_batches()
-    assert world.run(epochs=1) is None
-    assert len(world.target.deduplicated()) == 20
-
-
 def cut_between_chunks(file: Path) -> None:
     """Whole chunks, and fewer than were written."""
     header, end, frames = file.read_bytes().partition(b"\n")
@@ -496,3 +484,21 @@ def test_settings_that_cannot_work_are_refused(folder: Path, settings: dict[str,
     """At once, with the setting's name."""
     with pytest.raises(SettingRefused, match=next(iter(settings))):
         WriteAheadSink(**{"send": print, **settings})
+
+
+@pytest.mark.deep
+def test_rows_of_more_than_2_gib_under_one_key(folder: Path) -> None:
+    """An Arrow array of bytes holds no more: they are sent in more chunks, and none is lost."""
+    size = 1_100_000_000
+    zeros = pa.py_buffer(np.zeros(size, np.uint8))  # pages that nobody has written to
+    ends = pa.py_buffer(np.array([0, size], np.int32))
+    value = pa.Array.from_buffers(pa.binary(), 1, [None, ends, zeros])
+    order = WriteOrder(QueryRun("query", new_incarnation(), Guarantee.EXACTLY_ONCE), 0, 0, 1)
+    staging = Staging(Folder(folder), Scope("query", "sink"))
+    staging.open()
+    files, rows = TaskFiles(staging, StagedName.new(order, TaskName(0, 0, 0))), ChunkRows(500)
+    for number in range(2):
+        rows.write(pa.record_batch({"n": [number], "value": value}), files)
+    rows.finish(files)
+    (file,) = files.end()
+    assert file.rows == 2

@@ -120,16 +120,16 @@ def test_a_ledger_that_an_administrator_has_made(
 
 def test_a_decision_log_that_is_there(database: Database, clerk: str) -> None:
     """It is written to by nobody's name, and that is taken back."""
-    log = database.log("somebody")
-    log.read(0)
-    log.close()
+    files = database.files("somebody")
+    files.open()
+    files.close()
     database.run(f"GRANT SELECT ON {database.name}.* TO 'clerk'@'%'")
     assert diagnosed("--decision-log", clerk).has("error", "decision log", "cannot be recorded")
     found = diagnosed("--decision-log", database.url)
     assert found.all_is_well(), found.output
     assert found.has("ok", "decision log", "a second one was refused")
     assert database.value("SELECT COUNT(*) FROM exactum_decisions") == 0
-    assert database.value("SELECT COUNT(*) FROM exactum_decision_floors") == 1
+    assert database.value("SELECT COUNT(*) FROM exactum_decision_logs") == 1
 
 
 def test_settings_that_make_it_slow(database: Database, tmp_path: Path) -> None:

@@ -120,9 +120,9 @@ def test_tables_that_an_administrator_has_made(
 ) -> None:
     """Without CREATE: the ledger and the decision log, and the rights on them."""
     table = database.table()
-    log = database.log("somebody")
-    log.read(0)
-    log.close()
+    files = database.files("somebody")
+    files.open()
+    files.close()
     session = database.dialect.connect(database.address, Role.DRIVER, "a test", 5.0)
     database.dialect.create_own_tables(session, TableName("public", table))
     session.close()
@@ -132,12 +132,12 @@ def test_tables_that_an_administrator_has_made(
     database.run("GRANT INSERT, DELETE ON exactum_ledger TO clerk")
     assert look(clerk, tmp_path, table).has("ok", table, "exactum_ledger is there")
     assert diagnosed("--decision-log", clerk).has("error", "cannot be recorded")
-    database.run("GRANT ALL ON exactum_decisions, exactum_decision_floors TO clerk")
+    database.run("GRANT ALL ON exactum_decisions, exactum_decision_logs TO clerk")
     found = diagnosed("--decision-log", clerk)
     assert found.all_is_well(), found.output
     assert found.has("ok", "decision log", "a second one was refused")
     assert database.value("SELECT count(*) FROM exactum_decisions") == 0
-    assert database.value("SELECT count(*) FROM exactum_decision_floors") == 1
+    assert database.value("SELECT count(*) FROM exactum_decision_logs") == 1
 
 
 def test_temporary_tables_that_are_not_allowed(
@@ -163,9 +163,9 @@ def test_temporary_tables_that_are_not_allowed(
 
 def test_a_decision_log_without_its_key(database: Database) -> None:
     """Two records for one slot: two drivers would both believe theirs."""
-    log = database.log("somebody")
-    log.read(0)
-    log.close()
+    files = database.files("somebody")
+    files.open()
+    files.close()
     database.run("ALTER TABLE exactum_decisions DROP CONSTRAINT exactum_decisions_pkey")
     found = diagnosed("--decision-log", database.url)
     assert found.has("error", "decision log", "takes two records for one slot")

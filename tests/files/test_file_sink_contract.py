@@ -56,7 +56,7 @@ class TestFolder(SinkContract):
             yield
 
     def make_sink(self) -> Sink:
-        return FileSink(self.table, partition_by="day")
+        return FileSink(self.table, partition_by="day", rows=lambda frame: frame)
 
     def visible_rows(self) -> Iterable[object]:
         return duck(self.table, "id, day") if self.table.exists() and visible(self.table) else []
@@ -78,7 +78,7 @@ class TestFolder(SinkContract):
 
 @pytest.mark.sweep
 class TestObjects(SinkContract):
-    """The longest sweep is for ``make deep``; test_object_files has one of its own."""
+    """The longest sweep is for ``make deep``."""
 
     @pytest.mark.deep
     def test_every_fault_at_every_call_of_a_recovery(self) -> None:

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
-import pickle
 import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -17,7 +14,6 @@ import pytest
 
 from exactum.errors import (
     EpochAborted,
-    ExactumError,
     HeuristicOutcome,
     SettingRefused,
 )
@@ -26,11 +22,9 @@ from exactum.protocol.model import CommitReport
 from exactum.protocol.participant import delivers
 from exactum.protocol.sink import Guarantee
 from exactum.sinks import writer
-from exactum.testing import Crash, FaultPlan, sweep
 from tests.kit.files.epochs_in_files import (
     QUERY,
     OpenedSink,
-    World,
     expected,
     hidden,
     ids_in,
@@ -40,55 +34,6 @@ from tests.kit.files.epochs_in_files import (
 )
 
 pytestmark = pytest.mark.slow
-
-
-@pytest.mark.deep
-@pytest.mark.parametrize("partition_by", [None, "day"])
-def test_a_fault_at_every_call(memory: Path, partition_by: str | None) -> None:
-    """Crash, lost reply or repetition at any port call: the next incarnation makes it exactly
-    once, nothing staged.
-    """
-
-    def scenario(plan: FaultPlan) -> None:
-        table = memory / f"{plan.fault.name}-{plan.at}"
-        world = World(lambda: FileSink(table, partition_by=partition_by), tasks=2, retried=1)
-        with contextlib.suppress(Crash, ExactumError):
-            world.drive([0, 1], plan)
-        world.drive(range(world.storage.floor, 3))
-        assert ids_in(table) == expected([0, 1, 2], 2)
-        assert hidden(table) == []
-
-    print(f"{sweep(scenario)} runs")
-
-
-@pytest.mark.sweep
-def test_a_fault_in_the_recovery(memory: Path) -> None:
-    """The incarnation that redelivers is itself struck at every call, then a third comes."""
-
-    def scenario(plan: FaultPlan) -> None:
-        table = memory / f"{plan.fault.name}-{plan.at}"
-        world = World(lambda: FileSink(table), tasks=2)
-        with pytest.raises(Crash):
-            world.drive([0], _dies_in_commit())
-        with contextlib.suppress(Crash, ExactumError):
-            world.drive([0], plan)
-        world.drive([0, 1])
-        assert ids_in(table) == expected([0, 1], 2)
-        assert hidden(table) == []
-
-    print(f"{sweep(scenario)} runs")
-
-
-def _dies_in_commit() -> FaultPlan:
-    from exactum.testing import Fault
-
-    class AtCommit(FaultPlan):
-        def around(self, label: str, call: Callable[[], object]) -> object:
-            if label == "commit":
-                raise Crash("before the commit")
-            return call()
-
-    return AtCommit(Fault.CRASH_BEFORE, 0)
 
 
 def test_a_driver_that_was_superseded_leaves_nothing(table: Path) -> None:
@@ -320,10 +265,3 @@ def test_under_weaker_guarantees_the_driver_delivers(table: Path, guarantee: Gua
     with pytest.raises(EpochAborted, match="are gone"):
         opened.participant.deliver(prepared)
     assert ids_in(table) == expected([0], 2)
-
-
-def test_the_writer_factory_pickles(table: Path) -> None:
-    """It goes to the executors as it is, without the user's function."""
-    sink = FileSink(table, rows=lambda frame: frame, options={"compression": "zstd"})
-    factory = OpenedSink(sink).opened.writers
-    assert pickle.loads(pickle.dumps(factory)) == factory

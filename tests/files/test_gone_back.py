@@ -115,18 +115,3 @@ def test_a_sink_that_was_moved_away_and_back(tmp_path: Path) -> None:
         query.run(3)
     assert rows_below(tmp_path / "first") == expected([0])
     assert rows_below(tmp_path / "second") == expected([1, 2])
-
-
-def test_a_folder_that_is_newer_may_be_forgotten(tmp_path: Path) -> None:
-    """The log went back alone. What was accepted is written again."""
-    query = query_at(tmp_path / "orders")
-    query.run(0, 1)
-    for slot in [slot for slot in query.storage.records if slot[1:] >= (1, 0)]:
-        del query.storage.records[slot]
-    with pytest.raises(CheckpointRefused, match="has batch 1, and the decision log ends with .* 0"):
-        query.run(1)
-    driver = query.start()
-    driver.participant.forget_batches()  # type: ignore[attr-defined]
-    driver.close()
-    query.run(1)
-    assert rows_below(tmp_path / "orders") == expected([0, 1, 1])

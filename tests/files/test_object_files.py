@@ -4,7 +4,6 @@ on disk.
 
 from __future__ import annotations
 
-import contextlib
 import io
 import itertools
 import pickle
@@ -19,16 +18,11 @@ import pyarrow.parquet as pq
 import pytest
 from obstore.store import LocalStore, MemoryStore
 
-from exactum.errors import EpochAborted, ExactumError, HeuristicOutcome, SettingRefused, Unavailable
+from exactum.errors import EpochAborted, HeuristicOutcome, SettingRefused, Unavailable
 from exactum.files.sink import FileSink
-from exactum.protocol.participant import delivers
-from exactum.protocol.sink import Guarantee
 from exactum.sinks import writer
-from exactum.testing import Crash, FaultPlan, sweep
 from tests.kit.files.epochs_in_files import (
-    QUERY,
     OpenedSink,
-    World,
     expected,
     ids_in,
     rows,
@@ -65,20 +59,6 @@ def ids_of_objects(store: Any) -> list[int]:
     return sorted(i for c in content for i in pq.read_table(io.BytesIO(c))["id"].to_pylist())
 
 
-@pytest.mark.parametrize("partition_by", [None, "day"])
-def test_rows_are_invisible_until_the_commit(store: Any, partition_by: str | None) -> None:
-    """No object at a name that readers look at before; all of them after; nothing staged stays."""
-    opened = OpenedSink(sink(store, partition_by=partition_by))
-    prepared = list(opened.participant.verify(opened.prepare(rows(0, 0), rows(0, 1))))
-    assert visible(store) == []
-    assert {s.identity for s in opened.participant.list_open()} == {p.identity for p in prepared}
-    assert opened.participant.commit(opened.permit(prepared), prepared).committed == tuple(prepared)
-    assert ids_of_objects(store) == expected([0], 2)
-    assert staged(store) == []
-    if partition_by:
-        assert {n.partition("/")[0] for n in visible(store)} == {"day=2026-01-01", "day=2026-01-02"}
-
-
 def test_objects_on_a_disk_are_what_any_reader_lists(tmp_path: Path) -> None:
     """DuckDB and pyarrow read the prefix with its partitions; special characters stay what they
     are.
@@ -91,24 +71,6 @@ def test_objects_on_a_disk_are_what_any_reader_lists(tmp_path: Path) -> None:
         "k=a%2Fb%25c",
         "k=x y",
     ]
-
-
-@pytest.mark.deep
-def test_a_fault_at_every_call(tmp_path: Path) -> None:
-    """Crash, lost reply or repetition at any port call: the next incarnation makes it exactly
-    once, nothing staged.
-    """
-
-    def scenario(plan: FaultPlan) -> None:
-        store = MemoryStore()
-        world = World(lambda: sink(store, partition_by="day"), tasks=2, retried=2)
-        with contextlib.suppress(Crash, ExactumError):
-            world.drive([0, 1], plan)
-        world.drive(range(world.storage.floor, 3))
-        assert ids_of_objects(store) == expected([0, 1, 2], 2)
-        assert staged(store) == []
-
-    print(f"{sweep(scenario)} runs")
 
 
 @pytest.mark.parametrize("effect", ["before", "after"])
@@ -291,18 +253,6 @@ def test_a_long_list_of_objects_goes_into_a_manifest(
     assert ids_of_objects(store) == list(range(100))
 
 
-def test_a_failing_task_removes_what_it_staged(store: Any) -> None:
-    """Finished objects are deleted, unfinished uploads never become objects."""
-    opened = OpenedSink(sink(store, partition_by="day", rows_per_file_max=2))
-    task = opened.writer()
-    task.write(rows(0, 0))
-    write_run(task)
-    task.abort()
-    task.abort()
-    assert staged(store) == []
-    assert opened.participant.list_open() == []
-
-
 def test_an_upload_that_fails_aborts_the_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
     """With the store's own words, and nothing visible."""
     store = MemoryStore()
@@ -318,26 +268,6 @@ def test_an_upload_that_fails_aborts_the_epoch(monkeypatch: pytest.MonkeyPatch) 
         task.prepare()
     task.abort()
     assert visible(store) == staged(store) == []
-
-
-@pytest.mark.parametrize("guarantee", [Guarantee.AT_LEAST_ONCE, Guarantee.AT_MOST_ONCE])
-def test_under_weaker_guarantees_the_driver_delivers(store: Any, guarantee: Guarantee) -> None:
-    """Without a marker; nothing stays staged."""
-    opened = OpenedSink(sink(store), guarantee=guarantee)
-    prepared = opened.prepare(rows(0, 0))
-    assert visible(store) == []
-    assert delivers(opened.participant)
-    opened.participant.deliver(prepared)
-    assert ids_of_objects(store) == expected([0])
-    assert staged(store) == staged(store, "published-") == []
-
-
-def test_scopes_are_matched_exactly(store: Any) -> None:
-    """One query never sees what another one has staged in the same prefix."""
-    one, two = OpenedSink(sink(store)), OpenedSink(sink(store), query_id=f"{QUERY}-eu")
-    one.prepare(rows(0, 0))
-    assert two.participant.list_open() == []
-    assert len(one.participant.list_open()) == 1
 
 
 def test_the_writer_factory_pickles_with_its_store(tmp_path: Path) -> None:
@@ -360,7 +290,6 @@ def test_the_writer_factory_pickles_with_its_store(tmp_path: Path) -> None:
     [
         ({"path": "s3://bucket/x", "store": {"no_such_setting": "1"}}, "cannot be used"),
         ({"path": "nosuch://bucket/x"}, "cannot be used"),
-        ({"path": "hdfs://namenode/x"}, "Mount it"),
         ({"path": "/plain/folder", "store": {}}, "store= is for"),
         ({"path": "s3://b/x", "bytes_per_file_max": 5 * 1024**3}, "in one request"),
     ],

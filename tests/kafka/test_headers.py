@@ -9,15 +9,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pyarrow as pa
 import pytest
-from confluent_kafka.admin import (
-    AdminClient,
-    AlterConfigOpType,
-    ConfigEntry,
-    ConfigResource,
-    ResourceType,
-)
 
-from exactum.errors import RowsRefused
 from exactum.kafka.producer import messages
 from exactum.kafka.producer.delivery_errors import DeliveryError
 from exactum.kafka.producer.producer import Producer
@@ -26,7 +18,6 @@ from exactum.kafka.sink import KafkaSink
 from exactum.local import LocalKafka
 from exactum.protocol.sink import TaskName, WriteOrder
 from tests.kit.kafka.transactions import OpenedSink, Record, frame, opened, read_all
-from tests.kit.waiting import WAIT_MAX_S
 
 pytestmark = pytest.mark.broker
 
@@ -204,17 +195,3 @@ def test_the_memory_of_a_batch_may_be_used_again(
         (b"cd", b"gh", (("cd", b"gh"),) if with_headers else ()),
     ]
     assert [(r.key, r.value, r.headers) for r in records] == expected
-
-
-def test_a_record_with_headers_that_fails_is_found(kafka: LocalKafka, topic: TopicFactory) -> None:
-    """By its delivery report: the topic takes no record without a key any more."""
-    name = topic("turned", partitions=1)
-    entry = ConfigEntry("cleanup.policy", "compact", incremental_operation=AlterConfigOpType.SET)
-    changed = ConfigResource(ResourceType.TOPIC, name, incremental_configs=[entry])
-    admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
-    headers = column([[("a", b"1")], [("b", None)]])
-    with opened(KafkaSink(name, bootstrap_servers=kafka.bootstrap_servers)) as sink:
-        for future in admin.incremental_alter_configs([changed]).values():
-            future.result(WAIT_MAX_S)
-        with pytest.raises(RowsRefused, match=r"INVALID_RECORD.*compacted"):
-            sink.write(frame([b"v", b"w"], [b"k", None], headers=headers))

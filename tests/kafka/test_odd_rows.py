@@ -313,11 +313,12 @@ def test_a_setting_with_a_nul_is_refused(more: dict[str, Any]) -> None:
         KafkaSink(**{"topic": "t", "bootstrap_servers": "h:1", **more})
 
 
+@pytest.mark.parametrize("with_headers", [False, True])
 def test_a_topic_that_became_compacted_while_the_query_runs(
-    kafka: LocalKafka, topic: TopicFactory
+    kafka: LocalKafka, topic: TopicFactory, with_headers: bool
 ) -> None:
     """What only the broker can know is no reason to try again: the error says that rows are
-    refused, and which.
+    refused, and which. It stands in the delivery report, of a record with headers as well.
     """
     from confluent_kafka.admin import (
         AdminClient,
@@ -336,5 +337,6 @@ def test_a_topic_that_became_compacted_while_the_query_runs(
         admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
         for future in admin.incremental_alter_configs([resource]).values():
             future.result(WAIT_MAX_S)
+        more = {"headers": headers([[(b"a", b"1")], None])} if with_headers else {}
         with pytest.raises(RowsRefused, match=r"INVALID_RECORD.*compacted"):
-            sink.write(frame([b"v"], [None]))
+            sink.write(frame([b"v", b"w"], [b"k", None], **more))

@@ -207,9 +207,9 @@ FAULTS = (
     Fault(
         "a database that has lost its newest decision decides the next",
         LOST,
-        "sql/decision_log.py",
-        "            if not stands and batch_id >= self._floor(session, locked=False):\n",
-        "            if False:\n",
+        "sql/files.py",
+        "        if changes < self._changes:\n",
+        "        if False:\n",
         ("tests/sql/test_decision_log.py", "tests/sql/postgres/test_failover.py"),
     ),
     # ---- Kafka -------------------------------------------------------------------------------

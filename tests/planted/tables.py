@@ -143,7 +143,7 @@ TABLES = (
         "sinks/staged.py",
         "(0 if taken else BATCHES_KEPT)",
         "0",
-        ("tests/sql/test_published_again.py",),
+        ("tests/sql/test_gone_back.py",),
     ),
     Fault(
         "a table that was put back is not filled again",
@@ -151,7 +151,7 @@ TABLES = (
         "sinks/staged.py",
         "self._staging.published() if has is None else has\n",
         "self._staging.published()\n",
-        ("tests/sql/test_published_again.py",),
+        ("tests/sql/test_gone_back.py",),
     ),
     Fault(
         "files that a record names are swept",
@@ -159,7 +159,7 @@ TABLES = (
         "protocol/resolve.py",
         "    return tuple(s for s in sightings if s.identity not in named)\n",
         "    return tuple(sightings)\n",
-        ("tests/sql/test_published_again.py",),
+        ("tests/sql/test_gone_back.py",),
     ),
     Fault(
         "rows that were put aside are loaded by the next start",

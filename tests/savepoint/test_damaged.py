@@ -18,7 +18,7 @@ from exactum.checkpoint.savepoint import create as create_module
 from exactum.checkpoint.savepoint.create import create
 from exactum.checkpoint.savepoint.restore import restore
 from exactum.checkpoint.savepoint.stop import stop
-from exactum.errors import CheckpointRefused
+from exactum.errors import CheckpointRefused, SettingRefused
 from exactum.ops import cli
 from tests.kit.errors import raised
 from tests.kit.waiting import WAIT_MAX_S
@@ -243,13 +243,13 @@ def test_only_a_savepoint_is_deleted(savepoint: Path, tmp_path: Path, place: str
 @pytest.mark.parametrize(
     ("checkpoint_text", "said"),
     [
-        ("s3a://bucket/orders", "object stores"),
-        ("/nonexistent/orders", "'metadata'"),
+        ("s3a://bucket/orders", "shared file system"),
+        ("/nonexistent/orders", "checkpointLocation"),
     ],
 )
 def test_what_cannot_be_saved_is_said(tmp_path: Path, checkpoint_text: str, said: str) -> None:
     """A place that is no local checkpoint is refused at once."""
-    with raised(CheckpointRefused, "SAVEPOINT_PLACE", checkpoint_text, said):
+    with raised(SettingRefused, "CHECKPOINT_FOLDER", checkpoint_text, said):
         create(checkpoint_text, tmp_path / "savepoint")
 
 

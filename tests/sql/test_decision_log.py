@@ -11,30 +11,30 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from exactum.errors import Fenced, InvariantBroken, SettingRefused, Unavailable
-from exactum.protocol.decision_log import DecisionLog
+from exactum.errors import Fenced, SettingRefused, Unavailable
+from exactum.files.slot_log import SlotLog
 from exactum.protocol.model import Decision
-from exactum.sql.decision_log import SqlDecisionLog, open_decision_log
+from exactum.sql.files import SqlFiles, open_files
 from exactum.testing import LogContract
 from exactum.testing.log_contract import QUERY_ID, record
 from tests.kit.sql.losses import Losses, LossyDialect
 from tests.kit.sql.sql_database import SqlDatabase
 
 
-class TestSqlDecisionLog(LogContract):
+class TestLogInADatabase(LogContract):
     """The contract, each method on empty tables."""
 
     @pytest.fixture(autouse=True)
     def place(self, database: SqlDatabase) -> Iterator[None]:
         self.database = database
-        self.logs: list[SqlDecisionLog] = []
+        self.files: list[SqlFiles] = []
         yield
-        for log in self.logs:
-            log.close()
+        for files in self.files:
+            files.close()
 
-    def open_log(self, query_id: str) -> DecisionLog:
-        self.logs.append(self.database.log(query_id, prune_every=1, timeout_s=5.0))
-        return self.logs[-1]
+    def open_log(self, query_id: str) -> SlotLog:
+        self.files.append(self.database.files(query_id, timeout_s=5.0))
+        return SlotLog(self.files[-1], query_id, prune_every=1)
 
     def test_queries_are_apart(self) -> None:
         """Two queries in one database share nothing, not even where one's id begins the other's."""
@@ -73,22 +73,27 @@ class TestSqlDecisionLog(LogContract):
                 log.prune(below)
             for future in deciding:
                 future.result()
-        assert self.database.value("SELECT count(*) FROM exactum_decisions") == 0
+        assert not [name for name in self.files[-1].names() if name.endswith(".json")]
 
-    def test_a_missing_record_is_noticed(self) -> None:
-        """A record that somebody deleted between others, or before a later batch, is not taken
-        for undecided.
-        """
+    def test_an_emptied_database_is_told_from_a_pruned_one(self) -> None:
+        """A start compares the end of the log with what the checkpoint knows."""
         log = self.open_log(QUERY_ID)
-        for attempt in range(3):
-            log.decide(record(1, attempt, decision=Decision.ABORT))
-        log.decide(record(2))
-        self.database.run("DELETE FROM exactum_decisions WHERE batch_id = 1 AND attempt = 1")
-        with pytest.raises(InvariantBroken, match="missing"):
-            log.read(1)
-        self.database.run("DELETE FROM exactum_decisions WHERE batch_id = 1")
-        with pytest.raises(InvariantBroken, match="missing"):
-            log.read(1)
+        assert log.last_batch() is None
+        for batch_id in range(9):
+            log.decide(record(batch_id))
+        log.prune(5)
+        assert log.last_batch() == 8
+        log.close()
+        self.database.drop_all()
+        assert self.open_log(QUERY_ID).last_batch() is None
+
+    def test_what_was_removed_under_a_run_stops_it(self) -> None:
+        """Its tables, or its query's row: nothing is decided as if nothing had been."""
+        log = self.open_log(QUERY_ID)
+        log.decide(record(0))
+        self.database.run("DELETE FROM exactum_decision_logs")
+        with pytest.raises(SettingRefused, match="was removed"):
+            log.decide(record(1))
 
     @pytest.mark.deep
     @pytest.mark.parametrize("lost", ["request", "reply"])
@@ -99,9 +104,8 @@ class TestSqlDecisionLog(LogContract):
         for at in itertools.count(1):
             losses = Losses(at, lost)
             log = self.open_log(f"query-{at}")
-            log._session._dialect = LossyDialect(  # type: ignore[attr-defined]
-                self.database.dialect, losses
-            )
+            session = self.files[-1]._session
+            session._dialect = LossyDialect(self.database.dialect, losses)  # type: ignore[assignment]
             mine = [record(batch_id, query_id=f"query-{at}") for batch_id in range(3)]
             assert [log.decide(m) for m in mine] == mine, losses
             assert log.decide(record(2, 0, "other", query_id=f"query-{at}")) == mine[2], losses
@@ -119,7 +123,7 @@ class TestSqlDecisionLog(LogContract):
         """
         log = self.open_log(QUERY_ID)
         log.decide(record(1))
-        log._timeout_s = 60.0  # type: ignore[attr-defined]
+        self.files[-1]._timeout_s = 60.0
         self.database.server.kill()
         starter = threading.Timer(0.5, self.database.server.start)
         starter.start()
@@ -133,7 +137,7 @@ class TestSqlDecisionLog(LogContract):
         told.
         """
         log = self.open_log(QUERY_ID)
-        log._timeout_s = 0.2  # type: ignore[attr-defined]
+        self.files[-1]._timeout_s = 0.2
         self.database.server.kill()
         try:
             with pytest.raises(Unavailable) as caught:
@@ -144,10 +148,10 @@ class TestSqlDecisionLog(LogContract):
 
 
 def test_the_log_of_a_url(database: SqlDatabase) -> None:
-    """``open_decision_log`` takes a URL; one of another kind, or unreadable, is refused without
-    repeating it.
+    """``open_files`` takes a URL; one of another kind, or unreadable, is refused without repeating
+    it.
     """
-    log = open_decision_log(database.url, QUERY_ID)
+    log = SlotLog(open_files(database.url, QUERY_ID), QUERY_ID)
     assert log.decide(record(0)) == record(0)
     log.close()
     for url in (
@@ -156,5 +160,5 @@ def test_the_log_of_a_url(database: SqlDatabase) -> None:
         "postgresql://h/d?nonsense=secret",
     ):
         with pytest.raises(SettingRefused) as caught:
-            open_decision_log(url, QUERY_ID)
+            open_files(url, QUERY_ID)
         assert "secret" not in str(caught.value)

@@ -1,5 +1,6 @@
-"""A database that is older than the decision log, or newer: refused at the start with both numbers,
-until a person accepts it.
+"""A database that is older than the decision log, as after a failover to an asynchronous standby: what
+it has lost is published again from the staged files that are kept, in order, before anything new. One
+that lacks more, or is newer, is refused at the start with both numbers, until a person accepts it.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ import pytest
 
 from exactum.errors import CheckpointRefused
 from exactum.protocol.sink import TaskName, WriteOrder
+from exactum.sinks.staged import BATCHES_KEPT
 from tests.kit.sql.sql_database import SqlDatabase
 from tests.kit.sql.sql_epochs import expected, tasks_of
 from tests.sql.test_epochs import query_on, rows_in
@@ -21,6 +23,42 @@ def restored(database: SqlDatabase, table: str, last: int) -> None:
 
 def lacks(last: int, owed: int) -> str:
     return f"ends with batch {last}, and the decision log has batch {owed} as committed there"
+
+
+@pytest.mark.parametrize(
+    "settings", [{}, {"mode": "upsert", "key": "id"}], ids=["append", "upsert"]
+)
+def test_what_is_kept_is_published_again(
+    database: SqlDatabase, settings: dict[str, object]
+) -> None:
+    table = database.table("id bigint PRIMARY KEY, name text")
+    query = query_on(database, table)
+    query.sink = lambda: database.sink(table, **settings)
+    query.run(*range(6))
+    restored(database, table, 5 - BATCHES_KEPT)
+    query.run(6)
+    assert rows_in(database, table) == expected(list(range(7)))
+    assert database.rows("SELECT batch_id FROM exactum_ledger ORDER BY 1") == [
+        (batch_id,) for batch_id in range(7)
+    ]
+
+
+def test_where_a_kept_file_is_gone_it_is_refused(database: SqlDatabase) -> None:
+    table = database.table()
+    query = query_on(database, table)
+    query.run(0, 1, 2)
+    restored(database, table, 0)
+    next(query.staging.glob("*/0000000001*.staged")).unlink()
+    with pytest.raises(CheckpointRefused, match=lacks(0, 2)):
+        query.run(3)
+    assert rows_in(database, table) == expected([0])
+
+
+def test_the_last_batches_alone_are_kept(database: SqlDatabase) -> None:
+    query = query_on(database, database.table())
+    query.run(*range(BATCHES_KEPT + 3))
+    kept = {int(path.name.split("-")[0]) for path in query.staging.glob("*/*.staged")}
+    assert kept == set(range(3, BATCHES_KEPT + 3))
 
 
 def test_an_older_copy(database: SqlDatabase) -> None:
@@ -40,7 +78,7 @@ def test_an_older_copy(database: SqlDatabase) -> None:
 @pytest.mark.parametrize("waits", ["nothing", "another part"])
 def test_a_living_run_stops_before_it_writes_on(database: SqlDatabase, waits: str) -> None:
     """The server fails over under it, and holds nothing of the last commit that waits. A part of a
-    speculative task, or of a batch long ago, is no reason to go on.
+    speculative task, or of a batch long ago, is no reason to go on. Its successor makes it whole.
     """
     table = database.table()
     query = query_on(database, table)
@@ -55,6 +93,8 @@ def test_a_living_run_stops_before_it_writes_on(database: SqlDatabase, waits: st
     driver.close()
     assert rows_in(database, table) == expected([0, 1])
     assert query.staged() == []
+    query.run(3)
+    assert rows_in(database, table) == expected([0, 1, 2, 3])
 
 
 def test_a_living_run_of_which_the_ledger_knows_nothing(database: SqlDatabase) -> None:

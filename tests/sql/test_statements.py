@@ -26,7 +26,7 @@ STATEMENT = re.compile(r"^-- name: (\w+)\n((?:--.*\n)+)((?!--).+\n)+", re.MULTIL
 TABLES = {
     "ledger": "exactum_ledger",
     "decisions": "exactum_decisions",
-    "floors": "exactum_decision_floors",
+    "logs": "exactum_decision_logs",
 }
 """What the files call a table, and what the documentation calls it."""
 

@@ -6,7 +6,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exactum.values.mask import mask_of
+from exactum.values.nested import mask_of
 
 
 @given(st.lists(st.booleans(), max_size=40), st.integers(0, 20), st.integers(0, 40))

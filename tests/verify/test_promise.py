@@ -79,7 +79,7 @@ def test_a_log_in_a_database(database: SqlDatabase) -> None:
     """Behind such a stretch, and in a checkpoint that Spark began: it looks no further than Spark's
     own logs go.
     """
-    log = database.log(QUERY)
+    log = SlotLog(database.files(QUERY), QUERY)
     filled(log, [(1_000_000, 0, ABORT), (1_000_000, 1, COMMIT), (1_000_001, 0, COMMIT)])
     filled(log, [(1_000_004, 0, ABORT), (1_000_004, 1, COMMIT)])
     found = promises(log, SparkProgress(1_000_004, 1_000_004, 999_990), None, None)

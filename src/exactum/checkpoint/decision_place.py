@@ -79,9 +79,9 @@ def open_log(query: HasCheckpoint, decision_log: DecisionLog | str | Path | None
     place = str(decision_log)
     scheme = urlsplit(place).scheme.lower()
     if scheme in POSTGRES_SCHEMES + MYSQL_SCHEMES:
-        from exactum.sql.decision_log import open_decision_log
+        from exactum.sql.files import open_files
 
-        return open_decision_log(place, query.query_id)
+        return SlotLog(open_files(place, query.query_id), query.query_id)
     if is_object_url(place):
         store = storage_at(place, hadoop=query.hadoop)
         return SlotLog(store.below(query.query_id), query.query_id)

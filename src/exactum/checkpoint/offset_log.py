@@ -43,15 +43,16 @@ def highest_batch(log: Path) -> int | None:
     Raises:
         OSError: the folder could not be read.
     """
-    return max(_batches(log), default=None)
+    return max(batches(log), default=None)
 
 
 def lowest_batch(log: Path) -> int | None:
     """The lowest one likewise. Raises as ``highest_batch``."""
-    return min(_batches(log), default=None)
+    return min(batches(log), default=None)
 
 
-def _batches(log: Path) -> list[int]:
+def batches(log: Path) -> list[int]:
+    """All of them. Raises as ``highest_batch``."""
     try:
         return [int(path.name) for path in log.iterdir() if path.name.isdigit()]
     except FileNotFoundError:

@@ -6,7 +6,8 @@ from __future__ import annotations
 
 import copy
 import logging
-from collections.abc import Callable, Iterable, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from exactum.custom.answer import refuse_answer, shown
@@ -46,14 +47,8 @@ class TwoPhaseParticipant:
         self._scope = scope
         self._lost: dict[str, str] = {}  # identity -> what the target said
         self._sink = copy.copy(template)
-        try:
+        with self._failing(Unavailable, "could not connect", "Start again."):
             self._sink.connect()
-        except ExactumError:
-            raise
-        except Exception as error:
-            raise Unavailable(
-                f"Sink {self.name!r} could not connect: {_text(error)}. Start again."
-            ) from error
         self._connected = True
         listing = type(template).list_transactions
         if (
@@ -74,7 +69,7 @@ class TwoPhaseParticipant:
 
     def list_open(self) -> Sequence[Sighting]:
         """See the port. What the user's listing shows of other scopes is left out."""
-        try:
+        with self._failing(Unavailable, "could not list its open transactions", "Start again."):
             found = [(self._named(name), transaction) for name, transaction in self._listed()]
             return tuple(
                 Sighting(
@@ -83,13 +78,6 @@ class TwoPhaseParticipant:
                 for name, transaction in found
                 if name is not None
             )
-        except ExactumError:
-            raise
-        except Exception as error:
-            raise Unavailable(
-                f"Sink {self.name!r} could not list its open transactions: {_text(error)}. Start "
-                "again."
-            ) from error
 
     def _listed(self) -> list[tuple[TransactionName | str, Any]]:
         """
@@ -122,20 +110,10 @@ class TwoPhaseParticipant:
     def verify(self, prepared: Sequence[PreparedTransaction]) -> Sequence[PreparedTransaction]:
         """See the port: the user's ``verify`` for each."""
         for p in prepared:
-            try:
-                self._call(
-                    self._sink.verify,
-                    "verify",
-                    self._transaction(p),
-                    "Nothing of the epoch is visible.",
-                )
-            except ExactumError:
-                raise
-            except Exception as error:
-                raise EpochAborted(
-                    f"Sink {self.name!r}: the prepared transaction {p.identity} does not stand: "
-                    f"{_text(error)}. Nothing of its epoch is visible; start the query again."
-                ) from error
+            what = f"cannot commit its prepared transaction {p.identity}"
+            then = "Nothing of its epoch is visible; start the query again."
+            with self._failing(EpochAborted, what, then):
+                self._call(self._sink.verify, self._transaction(p), then)
         return prepared
 
     def commit(self, permit: CommitPermit, prepared: Sequence[PreparedTransaction]) -> CommitReport:
@@ -152,52 +130,33 @@ class TwoPhaseParticipant:
             # run prepared.
             mine = self._prepared_by_this_run(p.identity)
             commit = self._sink.commit if mine else self._sink.recover_and_commit
-            try:
-                self._call(
-                    commit,
-                    "commit" if mine else "recover_and_commit",
-                    transaction,
-                    f"The transaction {p.identity} is decided, and whether it is committed is not "
-                    "known: correct the class and start the query again, and it is committed "
-                    "again.",
-                )
-                committed.append(p)
-            except TransactionLost as error:
-                self._lost[p.identity] = str(error)
-                expired.append(p)
-            except ExactumError:
-                raise
-            except Exception as error:
-                raise OutcomeUnknown(
-                    f"{permit.record.epoch}: nobody knows whether the transaction {p.identity} of "
-                    f"sink {self.name!r} was committed: {_text(error)}. It is decided: start the "
-                    "query again, and it is committed again."
-                ) from error
+            what = f"may have committed the transaction {p.identity} of {permit.record.epoch}"
+            then = (
+                "It is decided: correct what failed and start the query again, and it is committed "
+                "again."
+            )
+            with self._failing(OutcomeUnknown, what, then):
+                try:
+                    self._call(
+                        commit,
+                        transaction,
+                        f"The transaction {p.identity} may be committed. {then}",
+                    )
+                    committed.append(p)
+                except TransactionLost as error:
+                    self._lost[p.identity] = str(error)
+                    expired.append(p)
         return CommitReport(tuple(committed), tuple(expired))
 
     def abort(self, transactions: Sequence[Sighting]) -> None:
         """See the port. Idempotent as far as the user's ``abort`` is."""
         for sighting in transactions:
             mine = sighting.incarnation == self._run.incarnation
-            try:
-                transaction = transaction_of(self._sink, sighting.payload)
-                abort = self._sink.abort if mine else self._sink.recover_and_abort
-                self._call(
-                    abort,
-                    "abort" if mine else "recover_and_abort",
-                    transaction,
-                    f"The transaction {sighting.identity} may be open still: correct the class and "
-                    "start again.",
-                )
-            except TransactionLost:
-                continue  # that is what was wanted
-            except ExactumError:
-                raise
-            except Exception as error:
-                raise Unavailable(
-                    f"Sink {self.name!r} could not abort its transaction {sighting.identity}: "
-                    f"{_text(error)}. Start again: it is aborted then."
-                ) from error
+            abort = self._sink.abort if mine else self._sink.recover_and_abort
+            what = f"could not abort its transaction {sighting.identity}"
+            then = f"Correct what failed and start again: {sighting.identity} is aborted then."
+            with self._failing(Unavailable, what, then), suppress(TransactionLost):
+                self._call(abort, transaction_of(self._sink, sighting.payload), then)
 
     def salvage(
         self, permit: CommitPermit, expired: Sequence[PreparedTransaction]
@@ -223,15 +182,24 @@ class TwoPhaseParticipant:
             self._connected = False
             self._sink.close()
 
-    def _call(
-        self, method: Callable[[Any], object], name: str, transaction: Any, then: str
-    ) -> None:
+    def _call(self, method: Callable[[Any], object], transaction: Any, then: str) -> None:
         """
         Raises:
             CodeFailed: the user's method returned something; ``then`` says what that means.
             Exception: what it raises.
         """
+        name = getattr(method, "__name__", "a method")
         refuse_answer(method(transaction), f"Sink {self.name!r}: {name}()", then)
+
+    @contextmanager
+    def _failing(self, kind: type[ExactumError], what: str, then: str) -> Iterator[None]:
+        """What the user's code raises is an error of this kind, unless it is one of exactum's."""
+        try:
+            yield
+        except ExactumError:
+            raise
+        except Exception as error:
+            raise kind(f"Sink {self.name!r} {what}: {_text(error)}. {then}") from error
 
     def _prepared_by_this_run(self, identity: str) -> bool:
         name = TransactionName.parse(identity)

@@ -105,7 +105,7 @@ class WriteAheadSink(NotAFunction):
 
     def send(self, batch: Any, key: str) -> None:
         """Send one Arrow record batch (never empty), and return when the target has acknowledged
-        it. More than 2 GiB of text or bytes come as Arrow's ``large_string`` or ``large_binary``.
+        it.
 
         Called on the driver, after the decision, one call at a time, by one thread or another.
         ``key`` (letters, digits, ``. _ -``, at most

@@ -16,12 +16,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from typing import Any
 
-from exactum.custom.chunks import joined
 from exactum.custom.sending import RetryPolicy, Send
 from exactum.errors import Fenced, HeuristicOutcome
 from exactum.protocol.model import Incarnation, PreparedTransaction
 from exactum.protocol.sink import Guarantee, QueryRun, Rejection
-from exactum.sinks.frames import FrameReader, FrameWriter
+from exactum.sinks.frames import FrameReader, packed, unpacked
 from exactum.sinks.staged import Published, StagedEpoch, StagedPart, StagedTarget
 from exactum.sinks.staging import StagedName, Staging
 from exactum.sinks.writer import TaskFiles, TaskRows
@@ -48,9 +47,14 @@ class ChunkRows(TaskRows):
         return None
 
     def finish(self, files: TaskFiles) -> None:
-        if self._pieces:
-            _write(files.frames({}), joined(self._pieces))
-            self._pieces, self._waiting_rows = [], 0
+        if not self._pieces:
+            return
+        import pyarrow as pa
+
+        whole = pa.Table.from_batches(self._pieces).combine_chunks()
+        for chunk in whole.to_batches():  # more than one where a column has over 2 GiB
+            files.frames({}).write(packed(chunk), chunk.num_rows)
+        self._pieces, self._waiting_rows = [], 0
 
 
 class WriteAheadTarget(StagedTarget):
@@ -159,9 +163,7 @@ class WriteAheadTarget(StagedTarget):
         with closing(self._staging.open_file(part.name.file(0))) as file:
             try:
                 for number, (frame, _) in enumerate(FrameReader(file)):
-                    with pa.ipc.open_stream(pa.py_buffer(frame)) as stream:
-                        (chunk,) = stream
-                    yield number, chunk
+                    yield number, unpacked(frame)
             except (EOFError, ValueError, pa.ArrowException) as error:
                 raise self._damaged(part, str(error)) from error
 
@@ -199,12 +201,3 @@ class WriteAheadTarget(StagedTarget):
             "drivers ran on one checkpoint, or an older one woke up: run the query in one place "
             "only."
         )
-
-
-def _write(frames: FrameWriter, chunk: Any) -> None:
-    import pyarrow as pa
-
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, chunk.schema) as stream:
-        stream.write_batch(chunk)
-    frames.write(sink.getvalue(), chunk.num_rows)

@@ -11,9 +11,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from exactum.errors import FrameRefused, SettingRefused
-from exactum.files import csv_lines, json_lines
+from exactum.files import csv_lines
 from exactum.files.partition import escape
 from exactum.files.place import NAME_BYTES_MAX
+from exactum.values.json_text import json_texts
+from exactum.values.nested import data_of
+from exactum.values.texts import concatenated
 
 _NONE = ("none", "uncompressed")
 _OPTIONS: Mapping[str, Mapping[str, Any]] = {
@@ -39,7 +42,7 @@ _UNWRITABLE = re.compile(
 )
 _NESTED = re.compile(r"^(struct|array|map)<")
 _PARTITION_TYPE = re.compile(
-    r"(string|varchar\(|char\(|boolean|tinyint|smallint|int$|bigint|date$|decimal|timestamp)",
+    r"(string|varchar\(|char\(|boolean|tinyint|smallint|int$|bigint|date$|decimal)",
     re.ASCII,
 )
 
@@ -64,52 +67,18 @@ class FileFormat:
     @staticmethod
     def of(name: str, options: Mapping[str, Any] | None, where: str) -> FileFormat:
         """Raises ``SettingRefused`` for an unknown format, option or value."""
-        if options is not None and not isinstance(options, Mapping):
-            raise SettingRefused(
-                "FILES_ARGUMENT", f"{where}: options={options!r} must be a dictionary."
-            )
+        given: Any = options or {}
         known = _OPTIONS.get(name) if isinstance(name, str) else None
         if known is None:
-            raise SettingRefused(
-                "FILES_ARGUMENT", f"{where}: format={name!r} must be one of {', '.join(_OPTIONS)}."
-            )
-        given = dict(options or {})
-        unknown = sorted(given.keys() - known.keys())
-        if unknown:
-            raise SettingRefused(
-                "FILES_ARGUMENT",
-                f"{where}: {name} files have no option {', '.join(map(repr, unknown))}; there are "
-                f"{', '.join(known)}.",
-            )
-        chosen = {**known, **given}
-        chosen["compression"] = str(chosen["compression"] or "none").lower()
-        if chosen["compression"] not in _COMPRESSIONS[name]:
-            raise SettingRefused(
-                "FILES_ARGUMENT",
-                f"{where}: compression={given['compression']!r} is none that {name} files take: "
-                f"{', '.join(_COMPRESSIONS[name])}.",
-            )
-        if not isinstance(chosen.get("header", True), bool):
-            raise SettingRefused(
-                "FILES_ARGUMENT",
-                f"{where}: the option header={chosen['header']!r} must be True or False.",
-            )
-        delimiter = chosen.get("delimiter", ",")
-        if not isinstance(delimiter, str) or not _DELIMITER.fullmatch(delimiter):
-            raise SettingRefused(
-                "FILES_ARGUMENT",
-                f"{where}: the option delimiter={delimiter!r} must be one ASCII character that "
-                "stands in no number, date or time and has no other meaning to readers: a comma, "
-                "';', '|' or a tab, say; not a letter, a digit, a blank, a line break, NUL, nor "
-                'any of + - . : " \\',
-            )
-        level = chosen.get("compression_level")
-        if level is not None and (not isinstance(level, int) or isinstance(level, bool)):
-            raise SettingRefused(
-                "FILES_ARGUMENT",
-                f"{where}: the option compression_level={level!r} must be a whole number.",
-            )
-        return FileFormat(name, tuple(sorted(chosen.items())))
+            why = f"format={name!r} must be one of {', '.join(_OPTIONS)}."
+        elif not isinstance(given, Mapping):
+            why = f"options={options!r} must be a dictionary."
+        else:
+            chosen = {**known, **given}
+            chosen["compression"] = str(chosen["compression"] or "none").lower()
+            if not (why := _wrong(name, chosen)):
+                return FileFormat(name, tuple(sorted(chosen.items())))
+        raise SettingRefused("FILES_ARGUMENT", f"{where}: {why}")
 
     @property
     def extension(self) -> str:
@@ -151,8 +120,10 @@ class FileFormat:
     def plain_encoder(self, stream: Any, schema: pa.Schema) -> Encoder:
         """The same for json and csv, not compressed."""
         if self.name == "json":
-            return JsonEncoder(stream)
-        return CsvEncoder(stream, schema, self._option("header"), self._option("delimiter"))
+            return LinesEncoder(stream, b"", None)
+        delimiter = self._option("delimiter")
+        header = csv_lines.header(schema.names, delimiter) if self._option("header") else b""
+        return LinesEncoder(stream, header, delimiter)
 
     def _option(self, name: str) -> Any:
         return dict(self.options)[name]
@@ -176,30 +147,22 @@ class ParquetEncoder:
         self._writer.close()
 
 
-class JsonEncoder:
-    """A JSON object on a line for each row."""
+class LinesEncoder:
+    """A line for each row, in UTF-8: a JSON object, or CSV with a ``delimiter``."""
 
-    def __init__(self, stream: Any) -> None:
-        self._stream = stream
-
-    def write(self, table: pa.Table) -> None:
-        self._stream.write(json_lines.encode(table))
-
-    def close(self) -> None:
-        """Lines have no end of their own."""
-
-
-class CsvEncoder:
-    """RFC 4180: texts are quoted, null is an empty field, the empty text is ``""``."""
-
-    def __init__(self, stream: Any, schema: pa.Schema, header: bool, delimiter: str) -> None:
+    def __init__(self, stream: Any, header: bytes, delimiter: str | None) -> None:
         self._stream = stream
         self._delimiter = delimiter
         if header:
-            stream.write(csv_lines.header(schema.names, delimiter))
+            stream.write(header)
 
     def write(self, table: pa.Table) -> None:
-        self._stream.write(csv_lines.encode(table, self._delimiter))
+        for rows in table.to_batches():
+            if self._delimiter is None:
+                lines = json_texts(rows.to_struct_array())
+            else:
+                lines = csv_lines.lines(rows, self._delimiter)
+            self._stream.write(data_of(concatenated(lines, "\n")))
 
     def close(self) -> None:
         """Lines have no end of their own."""
@@ -241,6 +204,31 @@ class _Shielded:
         """The owner closes it."""
 
 
+def _wrong(name: str, options: Mapping[str, Any]) -> str:
+    """What is wrong with the options of a format; empty: nothing."""
+    if unknown := sorted(options.keys() - _OPTIONS[name].keys()):
+        return (
+            f"{name} files have no option {', '.join(map(repr, unknown))}; there are "
+            f"{', '.join(_OPTIONS[name])}."
+        )
+    if options["compression"] not in _COMPRESSIONS[name]:
+        taken = ", ".join(_COMPRESSIONS[name])
+        return f"compression={options['compression']!r} is none that {name} files take: {taken}."
+    if not isinstance(options.get("header", True), bool):
+        return f"the option header={options['header']!r} must be True or False."
+    delimiter = options.get("delimiter", ",")
+    if not isinstance(delimiter, str) or not _DELIMITER.fullmatch(delimiter):
+        return (
+            f"the option delimiter={delimiter!r} must be one ASCII character that stands in no "
+            "number, date or time and has no other meaning to readers: a comma, ';', '|' or a "
+            'tab, say; not a letter, a digit, a blank, a line break, NUL, nor any of + - . : " \\'
+        )
+    level = options.get("compression_level")
+    if level is not None and type(level) is not int:
+        return f"the option compression_level={level!r} must be a whole number."
+    return ""
+
+
 def check_frame(
     columns: Sequence[tuple[str, str]], partition_by: Sequence[str], where: str
 ) -> None:
@@ -270,7 +258,8 @@ def check_frame(
             raise FrameRefused(
                 "FILES_COLUMNS",
                 f"{where}: the partition column {name!r} has the type {kinds[name]}; a folder is "
-                "named by a string, boolean, integer, decimal, date or timestamp. Cast it.",
+                "named by a string, boolean, integer, decimal or date. Cast it (of a time to_date,"
+                " or date_format).",
             )
         if len(escape(name).encode()) + len("=0") > NAME_BYTES_MAX:
             raise FrameRefused(

@@ -13,14 +13,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from exactum.files.place import NameLimits
-from exactum.files.texts import instant_text, whole_column
-from exactum.files.zone import local, zone_of
+from exactum.sinks.rows import RowCheck
+from exactum.values import times
 from exactum.values.nested import is_text
-from exactum.values.times import DAY_FIRST, DAY_LAST, MICROS_FIRST, MICROS_LAST, day_text
+from exactum.values.texts import decimals
 
 NULL = "__HIVE_DEFAULT_PARTITION__"
 VALUE_BYTES_MAX = 64
-"""No value but a text is longer: digits, dates and times."""
+"""No value but a text is longer: digits and dates."""
 
 # ExternalCatalogUtils.charToEscape of Spark; NUL, which no path may hold, is ours.
 _ESCAPED = re.compile("[\x00-\x1f\"#%'*/:=?\\\\\x7f{\\[\\]^]")
@@ -65,42 +65,33 @@ class Partitioning:
         for start, end in zip(starts[:-1].tolist(), starts[1:].tolist(), strict=True):
             yield folders[int(sorted_[start])], data.slice(start, end - start)
 
-    def refused(self, batch: pa.RecordBatch) -> dict[int, str]:
-        """Rows that no folder's name can say, or only one that is too long: row number and reason.
-
-        Raises:
-            SettingRefused: a timestamp is in a time zone that this machine does not know.
-        """
-        if not batch.num_rows:
-            return {}
-        reasons: dict[int, str] = {}
-        for column in self._columns:
-            values = batch.column(batch.schema.get_field_index(column))
-            if (
-                is_text(values.type)
-                or pa.types.is_date(values.type)
-                or pa.types.is_timestamp(values.type)
-            ):
-                encoded = pc.dictionary_encode(values, null_encoding="encode")
-                for code, why in _unsayable(encoded.dictionary).items():
-                    for row in pc.indices_nonzero(pc.equal(encoded.indices, code)).to_pylist():
-                        reasons[row] = f"column {column!r}, which names the partition folder, {why}"
-        if any(self._may_be_long(batch, c) for c in self._columns):
+    def check(self, check: RowCheck) -> None:
+        """Refuse rows that no folder's name can say, or only one that is too long."""
+        batch = check.batch
+        for column in self._columns if batch.num_rows else ():
+            values = batch.column(column)
+            where = f"column {column!r}, which names the partition folder,"
+            if is_text(values.type):
+                is_null = pc.equal(values, pa.scalar(NULL, values.type))
+                check.refuse(
+                    is_null, f"{where} holds the text {NULL!r}, which readers take for null"
+                )
+            else:
+                outside = times.out_of_years(values)
+                check.refuse(outside, f"{where} is outside the years 1 to 9999", values)
+        if batch.num_rows and any(self._may_be_long(batch.column(c), c) for c in self._columns):
             folders, codes = self._codes(pa.Table.from_batches([batch]))
             for code in np.unique(codes).tolist():
-                long = self._too_long(folders[code])
-                if long:
-                    reasons |= dict.fromkeys(np.flatnonzero(codes == code).tolist(), long)
-        return reasons
+                if long := self._too_long(folders[code]):
+                    check.refuse(codes == code, long, again=False)
 
     def _codes(self, table: pa.Table) -> tuple[list[str], np.ndarray[Any, Any]]:
         """The folders there are, and for each row which of them it belongs to."""
         folders: list[str] = []
         codes = np.zeros(table.num_rows, np.int64)
         for column in self._columns:
-            encoded = pc.dictionary_encode(
-                whole_column(table.column(column)), null_encoding="encode"
-            )
+            values = table.column(column).combine_chunks()
+            encoded = pc.dictionary_encode(values, null_encoding="encode")
             names: dict[str, int] = {}
             ids = [
                 names.setdefault(folder_name(column, v), len(names))
@@ -118,8 +109,7 @@ class Partitioning:
             ]
         return folders, codes
 
-    def _may_be_long(self, batch: pa.RecordBatch, column: str) -> bool:
-        values = batch.column(batch.schema.get_field_index(column))
+    def _may_be_long(self, values: pa.Array, column: str) -> bool:
         longest = VALUE_BYTES_MAX
         if is_text(values.type):
             # Each byte becomes three at most.
@@ -130,64 +120,22 @@ class Partitioning:
         return len(escape(column).encode()) + 1 + longest > allowed
 
     def _too_long(self, folder: str) -> str:
-        for name in folder.split("/"):
-            if len(name.encode()) > self._limits.name_bytes_max:
-                return (
-                    f"the partition folder {name[:60]!r}... is longer than "
-                    f"{self._limits.name_bytes_max} bytes"
-                )
-        if len(folder.encode()) > self._limits.folder_bytes_max:
-            return (
-                f"the partition folder {folder[:60]!r}... is longer than "
-                f"{self._limits.folder_bytes_max} bytes"
-            )
+        longest = max(len(name.encode()) for name in folder.split("/"))
+        for size, size_max in (
+            (longest, self._limits.name_bytes_max),
+            (len(folder.encode()), self._limits.folder_bytes_max),
+        ):
+            if size > size_max:
+                return f"the partition folder {folder[:60]!r}... is longer than {size_max} bytes"
         return ""
 
 
-def _unsayable(values: pa.Array) -> dict[int, str]:
-    """Values that readers of a folder's name would take for others, by their place, and why."""
-    kind = values.type
-    if is_text(kind):
-        found = pc.indices_nonzero(pc.equal(values, pa.scalar(NULL, kind))).to_pylist()
-        return dict.fromkeys(found, f"holds the text {NULL!r}, which readers take for null")
-    reasons: dict[int, str] = {}
-    if pa.types.is_date(kind):
-        for place, days in enumerate(values.view(pa.int32()).to_pylist()):
-            if days is not None and not DAY_FIRST <= days <= DAY_LAST:
-                reasons[place] = f"is outside the years 1 to 9999, the row has {day_text(days)}"
-        return reasons
-    for place, seen in enumerate(_clocks(values)):
-        if seen is None:
-            continue
-        clock, again = seen
-        if not MICROS_FIRST <= clock <= MICROS_LAST:
-            reasons[place] = f"is outside the years 1 to 9999, the row has {instant_text(clock)}"
-        elif not again:
-            reasons[place] = (
-                f"is {instant_text(clock)} for the second time, when the clock of {kind.tz} was "
-                "set back, and readers take that for the first"
-            )
-    return reasons
-
-
-def _clocks(values: pa.Array) -> Iterator[tuple[int, bool] | None]:
-    """What the clock of the column's zone shows, and whether that names the instant."""
-    micros = values.view(pa.int64()).to_pylist()
-    if values.type.tz is None:
-        return (None if m is None else (m, True) for m in micros)
-    zone = zone_of(values.type.tz)
-    return (None if m is None else local(m, zone) for m in micros)
-
-
 def _texts(values: pa.Array) -> list[str | None]:
-    """Each value as Spark casts it to text. Raises for none that ``refused`` lets through."""
+    """Each value as Spark casts it to text."""
     kind = values.type
     if pa.types.is_date(kind):
-        return [None if d is None else day_text(d) for d in values.view(pa.int32()).to_pylist()]
-    if pa.types.is_timestamp(kind):
-        return [None if seen is None else instant_text(seen[0]) for seen in _clocks(values)]
-    if pa.types.is_boolean(kind):
-        return [None if v is None else str(v).lower() for v in values.to_pylist()]
-    if pa.types.is_decimal(kind):
-        return [None if v is None else format(v, "f") for v in values.to_pylist()]
-    return [None if v is None else str(v) for v in values.to_pylist()]
+        made = times.texts(values)
+    else:
+        made = decimals(values) if pa.types.is_decimal(kind) else values.cast(pa.string())
+    found: list[str | None] = made.to_pylist()
+    return found

@@ -208,19 +208,11 @@ def checked_path(path: str | os.PathLike[str], store: Any, sink: str) -> str:
     """
     text = os.fspath(path) if isinstance(path, str | bytes | os.PathLike) else path
     if not isinstance(text, str) or not text.strip() or "\0" in text:
-        raise SettingRefused(
-            "FILES_PATH", f"{sink}({text!r}): path must be the text of a folder or of a URL."
-        )
-    if _NO_URL.match(text):
-        raise SettingRefused(
-            "FILES_PATH",
-            f"{sink}({text!r}): this would make a folder of that very name where the program was "
-            "started. A URL has a slash after its colon (file:/lake, s3://bucket/prefix), and ~ is "
-            "not looked up: give the whole path. (For such a folder, write './' before it.)",
-        )
+        why = "path must be the text of a folder or of a URL."
+        raise SettingRefused("FILES_PATH", f"{sink}({text!r}): {why}")
     scheme = _URL.match(text)
-    if scheme is not None:
-        _check_url(text, sink)
+    if why := _wrong_url(text) if scheme else _no_folder(text):
+        raise SettingRefused("FILES_PATH", f"{sink}({shown(text)!r}): {why} Nothing was written.")
     if scheme is None or (scheme[1].lower() == "file" and store is None):
         if store is not None:
             raise SettingRefused(
@@ -228,68 +220,60 @@ def checked_path(path: str | os.PathLike[str], store: Any, sink: str) -> str:
                 f"{sink}({text!r}): store= is for the URLs of object stores (s3://bucket/prefix).",
             )
         return os.path.abspath(unquote(urlsplit(text).path) if scheme else text)
-    if scheme[1].lower() in ("hdfs", "viewfs", "dbfs", "wasb", "wasbs"):
-        raise SettingRefused(
-            "FILES_PATH",
-            f"{sink}({shown(text)!r}): {scheme[1]}: is neither a folder of the operating system "
-            "nor an object store. Mount it and give the path, or write to an object store (s3, "
-            "gs, az).",
-        )
-    if not urlsplit(text).netloc:
-        raise SettingRefused(
-            "FILES_PATH", f"{sink}({shown(text)!r}): no bucket, as in s3://bucket/prefix."
-        )
     if re.match(r"s3[an]:", text, re.IGNORECASE):
         text = "s3" + text[3:]
     return text.rstrip("/")
 
 
-def _check_url(url: str, sink: str) -> None:
-    """
-    Raises:
-        SettingRefused: a part of it would be left out, and files would come to lie elsewhere.
-    """
+def _no_folder(text: str) -> str:
+    """What is wrong with the path of a folder; empty: nothing."""
+    if not _NO_URL.match(text):
+        return ""
+    return (
+        "this would make a folder of that very name where the program was started. A URL has a "
+        "slash after its colon (file:/lake, s3://bucket/prefix), and ~ is not looked up: give the "
+        "whole path. (For such a folder, write './' before it.)"
+    )
+
+
+def _wrong_url(url: str) -> str:
+    """What is wrong with a URL; empty: nothing."""
     parts = urlsplit(url)
+    scheme = parts.scheme.lower()
     if parts.query or parts.fragment or url.endswith(("?", "#")):
-        raise SettingRefused(
-            "FILES_PATH",
-            f"{sink}({shown(url)!r}): the URL goes on with ? or #, and nothing after these says "
-            "where files are. Where it is a part of a name, write %3F for ? and %23 for #; "
-            "settings of a store go into store={...}. Nothing was written.",
+        return (
+            "the URL goes on with ? or #, and nothing after these says where files are. Where it "
+            "is a part of a name, write %3F for ? and %23 for #; settings of a store go into "
+            "store={...}."
         )
-    if parts.scheme.lower() == "file" and parts.netloc not in ("", "localhost"):
-        raise SettingRefused(
-            "FILES_PATH",
-            f"{sink}({url!r}): {parts.netloc!r} stands where a file: URL names a machine. Write "
-            f"file:///{parts.netloc}{parts.path} if it is a folder. Nothing was written.",
+    if scheme == "file" and parts.netloc not in ("", "localhost"):
+        return (
+            f"{parts.netloc!r} stands where a file: URL names a machine. Write "
+            f"file:///{parts.netloc}{parts.path} if it is a folder."
         )
+    if scheme in ("hdfs", "viewfs", "dbfs", "wasb", "wasbs"):
+        return (
+            f"{scheme}: is neither a folder of the operating system nor an object store. Mount it "
+            "and give the path, or write to an object store (s3, gs, az)."
+        )
+    return "" if parts.netloc or scheme == "file" else "no bucket, as in s3://bucket/prefix."
 
 
 def _names(partition_by: str | Sequence[str] | None, where: str) -> tuple[str, ...]:
-    if partition_by is not None and not isinstance(partition_by, str | list | tuple):
-        raise SettingRefused(
-            "FILES_ARGUMENT",
-            f"{where}: partition_by={partition_by!r} must be the name of a column, or a list of "
-            "names.",
+    names = (partition_by,) if isinstance(partition_by, str) else partition_by or ()
+    why = ""
+    if not isinstance(names, list | tuple) or not all(isinstance(n, str) and n for n in names):
+        why = f"partition_by={partition_by!r} must be names of columns."
+    elif hidden := [name for name in names if name[0] in "._"]:
+        why = (
+            f"the partition column {hidden[0]!r} would make folders that begin with "
+            f"{hidden[0][0]!r}, and readers take those for hidden. Rename it."
         )
-    names = (partition_by,) if isinstance(partition_by, str) else tuple(partition_by or ())
-    for name in names:
-        if not isinstance(name, str) or not name:
-            raise SettingRefused(
-                "FILES_ARGUMENT",
-                f"{where}: partition_by must be names of columns; it has {name!r}.",
-            )
-        if name[0] in "._":
-            raise SettingRefused(
-                "FILES_ARGUMENT",
-                f"{where}: the partition column {name!r} would make folders that begin with "
-                f"{name[0]!r}, and readers take those for hidden. Rename it.",
-            )
-    if len({n.lower() for n in names}) != len(names):
-        raise SettingRefused(
-            "FILES_ARGUMENT", f"{where}: partition_by={list(names)!r} names a column twice."
-        )
-    return names
+    elif len({n.lower() for n in names}) != len(names):
+        why = f"partition_by={list(names)!r} names a column twice."
+    if why:
+        raise SettingRefused("FILES_ARGUMENT", f"{where}: {why}")
+    return tuple(names)
 
 
 def check_limit(setting: str, value: int | None, where: str) -> None:

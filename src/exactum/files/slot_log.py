@@ -1,4 +1,4 @@
-"""A decision log in a folder or in an object store: one small file for each record.
+"""A decision log in a folder, an object store or a database: one small file for each record.
 
     00000000000000000042-0.json     batch 42, attempt 0; whole from the moment it exists
     floor-00000000000000000030      every batch below 30 is pruned, for ever
@@ -179,7 +179,8 @@ class SlotLog:
         return self._prune_round(below_batch_id)
 
     def close(self) -> None:
-        """Nothing is held open between calls."""
+        """See the port."""
+        self._storage.close()
 
     # ---- reading -----------------------------------------------------------------------------
 

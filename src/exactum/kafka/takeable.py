@@ -21,8 +21,9 @@ from exactum.kafka.records import record_size
 from exactum.kafka.topics import topic_name
 from exactum.kafka.topics.topic_facts import TopicBook, TopicFacts
 from exactum.protocol.sink import Rejection
+from exactum.sinks.rows import RowCheck
 from exactum.values.excerpt import cut
-from exactum.values.mask import mask_of
+from exactum.values.nested import mask_of
 from exactum.values.utf8 import not_utf8
 
 KEY_SHOWN_MAX = 100
@@ -65,7 +66,7 @@ class _Inspection:
         self._rules = rules
         self._batch = batch
         self._columns = set(batch.schema.names)
-        self._reasons: dict[int, str] = {}  # the first one of each row
+        self._check = RowCheck(batch)
         self._topics: list[str] = []
         self._facts: list[TopicFacts] = []
         self._topic_of: Array | None = (
@@ -79,27 +80,11 @@ class _Inspection:
         header_sizes, header_counts = self._check_headers()
         self._check_keys()
         self._check_sizes(header_sizes, header_counts)
-        if not self._reasons:
-            return self._batch, None
-        refused = sorted(self._reasons)
-        taken = np.ones(self._batch.num_rows, dtype=bool)
-        taken[refused] = False
-        rows = self._batch.take(pa.array(refused))
-        keys = (
-            rows.column("key").cast(pa.binary()).to_pylist()
-            if "key" in self._columns
-            else [None] * len(refused)
-        )
-        reasons = tuple(
-            f"the record with key {_shown(key)}: {self._reasons[row]}"
-            for key, row in zip(keys, refused, strict=True)
-        )
-        return self._batch.filter(pa.array(taken)), Rejection(rows, reasons)
+        return self._check.outcome(_names)
 
     def _refuse(self, rows: Array, reason: str | Callable[[int], str]) -> None:
-        for row in np.flatnonzero(rows).tolist():
-            if row not in self._reasons:
-                self._reasons[row] = reason if isinstance(reason, str) else reason(row)
+        """The first reason counts: what is wrong with a topic spoils what is checked after it."""
+        self._check.refuse(rows, reason, again=False)
 
     # ---- topic -------------------------------------------------------------------------------
 
@@ -258,6 +243,14 @@ class _Inspection:
                 "(queue.buffering.max.kbytes of the sink's producer settings)"
             ),
         )
+
+
+def _names(rows: pa.RecordBatch) -> list[str]:
+    if "key" in rows.schema.names:
+        return [
+            f"the record with key {_shown(key)}" for key in rows["key"].cast("binary").to_pylist()
+        ]
+    return [f"the record with key {_shown(None)}"] * rows.num_rows
 
 
 def _shown(key: bytes | None) -> str:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +21,7 @@ from exactum.files.refusal import Refusal
 from exactum.files.writer import FilePlan, FileRows
 from exactum.lake.types import spark_type
 from exactum.protocol.sink import TaskName, WriteOrder, Writer
+from exactum.sinks.rows import RowCheck
 from exactum.sinks.staging import Staging
 from exactum.sinks.writer import StagedWriter
 from exactum.values.nested import is_bytes, is_text
@@ -128,18 +129,17 @@ class TableRefusal(Refusal):
                 "Nothing of the epoch is visible.",
             )
 
-    def of_rows(self, batch: pa.RecordBatch) -> Iterator[tuple[int, str]]:
+    def check_rows(self, check: RowCheck) -> None:
         for name in sorted({*self._plan.wanted, *self._plan.key}):
-            column = batch.column(batch.schema.get_field_index(name))
             what = "which is part of the key" if name in self._plan.key else "which is NOT NULL"
-            for row in pc.indices_nonzero(column.is_null()).to_pylist():
-                yield row, f"column {name!r}, {what}, is null"
+            check.refuse(check.batch.column(name).is_null(), f"column {name!r}, {what}, is null")
         for name in self._plan.partition_by:
-            column = batch.column(batch.schema.get_field_index(name))
-            if is_text(column.type):
-                empty = pc.equal(pc.binary_length(column), 0)
-                for row in pc.indices_nonzero(empty).to_pylist():
-                    yield row, f"column {name!r}, which names the partition, is the empty text"
+            values = check.batch.column(name)
+            if is_text(values.type):
+                empty = pc.equal(pc.binary_length(values), 0)
+                check.refuse(
+                    empty, f"column {name!r}, which names the partition, is the empty text"
+                )
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ import hashlib
 import json
 import struct
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import IO, Any
 
 from exactum.storage.storage import NewFile
@@ -85,3 +85,35 @@ class FrameReader:
             except OSError as error:  # it is not the file's
                 raise ValueError(f"a frame cannot be unpacked: {error}") from error
             yield frame, rows
+
+
+# ---- frames in Arrow's own format ------------------------------------------------------------
+
+
+def packed(batch: Any) -> Any:
+    """A frame of one record batch."""
+    import pyarrow as pa
+
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema) as stream:
+        stream.write_batch(batch)
+    return sink.getvalue()
+
+
+def unpacked(frame: Any) -> Any:
+    """The record batch of a frame."""
+    import pyarrow as pa
+
+    with pa.ipc.open_stream(pa.py_buffer(frame)) as stream:
+        return stream.read_next_batch()
+
+
+def without(frame: Any, places: Sequence[int]) -> memoryview:
+    """The frame without the rows at these places."""
+    import numpy as np
+    import pyarrow as pa
+
+    batch = unpacked(frame)
+    kept = np.ones(batch.num_rows, bool)
+    kept[list(places)] = False
+    return memoryview(packed(batch.filter(pa.array(kept))))

@@ -32,11 +32,9 @@ LEDGER = "exactum_ledger"
 committed_at timestamp of the server's clock by default), primary key (scope, batch_id, identity).
 Texts are ASCII of at most 200 characters and compare exactly (binary collation); all not null."""
 DECISIONS = "exactum_decisions"
-"""(query_id text, batch_id bigint, attempt int, record text without limit), primary key of the
-first three.
-"""
-FLOORS = "exactum_decision_floors"
-"""(query_id text, floor bigint), primary key (query_id). Texts compare exactly."""
+"""(query_id text, name text, content text without limit), primary key of the first two."""
+DECISION_LOGS = "exactum_decision_logs"
+"""(query_id text, changes bigint), primary key (query_id). Texts compare exactly."""
 LOADED = "exactum_loaded"
 """The temporary table from which an upsert goes into its target, and in which rows are tried of
 which the server alone knows whether it takes them.
@@ -206,7 +204,7 @@ class Dialect(ABC):
     when it connects. Methods with a ``session`` raise ``SqlFailure``; none commits unless it says
     so.
 
-    Of the statements in its ``.sql`` files, ``enter_ledger``, ``enter_record`` and ``enter_floor``
+    Of the statements in its ``.sql`` files, ``enter_ledger``, ``enter_file`` and ``enter_log``
     insert one row unless its key is taken, wait for another transaction that has inserted the same
     key and is not settled, and affect 1 row or 0. SQL texts use ``%s`` for arguments and ``%%`` for
     a per cent sign, and are always run through the client's substitution, with or without
@@ -296,9 +294,8 @@ class Dialect(ABC):
         self._create(session, ledger, self.sql("create_ledger", table=ledger))
 
     def create_decision_tables(self, session: Session, schema: str | None) -> None:
-        """Create ``exactum_decisions`` and ``exactum_decision_floors`` unless they exist (see
-        ``decision_log``). Commits."""
-        for name, statement in ((DECISIONS, "create_decisions"), (FLOORS, "create_floors")):
+        """Create the tables of ``files`` unless they exist. Commits."""
+        for name, statement in ((DECISIONS, "create_files"), (DECISION_LOGS, "create_logs")):
             table = TableName(schema, name)
             self._create(session, table, self.sql(statement, table=table))
 

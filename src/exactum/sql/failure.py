@@ -59,13 +59,15 @@ def rejection_of(plan: WritePlan, refused: Sequence[RefusedRow]) -> Rejection:
     """Rows that the server alone refuses, as a task rejects the others."""
     import pyarrow as pa
 
+    from exactum.sinks.rows import rejected
     from exactum.sql.rows import TableRules
 
     flag = () if plan.flag_column is None else (plan.flag_column,)
     each = [row.row.select([*plan.frame_columns, *flag]) for row in refused]
     (rows,) = pa.Table.from_batches(each).combine_chunks().to_batches()
     rules = TableRules(plan.columns, plan.frame_columns, named_by=plan.named_by)
-    return rules.rejection(rows, [f"{plan.dialect.name} refuses it: {row.why}" for row in refused])
+    reasons = [f"{plan.dialect.name} refuses it: {row.why}" for row in refused]
+    return rejected(rows, reasons, rules.names)
 
 
 def too_many_refused(plan: WritePlan, batch_id: int, refused: Sequence[RefusedRow]) -> RowsRefused:

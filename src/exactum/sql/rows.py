@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from exactum.protocol.sink import Rejection
+from exactum.sinks.rows import RowCheck
 from exactum.sql.json_check import is_json
 from exactum.sql.table import Column, Kind
 from exactum.values import times
@@ -60,14 +61,6 @@ and its mask may be null where the value is.
 """
 
 
-def together(one: Rejection | None, other: Rejection) -> Rejection:
-    """Both, of one batch."""
-    if one is None:
-        return other
-    rows = pa.Table.from_batches([one.rows, other.rows]).combine_chunks().to_batches()[0]
-    return Rejection(rows, one.reasons + other.reasons)
-
-
 @dataclass(frozen=True)
 class TableRules:
     """What the rows of a frame must keep to. Picklable.
@@ -86,44 +79,22 @@ class TableRules:
         """The rows that keep to all rules (``batch`` itself if all do), and the others with the
         reasons.
 
-        No value of a user becomes a Python value on the way but those that a reason shows, by
-        ``shown``.
+        No value of a user becomes a Python value on the way but those that a reason shows.
         """
-        found = [
-            (f"column {column.name!r} ({column.type}) ", broken)
-            for column, name in zip(self.columns, self.frame_columns, strict=True)
-            for broken in self.broken(column, batch.column(name))
-        ]
-        if not found:
-            return batch, None
-        bad = np.zeros(batch.num_rows, bool)
-        reasons: dict[int, list[str]] = {}
-        for column, broken in found:
-            bad |= np.asarray(broken.mask)
-            places = np.flatnonzero(broken.mask).tolist()
-            for place, text in zip(places, _texts(column, broken), strict=True):
-                reasons.setdefault(place, []).append(text)
-        texts = [", and ".join(reasons[place]) for place in sorted(reasons)]
-        rejection = self.rejection(batch.filter(pa.array(bad)), texts)
-        return batch.filter(pa.array(~bad)), rejection
+        check = RowCheck(batch)
+        for column, name in zip(self.columns, self.frame_columns, strict=True):
+            for broken in self.broken(column, batch.column(name)):
+                rule = f"column {column.name!r} ({column.type}) {broken.rule}"
+                check.refuse(broken.mask, rule, broken.has)
+        return check.outcome(self.names)
 
-    def apart(self, batch: Any, broken: Broken) -> Rejection:
-        """The rows that break a rule which is not one of a column; ``broken.rule`` is a sentence of
-        its own.
-        """
-        return self.rejection(batch.filter(pa.array(broken.mask)), _texts("", broken))
-
-    def rejection(self, rows: Any, reasons: list[str]) -> Rejection:
-        """These rows, each with its name before the reason."""
+    def names(self, rows: Any) -> list[str]:
+        """What a reason calls each of these rows; empty without a column that names them."""
         values = [shown(rows.column(name)) for name in self.named_by]
-        named = [
+        return [
             f"the row with {', '.join(f'{n}={v}' for n, v in zip(self.named_by, row, strict=True))}"
             for row in zip(*values, strict=True)
         ]
-        return Rejection(
-            rows,
-            tuple(map(": ".join, zip(named, reasons, strict=True))) if named else tuple(reasons),
-        )
 
     def broken(self, column: Column, values: Any) -> Iterator[Broken]:
         """Each rule that some value breaks. UTF-8 comes first: no other rule, and no server, sees
@@ -138,15 +109,6 @@ class TableRules:
             yield Broken("takes UTF-8 only", spoiled)
             values = values.take(pa.array(np.arange(len(values)), mask=spoiled))
         yield from _broken(column, values)
-
-
-def _texts(column: str, broken: Broken) -> list[str]:
-    """A reason for each value that breaks the rule."""
-    places = np.flatnonzero(broken.mask)
-    rule = f"{column}{broken.rule}"
-    if broken.has is None:
-        return [rule] * len(places)
-    return [f"{rule}, the row has {has}" for has in shown(broken.has.take(pa.array(places)))]
 
 
 def _broken(column: Column, values: Any) -> Iterator[Broken]:

@@ -1,4 +1,4 @@
--- What PostgreSQL and MySQL are sent alike: by the ledger, the directory and the decision log.
+-- What PostgreSQL and MySQL are sent alike: by the ledger and the decision log.
 --
 -- Every statement has a name, what it is for, and the privileges that it needs. {ledger} stands
 -- for the quoted name of a table, with its schema; %s for an argument. What one server alone is
@@ -31,52 +31,32 @@ SELECT batch_id, identity FROM {ledger} WHERE scope = %s AND batch_id < %s
 -- needs: SELECT and DELETE on the ledger
 DELETE FROM {ledger} WHERE scope = %s AND batch_id = %s AND identity = %s
 
--- name: read_records
--- What is decided about a batch.
+-- name: list_files
+-- The names of a query's decisions, of its floors, and of what says which log it is.
 -- needs: SELECT on the decisions
-SELECT attempt, record FROM {decisions} WHERE query_id = %s AND batch_id = %s ORDER BY attempt
+SELECT name FROM {files} WHERE query_id = %s
 
--- name: find_later_record
--- Whether a later batch is decided: then this one must be, or its record was removed.
+-- name: read_file
+-- What stands under a name: the record of a decision, for one.
 -- needs: SELECT on the decisions
-SELECT 1 FROM {decisions} WHERE query_id = %s AND batch_id > %s LIMIT 1
+SELECT content FROM {files} WHERE query_id = %s AND name = %s
 
--- name: find_last_batch
--- Where the log ends, when it does not have what was decided last.
--- needs: SELECT on the decisions
-SELECT max(batch_id) FROM {decisions} WHERE query_id = %s
-
--- name: read_record
--- The record that stands in a slot, after somebody has tried to write his own.
--- needs: SELECT on the decisions
-SELECT record FROM {decisions} WHERE query_id = %s AND batch_id = %s AND attempt = %s
-
--- name: find_record
--- On each new connection: whether the newest decision that was acknowledged is still there.
--- needs: SELECT on the decisions
-SELECT 1 FROM {decisions} WHERE query_id = %s AND batch_id = %s AND attempt = %s
-
--- name: forget_records
--- Remove the decisions of batches that are long completed.
+-- name: forget_file
+-- Remove the decision of a batch that is long completed.
 -- needs: SELECT and DELETE on the decisions
-DELETE FROM {decisions} WHERE query_id = %s AND batch_id < %s
+DELETE FROM {files} WHERE query_id = %s AND name = %s
 
--- name: read_floor
--- Below which batch a query's decisions are removed.
--- needs: SELECT on the floors
-SELECT floor FROM {floors} WHERE query_id = %s
+-- name: count_changes
+-- On each new connection: whether all changes that were acknowledged are there.
+-- needs: SELECT on the logs
+SELECT changes FROM {logs} WHERE query_id = %s
 
--- name: read_log_id
--- Which log a query's decisions are.
--- needs: SELECT on the floors
-SELECT log_id FROM {floors} WHERE query_id = %s
+-- name: lock_changes
+-- The same, and everybody else who changes the query's decisions waits for us.
+-- needs: SELECT and UPDATE on the logs
+SELECT changes FROM {logs} WHERE query_id = %s FOR UPDATE
 
--- name: lock_floor
--- The same, and everybody else who decides or removes decisions of the query waits for us.
--- needs: SELECT and UPDATE on the floors
-SELECT floor FROM {floors} WHERE query_id = %s FOR UPDATE
-
--- name: raise_floor
--- No slot below is ever free again.
--- needs: SELECT and UPDATE on the floors
-UPDATE {floors} SET floor = %s WHERE query_id = %s
+-- name: count_change
+-- One more.
+-- needs: SELECT and UPDATE on the logs
+UPDATE {logs} SET changes = changes + 1 WHERE query_id = %s

@@ -26,7 +26,7 @@ from typing import TypeVar
 from exactum.errors import EpochAborted, OutcomeUnknown
 from exactum.protocol.model import PreparedTransaction
 from exactum.protocol.sink import Rejection
-from exactum.sinks.frames import Frame, FrameReader
+from exactum.sinks.frames import Frame, FrameReader, without
 from exactum.sinks.staged import (
     JudgingTarget,
     Published,
@@ -35,7 +35,6 @@ from exactum.sinks.staged import (
     StagedPart,
     of_another_sink,
 )
-from exactum.sql.arrow_frame import without
 from exactum.sql.dialect import (
     LEDGER,
     Dialect,

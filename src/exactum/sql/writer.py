@@ -9,10 +9,11 @@ from typing import Any
 
 from exactum.errors import FrameRefused
 from exactum.protocol.sink import Rejection, TaskName, WriteOrder, Writer
+from exactum.sinks.rows import RowCheck, together
 from exactum.sinks.writer import StagedWriter, TaskFiles, TaskRows
 from exactum.sql.dialect import Mode, RowEncoder
 from exactum.sql.plan import WritePlan
-from exactum.sql.rows import TableRules, together
+from exactum.sql.rows import TableRules
 
 ROWS_BITS = 40
 """How many bits of ``exactum_row`` count the rows of one task; the partition's number is above
@@ -71,7 +72,9 @@ class SqlRows(TaskRows):
             encoder = self._encoder_for(accepted.schema.types)
             too_large = encoder.write(accepted, files.frames(header_of(self._plan, encoder)))
             if too_large is not None:
-                rejection = together(rejection, self._rules.apart(accepted, too_large))
+                check = RowCheck(accepted)
+                check.refuse(too_large.mask, too_large.rule, too_large.has)
+                rejection = together(rejection, check.outcome(self._rules.names)[1])
         return rejection
 
     def _encoder_for(self, kinds: list[Any]) -> RowEncoder:

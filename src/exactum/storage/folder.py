@@ -143,6 +143,9 @@ class Folder:
         with self._explained("could not be made durable"):
             sync_folder(self._path(prefix))
 
+    def close(self) -> None:
+        """It holds nothing."""
+
     # ---- large files -------------------------------------------------------------------------
 
     def entries(self, prefix: str = "") -> list[Entry]:

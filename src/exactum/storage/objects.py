@@ -195,6 +195,9 @@ class ObjectStore:
     def sync(self, prefix: str = "") -> None:
         """An object that can be read is durable."""
 
+    def close(self) -> None:
+        """obstore's client goes with its last reference."""
+
     # ---- large files -------------------------------------------------------------------------
 
     def entries(self, prefix: str = "") -> list[Entry]:

@@ -112,6 +112,9 @@ class SmallFiles(Protocol):
     def sync(self, prefix: str = "") -> None:
         """Which names are directly below ``prefix`` is durable when this returns."""
 
+    def close(self) -> None:
+        """Let go of connections; who asks again connects again."""
+
 
 class Storage(SmallFiles, Protocol):
     """Adds large files, and moves from one name to another."""

@@ -102,3 +102,6 @@ class _Names:
 
     def sync(self, prefix: str = "") -> None:
         """It is durable."""
+
+    def close(self) -> None:
+        """It holds nothing."""

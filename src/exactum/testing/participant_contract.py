@@ -362,7 +362,7 @@ class SinkContract:
 
     def test_a_log_that_was_put_back(self) -> None:
         """The next start refuses. Where Spark has not finished the batch, so does a target that can
-        tell what it has; it is not written twice.
+        tell what it has; it is not written twice, unless a person says that it shall be.
         """
         place = Scenario(self)
         assert place.run() is None
@@ -379,6 +379,10 @@ class SinkContract:
             error = place.run()
             assert isinstance(error, CheckpointRefused), f"{type(error).__name__}: {error}"
             place.expect_all()
+            with place.opened() as operator:
+                assert remembers(operator.sink.participant)
+                operator.sink.participant.forget_batches()
+            assert place.run() is None
 
     def test_a_decided_transaction_that_the_target_lost(self) -> None:
         """It is salvaged, or the query stops and says so; it is never passed over in silence."""

@@ -18,10 +18,9 @@ import pyarrow.compute as pc
 
 from exactum.values import times
 from exactum.values.nested import as_list, data_of, is_bytes, is_text
+from exactum.values.texts import TEXT, concatenated, decimals, floats, instants, without_nulls
 from exactum.values.utf8 import not_utf8, repaired
 
-TEXT = pa.large_string()
-"""Texts of a whole batch may be more than 2 GiB."""
 _ESCAPES = {chr(c): json.dumps(chr(c))[1:-1] for c in (0x5C, 0x22, *range(0x20))}
 """The backslash first."""
 
@@ -42,7 +41,7 @@ def json_texts(values: Any, *, keep_bytes: bool = False) -> Any:
         entries = as_list(values)
         pairs = entries.flatten()
         items = pc.fill_null(json_texts(pairs.field(1), keep_bytes=keep_bytes), "null")
-        return joined(entries, _concatenated(_keys(pairs.field(0)), ":", items), "{", "}")
+        return joined(entries, concatenated(_keys(pairs.field(0)), ":", items), "{", "}")
     if pa.types.is_nested(kind):
         return joined(
             values,
@@ -76,21 +75,18 @@ def _leaves(values: Any) -> Any:
             None if b is None else f'"{base64.b64encode(b).decode()}"' for b in values.to_pylist()
         )
         return pa.array(texts, TEXT)
-    if (
-        pa.types.is_boolean(kind)
-        or pa.types.is_integer(kind)
-        or pa.types.is_decimal(kind)
-        or pa.types.is_null(kind)
-    ):
+    if pa.types.is_boolean(kind) or pa.types.is_integer(kind) or pa.types.is_null(kind):
         return values.cast(TEXT)
+    if pa.types.is_decimal(kind):
+        return decimals(values)
     if pa.types.is_floating(kind):
-        return _floats(values)
+        return floats(values, '"')
     if pa.types.is_date32(kind):
-        return _concatenated('"', times.texts(values).cast(TEXT), '"')
+        return concatenated('"', times.texts(values).cast(TEXT), '"')
     if pa.types.is_timestamp(kind):
-        return _concatenated('"', _instants(values), '"')
+        return concatenated('"', instants(values), '"')
     if pa.types.is_time(kind):
-        return _concatenated('"', values.cast(TEXT), '"')
+        return concatenated('"', values.cast(TEXT), '"')
     raise TypeError(f"values of the Arrow type {kind} have no JSON")
 
 
@@ -108,17 +104,13 @@ def _structs(values: Any, keep_bytes: bool) -> Any:
     """Each field with a comma before it, or nothing; then the first comma goes."""
     kind = values.type
     fields = [
-        _concatenated(
+        concatenated(
             f",{json.dumps(kind.field(i).name, ensure_ascii=False)}:",
             json_texts(values.field(i), keep_bytes=keep_bytes),
-            "",
         )
         for i in range(kind.num_fields)
     ]
-    start = pa.repeat(_scalar("{"), len(values))
-    texts = pc.binary_join_element_wise(
-        start, *fields, _scalar("}"), _scalar(""), null_handling="replace"
-    )
+    texts = without_nulls(pa.repeat(pa.scalar("{", TEXT), len(values)), *fields, "}")
     return _where_valid(values, pc.replace_substring(texts, "{,", "{", max_replacements=1))
 
 
@@ -126,8 +118,8 @@ def joined(lists: Any, items: Any, opening: str, closing: str) -> Any:
     """The texts of lists, with commas. ``items``: a text, none of them null, for each element."""
     counts = pc.fill_null(pc.list_value_length(lists), 0).to_numpy(zero_copy_only=False)
     offsets = np.concatenate(([0], np.cumsum(counts))).astype(np.int32)
-    body = pc.binary_join(pa.ListArray.from_arrays(pa.array(offsets), items), _scalar(","))
-    return _where_valid(lists, _concatenated(opening, body, closing))
+    body = pc.binary_join(pa.ListArray.from_arrays(pa.array(offsets), items), pa.scalar(",", TEXT))
+    return _where_valid(lists, concatenated(opening, body, closing))
 
 
 def _keys(values: Any) -> Any:
@@ -138,7 +130,7 @@ def _keys(values: Any) -> Any:
         return texts
     if pa.types.is_nested(values.type):
         return _quoted(texts)
-    return pc.if_else(quoted, texts, _concatenated('"', texts, '"'))
+    return pc.if_else(quoted, texts, concatenated('"', texts, '"'))
 
 
 def _quoted(values: Any) -> Any:
@@ -148,35 +140,7 @@ def _quoted(values: Any) -> Any:
         for character, escape in _ESCAPES.items():
             if (controls or ord(character) >= 0x20) and np.count_nonzero(data == ord(character)):
                 values = pc.replace_substring(values, character, escape)
-    return _concatenated('"', values, '"')
-
-
-def _floats(values: Any) -> Any:
-    texts = values.cast(TEXT)
-    finite = pc.is_finite(values)
-    if pc.all(finite).as_py():
-        return texts
-    names = pc.if_else(
-        pc.is_nan(values), '"NaN"', pc.if_else(pc.greater(values, 0), '"Infinity"', '"-Infinity"')
-    )
-    return pc.if_else(finite, texts, names.cast(TEXT))
-
-
-def _instants(values: Any) -> Any:
-    """With milliseconds, or with microseconds where there are any."""
-    texts = times.texts(values, between="T").cast(TEXT)
-    whole = pc.ends_with(texts, "000")
-    texts = pc.if_else(whole, pc.replace_substring_regex(texts, "000$", ""), texts)
-    return texts if values.type.tz is None else _concatenated("", texts, "Z")
-
-
-def _concatenated(before: Any, texts: Any, after: Any) -> Any:
-    """Null where one of the arrays is."""
-    return pc.binary_join_element_wise(_scalar(before), _scalar(texts), _scalar(after), _scalar(""))
-
-
-def _scalar(text: Any) -> Any:
-    return pa.scalar(text, TEXT) if isinstance(text, str) else text
+    return concatenated('"', values, '"')
 
 
 def _where_valid(values: Any, texts: Any) -> Any:

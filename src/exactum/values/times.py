@@ -10,6 +10,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from exactum.values.nested import numpy_mask
+
 Spell = Callable[[int, int, int], str]
 """Year (0 is 1 BC), month, day -> the day's text."""
 DAY_FIRST = -719_162
@@ -20,6 +22,8 @@ MICROS_A_DAY = 86_400_000_000
 MICROS_FIRST, MICROS_LAST = DAY_FIRST * MICROS_A_DAY, (DAY_LAST + 1) * MICROS_A_DAY - 1
 """The instants that these days begin and end with."""
 MICROS_A_SECOND = 1_000_000
+EARLY_US, LATE_US = MICROS_A_DAY * 14 // 24, MICROS_A_DAY // 2
+"""The clocks of the earth are at most so far before and behind UTC."""
 DIGITS = 6
 """Of a second's fraction: Spark's times have microseconds."""
 _ERA_DAYS = 146_097  # 400 years
@@ -67,6 +71,21 @@ def are_ordinary(values: Any) -> bool:
     ends = pc.min_max(numbers).as_py()
     lowest, highest = ends["min"], ends["max"]
     return lowest is None or (lowest >= DAY_FIRST * unit and highest < (DAY_LAST + 1) * unit)
+
+
+def out_of_years(values: Any) -> Any:
+    """Which days and instants no clock of the earth shows in the years 1 to 9999: a NumPy mask, or
+    None for none. For ``nested.rows_where``.
+    """
+    kind = values.type
+    if pa.types.is_date32(kind):
+        numbers, first, last = values.view(pa.int32()), DAY_FIRST, DAY_LAST
+    elif pa.types.is_timestamp(kind):
+        early, late = (0, 0) if kind.tz is None else (EARLY_US, LATE_US)
+        numbers, first, last = micros_of(values), MICROS_FIRST - early, MICROS_LAST + late
+    else:
+        return None
+    return numpy_mask(pc.or_(pc.less(numbers, first), pc.greater(numbers, last)))
 
 
 def texts(values: Any, spell: Spell = iso_day, between: str = " ") -> Any:

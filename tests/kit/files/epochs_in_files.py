@@ -22,7 +22,6 @@ import pyarrow.dataset
 from exactum.files.sink import FileSink
 from exactum.files.slot_log import SlotLog
 from exactum.protocol.coordinator import Coordinator
-from exactum.protocol.decision_log import DecisionLog
 from exactum.protocol.model import (
     CommitPermit,
     Decision,
@@ -36,7 +35,6 @@ from exactum.protocol.model import (
 from exactum.protocol.participant import Participant
 from exactum.protocol.sink import Guarantee, OpenSink, QueryRun, TaskName, WriteOrder
 from exactum.storage.folder import Folder
-from exactum.testing import FaultPlan, MemoryDecisionLog, MemoryStorage, faulty
 from exactum.testing.memory import permit_of
 from tests.kit.waiting import WAIT_MAX_S
 
@@ -142,32 +140,6 @@ class FileWrite:
 def write_run(writer: Any) -> None:
     """Its task writes what it has gathered."""
     writer._rows.write_run(writer._files)
-
-
-@dataclass
-class World:
-    """A place and a decision log that outlive every incarnation."""
-
-    sink: Callable[[], FileSink]
-    tasks: int = 1
-    retried: int = 0
-    storage: MemoryStorage = field(default_factory=MemoryStorage)
-
-    def drive(self, batches: Iterable[int], plan: FaultPlan | None = None) -> None:
-        opened = OpenedSink(self.sink())
-        log: DecisionLog = MemoryDecisionLog(self.storage, QUERY)
-        participant = opened.participant
-        write = FileWrite(opened.opened, self.tasks, self.retried)
-        if plan is not None:
-            log, participant, write.around = (
-                faulty(log, plan),
-                faulty(participant, plan),
-                plan.around,
-            )
-        coordinator = Coordinator(opened.run, [participant], log)
-        for batch_id in batches:
-            coordinator.run(batch_id, SourceOffsets(), write)
-            coordinator.prune(batch_id)
 
 
 # ---- plain readers -------------------------------------------------------------------------------

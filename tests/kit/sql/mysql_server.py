@@ -14,7 +14,7 @@ import pymysql
 import pytest
 from pymysql.constants import CR, ER
 
-from exactum.sql.decision_log import SqlDecisionLog
+from exactum.sql.files import SqlFiles
 from exactum.sql.mysql import session as mysql_session
 from exactum.sql.mysql.dialect import MySQLDialect
 from exactum.sql.mysql.sink import MySQLSink, address_of
@@ -108,8 +108,8 @@ class Database:
     def sink(self, table: str, **settings: Any) -> MySQLSink:
         return MySQLSink(self.url, table=table, **settings)
 
-    def log(self, query_id: str, **settings: Any) -> SqlDecisionLog:
-        return SqlDecisionLog(self.dialect, self.address, query_id, **settings)
+    def files(self, query_id: str, **settings: Any) -> SqlFiles:
+        return SqlFiles(self.dialect, self.address, query_id, **settings)
 
     def disconnect(self) -> None:
         """Forget the plain connection, as after a restart of the server."""

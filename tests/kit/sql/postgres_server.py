@@ -17,7 +17,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from exactum.sql.decision_log import SqlDecisionLog
+from exactum.sql.files import SqlFiles
 from exactum.sql.postgres import session as postgres_session
 from exactum.sql.postgres.dialect import PostgresDialect
 from exactum.sql.postgres.sink import PostgresSink
@@ -105,8 +105,8 @@ class Database:
     def sink(self, table: str, **settings: Any) -> PostgresSink:
         return PostgresSink(self.url, table=table, **settings)
 
-    def log(self, query_id: str, **settings: Any) -> SqlDecisionLog:
-        return SqlDecisionLog(self.dialect, self.address, query_id, **settings)
+    def files(self, query_id: str, **settings: Any) -> SqlFiles:
+        return SqlFiles(self.dialect, self.address, query_id, **settings)
 
     def end_sessions(self) -> None:
         self.run(

@@ -9,8 +9,8 @@ from typing import Any, Protocol
 
 import pytest
 
-from exactum.sql.decision_log import SqlDecisionLog
 from exactum.sql.dialect import Dialect
+from exactum.sql.files import SqlFiles
 from exactum.sql.sink import SqlSink
 from exactum.sql.url import Address
 
@@ -59,4 +59,4 @@ class SqlDatabase(Protocol):
 
     def sink(self, table: str, **settings: Any) -> SqlSink: ...
 
-    def log(self, query_id: str, **settings: Any) -> SqlDecisionLog: ...
+    def files(self, query_id: str, **settings: Any) -> SqlFiles: ...

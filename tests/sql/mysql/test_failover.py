@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from exactum.errors import InvariantBroken
-from exactum.sql.decision_log import SqlDecisionLog, open_decision_log
+from exactum.files.slot_log import SlotLog
+from exactum.sql.files import open_files
 from exactum.testing.log_contract import QUERY_ID, record
 from tests.kit.sql.replicated import until
 from tests.kit.sql.replicated_mariadb import MariaPair, mariadb_pair
@@ -30,11 +31,11 @@ def servers() -> Iterator[MariaPair]:
 
 
 @pytest.fixture
-def opened(servers: MariaPair) -> Iterator[Callable[[], SqlDecisionLog]]:
-    logs: list[SqlDecisionLog] = []
+def opened(servers: MariaPair) -> Iterator[Callable[[], SlotLog]]:
+    logs: list[SlotLog] = []
 
-    def make() -> SqlDecisionLog:
-        logs.append(open_decision_log(servers.url, QUERY_ID))
+    def make() -> SlotLog:
+        logs.append(SlotLog(open_files(servers.url, QUERY_ID), QUERY_ID))
         return logs[-1]
 
     yield make
@@ -43,7 +44,7 @@ def opened(servers: MariaPair) -> Iterator[Callable[[], SqlDecisionLog]]:
 
 
 def test_a_decision_that_an_asynchronous_standby_lost_stops_the_run(
-    servers: MariaPair, opened: Callable[[], SqlDecisionLog], caplog: pytest.LogCaptureFixture
+    servers: MariaPair, opened: Callable[[], SlotLog], caplog: pytest.LogCaptureFixture
 ) -> None:
     """It was warned at the start. The primary dies before the standby has the last decision: the
     run that made it stops at its next step, with words, before it writes anything.
@@ -53,21 +54,24 @@ def test_a_decision_that_an_asynchronous_standby_lost_stops_the_run(
         log.decide(record(0))
     assert ASYNCHRONOUS in caplog.text
     assert "semi-synchronous replication" in caplog.text
-    decided = "SELECT batch_id FROM exactum_decisions"
-    until(lambda: _of(servers, decided) == [(0,)], "the standby has the first decision")
+    decided = "SELECT name FROM exactum_decisions WHERE name LIKE '%.json'"
+    first = f"{0:020d}-0.json"
+    until(lambda: _of(servers, decided) == [(first,)], "the standby has the first decision")
     servers.run("STOP SLAVE", servers.standby)
     servers.run("RESET SLAVE ALL", servers.standby)
     assert log.decide(record(1)) == record(1)
     servers.fail_over()
     for step in (lambda: log.read(2), lambda: log.decide(record(2)), lambda: log.prune(100)):
-        with pytest.raises(InvariantBroken, match="has lost the decision of batch 1, attempt 0"):
+        with pytest.raises(
+            InvariantBroken, match="has lost 1 of 3 changes that it had acknowledged"
+        ):
             step()
-    assert _of(servers, decided) == [(0,)]
+    assert _of(servers, decided) == [(first,)]
     assert opened().read(0) == (record(0),), "the next start finds what there is"
 
 
 def test_a_standby_that_commits_wait_for_is_no_reason_to_warn(
-    servers: MariaPair, opened: Callable[[], SqlDecisionLog], caplog: pytest.LogCaptureFixture
+    servers: MariaPair, opened: Callable[[], SlotLog], caplog: pytest.LogCaptureFixture
 ) -> None:
     """Where they wait before others see what is committed; else another driver may act on what is
     lost a moment later.
@@ -87,7 +91,7 @@ def test_a_standby_that_commits_wait_for_is_no_reason_to_warn(
         assert caplog.text == "", "without a standby there is none to fail over to"
 
 
-def _of(servers: MariaPair, sql: str) -> list[tuple[int]]:
+def _of(servers: MariaPair, sql: str) -> list[tuple[str]]:
     """What the standby has; nothing while it has not got the table."""
     tables = servers.run("SHOW TABLES LIKE 'exactum_decisions'", servers.standby)
     return servers.run(sql, servers.standby) if tables else []

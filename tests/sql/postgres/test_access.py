@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import logging
-import pickle
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -92,68 +90,6 @@ def test_own_tables_made_by_an_administrator(database: Database, limited: str) -
     database.run(statement)
     database.run("GRANT SELECT, INSERT, DELETE ON exactum_ledger TO limited")
     sink.open(run, sink.name, ID_AND_NAME).participant.close()
-
-
-def test_no_password_anywhere(
-    database: Database, limited: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Wrong password, host or database, broken URL, missing table: no text shows the password,
-    in any form.
-    """
-    caplog.set_level(logging.DEBUG)
-    texts: list[str] = []
-    wrong = limited.replace("a%20secret%26key", "wr%40ng%20key")
-    table = database.table()
-    urls = [
-        wrong,
-        limited.replace(f":{database.server.port}", ":1"),
-        limited.replace(f"/{database.server.database}", "/nowhere"),
-        limited.replace("127.0.0.1", "no.such.host.invalid"),
-        limited + "?nonsense=1",
-        "postgresql://u:a%20secret%26key@[::1/x",
-        "host=127.0.0.1 password='a secret&key",
-        limited,
-    ]
-    for url in urls:
-        try:
-            sink = PostgresSink(url, table="nowhere")
-            texts += [repr(sink), str(sink), sink.name, repr(vars(sink))]
-            start(database, "nowhere", url=url)
-        except ExactumError as error:
-            texts += [
-                str(error),
-                repr(error),
-                repr(error.__cause__),
-                str(pickle.loads(pickle.dumps(error))),
-            ]
-        else:
-            raise AssertionError(f"{url} was not refused")
-    database.run(f"GRANT SELECT, INSERT ON {table} TO limited")
-    database.run("GRANT CREATE ON SCHEMA public TO limited")
-    query = Query(lambda: PostgresSink(limited, table=table), f"secret-{next(_queries)}")
-    driver = query.start()
-    driver.run(0)
-    texts += [repr(driver.opened), repr(vars(driver.participant)), repr(driver.events), caplog.text]
-    texts += [repr(list(query.storage.records.values()))]
-    driver.close()
-    for text in texts:
-        for secret in ("secret&key", "secret%26key", "wr@ng", "wr%40ng"):
-            assert secret not in text
-
-
-def test_a_server_that_is_away(database: Database) -> None:
-    """No server: Unavailable at once at start. A database that does not exist, a wrong password:
-    a setting.
-    """
-    table = database.table()
-    with pytest.raises(Unavailable):
-        start(database, table, url=database.url.replace(f":{database.server.port}", ":1"))
-    with pytest.raises(SettingRefused, match="does not exist"):
-        start(database, table, url=database.server.url_of("nowhere"))
-    with pytest.raises(SettingRefused, match="authentication"):
-        start(
-            database, table, url=database.server.url_of(database.server.database, password="wrong")
-        )
 
 
 @pytest.mark.parametrize(

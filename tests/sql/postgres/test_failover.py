@@ -15,9 +15,10 @@ import psycopg
 import pytest
 
 from exactum.errors import InvariantBroken
+from exactum.files.slot_log import SlotLog
 from exactum.protocol.model import DecisionRecord
-from exactum.sql import decision_log
-from exactum.sql.decision_log import SqlDecisionLog, open_decision_log
+from exactum.sql import files
+from exactum.sql.files import open_files
 from exactum.testing.log_contract import QUERY_ID, record
 from tests.kit.sql.replicated import Pair, pair, until
 from tests.kit.waiting import WAIT_MAX_S
@@ -26,6 +27,9 @@ pytestmark = pytest.mark.postgres
 
 MOMENT_S = 1.5
 """Nothing that is to wait has ended after so long."""
+
+
+DECIDED = "SELECT 1 FROM exactum_decisions WHERE name = '{:020d}-0.json'"
 
 
 @pytest.fixture
@@ -37,11 +41,11 @@ def servers() -> Iterator[Pair]:
 
 
 @pytest.fixture
-def opened(servers: Pair) -> Iterator[Callable[[], SqlDecisionLog]]:
-    logs: list[SqlDecisionLog] = []
+def opened(servers: Pair) -> Iterator[Callable[[], SlotLog]]:
+    logs: list[SlotLog] = []
 
-    def make() -> SqlDecisionLog:
-        logs.append(open_decision_log(servers.url, QUERY_ID))
+    def make() -> SlotLog:
+        logs.append(SlotLog(open_files(servers.url, QUERY_ID), QUERY_ID))
         return logs[-1]
 
     yield make
@@ -61,7 +65,7 @@ def refuse_ended(future: Future[object]) -> None:
 
 
 def test_with_a_synchronous_standby_every_acknowledged_decision_survives(
-    servers: Pair, opened: Callable[[], SqlDecisionLog], pool: ThreadPoolExecutor
+    servers: Pair, opened: Callable[[], SlotLog], pool: ThreadPoolExecutor
 ) -> None:
     """The primary dies while decisions are made, and the standby is promoted: the log goes on there
     by itself, and all that it had acknowledged is there for the next driver.
@@ -91,7 +95,7 @@ def test_with_a_synchronous_standby_every_acknowledged_decision_survives(
 @pytest.mark.variants(1)
 @pytest.mark.parametrize("cut_off_by", ["pg_cancel_backend", "pg_terminate_backend"])
 def test_a_decision_whose_wait_for_the_standby_is_cut_off_is_not_told_as_made(
-    servers: Pair, opened: Callable[[], SqlDecisionLog], pool: ThreadPoolExecutor, cut_off_by: str
+    servers: Pair, opened: Callable[[], SlotLog], pool: ThreadPoolExecutor, cut_off_by: str
 ) -> None:
     """PostgreSQL answers such a COMMIT with success and a warning: the record stands here, and
     not yet over there. A role that wants to hear of no warning hears of it all the same.
@@ -118,7 +122,7 @@ def test_a_decision_whose_wait_for_the_standby_is_cut_off_is_not_told_as_made(
 @pytest.mark.deep
 def test_a_decision_of_a_dead_driver_is_acted_on_only_once_the_standby_has_it(
     servers: Pair,
-    opened: Callable[[], SqlDecisionLog],
+    opened: Callable[[], SlotLog],
     pool: ThreadPoolExecutor,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -129,7 +133,7 @@ def test_a_decision_of_a_dead_driver_is_acted_on_only_once_the_standby_has_it(
     servers.synchronous()
     log = opened()
     log.decide(record(0))
-    log._timeout_s = 0.0  # it dies with its connection
+    log._storage._timeout_s = 0.0  # type: ignore[attr-defined]  # it dies with its connection
     servers.standby.pause()
     try:
         deciding = pool.submit(log.decide, record(1))
@@ -138,12 +142,12 @@ def test_a_decision_of_a_dead_driver_is_acted_on_only_once_the_standby_has_it(
         with pytest.raises(Exception, match="may or may not stand"):
             deciding.result(WAIT_MAX_S)
         servers.primary.start()
-        assert len(servers.run("SELECT 1 FROM exactum_decisions WHERE batch_id = 1")) == 1
+        assert len(servers.run(DECIDED.format(1))) == 1
         with (
             pytest.MonkeyPatch.context() as patched,
             caplog.at_level(logging.WARNING, "exactum.sql"),
         ):
-            patched.setattr(decision_log, "SLOW_AFTER_S", 0.5)
+            patched.setattr(files, "SLOW_AFTER_S", 0.5)
             reading = pool.submit(opened().read, 1)
             refuse_ended(reading)
         assert "waits for a synchronous standby that does not answer" in caplog.text
@@ -156,7 +160,7 @@ def test_a_decision_of_a_dead_driver_is_acted_on_only_once_the_standby_has_it(
 
 
 def test_a_role_that_does_not_wait_for_the_standby_is_overruled(
-    servers: Pair, opened: Callable[[], SqlDecisionLog], pool: ThreadPoolExecutor
+    servers: Pair, opened: Callable[[], SlotLog], pool: ThreadPoolExecutor
 ) -> None:
     """``synchronous_commit = local`` is no way around it."""
     servers.run("ALTER ROLE exactum SET synchronous_commit = 'local'")
@@ -173,7 +177,7 @@ def test_a_role_that_does_not_wait_for_the_standby_is_overruled(
 
 
 def test_a_decision_that_an_asynchronous_standby_lost_stops_the_run(
-    servers: Pair, opened: Callable[[], SqlDecisionLog], caplog: pytest.LogCaptureFixture
+    servers: Pair, opened: Callable[[], SlotLog], caplog: pytest.LogCaptureFixture
 ) -> None:
     """It was warned at the start. The primary dies before the standby has the last decision: the
     run that made it stops at its next step, with words, before it writes anything.
@@ -191,16 +195,15 @@ def test_a_decision_that_an_asynchronous_standby_lost_stops_the_run(
     for step in (lambda: log.read(2), lambda: log.decide(record(2)), lambda: log.prune(100)):
         with pytest.raises(
             InvariantBroken,
-            match="has lost the decision of batch 1, attempt 0.*asynchronous standby",
+            match="has lost 1 of 3 changes that it had acknowledged.*asynchronous standby",
         ):
             step()
-    assert servers.run("SELECT batch_id FROM exactum_decisions", servers.standby) == [(0,)]
+    assert len(servers.run(DECIDED.format(0), servers.standby)) == 1
+    assert servers.run(DECIDED.format(1), servers.standby) == []
     assert opened().read(0) == (record(0),), "the next start finds what there is"
 
 
-def test_a_pruned_decision_is_not_missed(
-    servers: Pair, opened: Callable[[], SqlDecisionLog]
-) -> None:
+def test_a_pruned_decision_is_not_missed(servers: Pair, opened: Callable[[], SlotLog]) -> None:
     """A newer run has pruned what this one knew of: that is not a loss, and the run is fenced as
     always.
     """
@@ -209,12 +212,12 @@ def test_a_pruned_decision_is_not_missed(
     for batch_id in range(1, 30):
         newer.decide(record(batch_id))
     newer.prune(25)
-    log._session.close()
+    log.close()
     assert log.decide(record(29, 0, "late")) == record(29)
 
 
 def test_no_warning_of_a_synchronous_standby_or_a_subscriber(
-    servers: Pair, opened: Callable[[], SqlDecisionLog], caplog: pytest.LogCaptureFixture
+    servers: Pair, opened: Callable[[], SlotLog], caplog: pytest.LogCaptureFixture
 ) -> None:
     """Only of a standby that a failover could lose decisions to."""
     servers.synchronous()
@@ -224,7 +227,7 @@ def test_no_warning_of_a_synchronous_standby_or_a_subscriber(
 
 
 def test_a_server_that_became_a_standby_is_left(
-    servers: Pair, opened: Callable[[], SqlDecisionLog]
+    servers: Pair, opened: Callable[[], SlotLog]
 ) -> None:
     """Of two hosts the one that takes writes is found, whichever is named first and wherever it
     moves.
@@ -232,7 +235,7 @@ def test_a_server_that_became_a_standby_is_left(
     url = servers.standby.url.replace(
         f":{servers.standby.port}/", f":{servers.standby.port},127.0.0.1:{servers.primary.port}/"
     )
-    log = open_decision_log(url, QUERY_ID)
+    log = SlotLog(open_files(url, QUERY_ID), QUERY_ID)
     try:
         assert log.decide(record(0)) == record(0)
         until(servers.caught_up, "the standby has it")
@@ -250,7 +253,7 @@ def test_a_connection_to_a_standby_is_given_up_for_another(servers: Pair) -> Non
     """
     with psycopg.connect(servers.standby.url) as connection:
         assert connection.execute("SELECT pg_is_in_recovery()").fetchone() == (True,)
-    log = open_decision_log(servers.standby.url, QUERY_ID)
+    log = SlotLog(open_files(servers.standby.url, QUERY_ID), QUERY_ID)
     try:
         with ThreadPoolExecutor(1) as threads:
             deciding = threads.submit(log.decide, record(0))

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import itertools
-import pickle
 from collections.abc import Sequence
 from typing import Any
 
-import psycopg
 import pyarrow as pa
 import pytest
 
@@ -309,16 +307,6 @@ def test_what_only_the_table_knows_is_refused_in_the_servers_words(database: Dat
 # ---- tables of exactum's own, and what a start is handed ----------------------------------------
 
 
-def test_two_starts_create_the_tables_at_once(database: Database) -> None:
-    """Many queries that start at once on a schema without exactum's tables: all of them start."""
-    from concurrent.futures import ThreadPoolExecutor
-
-    for _ in range(5):
-        database.drop_all()
-        with ThreadPoolExecutor(6) as pool:
-            list(pool.map(lambda n: start(database, f"made_{n % 2}", create_table=True), range(6)))
-
-
 def test_dead_letters_go_into_a_table_of_their_own(database: Database) -> None:
     """The columns of dead letters are taken, and the table can be created of them."""
     sink = PostgresSink(database.url, table="dead", create_table=True)
@@ -352,18 +340,6 @@ def test_psycopg_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "psycopg", None)
     with pytest.raises(SettingRefused, match=r"exactum\[postgres\]"):
         PostgresSink("postgresql://localhost/x", table="t")
-
-
-def test_the_plan_pickles(database: Database) -> None:
-    """What goes to the executors pickles, and opens a writer there that works."""
-    table = database.table()
-    query = Query(lambda: PostgresSink(database.url, table=table), "pickled")
-    driver = query.start()
-    writers = pickle.loads(pickle.dumps(driver.opened.writers))
-    assert writers == driver.opened.writers
-    with psycopg.connect(database.url) as connection:
-        assert connection.info.password not in repr(writers)
-    driver.close()
 
 
 @pytest.mark.parametrize("name", ["x" * 64, "ж" * 32, "x" * 64 + ".t"])

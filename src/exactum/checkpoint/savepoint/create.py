@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 import shutil
 import socket
@@ -13,6 +14,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 from exactum._version import __version__
+from exactum.checkpoint.query_place import QueryPlace
 from exactum.checkpoint.run_file import living, runs
 from exactum.checkpoint.savepoint import cut
 from exactum.checkpoint.savepoint.copies import copy_files, move_into_place, writing
@@ -40,7 +42,7 @@ def create(
         Unavailable: the query did not stop in time, or outran the copy again and again, or ``to``
             cannot be written.
     """
-    folder = cut.local_checkpoint(checkpoint)
+    folder = Path(os.path.abspath(QueryPlace.of(checkpoint).folder))
     to = to.absolute()
     if to.exists():
         raise CheckpointRefused(

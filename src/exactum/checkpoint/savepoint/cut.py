@@ -9,7 +9,6 @@ later epochs and of runs.
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -25,6 +24,7 @@ from exactum.checkpoint.layout import (
     RUNS,
     STAGING,
 )
+from exactum.checkpoint.query_place import QueryPlace
 from exactum.checkpoint.query_record import IN_CHECKPOINT, record_of
 from exactum.checkpoint.state_store import Ids, Vanished, stores
 from exactum.errors import CheckpointRefused, ExactumError
@@ -62,52 +62,14 @@ class Cut:
     files: tuple[str, ...]
 
 
-def local_checkpoint(text: str) -> Path:
-    """The absolute folder of a checkpoint.
-
-    Raises:
-        CheckpointRefused: it does not lie on a local or shared file system, or it is none.
-    """
-    folder = offset_log.local_folder(text)
-    if folder is None:
-        raise CheckpointRefused(
-            "SAVEPOINT_PLACE",
-            f"The checkpoint {text} does not lie on a local or shared file system. Savepoints of "
-            "checkpoints in object stores are not supported yet. Nothing was written.",
-        )
-    folder = Path(os.path.abspath(folder))
-    if not (folder / "metadata").is_file():
-        raise CheckpointRefused(
-            "SAVEPOINT_PLACE",
-            f"{folder} is not a checkpoint of a streaming query: it has no file 'metadata'. Give "
-            "the folder that the query has as its checkpointLocation. Nothing was written.",
-        )
-    return folder
-
-
-def query_id_of(folder: Path) -> str:
-    """The id in a checkpoint's ``metadata``.
-
-    Raises:
-        CheckpointRefused: it is damaged.
-    """
-    try:
-        return str(json.loads((folder / "metadata").read_text())["id"])
-    except (ValueError, KeyError, TypeError, OSError) as error:
-        raise CheckpointRefused(
-            "SAVEPOINT_DAMAGED",
-            f"{folder / 'metadata'} does not hold a query's id ({error}). Nothing was written.",
-        ) from error
-
-
 def last_complete(folder: Path) -> int:
     """The last epoch in Spark's commit log; -1 where there is none."""
-    return max(_numbers(folder / "commits"), default=-1)
+    return max(offset_log.batches(folder / "commits"), default=-1)
 
 
 def last_planned(folder: Path) -> int:
     """The last epoch in Spark's offset log; -1 where there is none."""
-    return max(_numbers(folder / "offsets"), default=-1)
+    return max(offset_log.batches(folder / "offsets"), default=-1)
 
 
 def last_decided(folder: Path) -> int:
@@ -135,6 +97,11 @@ def last_decided(folder: Path) -> int:
                 f"The decision record {log / name} is damaged ({error}). Nothing was written.",
             ) from error
     return -1
+
+
+def query_id_of(folder: Path) -> str:
+    """Raises as ``QueryPlace.of``."""
+    return QueryPlace.of(folder).query_id
 
 
 def has_decisions(folder: Path) -> bool:
@@ -251,7 +218,7 @@ def _state_ids(folder: Path, operator: str, batch_id: int) -> Ids:
         CheckpointRefused: what it says of ``batch_id`` is damaged.
     """
     found: dict[int, frozenset[str]] = {}
-    for done in _numbers(folder / "commits"):
+    for done in offset_log.batches(folder / "commits"):
         if done > batch_id:
             continue
         path = folder / "commits" / str(done)
@@ -334,7 +301,3 @@ def _walk(path: Path) -> Iterator[Path]:
     elif path.is_dir():
         for one in sorted(path.iterdir()):
             yield from _walk(one)
-
-
-def _numbers(folder: Path) -> list[int]:
-    return [int(p.name) for p in folder.iterdir() if p.name.isdigit()] if folder.is_dir() else []

@@ -28,6 +28,7 @@ from pathlib import Path
 
 from exactum.checkpoint import offset_log
 from exactum.checkpoint.layout import REPLAYS
+from exactum.checkpoint.query_place import QueryPlace
 from exactum.checkpoint.query_record import record_of
 from exactum.checkpoint.records import listed
 from exactum.checkpoint.retirement import Retirement, reinstate, retire, retired
@@ -94,7 +95,7 @@ def restore(
     occupied = folder.exists() and any(folder.iterdir())
     if occupied and not replace:
         raise _occupied(folder)
-    former = [cut.local_checkpoint(str(folder))] if occupied else []
+    former = [QueryPlace.of(folder).folder] if occupied else []
     original, begun = None, None
     if identity is Identity.SAME and not original_is_gone:
         original, begun = _original(manifest, folder)

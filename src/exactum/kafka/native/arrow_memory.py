@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from exactum.errors import FrameRefused
-from exactum.values.mask import mask_of
+from exactum.values.nested import mask_of
 
 Array = np.ndarray[Any, Any]
 """Of NumPy, of whatever shape and type."""

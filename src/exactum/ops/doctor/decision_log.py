@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import secrets
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,8 +20,8 @@ from exactum.checkpoint.offset_log import local_folder
 from exactum.ops.doctor.databases import saying_where
 from exactum.ops.doctor.folder_probe import FOR_DECISIONS, folder_findings
 from exactum.ops.problem import Problem, error, ok
+from exactum.sql.dialect import DECISION_LOGS, Session, SqlFailure
 from exactum.sql.dialect import DECISIONS as DECISIONS_TABLE
-from exactum.sql.dialect import FLOORS, Session, SqlFailure
 from exactum.sql.table import TableName
 from exactum.storage.at import storage_at
 
@@ -92,7 +91,7 @@ def _in_postgres(place: str) -> Iterator[Problem]:
             dialect = PostgresDialect()
             there = [
                 bool(session.query(dialect.sql("is_there"), (regclass(TableName(None, name)),)))
-                for name in (DECISIONS_TABLE, FLOORS)
+                for name in (DECISIONS_TABLE, DECISION_LOGS)
             ]
             if not all(there):
                 yield _to_be_made(address, may_create=examination.may_create(session, None))
@@ -112,7 +111,7 @@ def _in_mysql(place: str) -> Iterator[Problem]:
     with saying_where(address.where):
         session = mysql.look(address)
         try:
-            tables = [TableName(None, name) for name in (DECISIONS_TABLE, FLOORS)]
+            tables = [TableName(None, name) for name in (DECISIONS_TABLE, DECISION_LOGS)]
             if not all(examination.is_there(session, table) for table in tables):
                 may_create = examination.may_create(session, tables[0])
                 yield _to_be_made(address, may_create=may_create)
@@ -123,7 +122,7 @@ def _in_mysql(place: str) -> Iterator[Problem]:
 
 
 def _to_be_made(address: Address, *, may_create: bool) -> Problem:
-    tables = f"{DECISIONS_TABLE} and {FLOORS}"
+    tables = f"{DECISIONS_TABLE} and {DECISION_LOGS}"
     if may_create:
         return ok(AREA, f"{tables} are not at {address.where} yet; they can be created.")
     return error(
@@ -141,30 +140,27 @@ def _tried(session: Session, address: Address) -> Problem:
     from exactum.sql.postgres.statements import sql as postgres
 
     sql = mysql if isinstance(session, MySQLSession) else postgres
-    places = {
-        "decisions": TableName(None, DECISIONS_TABLE),
-        "floors": TableName(None, FLOORS),
-    }
+    places = {"files": TableName(None, DECISIONS_TABLE), "logs": TableName(None, DECISION_LOGS)}
     query = _nobody()
+    key = (query, "tried")
     try:
-        session.execute(sql("enter_floor", **places), (query, 0, query))
-        session.query(sql("lock_floor", **places), (query,))
-        slot = (query, 0, 0)
-        first = session.execute(sql("enter_record", **places), (*slot, json.dumps({"first": 1})))
-        second = session.execute(sql("enter_record", **places), (*slot, json.dumps({"other": 1})))
-        stands = session.query(sql("read_record", **places), slot)
-        session.execute(sql("raise_floor", **places), (1, query))
-        session.execute(sql("forget_records", **places), (query, 1))
+        session.execute(sql("enter_log", **places), (query,))
+        session.query(sql("lock_changes", **places), (query,))
+        first = session.execute(sql("enter_file", **places), (*key, "first"))
+        second = session.execute(sql("enter_file", **places), (*key, "other"))
+        stands = session.query(sql("read_file", **places), key)
+        session.execute(sql("forget_file", **places), key)
+        session.execute(sql("count_change", **places), (query,))
     except SqlFailure as failure:
         return error(
             AREA,
             f"A decision cannot be recorded at {address.where}: {failure}",
             "No micro-batch could be committed.",
-            "Grant what docs/targets.md lists for exactum_decisions and exactum_decision_floors.",
+            "Grant what docs/targets.md lists for exactum_decisions and exactum_decision_logs.",
         )
     finally:
         session.rollback()
-    if first != 1 or second != 0 or json.loads(str(stands[0][0])) != {"first": 1}:
+    if first != 1 or second != 0 or stands != [("first",)]:
         return error(
             AREA,
             f"{DECISIONS_TABLE} at {address.where} takes two records for one slot.",

@@ -20,24 +20,21 @@ CREATE TABLE IF NOT EXISTS {table} (
     PRIMARY KEY (scope, batch_id, identity)
 ) ENGINE=InnoDB
 
--- name: create_decisions
--- The records of a decision log. One row is the commit point of an epoch.
+-- name: create_files
+-- The records of a decision log, each under a name. One row is the commit point of an epoch.
 -- needs: CREATE on the database
 CREATE TABLE IF NOT EXISTS {table} (
     query_id varchar(200) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
-    batch_id bigint NOT NULL,
-    attempt int NOT NULL,
-    record longtext CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL,
-    PRIMARY KEY (query_id, batch_id, attempt)
+    name varchar(200) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
+    content longtext CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL,
+    PRIMARY KEY (query_id, name)
 ) ENGINE=InnoDB
 
--- name: create_floors
--- Below which batch each query's records are removed, and which log they are; its rows are the
--- locks of the decision log.
+-- name: create_logs
+-- How often each query's records were changed; its rows are the locks of the decision log.
 -- needs: CREATE on the database
 CREATE TABLE IF NOT EXISTS {table} (
     query_id varchar(200) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
-    floor bigint NOT NULL,
-    log_id varchar(40) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
+    changes bigint NOT NULL,
     PRIMARY KEY (query_id)
 ) ENGINE=InnoDB

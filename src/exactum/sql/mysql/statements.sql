@@ -111,16 +111,16 @@ DROP TEMPORARY TABLE IF EXISTS `exactum_loaded`
 INSERT INTO {ledger} (`scope`, `batch_id`, `identity`, `digest`, `attempt`, `row_count`)
 VALUES (%s, %s, %s, %s, %s, %s) ON DUPLICATE KEY UPDATE `scope` = `scope`
 
--- name: enter_record
--- A decision, unless the slot is taken: the commit point of an epoch.
+-- name: enter_file
+-- A decision, unless the name is taken: the commit point of an epoch.
 -- needs: SELECT, INSERT and UPDATE on the decisions
-INSERT INTO {decisions} (`query_id`, `batch_id`, `attempt`, `record`)
-VALUES (%s, %s, %s, %s) ON DUPLICATE KEY UPDATE `query_id` = `query_id`
+INSERT INTO {files} (`query_id`, `name`, `content`)
+VALUES (%s, %s, %s) ON DUPLICATE KEY UPDATE `query_id` = `query_id`
 
--- name: enter_floor
--- A query's row among the floors, unless it is there.
--- needs: SELECT, INSERT and UPDATE on the floors
-INSERT INTO {floors} (`query_id`, `floor`, `log_id`) VALUES (%s, %s, %s)
+-- name: enter_log
+-- A query's row among the logs, unless it is there.
+-- needs: SELECT, INSERT and UPDATE on the logs
+INSERT INTO {logs} (`query_id`, `changes`) VALUES (%s, 0)
 ON DUPLICATE KEY UPDATE `query_id` = `query_id`
 
 -- ==== what exactum doctor looks at ====

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from exactum.sql.arrow_frame import packed
+from exactum.sinks.frames import packed
 from exactum.sql.dialect import ROW
 from exactum.sql.table import Column
 

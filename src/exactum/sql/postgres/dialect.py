@@ -10,7 +10,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from exactum.errors import SettingRefused
-from exactum.sql.arrow_frame import unpacked
+from exactum.sinks.frames import unpacked
 from exactum.sql.dialect import (
     ROW,
     Dialect,

@@ -16,19 +16,17 @@ CREATE TABLE IF NOT EXISTS {table} (
     PRIMARY KEY (scope, batch_id, identity)
 )
 
--- name: create_decisions
--- The records of a decision log. One row is the commit point of an epoch.
+-- name: create_files
+-- The records of a decision log, each under a name. One row is the commit point of an epoch.
 -- needs: CREATE on the schema
 CREATE TABLE IF NOT EXISTS {table} (
-    query_id text COLLATE "C" NOT NULL, batch_id bigint NOT NULL, attempt integer NOT NULL,
-    record text NOT NULL,
-    PRIMARY KEY (query_id, batch_id, attempt)
+    query_id text COLLATE "C" NOT NULL, name text COLLATE "C" NOT NULL, content text NOT NULL,
+    PRIMARY KEY (query_id, name)
 )
 
--- name: create_floors
--- Below which batch each query's records are removed, and which log they are; its rows are the
--- locks of the decision log.
+-- name: create_logs
+-- How often each query's records were changed; its rows are the locks of the decision log.
 -- needs: CREATE on the schema
 CREATE TABLE IF NOT EXISTS {table} (
-    query_id text COLLATE "C" NOT NULL PRIMARY KEY, floor bigint NOT NULL, log_id text NOT NULL
+    query_id text COLLATE "C" NOT NULL PRIMARY KEY, changes bigint NOT NULL
 )

@@ -131,16 +131,15 @@ SELECT 1 WHERE to_regclass(%s) IS NOT NULL
 INSERT INTO {ledger} ("scope", "batch_id", "identity", "digest", "attempt", "row_count")
 VALUES (%s, %s, %s, %s, %s, %s) ON CONFLICT DO NOTHING
 
--- name: enter_record
--- A decision, unless the slot is taken: the commit point of an epoch.
+-- name: enter_file
+-- A decision, unless the name is taken: the commit point of an epoch.
 -- needs: INSERT on the decisions
-INSERT INTO {decisions} ("query_id", "batch_id", "attempt", "record")
-VALUES (%s, %s, %s, %s) ON CONFLICT DO NOTHING
+INSERT INTO {files} ("query_id", "name", "content") VALUES (%s, %s, %s) ON CONFLICT DO NOTHING
 
--- name: enter_floor
--- A query's row among the floors, unless it is there.
--- needs: INSERT on the floors
-INSERT INTO {floors} ("query_id", "floor", "log_id") VALUES (%s, %s, %s) ON CONFLICT DO NOTHING
+-- name: enter_log
+-- A query's row among the logs, unless it is there.
+-- needs: INSERT on the logs
+INSERT INTO {logs} ("query_id", "changes") VALUES (%s, 0) ON CONFLICT DO NOTHING
 
 -- name: drop_temporary_table
 -- What an earlier load of the same transaction has left.

@@ -1,0 +1,121 @@
+"""What a start says of a server that it cannot use: what is wrong, and never a password. And starts that
+meet.
+"""
+
+from __future__ import annotations
+
+import logging
+import pickle
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from exactum.errors import ExactumError, SettingRefused, Unavailable
+from exactum.protocol.sink import TaskName
+from exactum.sql.sink import SqlSink
+from tests.kit.sql.sql_database import SqlDatabase
+from tests.kit.sql.sql_epochs import Query, expected, tasks_of
+from tests.sql.test_epochs import rows_in
+
+SECRET, IN_URL = "a secret&key", "a%20secret%26key"
+CHANGED: dict[str, tuple[str, str, type[ExactumError]]] = {
+    "another password": (IN_URL, "wr%40ng%20key", SettingRefused),
+    "a port without a server": (":{port}/", ":1/", Unavailable),
+    "a host without a server": ("127.0.0.1", "no.such.host.invalid", ExactumError),
+    "another database": ("/{name}", "/nowhere", SettingRefused),
+    "an option that is none": ("/{name}", "/{name}?nonsense=1", SettingRefused),
+    "no URL": ("127.0.0.1:{port}/{name}", "[::1/x", SettingRefused),
+    "no table": ("", "", SettingRefused),
+}
+"""What is changed in a URL that is right, and what a start says then."""
+
+
+@pytest.fixture
+def url(database: SqlDatabase) -> Iterator[str]:
+    """Of a user whose password is written otherwise in a URL."""
+    is_postgres = database.dialect.scheme == "postgres"
+    remove = "DROP ROLE IF EXISTS keeper" if is_postgres else "DROP USER IF EXISTS keeper"
+    make = "CREATE ROLE keeper SUPERUSER LOGIN PASSWORD" if is_postgres else "CREATE USER keeper IDENTIFIED BY"  # fmt: skip
+    database.run(remove)
+    database.run(f"{make} '{SECRET}'")
+    if not is_postgres:
+        database.run(f"GRANT ALL ON {database.value('SELECT database()')}.* TO keeper")
+    scheme, _, place = database.url.partition("://")
+    yield f"{scheme}://keeper:{IN_URL}@{place.rpartition('@')[2]}"
+    database.end_sessions()
+    database.drop_all()
+    database.run(remove)
+
+
+def sink_at(database: SqlDatabase, url: str, table: str) -> SqlSink:
+    return type(database.sink(table))(url, table=table)
+
+
+def check(texts: list[str]) -> None:
+    for text in texts:
+        for secret in ("secret&key", "secret%26key", "wr@ng", "wr%40ng"):
+            assert secret not in text
+
+
+@pytest.mark.parametrize("what", CHANGED)
+def test_a_start_that_is_refused_shows_no_password(
+    database: SqlDatabase, url: str, what: str
+) -> None:
+    """Nor what caused it does, nor any text of the sink. What another start may mend is
+    Unavailable, all else a setting.
+    """
+    address = url.rpartition("@")[2]
+    parts = {"port": address.partition(":")[2].partition("/")[0], "name": address.partition("/")[2]}
+    old, new, kind = CHANGED[what]
+    given = url.replace(old.format(**parts), new.format(**parts)) if old else url
+    texts: list[str] = []
+
+    def start() -> None:
+        sink = sink_at(database, given, "nowhere")
+        texts.extend((repr(sink), str(sink), sink.name, repr(vars(sink))))
+        Query(lambda: sink, "refused").start()
+
+    with pytest.raises(kind) as caught:
+        start()
+    error: Any = caught.value
+    assert kind is not Unavailable or ":1" in str(error)
+    assert kind is not Unavailable or ":1" in str(error)
+    pickled = str(pickle.loads(pickle.dumps(error)))
+    check([*texts, str(error), repr(error), repr(error.__cause__), pickled])
+
+
+def test_nothing_that_travels_or_is_recorded_shows_the_password(
+    database: SqlDatabase, url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What goes to the executors pickles, and opens a writer there that works."""
+    caplog.set_level(logging.DEBUG)
+    table = database.table()
+    query = Query(lambda: sink_at(database, url, table), "secret")
+    driver = query.start()
+    driver.run(0)
+    writers = pickle.loads(pickle.dumps(driver.opened.writers))
+    assert writers == driver.opened.writers
+    writer = writers.open(driver.order(1), TaskName(0, 0, 0))
+    writer.write(tasks_of(1)[0][0])
+    prepared = [writer.prepare()]
+    texts = map(repr, (driver.opened, vars(driver.participant), driver.events, writer, prepared))
+    check([*texts, caplog.text, repr(query.storage.records), repr(driver.participant.list_open())])
+    driver.participant.abort(driver.participant.list_open())
+    driver.close()
+    assert rows_in(database, table) == expected([0])
+    assert query.staged() == []
+
+
+def test_starts_that_race_to_create_the_tables(database: SqlDatabase) -> None:
+    """Queries that start at once on a schema without any table make each once, and all of them run."""
+
+    def run(batch_id: int) -> None:
+        Query(lambda: database.sink("made", create_table=True), f"racing-{batch_id}").run(batch_id)
+
+    for _ in range(3):
+        database.drop_all()
+        with ThreadPoolExecutor(5) as pool:
+            list(pool.map(run, range(5)))
+        assert rows_in(database, "made") == expected(range(5))
