@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from exactum.formats.text_format import String
     from exactum.kafka.sink import KafkaSink
     from exactum.lake.delta import DeltaSink
+    from exactum.lake.iceberg import IcebergSink
     from exactum.log_format import JsonFormatter
     from exactum.monitor.metrics_server import register_metrics, serve_metrics
     from exactum.spark.control.stream import control_stream
@@ -56,6 +57,7 @@ __all__ = [
     "DeltaSink",
     "FileSink",
     "Function",
+    "IcebergSink",
     "Json",
     "JsonFormatter",
     "KafkaSink",
@@ -93,6 +95,7 @@ _WHERE = {
     "DeltaSink": "exactum.lake.delta",
     "FileSink": "exactum.files.sink",
     "Function": "exactum.formats.function_format",
+    "IcebergSink": "exactum.lake.iceberg",
     "Json": "exactum.formats.json_format",
     "JsonFormatter": "exactum.log_format",
     "KafkaSink": "exactum.kafka.sink",

@@ -28,6 +28,7 @@ RUN_BY = {
     "docs/delta.md": "docs/test_guides.py",
     "docs/files.md": "docs/test_guides.py",
     "docs/guarantees.md": "crash/test_salvage.py",
+    "docs/iceberg.md": "docs/test_guides.py",
     "docs/index.md": "docs/test_guides.py",
     "docs/kafka.md": "docs/test_guides.py",
     "docs/metrics.md": "docs/test_guides.py",

@@ -202,6 +202,21 @@ def test_delta(kafka: LocalKafka, topic: TopicFactory, tmp_path: Path) -> None:
     assert sorted(tuple(row.values()) for row in rows) == ROWS
 
 
+def test_iceberg(kafka: LocalKafka, topic: TopicFactory, tmp_path: Path) -> None:
+    """And the program that tidies up."""
+    lake = {"/lake": str(tmp_path)}
+    run("iceberg.md", kafka, topic, tmp_path, lake)
+    first, second = (
+        replaced(block, names)
+        for block, names in zip(blocks(ROOT / "docs" / "iceberg.md"), (lake, {}), strict=True)
+    )
+    (settings,) = re.findall(r"^LAKE = (.*)$", first, re.MULTILINE)
+    found: dict[str, Any] = {"LAKE": json.loads(settings)}
+    exec(second, found)
+    rows = found["table"].scan().to_arrow().select(["id", "customer", "amount"]).to_pylist()
+    assert sorted(tuple(row.values()) for row in rows) == ROWS
+
+
 def test_own_target(
     kafka: LocalKafka, topic: TopicFactory, tmp_path: Path, endpoint: tuple[str, list[Any]]
 ) -> None:

@@ -18,7 +18,7 @@ LINES_MAX = {
     "formats": 2_900,
     "java": 500,
     "kafka": 6_600,
-    "lake": 1_350,
+    "lake": 2_200,
     "local": 1_050,
     "monitor": 2_950,
     "ops": 14_500,

@@ -7,68 +7,20 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections.abc import Iterator
-from datetime import date, datetime, timedelta, timezone
-from decimal import Context, Decimal
+from datetime import date, datetime, timezone
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from exactum.errors import FrameRefused
 from exactum.lake.delta import DeltaSink
 from exactum.lake.types import arrow_type, spark_type
 from tests.kit.lake.tables import Query, found, new_table, read
-
-CONTEXT = Context(prec=60)
-EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001
-TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
-INSTANTS = st.integers(-62_135_596_800_000_000, 253_402_300_799_999_999)
-DAYS = st.integers(-719_162, 2_932_896)
-
-
-def whole(bits: int) -> st.SearchStrategy[int]:
-    return st.integers(-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
-
-
-def digits(precision: int, scale: int) -> st.SearchStrategy[Decimal]:
-    bound = 10**precision - 1
-    return st.integers(-bound, bound).map(lambda n: Decimal(n).scaleb(-scale, CONTEXT))
-
-
-MICROS = timedelta(microseconds=1)
-SCALARS: dict[str, st.SearchStrategy[Any]] = {
-    "boolean": st.booleans(),
-    "tinyint": whole(8),
-    "smallint": whole(16),
-    "int": whole(32),
-    "bigint": whole(64),
-    "float": st.floats(width=32),
-    "double": st.floats(),
-    "string": TEXTS,
-    "binary": st.binary(max_size=20),
-    "date": DAYS.map(lambda n: date(1970, 1, 1) + timedelta(n)),
-    "timestamp": INSTANTS.map(lambda n: (EPOCH + n * MICROS).replace(tzinfo=timezone.utc)),
-    "timestamp_ntz": INSTANTS.map(lambda n: EPOCH + n * MICROS),
-    "decimal(9,2)": digits(9, 2),
-    "decimal(38,10)": digits(38, 10),
-    "decimal(38,38)": digits(38, 38),
-}
-NESTED: dict[str, st.SearchStrategy[Any]] = {
-    "array<int>": st.lists(st.none() | whole(32), max_size=3),
-    "map<string,double>": st.dictionaries(
-        TEXTS, st.none() | st.floats(allow_nan=False), max_size=3
-    ),
-    "struct<a:smallint,b:array<string>>": st.fixed_dictionaries(
-        {"a": st.none() | whole(16), "b": st.none() | st.lists(TEXTS, max_size=2)}
-    ),
-}
-KINDS = SCALARS | NESTED
-ROWS = st.lists(
-    st.tuples(*(st.none() | strategy for strategy in KINDS.values())), min_size=1, max_size=6
-)
+from tests.kit.lake.values import KINDS, asked_of, batch_of, rows_of
 
 
 @pytest.fixture(scope="module")
@@ -77,33 +29,21 @@ def folder() -> Iterator[Path]:
         yield Path(name)
 
 
-def batch_of(rows: list[tuple[Any, ...]]) -> pa.RecordBatch:
-    columns = zip(*rows, strict=True)
-    return pa.record_batch(
-        [pa.array(list(c), arrow_type(k)) for c, k in zip(columns, KINDS, strict=True)],
-        names=[f"c{n}" for n in range(len(KINDS))],
-    )
-
-
 @settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
-@given(rows=ROWS)
+@given(rows=rows_of(KINDS))
 def test_every_value_comes_back_and_is_found(rows: list[tuple[Any, ...]], folder: Path) -> None:
     """Also where only the statistics tell a reader which file to open: each row has one of its
     own.
     """
     table = folder / "t"
     shutil.rmtree(table, ignore_errors=True)
-    batch = batch_of(rows)
+    batch = batch_of(rows, KINDS)
     query = Query(DeltaSink(table), tuple(zip(batch.schema.names, KINDS, strict=True)))
     query.write(0, *(batch.slice(n, 1) for n in range(batch.num_rows)))
     assert not query.rejected
     there = read(table).to_pylist()
     assert sorted(map(repr, there)) == sorted(map(repr, batch.to_pylist()))
-    asked: dict[str, Any] = {}
-    for name, kind in zip(batch.schema.names, KINDS, strict=True):
-        values = batch.column(name).drop_null()
-        if kind in SCALARS and kind != "binary" and len(values) and values[0] == values[0]:
-            asked[name] = values.slice(0, 1)
+    asked = asked_of(batch, KINDS)
     if asked:
         wanted = [sum(one == v[0] for one in batch.column(c)) for c, v in asked.items()]
         assert found(table, pa.record_batch(asked)) == wanted
@@ -119,7 +59,7 @@ def test_an_upsert_holds_the_same(table: Path) -> None:
          [1, None], {"k": None, "ä": -0.0}, {"a": None, "b": ["x", ""]}),
         (None, 1, *([None] * (len(KINDS) - 2))),
     ]  # fmt: skip
-    batch = batch_of(rows)
+    batch = batch_of(rows, KINDS)
     columns = tuple(zip(batch.schema.names, KINDS, strict=True))
     query = Query(DeltaSink(table, mode="upsert", key="c1"), columns)
     for batch_id in range(2):  # inserted, then replaced

@@ -23,8 +23,8 @@ SUFFIXES = {
     ".gz",  # the classes of a class archive
 }
 EXTRAS = {
-    *("spark", "postgres", "mysql", "objects", "delta", "avro", "protobuf", "state", "registry"),
-    *("metrics", "dashboard", "all"),
+    *("spark", "postgres", "mysql", "objects", "delta", "iceberg", "avro", "protobuf", "state"),
+    *("registry", "metrics", "dashboard", "all"),
 }
 
 

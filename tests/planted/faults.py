@@ -38,10 +38,12 @@ from tests.planted.fault import (
     UNKNOWN,
     Fault,
 )
+from tests.planted.lake import LAKE
 from tests.planted.tables import TABLES
 
 FAULTS = (
     *ENDS,
+    *LAKE,
     *TABLES,
     # ---- protocol ----------------------------------------------------------------------------
     Fault(
@@ -312,24 +314,6 @@ FAULTS = (
         "            return self._abort_own(batch_id)\n        finally:\n",
         "            return 0\n        finally:\n",
         ("tests/protocol", "tests/testing", "tests/crash/test_zombie_task.py"),
-    ),
-    # ---- tables of a lakehouse ---------------------------------------------------------------
-    Fault(
-        "a version of a table has no marker",
-        DRIVER,
-        "lake/delta.py",
-        "        own.append(Transaction(batch, marker.batch_id, now_ms))\n",
-        "",
-        ("tests/lake/test_delta_sink.py",),
-    ),
-    Fault(
-        "a batch that a table has is merged into it again",
-        DRIVER,
-        "lake/target.py",
-        "        if state is not Published.MISSING:\n            return state\n        try:\n"
-        "            self._refuse(table, epoch)\n            if _is_upsert",
-        "        try:\n            self._refuse(table, epoch)\n            if _is_upsert",
-        ("tests/lake/test_delta_sink.py",),
     ),
     # ---- files -------------------------------------------------------------------------------
     Fault(

@@ -168,3 +168,25 @@ def test_a_process_without_spark_says_so(
     target = SparkTableTarget(staging, "", table.write, None)
     with raised(errors.Unavailable, "Start the query"):
         target._hand_over(["x"], exactum.TableTransaction("a", 0))
+
+
+@pytest.mark.parametrize(
+    ("trigger", "said"),
+    [
+        ({"processingTime": "500 milliseconds"}, "172,800 versions a day"),
+        ({"processingTime": "0 seconds"}, "as soon as there are rows"),
+        ({"processingTime": "2 seconds"}, ""),
+        ({"availableNow": True}, ""),
+    ],
+)
+def test_many_versions_are_said(
+    trigger: dict[str, Any], said: str, query: Any, table: Table, caplog: pytest.LogCaptureFixture
+) -> None:
+    """At the start, with their number; other sinks make none."""
+    query.give(1)
+    started = query.start(query.exactly_once(query.sink, table.sink()), **trigger)
+    started.processAllAvailable()
+    started.stop()
+    found = [record.message for record in caplog.records if "versions a day" in record.message]
+    assert len(found) == bool(said)
+    assert all(said in each and "'table'" in each for each in found)

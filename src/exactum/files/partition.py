@@ -53,7 +53,7 @@ class Partitioning:
             yield "", table
             return
         folders, codes = self._codes(table)
-        data = table.drop_columns(list(self._columns))
+        data = self._kept(table)
         first = int(codes[0])
         if not (codes != first).any():
             yield folders[first], data
@@ -90,13 +90,10 @@ class Partitioning:
         folders: list[str] = []
         codes = np.zeros(table.num_rows, np.int64)
         for column in self._columns:
-            values = table.column(column).combine_chunks()
-            encoded = pc.dictionary_encode(values, null_encoding="encode")
+            encoded = pc.dictionary_encode(self._level(table, column), null_encoding="encode")
             names: dict[str, int] = {}
-            ids = [
-                names.setdefault(folder_name(column, v), len(names))
-                for v in _texts(encoded.dictionary)
-            ]
+            called = self._names(column, encoded.dictionary)
+            ids = [names.setdefault(name, len(names)) for name in called]
             level = list(names)
             own = np.asarray(ids, np.int64)[encoded.indices.to_numpy()]
             if not folders:
@@ -108,6 +105,18 @@ class Partitioning:
                 for pair in pairs.tolist()
             ]
         return folders, codes
+
+    def _kept(self, table: pa.Table) -> pa.Table:
+        """What goes into the files."""
+        return table.drop_columns(list(self._columns))
+
+    def _level(self, table: pa.Table, column: str) -> pa.Array:
+        """What the rows are parted by."""
+        return table.column(column).combine_chunks()
+
+    def _names(self, column: str, values: pa.Array) -> Sequence[str]:
+        """How the folders of these values are called, without a slash."""
+        return [folder_name(column, value) for value in _texts(values)]
 
     def _may_be_long(self, values: pa.Array, column: str) -> bool:
         longest = VALUE_BYTES_MAX

@@ -13,11 +13,15 @@ Any number of queries may share a place.
 
 from __future__ import annotations
 
+import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from exactum.errors import SettingRefused
 from exactum.protocol.scope import Scope
-from exactum.sinks.staging import Staging
+from exactum.protocol.sink import Reach
+from exactum.sinks.staging import Leftovers, Staging
+from exactum.storage.folder import Folder
 from exactum.storage.storage import Storage
 
 HIDDEN = ".exactum"
@@ -77,6 +81,17 @@ def owned(where: str, owner: str) -> str:
 def staging_at(place: Storage, query_id: str, participant: str) -> Staging:
     """Within the place, so that a file is published by one move."""
     return Staging(place, Scope(query_id, participant), f"{HIDDEN}/")
+
+
+def reach_folder(query_id: str) -> Reach:
+    """What sinks of former runs left at places that were folders."""
+
+    def reach(former: str, trace: Mapping[str, str]) -> Leftovers | None:
+        if not os.path.isdir(trace.get("folder", "")):
+            return None
+        return Leftovers(staging_at(Folder(trace["folder"]), query_id, former))
+
+    return reach
 
 
 def open_place(staging: Staging) -> NameLimits:

@@ -10,17 +10,15 @@ from urllib.parse import unquote, urlsplit
 
 from exactum.errors import SettingRefused
 from exactum.files.format import FileFormat, check_frame
-from exactum.files.place import open_place, staging_at
+from exactum.files.place import open_place, reach_folder, staging_at
 from exactum.files.target import FileTarget
 from exactum.files.writer import FilePlan, FileWriterFactory
 from exactum.protocol.inspection import Inspector
-from exactum.protocol.participant import Sweepable
 from exactum.protocol.sink import DEAD_LETTER_COLUMNS, NotAFunction, OpenSink, QueryRun
 from exactum.sinks.inspection import StagedInspector
 from exactum.sinks.staged import StagedParticipant
-from exactum.sinks.staging import Leftovers, Staging
+from exactum.sinks.staging import Staging
 from exactum.storage.at import storage_at
-from exactum.storage.folder import Folder
 from exactum.storage.storage import Storage
 
 BYTES_PER_FILE_MAX = 128 * 1024 * 1024
@@ -150,20 +148,15 @@ class FileSink(NotAFunction):
             self._rows_per_file_max,
             self._bytes_per_file_max,
         )
-        trace = {} if self._is_object_store else {"folder": os.path.realpath(self._path)}
-
-        def reach(former: str, own: Mapping[str, str]) -> Sweepable | None:
-            if not os.path.isdir(own.get("folder", "")):
-                return None
-            return Leftovers(staging_at(Folder(own["folder"]), run.query_id, former))
-
+        folder = self._folder()
+        kind = "prefix" if self._is_object_store else "folder"
         return OpenSink(
             StagedParticipant(staging, FileTarget(staging)),
             FileWriterFactory(plan),
-            self._target(),
-            trace,
-            reach,
-            folder=self._folder(),
+            f"{kind} {folder}" if folder else None,  # a store object does not tell where it is
+            {} if self._is_object_store else {"folder": folder},
+            reach_folder(run.query_id),
+            folder=folder,
         )
 
     def inspector(
@@ -173,19 +166,10 @@ class FileSink(NotAFunction):
         own = self._staging(query_id, participant)
         return StagedInspector(own, FileTarget(own))
 
-    def _target(self) -> str | None:
-        folder = self._folder()
-        kind = "prefix" if self._is_object_store else "folder"
-        return f"{kind} {folder}" if folder else None  # a store object does not tell where it is
-
     def _folder(self) -> str:
-        """True path, or URL after the store's endpoint; empty where only a store object knows."""
-        if not self._is_object_store:
-            return os.path.realpath(self._path)
-        if self._store is None or isinstance(self._store, Mapping):
-            endpoint = (self._store or {}).get("endpoint", "")
-            return f"{endpoint} {shown(self._path)}".lstrip()
-        return ""
+        """Empty where only a store object knows."""
+        is_known = self._store is None or isinstance(self._store, Mapping)
+        return true_place(self._path, self._store) if is_known else ""
 
     def _staging(self, query_id: str, participant: str) -> Staging:
         return staging_at(storage_at(self._path, self._store), query_id, participant)
@@ -198,6 +182,13 @@ def shown(path: str) -> str:
     parts = urlsplit(path)
     host = parts.netloc.rpartition("@")[2]
     return f"{parts.scheme}://{host}{parts.path}"
+
+
+def true_place(path: str, store: Mapping[str, Any] | None) -> str:
+    """A folder's true path, or the URL after its store's endpoint."""
+    if "://" not in path:
+        return os.path.realpath(path)
+    return f"{(store or {}).get('endpoint', '')} {shown(path)}".lstrip()
 
 
 def checked_path(path: str | os.PathLike[str], store: Any, sink: str) -> str:

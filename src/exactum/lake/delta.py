@@ -6,46 +6,44 @@ and, in a second one, which files they were.
 
 from __future__ import annotations
 
+import json
+import math
 import os
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
+from urllib.parse import unquote
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from exactum.errors import FrameRefused, SettingRefused, Unavailable
-from exactum.files.place import staging_at
-from exactum.files.sink import (
-    BYTES_PER_FILE_MAX,
-    OBJECT_BYTES_MAX,
-    check_limit,
-    checked_path,
-    shown,
-)
+from exactum.errors import SettingRefused, Unavailable
+from exactum.files.partition import NULL, Partitioning
+from exactum.files.sink import BYTES_PER_FILE_MAX, checked_path, shown
 from exactum.lake import frame
-from exactum.lake.rows import TableWriters
+from exactum.lake.rows import ANY_NAME, Columns
+from exactum.lake.sink import TableSink, names
 from exactum.lake.target import (
-    VISIBLE,
     BatchMarker,
     CommitConflict,
     DataFile,
-    TableTarget,
+    TableAccess,
     TableVersion,
     Upsert,
 )
 from exactum.lake.types import demands_a_value, spark_type
 from exactum.packages import not_installed
-from exactum.protocol.inspection import Inspector
-from exactum.protocol.participant import Sweepable
-from exactum.protocol.sink import DEAD_LETTER_COLUMNS, NotAFunction, OpenSink, QueryRun
-from exactum.sinks.inspection import StagedInspector
-from exactum.sinks.staged import StagedParticipant
-from exactum.sinks.staging import Leftovers, Staging
-from exactum.storage.at import storage_at
-from exactum.storage.folder import Folder
-from exactum.storage.storage import Storage
+from exactum.sinks.rows import RowCheck
+from exactum.values.nested import is_text
+from exactum.values.times import (
+    DAY_FIRST,
+    DAY_LAST,
+    MICROS_FIRST,
+    MICROS_LAST,
+    day_text,
+    instant_text,
+)
 
 INDEXED = 32
 """So many columns have statistics where a table does not say it: as with all of Delta's writers."""
@@ -121,6 +119,9 @@ class DeltaVersion(TableVersion):
         self.indexed = frozenset(indexed(table.metadata().configuration, schema.names))
         self._demanding = [f.name for f in schema if demands_a_value(f.type)]
 
+    def partitioning(self) -> Partitioning:
+        return DeltaPartitioning(self.partition_by, ANY_NAME)
+
     def marker(self, scope: str) -> BatchMarker | None:
         batch, digest = (self._table.transaction_version(name) for name in _names(scope))
         return None if batch is None or batch < 0 else BatchMarker(batch, digest or 0)
@@ -146,7 +147,15 @@ class DeltaVersion(TableVersion):
 
         now_ms = int(time.time() * 1000)
         actions = [
-            AddAction(f.path, f.size_bytes, dict(f.partition), now_ms, True, f.stats) for f in files
+            AddAction(
+                f.path,
+                f.size_bytes,
+                _partition(f.folder),
+                now_ms,
+                True,
+                statistics(f.rows, f.stats, self.columns),
+            )
+            for f in files
         ]
         with _explained(self._where):
             self._table.create_write_transaction(
@@ -177,21 +186,99 @@ class DeltaVersion(TableVersion):
             merger = merger.when_matched_update(values)
             merger.when_not_matched_insert(values, f"NOT {deleted}").execute()
 
-    def files(self) -> list[tuple[str, int]]:
-        """Path and rows of each."""
+    def files(self) -> Sequence[tuple[str, int]]:
         actions = pa.table(self._table.get_add_actions(flatten=True))
         pairs = zip(actions["path"].to_pylist(), actions["num_records"].to_pylist(), strict=True)
         return [(path, rows or 0) for path, rows in pairs]
 
     def add_columns(self, schema: pa.Schema) -> None:
-        """Raises CommitConflict: another commit came first."""
         from deltalake import Schema
 
         with _explained(self._where):
             self._table.alter.add_columns(Schema.from_arrow(schema).fields)
 
 
-class DeltaSink(NotAFunction):
+class DeltaPartitioning(Partitioning):
+    """See the base class; and the empty text is null to who reads a partition."""
+
+    def check(self, check: RowCheck) -> None:
+        super().check(check)
+        for name in self._columns:
+            values = check.batch.column(name)
+            if is_text(values.type):
+                empty = pc.equal(pc.binary_length(values), 0)
+                check.refuse(
+                    empty, f"column {name!r}, which names the partition, is the empty text"
+                )
+
+
+class DeltaAccess(TableAccess):
+    """See the base class."""
+
+    def __init__(
+        self, path: str, store: Mapping[str, Any] | None, partition_by: Sequence[str], where: str
+    ) -> None:
+        self.where = where
+        self.store = store
+        self._path = path
+        self._partition_by = partition_by
+
+    def location(self) -> str:
+        return self._path
+
+    def load(self) -> DeltaVersion | None:
+        try:
+            from deltalake import DeltaTable
+            from deltalake.exceptions import TableNotFoundError
+        except ImportError as error:
+            raise SettingRefused(
+                "PACKAGE_MISSING",
+                not_installed("Delta tables need", "deltalake", "delta", "On the driver"),
+            ) from error
+        with _explained(self.where):
+            try:
+                table = DeltaTable(self._path, storage_options=self._options())
+                return DeltaVersion(table, self.where)
+            except TableNotFoundError:
+                return None
+
+    def create(self, columns: Columns) -> None:
+        from deltalake import DeltaTable, Schema
+
+        others = [name for name in self.storage().names() if not name.startswith((".", "_"))]
+        if others:
+            raise SettingRefused(
+                "LAKE_TABLE",
+                f"{self.where}: there is no Delta table, but {others[0]!r}: a VACUUM would remove "
+                "it. Create it, or give another path.",
+            )
+        if "://" not in self._path:
+            os.makedirs(self._path, exist_ok=True)
+        with _explained(self.where):
+            DeltaTable.create(
+                self._path,
+                Schema.from_arrow(frame.schema_of(columns)),
+                partition_by=list(self._partition_by),
+                storage_options=self._options(),
+            )
+
+    def by_hand(self, scope: str, marker: BatchMarker) -> str:
+        batch, files = _names(scope)
+        return (
+            f"from deltalake import *; t = DeltaTable({shown(self._path)!r}); "
+            't.create_write_transaction([], "append", t.schema(), '
+            "commit_properties=CommitProperties(app_transactions=["
+            f'Transaction("{batch}", {marker.batch_id}), Transaction("{files}", {marker.digest})]))'
+        )
+
+    def _options(self) -> dict[str, str] | None:
+        if self.store is None:
+            return None
+        text = {True: "true", False: "false"}
+        return {name: text.get(v, str(v)) for name, v in self.store.items()}
+
+
+class DeltaSink(TableSink):
     """Writes a frame's rows to a Delta table, one version of it for each micro-batch that has rows.
     Needs ``pip install 'exactum[delta]'``, and no Delta in Spark.
 
@@ -236,199 +323,79 @@ class DeltaSink(NotAFunction):
         rows: Callable[[Any], Any] | None = None,
     ) -> None:
         self._path = checked_path(path, store, "DeltaSink")
-        self._where = f"DeltaSink({shown(self._path)!r})"
-        self._store = store
-        self._key = _tuple(key)
-        self._partition_by = _tuple(partition_by)
-        self._delete_when = delete_when
-        self._create_table = create_table
-        self._merge_schema = merge_schema
-        self._bytes_per_file_max = bytes_per_file_max
-        check_limit("bytes_per_file_max", bytes_per_file_max, self._where)
-        self._refuse_contradictions(mode)
-        self.name = name or f"delta:{shown(self._path)}"
-        self.rows = rows
-
-    dead_letter_columns = DEAD_LETTER_COLUMNS
-
-    def __repr__(self) -> str:
-        return self._where
-
-    def check_columns(self, columns: Sequence[tuple[str, str]]) -> None:
-        """See the port ``Sink``."""
-        frame.check_columns(columns, self._partition_by, self._key, self._delete_when, self._where)
-
-    def open(
-        self, run: QueryRun, participant: str, columns: Sequence[tuple[str, str]] = ()
-    ) -> OpenSink:
-        """See the port ``Sink``. Makes the table, or adds columns to it, where that was asked."""
-        storage = storage_at(self._path, self._store)
-        written = [column for column in columns if column[0] != self._delete_when]
-        table = self._ready(storage, written)
-        plan = frame.plan_of(table, self._partition_by, self._key, self._delete_when, self._where)
-        if columns:  # they name the partitions of a table that was there
-            frame.check_columns(
-                columns, table.partition_by, self._key, self._delete_when, self._where
-            )
-        staging = self._staging(storage, run.query_id, participant)
-        staging.open()
-        is_local = "://" not in self._path
-        place = os.path.realpath(self._path) if is_local else self._shown_place()
-        target = self._target(staging)
-
-        def reach(former: str, own: Mapping[str, str]) -> Sweepable | None:
-            if not os.path.isdir(own.get("folder", "")):
-                return None
-            return Leftovers(staging_at(Folder(own["folder"]), run.query_id, former))
-
-        return OpenSink(
-            StagedParticipant(staging, target),
-            TableWriters(staging, plan, self._bytes_per_file_max),
-            f"table {place}",
-            {"folder": place} if is_local else {},
-            reach,
-            folder=place,
+        super().__init__(
+            f"DeltaSink({shown(self._path)!r})",
+            name or f"delta:{shown(self._path)}",
+            partition_by=partition_by,
+            create_table=create_table,
+            bytes_per_file_max=bytes_per_file_max,
+            store=store,
+            rows=rows,
         )
-
-    def inspector(
-        self, query_id: str, participant: str, staging: Storage | None = None
-    ) -> Inspector:
-        """See ``protocol.inspection.Inspectable``."""
-        own = self._staging(storage_at(self._path, self._store), query_id, participant)
-        return StagedInspector(own, self._target(own))
-
-    def examine(self) -> bool:
-        """Whether there is a table.
-
-        Raises:
-            SettingRefused: it is one that cannot be written to.
-            Unavailable: it cannot be reached.
-        """
-        table = self._load()
-        if table is not None:
-            table.refuse(upserts=bool(self._key))
-        return table is not None
-
-    def rows_by_task(self) -> Mapping[str, int]:
-        """Rows of the files that the table names, by the transaction that brought them."""
-        table = self._load()
-        found: Counter[str] = Counter()
-        for path, rows in [] if table is None else table.files():
-            match = VISIBLE.fullmatch(path)
-            if match is not None:
-                found[match["identity"]] += rows
-        return found
-
-    # ---- small steps -------------------------------------------------------------------------
-
-    def _refuse_contradictions(self, mode: str) -> None:
+        self._key = names(key)
+        self._delete_when = delete_when
+        self._merge_schema = merge_schema
         why = None
         if mode not in ("append", "upsert"):
             why = f"mode={mode!r} must be 'append' or 'upsert'"
         elif (mode == "upsert") != bool(self._key):
             why = "mode='upsert' needs key=, the columns that identify a row, and goes with it only"
-        elif self._delete_when is not None and not self._key:
+        elif delete_when is not None and not self._key:
             why = "delete_when means something with mode='upsert' only"
-        elif self._delete_when in (*self._key, *self._partition_by) and self._delete_when:
-            why = f"delete_when={self._delete_when!r} is not written: no key and no partition"
-        elif self._store is not None and not isinstance(self._store, Mapping):
-            why = "store= must be a mapping of settings: delta-rs makes a store of its own of them"
-        elif "://" in self._path and self._bytes_per_file_max > OBJECT_BYTES_MAX:
-            why = f"bytes_per_file_max is more than the {OBJECT_BYTES_MAX} bytes of one copy"
+        elif delete_when in (*self._key, *self._partition_by) and delete_when:
+            why = f"delete_when={delete_when!r} is not written: no key and no partition"
         if why is not None:
-            raise SettingRefused("LAKE_ARGUMENT", f"{self._where}: {why}.")
+            raise self._contradiction(why)
 
-    def _ready(self, storage: Storage, written: Sequence[tuple[str, str]]) -> DeltaVersion:
-        """The table as it is written to: made, and with all columns, where that was asked."""
-        for _ in range(3):  # others may do the same at this moment
-            table = self._load()
-            try:
-                if table is None:
-                    self._create(storage, written)
-                    continue
-                table.refuse(upserts=bool(self._key))
-                more = frame.lacking(table, written, self._where) if written else []
-                if not more:
-                    return table
-                if not self._merge_schema:
-                    raise FrameRefused(
-                        "LAKE_COLUMNS",
-                        f"{self._where}: the table has no column {more[0][0]!r}. Drop it in the "
-                        "query, or pass merge_schema=True. Nothing was written.",
-                    )
-                table.add_columns(frame.schema_of(more))
-            except CommitConflict:
-                continue
-        raise Unavailable(f"{self._where}: others change the table all the time. Start again.")
+    def _access(self) -> DeltaAccess:
+        return DeltaAccess(self._path, self._store, self._partition_by, self._where)
 
-    def _create(self, storage: Storage, written: Sequence[tuple[str, str]]) -> None:
-        from deltalake import DeltaTable, Schema
 
-        why = None
-        if not self._create_table or not written:
-            why = "there is no table, and create_table=False" if written else "there is no table"
-        elif others := [name for name in storage.names() if not name.startswith((".", "_"))]:
-            why = f"there is no Delta table, but {others[0]!r}: a VACUUM would remove it"
-        if why is not None:
-            raise SettingRefused(
-                "LAKE_TABLE", f"{self._where}: {why}. Create it, or give another path."
-            )
-        if "://" not in self._path:
-            os.makedirs(self._path, exist_ok=True)
-        with _explained(self._where):
-            DeltaTable.create(
-                self._path,
-                Schema.from_arrow(frame.schema_of(written)),
-                partition_by=list(self._partition_by),
-                storage_options=self._options(),
-            )
+def statistics(rows: int, stats: Mapping[str, Any], columns: Mapping[str, str | None]) -> str:
+    """JSON, as a table's log has it. Where one column has no bound, none is said of any: readers
+    (delta-rs) take one that is missing among others for a proof that nothing matches. NaN has none,
+    for readers disagree where it stands.
+    """
+    whole = _text({"numRecords": rows, "nullCount": stats["nulls"]})
+    low, high = (
+        {name: _json(value, columns[name] or "") for name, value in stats[end].items()}
+        for end in ("low", "high")
+    )
+    is_whole = low.keys() == high.keys() and None not in (*low.values(), *high.values())
+    if any(stats["nans"].values()) or not is_whole:
+        return whole
+    return f'{whole[:-1]}, "minValues": {_object(low)}, "maxValues": {_object(high)}}}'
 
-    def _load(self) -> DeltaVersion | None:
-        try:
-            from deltalake import DeltaTable
-            from deltalake.exceptions import TableNotFoundError
-        except ImportError as error:
-            raise SettingRefused(
-                "PACKAGE_MISSING",
-                not_installed("Delta tables need", "deltalake", "delta", "On the driver"),
-            ) from error
-        with _explained(self._where):
-            try:
-                return DeltaVersion(
-                    DeltaTable(self._path, storage_options=self._options()), self._where
-                )
-            except TableNotFoundError:
-                return None
 
-    def _options(self) -> dict[str, str] | None:
-        if self._store is None:
+def _json(value: Any, kind: str) -> str | None:
+    """None: it cannot be said."""
+    if kind == "date":
+        return _text(day_text(value)) if DAY_FIRST <= value <= DAY_LAST else None
+    if kind.startswith("timestamp"):
+        if not MICROS_FIRST <= value <= MICROS_LAST:
             return None
-        text = {True: "true", False: "false"}
-        return {name: text.get(v, str(v)) for name, v in self._store.items()}
-
-    def _shown_place(self) -> str:
-        endpoint = (self._store or {}).get("endpoint", "")
-        return f"{endpoint} {shown(self._path)}".lstrip()
-
-    def _target(self, staging: Staging) -> TableTarget:
-        return TableTarget(staging, self._load, self._by_hand, upserts=bool(self._key))
-
-    def _staging(self, storage: Storage, query_id: str, participant: str) -> Staging:
-        return staging_at(storage, query_id, participant)
-
-    @property
-    def _by_hand(self) -> str:
-        path = repr(shown(self._path)).replace("{", "{{").replace("}", "}}")
-        return (
-            f"from deltalake import *; t = DeltaTable({path}); "
-            't.create_write_transaction([], "append", t.schema(), '
-            "commit_properties=CommitProperties(app_transactions=["
-            'Transaction("{name}", {batch}), Transaction("{name}:files", {digest})]))'
-        )
+        zone = "Z" if kind == "timestamp" else ""
+        return _text(instant_text(value, between="T") + zone)
+    if kind.startswith("decimal"):
+        return str(value)
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return _text(value)
 
 
-def _tuple(names: str | Sequence[str] | None) -> tuple[str, ...]:
-    return (names,) if isinstance(names, str) else tuple(names or ())
+def _object(values: Mapping[str, str | None]) -> str:
+    return f"{{{', '.join(f'{_text(name)}: {value}' for name, value in values.items())}}}"
+
+
+def _text(value: object) -> str:
+    """JSON without escapes beyond ASCII: delta-rs reads a pair of them as another character."""
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _partition(folder: str) -> dict[str, str | None]:
+    """What a partition's folder would be called, as columns and values."""
+    pairs = [level.split("=", 1) for level in folder.split("/") if level]
+    return {unquote(name): None if v == NULL else unquote(v) for name, v in pairs}
 
 
 def _names(scope: str) -> tuple[str, str]:

@@ -106,10 +106,13 @@ def plan_of(
         )
     return TablePlan(
         table.table_id,
+        table.schema_id,
         tuple((name, kind) for name, kind in table.columns.items() if kind is not None),
         table.wanted,
         table.indexed,
         table.partition_by,
+        table.partitioning(),
+        table.codec,
         tuple(key),
         delete_when,
     )

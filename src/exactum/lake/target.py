@@ -3,7 +3,8 @@ the marker in it.
 
     <table>/.exactum/<scope>/<identity>.0.staged    what a task has written: no reader, no vacuum
                                                     and no removal of orphans looks there
-    <table>/part-<identity>-0.parquet               the same file, once its epoch is decided
+    <table>/part-<identity>-0.parquet               the same file, once its epoch is decided; of an
+                                                    Iceberg table in <table>/data
 
     hold      load the table; is it still one that may be written so?
     COMMIT    is recorded by the coordinator
@@ -18,13 +19,14 @@ one of the same batch would be taken for done.
 
 from __future__ import annotations
 
+import random
 import re
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -36,14 +38,19 @@ from exactum.errors import (
     SettingRefused,
     Unavailable,
 )
-from exactum.files.partition import NULL
+from exactum.files.partition import Partitioning
+from exactum.lake.rows import Columns
 from exactum.lake.types import spark_type
 from exactum.protocol.model import PreparedTransaction
 from exactum.sinks.staged import Published, PublishFailed, StagedEpoch, StagedPart, StagedTarget
 from exactum.sinks.staging import Staging
+from exactum.storage.at import storage_at
+from exactum.storage.storage import Storage
 
 COMMITS_MAX = 50
 """Tries of one commit while others commit all the time."""
+PAUSE_S, PAUSE_S_MAX = 0.02, 0.5
+"""Between two of them, longer each time, and by chance shorter."""
 VISIBLE = re.compile(r"part-(?P<identity>.+)-\d+\.parquet")
 """A file of a task, where the table has it."""
 ROW = ""
@@ -64,12 +71,16 @@ class BatchMarker:
 
 @dataclass(frozen=True)
 class DataFile:
-    """A file that comes to be a table's own. ``path`` is below the table."""
+    """A file that comes to be a table's own. ``path`` is below the table, ``folder`` names its
+    partition, and ``stats`` are as ``TableEncoder.statistics`` says.
+    """
 
     path: str
     size_bytes: int
-    partition: Mapping[str, str | None]
-    stats: str
+    rows: int
+    schema_id: int
+    folder: str
+    stats: Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -85,18 +96,29 @@ class CommitConflict(Exception):
     """Another commit came first; nothing of this one is in the table."""
 
 
+class CommitUnknown(Unavailable):
+    """It may be in the table, or come into it if nothing else comes first."""
+
+
 class TableVersion(ABC):
     """One version of a table. Its methods raise ``Unavailable`` where it cannot be reached.
 
     ``columns``: their types in Spark's words; None where no column of a frame has the like.
-    ``wanted`` may not be null, and ``indexed`` are to have statistics.
+    ``wanted`` may not be null, and ``indexed`` are to have statistics. ``codec``: of its files.
+    ``schema_id`` names the schema, where schemas have names.
     """
 
     table_id: str
+    schema_id = 0
     columns: Mapping[str, str | None]
     wanted: frozenset[str]
     indexed: frozenset[str]
     partition_by: tuple[str, ...]
+    codec = "snappy"
+
+    @abstractmethod
+    def partitioning(self) -> Partitioning:
+        """How rows are parted among its files."""
 
     @abstractmethod
     def marker(self, scope: str) -> BatchMarker | None:
@@ -110,38 +132,91 @@ class TableVersion(ABC):
             SettingRefused: see above.
         """
 
-    @abstractmethod
-    def append(self, files: Sequence[DataFile], scope: str, marker: BatchMarker | None) -> None:
-        """Commit files, and the marker with them, on top of this version.
+    def changed(
+        self, columns: Mapping[str, str | None], facts: Mapping[str, Any], *, decided: bool
+    ) -> str | None:
+        """Why files with these columns do not go into it any more; ``facts``: of ``TablePlan``."""
+        for name, kind in columns.items():
+            if self.columns.get(name) != kind:
+                return f"its column {name!r} was {kind}"
+        return None
+
+    def try_out(self, files: Sequence[DataFile]) -> None:  # noqa: B027  (one cannot fail)
+        """What can be tried before the decision, of what is done after it.
 
         Raises:
-            CommitConflict: another commit came first, which has this marker or does not go with it.
+            SettingRefused: the table cannot get them.
         """
 
     @abstractmethod
+    def append(self, files: Sequence[DataFile], scope: str, marker: BatchMarker | None) -> None:
+        """Commit them, on top of this version.
+
+        Raises:
+            CommitConflict: another commit came first, which has this marker or does not go with it.
+            CommitUnknown: see there.
+        """
+
     def merge(self, upsert: Upsert, scope: str, marker: BatchMarker | None) -> None:
         """Likewise."""
+        raise NotImplementedError
+
+    @abstractmethod
+    def files(self) -> Sequence[tuple[str, int]]:
+        """Path and rows of each."""
+
+    def add_columns(self, schema: pa.Schema) -> None:
+        """Raises CommitConflict: another commit came first."""
+        raise NotImplementedError
+
+
+class TableAccess(ABC):
+    """Of one table, whether it is there or not. Its methods raise ``Unavailable``: it cannot be
+    reached. ``where``: the sink, for messages. ``folder``: below the table's place, with a slash,
+    where its files are.
+    """
+
+    where: str
+    folder = ""
+    store: Mapping[str, Any] | None
+
+    @abstractmethod
+    def location(self) -> str:
+        """Its folder, or URL as ``checked_path`` makes it.
+
+        Raises:
+            SettingRefused: nobody knows; there is no table.
+        """
+
+    @abstractmethod
+    def load(self) -> TableVersion | None:
+        """The newest version; None: there is no table."""
+
+    @abstractmethod
+    def create(self, columns: Columns) -> None:
+        """Make it. Raises CommitConflict: somebody else has."""
+
+    @abstractmethod
+    def by_hand(self, scope: str, marker: BatchMarker) -> str:
+        """How a person gives it this marker."""
+
+    def close(self) -> None:  # noqa: B027  (one has no connections)
+        """Let go of connections."""
+
+    def storage(self) -> Storage:
+        return storage_at(self.location(), self.store)
 
 
 class TableTarget(StagedTarget):
-    """See the base class. ``load`` finds the newest version; None: there is no table. ``by_hand``:
-    a template, see ``StagedTarget.by_hand``.
-    """
+    """See the base class."""
 
-    def __init__(
-        self,
-        staging: Staging,
-        load: Callable[[], TableVersion | None],
-        by_hand: str,
-        *,
-        upserts: bool,
-    ) -> None:
+    def __init__(self, staging: Staging, access: TableAccess, *, upserts: bool) -> None:
         self.takes_files = not upserts
         self.at = staging.storage.where
         self.shown = f"sink {staging.scope.participant!r} at {self.at}"
         self._staging = staging
-        self._load = load
-        self._by_hand = by_hand
+        self._access = access
+        self._load = access.load
         self._name = f"exactum:{staging.scope.query_id}:{staging.scope.participant}"
 
     # ---- the marker --------------------------------------------------------------------------
@@ -171,15 +246,17 @@ class TableTarget(StagedTarget):
         self._in_one_commit(forget)
 
     def by_hand(self, epoch: StagedEpoch) -> str:
-        marker = BatchMarker.of(epoch)
-        return self._by_hand.format(name=self._name, batch=marker.batch_id, digest=marker.digest)
+        return self._access.by_hand(self._name, BatchMarker.of(epoch))
+
+    def close(self) -> None:
+        self._access.close()
 
     def published(self, epoch: StagedEpoch) -> Published:
         table = self._load()
         return Published.MISSING if table is None else self._state(table, epoch)
 
     def lost(self, epoch: StagedEpoch, names: Collection[str]) -> Collection[str]:
-        moves = {} if _is_upsert(epoch) else _moves(epoch)
+        moves = {} if _is_upsert(epoch) else self._moves(epoch)
         there = self._staging.storage.existing([moves[name] for name in names if name in moves])
         return [name for name in names if moves.get(name) not in there]
 
@@ -194,7 +271,8 @@ class TableTarget(StagedTarget):
         if state is not Published.MISSING:
             return state
         try:
-            self._refuse(table, epoch)
+            self._refuse(table, epoch, decided=False)
+            table.try_out(self._files(epoch))
         except FileNotFoundError:
             return Published.MISSING
         return Published.DONE
@@ -240,18 +318,22 @@ class TableTarget(StagedTarget):
         Raises:
             PublishFailed: it may or may not be committed.
         """
+        why = ""
         try:
-            for _ in range(COMMITS_MAX):
+            for number in range(COMMITS_MAX):
                 try:
                     return step(self._there())
-                except CommitConflict:
-                    continue
+                except CommitConflict as conflict:
+                    why = str(conflict)
+                    time.sleep(random.uniform(0, min(PAUSE_S_MAX, PAUSE_S * number)))
         except Unavailable as error:
             raise PublishFailed(str(error), is_transient=True) from error
         except SettingRefused as error:
             raise PublishFailed(str(error), is_transient=False) from error
-        why = f"{COMMITS_MAX} times another commit of the table came first"
-        raise PublishFailed(why, is_transient=True)
+        often = (
+            f"{COMMITS_MAX} tries of its commit failed, mostly behind another one. At last: {why}"
+        )
+        raise PublishFailed(often, is_transient=True)
 
     def _bring(
         self, table: TableVersion, epoch: StagedEpoch, marker: BatchMarker | None
@@ -260,17 +342,21 @@ class TableTarget(StagedTarget):
         if state is not Published.MISSING:
             return state
         try:
-            self._refuse(table, epoch)
+            self._refuse(table, epoch, decided=True)
             if _is_upsert(epoch):
                 table.merge(self._upsert(epoch), self._name, marker)
             else:
                 table.append(self._moved(epoch), self._name, marker)
+        except CommitUnknown as unknown:
+            if marker is None:
+                raise
+            raise CommitConflict(str(unknown)) from unknown  # the marker tells
         except FileNotFoundError:
             # Others may have committed, and a compaction taken what they have.
             return Published.MISSING if marker is None else self.published(epoch)
         return Published.DONE
 
-    def _refuse(self, table: TableVersion, epoch: StagedEpoch) -> None:
+    def _refuse(self, table: TableVersion, epoch: StagedEpoch, *, decided: bool) -> None:
         """
         Raises:
             SettingRefused: the rows do not go into the table as it is now.
@@ -280,16 +366,15 @@ class TableTarget(StagedTarget):
         if table.table_id != part.facts.get("table"):
             raise self._changed("it was made anew since they were written")
         table.refuse(upserts=_is_upsert(epoch))
-        parts = {name: table.columns.get(name) for name in part.facts["partition_by"]}
-        columns = self._columns_of(part) | parts
-        columns.pop(part.facts.get("delete_when"), None)
-        for name, kind in columns.items():
-            if table.columns.get(name) != kind:
-                raise self._changed(f"its column {name!r} was {kind}")
-        if not table.wanted <= columns.keys():
-            raise self._changed(f"{min(table.wanted - columns.keys())!r} is NOT NULL")
         if set(table.partition_by) != set(part.facts["partition_by"]):
             raise self._changed("its partition columns were others")
+        parted = {name: table.columns[name] for name in table.partition_by if name in table.columns}
+        columns = self._columns_of(part) | parted
+        columns.pop(str(part.facts["delete_when"]), None)
+        if why := table.changed(columns, part.facts, decided=decided):
+            raise self._changed(why)
+        if not table.wanted <= columns.keys():
+            raise self._changed(f"{min(table.wanted - columns.keys())!r} is NOT NULL")
 
     def _changed(self, why: str) -> SettingRefused:
         return SettingRefused(
@@ -303,26 +388,43 @@ class TableTarget(StagedTarget):
         name = part.name.file(0)
         staged = f"{self._staging.folder}/{name}"
         there = self._staging.storage.existing([staged])
-        schema = self._read(staged if there else _visible(part, 0), pq.read_schema)
+        schema = self._read(staged if there else self._visible(part, 0), pq.read_schema)
         return {field.name: spark_type(field.type) for field in schema}
 
-    def _moved(self, epoch: StagedEpoch) -> list[DataFile]:
+    def _moved(self, epoch: StagedEpoch) -> Sequence[DataFile]:
         """Raises FileNotFoundError: it is not whole."""
-        to = _moves(epoch)
+        to = self._moves(epoch)
         moves = [(f"{self._staging.folder}/{name}", path) for name, path in to.items()]
         is_known = all(part.files is not None for part in epoch.parts)
         if not is_known or not all(self._staging.storage.move_if_absent(moves)):
             raise FileNotFoundError(self._staging.where)
+        return self._files(epoch)
+
+    def _files(self, epoch: StagedEpoch) -> Sequence[DataFile]:
         return [
             DataFile(
-                _visible(part, number),
+                self._visible(part, number),
                 file.size_bytes,
-                _partition(file.facts.get("folder", "")),
+                file.rows,
+                part.facts["schema"],
+                file.facts.get("folder", ""),
                 file.facts["stats"],
             )
             for part in epoch.parts
             for number, file in enumerate(part.files or ())
         ]
+
+    def _visible(self, part: StagedPart, number: int) -> str:
+        """Flat: a reader knows partitions by the table's log, and no name needs to be escaped."""
+        return f"{self._access.folder}part-{part.name.identity}-{number}.parquet"
+
+    def _moves(self, epoch: StagedEpoch) -> dict[str, str]:
+        """Where a table finds each of its staged files."""
+        return {
+            part.name.file(n): self._visible(part, n)
+            for part in epoch.parts
+            for n in range(part.count)
+        }
 
     def _upsert(self, epoch: StagedEpoch) -> Upsert:
         """Of each key the last row, by the number of its task and its place there."""
@@ -344,19 +446,3 @@ class TableTarget(StagedTarget):
 
 def _is_upsert(epoch: StagedEpoch) -> bool:
     return bool(epoch.parts[0].facts.get("key"))
-
-
-def _visible(part: StagedPart, number: int) -> str:
-    """Flat: a reader knows partitions by the table's log, and no name needs to be escaped."""
-    return f"part-{part.name.identity}-{number}.parquet"
-
-
-def _moves(epoch: StagedEpoch) -> dict[str, str]:
-    """Where a table finds each of its staged files."""
-    return {p.name.file(n): _visible(p, n) for p in epoch.parts for n in range(p.count)}
-
-
-def _partition(folder: str) -> dict[str, str | None]:
-    """What a partition's folder would be called, as columns and values."""
-    pairs = [level.split("=", 1) for level in folder.split("/") if level]
-    return {unquote(name): None if v == NULL else unquote(v) for name, v in pairs}

@@ -7,6 +7,7 @@ compared as texts.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
 import pyarrow as pa
 
@@ -128,10 +129,20 @@ def _after(text: str, mark: str) -> str:
     return text[1:]
 
 
+def _within(kind: pa.DataType) -> list[pa.Field]:
+    """The fields of a nested type. A map's key is one that is never null, whatever it says."""
+    if pa.types.is_map(kind):
+        return [kind.item_field, kind.key_field.with_nullable(True)]
+    return [kind.field(n) for n in range(kind.num_fields)]
+
+
 def demands_a_value(kind: pa.DataType) -> bool:
     """Whether something within the type may not be null, other than the keys of maps."""
-    if pa.types.is_map(kind):
-        inner = [kind.item_field, kind.key_field.with_nullable(True)]
-    else:
-        inner = [kind.field(n) for n in range(kind.num_fields)]
-    return any(not field.nullable or demands_a_value(field.type) for field in inner)
+    return any(not field.nullable or demands_a_value(field.type) for field in _within(kind))
+
+
+def parts_of(kind: pa.DataType) -> Iterator[pa.DataType]:
+    """The type and all within it."""
+    yield kind
+    for field in _within(kind):
+        yield from parts_of(field.type)

@@ -234,7 +234,8 @@ class OpenSink:
     it leaves open (no secrets; empty: it leaves none that anybody could find), and ``reach`` what
     finds them by this sink's connection for a sink that the query had before. ``left_out`` are
     columns that it was given and that its writers do not take. ``timeout_ms``: how long its target
-    lets a transaction be open.
+    lets a transaction be open. ``makes_versions``: each epoch with rows is a version of its target,
+    which keeps them all until somebody tidies up.
     """
 
     participant: Participant
@@ -245,6 +246,7 @@ class OpenSink:
     left_out: frozenset[str] = frozenset()
     folder: str = ""
     timeout_ms: int | None = None
+    makes_versions: bool = False
 
 
 Write = Callable[[WriteOrder], Sequence[PreparedTransaction]]

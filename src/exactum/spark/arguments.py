@@ -16,8 +16,8 @@ from exactum.values.excerpt import cut
 _SINK_METHODS = ("check_columns", "open")
 _LOG_METHODS = ("read", "decide", "prune", "close")
 _SINKS = (
-    "KafkaSink, PostgresSink, MySQLSink, FileSink, DeltaSink, or your own (TwoPhaseCommitSink, "
-    "WriteAheadSink)"
+    "KafkaSink, PostgresSink, MySQLSink, FileSink, DeltaSink, IcebergSink, or your own "
+    "(TwoPhaseCommitSink, WriteAheadSink)"
 )
 
 

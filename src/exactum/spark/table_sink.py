@@ -127,6 +127,7 @@ class SparkTableSink(NotAFunction):
             TableWriterFactory(staging),
             trace=TRACE,
             reach=reach_staging(run),
+            makes_versions=True,
         )
 
     def inspector(

@@ -22,6 +22,7 @@ NAMES = {
     "PostgresSink": "postgres",
     "MySQLSink": "mysql",
     "DeltaSink": "delta",
+    "IcebergSink": "iceberg",
     "serve_metrics": "metrics",
     "register_metrics": "metrics",
     "transformWithState": "state",

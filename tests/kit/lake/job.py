@@ -1,7 +1,8 @@
-"""A Spark query from files into a Delta table and a folder, as a process of its own, which kills
-itself with SIGKILL at one commit of the table.
+"""A Spark query from files into a table and a folder, as a process of its own, which kills itself with
+SIGKILL at one commit of the table.
 
-Its one argument is a JSON object: ``folder``, and ``kill``: "before", "after" or "", and ``upsert``.
+Its one argument is a JSON object: ``folder``, ``kill``: "before", "after" or "", and ``kind``:
+"append" or "upsert" of Delta's, or "iceberg".
 """
 
 from __future__ import annotations
@@ -16,8 +17,30 @@ from typing import Any
 
 from deltalake import DeltaTable
 from deltalake.table import TableMerger
+from pyiceberg.table import Table
 
 import exactum
+from tests.kit.lake.iceberg import Lake
+
+
+def iceberg(folder: Path) -> Any:
+    return Lake(folder / "lake").sink(partition_by=["bucket(3, key)"], sort_by="id")
+
+
+COMMITS: dict[str, tuple[Callable[[Path], Any], Any, str]] = {
+    "append": (
+        lambda folder: exactum.DeltaSink(folder / "table", partition_by="key"),
+        DeltaTable,
+        "create_write_transaction",
+    ),
+    "upsert": (
+        lambda folder: exactum.DeltaSink(folder / "table", mode="upsert", key="key"),
+        TableMerger,
+        "execute",
+    ),
+    "iceberg": (iceberg, Table, "_do_commit"),
+}
+"""The sink, and what of the table commits."""
 
 
 def deadly(real: Callable[..., Any], when: str) -> Callable[..., Any]:
@@ -39,15 +62,13 @@ def main(play: dict[str, Any]) -> None:
         .option("maxFilesPerTrigger", 1)
         .json(str(folder / "in"))
     )
-    arguments = {"mode": "upsert", "key": "key"} if play["upsert"] else {"partition_by": "key"}
+    sink, owner, name = COMMITS[play["kind"]]
     once = exactum.exactly_once(
-        exactum.DeltaSink(folder / "table", **arguments),
+        sink(folder),
         exactum.FileSink(folder / "files", format="json"),
         dead_letters=exactum.DeltaSink(folder / "dead"),
     )
     if play["kill"]:
-        owner: Any = TableMerger if play["upsert"] else DeltaTable
-        name = "execute" if play["upsert"] else "create_write_transaction"
         setattr(owner, name, deadly(getattr(owner, name), play["kill"]))
     once.start(
         rows.writeStream.trigger(availableNow=True), checkpoint=str(folder / "checkpoint")

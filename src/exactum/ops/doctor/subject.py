@@ -14,7 +14,7 @@ from exactum.files.sink import FileSink
 from exactum.kafka.examination import KafkaTarget
 from exactum.kafka.settings.connection_settings import security_settings
 from exactum.kafka.sink import KafkaSink
-from exactum.lake.delta import DeltaSink
+from exactum.lake.sink import TableSink
 from exactum.ops.doctor import (
     checkpoint,
     decision_log,
@@ -128,13 +128,13 @@ def _others(sinks: Mapping[str, Sink]) -> Iterator[Examined]:
     for name, sink in sinks.items():
         if isinstance(sink, FileSink):
             yield Examined(name, partial(file_sinks.findings, sink), makes=True)
-        elif isinstance(sink, DeltaSink):
+        elif isinstance(sink, TableSink):
             yield Examined(name, partial(_of_a_table, name, sink))
         elif not isinstance(sink, KafkaSink | SqlSink | WriteAheadSink):
             yield Examined(name, partial(_of_your_own, name, sink))
 
 
-def _of_a_table(name: str, sink: DeltaSink) -> Iterable[Problem]:
+def _of_a_table(name: str, sink: TableSink) -> Iterable[Problem]:
     try:
         is_there = sink.examine()
     except SettingRefused as refusal:

@@ -110,7 +110,7 @@ class Verification:
     def _by_kind(self, name: str, sink: Any) -> SinkCheck:
         from exactum.files.sink import FileSink
         from exactum.kafka.sink import KafkaSink
-        from exactum.lake.delta import DeltaSink
+        from exactum.lake.sink import TableSink
         from exactum.sql.sink import SqlSink
 
         if isinstance(sink, KafkaSink):
@@ -119,7 +119,7 @@ class Verification:
             return self._sql(name, sink)
         if isinstance(sink, FileSink):
             return self._files(name, sink)
-        if isinstance(sink, DeltaSink):
+        if isinstance(sink, TableSink):
             return self._table(name, sink)
         return self._unknowable(name, "a target of your own: nobody but you can count its rows")
 

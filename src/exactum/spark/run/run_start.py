@@ -5,7 +5,9 @@ log.
 from __future__ import annotations
 
 import json
+import logging
 import re
+from collections.abc import Sequence
 
 from exactum import events
 from exactum.protocol.sink import Guarantee
@@ -18,8 +20,13 @@ from exactum.spark.source.query_sources import sources_of
 from exactum.spark.source.source_options import SourceOptions
 from exactum.spark.source.start_report import StartReport
 
+logger = logging.getLogger("exactum")
+
 INTERVAL = re.compile(r"ProcessingTimeTrigger\((\d+)\)")
 """How Spark prints the trigger of a query that begins its micro-batches so many ms apart."""
+VERSION_EVERY_MS = 2_000
+"""A table whose versions come more often is worth a word."""
+DAY_MS = 86_400_000
 
 
 class RunStart:
@@ -46,6 +53,25 @@ class RunStart:
         """The run's sinks are open. Called before anything is emitted."""
         if self._run.guarantee is Guarantee.EXACTLY_ONCE:
             self._timeouts_ms = sinks.timeouts_ms
+        tables = [repr(name) for name, sink in sinks.each if sink.makes_versions]
+        trigger = INTERVAL.fullmatch(self._run.trigger)
+        if tables and trigger and int(trigger[1]) < VERSION_EVERY_MS:
+            self._warn_of_versions(tables, int(trigger[1]))
+
+    def _warn_of_versions(self, tables: Sequence[str], every_ms: int) -> None:
+        often = (
+            f"every {every_ms} ms" if every_ms else "as soon as there are rows, say once a second"
+        )
+        a_day = DAY_MS // (every_ms or 1_000)
+        logger.warning(
+            "%s commits %s: that makes %s versions a day of each of its tables (%s), with a file "
+            "for every task and partition. Commits and readers get slow. Let it gather rows: "
+            "trigger(processingTime='10 seconds') makes 8,640.",
+            self._run,
+            often,
+            f"{a_day:,}",
+            ", ".join(tables),
+        )
 
     def listen(self, event: events.Event) -> None:
         self._run.emit(event)

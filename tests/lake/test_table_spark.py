@@ -1,4 +1,4 @@
-"""A real Spark query into a Delta table, whose process is killed around the table's commits."""
+"""A real Spark query into a table, whose process is killed around the table's commits."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from deltalake import DeltaTable
 
 from tests.kit.environment import environment
 from tests.kit.lake import job
+from tests.kit.lake.iceberg import Lake
 from tests.kit.lake.tables import read
 from tests.kit.waiting import WAIT_MAX_S
 
@@ -21,9 +22,9 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow]
 BATCHES, ROWS = 3, 20
 
 
-def live(folder: Path, kill: str, upsert: bool) -> None:
+def live(folder: Path, kill: str, kind: str) -> None:
     """One life of the job's process group, to its end or to its death."""
-    play = json.dumps({"folder": str(folder), "kill": kill, "upsert": upsert})
+    play = json.dumps({"folder": str(folder), "kill": kill, "kind": kind})
     with (folder / "job.log").open("ab") as log:
         done = subprocess.run(
             [sys.executable, job.__file__, play],
@@ -37,37 +38,47 @@ def live(folder: Path, kill: str, upsert: bool) -> None:
     assert done.returncode == (-signal.SIGKILL if kill else 0), log_text
 
 
-@pytest.mark.parametrize("upsert", [False, pytest.param(True, marks=pytest.mark.deep)])
-def test_killed_at_every_commit(upsert: bool, tmp_path: Path) -> None:
+def versions(folder: Path, kind: str) -> int:
+    if kind == "iceberg":
+        return len(Lake(folder / "lake").table.snapshots())
+    return DeltaTable(str(folder / "table")).version()
+
+
+@pytest.mark.parametrize(
+    "kind", ["append", "iceberg", pytest.param("upsert", marks=pytest.mark.deep)]
+)
+def test_killed_at_every_commit(kind: str, tmp_path: Path) -> None:
     """Before and after it, again and again: each row is in the table once and in the files once;
     each batch made one version.
     """
+    # What a table refuses: null as the key of an upsert, and the empty text as Delta's partition.
+    bad = {"append": [""], "upsert": [None], "iceberg": []}[kind]
     (tmp_path / "in").mkdir()
     for batch in range(BATCHES):
         rows = [
             {"id": batch * ROWS + n, "key": f"k{n % 5}", "v": f"{batch}/{n}"} for n in range(ROWS)
         ]
-        # The key of an upsert may not be null, and the text of a partition not be empty.
-        rows.append({"id": -1, "key": None if upsert else "", "v": "bad"})
+        rows += [{"id": -1, "key": key, "v": "bad"} for key in bad]
         (tmp_path / "in" / f"{batch}.json").write_text("".join(json.dumps(r) + "\n" for r in rows))
     for kill in ("before", "after", ""):
-        live(tmp_path, kill, upsert)
-    found = read(tmp_path / "table").to_pylist()
-    if upsert:
+        live(tmp_path, kill, kind)
+    lake = kind == "iceberg"
+    found = (Lake(tmp_path / "lake").read() if lake else read(tmp_path / "table")).to_pylist()
+    if kind == "upsert":
         assert {row["key"]: row["v"].partition("/")[0] for row in found} == {
             f"k{n}": f"{BATCHES - 1}" for n in range(5)
         }
         assert len(found) == 5
     else:
         assert sorted(row["id"] for row in found) == list(range(BATCHES * ROWS))
-    assert DeltaTable(str(tmp_path / "table")).version() == BATCHES
+    assert versions(tmp_path, kind) == BATCHES
     lines = [
         line
         for file in (tmp_path / "files").glob("*.json")
         for line in file.read_text().splitlines()
     ]
     good = list(range(BATCHES * ROWS))
-    assert sorted(json.loads(line)["id"] for line in lines) == [-1] * BATCHES + good
+    assert sorted(json.loads(line)["id"] for line in lines) == [-1] * BATCHES * len(bad) + good
     dead = read(tmp_path / "dead").to_pylist()
-    assert [json.loads(row["row_json"])["v"] for row in dead] == ["bad"] * BATCHES
+    assert [json.loads(row["row_json"])["v"] for row in dead] == ["bad"] * BATCHES * len(bad)
     assert all("'key'" in row["error"] for row in dead)

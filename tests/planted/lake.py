@@ -1,0 +1,57 @@
+"""Faults of tables of a lakehouse."""
+
+from __future__ import annotations
+
+from tests.planted.fault import DRIVER, Fault
+
+LAKE = (
+    Fault(
+        "a version of a table has no marker",
+        DRIVER,
+        "lake/delta.py",
+        "        own.append(Transaction(batch, marker.batch_id, now_ms))\n",
+        "",
+        ("tests/lake/test_delta_sink.py",),
+    ),
+    Fault(
+        "a batch that a table has is merged into it again",
+        DRIVER,
+        "lake/target.py",
+        "        if state is not Published.MISSING:\n            return state\n        try:\n"
+        "            self._refuse(table, epoch, decided=True)\n            if _is_upsert",
+        "        try:\n            self._refuse(table, epoch, decided=True)\n            if _is_upsert",
+        ("tests/lake/test_delta_sink.py",),
+    ),
+    Fault(
+        "a snapshot of a table has no marker",
+        DRIVER,
+        "lake/iceberg.py",
+        "                transaction.set_properties({scope: json.dumps(value)})\n",
+        "",
+        ("tests/lake/test_iceberg_sink.py",),
+    ),
+    Fault(
+        "a snapshot is committed on top of whatever there is",
+        DRIVER,
+        "lake/iceberg.py",
+        "(*transaction._requirements, same)",
+        "(same,)",
+        ("tests/lake/test_iceberg_sink.py",),
+    ),
+    Fault(
+        "a commit whose answer was lost is tried again without a marker",
+        DRIVER,
+        "lake/target.py",
+        "            if marker is None:\n                raise\n            raise CommitConflict",
+        "            raise CommitConflict",
+        ("tests/lake/test_iceberg_sink.py",),
+    ),
+    Fault(
+        "a file's statistics are told of a later column of the same name",
+        DRIVER,
+        "lake/iceberg.py",
+        "table, schema = self._table, self._schema_of(file.schema_id)",
+        "table, schema = self._table, self._table.schema()",
+        ("tests/lake/test_iceberg_sink.py",),
+    ),
+)
