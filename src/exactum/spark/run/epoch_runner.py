@@ -74,7 +74,6 @@ class EpochRunner:
         self._writing = writing
         self._late_sweep = LateSweep(protocol)
         self._last_batch_id: int | None = None
-        self._has_written = False
         self._working = threading.Lock()
         self._closed = False
         self._end_reported = False
@@ -138,8 +137,8 @@ class EpochRunner:
             for listener in self._attending.listeners:
                 listener.writing(batch, order)
             self._former.writing(batch, order)
-            # Last: this one remembers that the batch was computed.
-            self._standing_epochs.begin(batch_id, first=not self._has_written)
+            if batch.first:
+                self._standing_epochs.refuse_unnamed_state()
 
         def write(order: WriteOrder) -> Sequence[PreparedTransaction]:
             with epoch_input.named(offsets):
@@ -176,10 +175,7 @@ class EpochRunner:
             self._run_start.begins(batch)
         self._bad_records.begin()
         completed = self._protocol.run(batch_id, offsets, write, ready)
-        self._has_written |= completed.written
-        if completed.written:
-            self._standing_epochs.decided()
-        else:
+        if not completed.written:
             self._standing_epochs.go_on(batch_id, completed.engine, frame)
         refused = rows_by_participant(prepared).get(DEAD_LETTERS, 0)
         if refused:
