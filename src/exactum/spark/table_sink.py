@@ -76,8 +76,8 @@ class SparkTableSink(NotAFunction):
         last_version: a function that says which version of this app id the table has; None: none.
             With it a checkpoint that was put back from an older copy is refused. Without it the
             table takes its first micro-batches for written, and they are lost.
-        rows: the sink's own view of the batch, a function from DataFrame to DataFrame; None: all of
-            it.
+        rows: the sink's own view of the batch, ``exactum.Rows`` or a function from DataFrame to
+            DataFrame; default: the batch as it is.
     """
 
     def __init__(

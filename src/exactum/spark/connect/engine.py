@@ -74,7 +74,7 @@ class ComputedEpochs(StandingEpochs):
 
 
 class ConnectWriting(RowsWriting):
-    """See ``Writing``: a job for each view."""
+    """See ``Writing``."""
 
     def __init__(self, tag: str) -> None:
         self._tag = tag
@@ -84,9 +84,6 @@ class ConnectWriting(RowsWriting):
 
     def job(self, task: WriteTask) -> WriteJob:
         return ConnectJob(task, self._tag)
-
-    def together(self, frames: Sequence[DataFrame]) -> DataFrame | None:
-        return None
 
 
 def _fingerprint(frame: DataFrame) -> Fingerprint:

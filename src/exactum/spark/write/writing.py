@@ -10,7 +10,6 @@ from pyspark.sql import DataFrame
 from exactum.spark.jvm.collecting import Tasks
 from exactum.spark.write.fingerprint import Fingerprint
 from exactum.spark.write.packing import PackedFrame
-from exactum.spark.write.view_plan import side_by_side
 from exactum.spark.write.write_job import AS_PLANNED, WriteJob, fingerprint
 from exactum.spark.write.write_task import WriteTask
 
@@ -23,11 +22,6 @@ class Writing(Protocol):
 
     def job(self, task: WriteTask) -> WriteJob:
         """What runs this task over a frame, one Spark job for each call."""
-
-    def together(self, frames: Sequence[DataFrame]) -> DataFrame | None:
-        """One frame with the columns of all ``frames``, as ``view_columns`` names them; None where
-        each needs a job of its own.
-        """
 
     def packed(self, frame: DataFrame) -> PackedFrame | None:
         """The frame with its records packed; None where Spark's rows are the way."""
@@ -46,9 +40,6 @@ class RowsWriting:
 
     def job(self, task: WriteTask) -> WriteJob:
         return WriteJob(task)
-
-    def together(self, frames: Sequence[DataFrame]) -> DataFrame | None:
-        return side_by_side(frames)
 
     def packed(self, frame: DataFrame) -> PackedFrame | None:
         return None
