@@ -14,8 +14,8 @@ from exactum.spark.event_log import report_to_watchers
 from exactum.spark.query import ENDING_TRIGGERS, Run
 from exactum.spark.run.opened_sinks import OpenedSinks
 from exactum.spark.run.session_settings import SessionSettings
+from exactum.spark.source.bounds import stops_of
 from exactum.spark.source.query_sources import sources_of
-from exactum.spark.source.source_options import SourceOptions
 from exactum.spark.source.start_report import StartReport
 
 INTERVAL = re.compile(r"ProcessingTimeTrigger\((\d+)\)")
@@ -130,9 +130,4 @@ def from_json_topics(assigned: str) -> tuple[str, ...]:
 
 def ends_by_itself(run: Run) -> bool:
     """Whether the query ends when it has read what is there."""
-    if run.trigger.startswith(ENDING_TRIGGERS):
-        return True
-    sources = sources_of(run)
-    return bool(sources) and all(
-        SourceOptions.of(source.options).stop is not None for source in sources
-    )
+    return run.trigger.startswith(ENDING_TRIGGERS) or bool(stops_of(run))
