@@ -434,7 +434,7 @@ FAULTS = (
         "state of another try is taken for that of the batch",
         STATE,
         "spark/run/decided_epoch.py",
-        "        if self._has_ids() or not self._exact or self._accepts_difference or not self.has_state():\n",
+        "        if self._has_ids or not self._exact or self._accepts_difference or not self.has_state():\n",
         "        if True:\n",
         ("tests/spark/test_void_attempts.py",),
     ),

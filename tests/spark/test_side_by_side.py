@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from exactum import Rows
 from exactum.errors import FrameRefused, SettingRefused
-from exactum.spark.write.view import View, side_by_side
+from exactum.spark.write.view import SideBySide, View
 from exactum.spark.write.view_columns import of_view
 from tests.kit.errors import raised
 
@@ -61,7 +61,7 @@ def apart(whole: DataFrame, place: int) -> list[str]:
 
 def together(frame: DataFrame, *rows: Rows | None) -> DataFrame:
     seen = [View(one, (place,)) for place, one in enumerate(rows)]
-    return side_by_side(frame, seen, [view.of(frame).columns for view in seen])
+    return SideBySide(seen, [view.of(frame).columns for view in seen]).of(frame)
 
 
 @settings(max_examples=8, deadline=None)
@@ -111,7 +111,7 @@ def test_of_rows_that_are_left_out_nothing_is_computed(spark: SparkSession, code
 @pytest.mark.parametrize("columns", NOT_OF_A_ROW.values(), ids=NOT_OF_A_ROW)
 def test_what_is_not_one_value_of_each_row_is_refused(frame: DataFrame, columns: list[str]) -> None:
     with raised(FrameRefused, "VIEW_EXPRESSION", columns[0]):
-        View(Rows(columns=columns), (0,)).of(frame)
+        View(Rows(columns=columns), (0,)).columns(frame)
 
 
 @pytest.mark.parametrize(

@@ -3,13 +3,37 @@
 from __future__ import annotations
 
 import threading
+import time
+from collections.abc import Callable
 from typing import Protocol
+
+POLL_S = 0.02
+EPOCH_TIMEOUT_S = 600.0
+"""How long who stops a query waits for the micro-batch at hand; ``exactum run`` kills long before.
+"""
+COMMIT_LOG_TIMEOUT_S = 10.0
+"""How long Spark may take to log a micro-batch that is done, before the query is stopped all the
+same.
+"""
 
 
 class Stoppable(Protocol):
     """What lets no micro-batch of a run begin while it is shut; see ``run.epoch_gate``."""
 
     def between_epochs(self, log_timeout_s: float) -> bool: ...
+
+
+def await_rest(gate: Stoppable, is_active: Callable[[], bool], timeout_s: float) -> None:
+    """Return when no micro-batch is under way and Spark has logged the last one, or the query has
+    ended; after ``timeout_s`` in any case.
+    """
+    deadline_s = time.monotonic() + timeout_s
+    while (
+        time.monotonic() < deadline_s
+        and is_active()
+        and not gate.between_epochs(COMMIT_LOG_TIMEOUT_S)
+    ):
+        time.sleep(POLL_S)
 
 
 class OpenQueries:

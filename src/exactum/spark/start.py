@@ -27,7 +27,6 @@ from exactum.spark.run.delivery import DeliverySettings
 from exactum.spark.run.engine import Classic
 from exactum.spark.run.epoch_runner import EpochRunner
 from exactum.spark.run.opening import open_run
-from exactum.spark.source.query_sources import sources_of_run
 from exactum.spark.state_format import state_format
 from exactum.spark.streaming_query import Query, translated
 from exactum.spark.supervised import process, standby
@@ -84,7 +83,7 @@ def _opened(
 ) -> EpochRunner:
     plain: Any = writer
     execution = Execution.of(spark_query)
-    while not sources_of_run(execution):
+    while not execution.sources():
         if not execution.is_active():
             raise EpochAborted(CANCELLED)
         time.sleep(POLL_S)

@@ -130,10 +130,6 @@ class SparkTableSink(NotAFunction):
     def _target(self, staging: Staging, schema: str) -> SparkTableTarget:
         return SparkTableTarget(staging, schema, self._write, self._last_version)
 
-    def __getstate__(self) -> dict[str, Any]:
-        """``rows`` stays on the driver: it may hold on to a session."""
-        return {**self.__dict__, "rows": None}
-
 
 @dataclass(frozen=True)
 class TableWriterFactory:

@@ -11,6 +11,7 @@ event time of each watermark, and the ids of the versions of the state (docs/adr
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any
 
 from pyspark.sql import DataFrame
@@ -47,7 +48,7 @@ class DecidedEpochs(StandingEpochs):
         """See the base class. In format 1 an attempt writes over the state of the one before, and
         a snapshot of that one may come back beside it.
         """
-        if self._has_ids() or not self._exact or self._accepts_difference or not self.has_state():
+        if self._has_ids or not self._exact or self._accepts_difference or not self.has_state():
             return
         raise SettingRefused(
             "STATE_FORMAT",
@@ -65,7 +66,7 @@ class DecidedEpochs(StandingEpochs):
         facts: dict[str, Any] = {
             "watermarks_ms": [mark.greatest_ms() for mark in self._plan.watermarks()]
         }
-        operators = self._plan.state_operators() if self._has_ids() else []
+        operators = self._plan.state_operators() if self._has_ids else []
         return {**facts, "state_ids": {str(o.operator_id()): self._ids(o) for o in operators}}
 
     def _why_not(self, recorded: str) -> str:
@@ -77,7 +78,7 @@ class DecidedEpochs(StandingEpochs):
             if len(marks) != len(times_ms):
                 return f"the query has {len(marks)} watermarks, and had {len(times_ms)}"
             operators = self._plan.state_operators()
-            if operators and not self._has_ids():
+            if operators and not self._has_ids:
                 return "in checkpoint format 1 nobody can tell whether its state is this one"
             ids = [facts["state_ids"].get(str(one.operator_id())) for one in operators]
             stores = [
@@ -96,6 +97,7 @@ class DecidedEpochs(StandingEpochs):
             return f"Spark did not answer: {error}"
         return ""
 
+    @cached_property
     def _has_ids(self) -> bool:
         return str(self._session.conf.get(FORMAT, PLAIN)) == WITH_IDS
 

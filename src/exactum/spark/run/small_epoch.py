@@ -19,8 +19,8 @@ from exactum.protocol.model import SourceOffsets
 from exactum.spark.jvm.collecting import BRIEF_TASKS_MAX, Tasks
 from exactum.spark.jvm.frame import classes_in, logical_plan
 from exactum.spark.query import Run
-from exactum.spark.source.query_sources import sources_of
 from exactum.spark.switch import is_on
+from exactum.spark.write.write_job import Fresh
 
 logger = logging.getLogger("exactum")
 
@@ -73,13 +73,13 @@ class SmallEpochs:
         self._run = run
         self._suited: bool | None = None
 
-    def tasks(self, frame: DataFrame, sizes: Sequence[int] | None, *, first: bool) -> Tasks:
-        """As many as it is worth for ``frame``, what is written of a micro-batch of these
-        ``partition_sizes``. For a run's ``first`` one, which somebody waits for, the plan is looked
-        at only where there are many.
+    def tasks(self, frame: DataFrame, fresh: Fresh) -> Tasks:
+        """As many as it is worth for ``frame``, what is written of the batch. For a run's first
+        one, which somebody waits for, the plan is looked at only where there are many.
         """
+        sizes = fresh.sizes
         few = sizes is not None and len(sizes) <= BRIEF_TASKS_MAX * PARTITIONS_PER_TASK
-        if not sizes or (first and few):
+        if not sizes or (fresh.first and few):
             return Tasks()
         if sum(sizes) > MIDDLE_ROWS_MAX or not self._may(frame):
             return Tasks()
@@ -143,7 +143,7 @@ def is_light(run: Run) -> bool:
     """True when the query reads Kafka alone, keeps no state, and computes each row by Spark's own
     expressions.
     """
-    if not all(source.is_kafka for source in sources_of(run)):
+    if not all(source.is_kafka for source in run.sources):
         return False
     heavy = heavy_in(run.execution.logical_plan(), _OF_QUERY)
     if heavy:

@@ -15,8 +15,9 @@ from typing import Any
 from pyspark.sql import DataFrame
 
 from exactum.errors import CheckpointRefused
-from exactum.protocol.sink import Guarantee
+from exactum.protocol.sink import Guarantee, WriteOrder
 from exactum.spark.control.listener import ControlListener
+from exactum.spark.epoch_listener import Batch, EpochListener
 from exactum.spark.jvm.error import JvmError
 from exactum.spark.query import Run
 from exactum.spark.write import write_job
@@ -29,7 +30,7 @@ ON_DIFFERENCE = "spark.exactum.standingEpoch.onDifference"
 another result than the one that stands."""
 
 
-class StandingEpochs:
+class StandingEpochs(EpochListener):
     """What a run records with each decision, and does with an epoch that stands."""
 
     def __init__(self, run: Run, control: Sequence[ControlListener]) -> None:
@@ -73,6 +74,11 @@ class StandingEpochs:
         raise NotImplementedError
 
     # ------------------------------------------------------------------------------------------
+
+    def writing(self, batch: Batch, order: WriteOrder) -> None:
+        """Raises as ``refuse_unnamed_state``."""
+        if batch.first:
+            self.refuse_unnamed_state()
 
     def wrote(self, fingerprint: Fingerprint | None) -> None:
         """The fingerprint of the batch at hand, whose write job has succeeded."""

@@ -16,7 +16,7 @@ from exactum.protocol.model import Completed
 from exactum.spark.epoch_listener import Batch, EpochListener
 from exactum.spark.open_queries import Stoppable
 from exactum.spark.query import Run
-from exactum.spark.source.query_sources import all_initial_offsets, sources_of
+from exactum.spark.source.query_sources import all_initial_offsets
 from exactum.spark.source.source_options import SourceOptions
 
 logger = logging.getLogger("exactum")
@@ -27,7 +27,7 @@ WAITING = "Waiting"
 
 def stops_of(run: Run) -> list[Offsets]:
     """Those of all its sources; none where one of them has no stop."""
-    found = [SourceOptions.of(source.options).stop for source in sources_of(run)]
+    found = [SourceOptions.of(source.options).stop for source in run.sources]
     stops = [stop for stop in found if stop is not None]
     return stops if len(stops) == len(found) else []
 

@@ -75,16 +75,23 @@ class View:
         """Whether it is more than a function of the user's."""
         return self.rows is None or isinstance(self.rows, Rows)
 
+    def columns(self, frame: DataFrame) -> list[tuple[str, str]]:
+        """(name, Spark type) of what they see of such a batch, at a start.
+
+        Raises:
+            FrameRefused: as ``of``; or what is declared cannot be had of this one.
+        """
+        if isinstance(self.rows, Rows):
+            _check(self.rows, frame)
+        return self.of(frame).dtypes
+
     def of(self, frame: DataFrame) -> DataFrame:
         """
         Raises:
-            FrameRefused: the user's function returned something else than a DataFrame; or what is
-                declared cannot be had of this one.
+            FrameRefused: the user's function returned something else than a DataFrame.
         """
         if self.rows is None:
             return frame
-        if isinstance(self.rows, Rows):
-            return _declared(self.rows, frame)
         result = self.rows(frame)
         if not isinstance(result, DataFrame):
             raise FrameRefused(
@@ -102,7 +109,7 @@ class View:
         return result
 
 
-def _declared(rows: Rows, frame: DataFrame) -> DataFrame:
+def _check(rows: Rows, frame: DataFrame) -> None:
     """
     Raises:
         FrameRefused: an expression has no column of the frame, or gives more than one value of each
@@ -112,15 +119,13 @@ def _declared(rows: Rows, frame: DataFrame) -> DataFrame:
     try:
         beside = [f.when(f.lit(True), f.expr(text)) for text in rows.columns]
         frame.select("*", *beside).schema  # noqa: B018  (has it analysed)
-        chosen = rows(frame)
-        chosen.schema  # noqa: B018
+        rows(frame).schema  # noqa: B018
     except AnalysisException as error:
         raise FrameRefused(
             "VIEW_EXPRESSION",
             f"{rows!r} does not give one value of each row: {str(error).splitlines()[0]}\nOf "
             "anything else than columns and rows give rows= a function. Nothing was written.",
         ) from None
-    return chosen
 
 
 def views(sinks: Sequence[Sink]) -> tuple[View, ...]:
@@ -132,26 +137,38 @@ def views(sinks: Sequence[Sink]) -> tuple[View, ...]:
     return tuple(View(rows, tuple(places)) for rows, places in ordered)
 
 
-def side_by_side(
-    frame: DataFrame, declared: Sequence[View], columns: Sequence[Sequence[str]]
-) -> DataFrame:
-    """One frame with the ``columns`` of all these views, named by ``view_columns``. One that leaves
-    rows out has a ``mask`` column, and null in its own columns where that is not true.
+class SideBySide:
+    """Several views that are declared, in one frame: the ``columns`` of each, named by
+    ``view_columns``. One that leaves rows out has a ``mask`` column, and null in its own columns
+    where that is not true.
     """
-    f = _functions(frame)
-    rows = [view.rows if isinstance(view.rows, Rows) else Rows() for view in declared]
-    masks = {place: one.where for place, one in enumerate(rows) if one.where is not None}
-    if masks:  # a layer of its own, so that each condition is evaluated once
-        own = [f.expr(condition).alias(mask(place)) for place, condition in masks.items()]
-        frame = frame.select("*", *own)
-    chosen: list[Column] = []
-    for place, names in enumerate(columns):
-        each = [f.expr(text) for text in rows[place].columns]
-        each = each or [f.col(quoted(name)) for name in names]
-        if place in masks:
-            each = [f.when(f.col(quoted(mask(place))), column) for column in each]
-        chosen += [own.alias(to) for own, to in zip(each, named(place, names), strict=True)]
-    return frame.select(*chosen, *[f.col(quoted(mask(place))) for place in masks])
+
+    def __init__(self, declared: Sequence[View], columns: Sequence[Sequence[str]]) -> None:
+        self._rows = [view.rows if isinstance(view.rows, Rows) else Rows() for view in declared]
+        self._names = columns
+        # Of no frame in particular, so they are made once: each costs some calls into the JVM.
+        self._made: tuple[list[Column], list[Column]] | None = None
+
+    def of(self, frame: DataFrame) -> DataFrame:
+        if self._made is None:
+            self._made = self._columns(_functions(frame))
+        masks, columns = self._made
+        # A layer of their own, so that each condition is evaluated once.
+        return (frame.select("*", *masks) if masks else frame).select(*columns)
+
+    def _columns(self, f: Any) -> tuple[list[Column], list[Column]]:
+        """The masks, and all columns of the whole."""
+        masks: list[Column] = []
+        columns: list[Column] = []
+        for place, (rows, names) in enumerate(zip(self._rows, self._names, strict=True)):
+            each = [f.expr(text) for text in rows.columns]
+            each = each or [f.col(quoted(name)) for name in names]
+            if rows.where is not None:
+                masks.append(f.expr(rows.where).alias(mask(place)))
+                columns.append(f.col(quoted(mask(place))))
+                each = [f.when(columns[-1], column) for column in each]
+            columns += [own.alias(to) for own, to in zip(each, named(place, names), strict=True)]
+        return masks, columns
 
 
 def _functions(frame: DataFrame) -> Any:

@@ -4,48 +4,47 @@ and one for each function of ``rows=``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 from pyspark.sql import DataFrame
 
 from exactum.protocol.sink import QueryRun, WriteOrder, WriterFactory
-from exactum.spark.jvm.collecting import Tasks
-from exactum.spark.write.view import View, read_once, refuse_other_columns, side_by_side
-from exactum.spark.write.write_job import AS_PLANNED, WriteJob, Written
+from exactum.spark.write.view import SideBySide, View, read_once, refuse_other_columns
+from exactum.spark.write.write_job import Fresh, WriteJob, Written
 from exactum.spark.write.write_task import DeadLetterPlan, WriteTask
 from exactum.spark.write.writing import Writing
 
-TasksOf = Callable[[DataFrame], Tasks]
-"""In which tasks a frame is written: see ``SmallEpochs.tasks``."""
 
-
-@dataclass(frozen=True)
 class _ViewJob:
     """Of several ``views`` that are declared, or of one function; with ``columns``, (name, Spark
     type), of each, and the names of its sinks.
     """
 
-    views: tuple[View, ...]
-    columns: tuple[Sequence[tuple[str, str]], ...]
-    sinks: tuple[str, ...]
-    write: WriteJob
+    def __init__(
+        self,
+        views: Sequence[View],
+        columns: Sequence[Sequence[tuple[str, str]]],
+        sinks: Sequence[str],
+        write: WriteJob,
+    ) -> None:
+        self.write = write
+        self._view = views[0]
+        self._columns, self._sinks = columns[0], sinks
+        names = [[name for name, _ in own] for own in columns]
+        self._together = SideBySide(views, names) if len(views) > 1 else None
 
     def frame(self, batch: DataFrame, batch_id: int) -> DataFrame:
         """What is written of the batch."""
-        if len(self.views) > 1:
-            names = [[name for name, _ in columns] for columns in self.columns]
-            return side_by_side(batch, self.views, names)
-        (view,) = self.views
-        frame = view.of(batch)
-        if not view.is_declared:
-            refuse_other_columns(frame, self.columns[0], self.sinks, batch_id)
+        if self._together is not None:
+            return self._together.of(batch)
+        frame = self._view.of(batch)
+        if not self._view.is_declared:
+            refuse_other_columns(frame, self._columns, self._sinks, batch_id)
         return frame
 
 
 class ViewJobs:
-    """The write jobs of one run. Where one job writes all, it is given the records packed
-    (``writing.packed``) if they can be, else rows; several write one after another.
+    """The write jobs of one run. Several write one after another.
 
     ``writers`` are the participant names and factories of the sinks, in their order, whose ``rows``
     are given, and ``columns`` what each was opened for. ``count_once``: the rows of a batch are
@@ -68,7 +67,6 @@ class ViewJobs:
     ) -> None:
         declared = tuple(view for view in seen if view.is_declared)
         others = [(view,) for view in seen if not view.is_declared]
-        self._writing = writing
         self._count_once = count_once and bool(others)
         self._jobs: list[_ViewJob] = []
         for some in filter(None, [declared, *others]):
@@ -85,31 +83,19 @@ class ViewJobs:
             names = tuple(name for name, _ in own)
             self._jobs.append(_ViewJob(some, of_each, names, writing.job(task)))
 
-    def run(self, frame: DataFrame, order: WriteOrder, tasks_of: TasksOf) -> Written:
-        """Write the batch into every sink, each its view of it; in ``tasks_of`` where one job
-        writes all there is.
+    def run(self, frame: DataFrame, order: WriteOrder, fresh: Fresh | None) -> Written:
+        """Write the batch into every sink, each its view of it.
 
         Raises as ``WriteJob.run``, what ``rows`` does, and:
             FrameRefused: a function gives other columns than of the run's first batch.
         """
         if len(self._jobs) == 1 and not self._count_once:
-            return self._alone(self._jobs[0], frame, order, tasks_of)
+            (job,) = self._jobs
+            whole = job.frame(frame, order.batch_id)
+            # Rows that the user keeps, and may have looked at, are not read from Kafka again:
+            # records may be gone meanwhile.
+            keeps = frame.is_cached or whole.is_cached
+            return job.write.run(whole, order, None if keeps else fresh)
         with read_once(frame, 2) as kept:
-            each = [
-                job.write.run(job.frame(kept, order.batch_id), order, AS_PLANNED)
-                for job in self._jobs
-            ]
+            each = [job.write.run(job.frame(kept, order.batch_id), order) for job in self._jobs]
         return Written([one for some in each for one in some.prepared], each[0].fingerprint)
-
-    def _alone(
-        self, job: _ViewJob, batch: DataFrame, order: WriteOrder, tasks_of: TasksOf
-    ) -> Written:
-        whole = job.frame(batch, order.batch_id)
-        tasks = tasks_of(whole)
-        # Rows that the user keeps, and may have looked at, are not read from Kafka again: records
-        # may be gone meanwhile.
-        keeps = batch.is_cached or whole.is_cached
-        packed = None if keeps else self._writing.packed(whole)
-        if packed is not None:
-            return job.write.run_packed(packed, order, tasks)
-        return job.write.run(whole, order, tasks)
