@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from exactum.spark.source.read_kafka import read_kafka
     from exactum.spark.streaming_query import Query
     from exactum.spark.table_sink import SparkTableSink, TableTransaction
+    from exactum.spark.write.view import Rows
     from exactum.sql.mysql.sink import MySQLSink
     from exactum.sql.postgres.sink import PostgresSink
 
@@ -66,6 +67,7 @@ __all__ = [
     "PostgresSink",
     "Protobuf",
     "Query",
+    "Rows",
     "SparkTableSink",
     "String",
     "TableTransaction",
@@ -104,6 +106,7 @@ _WHERE = {
     "PostgresSink": "exactum.sql.postgres.sink",
     "Protobuf": "exactum.formats.protobuf_format",
     "Query": "exactum.spark.streaming_query",
+    "Rows": "exactum.spark.write.view",
     "SparkTableSink": "exactum.spark.table_sink",
     "String": "exactum.formats.text_format",
     "TableTransaction": "exactum.spark.table_sink",

@@ -24,7 +24,7 @@ LINES_MAX = {
     "ops": 14_500,
     "protocol": 2_650,
     "sinks": 1_400,
-    "spark": 13_500,
+    "spark": 13_190,
     "sql": 5_800,
     "storage": 1_100,
     "testing": 3_100,

@@ -4,6 +4,7 @@ must come out.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import subprocess
@@ -25,15 +26,15 @@ from exactum.checkpoint.savepoint.restore import Identity, restore
 from exactum.checkpoint.savepoint.stop import stop
 from exactum.errors import CheckpointRefused
 from exactum.local import LocalKafka
-from exactum.spark.state_format import ROCKSDB
+from exactum.spark.run.standing_epochs import ON_DIFFERENCE
 from tests.kit.errors import raised
 from tests.kit.savepoint.totals import TIMEOUT_S, Totals
+from tests.kit.spark.torn_stream import IN_MEMORY, configured
 from tests.kit.waiting import await_true
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 
 RETAINED = "spark.sql.streaming.minBatchesToRetain"
-MEMORY_BACKED = "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider"
 
 
 def exactum_command(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -89,10 +90,9 @@ def test_stopped_under_load_and_moved(
     in another place, into the same topic: no epoch is missing, none is doubled. The place that it
     left refuses to start. With state that Spark keeps in memory and in delta files.
     """
-    spark.conf.set("spark.sql.streaming.stateStore.providerClass", MEMORY_BACKED)
-    request.addfinalizer(
-        lambda: spark.conf.set("spark.sql.streaming.stateStore.providerClass", ROCKSDB)
-    )
+    memory_backed = contextlib.ExitStack()
+    memory_backed.enter_context(configured(spark, {**IN_MEMORY, ON_DIFFERENCE: "warn"}))
+    request.addfinalizer(memory_backed.close)
     enough = threading.Event()
 
     def produce() -> None:

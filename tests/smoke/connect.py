@@ -50,7 +50,12 @@ def live(spec: dict[str, Any]) -> None:
         .getOrCreate()
     )
     servers = spec["servers"]
-    rows = from_kafka(spark, spec) if spec.get("source") == "kafka" else from_files(spark, folder)
+    try:
+        of_kafka = spec.get("source") == "kafka"
+        rows = from_kafka(spark, spec) if of_kafka else from_files(spark, folder)
+    except exactum.errors.ExactumError as raised:
+        print(json.dumps({"code": raised.code}), flush=True)
+        return
     made = getattr(Frames, spec["frame"])(rows, folder)
     once = getattr(exactum, spec.get("guarantee", "exactly_once"))(
         exactum.FileSink(str(folder / "out"), format="json"),
@@ -119,7 +124,8 @@ def from_kafka(spark: Any, spec: dict[str, Any]) -> Any:
     records = exactum.read_kafka(
         spark, topic, bootstrap_servers=servers, group_id=topic, maxOffsetsPerTrigger=ROWS
     )
-    decoded = exactum.decode(records, exactum.Json(COLUMNS), on_error=spec.get("on_error", "fail"))
+    value = exactum.Function(json.loads, COLUMNS) if spec.get("function") else exactum.Json(COLUMNS)
+    decoded = exactum.decode(records, value, on_error=spec.get("on_error", "fail"))
     return decoded.select("value.*")
 
 
@@ -335,6 +341,27 @@ def bad_record(cell: Cell) -> None:
     assert not cell.files() and not cell.records()
 
 
+def dead_letters(cell: Cell) -> None:
+    """Killed once decided, with bad records in two micro-batches: each is there once, with what is
+    good of its own micro-batch. What may decode otherwise the second time is refused.
+    """
+    values = [row_of(n) for n in range(BATCHES * ROWS)]
+    bad = {BATCHES * ROWS - 10: "no JSON", ROWS + 10: "nor this", ROWS - 10: "not this"}
+    for place in sorted(bad, reverse=True):
+        values.insert(place, bad[place])
+    cell.produce(values)
+    spec = {"source": "kafka", "on_error": "dead_letter", "dead_letters": True}
+    said = cell.life(function=True, **spec)
+    assert said == {"code": "SPARK_CONNECT"}, said
+    cell.life(kill="EpochDecided:1", dies=True, **spec)
+    assert 0 < cell.logged("offsets") < BATCHES, "it was not killed"
+    said = cell.life(**spec)
+    assert "error" not in said, said
+    cell.check(all_rows())
+    letters = cell.records(f"{cell.topic}-dead")
+    assert letters == Counter(f"={value}" for value in bad.values()), letters
+
+
 def load(cell: Cell) -> None:
     """A batch load, twice; other rows are refused."""
     count = BATCHES * ROWS
@@ -434,6 +461,7 @@ CELLS: dict[str, Callable[[Cell], None]] = {
     "worker-EpochDecided": killed("EpochDecided", "counted", whom="worker"),
     "topic": from_a_topic,
     "topic-bad": bad_record,
+    "topic-letters": dead_letters,
     "topic-own": own_output,
     "load": load,
     "stopped": stopped,

@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from exactum.local import LocalKafka
-from exactum.spark.write.write_job import PackedJob
+from exactum.spark.jvm.packed_batches import PackedBatches
 from tests.kit.source.columnar_ways import MOVING, ROWS, WAYS, way_of
 from tests.kit.source.source_stream import Stream, Topics
 
@@ -70,11 +70,12 @@ def way(request: pytest.FixtureRequest, spark: Any) -> Iterator[str]:
 def packed_jobs(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """One item for each job whose records came packed."""
     seen: list[Any] = []
-    texts = PackedJob.texts
+    texts = PackedBatches.texts
 
-    def noting(self: Any, arrays: Any, tasks: Any) -> list[str]:
-        seen.append(tasks)
-        return texts(self, arrays, tasks)
+    def noting(self: Any, frame: Any, layout: str, job: Any, tasks: Any, order: Any) -> Any:
+        found = texts(self, frame, layout, job, tasks, order)
+        seen.extend([] if found is None else [tasks])
+        return found
 
-    monkeypatch.setattr(PackedJob, "texts", noting)
+    monkeypatch.setattr(PackedBatches, "texts", noting)
     return seen

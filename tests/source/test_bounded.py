@@ -18,6 +18,7 @@ import pytest
 from confluent_kafka.admin import NewPartitions
 from pyspark.sql import functions as f
 
+import exactum
 from exactum.errors import SettingRefused, Unavailable
 from exactum.local import LocalKafka
 from exactum.spark.source import columnar, start_position, watched_source
@@ -191,8 +192,23 @@ def test_without_our_jar(
 
 
 def test_another_sink(stream: Any, topics: Any, topic: Callable[..., str], tmp_path: Path) -> None:
-    """Queries that exactum does not write end as well, and whose checkpoint only Hadoop finds."""
+    """No batch of a query that exactum does not write reads past the stop. It ends with a trigger
+    that ends.
+    """
     name = topic("elsewhere", partitions=2)
+    topics.give(name, RECORDS)
+    frame = stream.read(name, stop="latest")
+    topics.give(name, 5)
+    writer = frame.writeStream.format("noop").trigger(availableNow=True)
+    query = writer.option("checkpointLocation", str(stream.checkpoint)).start()
+    assert stream.end(query) is None
+    assert end_of_checkpoint(stream) == {name: {"0": RECORDS, "1": RECORDS}}
+
+
+def test_a_checkpoint_that_only_hadoop_finds(
+    stream: Any, topics: Any, topic: Callable[..., str], tmp_path: Path
+) -> None:
+    name = topic("mounted", partitions=2)
     topics.give(name, RECORDS)
     frame = stream.read(name, stop="latest")
     topics.give(name, 5)
@@ -201,9 +217,13 @@ def test_another_sink(stream: Any, topics: Any, topic: Callable[..., str], tmp_p
     configuration.set(f"fs.viewfs.mounttable.{mounted}.linkFallback", tmp_path.as_uri())
     stream.checkpoint = tmp_path / "checkpoint"
     for _ in range(2):
-        writer = frame.writeStream.format("noop")
-        writer = writer.option("checkpointLocation", f"viewfs://{mounted}/checkpoint")
-        assert stream.end(writer.start()) is None
+        once = exactum.exactly_once(
+            exactum.FileSink(stream.out, format="json"),
+            decision_log=tmp_path / "decisions",
+            staging=tmp_path / "staging",
+        )
+        query = once.start(frame.writeStream, checkpoint=f"viewfs://{mounted}/checkpoint")
+        assert stream.end(query) is None
         assert end_of_checkpoint(stream) == {name: {"0": RECORDS, "1": RECORDS}}
 
 
@@ -345,19 +365,14 @@ def test_two_sources(stream: Any, topics: Any, topic: Callable[..., str]) -> Non
     assert stream.rows() == [*expected, (two, 0, 4)]
 
 
-def test_one_thread_looks(
+def test_several_queries(
     make_stream: Callable[[], Any], topics: Any, topic: Callable[..., str]
 ) -> None:
-    """However many bounded sources a session makes, one thread looks after their queries, and
-    each of them ends.
-    """
+    """Each of a session ends at its own stop."""
     name = topic("many", partitions=2)
     topics.give(name, RECORDS)
     streams = [make_stream() for _ in range(3)]
     frames = [stream.read(name, stop={name: {0: n, 1: n}}) for n, stream in enumerate(streams, 2)]
-    for _ in range(20):
-        streams[0].read(name, stop="latest")
-    assert [thread.name for thread in threading.enumerate()].count("exactum-bounded") == 1
     queries = [
         stream.start(frame, processingTime="0 seconds")
         for stream, frame in zip(streams, frames, strict=True)

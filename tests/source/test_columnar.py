@@ -313,7 +313,7 @@ def test_views(stream: Any, topic: Callable[..., str], packed_jobs: list[Any]) -
             str(other),
             format="parquet",
             name="other",
-            rows=lambda batch: batch.selectExpr("value AS v", "partition", "offset"),
+            rows=exactum.Rows(columns=["value AS v", "partition", "offset"]),
         ),
     )
     writer = stream.read(name).writeStream.trigger(availableNow=True)

@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql import functions as f
 
 from exactum.spark import query
-from exactum.spark.source.query_sources import RunningSource, sources_of_run
+from exactum.spark.live import RunningSource
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 
@@ -52,12 +52,12 @@ def test_sources_of(stream: Any, topics: Any, topic: Callable[..., str], tmp_pat
         "files first": (files.union(one), [None, a], [0, 1]),
         "files last": (one.union(files), [a, None], [0, 1]),
     }
-    seen: dict[str, tuple[RunningSource, ...]] = {}
+    seen: dict[str, list[RunningSource]] = {}
 
     def look(name: str) -> Callable[[Any, int], None]:
         def batch(frame: Any, batch_id: int) -> None:
             if batch_id == 0:
-                seen[name] = sources_of_run(query.find(frame))
+                seen[name] = query.find(frame).sources()
             frame.write.format("noop").mode("append").save()
 
         return batch

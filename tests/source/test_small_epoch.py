@@ -327,9 +327,9 @@ def test_what_the_user_does_within_the_batch(
 
 
 LIGHT_VIEWS: dict[str, Callable[[Any], Any]] = {
-    "columns": lambda batch: batch.selectExpr("topic", "partition", "offset + 0 AS offset"),
-    "rows": lambda batch: batch.where("offset >= 0"),
-    "rows and columns": lambda batch: (
+    "columns": exactum.Rows(columns=["topic", "partition", "offset + 0 AS offset"]),
+    "rows": exactum.Rows("offset >= 0"),
+    "a function of rows and columns": lambda batch: (
         batch.alias("b").where("b.offset >= 0").withColumn("n", f.upper("topic"))
     ),
 }

@@ -12,8 +12,8 @@ import pytest
 from exactum.checkpoint.query_record import KnownTopic, record_of
 from exactum.errors import CheckpointRefused
 from exactum.kafka.requests.topic_requests import EARLIEST, TopicSeen
+from exactum.spark.live import RunningSource
 from exactum.spark.source import watched_source
-from exactum.spark.source.query_sources import RunningSource
 from exactum.spark.source.watched_source import SourceRange, WatchedSource
 from tests.kit.errors import raised
 from tests.kit.query_record import note, on_file

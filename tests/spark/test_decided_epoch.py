@@ -18,13 +18,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 import exactum
+from exactum.spark.state_format import CHANGELOG
 from tests.kit.spark import stateful
 from tests.kit.spark.torn_stream import (
-    CHANGELOG,
     DIES_AT,
     EPOCHS,
-    FORMAT_2,
-    IN_MEMORY,
     Shown,
     Stream,
     configured,
@@ -65,7 +63,7 @@ def as_without_the_crash(
     return holds
 
 
-def each_query(*at_length: Any, but: Any = ()) -> Any:
+def each_query(*at_length: Any) -> Any:
     """Every query of the table; those with these transformations, or with one of them in a mode,
     in the runs at length only.
     """
@@ -76,7 +74,6 @@ def each_query(*at_length: Any, but: Any = ()) -> Any:
             marks=pytest.mark.deep if make in at_length or (make, mode) in at_length else (),
         )
         for make, mode in stateful.QUERIES
-        if make not in but
     ]
     return pytest.mark.parametrize(
         ("make", "mode"), marks, ids=lambda value: getattr(value, "__name__", value)
@@ -87,52 +84,12 @@ ALL_BUT_ONE = tuple(query for query in stateful.QUERIES if query != (stateful.up
 """What is another way to keep state is shown by one query, the modes by the test above."""
 
 
-@pytest.mark.deep
-@each_query(
-    stateful.join,
-    stateful.duplicates,
-    stateful.groups,
-    stateful.windows,
-    stateful.sessions,
-    stateful.two_operators,
-    stateful.groups_by_the_clock,
-    stateful.seen_before,
-    stateful.first_ones,
-    stateful.left_outer,
-    stateful.right_outer,
-    stateful.full_outer,
-    stateful.left_semi,
-    stateful.groups_for_ever,
-    stateful.initial_state,
-    stateful.initial_state_in_pandas,
-    stateful.join_and_aggregate,
-    stateful.aggregate_twice,
-)
+@each_query(*ALL_BUT_ONE)
 def test_as_without_the_crash(
     as_without_the_crash: AsWithoutTheCrash, make: Any, mode: str
 ) -> None:
+    """Every version of a state has an id, which Spark takes from the plan that was executed."""
     as_without_the_crash(make, mode)
-
-
-@each_query(*ALL_BUT_ONE)
-def test_in_checkpoint_format_2(
-    spark: SparkSession, as_without_the_crash: AsWithoutTheCrash, make: Any, mode: str
-) -> None:
-    """Every version of a state has an id there, which Spark takes from the plan that was
-    executed.
-    """
-    with configured(spark, FORMAT_2):
-        as_without_the_crash(make, mode)
-
-
-@pytest.mark.deep
-@each_query(*ALL_BUT_ONE, but=stateful.ROCKSDB_ONLY)
-def test_in_memory(
-    spark: SparkSession, as_without_the_crash: AsWithoutTheCrash, make: Any, mode: str
-) -> None:
-    """Spark's other state store keeps its versions in files of other names."""
-    with configured(spark, IN_MEMORY):
-        as_without_the_crash(make, mode)
 
 
 PLACES = [
@@ -151,8 +108,6 @@ PLACES = [
 
 
 def name(value: Any) -> str:
-    if isinstance(value, dict):
-        return "format_2" if value else "format_1"
     return str(getattr(value, "__name__", value))
 
 
@@ -163,57 +118,34 @@ def test_in_the_first_epoch_and_in_one_without_input(
     as_without_the_crash(make, mode, die_at)
 
 
-@pytest.mark.deep
-@pytest.mark.parametrize(("make", "mode", "die_at"), PLACES, ids=name)
-def test_in_these_epochs_in_format_2(
-    spark: SparkSession,
-    as_without_the_crash: AsWithoutTheCrash,
-    make: Any,
-    mode: str,
-    die_at: int,
-) -> None:
-    with configured(spark, FORMAT_2):
-        as_without_the_crash(make, mode, die_at)
-
-
 @pytest.mark.parametrize(
-    ("make", "mode", "die_at", "settings"),
+    ("make", "mode", "die_at"),
     [
-        pytest.param(stateful.windows, "append", WITHOUT_INPUT, {}, marks=pytest.mark.deep),
-        pytest.param(stateful.join, "append", DIES_AT, {}, marks=pytest.mark.deep),
-        pytest.param(stateful.timers, "append", DIES_AT, FORMAT_2, marks=pytest.mark.deep),
-        (stateful.update, "update", 0, FORMAT_2),
+        pytest.param(stateful.windows, "append", WITHOUT_INPUT, marks=pytest.mark.deep),
+        pytest.param(stateful.join, "append", DIES_AT, marks=pytest.mark.deep),
+        pytest.param(stateful.timers, "append", DIES_AT, marks=pytest.mark.deep),
+        (stateful.update, "update", 0),
     ],
     ids=name,
 )
 def test_twice_at_one_epoch(
-    spark: SparkSession,
-    as_without_the_crash: AsWithoutTheCrash,
-    make: Any,
-    mode: str,
-    die_at: int,
-    settings: Any,
+    as_without_the_crash: AsWithoutTheCrash, make: Any, mode: str, die_at: int
 ) -> None:
-    with configured(spark, settings):
-        as_without_the_crash(make, mode, die_at, deaths=2)
+    as_without_the_crash(make, mode, die_at, deaths=2)
 
 
 @pytest.mark.deep
-def test_in_checkpoint_format_2_with_whole_snapshots(
-    spark: SparkSession, as_without_the_crash: AsWithoutTheCrash
-) -> None:
-    with configured(spark, {**FORMAT_2, CHANGELOG: "false"}):
-        as_without_the_crash(stateful.update, "update")
-
-
-@pytest.mark.deep
-@pytest.mark.parametrize("make", [stateful.join, stateful.timers], ids=name)
+@pytest.mark.parametrize(
+    ("make", "mode"),
+    [(stateful.update, "update"), (stateful.join, "append"), (stateful.timers, "append")],
+    ids=name,
+)
 def test_with_whole_snapshots(
-    spark: SparkSession, as_without_the_crash: AsWithoutTheCrash, make: Any
+    spark: SparkSession, as_without_the_crash: AsWithoutTheCrash, make: Any, mode: str
 ) -> None:
     """Where RocksDB keeps no changes, the version is a snapshot."""
     with configured(spark, {CHANGELOG: "false"}):
-        as_without_the_crash(make, "append")
+        as_without_the_crash(make, mode)
 
 
 @pytest.fixture
@@ -234,31 +166,12 @@ def elsewhere(spark: SparkSession, tmp_path: Path) -> dict[str, Any]:
     ("make", "mode"), [(stateful.update, "update"), (stateful.join, "append")], ids=name
 )
 def test_on_a_file_system_that_only_hadoop_knows(
-    spark: SparkSession,
     as_without_the_crash: AsWithoutTheCrash,
     elsewhere: dict[str, Any],
     make: Any,
     mode: str,
 ) -> None:
-    with configured(spark, FORMAT_2):
-        as_without_the_crash(make, mode, **elsewhere)
-
-
-@pytest.mark.deep
-def test_in_format_1_there_it_is_computed_once_more(
-    spark: SparkSession,
-    tmp_path: Path,
-    undisturbed: Callable[[Any, str], Shown],
-    elsewhere: dict[str, Any],
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    """Nobody can tell there whether the state was written again; so its rows are compared."""
-    caplog.set_level("INFO", "exactum")
-    stream = Stream(spark, tmp_path / "torn", stateful.update, "update", **elsewhere)
-    stream.live(DIES_AT)
-    stream.live()
-    assert f"epoch {DIES_AT} gives the rows that stand" in caplog.text
-    assert Shown.of(stream) == undisturbed(stateful.update, "update")
+    as_without_the_crash(make, mode, **elsewhere)
 
 
 # ---- tables that change --------------------------------------------------------------------------
@@ -310,24 +223,23 @@ def test_a_table_that_changed_meanwhile(
         pytest.param(DataFrame.count, id="count", marks=pytest.mark.deep),
     ],
 )
-def test_other_versions_beside_it_in_format_2(
+def test_other_versions_beside_it(
     spark: SparkSession, tmp_path: Path, besides: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """What a function computes besides is another version there: Spark goes on with the one that
+    """What a function computes besides is another version: Spark goes on with the one that
     belongs to the output, although a table that the stream is joined with has changed."""
     caplog.set_level("INFO", "exactum")
     weights, make = weighed(spark)
-    with configured(spark, FORMAT_2):
-        stream = Stream(spark, tmp_path, make, "update")
-        stream.live(DIES_AT, before=weights(1))
-        died: list[bool] = []
+    stream = Stream(spark, tmp_path, make, "update")
+    stream.live(DIES_AT, before=weights(1))
+    died: list[bool] = []
 
-        def once(frame: DataFrame) -> None:
-            if not died:
-                died.append(True)
-                besides(frame)
+    def once(frame: DataFrame) -> None:
+        if not died:
+            died.append(True)
+            besides(frame)
 
-        stream.live(before=weights(100), besides=once)
+    stream.live(before=weights(100), besides=once)
     assert f"epoch {DIES_AT} stands, with its state" in caplog.text
     totals = sorted(json.loads(line)["total"] for line in stream.output())
     assert totals == [6, 12, 18, 618, 1218], "18 stands, and what came after it rests on it"
@@ -337,9 +249,8 @@ def test_other_versions_beside_it_in_format_2(
 
 
 @pytest.mark.deep
-@pytest.mark.parametrize("settings", [{}, FORMAT_2], ids=name)
 def test_several_sinks_a_view_of_its_own_job_and_dead_letters(
-    spark: SparkSession, tmp_path: Path, settings: Any, caplog: pytest.LogCaptureFixture
+    spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """One sink sees the batch, one sums of it, which need a job of their own, and one refuses rows,
     which go to the dead letters: state and all targets are as without the crash."""
@@ -372,12 +283,11 @@ def test_several_sinks_a_view_of_its_own_job_and_dead_letters(
         assert all(len(lines) >= EPOCHS for lines in places.values())
         return places, stream.state()
 
-    with configured(spark, settings):
-        whole = Stream(spark, tmp_path / "whole", stateful.update, "update", sinks=sinks)
-        whole.live()
-        torn = Stream(spark, tmp_path / "torn", stateful.update, "update", sinks=sinks)
-        torn.live(DIES_AT)
-        torn.live()
-        assert torn.kept()
-        assert f"epoch {DIES_AT} stands, with its state" in caplog.text
-        assert shown(torn) == shown(whole)
+    whole = Stream(spark, tmp_path / "whole", stateful.update, "update", sinks=sinks)
+    whole.live()
+    torn = Stream(spark, tmp_path / "torn", stateful.update, "update", sinks=sinks)
+    torn.live(DIES_AT)
+    torn.live()
+    assert torn.kept()
+    assert f"epoch {DIES_AT} stands, with its state" in caplog.text
+    assert shown(torn) == shown(whole)

@@ -5,7 +5,6 @@ compared with those that were written.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,17 +15,17 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 import exactum
-from exactum.errors import CheckpointRefused, EpochAborted
+from exactum.errors import CheckpointRefused
 from exactum.spark.jvm.batch_plan import BatchPlan
 from exactum.spark.jvm.error import JvmError
 from exactum.spark.run.standing_epochs import ON_DIFFERENCE
 from tests.kit.errors import check_query_error
 from tests.kit.spark import stateful
-from tests.kit.spark.state_stores import new_process
 from tests.kit.spark.torn_stream import (
     DIES_AT,
     EPOCHS,
-    FORMAT_2,
+    FORMAT_1,
+    IN_MEMORY,
     Shown,
     Stream,
     configured,
@@ -52,84 +51,44 @@ def refused(stream: Stream, **how: Any) -> str:
 
 
 @pytest.mark.deep
-@pytest.mark.parametrize(
-    "settings",
-    [
-        pytest.param({}, id="format_1"),
-        pytest.param(FORMAT_2, id="format_2", marks=pytest.mark.deep),
-    ],
-)
 def test_state_that_is_not_all_there(
+    spark: SparkSession,
+    tmp_path: Path,
+    undisturbed: Callable[[Any, str], Shown],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Where a file of the state is empty, the epoch is computed once more, and gives what it
+    gave."""
+    caplog.set_level("INFO", "exactum")
+    stream = Stream(spark, tmp_path / "torn", stateful.update, "update")
+    stream.live(DIES_AT)
+    lose_state(stream)
+    stream.live()
+    assert COMPARED in caplog.text
+    assert AGREES in caplog.text
+    assert Shown.of(stream) == undisturbed(stateful.update, "update")
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize(
+    "settings", [FORMAT_1, {**IN_MEMORY, **FORMAT_1}], ids=["rocksdb", "in_memory"]
+)
+def test_state_in_format_1(
     spark: SparkSession,
     tmp_path: Path,
     undisturbed: Callable[[Any, str], Shown],
     settings: dict[str, str],
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Where a file of the state is empty, the epoch is computed once more, and gives what it
-    gave."""
+    """Where the user has accepted it: nobody can tell whether the state is that of the output."""
     caplog.set_level("INFO", "exactum")
-    with configured(spark, settings):
+    with configured(spark, {**settings, ON_DIFFERENCE: "warn"}):
         stream = Stream(spark, tmp_path / "torn", stateful.update, "update")
         stream.live(DIES_AT)
-        lose_state(stream)
         stream.live()
-        assert COMPARED in caplog.text
-        assert AGREES in caplog.text
-        assert Shown.of(stream) == undisturbed(stateful.update, "update")
-
-
-@pytest.mark.deep
-@pytest.mark.parametrize(
-    "besides",
-    [
-        pytest.param(DataFrame.isEmpty, id="isEmpty", marks=pytest.mark.deep),
-        pytest.param(DataFrame.count, id="count"),
-    ],
-)
-def test_state_that_was_written_again(
-    spark: SparkSession,
-    tmp_path: Path,
-    undisturbed: Callable[[Any, str], Shown],
-    besides: Any,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    """A function that computes the frame besides writes the state again, all of it or a part:
-    exactum notices, computes the whole, and compares."""
-    caplog.set_level("INFO", "exactum")
-    stream = Stream(spark, tmp_path / "torn", stateful.update, "update")
-    stream.live(DIES_AT)
-    stream.live(besides=besides)
-    assert "was written since" in caplog.text
+    assert COMPARED in caplog.text
     assert AGREES in caplog.text
-    assert Shown.of(stream) == undisturbed(stateful.update, "update")
-
-
-def set_back(stream: Stream) -> None:
-    """The files of the version that stands, as if the clock had been set back when they were
-    written."""
-    for path in (stream.checkpoint / "state").rglob(f"{DIES_AT + 1}[._]*"):
-        past_s = path.stat().st_mtime - 3_600
-        os.utime(path, (past_s, past_s))
-
-
-@pytest.mark.deep
-def test_state_that_was_written_again_by_a_clock_set_back(
-    spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Written again after the decision, and an hour before it by the clock: noticed."""
-    caplog.set_level("INFO", "exactum")
-    stream = Stream(spark, tmp_path / "torn", stateful.update, "update")
-    stream.live(DIES_AT)
-
-    def again(frame: DataFrame) -> None:
-        if not caplog.text.count("was written since"):
-            frame.count()
-            set_back(stream)
-
-    caplog.clear()
-    stream.live(besides=again)
-    assert "was written since" in caplog.text
+    assert stream.output() == undisturbed(stateful.update, "update").output
 
 
 def weights(spark: SparkSession, *of_keys: int) -> Callable[[], None]:
@@ -147,8 +106,7 @@ def heavy(rows: DataFrame) -> DataFrame:
     )
 
 
-def parity(frame: DataFrame) -> DataFrame:
-    return frame.where("key = 'k1'").selectExpr("total * 2 AS twice")
+parity = exactum.Rows("key = 'k1'", ["total * 2 AS twice"])
 
 
 def sums(frame: DataFrame) -> DataFrame:
@@ -167,32 +125,17 @@ def with_views(*rows: Any) -> Callable[[Path], dict[str, Any]]:
 
 
 @pytest.mark.parametrize(
-    ("changed", "sinks", "settings", "how"),
+    ("changed", "sinks", "how"),
     [
-        pytest.param((2, 1, 1), into_a_folder, {}, "as many rows (3)", id="value"),
+        pytest.param((2, 1, 1), into_a_folder, "as many rows (3)", id="value"),
         pytest.param(
-            (1, 1),
-            into_a_folder,
-            FORMAT_2,
-            "3 rows were written, and",
-            id="rows",
-            marks=pytest.mark.deep,
+            (1, 1), into_a_folder, "3 rows were written, and", id="rows", marks=pytest.mark.deep
         ),
         pytest.param(
-            (2, 1, 1),
-            with_views(parity),
-            {},
-            "as many rows (3)",
-            id="side_by_side",
-            marks=pytest.mark.deep,
+            (2, 1, 1), with_views(parity), "as many rows (3)", id="columns", marks=pytest.mark.deep
         ),
         pytest.param(
-            (2, 1, 1),
-            with_views(sums),
-            FORMAT_2,
-            "as many rows (3)",
-            id="persisted",
-            marks=pytest.mark.deep,
+            (2, 1, 1), with_views(sums), "as many rows (3)", id="persisted", marks=pytest.mark.deep
         ),
     ],
 )
@@ -201,43 +144,22 @@ def test_another_result_is_refused(
     tmp_path: Path,
     changed: tuple[int, ...],
     sinks: Any,
-    settings: dict[str, str],
     how: str,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """As often as it is started; until the query is given what it had, and then goes on as if
     nothing had been."""
     same = weights(spark, 1, 1, 1)
-    with configured(spark, settings):
-        whole = Stream(spark, tmp_path / "whole", heavy, "update", sinks=sinks)
-        whole.live(before=same)
-        stream = Stream(spark, tmp_path / "torn", heavy, "update", sinks=sinks)
-        stream.live(DIES_AT, before=same)
-        lose_state(stream)
-        for _ in range(2):
-            text = refused(stream, before=weights(spark, *changed))
-            assert how in text
-            assert f"{ON_DIFFERENCE}=warn" in text
-            new_process(spark, monkeypatch)
-        stream.live(before=same)
-        assert Shown.of(stream) == Shown.of(whole)
-
-
-@pytest.mark.deep
-def test_another_result_is_not_computed_over_in_the_same_process(
-    spark: SparkSession, tmp_path: Path
-) -> None:
-    """In format 1 the refused run's stores are loaded, and Spark would make their last snapshot
-    beside the state of the next run: that needs a new process.
-    """
-    same = weights(spark, 1, 1, 1)
-    stream = Stream(spark, tmp_path, heavy, "update")
+    whole = Stream(spark, tmp_path / "whole", heavy, "update", sinks=sinks)
+    whole.live(before=same)
+    stream = Stream(spark, tmp_path / "torn", heavy, "update", sinks=sinks)
     stream.live(DIES_AT, before=same)
     lose_state(stream)
-    assert "as many rows (3)" in refused(stream, before=weights(spark, 2, 1, 1))
-    with pytest.raises(StreamingQueryException) as ended:
-        stream.live(before=same)
-    check_query_error(str(ended.value), EpochAborted, f"micro-batch {DIES_AT}")
+    for _ in range(2):
+        text = refused(stream, before=weights(spark, *changed))
+        assert how in text
+        assert f"{ON_DIFFERENCE}=warn" in text
+    stream.live(before=same)
+    assert Shown.of(stream) == Shown.of(whole)
 
 
 @pytest.mark.deep
@@ -274,17 +196,17 @@ def test_what_a_view_adds_is_no_difference(
 
 
 @pytest.mark.deep
-def test_a_record_without_a_seal(
+def test_a_record_without_ids(
     spark: SparkSession,
     tmp_path: Path,
     undisturbed: Callable[[Any, str], Shown],
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """As where the state is not on this machine: nobody can tell whether it was written again."""
+    """Nobody can tell which of the attempts' state it is."""
     caplog.set_level("INFO", "exactum")
     stream = Stream(spark, tmp_path / "torn", stateful.update, "update")
     stream.live(DIES_AT)
-    forget(stream, "state_seals")
+    forget(stream, "state_ids")
     stream.live()
     assert COMPARED in caplog.text
     assert AGREES in caplog.text
@@ -302,8 +224,8 @@ def test_a_record_without_a_fingerprint(
     stream = Stream(spark, tmp_path / "torn", stateful.update, "update")
     stream.live(DIES_AT)
     forget(stream, "fingerprint")
-    stream.live(besides=DataFrame.count)
-    assert "was written since" in caplog.text
+    lose_state(stream)
+    stream.live()
     assert "its record does not say which rows were written" in caplog.text
     assert Shown.of(stream) == undisturbed(stateful.update, "update")
 
@@ -325,7 +247,6 @@ def test_a_spark_that_does_not_answer(
     stream = Stream(spark, tmp_path, heavy, "update")
     stream.live(DIES_AT, before=weights(spark, 1, 1, 1))
     assert "as many rows (3)" in refused(stream, before=weights(spark, 2, 2, 2))
-    new_process(spark, monkeypatch)
     stream.live(before=weights(spark, 1, 1, 1))
     assert "its record does not say what Spark has to know of it" in caplog.text
     assert AGREES in caplog.text

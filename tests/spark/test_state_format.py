@@ -10,12 +10,13 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from exactum.spark.state_format import FORMAT
-from tests.kit.spark.torn_stream import FORMAT_2, IN_MEMORY, configured
+from exactum.spark.run.standing_epochs import ON_DIFFERENCE
+from exactum.spark.state_format import CHANGELOG, FORMAT, PROVIDER
+from tests.kit.spark.torn_stream import FORMAT_1, FORMAT_2, IN_MEMORY, configured
 
 pytestmark = pytest.mark.spark
 
-FORMAT_1 = {FORMAT: "1"}
+ACCEPTED = {ON_DIFFERENCE: "warn"}
 
 
 def summed(frame: DataFrame) -> DataFrame:
@@ -38,8 +39,8 @@ def formats(query: Any) -> set[str]:
     ("settings", "wanted"),
     [
         pytest.param({}, "v2", id="rocksdb"),
-        pytest.param(IN_MEMORY, "v1", id="in_memory"),
-        pytest.param(FORMAT_1, "v1", id="as_the_user_says", marks=pytest.mark.deep),
+        pytest.param({**IN_MEMORY, **ACCEPTED}, "v1", id="in_memory"),
+        pytest.param({**FORMAT_1, **ACCEPTED}, "v1", id="as_the_user_says", marks=pytest.mark.deep),
     ],
 )
 def test_a_new_checkpoint_keeps_its_format(
@@ -49,12 +50,26 @@ def test_a_new_checkpoint_keeps_its_format(
     with configured(spark, settings):
         run(query, 1)
         assert spark.conf.get(FORMAT, None) == settings.get(FORMAT)
-    with configured(spark, {} if settings == IN_MEMORY else IN_MEMORY):
+    with configured(spark, ACCEPTED if PROVIDER in settings else {**IN_MEMORY, **ACCEPTED}):
         run(query, 3)
         run(query, 5)
     assert query.values() == [1, 4, 9]
     assert formats(query) == {wanted}
     assert spark.conf.get(FORMAT, None) is None
+
+
+def test_where_no_store_is_named_it_is_rocksdb(query: Any, spark: SparkSession) -> None:
+    """For this query alone, at each of its starts."""
+    names = (PROVIDER, CHANGELOG)
+    with configured(spark, dict.fromkeys(names, "")):
+        for name in names:
+            spark.conf.unset(name)
+        for value in (1, 3):
+            run(query, value)
+        assert [spark.conf.get(name, None) for name in names] == [None, None]
+    assert query.values() == [1, 4]
+    assert formats(query) == {"v2"}
+    assert list((query.checkpoint / "state").rglob("*.changelog"))
 
 
 @pytest.mark.deep
@@ -64,9 +79,10 @@ def test_a_new_checkpoint_keeps_its_format(
 def test_a_checkpoint_that_another_one_began(
     query: Any, spark: SparkSession, settings: dict[str, str], wanted: str
 ) -> None:
-    with configured(spark, settings):
-        run(query, 1, query.exactly_once().for_each_batch(checkpoint=query.checkpoint))
-    run(query, 3)
+    with configured(spark, ACCEPTED):
+        with configured(spark, settings):
+            run(query, 1, query.exactly_once().for_each_batch(checkpoint=query.checkpoint))
+        run(query, 3)
     assert query.values() == [1, 4]
     assert formats(query) == {wanted}
 
@@ -84,7 +100,7 @@ def test_one_whose_first_batch_was_planned_and_not_done(
     query.give(1)
     with configured(spark, settings):
         assert "not yet" in str(query.run(fails, transform=summed, mode="update"))
-    with configured(spark, {} if settings == IN_MEMORY else IN_MEMORY):
+    with configured(spark, ACCEPTED if settings else {**IN_MEMORY, **ACCEPTED}):
         run(query, 3)
     assert query.values() == [1, 4]
     assert formats(query) == {"v1" if settings == IN_MEMORY else "v2"}

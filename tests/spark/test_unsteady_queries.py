@@ -20,7 +20,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.streaming.state import GroupStateTimeout
 
-from tests.kit.spark.torn_stream import DIES_AT, EPOCHS, FORMAT_2, Stream, configured
+from tests.kit.spark.torn_stream import DIES_AT, EPOCHS, Stream
 
 pytestmark = pytest.mark.spark
 
@@ -65,36 +65,21 @@ def two_lives(spark: SparkSession, folder: Path, make: Any, mode: str, life: Pat
 
 
 @pytest.mark.parametrize(
-    ("kind", "settings"),
+    "kind",
     [
-        pytest.param(rand, {}, id="rand"),
-        pytest.param(rand, FORMAT_2, id="rand-format_2", marks=pytest.mark.deep),
-        pytest.param(uuid, {}, id="uuid", marks=pytest.mark.deep),
-        pytest.param(uuid, FORMAT_2, id="uuid-format_2", marks=pytest.mark.deep),
-        pytest.param(lookup, {}, id="lookup", marks=pytest.mark.deep),
-        pytest.param(lookup, FORMAT_2, id="lookup-format_2", marks=pytest.mark.deep),
+        rand,
+        pytest.param(uuid, marks=pytest.mark.deep),
+        pytest.param(lookup, marks=pytest.mark.deep),
     ],
 )
-def test_what_was_said_stays(
-    spark: SparkSession, tmp_path: Path, kind: Kind, settings: dict[str, str]
-) -> None:
+def test_what_was_said_stays(spark: SparkSession, tmp_path: Path, kind: Kind) -> None:
     life = tmp_path / "life"
-    with configured(spark, settings):
-        stream = two_lives(spark, tmp_path, lambda rows: told(rows, kind(life)), "update", life)
+    stream = two_lives(spark, tmp_path, lambda rows: told(rows, kind(life)), "update", life)
     agree(stream)
 
 
 @pytest.mark.deep
-@pytest.mark.parametrize(
-    "settings",
-    [
-        pytest.param({}, id="format_1"),
-        pytest.param(FORMAT_2, id="format_2", marks=pytest.mark.deep),
-    ],
-)
-def test_a_fold_in_the_order_behind_a_shuffle(
-    spark: SparkSession, tmp_path: Path, settings: dict[str, str]
-) -> None:
+def test_a_fold_in_the_order_behind_a_shuffle(spark: SparkSession, tmp_path: Path) -> None:
     """The rows of a key come in another order in each life; each line is that of the epoch before
     with more at its end."""
     life = tmp_path / "life"
@@ -112,8 +97,7 @@ def test_a_fold_in_the_order_behind_a_shuffle(
         kept = "key string, numbers string", "numbers string", "append", GroupStateTimeout.NoTimeout
         return ordered.groupBy("key").applyInPandasWithState(fold, *kept)
 
-    with configured(spark, settings):
-        stream = two_lives(spark, tmp_path, make, "append", life)
+    stream = two_lives(spark, tmp_path, make, "append", life)
     lines: dict[str, list[str]] = defaultdict(list)
     for line in stream.output():
         lines[json.loads(line)["key"]].append(json.loads(line)["numbers"])

@@ -41,7 +41,7 @@ def jobs_of_this_run(frame: Any) -> set[int]:
 
 def test_each_sink_sees_its_own_view(query: Any, tmp_path: Path) -> None:
     """A filter, an aggregate and the whole batch, in one epoch."""
-    large = FolderSink(str(tmp_path / "large"), rows=lambda batch: batch.where("v > 2"))
+    large = FolderSink(str(tmp_path / "large"), rows=exactum.Rows("v > 2"))
     sums = FolderSink(
         str(tmp_path / "sums"), rows=lambda batch: batch.groupBy("k").agg(f.sum("v").alias("v"))
     )
@@ -63,10 +63,8 @@ def test_the_source_is_read_once_for_all_views(query: Any, tmp_path: Path, jobs:
     touched = reads(counts)
 
     def above(n: int) -> Any:
-        return lambda batch: fewer(batch, n) if jobs == "one job" else fewer(batch, n).distinct()
-
-    def fewer(batch: Any, n: int) -> Any:
-        return batch.where(f.col("v") > n)
+        declared = exactum.Rows(f"v > {n}")
+        return declared if jobs == "one job" else lambda batch: declared(batch).distinct()
 
     sinks = [FolderSink(str(tmp_path / str(n)), name=f"s{n}", rows=above(n)) for n in range(3)]
     query.give(*range(10))
@@ -91,12 +89,12 @@ def test_views_of_rows_and_columns_share_a_job(query: Any, tmp_path: Path) -> No
     counts.mkdir()
     touched = reads(counts)
     double = FolderSink(
-        str(tmp_path / "double"), name="double", rows=lambda batch: batch.selectExpr("v * 2 AS v")
+        str(tmp_path / "double"), name="double", rows=exactum.Rows(columns=["v * 2 AS v"])
     )
     text = FolderSink(
         str(tmp_path / "text"),
         name="text",
-        rows=lambda batch: batch.where("v < 8").withColumn("k", f.upper("k")),
+        rows=exactum.Rows("v < 8", ["v", "upper(k) AS k"]),
     )
     query.give(*range(10), batches=2)
     jobs: list[int] = []
@@ -146,9 +144,7 @@ def test_a_view_that_needs_a_job_of_its_own_in_every_other_epoch(
 
 def test_a_task_without_rows_of_a_view_opens_nothing_for_it(query: Any, tmp_path: Path) -> None:
     """Not a transaction in a target that gets nothing."""
-    none = FolderSink(
-        str(tmp_path / "none"), name="none", rows=lambda batch: batch.where("v > 100")
-    )
+    none = FolderSink(str(tmp_path / "none"), name="none", rows=exactum.Rows("v > 100"))
     query.give(1, 2)
     assert query.run(query.exactly_once(none, query.sink)) is None
     assert query.values() == [1, 2]
@@ -167,7 +163,7 @@ def test_rows_refused_in_a_shared_job(query: Any, tmp_path: Path) -> None:
         str(tmp_path / "picky"),
         name="picky",
         refuses_v=4,
-        rows=lambda batch: batch.selectExpr("v*2 AS v"),
+        rows=exactum.Rows(columns=["v * 2 AS v"]),
     )
     query.give(1, 2, 3)
     assert (
@@ -185,7 +181,7 @@ def test_rows_refused_in_a_shared_job(query: Any, tmp_path: Path) -> None:
 
 def test_a_failure_in_a_shared_job_undoes_all(query: Any, tmp_path: Path) -> None:
     """Neither sink shows a row, and the next run writes all, once."""
-    other = FolderSink(str(tmp_path / "other"), name="other", rows=lambda batch: batch.select("v"))
+    other = FolderSink(str(tmp_path / "other"), name="other", rows=exactum.Rows(columns=["v"]))
     arm(tmp_path / "other", "prepare", times=8)
     query.give(1, 2)
     assert "injected at prepare" in query.run(query.exactly_once(query.sink, other))
@@ -271,10 +267,11 @@ def test_a_batch_with_other_columns(
 
     settings = {} if whole else {"rows": changed}
     once = exactum.exactly_once(exactum.FileSink(tmp_path / "csv", format="csv", **settings))
+    write = once.for_each_batch(checkpoint=query.checkpoint)
 
     def each(batch: Any, number: int) -> None:
         numbers.append(number)
-        once(changed(batch) if whole else batch, number)
+        write(changed(batch) if whole else batch, number)
 
     query.give(1)
     query.give(2)

@@ -71,8 +71,8 @@ class TwoPhaseCommitSink(NotAFunction, ABC, Generic[T]):
     Args:
         name: name of this sink in the decision records; default: the class's name. Keep it from
             start to start.
-        rows: the sink's own view of the batch, a function from DataFrame to DataFrame; None: all of
-            it.
+        rows: the sink's own view of the batch, ``exactum.Rows`` or a function from DataFrame to
+            DataFrame; default: the batch as it is.
     """
 
     _name: str | None = None

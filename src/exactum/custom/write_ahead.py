@@ -52,8 +52,8 @@ class WriteAheadSink(NotAFunction):
             method. It stays on the driver.
         name: name of this sink in the decision records; default: the class's name. Keep it from
             start to start.
-        rows: the sink's own view of the batch, a function from DataFrame to DataFrame; None: all of
-            it.
+        rows: the sink's own view of the batch, ``exactum.Rows`` or a function from DataFrame to
+            DataFrame; default: the batch as it is.
         rows_per_send_max: most rows in one call of ``send``, and so the most that is ever repeated;
             default 500.
         tries_max: how often a chunk is tried before the query stops with ``Unavailable``; default

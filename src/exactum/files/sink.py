@@ -63,7 +63,8 @@ class FileSink(NotAFunction):
             obstore's settings for the URL (``region``, ``endpoint``, ``allow_http``, credentials
             ...). Default: from the environment.
         name: of the participant in decision records; default ``files:<path>``.
-        rows: the sink's own view of the batch, a function from DataFrame to DataFrame.
+        rows: the sink's own view of the batch, ``exactum.Rows`` or a function from DataFrame to
+            DataFrame; default: the batch as it is.
 
     Raises:
         SettingRefused: a setting that cannot be.

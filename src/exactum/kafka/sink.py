@@ -56,8 +56,8 @@ class KafkaSink(NotAFunction):
             transaction.max.timeout.ms).
         producer: further librdkafka settings (compression, batching, security). The ones that the
             guarantee rests on cannot be given.
-        rows: this sink's own view of the batch, a function from its DataFrame to a DataFrame; None:
-            all of it.
+        rows: the sink's own view of the batch, ``exactum.Rows`` or a function from DataFrame to
+            DataFrame; default: the batch as it is.
 
     Raises:
         SettingRefused: a setting that cannot hold the guarantee.

@@ -145,9 +145,9 @@ DEAD_LETTER_ADDED = ("row_json",)
 class Sink(Protocol):
     """A target as the user configures it. Connects to nothing by itself.
 
-    ``rows`` is the sink's own view of the batch, a function from Spark's DataFrame to a DataFrame,
-    or None for the batch as it is. It stays on the driver; all else that goes to the executors must
-    pickle.
+    ``rows`` is the sink's own view of the batch, ``exactum.Rows`` or a function from Spark's
+    DataFrame to a DataFrame, or None for the batch as it is. It stays on the driver; all else that
+    goes to the executors must pickle.
 
     One object may be given to several queries at once, so it learns nothing of any of them: what a
     run needs to know comes to ``open`` by value.

@@ -182,8 +182,8 @@ def _check_sink(sink: Any, call: str) -> None:
     if rows is not None and not callable(rows):
         raise SettingRefused(
             "VIEW_ARGUMENT",
-            f"{sink!r}: rows={rows!r} must be a function from the batch's DataFrame to the "
-            "DataFrame that this sink writes.",
+            f"{sink!r}: rows={rows!r} must be exactum.Rows(...), or a function from the batch's "
+            "DataFrame to the DataFrame that this sink writes.",
         )
 
 

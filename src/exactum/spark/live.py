@@ -6,20 +6,71 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from exactum.checkpoint.offset_log import ReadText
+from exactum.checkpoint.partition_offsets import Offsets, from_json
+
+KAFKA = "kafkatable"
+"""What Spark calls the table behind ``format("kafka")``."""
+
 
 @dataclass(frozen=True)
-class SourceLeaf:
-    """What a leaf of the query's plan tells of the stream that it reads.
+class RunningSource:
+    """One line of Spark's offset log, which are in the order of the query's sources: a stream that
+    the plan reads twice (a self-union) has two.
 
-    ``same_as`` is the first line of the offset log that reads the same stream, ``table`` Spark's
-    name of what is read, in lower case, ``options`` what was given to the reader, ``metadata_path``
-    the source's folder as Spark prints it; empty for the older kind of sources, such as files.
+    ``index`` is the line's place (from 0), ``same_as`` the first index that reads the same stream
+    (usually ``index`` itself), ``table`` Spark's name of what is read, in lower case
+    (``kafkatable``; empty for the older kind of sources, such as files), ``options`` what was given
+    to the reader, in its own spelling (empty likewise), ``metadata`` the source's folder relative
+    to the checkpoint (``sources/0``; None likewise).
     """
 
+    index: int
     same_as: int
     table: str
     options: Mapping[str, str]
-    metadata_path: str
+    metadata: str | None
+
+    @property
+    def is_kafka(self) -> bool:
+        return self.table == KAFKA
+
+    def option(self, name: str) -> str | None:
+        """The option of this name, ignoring case as Spark does; None: not given."""
+        lower = name.lower()
+        return next((value for key, value in self.options.items() if key.lower() == lower), None)
+
+    def refuses(self, name: str) -> bool:
+        """Whether what the option names stops the query, as with ``failOnDataLoss`` that records
+        are gone: it is on unless it is false.
+        """
+        return (self.option(name) or "true").lower() != "false"
+
+    @property
+    def initial_file(self) -> str | None:
+        """Where Spark keeps the offsets with which the source began, relative to the checkpoint;
+        None where Spark does not tell.
+        """
+        return None if self.metadata is None else f"{self.metadata}/0"
+
+    def initial_offsets(self, read: ReadText) -> Offsets:
+        """The offsets with which the source began; empty where they are not on record."""
+        name = self.initial_file
+        return noted_offsets(read, name) if name is not None and self.is_kafka else {}
+
+
+def noted_offsets(read: ReadText, name: str) -> Offsets:
+    """What a file says in which Spark keeps where a source began: it is a zero byte, a line ``v1``,
+    then one line of JSON.
+    """
+    text = read(name)
+    return {} if text is None else from_json(text.partition("\n")[2])
+
+
+def below_checkpoint(metadata_path: str) -> str | None:
+    """A source's folder, as Spark prints it, relative to the checkpoint; None: it has none."""
+    place = metadata_path.rfind("/sources/")
+    return metadata_path[place + 1 :] if place >= 0 else None
 
 
 class LiveRun(Protocol):
@@ -50,7 +101,7 @@ class LiveRun(Protocol):
     def doing(self) -> str:
         """What Spark says that it does: ``Waiting for data to arrive``, and the like."""
 
-    def leaves(self) -> Sequence[SourceLeaf]:
+    def sources(self) -> Sequence[RunningSource]:
         """One for each line of the offset log; empty while Spark has not planned the query yet."""
 
     def metrics_planned(self, prefix: str) -> Iterable[str]:

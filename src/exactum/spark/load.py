@@ -35,14 +35,11 @@ from exactum.protocol.sink import Guarantee, QueryRun, WriteOrder
 from exactum.spark.connect.engine import ConnectWriting
 from exactum.spark.query import hadoop_of, is_connect
 from exactum.spark.run.delivery import DEAD_LETTERS, DeliverySettings
+from exactum.spark.run.epoch_write import EpochWrite
 from exactum.spark.run.opened_sinks import OpenedSinks, check_columns
 from exactum.spark.run.shared_places import refuse_within
-from exactum.spark.write import write_job
 from exactum.spark.write.fingerprint import Fingerprint
-from exactum.spark.write.judging import judged
-from exactum.spark.write.view import views
-from exactum.spark.write.view_jobs import ViewJobs
-from exactum.spark.write.writing import RowsWriting, Writing
+from exactum.spark.write.writing import RowsWriting
 
 logger = logging.getLogger("exactum")
 
@@ -101,21 +98,28 @@ def loaded(settings: DeliverySettings, frame: DataFrame, load_id: str, *, compar
         for record in log.read(BATCH):
             if record.decision is Decision.COMMIT:
                 _refuse_other_sinks(load, record.engine, sinks)
-        attempt = _Attempt(settings, run, sinks, writing, compare)
+        epoch = EpochWrite(sinks, run, writing, hashed=compare)
         coordinator = Coordinator(
             run,
             sinks.participants,
             log,
-            engine=attempt.record,
+            engine=lambda: _record(sinks, epoch.fingerprint),
             on_event=settings.emit,
             parallel=sinks.parallel,
         )
-        settings.emit(events.EpochBegan(run.query_id, BATCH, run.incarnation, None))
-        completed = coordinator.run(
-            BATCH, SourceOffsets(), lambda order: attempt.write(frame, order)
-        )
+        about = run.query_id, BATCH, run.incarnation
+        settings.emit(events.EpochBegan(*about, None))
+        prepared: list[PreparedTransaction] = []
+
+        def write(order: WriteOrder) -> Sequence[PreparedTransaction]:
+            prepared.extend(epoch.write(frame, order))
+            return prepared
+
+        completed = coordinator.run(BATCH, SourceOffsets(), write)
     if completed.written:
-        attempt.report_refused()
+        refused = rows_by_participant(prepared).get(DEAD_LETTERS, 0)
+        if refused:
+            settings.emit(events.RowsDeadLettered(*about, refused))
     else:
         now = partial(writing.fingerprint, frame) if compare else None
         _compare(load, completed.engine, now)
@@ -163,61 +167,12 @@ def _default_staging(settings: DeliverySettings) -> str | None:
     return None if folder is None else str(folder / STAGING)
 
 
-class _Attempt:
-    """The write of one call, where the load is not decided yet."""
-
-    def __init__(
-        self,
-        settings: DeliverySettings,
-        run: QueryRun,
-        sinks: OpenedSinks,
-        writing: Writing,
-        compare: bool,
-    ) -> None:
-        self._settings = settings
-        self._run = run
-        self._sinks = sinks
-        self._dead_letters = sinks.dead_letter_plan()
-        self._jobs = ViewJobs(
-            views(settings.targets.sinks),
-            sinks.writers,
-            sinks.columns,
-            run,
-            self._dead_letters,
-            writing=writing,
-            count_once=False,
-            hashed=compare,
-        )
-        self._fingerprint: Fingerprint | None = None
-        self._refused = 0
-
-    def write(self, frame: DataFrame, order: WriteOrder) -> Sequence[PreparedTransaction]:
-        written = self._jobs.run(frame, order, lambda whole: write_job.AS_PLANNED)
-        self._fingerprint = written.fingerprint
-        found = judged(
-            order,
-            written.prepared,
-            self._sinks.participants,
-            self._dead_letters,
-            self._sinks.parallel,
-        )
-        self._refused = rows_by_participant(found).get(DEAD_LETTERS, 0)
-        return found
-
-    def record(self) -> str:
-        """What the decision keeps: where the rows go, and their number and hash where they are to
-        be compared.
-        """
-        found = self._fingerprint
-        facts = {"fingerprint": None if found is None else astuple(found)}
-        return json.dumps({**facts, "sinks": _traces(self._sinks)})
-
-    def report_refused(self) -> None:
-        if self._refused:
-            run = self._run
-            self._settings.emit(
-                events.RowsDeadLettered(run.query_id, BATCH, run.incarnation, self._refused)
-            )
+def _record(sinks: OpenedSinks, found: Fingerprint | None) -> str:
+    """What the decision keeps: where the rows go, and their number and hash where they are to be
+    compared.
+    """
+    fingerprint = None if found is None else astuple(found)
+    return json.dumps({"fingerprint": fingerprint, "sinks": _traces(sinks)})
 
 
 def _traces(sinks: OpenedSinks) -> dict[str, dict[str, str]]:

@@ -3,7 +3,18 @@
 from __future__ import annotations
 
 import threading
+import time
+from collections.abc import Callable
 from typing import Protocol
+
+POLL_S = 0.02
+EPOCH_TIMEOUT_S = 600.0
+"""How long who stops a query waits for the micro-batch at hand; ``exactum run`` kills long before.
+"""
+COMMIT_LOG_TIMEOUT_S = 10.0
+"""How long Spark may take to log a micro-batch that is done, before the query is stopped all the
+same.
+"""
 
 
 class Stoppable(Protocol):
@@ -12,19 +23,27 @@ class Stoppable(Protocol):
     def between_epochs(self, log_timeout_s: float) -> bool: ...
 
 
-class OpenQueries:
-    """By Spark's run id the runs that are under way; by checkpoint the batch whose state was
-    computed last and is not that of a decision: Spark keeps it loaded for longer than the run that
-    computed it, and where it runs in the driver for longer than its session. Safe to use from
-    threads.
+def await_rest(gate: Stoppable, is_active: Callable[[], bool], timeout_s: float) -> None:
+    """Return when no micro-batch is under way and Spark has logged the last one, or the query has
+    ended; after ``timeout_s`` in any case.
     """
+    deadline_s = time.monotonic() + timeout_s
+    while (
+        time.monotonic() < deadline_s
+        and is_active()
+        and not gate.between_epochs(COMMIT_LOG_TIMEOUT_S)
+    ):
+        time.sleep(POLL_S)
+
+
+class OpenQueries:
+    """By Spark's run id the runs that are under way. Safe to use from threads."""
 
     def __init__(self) -> None:
         self.starting = threading.Lock()
         """Held while Spark starts a query: its settings are those of the session meanwhile."""
         self._lock = threading.Lock()
         self._gates: dict[str, Stoppable | None] = {}
-        self._undecided: dict[str, int] = {}
 
     def enter(self, run_id: str) -> bool:
         """The run is about to be opened. False: it is there already."""
@@ -46,23 +65,6 @@ class OpenQueries:
         """None where the run is not open, or not exactum's."""
         with self._lock:
             return self._gates.get(run_id)
-
-    # ---- what was computed -------------------------------------------------------------------
-
-    def computes(self, checkpoint: str, batch_id: int) -> None:
-        """The state of this batch is about to be computed."""
-        with self._lock:
-            self._undecided[checkpoint] = batch_id
-
-    def decided(self, checkpoint: str) -> None:
-        """What was computed last is that of a decision."""
-        with self._lock:
-            self._undecided.pop(checkpoint, None)
-
-    def undecided(self, checkpoint: str) -> int | None:
-        """The batch that was computed last, and is not decided; None: none."""
-        with self._lock:
-            return self._undecided.get(checkpoint)
 
 
 open_queries = OpenQueries()

@@ -27,7 +27,7 @@ from exactum.spark.jvm.error import JvmError
 from exactum.spark.jvm.execution import Execution
 from exactum.spark.jvm.hadoop_files import HadoopFiles
 from exactum.spark.jvm.hadoop_storage import HadoopStorage
-from exactum.spark.live import LiveRun, SourceLeaf
+from exactum.spark.live import LiveRun, RunningSource
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -95,9 +95,9 @@ class Run:
         return RecordFile(HadoopStorage(files, f"{self.checkpoint}/{QUERY}"), self.query_id)
 
     @cached_property
-    def leaves(self) -> Sequence[SourceLeaf]:
-        """See ``LiveRun.leaves``: Spark has planned the query before there is a run of it."""
-        return self.live.leaves()
+    def sources(self) -> Sequence[RunningSource]:
+        """See ``LiveRun.sources``: Spark has planned the query before there is a run of it."""
+        return self.live.sources()
 
     def about(self, batch_id: int) -> tuple[str, int, str]:
         """What every event begins with: query id, batch id, incarnation."""

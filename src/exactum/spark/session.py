@@ -20,7 +20,7 @@ from exactum.spark.runtime import checkpoint_fs, columnar_kafka, sockets
 from exactum.spark.runtime.connector import connector_version, spark_kafka_jars
 from exactum.spark.startup import class_archive, class_path, warm_up
 from exactum.spark.startup.python_path import package_path
-from exactum.spark.state_format import ROCKSDB
+from exactum.spark.state_format import CHANGELOG, PROVIDER, ROCKSDB
 
 logger = logging.getLogger("exactum")
 
@@ -114,8 +114,8 @@ def _defaults(given: dict[str, str], archive: ClassArchive | None = None) -> dic
     defaults = {
         "spark.sql.shuffle.partitions": str(SHUFFLE_PARTITIONS),
         "spark.sql.execution.arrow.maxBytesPerBatch": str(ARROW_BATCH_BYTES),
-        "spark.sql.streaming.stateStore.providerClass": ROCKSDB,
-        "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+        PROVIDER: ROCKSDB,
+        CHANGELOG: "true",
         "spark.sql.streaming.stateStore.maintenanceInterval": SNAPSHOTS_EVERY,
     }
     if virtual_machine.has_context():

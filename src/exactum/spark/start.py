@@ -27,10 +27,10 @@ from exactum.spark.run.delivery import DeliverySettings
 from exactum.spark.run.engine import Classic
 from exactum.spark.run.epoch_runner import EpochRunner
 from exactum.spark.run.opening import open_run
-from exactum.spark.source.query_sources import sources_of_run
 from exactum.spark.state_format import state_format
 from exactum.spark.streaming_query import Query, translated
 from exactum.spark.supervised import process, standby
+from exactum.spark.write.view import refuse_other_columns
 from exactum.spark.write.write_job import CANCELLED
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ def _opened(
 ) -> EpochRunner:
     plain: Any = writer
     execution = Execution.of(spark_query)
-    while not sources_of_run(execution):
+    while not execution.sources():
         if not execution.is_active():
             raise EpochAborted(CANCELLED)
         time.sleep(POLL_S)
@@ -116,6 +116,7 @@ class BatchFunction:
         self._checkpoint = checkpoint
         self._lock = threading.Lock()
         self._run_id = ""
+        self._columns: list[tuple[str, str]] = []
         self._batches = Batches(settings)
 
     def __call__(self, frame: DataFrame, batch_id: int) -> None:
@@ -131,6 +132,8 @@ class BatchFunction:
             execution = query.find(frame)
             if execution.run_id() != self._run_id:
                 self._begin(frame, batch_id, execution)
+                self._columns = frame.dtypes
+        refuse_other_columns(frame, self._columns, self._settings.targets.names(), batch_id)
         self._batches(frame, batch_id)
 
     def _begin(self, frame: DataFrame, batch_id: int, execution: Execution) -> None:

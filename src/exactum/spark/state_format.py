@@ -23,7 +23,9 @@ PLAIN, WITH_IDS = "1", "2"
 PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 """The only store that has format 2."""
-_FORMATS = {"v1": PLAIN, "v2": WITH_IDS}
+_WITH_IDS_LOGGED = "v2"
+CHANGELOG = "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled"
+"""With it a batch writes what it has changed of its state, and not all of it."""
 
 Newest = Callable[[str], "str | None"]
 """From a log of Spark's, "commits" or "offsets", to the text of its last file; None: it has none.
@@ -32,28 +34,33 @@ Newest = Callable[[str], "str | None"]
 
 @contextmanager
 def state_format(session: SparkSession, newest: Newest) -> Iterator[None]:
-    """Start a query within this: it has the format of its checkpoint; with a new one format 2,
-    where its state lies in RocksDB. What the user has set himself counts. For one start at a time:
-    settings of a session are those of all queries that are started meanwhile.
+    """Start a query within this: it has the format of its checkpoint; with a new one format 2, in
+    RocksDB where no state store is named. What the user has set himself counts. For one start at a
+    time: settings of a session are those of all queries that are started meanwhile.
     """
-    if session.conf.get(FORMAT, None) is not None:
-        yield
-        return
-    session.conf.set(FORMAT, _format(session, newest))
+    chosen = {} if session.conf.get(FORMAT, None) is not None else _chosen(session, newest)
+    chosen = {name: own for name, own in chosen.items() if session.conf.get(name, None) is None}
+    for name, value in chosen.items():
+        session.conf.set(name, value)
     try:
         yield
     finally:
-        session.conf.unset(FORMAT)
+        for name in chosen:
+            session.conf.unset(name)
 
 
-def _format(session: SparkSession, newest: Newest) -> str:
+def _chosen(session: SparkSession, newest: Newest) -> dict[str, str]:
     committed = newest("commits")
     if committed is not None:
-        return _FORMATS.get(committed.partition("\n")[0].strip(), PLAIN)
-    # Spark goes on with the store of the first start, whatever the session says now.
-    planned = newest("offsets")
-    kept = None if planned is None else _kept(planned)
-    return WITH_IDS if (kept or session.conf.get(PROVIDER, None)) == ROCKSDB else PLAIN
+        has_ids = committed.partition("\n")[0].strip() == _WITH_IDS_LOGGED
+    else:
+        # Spark goes on with the store of the first start, whatever the session says now.
+        planned = newest("offsets")
+        kept = None if planned is None else _kept(planned)
+        has_ids = (kept or session.conf.get(PROVIDER, None) or ROCKSDB) == ROCKSDB
+    if not has_ids:
+        return {FORMAT: PLAIN}
+    return {FORMAT: WITH_IDS, PROVIDER: ROCKSDB, CHANGELOG: "true"}
 
 
 def _kept(planned: str) -> str | None:

@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING, Any, Protocol
 
 from pyspark.errors import StreamingQueryException
 
 from exactum.errors import ExactumError
+from exactum.spark.open_queries import EPOCH_TIMEOUT_S, Stoppable, await_rest
 from exactum.spark.write.failure import carried_by
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
-
-POLL_S = 0.02
-EPOCH_TIMEOUT_S = 600.0
-"""How long ``stop`` waits for the micro-batch at hand."""
-COMMIT_LOG_TIMEOUT_S = 10.0
-"""How long Spark may take to log a micro-batch that is done, before the query is stopped all the
-same.
-"""
 
 
 class Outcome(Protocol):
@@ -35,12 +27,10 @@ class Outcome(Protocol):
         """The query has ended: let go of everything. Idempotent."""
 
 
-class Gate(Protocol):
+class Gate(Stoppable, Protocol):
     """What lets no micro-batch begin while it is shut; see ``epoch_gate.EpochGate``."""
 
     def shut(self) -> None: ...
-
-    def between_epochs(self, log_timeout_s: float) -> bool: ...
 
 
 class Query:
@@ -142,15 +132,9 @@ class Query:
             now: default False; True cuts the micro-batch at hand off, as Spark's own ``stop`` does.
                 The next start writes it again, or finishes it.
         """
-        deadline_s = time.monotonic() + (0.0 if now else EPOCH_TIMEOUT_S)
         if not now:
             self._gate.shut()
-        while (
-            time.monotonic() < deadline_s
-            and self.isActive
-            and not self._gate.between_epochs(COMMIT_LOG_TIMEOUT_S)
-        ):
-            time.sleep(POLL_S)
+            await_rest(self._gate, lambda: self.isActive, EPOCH_TIMEOUT_S)
         self._spark_query.stop()
         self._batches.finish()
 

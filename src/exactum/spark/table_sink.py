@@ -84,8 +84,8 @@ class SparkTableSink(NotAFunction):
         last_version: a function that says which version of this app id the table has; None: none.
             With it a checkpoint that was put back from an older copy is refused. Without it the
             table takes its first micro-batches for written, and they are lost.
-        rows: the sink's own view of the batch, a function from DataFrame to DataFrame; None: all of
-            it.
+        rows: the sink's own view of the batch, ``exactum.Rows`` or a function from DataFrame to
+            DataFrame; default: the batch as it is.
 
     Raises:
         SettingRefused: ``write`` or ``last_version`` is no function, or ``name`` no text.
@@ -141,10 +141,6 @@ class SparkTableSink(NotAFunction):
 
     def _target(self, staging: Staging, schema: str) -> SparkTableTarget:
         return SparkTableTarget(staging, schema, self._write, self._last_version)
-
-    def __getstate__(self) -> dict[str, Any]:
-        """``rows`` stays on the driver: it may hold on to a session."""
-        return {**self.__dict__, "rows": None}
 
 
 @dataclass(frozen=True)

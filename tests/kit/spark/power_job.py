@@ -18,7 +18,6 @@ PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 STATE = "org.apache.spark.sql.execution.streaming.state."
 KINDS = {
     "stateless": {},
-    "hdfs": {PROVIDER: f"{STATE}HDFSBackedStateStoreProvider"},
     "rocksdb": {PROVIDER: f"{STATE}RocksDBStateStoreProvider"},
 }
 EPOCH_S = 0.8

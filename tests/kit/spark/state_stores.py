@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 from pyspark.sql import SparkSession
 
 from exactum.spark.jvm.java_class import java_class
-from exactum.spark.open_queries import open_queries
 from tests.kit.waiting import await_true
 
 _STATE = "org.apache.spark.sql.execution.streaming.state"
@@ -44,17 +42,3 @@ class StateStores:
         method = self._kind.getDeclaredMethod(name, none(self._classes, 0))
         method.setAccessible(True)
         return method.invoke(self._object, none(self._objects, 0))
-
-
-def new_process(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a new process would find where no query runs: nothing is loaded of an earlier run, and
-    what Spark may have left of its state on file is there.
-    """
-    stores = StateStores(spark)
-
-    def all_are_unloaded() -> bool:
-        stores.maintain()
-        return not stores.loaded()
-
-    await_true(all_are_unloaded, "all stores are unloaded")
-    monkeypatch.setattr(open_queries, "_undecided", {})

@@ -250,8 +250,6 @@ QUERIES: list[tuple[Make, str]] = [
     (aggregate_twice, "append"),
     (stateless, "append"),
 ]
-ROCKSDB_ONLY = (timers, initial_state, initial_state_in_pandas)
-"""``transformWithState`` takes no other state store."""
 SETTINGS: dict[Make, dict[str, str]] = {
     # Spark would run epochs without input for ever, so that keys can time out.
     groups_by_the_clock: {"spark.sql.streaming.noDataMicroBatches.enabled": "false"},

@@ -9,7 +9,7 @@ import os
 import re
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 import exactum
 from exactum import events
+from exactum.spark.state_format import FORMAT, PLAIN, PROVIDER, WITH_IDS
 from tests.kit.waiting import WAIT_MAX_S
 
 RUN_TIMEOUT_S = WAIT_MAX_S
@@ -25,12 +26,10 @@ EPOCHS = 5
 """With input. With a watermark there is one more, without."""
 DIES_AT = 2
 
-FORMAT_2 = {"spark.sql.streaming.stateStore.checkpointFormatVersion": "2"}
-CHANGELOG = "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled"
+FORMAT_1 = {FORMAT: PLAIN}
+FORMAT_2 = {FORMAT: WITH_IDS}
 IN_MEMORY = {
-    "spark.sql.streaming.stateStore.providerClass": (
-        "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider"
-    )
+    PROVIDER: "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider"
 }
 _CLOCK = re.compile(r"(?<=timeoutTimestamp=)\d{13}")
 """When a key times out, by the clock."""
@@ -116,14 +115,10 @@ class Stream:
             .option("maxFilesPerTrigger", 1)
             .json(str(self.folder / "input"))
         )
-        query = (
-            self.make(rows)
-            .writeStream.foreachBatch(each_batch)
-            .outputMode(self.mode)
-            .option("checkpointLocation", self.location)
-            .trigger(availableNow=True)
-            .start()
-        )
+        writer = self.make(rows).writeStream.foreachBatch(each_batch).outputMode(self.mode)
+        writer = writer.option("checkpointLocation", self.location).trigger(availableNow=True)
+        with in_format_2(self.spark):
+            query = writer.start()
         try:
             assert query.awaitTermination(RUN_TIMEOUT_S)
         except Exception as error:
@@ -152,7 +147,8 @@ class Stream:
     def state(self) -> list[str]:
         """Of every operator and store, as Spark's own reader shows it."""
         found: list[str] = []
-        described = self.spark.read.format("state-metadata").load(str(self.checkpoint)).collect()
+        spark = of_format_2(self.spark)
+        described = spark.read.format("state-metadata").load(str(self.checkpoint)).collect()
         for one in described:
             options = {"operatorId": one.operatorId}
             if one.stateStoreName != "default":
@@ -165,7 +161,7 @@ class Stream:
                 ]
             for part in parts:
                 rows = (
-                    self.spark.read.format("statestore")
+                    spark.read.format("statestore")
                     .options(**part)
                     .load(str(self.checkpoint))
                     .collect()
@@ -199,6 +195,11 @@ def configured(spark: SparkSession, settings: dict[str, str]) -> Iterator[None]:
     finally:
         for key, value in before.items():
             spark.conf.unset(key) if value is None else spark.conf.set(key, value)
+
+
+def in_format_2(spark: SparkSession) -> AbstractContextManager[None]:
+    """As a platform has to set it that starts a query with state; unless the test sets it."""
+    return configured(spark, FORMAT_2 if spark.conf.get(FORMAT, None) is None else {})
 
 
 def of_format_2(spark: SparkSession) -> SparkSession:

@@ -11,17 +11,18 @@ from pyspark.sql import DataFrame, SparkSession
 
 from exactum.protocol.sink import WriteOrder
 from exactum.spark.connect import stop_note
+from exactum.spark.connect.decodings import Decoding, PlainReads
 from exactum.spark.control.listener import ControlListener
 from exactum.spark.control.stream import ControlStream
+from exactum.spark.decoding.bad_records import BadRecords
 from exactum.spark.epoch_listener import Batch
-from exactum.spark.jvm.collecting import Tasks
 from exactum.spark.query import Run
 from exactum.spark.run.attending import Attending, stop_requests, watch_topics
 from exactum.spark.run.epoch_gate import EpochGate
 from exactum.spark.run.progress import ProgressReports
 from exactum.spark.run.standing_epochs import StandingEpochs
 from exactum.spark.write.fingerprint import Fingerprint
-from exactum.spark.write.write_job import FingerprintTask, WriteJob, whole
+from exactum.spark.write.write_job import FingerprintTask, Fresh, WriteJob, whole
 from exactum.spark.write.write_task import WriteTask
 from exactum.spark.write.writing import RowsWriting, Writing
 
@@ -29,10 +30,16 @@ _PREPARED = "prepared string"
 
 
 class Connect:
-    """See ``run.engine.Engine``. ``tag`` is on all jobs of the run."""
+    """See ``run.engine.Engine``. ``tag`` is on all jobs of the run; ``decodings``: that want dead
+    letters.
+    """
 
-    def __init__(self, tag: str) -> None:
+    def __init__(self, tag: str, decodings: tuple[Decoding, ...]) -> None:
         self._tag = tag
+        self._decodings = decodings
+
+    def bad_records(self, run: Run) -> BadRecords:
+        return PlainReads(run, self._decodings, self.writing(run))
 
     def attending(self, run: Run, control: Sequence[ControlStream]) -> Attending:
         found = Attending(StopNoteGate(run))
@@ -74,7 +81,7 @@ class ComputedEpochs(StandingEpochs):
 
 
 class ConnectWriting(RowsWriting):
-    """See ``Writing``: a job for each view."""
+    """See ``Writing``."""
 
     def __init__(self, tag: str) -> None:
         self._tag = tag
@@ -84,9 +91,6 @@ class ConnectWriting(RowsWriting):
 
     def job(self, task: WriteTask) -> WriteJob:
         return ConnectJob(task, self._tag)
-
-    def together(self, frames: Sequence[DataFrame]) -> DataFrame | None:
-        return None
 
 
 def _fingerprint(frame: DataFrame) -> Fingerprint:
@@ -100,7 +104,7 @@ class ConnectJob(WriteJob):
         super().__init__(task)
         self._tag = tag
 
-    def _texts(self, frame: DataFrame, order: WriteOrder, tasks: Tasks) -> list[str]:
+    def _texts(self, frame: DataFrame, order: WriteOrder, fresh: Fresh | None) -> list[str]:
         frame.sparkSession.addTag(self._tag)  # of this thread
         return _texts(frame, OrderedTask(self.task, order))
 

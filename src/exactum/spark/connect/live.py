@@ -10,21 +10,21 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from exactum.checkpoint.offset_log import folder_reader, highest_batch, parse
-from exactum.spark.live import SourceLeaf
+from exactum.spark.live import RunningSource
 
 
 class ConnectRun:
     """See ``live.LiveRun``. ``session`` is that of its batches, ``folder`` its checkpoint,
-    ``leaves`` what the client says of its sources.
+    ``sources`` what the client says of its sources.
     """
 
     def __init__(
-        self, session: SparkSession, run_id: str, folder: Path, leaves: Sequence[SourceLeaf]
+        self, session: SparkSession, run_id: str, folder: Path, sources: Sequence[RunningSource]
     ) -> None:
         self._session: Any = session
         self._run_id = run_id
         self._folder = folder
-        self._leaves = leaves
+        self._sources = sources
 
     def is_active(self) -> bool:
         return self._query() is not None
@@ -54,12 +54,12 @@ class ConnectRun:
         query = self._query()
         return "" if query is None else str(query.status["message"])
 
-    def leaves(self) -> Sequence[SourceLeaf]:
+    def sources(self) -> Sequence[RunningSource]:
         """None where they are not as many as Spark logs offsets of: a view has more."""
         last = highest_batch(self._folder / "offsets")
         text = None if last is None else folder_reader(self._folder)(f"offsets/{last}")
         lines = () if text is None else parse(text, str(self._folder))
-        return self._leaves if len(lines) == len(self._leaves) else ()
+        return self._sources if len(lines) == len(self._sources) else ()
 
     def metrics_planned(self, prefix: str) -> Iterable[str]:
         """None: Spark Connect shows no plan."""

@@ -15,10 +15,11 @@ from exactum.checkpoint.staging_place import Places
 from exactum.errors import ExactumError, SettingRefused
 from exactum.protocol.sink import Guarantee
 from exactum.spark.batches import Batches
+from exactum.spark.connect.decodings import Decoding
 from exactum.spark.connect.engine import Connect
 from exactum.spark.connect.live import ConnectRun
 from exactum.spark.event_log import listener
-from exactum.spark.live import SourceLeaf
+from exactum.spark.live import RunningSource
 from exactum.spark.query import RETAINED, RETAINED_DEFAULT, Run
 from exactum.spark.run.delivery import DeliverySettings, Targets
 from exactum.spark.run.opening import open_run
@@ -37,7 +38,8 @@ class ServerFunction:
     on_event: events.Listener | None
     checkpoint: str
     folder: Path
-    leaves: tuple[SourceLeaf, ...]
+    sources: tuple[RunningSource, ...]
+    decodings: tuple[Decoding, ...]
     _batches: Batches | None = field(default=None, init=False)
 
     def __call__(self, frame: DataFrame, batch_id: int) -> None:
@@ -57,7 +59,7 @@ class ServerFunction:
             self.targets, self.guarantee, self.places, (), listener(self.on_event)
         )
         run = self._run(frame, batch_id, settings)
-        engine = Connect(f"exactum-{run.run_id}")
+        engine = Connect(f"exactum-{run.run_id}", self.decodings)
         batches = Batches(settings, partial(engine.interrupt, frame.sparkSession))
         try:
             batches.open(open_run(run, frame, settings, engine))
@@ -87,7 +89,7 @@ class ServerFunction:
             session=session,
             emit=settings.emit,
             staging=self.places.staging,
-            live=ConnectRun(session, str(found.runId), self.folder, self.leaves),
+            live=ConnectRun(session, str(found.runId), self.folder, self.sources),
         )
 
 

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
+
+from pyspark import cloudpickle
 
 from exactum._version import __version__
 from exactum.checkpoint.offset_log import local_folder
 from exactum.errors import ExactumError, SettingRefused
 from exactum.events import Listener
 from exactum.spark.connect import stop_note
+from exactum.spark.connect.decodings import Decoding, decodings_of
 from exactum.spark.connect.server import ServerFunction
-from exactum.spark.connect.sources import leaves_of
-from exactum.spark.live import SourceLeaf
+from exactum.spark.connect.sources import sources_of
+from exactum.spark.live import RunningSource
 from exactum.spark.run.delivery import DeliverySettings
 from exactum.spark.streaming_query import Query, translated
 from exactum.spark.supervised import process
@@ -31,7 +34,8 @@ def started(
         SettingRefused: it cannot run over Spark Connect.
         Exception: what Spark has raised of it.
     """
-    function = _function(settings, on_event, checkpoint, leaves_of(writer, checkpoint))
+    sources, decodings = sources_of(writer), decodings_of(writer)
+    function = _function(settings, on_event, checkpoint, sources, decodings)
     chosen = writer.option("checkpointLocation", checkpoint).foreachBatch(function)
     try:
         spark_query = (chosen if name is None else chosen.queryName(name)).start()
@@ -45,7 +49,8 @@ def _function(
     settings: DeliverySettings,
     on_event: Listener | None,
     checkpoint: str,
-    leaves: tuple[SourceLeaf, ...],
+    sources: tuple[RunningSource, ...],
+    decodings: tuple[Decoding, ...],
 ) -> ServerFunction:
     if process.current() is not None:
         raise _refused("exactum run does not supervise queries over Spark Connect")
@@ -59,6 +64,10 @@ def _function(
         raise _refused("control= does not work over Spark Connect")
     if not isinstance(settings.places.decision_log, str | Path | None):
         raise _refused("decision_log= has to be a path or a URL over Spark Connect")
+    sinks, pickled = settings.targets.sinks, cast("Any", cloudpickle)
+    for sink, copy in zip(sinks, pickled.loads(pickled.dumps(sinks)), strict=True):
+        if sink.rows is not None and copy.rows is None:
+            raise _refused(f"{sink!r} leaves its rows= behind when it is pickled for the server")
     return ServerFunction(
         settings.targets,
         settings.guarantee,
@@ -66,7 +75,8 @@ def _function(
         on_event,
         checkpoint,
         folder,
-        leaves,
+        sources,
+        decodings,
     )
 
 

@@ -23,6 +23,7 @@ from exactum.protocol.sink import Guarantee, Rejection, TaskName, WriteOrder, Wr
 from exactum.spark.decoding.bad_count import Bad, BadCount, mark, place
 from exactum.spark.decoding.decode import METRIC_PREFIX, Policy
 from exactum.spark.decoding.decode_task import BAD
+from exactum.spark.epoch_listener import Batch, EpochListener
 from exactum.spark.jvm.frame import frame_of, unchecked_session
 from exactum.spark.query import Run
 from exactum.spark.write import view, write_job
@@ -33,46 +34,18 @@ SINK = "decode"
 """What stands in a dead letter's ``sink``: no sink has refused it."""
 
 
-class BadRecords:
-    """The decodings of one run of one query."""
+class BadRecords(EpochListener):
+    """The decodings of one run of one query: ``CountedBadRecords``, and over Spark Connect
+    ``connect.decodings.PlainReads``.
+    """
 
-    def __init__(self, run: Run, *, dead_letters: bool) -> None:
-        """
-        Raises:
-            SettingRefused: a decoding wants dead letters, and the query has no sink for them.
-        """
-        self._run = run
-        self._names = set(self._run.live.metrics_planned(METRIC_PREFIX))
-        self._before: dict[str, Bad] = {}
-        self._lettered = 0
-        self._session: SparkSession | None = None
-        if not dead_letters and self._of(Policy.DEAD_LETTER):
-            raise SettingRefused(
-                "DEAD_LETTERS_MISSING",
-                f"{self._run} decodes with on_error='dead_letter', and has no sink for dead "
-                "letters. Give one: exactum.exactly_once(..., "
-                "dead_letters=exactum.KafkaSink('dead', ...)). Nothing was written.",
-            )
+    count_once = False
+    """True where the batch is to be computed once only, because what it counts is compared."""
 
     @property
-    def count_once(self) -> bool:
-        """True where the batch is to be computed once only, because what it counts is compared."""
-        return bool(self._of(Policy.DEAD_LETTER))
-
-    def begin(self) -> None:
-        """Before a batch is computed."""
-        self._before = self._counts()
-        self._lettered = 0
-
-    def done(self, batch_id: int, completed: Completed) -> None:
-        """The batch stands in every sink."""
-        bad = self._bad(Policy.SKIP).values() if completed.written else ()
-        skipped = sum(count.counted.number for count in bad)
-        if skipped:
-            self._run.emit(events.RowsSkipped(*self._run.about(batch_id), skipped))
-        # Where nothing is prepared, nobody else knows of them.
-        if self._lettered and self._run.guarantee is not Guarantee.EXACTLY_ONCE:
-            self._run.emit(events.RowsDeadLettered(*self._run.about(batch_id), self._lettered))
+    def wants_dead_letters(self) -> bool:
+        """Whether a decoding sends its bad records to the dead letters."""
+        return False
 
     def write(
         self, frame: DataFrame, order: WriteOrder, name: str, plan: DeadLetterPlan
@@ -84,6 +57,57 @@ class BadRecords:
             EpochAborted: fewer, or other, records are bad than were before; and as
                 ``write_job.WriteJob.run``.
         """
+        raise NotImplementedError
+
+
+def refuse_without_dead_letters(run: Run, decodings: BadRecords) -> None:
+    """
+    Raises:
+        SettingRefused: a decoding wants dead letters, and the query has no sink for them.
+    """
+    if decodings.wants_dead_letters:
+        raise SettingRefused(
+            "DEAD_LETTERS_MISSING",
+            f"{run} decodes with on_error='dead_letter', and has no sink for dead letters. Give "
+            "one: exactum.exactly_once(..., dead_letters=exactum.KafkaSink('dead', ...)). Nothing "
+            "was written.",
+        )
+
+
+class CountedBadRecords(BadRecords):
+    """In a classic session, where Spark's counts and plans are at hand."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._names = set(self._run.live.metrics_planned(METRIC_PREFIX))
+        self._before: dict[str, Bad] = {}
+        self._lettered = 0
+        self._session: SparkSession | None = None
+        self.count_once = self.wants_dead_letters
+
+    @property
+    def wants_dead_letters(self) -> bool:
+        """See the base class."""
+        return bool(self._of(Policy.DEAD_LETTER))
+
+    def begin(self, batch: Batch) -> None:
+        self._before = self._counts()
+        self._lettered = 0
+
+    def done(self, batch: Batch, completed: Completed) -> None:
+        about = self._run.about(batch.batch_id)
+        bad = self._bad(Policy.SKIP).values() if completed.written else ()
+        skipped = sum(count.counted.number for count in bad)
+        if skipped:
+            self._run.emit(events.RowsSkipped(*about, skipped))
+        # Where nothing is prepared, nobody else knows of them.
+        if self._lettered and self._run.guarantee is not Guarantee.EXACTLY_ONCE:
+            self._run.emit(events.RowsDeadLettered(*about, self._lettered))
+
+    def write(
+        self, frame: DataFrame, order: WriteOrder, name: str, plan: DeadLetterPlan
+    ) -> list[PreparedTransaction]:
+        """See the base class."""
         counted = self._bad(Policy.DEAD_LETTER)
         prepared: list[PreparedTransaction] = []
         some = {metric: count for metric, count in counted.items() if count.counted.number}

@@ -11,8 +11,8 @@ from py4j.java_gateway import JavaClass
 
 from exactum.spark.jvm.java_class import java_class
 from exactum.spark.jvm.seq import class_name, listed, nodes_of
-from exactum.spark.jvm.source_leaf import source_leaves
-from exactum.spark.live import SourceLeaf
+from exactum.spark.jvm.source_leaf import running_sources
+from exactum.spark.live import RunningSource
 
 _FAILURE = "org.apache.spark.sql.streaming.StreamingQueryException"
 _EMPTY_MAP = "scala.collection.immutable.Map$EmptyMap$"
@@ -140,10 +140,10 @@ class Execution:
         """What Spark has planned of the batch at hand: a QueryExecution."""
         return self._execution.lastExecution()
 
-    def leaves(self) -> list[SourceLeaf]:
+    def sources(self) -> list[RunningSource]:
         """One for each line of the offset log; empty while Spark has not planned the query yet."""
         streams = listed(self._execution.sources())
-        return source_leaves(streams, self.logical_plan()) if streams else []
+        return running_sources(streams, self.logical_plan()) if streams else []
 
     def metrics_planned(self, prefix: str) -> Iterator[str]:
         """The names of the observed metrics in the query's plan; one that is used twice comes

@@ -6,8 +6,10 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
+from exactum.spark.jvm.collecting import Tasks
 from exactum.spark.jvm.execution import Execution
 from exactum.spark.jvm.java_class import is_there, java_class
+from exactum.spark.jvm.packed_job import PackedJob
 
 CLASS = "exactum.PackedBatches"
 
@@ -33,14 +35,29 @@ class PackedBatches:
         """Whether the driver's JVM has the class."""
         return is_there(self._batches)
 
-    def packed(self, frame: DataFrame) -> tuple[Any, str] | None:
-        """The rows of ``frame``, packed: a JavaRDD of arrays, and how they are unpacked, as
-        PackedBatches.java says. None where they are more than columns of the records that the batch
-        at hand reads from one source that is read in columns.
+    def layout(self, frame: DataFrame) -> str | None:
+        """How the rows of ``frame`` are unpacked, as PackedBatches.java says. None where they are
+        more than columns of the records that the batch at hand reads from one source that is read
+        in columns.
 
         Raises:
             JvmError: Spark does not answer, or has no such classes.
         """
         plain: Any = frame
-        found = self._batches.of(plain._jdf, self._execution.last_execution())
-        return None if found is None else (found.records(), str(found.layout()))
+        found = self._batches.layout(plain._jdf, self._execution.last_execution())
+        return None if found is None else str(found)
+
+    def texts(
+        self, frame: DataFrame, layout: str, job: PackedJob, tasks: Tasks, order: tuple[str, str]
+    ) -> list[str] | None:
+        """What the job's tasks return that are given the rows of ``frame``; None where these have
+        another layout. ``order``: a local property of the tasks, and its value.
+
+        Raises:
+            Exception: Spark's error, inside of Java's ExecutionException.
+        """
+        plain: Any = frame
+        batch = self._execution.last_execution()
+        number = tasks.number or 0
+        lines = self._batches.written(plain._jdf, batch, layout, job.function, number, *order)
+        return None if lines is None else str(lines).split("\n") if lines else []

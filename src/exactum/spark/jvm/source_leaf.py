@@ -10,27 +10,31 @@ from typing import Any
 from py4j.java_gateway import JavaClass
 
 from exactum.spark.jvm.seq import class_name, listed
-from exactum.spark.live import SourceLeaf
+from exactum.spark.live import RunningSource, below_checkpoint
 
 _BETWEEN = "\0"
+_Leaf = tuple[Any, str, Mapping[str, str], str]
+"""The stream that a leaf of the plan reads (None: none that is known), and what it tells of it:
+table, options, path of its metadata."""
+_UNKNOWN: _Leaf = None, "", {}, ""
 
 
-def source_leaves(streams: Sequence[Any], logical_plan: Any) -> list[SourceLeaf]:
+def running_sources(streams: Sequence[Any], logical_plan: Any) -> list[RunningSource]:
     """One for each of a query's streams, which is one for each line of the offset log.
 
     Which leaf belongs to which line is told by the stream object itself, never by its place.
     """
     leaves = [_read(leaf) for leaf in listed(logical_plan.collectLeaves())]
-    found: list[SourceLeaf] = []
+    found: list[RunningSource] = []
     for index, stream in enumerate(streams):
         same_as = next((i for i in range(index) if _same(streams[i], stream)), index)
-        matching = (facts for read, *facts in leaves if read is not None and _same(read, stream))
-        found.append(SourceLeaf(same_as, *next(matching, ("", {}, ""))))
+        matching = (leaf for leaf in leaves if leaf[0] is not None and _same(leaf[0], stream))
+        _, table, options, path = next(matching, _UNKNOWN)
+        found.append(RunningSource(index, same_as, table, options, below_checkpoint(path)))
     return found
 
 
-def _read(leaf: Any) -> tuple[Any, str, Mapping[str, str], str]:
-    """The stream that a leaf reads (None: none that is known), and what it tells of it."""
+def _read(leaf: Any) -> _Leaf:
     kind = class_name(leaf)
     if kind == "StreamingDataSourceV2ScanRelation":
         relation = leaf.relation()
@@ -42,7 +46,7 @@ def _read(leaf: Any) -> tuple[Any, str, Mapping[str, str], str]:
         )
     if kind == "StreamingExecutionRelation":
         return leaf.source(), "", {}, ""
-    return None, "", {}, ""
+    return _UNKNOWN
 
 
 def _texts(options: Any) -> dict[str, str]:

@@ -6,9 +6,6 @@ from typing import Any
 
 from py4j.java_gateway import JavaClass
 from pyspark import SparkContext
-from pyspark.sql import SparkSession
-
-from exactum.spark.jvm.error import JvmError
 
 
 def ping() -> None:
@@ -30,12 +27,3 @@ def has_started() -> bool:
 def has_context() -> bool:
     """Whether Spark runs in this process: its jars and what its JVM was started with stay."""
     return has_started() and SparkContext._active_spark_context is not None
-
-
-def is_running(session: SparkSession) -> bool:
-    """False once the session's Spark was stopped, and where the JVM is gone."""
-    plain: Any = session
-    try:
-        return not plain.sparkContext._jsc.sc().isStopped()
-    except (AttributeError, JvmError, OSError):
-        return False

@@ -17,6 +17,7 @@ from exactum.spark.run.epoch_gate import EpochGate
 from exactum.spark.run.housekeeping import Duty
 from exactum.spark.run.progress import ProgressReports
 from exactum.spark.run.stop_request import StopRequest
+from exactum.spark.source.bounds import Bounds, stops_of
 from exactum.spark.source.clients import Clients
 from exactum.spark.source.topic_watch import topic_watch_of
 from exactum.spark.supervised.process import current
@@ -84,6 +85,11 @@ def classic_attending(run: Run, control: Sequence[ControlStream]) -> Attending:
         _refuse_same_name(control)
         for stream in control:
             found.attends(ControlListener(stream, run))
+        stops = stops_of(run)
+        if stops:
+            bounds = Bounds(run, stops, found.gate)
+            found.attends(bounds)
+            found.duties.append(bounds)
         found.duties.append(ProgressReports(run))
         undo.pop_all()
     return found

@@ -21,26 +21,22 @@ from exactum.protocol.model import Completed, PreparedTransaction, rows_by_parti
 from exactum.protocol.sink import Guarantee, WriteOrder
 from exactum.spark.decoding.bad_records import BadRecords
 from exactum.spark.epoch_listener import Batch
-from exactum.spark.jvm.collecting import Tasks
 from exactum.spark.jvm.error import JvmError
 from exactum.spark.query import Run
 from exactum.spark.run.attending import Attending
 from exactum.spark.run.delivery import DEAD_LETTERS
 from exactum.spark.run.epoch_gate import EpochGate
-from exactum.spark.run.former_sinks import FormerSinks
+from exactum.spark.run.epoch_write import EpochWrite
 from exactum.spark.run.history import write_history
 from exactum.spark.run.housekeeping import Duty
 from exactum.spark.run.late_sweep import LateSweep
 from exactum.spark.run.opened_sinks import OpenedSinks
-from exactum.spark.run.run_start import RunStart
 from exactum.spark.run.small_epoch import partition_sizes
 from exactum.spark.run.standing_epochs import StandingEpochs
 from exactum.spark.source.query_sources import all_initial_offsets
 from exactum.spark.write import epoch_input, write_job
 from exactum.spark.write.failure import thrown
-from exactum.spark.write.judging import judged
-from exactum.spark.write.view import views
-from exactum.spark.write.view_jobs import ViewJobs
+from exactum.spark.write.write_job import Fresh
 from exactum.spark.write.writing import Writing
 
 logger = logging.getLogger("exactum")
@@ -56,9 +52,6 @@ class EpochRunner:
         sinks: OpenedSinks,
         standing_epochs: StandingEpochs,
         attending: Attending,
-        *,
-        run_start: RunStart,
-        former: FormerSinks,
         bad_records: BadRecords,
         writing: Writing,
     ) -> None:
@@ -67,31 +60,27 @@ class EpochRunner:
         self._sinks = sinks
         self._standing_epochs = standing_epochs
         self._attending = attending
-        self._run_start = run_start
-        self._former = former
         self._bad_records = bad_records
         self._dead_letters = sinks.dead_letter_plan()
         self._writing = writing
         self._late_sweep = LateSweep(protocol)
+        attending.attends(self._late_sweep)
+        attending.duties.append(self._late_sweep)
         self._last_batch_id: int | None = None
-        self._has_written = False
         self._working = threading.Lock()
         self._closed = False
         self._end_reported = False
 
     @cached_property
-    def _jobs(self) -> ViewJobs:
+    def _write(self) -> EpochWrite:
         """Made with the first batch: only then Spark has planned the state."""
         decides = self.run.guarantee is Guarantee.EXACTLY_ONCE
-        return ViewJobs(
-            views(self._sinks.targets.sinks),
-            self._sinks.writers,
-            self._sinks.columns,
+        return EpochWrite(
+            self._sinks,
             self.run.identity,
-            self._dead_letters,
-            writing=self._writing,
-            count_once=self._bad_records.count_once,
+            self._writing,
             hashed=decides and self._standing_epochs.has_state(),
+            count_once=self._bad_records.count_once,
         )
 
     @property
@@ -100,9 +89,9 @@ class EpochRunner:
         return self._attending.gate
 
     @property
-    def duties(self) -> list[Duty]:
+    def duties(self) -> Sequence[Duty]:
         """What is due now and then while the query lasts."""
-        return [*self._attending.duties, self._run_start, self._late_sweep]
+        return self._attending.duties
 
     def batch(self, frame: DataFrame, batch_id: int) -> Completed:
         """Bring one micro-batch into every sink, or drain it where it stands already.
@@ -137,31 +126,16 @@ class EpochRunner:
         def ready(order: WriteOrder) -> None:
             for listener in self._attending.listeners:
                 listener.writing(batch, order)
-            self._former.writing(batch, order)
-            # Last: this one remembers that the batch was computed.
-            self._standing_epochs.begin(batch_id, first=not self._has_written)
 
         def write(order: WriteOrder) -> Sequence[PreparedTransaction]:
             with epoch_input.named(offsets):
-                written = self._jobs.run(frame, order, tasks_of)
-                self._standing_epochs.wrote(written.fingerprint)
-                prepared.extend(
-                    judged(
-                        order,
-                        written.prepared,
-                        self._sinks.participants,
-                        self._dead_letters,
-                        self._sinks.parallel,
-                    )
-                )
+                prepared.extend(self._write.write(frame, order, Fresh(sizes, batch.first)))
+                self._standing_epochs.wrote(self._write.fingerprint)
                 if self._dead_letters is not None:
                     prepared.extend(
                         self._bad_records.write(frame, order, DEAD_LETTERS, self._dead_letters)
                     )
             return prepared
-
-        def tasks_of(whole: DataFrame) -> Tasks:
-            return self._writing.tasks(whole, sizes, first=batch.first)
 
         read = self.run.read
         offsets = offset_log.source_offsets(read, batch_id, self.run.checkpoint)
@@ -172,27 +146,16 @@ class EpochRunner:
         for listener in self._attending.listeners:
             listener.begin(batch)
         self.run.emit(events.EpochBegan(*self.run.about(batch_id), records))
-        if batch.first:
-            self._run_start.begins(batch)
-        self._bad_records.begin()
         completed = self._protocol.run(batch_id, offsets, write, ready)
-        self._has_written |= completed.written
-        if completed.written:
-            self._standing_epochs.decided()
-        else:
+        if not completed.written:
             self._standing_epochs.go_on(batch_id, completed.engine, frame)
         refused = rows_by_participant(prepared).get(DEAD_LETTERS, 0)
         if refused:
             self.run.emit(events.RowsDeadLettered(*self.run.about(batch_id), refused))
         for listener in self._attending.listeners:
             listener.done(batch, completed)
-        self._bad_records.done(batch_id, completed)
-        if batch.first:
-            self._run_start.stands()
-            self._former.stands(batch)
         self._prune(batch_id)
         self._last_batch_id = batch_id
-        self._late_sweep.after_epoch(batch_id)
         return completed
 
     def report_end(self, error: BaseException | None = None) -> None:

@@ -20,17 +20,17 @@ from exactum.checkpoint.staging_place import recorded_staging
 from exactum.errors import ExactumError
 from exactum.protocol.decision_log import DecisionLog, Identified
 from exactum.protocol.ends import Noted
-from exactum.protocol.model import Sighting
+from exactum.protocol.model import Completed, Sighting
 from exactum.protocol.participant import Sweepable
 from exactum.protocol.sink import Guarantee, WriteOrder
-from exactum.spark.epoch_listener import Batch
+from exactum.spark.epoch_listener import Batch, EpochListener
 from exactum.spark.query import Run
 from exactum.spark.run.opened_sinks import OpenedSinks
 
 logger = logging.getLogger("exactum")
 
 
-class FormerSinks:
+class FormerSinks(EpochListener):
     """Finds the sinks of earlier runs, and puts this run's on record before its first task, where
     these may leave something open.
     """
@@ -88,10 +88,12 @@ class FormerSinks:
         if batch.first:
             self._put_on_record(noted if counts else Noted(first=batch.batch_id))
 
-    def stands(self, batch: Batch) -> None:
+    def done(self, batch: Batch, completed: Completed) -> None:
         """The run's first batch is decided: not before it is, so that a start which dies before its
         first record leaves no promise. A former sink that the start found empty is forgotten.
         """
+        if not batch.first:
+            return
         noted = self._run.record.content.noted
         if noted.first is None or noted.undecided_from is not None:  # decided by an earlier run
             noted = Noted(first=batch.batch_id)

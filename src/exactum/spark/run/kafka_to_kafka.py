@@ -12,9 +12,9 @@ from dataclasses import replace
 from exactum.errors import SettingRefused
 from exactum.kafka.writer import KafkaWriterFactory
 from exactum.protocol.sink import DEAD_LETTERS, OpenSink
+from exactum.spark.live import RunningSource
 from exactum.spark.query import Run
 from exactum.spark.source.clients import Clients
-from exactum.spark.source.query_sources import RunningSource, sources_of
 from exactum.spark.source.subscription import Subscription
 
 logger = logging.getLogger("exactum")
@@ -34,7 +34,7 @@ def kept_from_input(run: Run, opened: Opened) -> Opened:
     of_kafka = [name for name, sink in opened if isinstance(sink.writers, KafkaWriterFactory)]
     if not of_kafka:
         return opened
-    sources = [source for source in sources_of(run) if source.is_kafka]
+    sources = [source for source in run.sources if source.is_kafka]
     if of_kafka != [DEAD_LETTERS]:
         _warn_of_split_partitions(run, sources)
     with closing(Clients(run)) as clients:

@@ -6,6 +6,8 @@ import time
 from collections.abc import Callable
 
 from exactum.protocol.coordinator import Coordinator
+from exactum.protocol.model import Completed
+from exactum.spark.epoch_listener import Batch, EpochListener
 
 IDLE_SWEEPS_S = (2.0, 6.0, 15.0)
 """How long after a quiet stream's last epoch its leftovers are looked for. Spark kills the losers
@@ -16,7 +18,7 @@ whose task Spark has cancelled may take its cut-off input for a whole one, and g
 finds nobody there to tell of what it has prepared."""
 
 
-class LateSweep:
+class LateSweep(EpochListener):
     """The sweeps of one run besides those of its epochs."""
 
     every_s = 1.0
@@ -27,9 +29,9 @@ class LateSweep:
         self._done: tuple[int, float] | None = None  # the last batch's id, and when it was done
         self._sweeps = 0
 
-    def after_epoch(self, batch_id: int) -> None:
-        """The batch is done, and another may not come for long."""
-        self._done, self._sweeps = (batch_id, time.monotonic()), 0
+    def done(self, batch: Batch, completed: Completed) -> None:
+        """Another batch may not come for long."""
+        self._done, self._sweeps = (batch.batch_id, time.monotonic()), 0
 
     def tend(self) -> None:
         """Sweep a few times after an epoch."""

@@ -110,7 +110,7 @@ def check_columns(frame: DataFrame, targets: Targets) -> tuple[Columns, ...]:
     """
     found: dict[int, Columns] = {}
     for one in view.views(targets.sinks):
-        columns = tuple(one.of(frame).dtypes)
+        columns = tuple(one.columns(frame))
         refuse_equal_names(columns)
         for place in one.sinks:
             targets.sinks[place].check_columns(columns)

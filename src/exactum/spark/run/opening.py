@@ -18,7 +18,7 @@ from exactum.protocol.decision_log import DecisionLog
 from exactum.protocol.sink import Guarantee
 from exactum.spark import query
 from exactum.spark.control.listener import ControlListener
-from exactum.spark.decoding.bad_records import BadRecords
+from exactum.spark.decoding.bad_records import refuse_without_dead_letters
 from exactum.spark.master import is_one_process
 from exactum.spark.query import Run
 from exactum.spark.run.delivery import DeliverySettings
@@ -55,7 +55,12 @@ def open_run(run: Run, frame: DataFrame, delivery: DeliverySettings, engine: Eng
         run_start = RunStart(run)
         attending = engine.attending(run, delivery.control)
         undo.callback(attending.close)
-        bad_records = BadRecords(run, dead_letters=delivery.targets.dead_letters is not None)
+        bad_records = engine.bad_records(run)
+        if delivery.targets.dead_letters is None:
+            refuse_without_dead_letters(run, bad_records)
+        attending.attends(run_start)
+        attending.duties.append(run_start)
+        attending.attends(bad_records)
         # Who attends is there: rows= may ask a control stream for its rules.
         columns = check_columns(frame, delivery.targets)
         log = log_of(run, delivery)
@@ -75,9 +80,10 @@ def open_run(run: Run, frame: DataFrame, delivery: DeliverySettings, engine: Eng
         sinks.each = kept_from_input(run, sinks.each)
         run_start.opened(sinks)
         former = FormerSinks(run, sinks, log, place)
-        attending.closes(former.close)
+        attending.attends(former)
         control = [each for each in attending.listeners if isinstance(each, ControlListener)]
         standing_epochs = engine.standing_epochs(run, control)
+        attending.attends(standing_epochs)
         protocol = PROTOCOLS[run.guarantee](
             identity,
             sinks.participants,
@@ -91,17 +97,8 @@ def open_run(run: Run, frame: DataFrame, delivery: DeliverySettings, engine: Eng
         for each in control:
             each.opened()
         undo.pop_all()
-    return EpochRunner(
-        run,
-        protocol,
-        sinks,
-        standing_epochs,
-        attending,
-        run_start=run_start,
-        former=former,
-        bad_records=bad_records,
-        writing=engine.writing(run),
-    )
+    writing = engine.writing(run)
+    return EpochRunner(run, protocol, sinks, standing_epochs, attending, bad_records, writing)
 
 
 def log_of(run: Run, delivery: DeliverySettings) -> DecisionLog:

@@ -10,14 +10,14 @@ import re
 from collections.abc import Sequence
 
 from exactum import events
+from exactum.protocol.model import Completed
 from exactum.protocol.sink import Guarantee
-from exactum.spark.epoch_listener import Batch
+from exactum.spark.epoch_listener import Batch, EpochListener
 from exactum.spark.event_log import report_to_watchers
 from exactum.spark.query import ENDING_TRIGGERS, Run
 from exactum.spark.run.opened_sinks import OpenedSinks
 from exactum.spark.run.session_settings import SessionSettings
-from exactum.spark.source.query_sources import sources_of
-from exactum.spark.source.source_options import SourceOptions
+from exactum.spark.source.bounds import stops_of
 from exactum.spark.source.start_report import StartReport
 
 logger = logging.getLogger("exactum")
@@ -29,7 +29,7 @@ VERSION_EVERY_MS = 2_000
 DAY_MS = 86_400_000
 
 
-class RunStart:
+class RunStart(EpochListener):
     """What recovery did is known from the events that it emits: ``listen`` passes every event on,
     and emits ``RunStarted`` right after older runs are fenced.
 
@@ -85,15 +85,15 @@ class RunStart:
             case events.OlderRunsFenced():
                 self._say(event.batch_id)
 
-    def begins(self, batch: Batch) -> None:
-        """The first batch of the run, before anything of it is written."""
-        self._first = batch
-        self._settings.compare()
-        self._report.begins(batch)
+    def begin(self, batch: Batch) -> None:
+        if batch.first:
+            self._first = batch
+            self._settings.compare()
+            self._report.begins(batch)
 
-    def stands(self) -> None:
-        """The first batch stands in every sink."""
-        self._settings.remember()
+    def done(self, batch: Batch, completed: Completed) -> None:
+        if batch.first:
+            self._settings.remember()
 
     def tend(self) -> None:
         if self._first is None:
@@ -135,7 +135,7 @@ def interval_ms(trigger: str) -> int:
 def inputs_of(run: Run) -> dict[str, str]:
     """What the query reads of Kafka, as it was asked for, and from which brokers."""
     found: dict[str, str] = {}
-    for source in sources_of(run):
+    for source in run.sources:
         servers = source.option("kafka.bootstrap.servers") or ""
         asked = source.option("subscribePattern")
         topics = [asked] if asked is not None else (source.option("subscribe") or "").split(",")
@@ -156,9 +156,4 @@ def from_json_topics(assigned: str) -> tuple[str, ...]:
 
 def ends_by_itself(run: Run) -> bool:
     """Whether the query ends when it has read what is there."""
-    if run.trigger.startswith(ENDING_TRIGGERS):
-        return True
-    sources = sources_of(run)
-    return bool(sources) and all(
-        SourceOptions.of(source.options).stop is not None for source in sources
-    )
+    return run.trigger.startswith(ENDING_TRIGGERS) or bool(stops_of(run))

@@ -40,8 +40,8 @@ def refuse_shared_targets(targets: Targets, opened: Sequence[tuple[str, OpenSink
             raise SettingRefused(
                 "TARGET_SHARED",
                 f"Two sinks, {first!r} and {second!r}, write to one target: {at_first.target}. "
-                "Every row would be there twice. Remove one, or give each a rows= function of its "
-                "own that takes its part of the batch. Nothing was written.",
+                "Every row would be there twice. Remove one, or give each a rows= of its own "
+                "that takes its part of the batch. Nothing was written.",
             )
 
 

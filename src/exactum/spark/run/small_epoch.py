@@ -18,10 +18,9 @@ from exactum.checkpoint.partition_offsets import Offsets, from_json
 from exactum.protocol.model import SourceOffsets
 from exactum.spark.jvm.collecting import BRIEF_TASKS_MAX, Tasks
 from exactum.spark.jvm.frame import classes_in, logical_plan
-from exactum.spark.jvm.seq import class_name
 from exactum.spark.query import Run
-from exactum.spark.source.query_sources import sources_of
 from exactum.spark.switch import is_on
+from exactum.spark.write.write_job import Fresh
 
 logger = logging.getLogger("exactum")
 
@@ -73,15 +72,14 @@ class SmallEpochs:
     def __init__(self, run: Run) -> None:
         self._run = run
         self._suited: bool | None = None
-        self._view_suited: bool | None = None
 
-    def tasks(self, frame: DataFrame, sizes: Sequence[int] | None, *, first: bool) -> Tasks:
-        """As many as it is worth for ``frame``, what is written of a micro-batch of these
-        ``partition_sizes``. For a run's ``first`` one, which somebody waits for, the plan is looked
-        at only where there are many.
+    def tasks(self, frame: DataFrame, fresh: Fresh) -> Tasks:
+        """As many as it is worth for ``frame``, what is written of the batch. For a run's first
+        one, which somebody waits for, the plan is looked at only where there are many.
         """
+        sizes = fresh.sizes
         few = sizes is not None and len(sizes) <= BRIEF_TASKS_MAX * PARTITIONS_PER_TASK
-        if not sizes or (first and few):
+        if not sizes or (fresh.first and few):
             return Tasks()
         if sum(sizes) > MIDDLE_ROWS_MAX or not self._may(frame):
             return Tasks()
@@ -96,14 +94,14 @@ class SmallEpochs:
         return Tasks(number if number < len(sizes) else None, number <= BRIEF_TASKS_MAX)
 
     def _may(self, frame: DataFrame) -> bool:
+        """Looked at once, for expressions may be many: what is written of one batch is written of
+        the others.
+        """
         if self._suited is None:
-            self._suited = is_on(frame.sparkSession, SETTING) and is_light(self._run)
-        # A view is the user's, and somebody may have put the object into a function of his own and
-        # have made another frame there. Its expressions are looked at once, for they may be many.
-        above = nodes_above_batch(frame)
-        if above and self._view_suited is None:
-            self._view_suited = self._suited and is_light_view(frame)
-        return self._suited and above is not None and (not above or bool(self._view_suited))
+            self._suited = (
+                is_on(frame.sparkSession, SETTING) and is_light(self._run) and is_light_view(frame)
+            )
+        return self._suited
 
 
 def tasks_worth(partitions: int, slots: int) -> int:
@@ -145,7 +143,7 @@ def is_light(run: Run) -> bool:
     """True when the query reads Kafka alone, keeps no state, and computes each row by Spark's own
     expressions.
     """
-    if not all(source.is_kafka for source in sources_of(run)):
+    if not all(source.is_kafka for source in run.sources):
         return False
     heavy = heavy_in(run.execution.logical_plan(), _OF_QUERY)
     if heavy:
@@ -153,18 +151,6 @@ def is_light(run: Run) -> bool:
             "%s: every epoch goes into the tasks that Spark plans, because of %s", run, heavy
         )
     return not heavy
-
-
-def nodes_above_batch(frame: DataFrame) -> int | None:
-    """How many nodes of the frame's plan compute rows and columns of the micro-batch; None where
-    others do, too.
-    """
-    plan, count = logical_plan(frame), 0
-    while (name := class_name(plan)) != _BATCH:
-        if name not in _OF_VIEW:
-            return None
-        plan, count = plan.child(), count + 1
-    return count
 
 
 def is_light_view(frame: DataFrame) -> bool:

@@ -15,8 +15,9 @@ from typing import Any
 from pyspark.sql import DataFrame
 
 from exactum.errors import CheckpointRefused
-from exactum.protocol.sink import Guarantee
+from exactum.protocol.sink import Guarantee, WriteOrder
 from exactum.spark.control.listener import ControlListener
+from exactum.spark.epoch_listener import Batch, EpochListener
 from exactum.spark.jvm.error import JvmError
 from exactum.spark.query import Run
 from exactum.spark.write import write_job
@@ -29,7 +30,7 @@ ON_DIFFERENCE = "spark.exactum.standingEpoch.onDifference"
 another result than the one that stands."""
 
 
-class StandingEpochs:
+class StandingEpochs(EpochListener):
     """What a run records with each decision, and does with an epoch that stands."""
 
     def __init__(self, run: Run, control: Sequence[ControlListener]) -> None:
@@ -40,24 +41,22 @@ class StandingEpochs:
         self._exact = self._guarantee is Guarantee.EXACTLY_ONCE
         self._fingerprint: Fingerprint | None = None
 
+    @property
+    def _accepts_difference(self) -> bool:
+        return str(self._session.conf.get(ON_DIFFERENCE, "stop")) == "warn"
+
     # ---- what the kind of session adds -------------------------------------------------------
 
     def has_state(self) -> bool:
         """Whether the query keeps state. True where Spark does not say."""
         return True
 
-    def begin(self, batch_id: int, first: bool) -> None:
-        """Called before an epoch is computed. Before a run's ``first``, which an earlier run may
-        have tried: what that one has left of its state must not be taken for that of this one.
+    def refuse_unnamed_state(self) -> None:
+        """Before the run's first batch is computed.
 
         Raises:
-            CheckpointRefused: it cannot be removed.
-            EpochAborted: it may come back in this process.
-        """
-
-    def decided(self) -> None:
-        """The state of the batch that ``begin`` was called for is that of a decision, or of one
-        that stands.
+            SettingRefused: Spark keeps the query's state so that nobody can tell to which attempt
+                at a batch it belongs.
         """
 
     def _known_to_spark(self) -> dict[str, Any]:
@@ -76,6 +75,11 @@ class StandingEpochs:
 
     # ------------------------------------------------------------------------------------------
 
+    def writing(self, batch: Batch, order: WriteOrder) -> None:
+        """Raises as ``refuse_unnamed_state``."""
+        if batch.first:
+            self.refuse_unnamed_state()
+
     def wrote(self, fingerprint: Fingerprint | None) -> None:
         """The fingerprint of the batch at hand, whose write job has succeeded."""
         self._fingerprint = fingerprint
@@ -88,9 +92,8 @@ class StandingEpochs:
         ``rules``: for each control stream the record of what the epoch saw, which is durable.
         ``watermarks_ms``: the greatest event time of each watermark, in ms since 1970, null where
         no row had one. ``state_ids``: in checkpoint format 2, for each stateful operator and
-        partition the ids of its stores' versions. ``state_seals``: in format 1, for each operator
-        whose files are on this machine their digest. ``fingerprint``: how many rows the batch had,
-        and the sum of their hashes; left out where it is not known.
+        partition the ids of its stores' versions. ``fingerprint``: how many rows the batch had, and
+        the sum of their hashes; left out where it is not known.
 
         Raises:
             CheckpointRefused, Unavailable: what the epoch saw of a control stream cannot be
@@ -149,15 +152,13 @@ class StandingEpochs:
             "lookup), state and output disagree from here on: its record does not say which rows "
             "were written",
         )
-        self.begin(batch_id, first=True)
+        self.refuse_unnamed_state()
         if written is None:
             write_job.drain(frame)
-            self.decided()
             return
         now = self._fingerprint_of(frame)
         if now == written:
             logger.info("%s: epoch %d gives the rows that stand", self._run, batch_id)
-            self.decided()
             return
         counts = (
             f"{written.rows} rows were written, and it gives {now.rows} now"
@@ -169,7 +170,7 @@ class StandingEpochs:
             f"its state, because {why}; and the result is another one: {counts}. State and output "
             "would disagree from here on."
         )
-        if self._session.conf.get(ON_DIFFERENCE, "stop") == "warn":
+        if self._accepts_difference:
             logger.warning("%s %s=warn lets the query go on with it.", found, ON_DIFFERENCE)
             return
         raise CheckpointRefused(

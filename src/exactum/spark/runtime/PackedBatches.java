@@ -11,6 +11,8 @@ import java.util.Map;
 import java.util.Set;
 import java.util.TreeSet;
 import org.apache.spark.api.java.JavaRDD;
+import org.apache.spark.api.python.PythonFunction;
+import org.apache.spark.api.python.PythonRDD;
 import org.apache.spark.sql.catalyst.expressions.Alias;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.catalyst.expressions.AttributeReference;
@@ -45,35 +47,63 @@ import scala.jdk.javaapi.CollectionConverters;
 public final class PackedBatches {
     private PackedBatches() {}
 
-    /** A packed micro-batch, and how it is unpacked. */
-    public static final class Packed {
-        private final JavaRDD<byte[]> records;
-        private final String layout;
+    /** A packed micro-batch, each array of many records, and how it is unpacked. */
+    private static final class Packed {
+        final JavaRDD<byte[]> records;
+        final String layout;
 
         Packed(JavaRDD<byte[]> records, String layout) {
             this.records = records;
             this.layout = layout;
         }
+    }
 
-        /** Each array is of many records. */
-        public JavaRDD<byte[]> records() {
-            return records;
-        }
+    /**
+     * How the rows of {@code frame} are unpacked: a line of numbers, the columns that are packed, as KafkaRecords numbers
+     * them. Then a line for each column of the frame: the number, "text" or "as is", and the name, with a blank between.
+     * Null where they are not packed.
+     */
+    public static String layout(Dataset<?> frame, QueryExecution execution) {
+        Packed packed = of(frame, execution);
+        return packed == null ? null : packed.layout;
+    }
 
-        /**
-         * A line of numbers: the columns that are packed, as KafkaRecords numbers them. Then a line for each column of
-         * the frame: the number, "text" or "as is", and the name, with a blank between.
-         */
-        public String layout() {
-            return layout;
+    /**
+     * What the tasks of {@code function} have returned that are given the rows of {@code frame}, packed by this layout,
+     * in so many tasks, or where that is 0 in those that Spark plans: UTF-8 texts without a line's end, in as many lines.
+     * Null where the rows are not packed, or by another layout. The tasks find {@code order} in the local property. All
+     * this is one call for a Python driver, in which each call costs a way over a socket and back.
+     */
+    public static String written(
+            Dataset<?> frame,
+            QueryExecution execution,
+            String layout,
+            PythonFunction function,
+            int tasks,
+            String property,
+            String order)
+            throws Exception {
+        Packed packed = of(frame, execution);
+        if (packed == null || !packed.layout.equals(layout)) {
+            return null;
         }
+        frame.sparkSession().sparkContext().setLocalProperty(property, order);
+        JavaRDD<byte[]> given = tasks == 0 ? packed.records : packed.records.coalesce(tasks);
+        // The one action whose closure Spark need not search (jvm/collecting.py).
+        List<byte[]> texts =
+                new PythonRDD(given.rdd(), function, false, false).asJavaRDD().collectAsync().get();
+        List<String> lines = new ArrayList<>();
+        for (byte[] text : texts) {
+            lines.add(new String(text, StandardCharsets.UTF_8));
+        }
+        return String.join("\n", lines);
     }
 
     /**
      * The rows of {@code frame}, packed; or null where they are not just columns of the records that the micro-batch
      * {@code execution} reads from one ColumnarKafka.
      */
-    public static Packed of(Dataset<?> frame, QueryExecution execution) {
+    private static Packed of(Dataset<?> frame, QueryExecution execution) {
         Map<ExprId, Choice> chosen = new HashMap<>();
         MicroBatchScanExec scan = scanBelow(execution.executedPlan(), chosen);
         LogicalPlan plan = frame.queryExecution().analyzed();
@@ -104,15 +134,6 @@ public final class PackedBatches {
         }
         JavaRDD<byte[]> records = scan.executeColumnar().toJavaRDD().mapPartitions(batches -> packed(batches, packed));
         return new Packed(records, layout + "\n" + String.join("\n", lines));
-    }
-
-    /** What tasks have returned, UTF-8 texts without a line's end, in as many lines: one call for a Python driver. */
-    public static String lines(List<byte[]> texts) {
-        List<String> lines = new ArrayList<>();
-        for (byte[] text : texts) {
-            lines.add(new String(text, StandardCharsets.UTF_8));
-        }
-        return String.join("\n", lines);
     }
 
     private static Iterator<byte[]> packed(Iterator<ColumnarBatch> batches, int[] columns) {

@@ -9,8 +9,8 @@ import logging
 from exactum.errors import SettingRefused
 from exactum.kafka.requests.topic_requests import TopicRequests
 from exactum.kafka.settings.connection_settings import librdkafka_settings
+from exactum.spark.live import RunningSource
 from exactum.spark.query import Run
-from exactum.spark.source.query_sources import RunningSource
 from exactum.spark.source.source_options import SourceOptions
 
 logger = logging.getLogger("exactum")

@@ -28,7 +28,6 @@ from exactum.spark.jvm.error import JvmError, reason_of
 from exactum.spark.jvm.java_class import java_class
 from exactum.spark.query import is_connect
 from exactum.spark.source import start_position, stop_position
-from exactum.spark.source.bounded_queries import end_bounded
 from exactum.spark.source.columnar import SPARKS, kafka_format, rows_format
 from exactum.spark.source.kafka_options import further_options, reads_committed
 from exactum.spark.source.source_options import STALL_AFTER_S, SourceOptions
@@ -81,7 +80,8 @@ def read_kafka(
             first record at or after it, the end where there is none; ``{"orders": {0: 123}}`` or
             ``{("orders", 0): 123}``: offsets, where partitions that are not named follow the group.
             Resolved now, except the two words. Later partitions start at their beginning.
-        stop: for a backfill: the query ends when everything before the stop is in the sinks.
+        stop: for a backfill: no batch reads past it, and a query that exactum starts ends when
+            everything before it is in the sinks.
             "latest" (the ends as of now, with what open transactions upstream hold back: their end
             is waited for), a time as for ``start``, or the offsets of all partitions; the record at
             the stop is the first that is not read. Partitions that come later are not read. A query
@@ -304,11 +304,9 @@ def _load(spark: SparkSession, options: dict[str, str], *, bounded: bool) -> Dat
             ".trigger(availableNow=True), or a classic session.",
         )
     kind = SPARKS if over_connect else kafka_format(spark)
-    if bounded:
-        if kind == SPARKS:
-            kind, rows = rows_format(spark)
-            options |= rows
-        end_bounded(spark)
+    if bounded and kind == SPARKS:
+        kind, rows = rows_format(spark)
+        options |= rows
     reader = spark.readStream.format(kind)
     for name, value in options.items():
         reader = reader.option(name, value)

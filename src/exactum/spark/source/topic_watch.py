@@ -19,12 +19,13 @@ from exactum.errors import CheckpointRefused
 from exactum.kafka.requests.broker_requests import Holder
 from exactum.protocol.model import Completed, SourceOffsets
 from exactum.spark.epoch_listener import Batch, EpochListener
+from exactum.spark.live import RunningSource
 from exactum.spark.query import Run
 from exactum.spark.source.clients import Clients
 from exactum.spark.source.group_offsets import CommittedSource, GroupOffsets
 from exactum.spark.source.input_lags import InputLags
 from exactum.spark.source.kafka_options import ISOLATION, reads_committed
-from exactum.spark.source.query_sources import RunningSource, kafka_sources_of
+from exactum.spark.source.query_sources import kafka_sources_of
 from exactum.spark.source.source_options import SourceOptions
 from exactum.spark.source.upstream_stall import Stall, StallTracker
 from exactum.spark.source.watched_source import Look, SourceRange, WatchedSource

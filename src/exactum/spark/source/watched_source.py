@@ -15,9 +15,9 @@ from exactum.checkpoint.query_record import KnownTopic, QueryRecord, RecordFile
 from exactum.errors import CheckpointRefused
 from exactum.kafka.requests.topic_requests import EARLIEST, LATEST, TopicRequests, TopicSeen
 from exactum.protocol.model import SourceOffsets
+from exactum.spark.live import RunningSource
 from exactum.spark.query import Run
 from exactum.spark.source.kafka_options import reads_committed
-from exactum.spark.source.query_sources import RunningSource
 from exactum.spark.source.source_options import SourceOptions
 from exactum.spark.source.subscription import Subscription
 

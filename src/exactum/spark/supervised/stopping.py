@@ -11,17 +11,9 @@ import logging
 import time
 
 from exactum.spark.jvm.execution import Execution
-from exactum.spark.open_queries import open_queries
+from exactum.spark.open_queries import EPOCH_TIMEOUT_S, await_rest, open_queries
 
 logger = logging.getLogger("exactum")
-
-POLL_S = 0.02
-EPOCH_TIMEOUT_S = 600.0
-"""How long the epochs at hand may take; ``exactum run`` kills long before."""
-COMMIT_LOG_TIMEOUT_S = 10.0
-"""How long Spark may take to log an epoch that is done, before the query is stopped all the
-same.
-"""
 
 
 def stop_queries() -> int:
@@ -47,13 +39,8 @@ def stop_queries() -> int:
     deadline_s = time.monotonic() + EPOCH_TIMEOUT_S
     for execution in executions:
         gate = open_queries.gate_of(execution.run_id())
-        while (
-            gate is not None
-            and execution.is_active()
-            and not gate.between_epochs(COMMIT_LOG_TIMEOUT_S)
-            and time.monotonic() < deadline_s
-        ):
-            time.sleep(POLL_S)
+        if gate is not None:
+            await_rest(gate, execution.is_active, deadline_s - time.monotonic())
     for execution in executions:
         what = execution.name() or execution.query_id()
         logger.info("query %s (%s): stopped after its epoch", what, execution.run_id())

@@ -1,20 +1,24 @@
-"""Whether an epoch's records may come to its tasks packed, past Spark's rows
+"""Write jobs whose records come packed, past Spark's rows
 (docs/adr/0025-columnar-kafka-source.md).
 """
 
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable
 
 from pyspark.sql import DataFrame, SparkSession
 
+from exactum.protocol.sink import WriteOrder
+from exactum.spark.jvm.collecting import Tasks
 from exactum.spark.jvm.error import JvmError
 from exactum.spark.jvm.execution import Execution
 from exactum.spark.jvm.packed_batches import PackedBatches
+from exactum.spark.jvm.packed_job import PackedJob
 from exactum.spark.switch import is_on
-from exactum.spark.write.packed_records import Layout
+from exactum.spark.write.packed_records import Layout, UnpackedTask
+from exactum.spark.write.write_job import AS_PLANNED, Fresh, WriteJob
+from exactum.spark.write.write_task import ORDER_PROPERTY, WriteTask, order_text
 
 logger = logging.getLogger("exactum")
 
@@ -24,49 +28,55 @@ _LARGE = "spark.sql.execution.arrow.useLargeVarTypes"
 _ZONE = "spark.sql.session.timeZone"
 
 
-@dataclass(frozen=True)
-class PackedFrame:
-    """The rows of a frame, packed: ``records`` is what ``PackedBatches.packed`` gives."""
-
-    session: SparkSession
-    records: Any
-    layout: Layout
+TasksOf = Callable[[DataFrame, Fresh], Tasks]
+"""In which tasks a batch is written: see ``SmallEpochs.tasks``."""
 
 
-class Packing:
-    """Of one run of a query. What cannot be packed once is not asked for again."""
+class PackedWriteJob(WriteJob):
+    """Of a run, whose records are packed where they can be. What was not once is not asked for
+    again.
+    """
 
-    def __init__(self, session: SparkSession, execution: Execution) -> None:
+    def __init__(
+        self, task: WriteTask, session: SparkSession, execution: Execution, tasks_of: TasksOf
+    ) -> None:
+        super().__init__(task)
         self._session = session
+        self._tasks_of = tasks_of
         self._batches = PackedBatches(session, execution)
-        self._layouts: dict[str, Layout] = {}
-        self._suited: bool | None = None
+        self._job: tuple[str, PackedJob] | None = None  # with the layout that it is made for
+        self._is_known = False
 
-    def of(self, frame: DataFrame) -> PackedFrame | None:
-        """The frame with its records packed; None where Spark's rows are the way."""
+    def _texts(self, frame: DataFrame, order: WriteOrder, fresh: Fresh | None) -> list[str]:
+        if fresh is None:
+            return self._by_rows(frame, order, AS_PLANNED)
+        tasks = self._tasks_of(frame, fresh)
+        if not self._is_known:
+            self._job, self._is_known = self._made(frame), True
+        if self._job is not None:
+            layout, job = self._job
+            named = ORDER_PROPERTY, order_text(order)
+            texts = self._batches.texts(frame, layout, job, tasks, named)
+            if texts is not None:
+                return texts
+            self._job = None
+        return self._by_rows(frame, order, tasks)
+
+    def _made(self, frame: DataFrame) -> tuple[str, PackedJob] | None:
         why = "they are more than columns of Kafka records that are read in columns"
         try:
-            if self._suited is None:
-                self._suited = self._may()
-            if not self._suited:
-                return None
-            found = self._batches.packed(frame)
-            if found is not None:
-                records, layout = found
-                return PackedFrame(frame.sparkSession, records, self._layout(layout))
+            layout = self._batches.layout(frame) if self._may() else None
+            if layout is not None:
+                zone = str(self._session.conf.get(_ZONE))
+                task = UnpackedTask(self.task, Layout.of(layout, zone))
+                logger.debug("the query's records reach its tasks packed")
+                return layout, PackedJob(frame.sparkSession, task)
         except JvmError as error:
             why = str(error)
         logger.debug("the query's records reach its tasks as Spark's rows: %s", why)
-        self._suited = False
         return None
 
     def _may(self) -> bool:
         # Large types are the user's wish, for all that comes as Arrow.
         large = str(self._session.conf.get(_LARGE, "false")).lower() == "true"
         return not large and is_on(self._session, SETTING) and self._batches.are_there()
-
-    def _layout(self, text: str) -> Layout:
-        if text not in self._layouts:
-            logger.debug("the query's records reach its tasks packed")
-            self._layouts[text] = Layout.of(text, str(self._session.conf.get(_ZONE)))
-        return self._layouts[text]

@@ -1,9 +1,9 @@
 """Which sink sees which rows of a micro-batch, and how one read of the source serves them all.
 
-Sinks without ``rows=`` see the batch as it is; each distinct ``rows`` function gives a view. Views
-that only choose and compute rows and columns are written by one job (``view_plan``). Otherwise each
-has a job of its own, and the batch is persisted for the time of the epoch, so the source is read
-and the state stores are advanced once (docs/adr/0013, 0019).
+Sinks without ``rows=`` see the batch as it is. Those that declare what they see (``Rows``) are
+written with them by one job. A function may do anything with the batch, so it has a job of its own,
+and where there are several jobs the batch is persisted for the time of the epoch: the source is
+read and the state stores are advanced once (docs/adr/0013, 0047).
 """
 
 from __future__ import annotations
@@ -14,12 +14,50 @@ from dataclasses import dataclass
 from typing import Any
 
 from pyspark import StorageLevel
-from pyspark.sql import DataFrame
+from pyspark.errors import AnalysisException
+from pyspark.sql import Column, DataFrame, functions
 
-from exactum.errors import FrameRefused
+from exactum.errors import FrameRefused, SettingRefused
 from exactum.protocol.sink import Sink
+from exactum.spark.jvm.arrow_job import quoted
+from exactum.spark.query import is_connect
+from exactum.spark.write.view_columns import mask, named
 
-Rows = Callable[[Any], Any]
+Function = Callable[[Any], Any]
+
+
+@dataclass(frozen=True)
+class Rows:
+    """A part of the batch for a sink's ``rows=``: some of its rows, and columns computed of each.
+    All sinks that have one, or none, are written by one Spark job.
+
+    Args:
+        where: which rows, a condition in SQL: ``"amount > 1000"``; default None: all of them.
+        columns: which columns, each a name or an expression in SQL:
+            ``["key", "CAST(total AS STRING) AS value"]``; default none are named: all of them.
+
+    Raises:
+        SettingRefused: it is something else.
+    """
+
+    where: str | None = None
+    columns: Sequence[str] = ()
+
+    def __post_init__(self) -> None:
+        is_list = isinstance(self.columns, list | tuple)
+        texts = [*self.columns, "true" if self.where is None else self.where]
+        if not is_list or not all(isinstance(text, str) and text.strip() for text in texts):
+            raise SettingRefused(
+                "VIEW_ARGUMENT",
+                f"{self!r}: where= must be one condition in SQL, and columns= a list of names or "
+                'expressions: Rows(where="amount > 10", columns=["key", "upper(v) AS value"]).',
+            )
+        object.__setattr__(self, "columns", tuple(self.columns))
+
+    def __call__(self, batch: DataFrame) -> DataFrame:
+        """What a sink sees of this batch."""
+        chosen = batch if self.where is None else batch.where(self.where)
+        return chosen.selectExpr(*self.columns) if self.columns else chosen
 
 
 @dataclass(frozen=True)
@@ -29,8 +67,23 @@ class View:
     ``sinks`` are their places in the query's list of sinks, in order.
     """
 
-    rows: Rows | None
+    rows: Function | Rows | None
     sinks: tuple[int, ...]
+
+    @property
+    def is_declared(self) -> bool:
+        """Whether it is more than a function of the user's."""
+        return self.rows is None or isinstance(self.rows, Rows)
+
+    def columns(self, frame: DataFrame) -> list[tuple[str, str]]:
+        """(name, Spark type) of what they see of such a batch, at a start.
+
+        Raises:
+            FrameRefused: as ``of``; or what is declared cannot be had of this one.
+        """
+        if isinstance(self.rows, Rows):
+            _check(self.rows, frame)
+        return self.of(frame).dtypes
 
     def of(self, frame: DataFrame) -> DataFrame:
         """
@@ -56,13 +109,75 @@ class View:
         return result
 
 
+def _check(rows: Rows, frame: DataFrame) -> None:
+    """
+    Raises:
+        FrameRefused: an expression has no column of the frame, or gives more than one value of each
+            row, or one of all of them.
+    """
+    f = _functions(frame)
+    try:
+        beside = [f.when(f.lit(True), f.expr(text)) for text in rows.columns]
+        frame.select("*", *beside).schema  # noqa: B018  (has it analysed)
+        rows(frame).schema  # noqa: B018
+    except AnalysisException as error:
+        raise FrameRefused(
+            "VIEW_EXPRESSION",
+            f"{rows!r} does not give one value of each row: {str(error).splitlines()[0]}\nOf "
+            "anything else than columns and rows give rows= a function. Nothing was written.",
+        ) from None
+
+
 def views(sinks: Sequence[Sink]) -> tuple[View, ...]:
     """The distinct views of ``sinks``, the whole batch first where any sink sees it."""
-    found: dict[Rows | None, list[int]] = {}
+    found: dict[Function | None, list[int]] = {}
     for place, sink in enumerate(sinks):
         found.setdefault(sink.rows, []).append(place)
     ordered = sorted(found.items(), key=lambda item: item[0] is not None)
     return tuple(View(rows, tuple(places)) for rows, places in ordered)
+
+
+class SideBySide:
+    """Several views that are declared, in one frame: the ``columns`` of each, named by
+    ``view_columns``. One that leaves rows out has a ``mask`` column, and null in its own columns
+    where that is not true.
+    """
+
+    def __init__(self, declared: Sequence[View], columns: Sequence[Sequence[str]]) -> None:
+        self._rows = [view.rows if isinstance(view.rows, Rows) else Rows() for view in declared]
+        self._names = columns
+        # Of no frame in particular, so they are made once: each costs some calls into the JVM.
+        self._made: tuple[list[Column], list[Column]] | None = None
+
+    def of(self, frame: DataFrame) -> DataFrame:
+        if self._made is None:
+            self._made = self._columns(_functions(frame))
+        masks, columns = self._made
+        # A layer of their own, so that each condition is evaluated once.
+        return (frame.select("*", *masks) if masks else frame).select(*columns)
+
+    def _columns(self, f: Any) -> tuple[list[Column], list[Column]]:
+        """The masks, and all columns of the whole."""
+        masks: list[Column] = []
+        columns: list[Column] = []
+        for place, (rows, names) in enumerate(zip(self._rows, self._names, strict=True)):
+            each = [f.expr(text) for text in rows.columns]
+            each = each or [f.col(quoted(name)) for name in names]
+            if rows.where is not None:
+                masks.append(f.expr(rows.where).alias(mask(place)))
+                columns.append(f.col(quoted(mask(place))))
+                each = [f.when(columns[-1], column) for column in each]
+            columns += [own.alias(to) for own, to in zip(each, named(place, names), strict=True)]
+        return masks, columns
+
+
+def _functions(frame: DataFrame) -> Any:
+    """Those of the kind of the frame's session: this process may know both."""
+    if not is_connect(frame):
+        return functions
+    from pyspark.sql.connect import functions as of_connect
+
+    return of_connect
 
 
 def refuse_other_columns(
@@ -90,7 +205,7 @@ def _listed(columns: Sequence[tuple[str, str]]) -> str:
     return ", ".join(f"{name} {kind}" for name, kind in columns)
 
 
-def name_of(rows: Rows) -> str:
+def name_of(rows: Function) -> str:
     return getattr(rows, "__qualname__", None) or repr(rows)
 
 

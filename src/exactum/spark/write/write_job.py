@@ -7,12 +7,12 @@ A job returns one result for each partition, the winner's, whatever retries and 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql.types import StringType, StructField, StructType
 
 from exactum.errors import EpochAborted
@@ -20,11 +20,8 @@ from exactum.protocol.model import PreparedTransaction
 from exactum.protocol.sink import WriteOrder
 from exactum.spark.jvm import arrow_job
 from exactum.spark.jvm.collecting import Tasks, collected
-from exactum.spark.jvm.packed_job import PackedJob
 from exactum.spark.write.failure import carried_by
 from exactum.spark.write.fingerprint import Fingerprint
-from exactum.spark.write.packed_records import Layout, UnpackedTask
-from exactum.spark.write.packing import PackedFrame
 from exactum.spark.write.write_task import (
     ORDER_PROPERTY,
     WriteTask,
@@ -61,16 +58,26 @@ class Written:
     fingerprint: Fingerprint | None
 
 
+@dataclass(frozen=True)
+class Fresh:
+    """A micro-batch that is read from its source: how many offsets each Kafka partition advances,
+    None where that is not known; and whether it is a run's first.
+    """
+
+    sizes: Sequence[int] | None
+    first: bool
+
+
 class WriteJob:
     """The write jobs of a run for some of its sinks, one for each epoch."""
 
     def __init__(self, task: WriteTask) -> None:
         self.task = task
         self._call: tuple[list[str], Any] | None = None
-        self._packed_job: tuple[Layout, PackedJob] | None = None
 
-    def run(self, frame: DataFrame, order: WriteOrder, tasks: Tasks = AS_PLANNED) -> Written:
-        """Write the frame into every sink on behalf of ``order``, in these ``tasks``.
+    def run(self, frame: DataFrame, order: WriteOrder, fresh: Fresh | None = None) -> Written:
+        """Write the frame into every sink on behalf of ``order``; ``fresh`` where this job alone
+        reads the batch, from its source.
 
         Raises:
             EpochAborted: Spark cancelled the job; or a task failed with an error that is not one of
@@ -80,33 +87,23 @@ class WriteJob:
             Exception: Spark's error, where the job failed outside of our code.
         """
         with errors_of_jobs():
-            return self._written(self._texts(frame, order, tasks))
+            return self._written(self._texts(frame, order, fresh))
 
-    def run_packed(self, packed: PackedFrame, order: WriteOrder, tasks: Tasks) -> Written:
-        """As ``run``, of a frame whose records come packed."""
-        with errors_of_jobs():
-            if self._packed_job is None or self._packed_job[0] != packed.layout:
-                task = UnpackedTask(self.task, packed.layout)
-                self._packed_job = packed.layout, PackedJob(packed.session, task)
-            _set_order(packed.session, order)
-            return self._written(self._packed_job[1].texts(packed.records, tasks))
+    def _texts(self, frame: DataFrame, order: WriteOrder, fresh: Fresh | None) -> list[str]:
+        return self._by_rows(frame, order, AS_PLANNED)
 
-    def _texts(self, frame: DataFrame, order: WriteOrder, tasks: Tasks) -> list[str]:
+    def _by_rows(self, frame: DataFrame, order: WriteOrder, tasks: Tasks) -> list[str]:
         columns = frame.columns
         if self._call is None or self._call[0] != columns:
             self._call = columns, arrow_job.call(columns, self.task, PREPARED_SCHEMA)
         call = self._call[1]
-        _set_order(frame.sparkSession, order)
+        # Spark hands a thread's properties on to the tasks of its next job.
+        frame.sparkSession.sparkContext.setLocalProperty(ORDER_PROPERTY, order_text(order))
         return tasks.texts(frame, lambda rows: arrow_job.applied(rows, call))
 
     def _written(self, texts: list[str]) -> Written:
         prepared = [one for text in texts for one in prepared_of(text)]
         return Written(prepared, whole(texts) if self.task.hashed else None)
-
-
-def _set_order(session: SparkSession, order: WriteOrder) -> None:
-    """For the tasks of this thread's next job: Spark hands a thread's properties on to them."""
-    session.sparkContext.setLocalProperty(ORDER_PROPERTY, order_text(order))
 
 
 @contextmanager

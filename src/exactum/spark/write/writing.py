@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Protocol
 
 from pyspark.sql import DataFrame
 
-from exactum.spark.jvm.collecting import Tasks
 from exactum.spark.write.fingerprint import Fingerprint
-from exactum.spark.write.packing import PackedFrame
-from exactum.spark.write.view_plan import side_by_side
-from exactum.spark.write.write_job import AS_PLANNED, WriteJob, fingerprint
+from exactum.spark.write.write_job import WriteJob, fingerprint
 from exactum.spark.write.write_task import WriteTask
 
 
@@ -24,19 +20,6 @@ class Writing(Protocol):
     def job(self, task: WriteTask) -> WriteJob:
         """What runs this task over a frame, one Spark job for each call."""
 
-    def together(self, frames: Sequence[DataFrame]) -> DataFrame | None:
-        """One frame with the columns of all ``frames``, as ``view_columns`` names them; None where
-        each needs a job of its own.
-        """
-
-    def packed(self, frame: DataFrame) -> PackedFrame | None:
-        """The frame with its records packed; None where Spark's rows are the way."""
-
-    def tasks(self, frame: DataFrame, sizes: Sequence[int] | None, *, first: bool) -> Tasks:
-        """In which tasks ``frame`` is written, of a micro-batch of these ``partition_sizes``; is it
-        a run's ``first``?
-        """
-
 
 class RowsWriting:
     """By rows, in the tasks that Spark plans: of any frame in a classic session."""
@@ -46,12 +29,3 @@ class RowsWriting:
 
     def job(self, task: WriteTask) -> WriteJob:
         return WriteJob(task)
-
-    def together(self, frames: Sequence[DataFrame]) -> DataFrame | None:
-        return side_by_side(frames)
-
-    def packed(self, frame: DataFrame) -> PackedFrame | None:
-        return None
-
-    def tasks(self, frame: DataFrame, sizes: Sequence[int] | None, *, first: bool) -> Tasks:
-        return AS_PLANNED

@@ -49,7 +49,8 @@ class MySQLSink(SqlSink):
             ssl_ca, ssl_cert, ssl_key, ssl_key_password, ssl_verify_cert, ssl_verify_identity,
             ssl_disabled, unix_socket, bind_address, local_infile (False: load by INSERT, even where
             the server takes LOAD DATA LOCAL).
-        rows: the sink's own view of the batch, a function from DataFrame to DataFrame.
+        rows: the sink's own view of the batch, ``exactum.Rows`` or a function from DataFrame to
+            DataFrame; default: the batch as it is.
 
     Raises:
         SettingRefused: a setting that is wrong or cannot hold the guarantee.

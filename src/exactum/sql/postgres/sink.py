@@ -42,8 +42,8 @@ class PostgresSink(SqlSink):
             becomes its primary key.
         connect: further libpq options (``{"sslmode": "verify-full", "sslrootcert":
             "/etc/ca.pem"}``); they win.
-        rows: the sink's own view of the batch, a function from DataFrame to DataFrame; default: the
-            batch as it is.
+        rows: the sink's own view of the batch, ``exactum.Rows`` or a function from DataFrame to
+            DataFrame; default: the batch as it is.
 
     Raises:
         SettingRefused: psycopg is not installed, or a setting cannot be what it is. No password is

@@ -1,0 +1,77 @@
+"""Ends a query when everything before the stops of its sources is in the sinks.
+
+No batch reads past a stop, but Spark's streams have no end, and a query that finds nothing to read
+runs no batch in which anybody could look.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Sequence
+
+from exactum.checkpoint.offset_log import source_offsets
+from exactum.checkpoint.partition_offsets import Offsets, from_json
+from exactum.protocol.model import Completed
+from exactum.spark.epoch_listener import Batch, EpochListener
+from exactum.spark.open_queries import Stoppable
+from exactum.spark.query import Run
+from exactum.spark.source.query_sources import all_initial_offsets
+from exactum.spark.source.source_options import SourceOptions
+
+logger = logging.getLogger("exactum")
+
+WAITING = "Waiting"
+"""How Spark's words begin for what a query does that has asked for offsets, and found none."""
+
+
+def stops_of(run: Run) -> list[Offsets]:
+    """Those of all its sources; none where one of them has no stop."""
+    found = [SourceOptions.of(source.options).stop for source in run.sources]
+    stops = [stop for stop in found if stop is not None]
+    return stops if len(stops) == len(found) else []
+
+
+class Bounds(EpochListener):
+    """Of a run that all its sources have a stop for, and a duty of it."""
+
+    every_s = 0.5
+    trouble = "whether it has come to its stops is not known, so it goes on"
+
+    def __init__(self, run: Run, stops: Sequence[Offsets], gate: Stoppable) -> None:
+        self._run = run
+        self._stops = tuple(stops)
+        self._gate = gate
+        self._came: list[Offsets] = [{} for _ in stops]
+        self._has_written = False
+
+    def done(self, batch: Batch, completed: Completed) -> None:
+        """See the base class."""
+        self._note([from_json(text) for text in batch.offsets.end])
+        self._has_written = True
+
+    def tend(self) -> None:
+        """Stop the query if it is read up to the stops, and Spark has logged its last batch."""
+        if not self._has_written:
+            self._note(self._begins())
+            # Before it waits, it has not yet found that its topics are those of the checkpoint.
+            if not self._run.live.doing().startswith(WAITING):
+                return
+        for came, stop in zip(self._came, self._stops, strict=True):
+            if any(came.get(partition, 0) < offset for partition, offset in stop.items()):
+                return
+        if self._gate.between_epochs(math.inf):
+            logger.info("%s has read its sources up to their stops and ends", self._run)
+            self._run.live.stop()
+
+    def _begins(self) -> list[Offsets]:
+        run = self._run
+        if run.first_batch_id == 0:
+            return all_initial_offsets(run.read, len(self._stops))
+        ends = source_offsets(run.read, run.first_batch_id - 1, run.checkpoint).end
+        return [from_json(text) for text in ends]
+
+    def _note(self, positions: Sequence[Offsets]) -> None:
+        """Spark forgets a topic that is gone; it was read as far as it was."""
+        for came, now in zip(self._came, positions, strict=False):
+            came.update(now)
