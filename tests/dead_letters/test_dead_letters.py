@@ -376,7 +376,7 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     out.rename(tmp_path / "moved")
     out.symlink_to(out)  # its file system answers with an error
     told = typed(query, "list")
-    assert (told.exit_code, "cannot be read" in told.output) == (2, True), told.output
+    assert (told.exit_code, "could not be listed" in told.output) == (2, True), told.output
 
 
 DYING = """

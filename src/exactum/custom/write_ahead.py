@@ -65,6 +65,9 @@ class WriteAheadSink(NotAFunction):
         SettingRefused: a setting that cannot work.
     """
 
+    has_one_sender = True
+    """Whoever commits becomes the one that sends."""
+
     def __init__(
         self,
         send: Send | None = None,

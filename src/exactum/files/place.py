@@ -13,11 +13,16 @@ Any number of queries may share a place.
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from uuid import uuid4
 
 from exactum.errors import SettingRefused
 from exactum.protocol.scope import Scope
 from exactum.sinks.staging import Staging
+from exactum.storage.folder import Folder
 from exactum.storage.storage import Storage
 
 HIDDEN = ".exactum"
@@ -77,6 +82,23 @@ def owned(where: str, owner: str) -> str:
 def staging_at(place: Storage, query_id: str, participant: str) -> Staging:
     """Within the place, so that a file is published by one move."""
     return Staging(place, Scope(query_id, participant), f"{HIDDEN}/")
+
+
+@contextmanager
+def nobodys(place: Storage) -> Iterator[Staging]:
+    """The staging of a query that nobody has; what is made of it in a place that is there is
+    removed.
+    """
+    staging = staging_at(place, f"exactum-doctor-{uuid4()}", "exactum-doctor")
+    try:
+        yield staging
+    finally:
+        own = place.below(staging.folder)
+        own.delete([entry.name for entry in own.entries()])
+        if isinstance(place, Folder):
+            for folder in (staging.folder, HIDDEN):
+                with suppress(OSError):  # it was not made, or has the stagings of others
+                    os.rmdir(os.path.join(place.root, folder))
 
 
 def open_place(staging: Staging) -> NameLimits:

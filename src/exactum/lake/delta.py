@@ -25,6 +25,7 @@ from exactum.files.sink import (
     shown,
 )
 from exactum.lake import frame
+from exactum.lake.evidence import table_evidence
 from exactum.lake.rows import TableWriters
 from exactum.lake.target import (
     VISIBLE,
@@ -37,6 +38,9 @@ from exactum.lake.target import (
 )
 from exactum.lake.types import demands_a_value, spark_type
 from exactum.packages import not_installed
+from exactum.problem import Problem, ok
+from exactum.protocol.dead_letter import DeadLetter, of_columns
+from exactum.protocol.evidence import Evidence, Promise
 from exactum.protocol.inspection import Inspector
 from exactum.protocol.participant import Sweepable
 from exactum.protocol.sink import DEAD_LETTER_COLUMNS, NotAFunction, OpenSink, QueryRun
@@ -45,6 +49,7 @@ from exactum.sinks.staged import StagedParticipant
 from exactum.sinks.staging import Leftovers, Staging
 from exactum.storage.at import storage_at
 from exactum.storage.folder import Folder
+from exactum.storage.proof import prove
 from exactum.storage.storage import Storage
 
 INDEXED = 32
@@ -183,6 +188,10 @@ class DeltaVersion(TableVersion):
         pairs = zip(actions["path"].to_pylist(), actions["num_records"].to_pylist(), strict=True)
         return [(path, rows or 0) for path, rows in pairs]
 
+    def rows(self) -> Iterator[pa.RecordBatch]:
+        with _explained(self._where):
+            yield from self._table.to_pyarrow_dataset().to_batches()
+
     def add_columns(self, schema: pa.Schema) -> None:
         """Raises CommitConflict: another commit came first."""
         from deltalake import Schema
@@ -295,21 +304,33 @@ class DeltaSink(NotAFunction):
     ) -> Inspector:
         """See ``protocol.inspection.Inspectable``."""
         own = self._staging(storage_at(self._path, self._store), query_id, participant)
-        return StagedInspector(own, self._target(own))
 
-    def examine(self) -> bool:
-        """Whether there is a table.
+        def count(promises: Sequence[Promise]) -> Sequence[Evidence]:
+            rows = self._rows_by_task()
+            described = ((p, inspector.describe(p.record.of(participant))) for p in promises)
+            return [table_evidence(p, participant, views, rows) for p, views in described]
 
-        Raises:
-            SettingRefused: it is one that cannot be written to.
-            Unavailable: it cannot be reached.
-        """
+        inspector = StagedInspector(own, self._target(own), count)
+        return inspector
+
+    waits_in_staging = False
+
+    def dead_letters(self) -> Iterator[DeadLetter]:
+        """See ``protocol.dead_letter.DeadLetterStore``."""
+        table = self._load()
+        batches = iter(()) if table is None else table.rows()
+        return of_columns(row for batch in batches for row in batch.to_pylist())
+
+    def prove(self, longest_outage_s: float | None = None) -> Iterator[Problem]:
+        """See ``protocol.inspection.Provable``."""
+        yield from prove(storage_at(self._path, self._store), self.name)
         table = self._load()
         if table is not None:
             table.refuse(upserts=bool(self._key))
-        return table is not None
+        what = "There is no table yet." if table is None else "The table can be written to."
+        yield ok(self.name, what)
 
-    def rows_by_task(self) -> Mapping[str, int]:
+    def _rows_by_task(self) -> Mapping[str, int]:
         """Rows of the files that the table names, by the transaction that brought them."""
         table = self._load()
         found: Counter[str] = Counter()

@@ -11,7 +11,7 @@ Hudi, Paimon, Iceberg's write-audit-publish.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +20,7 @@ from exactum.files.format import FileFormat, check_frame
 from exactum.files.place import FOLDER_BYTES_MAX, NAME_BYTES_MAX, NameLimits
 from exactum.files.sink import BYTES_PER_FILE_MAX
 from exactum.files.writer import FilePlan, FileRows
+from exactum.problem import Problem, ok
 from exactum.protocol.inspection import Inspector
 from exactum.protocol.model import PreparedTransaction
 from exactum.protocol.scope import Scope
@@ -126,6 +127,12 @@ class SparkTableSink(NotAFunction):
 
         place = Staging(wanted(staging, repr(self)), Scope(query_id, participant))
         return StagedInspector(place, self._target(place, ""))
+
+    waits_in_staging = True
+
+    def prove(self, longest_outage_s: float | None = None) -> Iterator[Problem]:
+        """See ``protocol.inspection.Provable``."""
+        yield ok(self.name, "Its table was not tried: only its own write= knows it.")
 
     def _target(self, staging: Staging, schema: str) -> SparkTableTarget:
         return SparkTableTarget(staging, schema, self._write, self._last_version)

@@ -36,6 +36,7 @@ from exactum.errors import (
     OutcomeUnknown,
     SettingRefused,
 )
+from exactum.problem import Problem
 from exactum.protocol.model import DecisionRecord, Epoch
 from exactum.sql.dialect import DECISIONS, FLOORS, Dialect, ServerFailure, Session, SqlFailure
 from exactum.sql.failure import port_error
@@ -74,6 +75,7 @@ class SqlDecisionLog:
         timeout_s: float = TIMEOUT_S,
     ) -> None:
         self._dialect = dialect
+        self._address = address
         self._query_id = query_id
         self._schema = schema
         self._prune_every = prune_every
@@ -220,6 +222,16 @@ class SqlDecisionLog:
 
     def close(self) -> None:
         self._session.close()
+
+    def prove(self, where: str) -> Iterator[Problem]:
+        """What would keep a query from deciding here, found by doing it and rolled back.
+
+        Raises:
+            ExactumError: the server did not answer, or is one that a start refuses.
+        """
+        from exactum.sql.proof import prove_log
+
+        return prove_log(self._dialect, self._address, self._query_id, self._schema, where)
 
     # ---- what a failover loses ---------------------------------------------------------------
 
