@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from exactum.custom.transaction_name import TransactionName, TransactionScope
 from exactum.custom.two_phase import TwoPhaseCommitSink
 from exactum.custom.two_phase_participant import TwoPhaseParticipant
-from exactum.protocol.evidence import Evidence, Promise, unknowable
 from exactum.protocol.inspection import TransactionState, TransactionView
 from exactum.protocol.model import PreparedTransaction, new_incarnation
 from exactum.protocol.sink import Guarantee, QueryRun
-from exactum.sinks.inspection import NOT_COUNTED
 
 
 class TwoPhaseInspector:
@@ -53,11 +51,6 @@ class TwoPhaseInspector:
             state = TransactionState.PREPARED if here else TransactionState.UNKNOWN
             views.append(_view(self._scope, p.identity, state, (text, p.payload)))
         return views
-
-    def evidence(
-        self, promises: Sequence[Promise], onwards: Callable[[], Sequence[Promise]]
-    ) -> Sequence[Evidence]:
-        return [unknowable(each, self.name, NOT_COUNTED) for each in promises]
 
     def participant(self) -> TwoPhaseParticipant:
         return self._participant

@@ -74,7 +74,10 @@ def compared(
     return Evidence(batch_id, sink, promised, found, finding, by, why)
 
 
-def unknowable(promise: Promise, sink: str, why: str) -> Evidence:
+NOT_COUNTED = "a target of your own: nobody but you can count its rows"
+
+
+def unknowable(promise: Promise, sink: str, why: str = NOT_COUNTED) -> Evidence:
     """Nobody can count its rows."""
     rows = promise.rows(sink)
     return Evidence(promise.batch_id, sink, rows, None, Finding.UNKNOWABLE, "nothing", why)

@@ -93,17 +93,6 @@ class Inspector(Protocol):
             Unavailable, SettingRefused: as ``list_open``.
         """
 
-    def evidence(
-        self, promises: Sequence[Promise], onwards: Callable[[], Sequence[Promise]]
-    ) -> Sequence[Evidence]:
-        """What the target has of each of these, counted by other code than wrote it. ``onwards``
-        reads what is promised from the first of these on, as of now.
-
-        Raises:
-            ExactumError: as ``list_open``.
-            OSError, ValueError: a file could not be read, or is damaged.
-        """
-
     def participant(self) -> Participant:
         """What commits and aborts them, made without the checks of a start. Closed with this."""
 
@@ -122,6 +111,26 @@ class Traced(Inspector, Protocol):
             CheckpointRefused: it is another one.
             ExactumError: it does not answer.
         """
+
+
+class Counting(Inspector, Protocol):
+    """An inspector that can count rows in its target."""
+
+    def evidence(
+        self, promises: Sequence[Promise], onwards: Callable[[], Sequence[Promise]]
+    ) -> Sequence[Evidence]:
+        """What the target has of each of these, counted by other code than wrote it. ``onwards``
+        reads what is promised from the first of these on, as of now.
+
+        Raises:
+            ExactumError: as ``list_open``.
+            OSError, ValueError: a file could not be read, or is damaged.
+        """
+
+
+def counts(inspector: Inspector) -> TypeGuard[Counting]:
+    """As ``is_traced``."""
+    return hasattr(inspector, "evidence")
 
 
 def is_traced(inspector: Inspector) -> TypeGuard[Traced]:

@@ -20,7 +20,6 @@ SAYS = {
 
 
 Count = Callable[[Sequence[Promise]], Sequence[Evidence]]
-NOT_COUNTED = "a target of your own: nobody but you can count its rows"
 
 
 class StagedInspector:
@@ -60,7 +59,7 @@ class StagedInspector:
     ) -> Sequence[Evidence]:
         if self._count is not None:
             return self._count(promises)
-        return [unknowable(each, self.name, NOT_COUNTED) for each in promises]
+        return [unknowable(each, self.name) for each in promises]
 
     def participant(self) -> StagedParticipant:
         return self._participant

@@ -13,6 +13,7 @@ from exactum.ops.targets.inspection import inspector_of
 from exactum.ops.targets.target import QueryTargets, Target
 from exactum.ops.verify.promise import Promises, SparkProgress, promises
 from exactum.protocol.evidence import Evidence, Finding, Promise, unknowable
+from exactum.protocol.inspection import counts
 from exactum.protocol.participant import remembers
 from exactum.protocol.resolve import commit_in_force
 
@@ -75,6 +76,8 @@ class Verification:
             return [unknowable(promise, name, NOT_GIVEN) for promise in each]
         try:
             with closing(inspector_of(target, self._place)) as inspector:
+                if not counts(inspector):
+                    return [unknowable(promise, name) for promise in each]
                 onwards = partial(self._onwards, each[0].batch_id)
                 found = list(inspector.evidence(each, onwards))
                 participant = inspector.participant()
