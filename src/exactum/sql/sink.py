@@ -270,6 +270,7 @@ class SqlSink(NotAFunction, ABC):
         )
 
     def missing_table(self) -> SettingRefused:
+        """Why a start is refused where there is no table."""
         return SettingRefused(
             "SQL_TABLE_MISSING",
             f"{self.where}: there is no table {self._table!r} at {self.address.where}, or the user "
