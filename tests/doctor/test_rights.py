@@ -65,16 +65,16 @@ LACKS: dict[str, list[Right]] = {
 TOLD = {
     "no-writes": [
         f"{SOURCE} (input): READ on it is not granted",
-        f"{TARGET} (output): WRITE on it is not granted",
+        f"KafkaSink('{TARGET}'): [KAFKA_ACCESS] KafkaSink('{TARGET}'): the user may not write",
         "WRITE on transactional ids that begin with exactum/ is not granted",
     ],
     "no-reads": [
-        f"{TARGET} (output): READ on it is not granted",
-        f"group {GROUP}: The user may not read and commit",
+        f"group {GROUP}: READ on it is not granted",
+        f"KafkaSink('{TARGET}'): [KAFKA_ACCESS]",
     ],
     "unseen": [
         f"{SOURCE} (input): It does not exist, or the user lacks DESCRIBE",
-        f"{TARGET} (output): It does not exist, or the user lacks DESCRIBE",
+        "or the user lacks DESCRIBE on it. Create it first",
         "needs DESCRIBE on the transactional id",
     ],
     "no-settings": [],

@@ -63,7 +63,7 @@ def test_what_added_files_would_break_is_refused_at_the_start(named: str, lake: 
     with raised(SettingRefused, "LAKE_FEATURE", named):
         Query(lake.sink(), COLUMNS)
     with raised(SettingRefused, "LAKE_FEATURE", named):
-        lake.sink().examine()
+        list(lake.sink().prove())
 
 
 @pytest.mark.parametrize("named", ["format version 3", "write.data.path", "write.wap.enabled"])

@@ -110,8 +110,8 @@ def test_a_branch(lake: Lake) -> None:
     query.write(1, numbers(3))
     assert lake.ids() == [1]
     assert lake.ids("audit") == [1, 2, 3]
-    assert sum(lake.sink(branch="audit").rows_by_task().values()) == 2
-    assert lake.sink().rows_by_task() == {}
+    assert sum(lake.sink(branch="audit")._rows_by_task().values()) == 2
+    assert lake.sink()._rows_by_task() == {}
 
 
 def test_rows_that_the_table_cannot_hold_are_put_aside(lake: Lake) -> None:

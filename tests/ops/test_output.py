@@ -26,8 +26,8 @@ from exactum.kafka.requests.log_requests import ProducerState
 from exactum.kafka.transactions.hanging import BlockedPartitions, HangingTransaction
 from exactum.ops import render
 from exactum.ops.cli import main
-from exactum.ops.problem import Level, Problem, error, ok, unknown, warning
 from exactum.ops.transactions import hanging
+from exactum.problem import Level, Problem, error, ok, unknown, warning
 from exactum.protocol.sink import Rejection
 from exactum.spark.write.dead_letter import dead_letters
 from tests.kit.environment import ROOT

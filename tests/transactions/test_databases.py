@@ -8,7 +8,7 @@ from urllib.parse import quote
 import pytest
 
 from exactum import MySQLSink, PostgresSink
-from exactum.errors import CheckpointRefused, HeuristicOutcome
+from exactum.errors import CheckpointRefused
 from exactum.sql.sink import SqlSink
 from tests.kit.errors import raised
 from tests.kit.sql.sql_database import SqlDatabase
@@ -49,82 +49,6 @@ class World:
 
     def rows(self) -> list[tuple[int, str]]:
         return sorted(self.database.rows(f"SELECT id, name FROM {self.table}"))
-
-
-@pytest.mark.variants(1)
-def test_decided_and_not_committed(
-    database: SqlDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Listed as such, made visible once by finish, and no start adds to it."""
-    world = World(database, tmp_path, monkeypatch)
-    world.query.run([0, 1], dies_after_decision=True)
-    found = listed(world.checkpoint, status=1)
-    assert {(t["state"], t["on_record"], t["batch_id"], t["rows"]) for t in found} == {
-        ("prepared", "COMMIT on record", 1, ROWS)
-    }
-    assert len(found) == TASKS
-    assert world.rows() == expected([0])
-    one = found[0]["identity"]
-    arguments = ("--checkpoint", world.checkpoint)
-    assert "A COMMIT on record names" in transactions("abort", one, *arguments, status=1).output
-    typed = transactions("finish", *arguments, status=0).output
-    assert f"{TASKS} transactions with {TASKS * ROWS} rows are committed" in typed
-    assert world.rows() == expected([0, 1])
-    assert {t["state"] for t in listed(world.checkpoint, status=0)} == {"committed"}
-    told = transactions("describe", one, *arguments, status=0).output
-    assert "the target has its batch" in told
-    assert transactions("finish", *arguments, "--json", status=0).json["committed_before"] == TASKS
-    world.query.run([1, 2])
-    assert world.rows() == expected([0, 1, 2])
-    assert world.query.staged() == []
-    assert listed(world.checkpoint, status=0) == []
-    assert world.password not in typed + told
-
-
-@pytest.mark.variants(1)
-def test_undecided(database: SqlDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Aborted after fencing, and nothing of another query on the same table."""
-    world = World(database, tmp_path, monkeypatch)
-    other = RecordedQuery(tmp_path / "other", {SINK: world.query._sinks[SINK]})
-    other.run([0], dies_before_decision=True)
-    world.query.run([0, 1], dies_before_decision=True)
-    found = listed(world.checkpoint, status=1)
-    assert len(found) == TASKS
-    assert {(t["on_record"], t["batch_id"]) for t in found} == {("nothing on record", 1)}
-    arguments = ("--checkpoint", world.checkpoint)
-    one = found[0]["identity"]
-    done = transactions("abort", one, *arguments, "--json", status=0).json
-    assert (done["aborted"], done["fenced_at"]) == ([one], {"batch_id": 1, "attempt": 0})
-    assert len(listed(world.checkpoint, status=1)) == TASKS - 1
-    done = transactions("abort", "--all-leftovers", *arguments, "--json", status=0).json
-    assert len(done["aborted"]) == TASKS - 1 and done["fenced_at"]["attempt"] == 1
-    assert listed(world.checkpoint, status=0) == []
-    assert len(listed(tmp_path / "other", status=1)) == TASKS
-    world.query.run([1, 2])
-    other.run([0])
-    assert world.rows() == sorted(expected([0, 1, 2]) + expected([0]))
-    assert world.query.staged() == []
-
-
-def test_undone_by_hand(
-    database: SqlDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What is decided and was removed by somebody is no leftover and not finished: a start has to
-    say what is missing. Nothing of its batch is loaded.
-    """
-    world = World(database, tmp_path, monkeypatch)
-    world.query.run([0, 1], dies_after_decision=True)
-    removed = world.query.staged()[0]
-    removed.unlink()
-    gone = removed.name.partition(".")[0]
-    found = {t["identity"]: t for t in listed(world.checkpoint, status=1)}
-    assert found[gone]["state"] == "gone" and "start the query" in found[gone]["do"]
-    arguments = ("--checkpoint", world.checkpoint)
-    typed = transactions("finish", *arguments, status=1).output
-    assert f"{TASKS} are not" in typed and "undone since" in typed
-    assert world.rows() == expected([0])
-    with raised(HeuristicOutcome, "STAGED_GONE", gone):
-        world.query.run([1])
 
 
 def test_logging_in(database: SqlDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -230,30 +154,6 @@ def test_a_staging_that_moves_with_its_checkpoint(
     world.query.run([1, 2])
     assert world.rows() == expected([0, 1, 2])
     assert world.query.staged() == []
-
-
-def test_a_commit_that_the_target_has_lost(
-    database: SqlDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Spark has logged the batch, so it is none that is unfinished: its transactions are listed as
-    decided, abort leaves them, and finish commits them.
-    """
-    world = World(database, tmp_path, monkeypatch)
-    world.query.run([0, 1], dies_after_decision=True)
-    (world.checkpoint / "commits" / "1").write_text("v1\n{}\n")
-    found = listed(world.checkpoint, status=1)
-    assert {(t["state"], t["on_record"], t["batch_id"]) for t in found} == {
-        ("prepared", "COMMIT on record", 1)
-    }
-    arguments = ("--checkpoint", world.checkpoint)
-    left = transactions("abort", "--all-leftovers", *arguments, status=0).output
-    assert "nothing is open and undecided" in left and len(world.query.staged()) == TASKS
-    typed = transactions("finish", *arguments, status=0).output
-    assert f"{TASKS} transactions of micro-batches that were done are committed again" in typed
-    assert "undecided" not in typed
-    assert world.rows() == expected([0, 1])
-    assert world.query.staged() == []
-    assert transactions("finish", *arguments, "--json", status=0).json["committed_again"] == 0
 
 
 def test_batches_that_a_target_has_lost_are_committed_from_kept_files(

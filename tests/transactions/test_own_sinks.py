@@ -129,23 +129,6 @@ def test_a_target_that_lists_what_is_settled(world: World) -> None:
     assert world.seen()["folders"] == names([0, 1, 2])["folders"]
 
 
-def test_undecided(world: World) -> None:
-    """Aborted in all three, with ages where the target tells them; never without all of them."""
-    world.query.run([0, 1], dies_before_decision=True)
-    found = listed(world.checkpoint, *SINKS, status=1)
-    assert len(found) == 3 * TASKS and {t["on_record"] for t in found} == {"nothing on record"}
-    assert {t["sink"] for t in found if t["age_ms"] is not None} == {"files", "ahead"}
-    arguments = ("--checkpoint", world.checkpoint)
-    transactions("abort", "--all-leftovers", *arguments, *SOME, status=2)
-    assert len(listed(world.checkpoint, *SINKS, status=1)) == 3 * TASKS
-    typed = transactions("abort", "--all-leftovers", *arguments, *SINKS, status=0).output
-    assert f"aborted {3 * TASKS}" in typed
-    assert listed(world.checkpoint, *SINKS, status=0) == []
-    assert not any((world.folder / "open").iterdir())
-    world.query.run([1])
-    assert world.seen() == names([0, 1])
-
-
 def test_the_log_is_elsewhere(world: World) -> None:
     """An empty log in the checkpoint would call everything undecided: refused, not guessed."""
     world.query.run([0], dies_after_decision=True)

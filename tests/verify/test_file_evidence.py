@@ -10,10 +10,8 @@ import pytest
 
 from exactum import FileSink
 from exactum.checkpoint.query_place import QueryPlace
-from exactum.ops.verify.evidence import Evidence
-from exactum.ops.verify.file_evidence import FileEvidence
 from exactum.ops.verify.promise import SparkProgress, promises
-from exactum.storage.folder import Folder
+from exactum.protocol.evidence import Evidence
 from tests.kit.verify.recorded_query import RecordedQuery
 
 ROWS = 7
@@ -34,7 +32,7 @@ def tasks(batch_id: int) -> list[list[pa.RecordBatch]]:
 
 class World:
     def __init__(self, folder: Path, kind: str, options: dict[str, Any]) -> None:
-        self.out, self.options = folder / "out", options
+        self.out = folder / "out"
         self.query = RecordedQuery(
             folder / "checkpoint",
             {
@@ -53,11 +51,9 @@ class World:
         log = place.open_log()
         found = promises(log, SparkProgress(place.planned() or 0), None, None).each
         log.close()
-        looked = FileEvidence("files", place.query_id, Folder(self.out), self.options)
-        read: list[int] = []
-        evidence = looked.look(found, read.append)
-        assert sum(read) == looked.cost_bytes(found) or any(e.text != "exact" for e in evidence)
-        return evidence
+        sink = self.query.sinks()["files"]
+        assert isinstance(sink, FileSink)
+        return list(sink.inspector(place.query_id, "files").evidence(found, lambda: found))
 
     def files(self, batch_id: int) -> list[Path]:
         return sorted(self.out.rglob(f"day=*/part-{batch_id:010d}-*"))

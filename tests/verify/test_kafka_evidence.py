@@ -14,11 +14,11 @@ from confluent_kafka.admin import AdminClient
 
 from exactum import KafkaSink
 from exactum.checkpoint.query_place import QueryPlace
+from exactum.kafka.evidence.evidence import KafkaEvidence, promised
 from exactum.kafka.requests.broker_requests import BrokerRequests
 from exactum.local import LocalKafka
-from exactum.ops.verify.evidence import Evidence, Finding
-from exactum.ops.verify.kafka_evidence import KafkaEvidence, promised
-from exactum.ops.verify.promise import Promise, SparkProgress, promises
+from exactum.ops.verify.promise import SparkProgress, promises
+from exactum.protocol.evidence import Evidence, Finding, Promise
 from tests.kit.verify.recorded_query import RecordedQuery
 from tests.kit.waiting import WAIT_MAX_S
 
@@ -71,11 +71,8 @@ class World:
                 readings.append(promises(log, SparkProgress(newest), None, None).each)
                 return readings[-1]
 
-            looked = KafkaEvidence("kafka:out", requests, read, first, last)
-            walked: list[int] = []
-            found = looked.look(walked.append)
+            found = KafkaEvidence("kafka:out", requests, read, first, last).evidence()
             assert len(readings) == 2
-            assert sum(walked) == sum(looked.cost.values())
             return found
         finally:
             requests.close()

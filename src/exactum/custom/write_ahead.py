@@ -18,13 +18,14 @@ the older one stops at its next chunk, so it repeats the chunk that it had in ha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from exactum.custom.sending import RetryPolicy, Send, send_once
 from exactum.custom.write_ahead_target import ChunkRows, WriteAheadTarget
 from exactum.errors import SettingRefused
+from exactum.problem import Problem, ok
 from exactum.protocol.inspection import Inspector
 from exactum.protocol.model import new_incarnation
 from exactum.protocol.scope import Scope
@@ -64,6 +65,10 @@ class WriteAheadSink(NotAFunction):
     Raises:
         SettingRefused: a setting that cannot work.
     """
+
+    waits_in_staging = True
+    has_one_sender = True
+    """Whoever commits becomes the one that sends."""
 
     def __init__(
         self,
@@ -180,6 +185,10 @@ class WriteAheadSink(NotAFunction):
         place = Staging(wanted(staging, repr(self)), Scope(query_id, participant))
         run = QueryRun(query_id, new_incarnation(), Guarantee.EXACTLY_ONCE)
         return StagedInspector(place, self._target(place, run))
+
+    def prove(self, longest_outage_s: float | None = None) -> Iterator[Problem]:
+        """See ``protocol.inspection.Provable``."""
+        yield ok(self.name, "Its target was not tried: only its own send() knows it.")
 
     def _target(self, staging: Staging, run: QueryRun) -> WriteAheadTarget:
         return WriteAheadTarget(

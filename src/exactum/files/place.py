@@ -14,8 +14,10 @@ Any number of queries may share a place.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from uuid import uuid4
 
 from exactum.errors import SettingRefused
 from exactum.protocol.scope import Scope
@@ -92,6 +94,23 @@ def reach_folder(query_id: str) -> Reach:
         return Leftovers(staging_at(Folder(trace["folder"]), query_id, former))
 
     return reach
+
+
+@contextmanager
+def nobodys(place: Storage) -> Iterator[Staging]:
+    """The staging of a query that nobody has; what is made of it in a place that is there is
+    removed.
+    """
+    staging = staging_at(place, f"exactum-doctor-{uuid4()}", "exactum-doctor")
+    try:
+        yield staging
+    finally:
+        own = place.below(staging.folder)
+        own.delete([entry.name for entry in own.entries()])
+        if isinstance(place, Folder):
+            for folder in (staging.folder, HIDDEN):
+                with suppress(OSError):  # it was not made, or has the stagings of others
+                    os.rmdir(os.path.join(place.root, folder))
 
 
 def open_place(staging: Staging) -> NameLimits:

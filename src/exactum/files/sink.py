@@ -4,21 +4,27 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from exactum.errors import SettingRefused
+from exactum.files.dead_letters import rows_in
+from exactum.files.evidence import FileEvidence
 from exactum.files.format import FileFormat, check_frame
-from exactum.files.place import open_place, reach_folder, staging_at
+from exactum.files.place import nobodys, open_place, reach_folder, staging_at
 from exactum.files.target import FileTarget
 from exactum.files.writer import FilePlan, FileWriterFactory
+from exactum.problem import Problem
+from exactum.protocol.dead_letter import DeadLetter, of_columns
+from exactum.protocol.evidence import Evidence, Promise
 from exactum.protocol.inspection import Inspector
 from exactum.protocol.sink import DEAD_LETTER_COLUMNS, NotAFunction, OpenSink, QueryRun
 from exactum.sinks.inspection import StagedInspector
 from exactum.sinks.staged import StagedParticipant
 from exactum.sinks.staging import Staging
 from exactum.storage.at import storage_at
+from exactum.storage.proof import prove
 from exactum.storage.storage import Storage
 
 BYTES_PER_FILE_MAX = 128 * 1024 * 1024
@@ -160,12 +166,31 @@ class FileSink(NotAFunction):
             folder=folder,
         )
 
+    waits_in_staging = False
+
+    def prove(self, longest_outage_s: float | None = None) -> Iterator[Problem]:
+        """See ``protocol.inspection.Provable``."""
+        storage = storage_at(self._path, self._store)
+        yield from prove(storage, self.name)
+        if self._is_object_store or os.path.isdir(self._path):
+            with nobodys(storage) as staging:
+                open_place(staging)
+
     def inspector(
         self, query_id: str, participant: str, staging: Storage | None = None
     ) -> Inspector:
         """See ``protocol.inspection.Inspectable``."""
         own = self._staging(query_id, participant)
-        return StagedInspector(own, FileTarget(own))
+
+        def count(promises: Sequence[Promise]) -> Sequence[Evidence]:
+            place = storage_at(self._path, self._store)
+            return FileEvidence(participant, query_id, place, self.options).of(promises)
+
+        return StagedInspector(own, FileTarget(own), count)
+
+    def dead_letters(self) -> Iterator[DeadLetter]:
+        """See ``protocol.dead_letter.DeadLetterStore``."""
+        return of_columns(rows_in(storage_at(self._path, self._store)))
 
     def _folder(self) -> str:
         """Empty where only a store object knows."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import socket
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from exactum._version import __version__
@@ -24,9 +24,6 @@ from exactum.kafka.requests.client_internals import (
     EndTxnRequest,
 )
 from exactum.kafka.requests.routing import check
-from exactum.kafka.settings.connection_settings import security_settings
-from exactum.kafka.settings.settings import Settings
-from exactum.kafka.sink import KafkaSink
 
 ACL_READ = 3
 """``AclOperation.READ``, by the number with which a broker tells a user's rights on a group."""
@@ -55,37 +52,6 @@ class GroupExamined:
     state: str
     members: int
     may_read: bool
-
-
-@dataclass(frozen=True)
-class ClockSeen:
-    """How far another clock is ahead of ours, give or take ``uncertain_s``."""
-
-    skew_s: float
-    uncertain_s: float
-
-
-@dataclass(frozen=True)
-class KafkaTarget:
-    """What a ``KafkaSink`` was given. ``settings`` hold passwords: never shown."""
-
-    where: str
-    bootstrap_servers: str
-    topic: str | None
-    prefix: str
-    timeout_ms: int | None
-    settings: Settings = field(repr=False)
-
-    @staticmethod
-    def of(sink: KafkaSink) -> KafkaTarget:
-        return KafkaTarget(
-            sink._where,
-            sink._bootstrap_servers,
-            sink._topic,
-            sink._prefix,
-            sink._timeout_ms,
-            security_settings(sink.client_settings),
-        )
 
 
 class ClusterExamination(BrokerRequests):
@@ -154,9 +120,10 @@ class ClusterExamination(BrokerRequests):
         code = self._one_each([transactional_id], request)[transactional_id]
         return failure_of(code) not in DENIALS
 
-    def controller_clock(self) -> ClockSeen | None:
-        """That of the active controller; None where the user lacks DESCRIBE on the cluster, or the
-        cluster has no such request (before Kafka 3.3, and with ZooKeeper).
+    def controller_clock(self) -> tuple[float, float] | None:
+        """By how many seconds the active controller's is ahead of ours, give or take how many; None
+        where the user lacks DESCRIBE on the cluster, or the cluster has no such request (before
+        Kafka 3.3, and with ZooKeeper).
         """
         if self._router.api_version(DescribeQuorumRequest) < 1:
             return None
@@ -181,4 +148,4 @@ class ClusterExamination(BrokerRequests):
         if partition.error_code or not stamps or stamps[0] <= 0:
             return None
         middle_s = (before_s + after_s) / 2
-        return ClockSeen(stamps[0] / 1000 - middle_s, (after_s - before_s) / 2 + 0.001)
+        return stamps[0] / 1000 - middle_s, (after_s - before_s) / 2 + 0.001

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from exactum.errors import CheckpointRefused, OutcomeUnknown, SettingRefused
+from exactum.kafka.evidence.evidence import KafkaEvidence
 from exactum.kafka.outcome import TransactionDescription, TransactionOutcome, from_description
 from exactum.kafka.participant import NEVER_TIMES_OUT_MS, KafkaParticipant
 from exactum.kafka.producer.producer_pool import ProducerPlan
@@ -12,6 +13,7 @@ from exactum.kafka.requests.broker_requests import BrokerRequests
 from exactum.kafka.transaction import KafkaTransaction
 from exactum.kafka.transactional_id import NAME
 from exactum.kafka.transactions.settlement import outcomes_of
+from exactum.protocol.evidence import Evidence, Promise
 from exactum.protocol.inspection import TransactionState, TransactionView
 from exactum.protocol.model import Incarnation, PreparedTransaction
 
@@ -53,6 +55,12 @@ class KafkaInspector:
             self._of_record(p, transactions[p.identity], found, outcomes[p.identity])
             for p in prepared
         ]
+
+    def evidence(
+        self, promises: Sequence[Promise], onwards: Callable[[], Sequence[Promise]]
+    ) -> Sequence[Evidence]:
+        first, last = promises[0].batch_id, promises[-1].batch_id
+        return KafkaEvidence(self.name, self._admin, onwards, first, last).evidence()
 
     def participant(self) -> KafkaParticipant:
         if self._participant is None:

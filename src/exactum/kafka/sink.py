@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -14,9 +14,12 @@ from exactum.kafka.requests.broker_requests import BrokerRequests
 from exactum.kafka.settings import client_settings, listener, settings
 from exactum.kafka.settings.connection_settings import security_settings
 from exactum.kafka.topics import topic_name
+from exactum.kafka.topics.dead_letters import dead_letters_in
 from exactum.kafka.topics.topic_facts import CONFIGS, TopicFacts, facts_of
 from exactum.kafka.transactional_id import KafkaScope, checked_prefix
 from exactum.kafka.writer import KafkaWriterFactory
+from exactum.problem import Problem
+from exactum.protocol.dead_letter import DeadLetter
 from exactum.protocol.model import Incarnation, new_incarnation
 from exactum.protocol.participant import Participant
 from exactum.protocol.sink import Guarantee, NotAFunction, OpenSink, QueryRun
@@ -160,6 +163,22 @@ class KafkaSink(NotAFunction):
             deadline_ms=INSPECTION_DEADLINE_MS,
         )
         return KafkaInspector(plan, admin)
+
+    def dead_letters(self) -> Iterator[DeadLetter]:
+        """See ``protocol.dead_letter.DeadLetterStore``."""
+        if self._topic is None:
+            raise SettingRefused(
+                "DEAD_LETTERS_PLACE", f"{self!r} has no topic of its own, so they lie in several."
+            )
+        return dead_letters_in(self._topic, self.client_settings, repr(self))
+
+    waits_in_staging = False
+
+    def prove(self, longest_outage_s: float | None = None) -> Iterator[Problem]:
+        """See ``protocol.inspection.Provable``."""
+        from exactum.kafka.proof import prove_sink
+
+        return prove_sink(self, self._where, self._prefix, longest_outage_s)
 
     def _open(self, run: QueryRun, participant: str, requests: BrokerRequests) -> OpenSink:
         facts = TopicFacts(0) if self._topic is None else self._facts(self._topic, requests)

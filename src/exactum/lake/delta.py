@@ -191,6 +191,10 @@ class DeltaVersion(TableVersion):
         pairs = zip(actions["path"].to_pylist(), actions["num_records"].to_pylist(), strict=True)
         return [(path, rows or 0) for path, rows in pairs]
 
+    def rows(self) -> Iterator[pa.RecordBatch]:
+        with _explained(self._where):
+            yield from self._table.to_pyarrow_dataset().to_batches()
+
     def add_columns(self, schema: pa.Schema) -> None:
         from deltalake import Schema
 

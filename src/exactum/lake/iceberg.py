@@ -188,6 +188,11 @@ class IcebergVersion(TableVersion):
             scan = self._table.scan().use_ref(self._branch)
             return [(t.file.file_path, t.file.record_count) for t in scan.plan_files()]
 
+    def rows(self) -> Iterator[pa.RecordBatch]:
+        with _explained(self._where):
+            if self._branch in self._table.refs():
+                yield from self._table.scan().use_ref(self._branch).to_arrow_batch_reader()
+
     def add_columns(self, schema: pa.Schema) -> None:
         with _explained(self._where), self._table.update_schema() as update:
             update.union_by_name(schema)

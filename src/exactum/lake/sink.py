@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from typing import Any
 
@@ -12,12 +12,17 @@ from exactum.errors import FrameRefused, SettingRefused, Unavailable
 from exactum.files.place import reach_folder, staging_at
 from exactum.files.sink import OBJECT_BYTES_MAX, check_limit, true_place
 from exactum.lake import frame
+from exactum.lake.evidence import table_evidence
 from exactum.lake.rows import Columns, TableWriters
 from exactum.lake.target import VISIBLE, CommitConflict, TableAccess, TableTarget, TableVersion
+from exactum.problem import Problem, ok
+from exactum.protocol.dead_letter import DeadLetter, of_columns
+from exactum.protocol.evidence import Evidence, Promise
 from exactum.protocol.inspection import Inspector
 from exactum.protocol.sink import DEAD_LETTER_COLUMNS, NotAFunction, OpenSink, QueryRun
 from exactum.sinks.inspection import StagedInspector
 from exactum.sinks.staged import StagedParticipant
+from exactum.storage.proof import prove
 from exactum.storage.storage import Storage
 
 
@@ -106,22 +111,36 @@ class TableSink(NotAFunction, ABC):
         """See ``protocol.inspection.Inspectable``."""
         access = self._access()
         own = staging_at(access.storage(), query_id, participant)
-        return StagedInspector(own, TableTarget(own, access, upserts=bool(self._key)))
 
-    def examine(self) -> bool:
-        """Whether there is a table.
+        def count(promises: Sequence[Promise]) -> Sequence[Evidence]:
+            rows = self._rows_by_task()
+            described = ((p, inspector.describe(p.record.of(participant))) for p in promises)
+            return [table_evidence(p, participant, views, rows) for p, views in described]
 
-        Raises:
-            SettingRefused: it is one that cannot be written to.
-            Unavailable: it cannot be reached.
-        """
+        inspector = StagedInspector(own, TableTarget(own, access, upserts=bool(self._key)), count)
+        return inspector
+
+    waits_in_staging = False
+
+    def dead_letters(self) -> Iterator[DeadLetter]:
+        """See ``protocol.dead_letter.DeadLetterStore``."""
         with closing(self._access()) as access:
             table = access.load()
-            if table is not None:
-                table.refuse(upserts=bool(self._key))
-            return table is not None
+            batches = iter(()) if table is None else table.rows()
+            yield from of_columns(row for batch in batches for row in batch.to_pylist())
 
-    def rows_by_task(self) -> Mapping[str, int]:
+    def prove(self, longest_outage_s: float | None = None) -> Iterator[Problem]:
+        """See ``protocol.inspection.Provable``."""
+        with closing(self._access()) as access:
+            table = access.load()
+            if table is None:
+                yield ok(self.name, "There is no table yet.")
+                return
+            yield from prove(access.storage(), self.name)
+            table.refuse(upserts=bool(self._key))
+            yield ok(self.name, "The table can be written to.")
+
+    def _rows_by_task(self) -> Mapping[str, int]:
         """Rows of the files that the table names, by the transaction that brought them."""
         found: Counter[str] = Counter()
         with closing(self._access()) as access:

@@ -23,7 +23,7 @@ import random
 import re
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
@@ -164,6 +164,10 @@ class TableVersion(ABC):
     @abstractmethod
     def files(self) -> Sequence[tuple[str, int]]:
         """Path and rows of each."""
+
+    @abstractmethod
+    def rows(self) -> Iterable[pa.RecordBatch]:
+        """All rows that readers see."""
 
     def add_columns(self, schema: pa.Schema) -> None:
         """Raises CommitConflict: another commit came first."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from exactum.ops.targets.target import QueryTargets
     from exactum.protocol.decision_log import PermitLog
     from exactum.protocol.ends import Ends
-    from exactum.protocol.inspection import Inspector
     from exactum.protocol.participant import Participant
 
 R = TypeVar("R")
@@ -124,7 +123,7 @@ def _compared(
         ExactumError: the log or a sink cannot be asked.
     """
     from exactum.checkpoint.decision_place import open_log
-    from exactum.ops.transactions.query_look import inspector_of
+    from exactum.ops.targets.inspection import inspector_of
     from exactum.protocol.decision_log import PermitLog
     from exactum.protocol.inspection import Inspectable
 
@@ -135,20 +134,16 @@ def _compared(
             f"{place} goes on with micro-batch {begins}, not with {batch_id}: say --batch {begins} "
             "if that is what you mean. Nothing was changed.",
         )
-    with closing(open_log(place, place.decision_log)) as log:
-        records = PermitLog(log)
-        inspectors: list[Inspector] = []
-        try:
-            for target in (t for t in targets.each if t.present):
-                if not isinstance(target.sink, Inspectable):
-                    click.echo(f"- sink {target.name!r} cannot be looked into: it is not compared")
-                    continue
-                inspectors.append(inspector_of(target, place))
-            participants = [inspector.participant() for inspector in inspectors]
-            yield records, participants, _difference(place, begins, records, participants)
-        finally:
-            for inspector in inspectors:
-                inspector.close()
+    with ExitStack() as stack:
+        records = PermitLog(stack.enter_context(closing(open_log(place, place.decision_log))))
+        participants: list[Participant] = []
+        for target in (t for t in targets.each if t.present):
+            if not isinstance(target.sink, Inspectable):
+                click.echo(f"- sink {target.name!r} cannot be looked into: it is not compared")
+                continue
+            inspector = stack.enter_context(closing(inspector_of(target, place)))
+            participants.append(inspector.participant())
+        yield records, participants, _difference(place, begins, records, participants)
 
 
 def _difference(

@@ -16,7 +16,7 @@ from typing import Any
 import click
 import msgspec
 
-from exactum.ops.problem import Level, Problem
+from exactum.problem import Level, Problem
 
 GREEN, YELLOW, RED, CYAN, MAGENTA = "green", "yellow", "red", "cyan", "magenta"
 COLOURS = {Level.OK: GREEN, Level.WARNING: YELLOW, Level.ERROR: RED, Level.UNKNOWN: MAGENTA}

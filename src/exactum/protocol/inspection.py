@@ -4,11 +4,13 @@ table is made, nothing is tried out.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Protocol, TypeGuard, runtime_checkable
 
+from exactum.problem import Problem
+from exactum.protocol.evidence import Evidence, Promise
 from exactum.protocol.model import Incarnation, PreparedTransaction
 from exactum.protocol.participant import Participant
 from exactum.storage.storage import Storage
@@ -111,6 +113,26 @@ class Traced(Inspector, Protocol):
         """
 
 
+class Counting(Inspector, Protocol):
+    """An inspector that can count rows in its target."""
+
+    def evidence(
+        self, promises: Sequence[Promise], onwards: Callable[[], Sequence[Promise]]
+    ) -> Sequence[Evidence]:
+        """What the target has of each of these, counted by other code than wrote it. ``onwards``
+        reads what is promised from the first of these on, as of now.
+
+        Raises:
+            ExactumError: as ``list_open``.
+            OSError, ValueError: a file could not be read, or is damaged.
+        """
+
+
+def counts(inspector: Inspector) -> TypeGuard[Counting]:
+    """As ``is_traced``."""
+    return hasattr(inspector, "evidence")
+
+
 def is_traced(inspector: Inspector) -> TypeGuard[Traced]:
     """By the attribute, as ``participant.remembers``."""
     return hasattr(inspector, "refuse_other")
@@ -128,4 +150,22 @@ class Inspectable(Protocol):
         Raises:
             SettingRefused: the target refused the credentials.
             Unavailable: it did not answer.
+        """
+
+
+@runtime_checkable
+class Provable(Protocol):
+    """A sink that can be tried out before its first start; all of exactum's own can."""
+
+    @property
+    def waits_in_staging(self) -> bool:
+        """Whether its rows wait in the query's staging until they are decided."""
+
+    def prove(self, longest_outage_s: float | None = None) -> Iterator[Problem]:
+        """What would stop a start, found by doing what a start does and taking it back; and what a
+        start does not look at, and may lose rows or time later. ``longest_outage_s``: how long the
+        query may be down; None: not said.
+
+        Raises:
+            ExactumError: the next thing that stops a start. What was found before counts.
         """

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
+from exactum.protocol.evidence import Evidence, Promise, unknowable
 from exactum.protocol.inspection import TransactionState, TransactionView
 from exactum.protocol.model import PreparedTransaction
 from exactum.sinks.staged import Published, StagedEpoch, StagedParticipant, StagedTarget
@@ -18,11 +19,17 @@ SAYS = {
 }
 
 
-class StagedInspector:
-    """Of one sink of one query; see ``protocol.inspection.Inspector``. Changes nothing."""
+Count = Callable[[Sequence[Promise]], Sequence[Evidence]]
 
-    def __init__(self, staging: Staging, target: StagedTarget) -> None:
+
+class StagedInspector:
+    """Of one sink of one query; see ``protocol.inspection.Inspector``. Changes nothing.
+    ``count``: what the target has of epochs; None: nobody but the user can count there.
+    """
+
+    def __init__(self, staging: Staging, target: StagedTarget, count: Count | None = None) -> None:
         self._staging = staging
+        self._count = count
         self._participant = StagedParticipant(staging, target)
 
     @property
@@ -46,6 +53,13 @@ class StagedInspector:
             for part in epoch.parts
         }
         return [views[p.identity].of_record(p, epoch.batch_id, epoch.attempt) for p in prepared]
+
+    def evidence(
+        self, promises: Sequence[Promise], onwards: Callable[[], Sequence[Promise]]
+    ) -> Sequence[Evidence]:
+        if self._count is not None:
+            return self._count(promises)
+        return [unknowable(each, self.name) for each in promises]
 
     def participant(self) -> StagedParticipant:
         return self._participant

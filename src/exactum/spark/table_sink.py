@@ -12,7 +12,7 @@ Hudi, Paimon, Iceberg's write-audit-publish.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +24,7 @@ from exactum.files.sink import BYTES_PER_FILE_MAX
 from exactum.files.writer import FilePlan, FileRows
 from exactum.lake import frame
 from exactum.lake.types import ddl
+from exactum.problem import Problem, ok
 from exactum.protocol.inspection import Inspector
 from exactum.protocol.model import PreparedTransaction
 from exactum.protocol.scope import Scope
@@ -138,6 +139,12 @@ class SparkTableSink(NotAFunction):
 
         place = Staging(wanted(staging, repr(self)), Scope(query_id, participant))
         return StagedInspector(place, self._target(place, ""))
+
+    waits_in_staging = True
+
+    def prove(self, longest_outage_s: float | None = None) -> Iterator[Problem]:
+        """See ``protocol.inspection.Provable``."""
+        yield ok(self.name, "Its table was not tried: only its own write= knows it.")
 
     def _target(self, staging: Staging, schema: str) -> SparkTableTarget:
         return SparkTableTarget(staging, schema, self._write, self._last_version)

@@ -14,6 +14,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from exactum.errors import SettingRefused
+from exactum.problem import Problem
 from exactum.sql.columns import split_type
 from exactum.sql.statements import Statements, unsubstituted
 from exactum.sql.table import Column, Kind, Table, TableName
@@ -223,6 +224,8 @@ class Dialect(ABC):
     scheme: ClassVar[str]
     way_to_wait_for_standbys: ClassVar[str]
     upserts_by_any_key: ClassVar[bool]
+    ledger_rights: ClassVar[tuple[str, ...]]
+    """What a commit does to the ledger."""
     kinds_taken: ClassVar[Mapping[str, Collection[Kind]]]
     sql: ClassVar[Statements]
     table_options: ClassVar[str]
@@ -336,6 +339,14 @@ class Dialect(ABC):
                     ) from None
                 if failure.failure is not ServerFailure.BUSY or tries == CREATE_TRIES_MAX:
                     raise
+
+    @abstractmethod
+    def prove_server(self, address: Address, where: str) -> Iterator[Problem]:
+        """What of a server a start does not look at. ``where``: in messages. Raises SqlFailure."""
+
+    @abstractmethod
+    def denied(self, session: Session, table: Table) -> Collection[str]:
+        """Which of SELECT, INSERT, UPDATE and DELETE the user may not do to the table."""
 
     @abstractmethod
     def lagging_standbys(self, session: Session) -> int:

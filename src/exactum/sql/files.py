@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TypeVar
 
@@ -253,28 +253,33 @@ class SqlFiles:
             )
 
 
-def open_files(url: str, query_id: str, *, connect: Mapping[str, object] | None = None) -> SqlFiles:
+def open_files(url: str, query_id: str) -> SqlFiles:
     """The files of a query's decision log at ``postgresql://...`` or ``mysql://...``.
 
-    Args:
-        connect: further options of the client library (TLS, timeouts).
+    Raises:
+        SettingRefused: as ``server_of``.
+    """
+    return SqlFiles(*server_of(url), query_id)
 
+
+def server_of(url: str) -> tuple[Dialect, Address]:
+    """
     Raises:
         SettingRefused: the URL is of neither kind or cannot be read; or the client library is
             missing.
     """
     where = "decision_log"
-    scheme = url.split(":", 1)[0] if isinstance(url, str) else ""
+    scheme = url.split(":", 1)[0]
     if scheme in ("postgresql", "postgres"):
         from exactum.sql.postgres import session as postgres
         from exactum.sql.postgres.dialect import PostgresDialect
 
-        return SqlFiles(PostgresDialect(), postgres.address_of(url, connect, where), query_id)
+        return PostgresDialect(), postgres.address_of(url, None, where)
     if scheme in ("mysql", "mariadb"):
         from exactum.sql.mysql import sink as mysql
         from exactum.sql.mysql.dialect import MySQLDialect
 
-        return SqlFiles(MySQLDialect(), mysql.address_of(url, connect, where), query_id)
+        return MySQLDialect(), mysql.address_of(url, None, where)
     raise SettingRefused(
         "DECISION_LOG_ARGUMENT", f"{where}: the URL must begin with postgresql:// or mysql://."
     )

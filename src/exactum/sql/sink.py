@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from exactum.errors import FrameRefused, SettingRefused
+from exactum.problem import Problem
+from exactum.protocol.dead_letter import DeadLetter, of_columns
+from exactum.protocol.evidence import Evidence, Promise
 from exactum.protocol.inspection import Inspector
 from exactum.protocol.scope import Scope
 from exactum.protocol.sink import (
@@ -68,6 +71,8 @@ class SqlSink(NotAFunction, ABC):
         self.creates_table = create_table
         self.rows = rows
         self._refuse_contradictions()
+
+    waits_in_staging = True
 
     def __repr__(self) -> str:
         return f"{self.where[:-1]}, at={self.address.where!r})"
@@ -175,7 +180,25 @@ class SqlSink(NotAFunction, ABC):
         found = Staging(wanted(staging, self.where), Scope(query_id, participant))
         target = self.target if table is None else table.name
         plan = WritePlan(self.dialect, self.address, scope, target, found)
-        return StagedInspector(found, SqlTarget(plan))
+
+        def count(promises: Sequence[Promise]) -> Sequence[Evidence]:
+            from exactum.sql.evidence import sql_evidence
+
+            return sql_evidence(self, scope, found, promises)
+
+        return StagedInspector(found, SqlTarget(plan), count)
+
+    def dead_letters(self) -> Iterator[DeadLetter]:
+        """See ``protocol.dead_letter.DeadLetterStore``."""
+        from exactum.sql.dead_letters import rows_of
+
+        return of_columns(rows_of(self))
+
+    def prove(self, longest_outage_s: float | None = None) -> Iterator[Problem]:
+        """See ``protocol.inspection.Provable``."""
+        from exactum.sql.proof import prove_sink
+
+        return prove_sink(self)
 
     # ---- checks ------------------------------------------------------------------------------
 
@@ -215,12 +238,7 @@ class SqlSink(NotAFunction, ABC):
             self._create(session, written)
             table = self.dialect.read_table(session, self.target)
         if table is None:
-            raise SettingRefused(
-                "SQL_TABLE_MISSING",
-                f"{self.where}: there is no table {self._table!r} at {self.address.where}, or "
-                "the user may not see it. Create it, or pass create_table=True. exactum never "
-                "creates a table unasked.",
-            )
+            raise self.missing_table()
         session.rollback()
         if tuple(written) == DEAD_LETTER_COLUMNS:
             there = {column.name.lower() for column in table.columns}
@@ -249,6 +267,15 @@ class SqlSink(NotAFunction, ABC):
             order_by=tuple(by_frame[name].name for name in self.order_by),
             named_by=self.key or named_by(table.unique_keys, by_frame),
             staging=staging,
+        )
+
+    def missing_table(self) -> SettingRefused:
+        """Why a start is refused where there is no table."""
+        return SettingRefused(
+            "SQL_TABLE_MISSING",
+            f"{self.where}: there is no table {self._table!r} at {self.address.where}, or the user "
+            "may not see it. Create it, or pass create_table=True. exactum never creates a table "
+            "unasked.",
         )
 
     def check_key(self, table: Table) -> None:

@@ -60,3 +60,14 @@ SELECT changes FROM {logs} WHERE query_id = %s FOR UPDATE
 -- One more.
 -- needs: SELECT and UPDATE on the logs
 UPDATE {logs} SET changes = changes + 1 WHERE query_id = %s
+
+-- name: try_creating
+-- 'exactum doctor': whether tables can be created there. Two columns of one name are refused after
+-- the right was asked, so that no table is ever made.
+-- needs: CREATE on the schema (MySQL: the database)
+CREATE TABLE {table} (a int, a int)
+
+-- name: try_creating_temporary
+-- Whether temporary tables can be created, in the same way.
+-- needs: TEMPORARY (MySQL: CREATE TEMPORARY TABLES) on the database
+CREATE TEMPORARY TABLE {table} (a int, a int)

@@ -20,7 +20,7 @@ class Diagnosis:
     def told(self, level: str) -> list[str]:
         """Area and text of what was found at that level."""
         return [
-            f"{each['area']}: {each['what']}" for each in self.findings if each["level"] == level
+            f"{each['where']}: {each['what']}" for each in self.findings if each["level"] == level
         ]
 
     def all_is_well(self) -> bool:
@@ -30,7 +30,7 @@ class Diagnosis:
         """Whether something of that level has all these texts in it; it has a mend as well."""
         return any(
             each["level"] == level
-            and all(text in f"{each['area']}: {each['what']}" for text in texts)
+            and all(text in f"{each['where']}: {each['what']}" for text in texts)
             for each in self.findings
         )
 

@@ -38,9 +38,8 @@ def list_dead_letters(
 
     Numbers and quoted values in reasons are left out, so that reasons of one kind are one line.
     """
-    from exactum.ops.dead_letters.dead_letter import Choice
     from exactum.ops.dead_letters.report import groups, show_dead_letters, show_groups
-    from exactum.ops.dead_letters.view import QueryDeadLetters
+    from exactum.ops.dead_letters.view import Choice, QueryDeadLetters
 
     found = QueryDeadLetters(options)
     _note(found)
@@ -120,8 +119,7 @@ def replay(
     Everybody who reads the topic gets the record again, not this query alone.
     Exit status 0: all were sent. 1: some cannot be sent; they are named.
     """
-    from exactum.ops.dead_letters.dead_letter import Choice
-    from exactum.ops.dead_letters.view import QueryDeadLetters, ReplayPlan
+    from exactum.ops.dead_letters.view import Choice, QueryDeadLetters, ReplayPlan
 
     if (topic is None) == (not to_source):
         raise click.UsageError("Give either --to TOPIC or --to-source.")

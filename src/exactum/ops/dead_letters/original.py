@@ -9,10 +9,10 @@ from typing import Any
 
 from exactum.errors import Unavailable
 from exactum.kafka.topics.committed_records import CommittedRecords, NotReadable, RangeGone
+from exactum.kafka.topics.dead_letters import GROUP
 from exactum.kafka.transaction import Partition
-from exactum.ops.dead_letters.dead_letter import DeadLetter
 from exactum.ops.dead_letters.replay import REPLAYED_HEADER, Headers, Record
-from exactum.ops.dead_letters.store import GROUP
+from exactum.protocol.dead_letter import DeadLetter
 
 NEAR = 500
 """A record so few offsets on is read up to, instead of looked for anew."""

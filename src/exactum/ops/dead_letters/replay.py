@@ -305,7 +305,7 @@ def batch_of(records: Sequence[Record]) -> pa.RecordBatch:
     )
 
 
-def refuse_loop(topic: str, dead_letter_topic: str) -> None:
+def refuse_loop(topic: str, dead_letter_topic: str | None) -> None:
     """
     Raises:
         SettingRefused: the letters would go where they come from.

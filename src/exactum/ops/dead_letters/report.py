@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 import click
 
 from exactum.ops import render
-from exactum.ops.dead_letters.dead_letter import DeadLetter
+from exactum.protocol.dead_letter import DeadLetter
 
 _OWN = re.compile(r"'[^']*'|\"[^\"]*\"|\b\d[\d.,]*")
 """What makes two reasons of one kind differ."""

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
 from exactum.checkpoint.retirement import refuse_retired
 from exactum.errors import SettingRefused
-from exactum.kafka.sink import KafkaSink
-from exactum.ops.dead_letters.dead_letter import Choice, DeadLetter
 from exactum.ops.dead_letters.original import Originals
 from exactum.ops.dead_letters.replay import (
     Record,
@@ -20,11 +19,27 @@ from exactum.ops.dead_letters.replay import (
     replays,
     sink_of,
 )
-from exactum.ops.dead_letters.store import dead_letters_of
 from exactum.ops.targets.options import QueryOptions
 from exactum.ops.targets.properties_file import SERVERS, client_settings_of
 from exactum.ops.targets.target import Target
+from exactum.protocol.dead_letter import DeadLetter, DeadLetterStore
 from exactum.protocol.sink import DEAD_LETTERS
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Which letters are meant; None: all. ``error`` is a part of the reason's text."""
+
+    identities: frozenset[str] | None = None
+    sink: str | None = None
+    error: str | None = None
+
+    def takes(self, dead_letter: DeadLetter) -> bool:
+        return (
+            (self.identities is None or dead_letter.identity in self.identities)
+            and (self.sink is None or dead_letter.sink == self.sink)
+            and (self.error is None or self.error.lower() in dead_letter.error.lower())
+        )
 
 
 class QueryDeadLetters:
@@ -75,9 +90,16 @@ class QueryDeadLetters:
         """All of them, oldest first in each partition.
 
         Raises:
-            ExactumError: as ``dead_letters_of``.
+            SettingRefused: nothing is known of how to read such a target.
+            ExactumError: as ``DeadLetterStore.dead_letters``.
         """
-        return dead_letters_of(self.target)
+        sink = self.target.sink
+        if not isinstance(sink, DeadLetterStore):
+            raise SettingRefused(
+                "DEAD_LETTERS_PLACE",
+                f"The dead letters go to {sink!r}: no command reads them there.",
+            )
+        return sink.dead_letters()
 
 
 class ReplayPlan:
@@ -98,9 +120,8 @@ class ReplayPlan:
         self.servers = settings.pop(SERVERS)
         self._client = settings
         self._lost: list[DeadLetter] = []
-        sink = dead_letters.target.sink
-        if topic is not None and isinstance(sink, KafkaSink):
-            refuse_loop(topic, sink.topic or "")
+        if topic is not None:
+            refuse_loop(topic, getattr(dead_letters.target.sink, "topic", None))
 
     def dead_letters(self) -> Iterator[DeadLetter]:
         """What was chosen and was not sent before."""
@@ -175,8 +196,8 @@ class ReplayPlan:
                 )
             return settings
         for target in self._found.targets.each:
-            if isinstance(target.sink, KafkaSink):
-                return dict(target.sink.client_settings)
+            if target.client_settings is not None:
+                return dict(target.client_settings)
         raise SettingRefused(
             "DEAD_LETTERS_UNKNOWN",
             "No sink of the query is Kafka, so it is not known where its brokers are: give "

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import signal
 import sys
-from collections.abc import Sequence
-from contextlib import closing
 from pathlib import Path
 from types import FrameType
 
@@ -88,16 +86,13 @@ def doctor(
         sys.exit(render.ExitStatus.CANNOT_TELL)
     with Console(stderr=True).status("") as status:
 
-        def tick(waiting: Sequence[str]) -> None:
-            status.update(f"looking at {', '.join(waiting)}")
+        def tick(area: str) -> None:
+            status.update(f"looking at {area}")
 
-        with closing(examine(areas, tick)) as findings:  # closed: what was made is removed
-            found = list(findings)
+        found = list(examine(areas, tick))
     end = render.status_of(found)
     if as_json:
-        names = {"where": "area", "do": "mend"}  # as programs know them
-        plain = [{names.get(k, k): v for k, v in render.plain(each).items()} for each in found]
-        render.show_json({"status": end, "findings": plain})
+        render.show_json({"status": end, "findings": found})
     else:
         render.show_problems(found)
     sys.exit(end)

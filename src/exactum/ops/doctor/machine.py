@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import re
-import resource
 import subprocess
 import sys
 import tempfile
@@ -16,15 +15,14 @@ from packaging.requirements import Requirement
 
 from exactum.errors import LocalServerError
 from exactum.java.program import JAVA_MIN, java_program
-from exactum.ops.problem import Problem, error, ok, unknown, warning
+from exactum.problem import Problem, error, ok, unknown, warning
 
 AREA = "machine"
 JAVA_TIMEOUT_S = 20
-PYTHON_MIN, PYTHON_TESTED_MAX = (3, 10), (3, 13)
+PYTHON_TESTED_MAX = (3, 13)
 MEMORY_MIN_BYTES = 2 * 2**30
 """A driver's JVM has 1 GiB of heap by default; Python workers and the JVM itself come on top."""
 FREE_MIN_BYTES = 2**30
-DESCRIPTORS_MIN = 1024
 GIB = 2**30
 
 
@@ -36,14 +34,11 @@ def findings() -> Iterator[Problem]:
     yield from _jars()
     yield _memory()
     yield from _temporary()
-    yield _descriptors()
 
 
 def _python() -> Problem:
     version = sys.version_info[:2]
     text = f"Python {sys.version.split()[0]} at {sys.executable}"
-    if version < PYTHON_MIN:
-        return error(AREA, text, "exactum needs Python 3.10 or later.", "Install a newer Python.")
     if version > PYTHON_TESTED_MAX:
         return warning(
             AREA,
@@ -54,13 +49,9 @@ def _python() -> Problem:
     return ok(AREA, text)
 
 
-# ---- packages --------------------------------------------------------------------------------
-
-
 def _packages() -> Iterator[Problem]:
     try:
-        own = importlib.metadata.version("exactum")
-        texts = importlib.metadata.requires("exactum") or []
+        own = importlib.metadata.distribution("exactum")
     except importlib.metadata.PackageNotFoundError:
         yield unknown(
             AREA,
@@ -69,25 +60,21 @@ def _packages() -> Iterator[Problem]:
             "Install it: pip install exactum, or 'exactum[spark]' where nothing brings PySpark.",
         )
         return
-    asked = [Requirement(text) for text in texts]
+    asked = [Requirement(text) for text in own.requires or ()]
     wrong = [text for each in asked if (text := _wrong(each))]
     if wrong:
         yield error(
             AREA,
-            f"Packages that do not fit exactum {own}: {'; '.join(wrong)}.",
+            f"Packages that do not fit exactum {own.version}: {'; '.join(wrong)}.",
             "It was not tested with them, and parts of PySpark that it uses move between versions.",
             "pip install --upgrade exactum (in this environment and on every executor)",
         )
-    extras = importlib.metadata.metadata("exactum").get_all("Provides-Extra") or []
-    there = [extra for extra in extras if _is_there(extra, asked)]
     spark = _version("pyspark") or "none"
-    yield ok(
-        AREA,
-        f"exactum {own} with PySpark {spark}; extras: {', '.join(there) or 'none'}.",
-    )
+    yield ok(AREA, f"exactum {own.version} with PySpark {spark}.")
 
 
 def _wrong(asked: Requirement) -> str:
+    """What is wrong with a package; those of extras may be missing."""
     version = _version(asked.name)
     if version is None:
         return "" if asked.marker else f"{asked.name} is missing (needs {asked.specifier})"
@@ -95,19 +82,11 @@ def _wrong(asked: Requirement) -> str:
     return "" if fits else f"{asked.name} {version} (needs {asked.specifier})"
 
 
-def _is_there(extra: str, asked: list[Requirement]) -> bool:
-    own = [each for each in asked if each.marker and each.marker.evaluate({"extra": extra})]
-    return all(_version(each.name) is not None for each in own if each.name != "exactum")
-
-
 def _version(name: str) -> str | None:
     try:
         return importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:
         return None
-
-
-# ---- Java ------------------------------------------------------------------------------------
 
 
 def _java() -> Problem:
@@ -129,23 +108,15 @@ def _java() -> Problem:
             f"Install Java {JAVA_MIN} or later, or set JAVA_HOME.",
         )
     found = re.search(r'version "(?:1\.)?(\d+)([^"]*)"', printed)
-    if found is None:
-        said = next(iter(printed.splitlines()), "")
-        return unknown(
-            AREA,
-            f"{program} does not tell its version: {said!r}",
-            f"Spark needs Java {JAVA_MIN} or later.",
-            "Look at what is called java there.",
-        )
-    text = f"Java {found[1]}{found[2]} at {program}"
-    if int(found[1]) < JAVA_MIN:
-        return error(
-            AREA,
-            f"{text} is too old.",
-            f"Spark 4 needs Java {JAVA_MIN} or later.",
-            "Install one, and set JAVA_HOME if several are there.",
-        )
-    return ok(AREA, text)
+    text = f"Java {found[1]}{found[2]} at {program}" if found else f"{program}: {printed.strip()!r}"
+    if found is not None and int(found[1]) >= JAVA_MIN:
+        return ok(AREA, text)
+    return error(
+        AREA,
+        f"{text} is too old, or no Java.",
+        f"Spark 4 needs Java {JAVA_MIN} or later.",
+        "Install one, and set JAVA_HOME if several are there.",
+    )
 
 
 def _jars() -> Iterator[Problem]:
@@ -153,14 +124,6 @@ def _jars() -> Iterator[Problem]:
     from exactum.java.jars import pyspark_version
     from exactum.spark.runtime.connector import kept_connector
 
-    settings = os.environ.get("EXACTUM_IVY_SETTINGS")
-    if settings and not Path(settings).is_file():
-        yield error(
-            AREA,
-            f"EXACTUM_IVY_SETTINGS names {settings}, which is no file.",
-            "Jars that are not in the cache cannot be fetched.",
-            "Correct it, or unset it.",
-        )
     try:
         version, folder = pyspark_version(), kept_connector()
     except LocalServerError as failure:
@@ -248,16 +211,4 @@ def _temporary_folder(folder: Path) -> Problem:
         text,
         "Shuffles and state stores are spilled there; a full disk ends the query.",
         "Make room, or let spark.local.dir name a larger disk.",
-    )
-
-
-def _descriptors() -> Problem:
-    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft == resource.RLIM_INFINITY or soft >= DESCRIPTORS_MIN:
-        return ok(AREA, f"A process may open {'any number of' if soft < 0 else soft} files.")
-    return warning(
-        AREA,
-        f"A process may open only {soft} files.",
-        "State stores, connections and the files of many partitions need more.",
-        f"Raise the limit to at least {DESCRIPTORS_MIN}: ulimit -n, or LimitNOFILE= in systemd.",
     )

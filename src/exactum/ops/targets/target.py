@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from exactum.checkpoint.query_record import KnownSink, QueryRecord
 from exactum.errors import SettingRefused
-from exactum.ops.problem import Problem, not_seen
+from exactum.problem import Problem, not_seen
 from exactum.protocol.sink import DEAD_LETTERS, Sink
 
 
@@ -21,6 +21,16 @@ class Target:
     sink: Sink
     trace: Mapping[str, str] = field(default_factory=dict)
     present: bool = True
+
+    @property
+    def client_settings(self) -> Mapping[str, str] | None:
+        """How to reach the Kafka cluster that it writes to; None: to none."""
+        return getattr(self.sink, "client_settings", None)
+
+    @property
+    def has_one_sender(self) -> bool:
+        """Whether to commit takes the sending over from a driver that lives."""
+        return getattr(self.sink, "has_one_sender", False)
 
 
 @dataclass(frozen=True)

@@ -11,11 +11,11 @@ import click
 from exactum.errors import SettingRefused
 from exactum.monitor.words import count, millis, now_ms
 from exactum.ops import render
-from exactum.ops.problem import Problem
 from exactum.ops.render import ExitStatus
 from exactum.ops.targets.options import JSON, QueryOptions, could_not_tell, query_options
 from exactum.ops.transactions.hanging import find_hanging_command
 from exactum.ops.transactions.places import ClusterPlace, LookPlace, look_options
+from exactum.problem import Problem
 
 if TYPE_CHECKING:
     from exactum.ops.transactions.finding import JudgedTransaction

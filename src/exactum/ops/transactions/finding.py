@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from exactum.ops.problem import Level, Problem
+from exactum.problem import Level, Problem
 from exactum.protocol import resolve
 from exactum.protocol.inspection import TransactionState, TransactionView
 from exactum.protocol.model import Decision, DecisionRecord, Incarnation

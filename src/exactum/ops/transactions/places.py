@@ -11,9 +11,9 @@ from typing import Any
 
 import click
 
-from exactum.ops.problem import Problem, not_seen
 from exactum.ops.targets.options import COMMAND_CONFIG, DECISION_LOG, SINKS, QueryOptions
 from exactum.ops.targets.properties_file import SERVERS, client_settings_of
+from exactum.problem import Problem, not_seen
 from exactum.protocol.inspection import TransactionView
 
 WHERE = "exactum transactions"

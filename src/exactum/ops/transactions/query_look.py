@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Sequence
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 
 from exactum.checkpoint import run_file
@@ -11,9 +11,9 @@ from exactum.checkpoint.query_place import QueryPlace
 from exactum.checkpoint.query_record import KnownSink
 from exactum.checkpoint.retirement import refuse_retired
 from exactum.errors import CheckpointRefused, ExactumError, InvariantBroken
-from exactum.ops.problem import Problem, not_seen
 from exactum.ops.render import ExitStatus
-from exactum.ops.targets.target import QueryTargets, Target
+from exactum.ops.targets.inspection import in_force, inspector_of, views_of
+from exactum.ops.targets.target import QueryTargets
 from exactum.ops.transactions.finding import (
     JudgedTransaction,
     OnRecord,
@@ -22,16 +22,14 @@ from exactum.ops.transactions.finding import (
     judged,
     on_record,
 )
-from exactum.ops.transactions.replay_look import look_at_replays
+from exactum.ops.transactions.replay_look import read_replays
+from exactum.problem import Problem, not_seen
 from exactum.protocol import resolve
 from exactum.protocol.ends import RECENT_BATCHES
 from exactum.protocol.finish import BATCHES_MAX
 from exactum.protocol.inspection import (
-    Inspectable,
-    Inspector,
     TransactionState,
     TransactionView,
-    is_traced,
 )
 from exactum.protocol.model import DecisionRecord, Incarnation
 
@@ -69,31 +67,6 @@ class QueryLook:
         return ExitStatus.CANNOT_TELL if self.problems else ExitStatus.FINE
 
 
-def inspector_of(target: Target, place: QueryPlace) -> Inspector:
-    """
-    Raises:
-        SettingRefused: it refuses the credentials.
-        Unavailable: it does not answer.
-        CheckpointRefused: it is a sink that cannot be looked into, or another Kafka cluster answers
-            at its address than the one that has its transactions.
-    """
-    sink = target.sink
-    if not isinstance(sink, Inspectable):
-        raise CheckpointRefused(
-            "SINK_NO_INSPECTOR",
-            f"Sink {target.name!r} is a {type(sink).__name__}, which has no inspector(): "
-            "nobody can look into it from outside.",
-        )
-    inspector = sink.inspector(place.query_id, target.name, place.staging())
-    try:
-        if target.trace and is_traced(inspector):
-            inspector.refuse_other(target.trace)
-    except ExactumError:
-        inspector.close()
-        raise
-    return inspector
-
-
 def look_at(place: QueryPlace, targets: QueryTargets) -> QueryLook:
     """What of the query is open, and what of its unfinished decided epochs stands where.
 
@@ -121,7 +94,8 @@ def look_at(place: QueryPlace, targets: QueryTargets) -> QueryLook:
     views = _unseen_views(targets.left_out, look)
     for target in targets.each:
         try:
-            views += _views(target, look)
+            with closing(inspector_of(target, place)) as inspector:
+                views += views_of(inspector, _unfinished(look))
         except ExactumError as error:
             if target.present or _is_named(target.name, look):
                 look.problems.append(not_seen(f"sink {target.name!r}", str(error)))
@@ -134,7 +108,7 @@ def look_at(place: QueryPlace, targets: QueryTargets) -> QueryLook:
         not_seen(f"sink {name!r}", "a decided epoch names it, and the query has it no longer")
         for name in sorted(strangers)
     ]
-    replays = look_at_replays(place, targets)
+    replays = read_replays(place, targets)
     look.replay_records = replays.records
     look.findings += replays.findings
     look.problems += [not_seen(REPLAYS, why) for why in replays.troubles]
@@ -143,34 +117,23 @@ def look_at(place: QueryPlace, targets: QueryTargets) -> QueryLook:
 
 def _records(place: QueryPlace, first: int) -> list[DecisionRecord]:
     """From a few batches before ``first`` up to the first one without any."""
-    log = place.open_log()
-    try:
-        found: list[DecisionRecord] = []
+    found: list[DecisionRecord] = []
+    with closing(place.open_log()) as log:
         for batch_id in range(max(0, first - RECENT_BATCHES), first):
             # Pruned, or damaged and long done: nobody needs it.
-            with contextlib.suppress(CheckpointRefused, InvariantBroken):
+            with suppress(CheckpointRefused, InvariantBroken):
                 found += log.read(batch_id)
         for batch_id in range(first, first + BATCHES_MAX):
             records = log.read(batch_id)
             found += records
             if resolve.commit_in_force(records) is None:
                 break
-        return found
-    finally:
-        log.close()
+    return found
 
 
 def _unfinished(look: QueryLook) -> list[DecisionRecord]:
-    """The COMMITs in force that Spark has not logged as done."""
-    batches = sorted({r.epoch.batch_id for r in look.records})
-    found: list[DecisionRecord] = []
-    for batch_id in batches:
-        if batch_id >= look.first_batch:
-            in_force = resolve.commit_in_force(
-                [r for r in look.records if r.epoch.batch_id == batch_id]
-            )
-            found += [] if in_force is None else [in_force]
-    return found
+    """What is decided and Spark has not logged as done."""
+    return in_force(look.records, look.first_batch)
 
 
 def _is_named(name: str, look: QueryLook) -> bool:
@@ -187,23 +150,6 @@ def _unseen_views(names: Sequence[str], look: QueryLook) -> list[TransactionView
         for record in _unfinished(look)
         for p in record.of(name)
     ]
-
-
-def _views(target: Target, look: QueryLook) -> list[TransactionView]:
-    """What is open, and what unfinished records name, each once."""
-    inspector = inspector_of(target, look.place)
-    try:
-        views: dict[str, TransactionView] = {view.identity: view for view in inspector.list_open()}
-        for record in _unfinished(look):
-            own = record.of(target.name)
-            described: Sequence[TransactionView] = inspector.describe(own) if own else ()
-            for prepared, view in zip(own, described, strict=True):
-                views[prepared.identity] = view.of_record(
-                    prepared, record.epoch.batch_id, record.attempt
-                )
-        return list(views.values())
-    finally:
-        inspector.close()
 
 
 def _finding(view: TransactionView, look: QueryLook, runs: Runs) -> JudgedTransaction:

@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any
 
 from exactum.checkpoint import run_file
 from exactum.checkpoint.query_place import QueryPlace
 from exactum.checkpoint.retirement import refuse_retired
-from exactum.custom.write_ahead import WriteAheadSink
-from exactum.errors import CheckpointRefused, ExactumError, SettingRefused
+from exactum.errors import ExactumError, SettingRefused
 from exactum.monitor.fact import Fact
 from exactum.monitor.history import HistoryWriter
-from exactum.ops.problem import Problem, not_seen
 from exactum.ops.render import ExitStatus
-from exactum.ops.targets.target import QueryTargets, Target
-from exactum.ops.transactions.query_look import inspector_of
+from exactum.ops.targets.inspection import inspector_of, inspectors
+from exactum.ops.targets.target import QueryTargets
+from exactum.problem import Problem, not_seen
 from exactum.protocol.decision_log import DecisionLog
 from exactum.protocol.ends import Ends, refuse_gaps, target_end
 from exactum.protocol.finish import (
@@ -76,40 +75,47 @@ def finish_query(
         ExactumError: the decision log refused, did not answer, or is not the query's.
     """
     refuse_retired(place.folder)
-    log = place.open_log()
-    try:
+    with closing(place.open_log()) as log:
         unfinished = place.first_unfinished()
         permits = decided_from(log, unfinished)
         over = decided_before(log, unfinished)
-    finally:
-        log.close()
     outcome = FinishOutcome(problems=targets.unseen())
-    for each in targets.each:
-        _commit_again(place, each, over, outcome)
-    names = list(dict.fromkeys(p.participant for permit in permits for p in permit.record.prepared))
+    decided = {p.participant for permit in permits for p in permit.record.prepared}
     committed: list[PreparedTransaction] = []
-    for name in (each for each in names if each not in targets.left_out):
+    for target in targets.each:
+        is_named = target.name in decided
+        # A write-ahead sink is left to the next start: to send takes the sending over.
+        may_have_lost = (
+            target.present
+            and not target.has_one_sender
+            and any(permit.record.of(target.name) for permit in over)
+        )
+        if permits and not (is_named or may_have_lost):
+            continue
         try:
-            target = targets.named(name)
-            if target is None:
-                raise CheckpointRefused(
-                    "EPOCH_DECIDED", "a decided epoch names it, and the query has it no longer"
-                )
-            if isinstance(target.sink, WriteAheadSink):
+            if is_named and target.has_one_sender:
                 _refuse_if_living(place, take_over, "Its sender would be taken over")
-            inspector = inspector_of(target, place)
-            try:
-                refuse_loss(place, inspector, over)
-                committed += _finish_one(inspector, permits, outcome)
-            finally:
-                inspector.close()
+            with closing(inspector_of(target, place)) as inspector:
+                if may_have_lost:
+                    _commit_again(inspector, over, outcome)
+                if is_named:
+                    refuse_loss(place, inspector, over)
+                    committed += _finish_one(inspector, permits, outcome)
+                elif not permits:
+                    outcome.open_undecided += len(_undecided(inspector, over))
         except (ExactumError, SettlementRefused) as error:
-            outcome.problems.append(not_seen(f"sink {name!r}", str(error)))
+            if target.present or is_named:
+                outcome.problems.append(_of_sink(target.name, str(error)))
+    known = (*targets.left_out, *(target.name for target in targets.each))
+    for name in sorted(decided.difference(known)):
+        why = "a decided epoch names it, and the query has it no longer"
+        outcome.problems.append(_of_sink(name, why))
     outcome.batches = finished(permits, committed)
-    if not permits:
-        _count_open(place, targets, over, outcome)
-    outcome.problems = list(dict.fromkeys(outcome.problems))  # a target is asked more than once
     return outcome
+
+
+def _of_sink(name: str, why: str) -> Problem:
+    return not_seen(f"sink {name!r}", why)
 
 
 def abort_of_query(
@@ -130,91 +136,49 @@ def abort_of_query(
     """
     refuse_retired(place.folder)
     targets.refuse_left_out()
-    log = place.open_log()
-    try:
-        with _inspectors(place, targets) as inspectors:
-            opened = {v.identity for i in inspectors for v in i.list_open()}
-            unknown = sorted(set(identities or ()) - opened)
-            if unknown:
-                raise SettingRefused(
-                    "NOTHING_OF_THAT_NAME",
-                    f"Nothing open of this query is called {unknown[0]!r}. It was settled "
-                    "meanwhile, or it is not this query's, and then only its owner may abort it. "
-                    "Nothing was aborted.",
-                )
-            wanted = opened if identities is None else set(identities)
-            if identities is not None:
-                _refuse_decided(wanted, log, place.first_unfinished())
-            if wanted:
-                _refuse_if_living(
-                    place, take_over, "To abort what it may be about to decide stops it"
-                )
-            return abort_undecided(
-                place.query_id,
-                place.first_unfinished(),
-                [inspector.participant() for inspector in inspectors],
-                log,
-                lambda sighting: sighting.identity in wanted,
-                noted=place.record().noted,
+    with closing(place.open_log()) as log, inspectors(place, targets) as open_sinks:
+        opened = {v.identity for each in open_sinks for v in each.list_open()}
+        unknown = sorted(set(identities or ()) - opened)
+        if unknown:
+            raise SettingRefused(
+                "NOTHING_OF_THAT_NAME",
+                f"Nothing open of this query is called {unknown[0]!r}. It was settled meanwhile, "
+                "or it is not this query's, and then only its owner may abort it. Nothing was "
+                "aborted.",
             )
-    finally:
-        log.close()
-
-
-@contextmanager
-def _inspectors(place: QueryPlace, targets: QueryTargets) -> Iterator[list[Inspector]]:
-    """Of all sinks. A former one that cannot be reached is left out: a start would do the same.
-
-    Raises:
-        ExactumError: one of the present sinks cannot be reached.
-    """
-    opened: list[Inspector] = []
-    try:
-        for target in targets.each:
-            try:
-                opened.append(inspector_of(target, place))
-            except ExactumError:
-                if target.present:
-                    raise
-        yield opened
-    finally:
-        for inspector in opened:
-            inspector.close()
+        wanted = opened if identities is None else set(identities)
+        if identities is not None:
+            _refuse_decided(wanted, log, place.first_unfinished())
+        if wanted:
+            _refuse_if_living(place, take_over, "To abort what it may be about to decide stops it")
+        return abort_undecided(
+            place.query_id,
+            place.first_unfinished(),
+            [inspector.participant() for inspector in open_sinks],
+            log,
+            lambda sighting: sighting.identity in wanted,
+            noted=place.record().noted,
+        )
 
 
 def _commit_again(
-    place: QueryPlace, target: Target, over: Sequence[CommitPermit], outcome: FinishOutcome
+    inspector: Inspector, over: Sequence[CommitPermit], outcome: FinishOutcome
 ) -> None:
-    """What a batch that is over names and is open: its target has gone back in time.
-
-    A write-ahead sink is left to the next start: to send takes the sending over.
-    """
-    named = [permit for permit in over if permit.record.of(target.name)]
-    if not named or not target.present or isinstance(target.sink, WriteAheadSink):
-        return
-    try:
-        inspector = inspector_of(target, place)
-        try:
-            opened = {view.identity for view in inspector.list_open()}
-            again: set[str] = set()
-            for permit in named:
-                lost = {p.identity for p in permit.record.of(target.name)} & opened
-                if not lost:
-                    continue
-                done = {p.identity for p in commit_decided(inspector.participant(), [permit])}
-                again |= lost & done
-                if gone := len(permit.record.of(target.name)) - len(done):
-                    why = f"{gone} transactions of {permit.record.epoch}, which was committed, "
-                    outcome.problems.append(
-                        not_seen(f"sink {target.name!r}", f"{why}are gone from it")
-                    )
-            if again:  # a sink of the user's may list what is settled as well, and had lost nothing
-                again -= {view.identity for view in inspector.list_open()}
-            outcome.again += len(again)
-        finally:
-            inspector.close()
-    except ExactumError as error:
-        outcome.problems.append(not_seen(f"sink {target.name!r}", str(error)))
+    """What a batch that is over names and is open: its target has gone back in time."""
+    opened = {view.identity for view in inspector.list_open()}
+    again: set[str] = set()
+    for permit in over:
+        own = permit.record.of(inspector.name)
+        lost = {p.identity for p in own} & opened
+        if lost:
+            done = {p.identity for p in commit_decided(inspector.participant(), [permit])}
+            again |= lost & done
+            if gone := len(own) - len(done):
+                why = f"{gone} transactions of {permit.record.epoch}, which was committed, are gone"
+                outcome.problems.append(_of_sink(inspector.name, f"{why} from it"))
+    if again:  # a sink of the user's may list what is settled as well, and had lost nothing
+        again -= {view.identity for view in inspector.list_open() if view.state.unsettled}
+    outcome.again += len(again)
 
 
 def refuse_loss(place: QueryPlace, inspector: Inspector, over: Sequence[CommitPermit]) -> None:
@@ -250,26 +214,10 @@ def _finish_one(
     return commit_decided(inspector.participant(), permits)
 
 
-def _count_open(
-    place: QueryPlace, targets: QueryTargets, over: Sequence[CommitPermit], outcome: FinishOutcome
-) -> None:
-    """What is open although nothing is decided, nor was it in the batches before."""
-    decided = {(p.participant, p.identity) for permit in over for p in permit.record.prepared}
-    for target in targets.each:
-        try:
-            opened = _open_in(target, place)
-            outcome.open_undecided += len({(target.name, i) for i in opened} - decided)
-        except ExactumError as error:
-            if target.present:
-                outcome.problems.append(not_seen(f"sink {target.name!r}", str(error)))
-
-
-def _open_in(target: Target, place: QueryPlace) -> set[str]:
-    inspector = inspector_of(target, place)
-    try:
-        return {view.identity for view in inspector.list_open()}
-    finally:
-        inspector.close()
+def _undecided(inspector: Inspector, over: Sequence[CommitPermit]) -> set[str]:
+    """What is open where nothing is decided, and was not decided in the batches before."""
+    decided = {p.identity for permit in over for p in permit.record.of(inspector.name)}
+    return {v.identity for v in inspector.list_open() if v.state.unsettled} - decided
 
 
 def _refuse_decided(wanted: Collection[str], log: DecisionLog, batch_id: int) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import groupby
 from typing import TYPE_CHECKING
@@ -17,8 +17,8 @@ from exactum.ops.render import Cell, ExitStatus
 from exactum.ops.targets.options import JSON, QueryOptions, could_not_tell, query_options
 
 if TYPE_CHECKING:
-    from exactum.ops.verify.evidence import Evidence
     from exactum.ops.verify.promise import Promises
+    from exactum.protocol.evidence import Evidence
 
 DOUBT_LOOKS_MAX = 4
 DOUBT_PAUSE_S = 1.0
@@ -60,31 +60,47 @@ def verify(
     """
     from rich.console import Console
 
-    from exactum.ops.verify.evidence import Finding, status_of_evidence
-    from exactum.ops.verify.range_look import RangeLook
-    from exactum.ops.verify.verification import EpochRange
+    from exactum.ops.verify.verification import Verification
+    from exactum.protocol.evidence import Finding
 
-    err = Console(stderr=True, highlight=False)
-    look = RangeLook(options, only)
-    promises, evidence = look.at(EpochRange(first, last), err)
-    for _ in range(DOUBT_LOOKS_MAX):
-        doubted = [each.batch_id for each in evidence if each.finding is Finding.IN_DOUBT]
-        if not doubted:
-            break
-        time.sleep(DOUBT_PAUSE_S)
-        _, again = look.at(EpochRange(min(doubted), max(doubted)), None)
-        newer = {(each.batch_id, each.sink, each.by): each for each in again}
-        evidence = [newer.get((e.batch_id, e.sink, e.by), e) for e in evidence]
-    status = status_of_evidence(evidence)
+    place = options.place()
+    verification = Verification(place, options.targets(place), only)
+    with Console(stderr=True).status("") as shown:
+
+        def tick(sink: str) -> None:
+            shown.update(f"verifying {sink}")
+
+        promises, evidence = verification.at(first, last, tick)
+        for _ in range(DOUBT_LOOKS_MAX):
+            doubted = [each.batch_id for each in evidence if each.finding is Finding.IN_DOUBT]
+            if not doubted:
+                break
+            time.sleep(DOUBT_PAUSE_S)
+            _, again = verification.at(min(doubted), max(doubted), tick)
+            newer = {(each.batch_id, each.sink, each.by): each for each in again}
+            evidence = [newer.get((e.batch_id, e.sink, e.by), e) for e in evidence]
+    status = _status(evidence)
     if status is ExitStatus.FINE and _leaves_open(promises, first, last):
         status = ExitStatus.CANNOT_TELL
     if as_json:
         value = render.plain(replace(promises, each=()))
         del value["each"]
-        render.show_json({"query_id": look.query_id, "status": status, **value, "epochs": evidence})
+        render.show_json(
+            {"query_id": place.query_id, "status": status, **value, "epochs": evidence}
+        )
     else:
         _show(evidence, promises)
     sys.exit(status)
+
+
+def _status(evidence: Iterable[Evidence]) -> ExitStatus:
+    """CANNOT_TELL also where there was nothing to look at."""
+    from exactum.protocol.evidence import Finding
+
+    findings = {each.finding for each in evidence}
+    if findings - {Finding.EXACT, Finding.UNKNOWABLE}:
+        return ExitStatus.NEEDS_PERSON
+    return ExitStatus.FINE if findings == {Finding.EXACT} else ExitStatus.CANNOT_TELL
 
 
 def _leaves_open(promises: Promises, first: int | None, last: int | None) -> bool:

@@ -9,25 +9,9 @@ from dataclasses import dataclass
 from exactum.errors import CheckpointRefused, InvariantBroken, SettingRefused
 from exactum.files.slot_log import SlotLog
 from exactum.protocol.decision_log import DecisionLog
+from exactum.protocol.evidence import Promise
 from exactum.protocol.model import Decision, DecisionRecord, PreparedTransaction
 from exactum.protocol.resolve import commit_in_force
-
-
-@dataclass(frozen=True)
-class Promise:
-    """One decided epoch: the record in force, and transactions of records that it supersedes, which
-    must not be visible.
-    """
-
-    record: DecisionRecord
-    superseded: tuple[PreparedTransaction, ...] = ()
-
-    @property
-    def batch_id(self) -> int:
-        return self.record.epoch.batch_id
-
-    def rows(self, participant: str) -> int:
-        return sum(p.rows for p in self.record.of(participant))
 
 
 @dataclass(frozen=True)

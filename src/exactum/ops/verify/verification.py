@@ -1,229 +1,106 @@
-"""Verifies a query: its records and each sink's evidence."""
+"""Verifies a query: its records, and what each sink has of them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from functools import partial
 
 from exactum.checkpoint.query_place import QueryPlace
+from exactum.checkpoint.retirement import refuse_retired
 from exactum.errors import ExactumError, SettingRefused
+from exactum.ops.targets.inspection import inspector_of
 from exactum.ops.targets.target import QueryTargets, Target
-from exactum.ops.verify.evidence import Evidence, Finding
-from exactum.ops.verify.file_evidence import FileEvidence
-from exactum.ops.verify.kafka_evidence import KafkaEvidence
-from exactum.ops.verify.promise import Promise, Promises, SparkProgress, promises
-from exactum.ops.verify.table_evidence import table_evidence
+from exactum.ops.verify.promise import Promises, SparkProgress, promises
+from exactum.protocol.evidence import Evidence, Finding, Promise, unknowable
+from exactum.protocol.inspection import counts
+from exactum.protocol.participant import remembers
 from exactum.protocol.resolve import commit_in_force
-from exactum.storage.at import storage_at
 
-Progress = Callable[[int], None]
-"""Told how much is done, in the unit of ``SinkCheck.unit``."""
-
-
-@dataclass(frozen=True)
-class SinkCheck:
-    """One sink, ready to be looked at. ``cost`` is in ``unit`` (offsets, bytes)."""
-
-    name: str
-    cost: int
-    unit: str
-    look: Callable[[Progress], list[Evidence]]
-
-
-@dataclass(frozen=True)
-class EpochRange:
-    """Batches to verify; None: from the first, to the last that is on record."""
-
-    first: int | None = None
-    last: int | None = None
+NOT_GIVEN = "the sink is not given: --sinks FILE.py:NAME, or set EXACTUM_SINKS"
 
 
 class Verification:
-    """Of one query. Entered while it looks, for its connections."""
+    """Of one query. ``only``: that sink alone.
 
-    def __init__(self, place: QueryPlace, targets: QueryTargets, epochs: EpochRange) -> None:
-        """
-        Raises:
-            ExactumError: the decision log cannot be read, or there is no such epoch.
-        """
+    Raises:
+        CheckpointRefused: the checkpoint is retired: its records are elsewhere.
+    """
+
+    def __init__(self, place: QueryPlace, targets: QueryTargets, only: str | None) -> None:
+        refuse_retired(place.folder)
         self._place = place
         self._targets = targets
-        self._epochs = epochs
-        newest = place.planned()
-        if newest is None:
-            raise SettingRefused(
-                "COMMAND_ARGUMENT",
-                f"{place} has not begun any micro-batch: nothing is promised yet.",
-            )
-        self._newest = newest
-        self.promises = self.read()
-        self._open = ExitStack()
+        self._only = only
 
-    def __enter__(self) -> Verification:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._open.close()
-
-    def read(self) -> Promises:
-        """The records of the range, as they are now."""
-        return self._read(self._epochs.first, self._epochs.last)
-
-    def _read(self, first: int | None, last: int | None) -> Promises:
-        log = self._place.open_log()
-        try:
-            newest = max(self._newest, self._place.planned() or 0)
-            finished = self._place.finished()
-            done = -1 if finished is None else finished
-            progress = SparkProgress(newest, done, self._place.kept())
-            return promises(log, progress, first, last)
-        finally:
-            log.close()
-
-    def checks(self, only: str | None = None) -> Iterator[SinkCheck]:
-        """One for each sink that the records name.
+    def at(
+        self, first: int | None, last: int | None, tick: Callable[[str], None]
+    ) -> tuple[Promises, list[Evidence]]:
+        """What is promised from batch ``first`` to ``last``, and what the sinks have; by default of
+        all records. ``tick`` is called with each sink's name.
 
         Raises:
-            SettingRefused: ``only`` is none of them.
+            SettingRefused: there is no such batch, or no record names the sink.
+            ExactumError: the decision log cannot be read.
         """
-        names = self.promises.participants()
-        if only is not None and only not in names:
+        if self._place.planned() is None:
             raise SettingRefused(
                 "COMMAND_ARGUMENT",
-                f"No record of these epochs names a sink {only!r}. They name: "
+                f"{self._place} has not begun any micro-batch: nothing is promised yet.",
+            )
+        found = self._read(first, last)
+        names = found.participants()
+        if self._only is not None and found.each and self._only not in names:
+            raise SettingRefused(
+                "COMMAND_ARGUMENT",
+                f"No record of these epochs names a sink {self._only!r}. They name: "
                 f"{', '.join(map(repr, names)) or 'none'}.",
             )
-        for name in names if only is None else [only]:
-            yield self._check(name, self._targets.named(name))
+        evidence: list[Evidence] = []
+        for name in names if self._only is None else [self._only] if found.each else []:
+            tick(name)
+            evidence += self._of_sink(name, self._targets.named(name), found.each)
+        return found, evidence
 
-    def _check(self, name: str, target: Target | None) -> SinkCheck:
-        if target is None:
-            not_given = "the sink is not given: --sinks FILE.py:NAME, or set EXACTUM_SINKS"
-            return self._unknowable(name, not_given)
-        try:
-            return self._by_kind(name, target.sink)
-        except (ExactumError, OSError, ValueError) as error:
-            return self._unknowable(name, str(error))
-
-    def _by_kind(self, name: str, sink: Any) -> SinkCheck:
-        from exactum.files.sink import FileSink
-        from exactum.kafka.sink import KafkaSink
-        from exactum.lake.sink import TableSink
-        from exactum.sql.sink import SqlSink
-
-        if isinstance(sink, KafkaSink):
-            return self._kafka(name, sink)
-        if isinstance(sink, SqlSink):
-            return self._sql(name, sink)
-        if isinstance(sink, FileSink):
-            return self._files(name, sink)
-        if isinstance(sink, TableSink):
-            return self._table(name, sink)
-        return self._unknowable(name, "a target of your own: nobody but you can count its rows")
-
-    def _kafka(self, name: str, sink: Any) -> SinkCheck:
-        requests = sink.connect()
-        self._open.callback(requests.close)
-        each = self.promises.each
-        looked = KafkaEvidence(
-            name,
-            requests,
-            lambda: self._read(self._epochs.first, None).each,
-            each[0].batch_id,
-            each[-1].batch_id,
-        )
-        return SinkCheck(name, sum(looked.cost.values()), "offsets", looked.look)
-
-    def _sql(self, name: str, sink: Any) -> SinkCheck:
-        from exactum.ops.verify.sql_evidence import SqlEvidence, access_by
-        from exactum.sql.dialect import Role, SqlFailure
-        from exactum.sql.failure import port_error
-
-        where = f"sink {name!r} at {sink.address.where}"
-        try:
-            session = sink.dialect.connect(sink.address, Role.DRIVER, "exactum verify", 10.0)
-            self._open.callback(session.close)
-            looked = SqlEvidence(
-                name,
-                self._place.query_id,
-                access_by(sink, session),
-                self._place.staging(),
+    def _read(self, first: int | None, last: int | None) -> Promises:
+        """As it is on record now."""
+        with closing(self._place.open_log()) as log:
+            finished = self._place.finished()
+            progress = SparkProgress(
+                self._place.planned() or 0, -1 if finished is None else finished, self._place.kept()
             )
-            cost = looked.cost_bytes(self.promises.each)
-        except SqlFailure as failure:
-            raise port_error(failure, where) from failure
+            return promises(log, progress, first, last)
 
-        def look(progress: Progress) -> list[Evidence]:
-            try:
-                found = looked.look(self.promises.each)
-            except SqlFailure as failure:
-                raise port_error(failure, where) from failure
-            progress(cost)
-            return [*found, *self._unknown_to_the_log(name, looked.last_batch, "ledger")]
+    def _of_sink(self, name: str, target: Target | None, each: Sequence[Promise]) -> list[Evidence]:
+        if target is None:
+            return [unknowable(promise, name, NOT_GIVEN) for promise in each]
+        try:
+            with closing(inspector_of(target, self._place)) as inspector:
+                if not counts(inspector):
+                    return [unknowable(promise, name) for promise in each]
+                onwards = partial(self._onwards, each[0].batch_id)
+                found = list(inspector.evidence(each, onwards))
+                participant = inspector.participant()
+                last = participant.last_batch() if remembers(participant) else None
+            return [*found, *self._unknown_to_the_log(name, last)]
+        except (ExactumError, OSError, ValueError) as error:
+            return [unknowable(promise, name, str(error)) for promise in each]
 
-        return SinkCheck(name, cost, "bytes", look)
+    def _onwards(self, first: int) -> Sequence[Promise]:
+        return self._read(first, None).each
 
-    def _files(self, name: str, sink: Any) -> SinkCheck:
-        files = storage_at(*sink.location)
-        looked = FileEvidence(name, self._place.query_id, files, sink.options)
-        each = self.promises.each
-
-        def look(progress: Progress) -> list[Evidence]:
-            found = looked.look(each, progress)
-            return [*found, *self._unknown_to_the_log(name, looked.last_batch, "files")]
-
-        return SinkCheck(name, looked.cost_bytes(each), "bytes", look)
-
-    def _table(self, name: str, sink: Any) -> SinkCheck:
-        inspector = sink.inspector(self._place.query_id, name)
-        self._open.callback(inspector.close)
-
-        def look(progress: Progress) -> list[Evidence]:
-            each = self.promises.each
-            found = table_evidence(name, inspector, sink.rows_by_task(), each)
-            progress(len(each))
-            last = inspector.participant().last_batch()
-            return [*found, *self._unknown_to_the_log(name, last, "marker")]
-
-        return SinkCheck(name, len(self.promises.each), "micro-batches", look)
-
-    def _unknown_to_the_log(self, name: str, last: int | None, by: str) -> list[Evidence]:
+    def _unknown_to_the_log(self, name: str, last: int | None) -> list[Evidence]:
         """The last batch that a target has, where no record is of it: it was decided by a log that
         is not this one. What a driver that lives has decided meanwhile is on record by now.
         """
         done = self._place.finished()
         if last is None or (done is not None and last <= done):
             return []  # without a record it is among ``unrecorded``
-        log = self._place.open_log()
-        try:
+        with closing(self._place.open_log()) as log:
             if commit_in_force(log.read(last)) is not None:
                 return []
-        finally:
-            log.close()
         why = (
             "the target has this batch, and the decision log does not know of it: checkpoint or "
             "log are an older copy, or two queries run on copies of one checkpoint"
         )
-        return [Evidence(last, name, 0, None, Finding.EXTRA, by, why)]
-
-    def _unknowable(self, name: str, why: str) -> SinkCheck:
-        def look(_: Progress) -> list[Evidence]:
-            return [unknown(promise, name, why) for promise in self.promises.each]
-
-        return SinkCheck(name, 0, "offsets", look)
-
-
-def looked(check: SinkCheck, promised: Sequence[Promise], progress: Progress) -> list[Evidence]:
-    """What a sink's check finds; where its target fails meanwhile, that nothing is known."""
-    try:
-        return check.look(progress)
-    except (ExactumError, OSError, ValueError) as error:
-        return [unknown(promise, check.name, str(error)) for promise in promised]
-
-
-def unknown(promise: Promise, name: str, why: str) -> Evidence:
-    return Evidence(
-        promise.batch_id, name, promise.rows(name), None, Finding.UNKNOWABLE, "nothing", why
-    )
+        return [Evidence(last, name, 0, None, Finding.EXTRA, "marker", why)]

@@ -12,12 +12,13 @@ import contextlib
 import json
 import os
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from exactum.errors import SettingRefused
+from exactum.problem import Problem
 from exactum.sql.dialect import (
     ROW,
     Dialect,
@@ -66,6 +67,7 @@ class MySQLDialect(Dialect):
         "rpl_semi_sync_master_wait_point (rpl_semi_sync_source_wait_point in MySQL)"
     )
     upserts_by_any_key = True
+    ledger_rights = ("SELECT", "INSERT", "UPDATE", "DELETE")
     kinds_taken = mysql_types.TAKES
     sql = sql
     table_options = "ENGINE=InnoDB"
@@ -131,6 +133,16 @@ class MySQLDialect(Dialect):
 
     def type_for(self, spark_type: str, in_key: bool) -> str | None:
         return mysql_types.type_for(spark_type, in_key)
+
+    def prove_server(self, address: Address, where: str) -> Iterator[Problem]:
+        from exactum.sql.mysql.proof import prove_server
+
+        return prove_server(self, address, where)
+
+    def denied(self, session: Session, table: Table) -> Collection[str]:
+        from exactum.sql.mysql.proof import denied
+
+        return denied(session, table)
 
     def lagging_standbys(self, session: Session) -> int:
         """Whoever reads the binary log counts as a standby."""

@@ -129,15 +129,4 @@ ON DUPLICATE KEY UPDATE `query_id` = `query_id`
 -- What the server is, and its clock in microseconds since 1970.
 -- needs: nothing
 SELECT VERSION(), CAST(UNIX_TIMESTAMP(NOW(6)) * 1000000 AS SIGNED), @@GLOBAL.local_infile,
-    @@GLOBAL.max_allowed_packet, @@GLOBAL.sql_mode, @@GLOBAL.read_only, CURRENT_USER()
-
--- name: try_creating
--- Whether tables can be created beside the target: two columns of one name are refused after the
--- right was looked at, so that no table is ever made.
--- needs: CREATE on the database
-CREATE TABLE {table} (a int, a int) ENGINE=InnoDB
-
--- name: try_creating_temporary
--- Whether temporary tables can be created, in the same way.
--- needs: CREATE TEMPORARY TABLES on the database
-CREATE TEMPORARY TABLE {table} (a int, a int) ENGINE=InnoDB
+    @@GLOBAL.max_allowed_packet, @@GLOBAL.read_only

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from exactum.errors import SettingRefused
+from exactum.problem import Problem
 from exactum.sinks.frames import unpacked
 from exactum.sql.dialect import (
     ROW,
@@ -52,6 +53,7 @@ class PostgresDialect(Dialect):
     scheme = "postgres"
     way_to_wait_for_standbys = "Set synchronous_standby_names on the server"
     upserts_by_any_key = False
+    ledger_rights = ("SELECT", "INSERT", "DELETE")
     kinds_taken = postgres_types.TAKES
     sql = sql
     table_options = ""
@@ -100,6 +102,16 @@ class PostgresDialect(Dialect):
 
     def base_of(self, spark_type: str) -> str:
         return postgres_types.base_of(spark_type)
+
+    def prove_server(self, address: Address, where: str) -> Iterator[Problem]:
+        from exactum.sql.postgres.proof import prove_server
+
+        return prove_server(self, address, where)
+
+    def denied(self, session: Session, table: Table) -> Collection[str]:
+        from exactum.sql.postgres.proof import denied
+
+        return denied(session, table)
 
     def lagging_standbys(self, session: Session) -> int:
         (found,) = session.query(sql("count_lagging_standbys"))

@@ -169,30 +169,23 @@ RELEASE SAVEPOINT exactum_rows
 -- ==== what exactum doctor looks at ====
 
 -- name: examine_server
--- What the server is and how it keeps what it commits.
+-- What the server is and how it keeps what it commits, who answers, and its clock.
 -- needs: nothing
-SELECT current_setting('server_version'), current_setting('server_version_num')::int,
-    pg_is_in_recovery(), current_setting('fsync') = 'on',
-    current_setting('full_page_writes') = 'on', current_setting('synchronous_standby_names'),
-    (SELECT count(*) FROM pg_stat_replication), quote_ident(current_user::text),
-    quote_ident(current_database()::text),
-    has_database_privilege(current_database(), 'TEMPORARY'), pg_backend_pid(),
-    extract(epoch FROM clock_timestamp())::float8
+SELECT json_build_object('version', current_setting('server_version'),
+        'number', current_setting('server_version_num')::int, 'is_standby', pg_is_in_recovery(),
+        'full_page_writes', current_setting('full_page_writes') = 'on',
+        'synchronous_standby_names', current_setting('synchronous_standby_names'),
+        'senders', (SELECT count(*) FROM pg_stat_replication), 'user', current_user)::text,
+    pg_backend_pid(), extract(epoch FROM clock_timestamp())::float8
 
 -- name: examine_table
--- What the user may do with the target, and in its schema.
+-- What the user may do with a table.
 -- needs: USAGE on its schema
 SELECT has_table_privilege(c.oid, 'SELECT') OR has_any_column_privilege(c.oid, 'SELECT'),
     has_table_privilege(c.oid, 'INSERT') OR has_any_column_privilege(c.oid, 'INSERT'),
     has_table_privilege(c.oid, 'UPDATE') OR has_any_column_privilege(c.oid, 'UPDATE'),
-    has_table_privilege(c.oid, 'DELETE'), has_schema_privilege(c.relnamespace, 'CREATE')
+    has_table_privilege(c.oid, 'DELETE')
 FROM pg_class c WHERE c.oid = to_regclass(%s)
-
--- name: examine_schema
--- Whether exactum's own tables can be created in a schema.
--- needs: nothing
-SELECT has_schema_privilege(oid, 'CREATE')
-FROM pg_namespace WHERE nspname = coalesce(%s, current_schema())
 
 -- name: bound_look
 -- No statement of this transaction takes longer; its COMMIT is one, and may wait for a standby.

@@ -8,12 +8,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from exactum.errors import OutcomeUnknown
+from exactum.kafka.evidence.log_count import LogCount, Producer, count
 from exactum.kafka.requests.broker_requests import BrokerRequests
 from exactum.kafka.requests.routing import error_name
 from exactum.kafka.transaction import Partition
-from exactum.ops.verify.evidence import Evidence, Finding, compared
-from exactum.ops.verify.kafka_log import LogCount, Producer, count
-from exactum.ops.verify.promise import Promise
+from exactum.protocol.evidence import Evidence, Finding, Promise, compared
 from exactum.protocol.model import PreparedTransaction
 
 BY = "log"
@@ -77,19 +76,14 @@ class KafkaEvidence:
         }
         self._compacted = compacted
 
-    @property
-    def cost(self) -> dict[Partition, int]:
-        """Offsets to walk, by partition."""
-        return {p: max(0, end - self._starts[p]) for p, end in self._ends.items()}
-
-    def look(self, walked: Callable[[int], None] = lambda offsets: None) -> list[Evidence]:
-        """Walk the logs. ``walked`` is told how many offsets were done since the last call.
+    def evidence(self) -> list[Evidence]:
+        """Walk the logs.
 
         Raises:
             OutcomeUnknown: a log cannot be read, or holds another format.
             SettingRefused: READ on a topic is not granted.
         """
-        logs = {partition: self._count(partition, walked) for partition in sorted(self._ends)}
+        logs = {partition: self._count(partition) for partition in sorted(self._ends)}
         named = {each.producer for each in self._known}
         ours = {producer_id for producer_id, _ in named}
         sums: dict[int, _Sum] = defaultdict(_Sum)
@@ -118,13 +112,8 @@ class KafkaEvidence:
 
     # ---- small steps -------------------------------------------------------------------------
 
-    def _count(self, partition: Partition, walked: Callable[[int], None]) -> LogCount:
-        done = self._starts[partition]
-
+    def _count(self, partition: Partition) -> LogCount:
         def fetch(offset: int) -> tuple[bytes, int]:
-            nonlocal done
-            walked(max(0, offset - done))
-            done = offset
             answer = self._requests.fetch(partition, offset, bytes_max=FETCH_BYTES_MAX)
             if answer.error:
                 first, end = self._requests.log_bounds(partition)
@@ -138,9 +127,7 @@ class KafkaEvidence:
                 )
             return answer.records, answer.log_start_offset
 
-        found = count(fetch, self._starts[partition], self._ends[partition])
-        walked(max(0, self._ends[partition] - done))
-        return found
+        return count(fetch, self._starts[partition], self._ends[partition])
 
     def _sum(self, each: Promised, logs: Mapping[Partition, LogCount], into: _Sum) -> None:
         if each.cluster not in ("", self._cluster):

@@ -9,12 +9,11 @@ import gzip
 import io
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import IO, Any, cast
 
 from exactum.files.place import HIDDEN, staging_at
-from exactum.ops.verify.evidence import Evidence, Finding, compared
-from exactum.ops.verify.promise import Promise
+from exactum.protocol.evidence import Evidence, Finding, Promise, compared
 from exactum.protocol.model import PreparedTransaction
 from exactum.sinks.staging import StagedName
 from exactum.storage.storage import Storage
@@ -36,13 +35,11 @@ class FileEvidence:
         own = staging_at(storage, query_id, participant)
         # What is published meanwhile is in both listings.
         self._staged = {name.identity for name in own.listing().staged()}
-        self._sizes = {entry.name: entry.size for entry in storage.entries()}
         self._by_identity: dict[str, list[str]] = {}
         self._scopes: set[str] = set()
-        self.last_batch = own.published()
-        """The highest one that is marked as published."""
-        for name in self._sizes:
-            self._sort(name)
+        self._last_batch = own.published()
+        for entry in storage.entries():
+            self._sort(entry.name)
 
     def _sort(self, name: str) -> None:
         parts = name.split("/")
@@ -53,26 +50,13 @@ class FileEvidence:
         if match is not None:
             self._by_identity.setdefault(match["identity"], []).append(name)
 
-    def cost_bytes(self, promises: Sequence[Promise]) -> int:
-        """Bytes of the files that are read."""
-        names = [
-            name
-            for promise in promises
-            for p in promise.record.of(self._participant)
-            for name in self._by_identity.get(p.identity, ())
-        ]
-        return sum(self._sizes[name] for name in names)
-
-    def look(
-        self, promises: Sequence[Promise], read: Callable[[int], None] = lambda size: None
-    ) -> list[Evidence]:
-        """``read`` is told the bytes of each file that is done.
-
+    def of(self, promises: Sequence[Promise]) -> list[Evidence]:
+        """
         Raises:
             OSError, ValueError: the place did not answer, or a file is damaged.
         """
         strays = self._strays(promises)
-        return [self._evidence(promise, strays, read) for promise in promises]
+        return [self._evidence(promise, strays) for promise in promises]
 
     def _strays(self, promises: Sequence[Promise]) -> Mapping[int, list[str]]:
         """Files of a batch in the range that no record names, where nobody else writes here."""
@@ -91,14 +75,12 @@ class FileEvidence:
                 found.setdefault(staged.batch_id, []).extend(names)
         return found
 
-    def _evidence(
-        self, promise: Promise, strays: Mapping[int, list[str]], read: Callable[[int], None]
-    ) -> Evidence:
+    def _evidence(self, promise: Promise, strays: Mapping[int, list[str]]) -> Evidence:
         batch_id, rows, name = promise.batch_id, promise.rows(self._participant), self._participant
         found, why = 0, list[str]()
         waiting = missing = False
         for p in promise.record.of(self._participant):
-            count, trouble = self._rows(p, read)
+            count, trouble = self._rows(p)
             found += count
             if trouble and p.identity in self._staged:
                 waiting = True
@@ -106,7 +88,7 @@ class FileEvidence:
                 missing = True
                 why.append(trouble)
         for stray in strays.get(batch_id, ()):
-            found += self._count(stray, read)
+            found += self._count(stray)
             why.append(f"no record names {stray}")
         if waiting and not missing and found <= rows:
             text = "decided, and staged: start the query, or finish it"
@@ -119,23 +101,21 @@ class FileEvidence:
         return compared(batch_id, name, rows, found, by=BY, why="; ".join(why))
 
     def _is_marked(self, batch_id: int) -> bool:
-        return self.last_batch is not None and self.last_batch >= batch_id
+        return self._last_batch is not None and self._last_batch >= batch_id
 
-    def _rows(self, p: PreparedTransaction, read: Callable[[int], None]) -> tuple[int, str]:
+    def _rows(self, p: PreparedTransaction) -> tuple[int, str]:
         """Rows in its files, and what is wrong with them."""
         payload: Mapping[str, Any] = json.loads(p.payload)
         names = sorted(self._by_identity.get(p.identity, ()))
-        found = sum(self._count(name, read) for name in names)
+        found = sum(self._count(name) for name in names)
         there = len({name.rpartition("/")[2] for name in names})  # each once: there may be copies
         if there < int(payload["count"]):
             return found, f"{there} of {payload['count']} files of {p.identity} are there"
         return found, "" if found == p.rows else f"files of {p.identity} have {found:,} rows"
 
-    def _count(self, name: str, read: Callable[[int], None]) -> int:
+    def _count(self, name: str) -> int:
         with self._storage.reader(name) as file:
-            count = rows_in(name, file, self._options)
-        read(self._sizes[name])
-        return count
+            return rows_in(name, file, self._options)
 
 
 def rows_in(name: str, file: IO[bytes], options: Mapping[str, Any]) -> int:

@@ -8,10 +8,9 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone
+from typing import Any, Protocol, runtime_checkable
 
 EPOCH_BEGAN = datetime(1970, 1, 1, tzinfo=timezone.utc)
-HEADER_PREFIX = "exactum."
-"""Of the headers in which Kafka holds what is a column elsewhere."""
 
 
 @dataclass(frozen=True)
@@ -100,17 +99,45 @@ def named(dead_letters: Iterable[DeadLetter]) -> Iterator[DeadLetter]:
         yield replace(dead_letter, identity=f"{digest}#{seen[digest]}")
 
 
-@dataclass(frozen=True)
-class Choice:
-    """Which letters are meant; None: all. ``error`` is a part of the reason's text."""
+def of_columns(rows: Iterable[Mapping[str, Any]]) -> Iterator[DeadLetter]:
+    """Of rows in the columns of ``protocol.sink.DEAD_LETTER_COLUMNS``."""
+    return named(map(_of_row, rows))
 
-    identities: frozenset[str] | None = None
-    sink: str | None = None
-    error: str | None = None
 
-    def takes(self, dead_letter: DeadLetter) -> bool:
-        return (
-            (self.identities is None or dead_letter.identity in self.identities)
-            and (self.sink is None or dead_letter.sink == self.sink)
-            and (self.error is None or self.error.lower() in dead_letter.error.lower())
-        )
+def _of_row(row: Mapping[str, Any]) -> DeadLetter:
+    at = row.get("source_timestamp")
+    return DeadLetter(
+        "",
+        _bytes(row.get("key")),
+        _bytes(row.get("value")),
+        str(row.get("sink") or ""),
+        str(row.get("error") or ""),
+        row.get("source_topic"),
+        number(row.get("source_partition")),
+        number(row.get("source_offset")),
+        at.isoformat() if isinstance(at, datetime) else at,
+        row.get("row_json"),
+    )
+
+
+def _bytes(value: Any) -> bytes | None:
+    return None if value is None else bytes(value)
+
+
+def number(value: Any) -> int | None:
+    return None if value is None else int(value)
+
+
+@runtime_checkable
+class DeadLetterStore(Protocol):
+    """A sink whose dead letters can be read again; all of exactum's own but those that only the
+    user's code can read.
+    """
+
+    def dead_letters(self) -> Iterator[DeadLetter]:
+        """All that readers see, in Kafka the oldest first in each partition.
+
+        Raises:
+            SettingRefused: they cannot be read from there.
+            Unavailable: the target did not answer.
+        """

@@ -57,6 +57,24 @@ def not_seen(where: str, why: str) -> Problem:
     return Problem(Level.UNKNOWN, where, "could not be looked at", why)
 
 
+SKEW_MAX_S = 2.0
+"""How far two clocks may differ before it is said."""
+
+
+def clock(where: str, whose: str, skew_s: float, uncertain_s: float) -> Problem:
+    """``skew_s``: how far another clock is ahead of ours, give or take ``uncertain_s``."""
+    if abs(skew_s) <= SKEW_MAX_S + uncertain_s:
+        return ok(where, f"The clock of {whose} differs by {abs(skew_s):.1f} s or less.")
+    way = "ahead of" if skew_s > 0 else "behind"
+    return warning(
+        where,
+        f"The clock of {whose} is {abs(skew_s):.0f} s {way} this machine's.",
+        "No guarantee rests on clocks. But ages, timeouts, lag in seconds and start positions by "
+        "time are wrong by as much.",
+        "Let both machines follow one time server (chronyd, systemd-timesyncd).",
+    )
+
+
 def of_failure(where: str, failure: BaseException) -> Problem:
     """An exception that ended a check: exactum's own say what to do; another is no answer."""
     if isinstance(failure, Unavailable):

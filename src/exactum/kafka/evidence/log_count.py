@@ -40,25 +40,16 @@ class Counted:
 
 @dataclass
 class LogCount:
-    """A log from ``first_offset`` to ``end_offset``, which is not read any more.
+    """``start_offset`` is where the log begins now."""
 
-    ``start_offset`` is where the log begins now. ``others`` counts records outside of
-    transactions.
-    """
-
-    first_offset: int
-    end_offset: int
     start_offset: int = 0
     by_producer: dict[Producer, Counted] = field(default_factory=dict)
-    others: int = 0
 
     def add(self, batch: BatchHeader) -> None:
         if batch.is_commit is not None:
             self._ended(batch)
         elif batch.is_transactional:
             self.by_producer.setdefault(batch.producer, Counted()).records += batch.records
-        else:
-            self.others += batch.records
 
     def _ended(self, batch: BatchHeader) -> None:
         """The producer epoch of a marker may be higher than that of its records: a coordinator that
@@ -85,7 +76,7 @@ def count(fetch: Fetch, first_offset: int, end_offset: int) -> LogCount:
     Raises:
         OutcomeUnknown: it holds what is no record batch of this format.
     """
-    found = LogCount(first_offset, end_offset)
+    found = LogCount()
     offset = first_offset
     while offset < end_offset:
         data, found.start_offset = fetch(offset)

@@ -1,12 +1,28 @@
-"""What verifying finds of one epoch in one sink."""
+"""What the records promise of an epoch, and what verifying finds of it in one sink."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 
-from exactum.ops.render import ExitStatus
+from exactum.protocol.model import DecisionRecord, PreparedTransaction
+
+
+@dataclass(frozen=True)
+class Promise:
+    """One decided epoch: the record in force, and transactions of records that it supersedes, which
+    must not be visible.
+    """
+
+    record: DecisionRecord
+    superseded: tuple[PreparedTransaction, ...] = ()
+
+    @property
+    def batch_id(self) -> int:
+        return self.record.epoch.batch_id
+
+    def rows(self, participant: str) -> int:
+        return sum(p.rows for p in self.record.of(participant))
 
 
 class Finding(Enum):
@@ -58,9 +74,10 @@ def compared(
     return Evidence(batch_id, sink, promised, found, finding, by, why)
 
 
-def status_of_evidence(evidence: Iterable[Evidence]) -> ExitStatus:
-    """CANNOT_TELL also where there was nothing to look at."""
-    findings = {each.finding for each in evidence}
-    if findings & {Finding.MISSING, Finding.EXTRA, Finding.DIFFERENT, Finding.IN_DOUBT}:
-        return ExitStatus.NEEDS_PERSON
-    return ExitStatus.FINE if findings == {Finding.EXACT} else ExitStatus.CANNOT_TELL
+NOT_COUNTED = "a target of your own: nobody but you can count its rows"
+
+
+def unknowable(promise: Promise, sink: str, why: str = NOT_COUNTED) -> Evidence:
+    """Nobody can count its rows."""
+    rows = promise.rows(sink)
+    return Evidence(promise.batch_id, sink, rows, None, Finding.UNKNOWABLE, "nothing", why)

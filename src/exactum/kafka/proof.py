@@ -1,0 +1,432 @@
+"""Whether a query can read from Kafka and write to it: a sink is opened as a start opens it, for a
+query that nobody has; and what a start does not look at.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+from typing import TYPE_CHECKING
+
+from exactum.errors import ExactumError
+from exactum.kafka.examination import ClusterExamination, NodeExamined
+from exactum.kafka.requests.broker_requests import TRANSACTION_LOG, DescribedTopic
+from exactum.kafka.settings.connection_settings import security_settings
+from exactum.kafka.transactional_id import KafkaScope
+from exactum.problem import Problem, clock, error, of_failure, ok, unknown, warning
+from exactum.protocol.model import new_incarnation
+from exactum.protocol.sink import Guarantee, QueryRun
+
+if TYPE_CHECKING:
+    from exactum.kafka.sink import KafkaSink
+
+CONNECT_TIMEOUT_MS = 5_000
+DEADLINE_MS = 10_000
+VERSION_ASKS_COORDINATOR = (3, 6)
+EXPIRATION = "transactional.id.expiration.ms"
+VERIFICATION = "transaction.partition.verification.enable"
+LOG_REPLICAS = "transaction.state.log.replication.factor"
+LOG_MIN_ISR = "transaction.state.log.min.isr"
+OF_THE_BROKER = (EXPIRATION, VERIFICATION, LOG_REPLICAS, LOG_MIN_ISR)
+POLICY, RETENTION, RETENTION_BYTES = "cleanup.policy", "retention.ms", "retention.bytes"
+MIN_ISR, UNCLEAN = "min.insync.replicas", "unclean.leader.election.enable"
+OF_A_TOPIC = (POLICY, RETENTION, RETENTION_BYTES, MIN_ISR, UNCLEAN)
+GROUP_LOG = "__consumer_offsets"
+WITHOUT_MEMBERS = ("Empty", "Dead")
+
+
+def prove_source(
+    servers: str,
+    settings: Mapping[str, str],
+    topics: Sequence[str],
+    group: str | None,
+    longest_outage_s: float | None,
+) -> Iterator[Problem]:
+    """``settings``: librdkafka's, to log in."""
+    with closing(_connected(servers, settings)) as asked:
+        nodes = asked.nodes()
+        yield from _cluster(asked, servers, nodes)
+        if all(node.trouble for node in nodes):
+            return
+        there = asked.topics(topics)
+        for name in topics:
+            yield from _input(asked, name, there.get(name), longest_outage_s)
+        if group is not None:
+            yield _group(asked, group)
+
+
+def prove_sink(
+    sink: KafkaSink, where: str, prefix: str, longest_outage_s: float | None
+) -> Iterator[Problem]:
+    settings = dict(sink.client_settings)
+    servers = settings.pop("bootstrap.servers")
+    with closing(_connected(servers, settings)) as asked:
+        nodes = asked.nodes()
+        yield from _cluster(asked, servers, nodes)
+        reached = [node.node_id for node in nodes if not node.trouble]
+        if not reached:
+            return
+        yield from _brokers(asked, f"Kafka {servers}", reached, longest_outage_s)
+        is_compacted = False
+        if sink.topic is not None and (topic := asked.topics([sink.topic]).get(sink.topic)):
+            config = asked.configs("topic", sink.topic, OF_A_TOPIC)
+            is_compacted = "compact" in config.get(POLICY, "")
+            yield from _output(f"topic {sink.topic} (output)", topic, config, longest_outage_s)
+        is_unused = asked.is_missing(TRANSACTION_LOG)
+        if is_unused:  # to ask for the coordinator of an id would make Kafka's own topic
+            yield ok(where, "This cluster has had no transaction yet: its rights are not tried.")
+        guarantee = Guarantee.AT_LEAST_ONCE if is_unused else Guarantee.EXACTLY_ONCE
+        run = QueryRun(str(uuid.uuid4()), new_incarnation(), guarantee)
+        try:
+            opened = sink.open(run, "exactum-doctor")
+        except ExactumError as failure:
+            yield of_failure(where, failure)
+        else:
+            opened.participant.close()
+            yield ok(where, "It can be opened, as a start opens it.")
+            yield _timeout(where, opened.timeout_ms or 0, longest_outage_s, is_compacted)
+        if not is_unused:
+            yield _right_to_end(asked, where, prefix)
+
+
+def _connected(servers: str, settings: Mapping[str, str]) -> ClusterExamination:
+    """
+    Raises:
+        ExactumError: as ``BrokerRequests``.
+    """
+    return ClusterExamination(
+        servers,
+        security_settings(settings),
+        "exactum doctor",
+        connect_timeout_ms=CONNECT_TIMEOUT_MS,
+        deadline_ms=DEADLINE_MS,
+    )
+
+
+# ---- the cluster -------------------------------------------------------------------------------
+
+
+def _cluster(
+    asked: ClusterExamination, servers: str, nodes: Sequence[NodeExamined]
+) -> Iterator[Problem]:
+    where = f"Kafka {servers}"
+    for node in nodes:
+        yield _node(where, node)
+    if all(node.trouble for node in nodes):
+        yield unknown(
+            where,
+            "No broker can be reached at the address that it advertises.",
+            "Topics, rights and transactions were not looked at.",
+            "Mend that first.",
+        )
+        return
+    yield ok(where, f"Cluster {asked.cluster_id()} answers.")
+    skew = asked.controller_clock()
+    if skew is None:
+        text = "Its clock was not compared: that needs Kafka 3.3 and DESCRIBE on the cluster."
+        yield ok(where, text)
+    else:
+        yield clock(where, "its controller", *skew)
+
+
+def _node(where: str, node: NodeExamined) -> Problem:
+    name = f"Broker {node.node_id} at {node.address}"
+    if node.trouble:
+        return error(
+            where,
+            f"{name} cannot be reached: {node.trouble}",
+            "Clients connect to each broker at the address that it advertises, not only to the "
+            "bootstrap servers.",
+            "Start it, or correct its advertised.listeners for this network.",
+        )
+    version = tuple(int(part) for part in node.version.split("."))
+    if version < VERSION_ASKS_COORDINATOR:
+        return warning(
+            where,
+            f"{name} is Kafka {node.version}.",
+            "Before 3.6 a broker does not ask the coordinator before it takes a record: a "
+            "late record of a failed task can open a transaction that nobody ends.",
+            "Update it to 3.6 or later.",
+        )
+    return ok(where, f"{name} is Kafka {node.version}.")
+
+
+def _brokers(
+    asked: ClusterExamination, where: str, nodes: Sequence[int], longest_outage_s: float | None
+) -> Iterator[Problem]:
+    """What they are set to, as far as it concerns transactions."""
+    settings = {node: asked.configs("broker", str(node), OF_THE_BROKER) for node in nodes}
+    if not all(settings.values()):
+        yield warning(
+            where,
+            "The brokers' settings may not be read.",
+            "The largest transaction timeout is then taken for 15 minutes, and the other settings "
+            "are not looked at.",
+            "Grant DESCRIBE_CONFIGS on the cluster.",
+        )
+        return
+    off = [str(node) for node, each in settings.items() if each.get(VERIFICATION) == "false"]
+    if off:
+        yield warning(
+            where,
+            f"{VERIFICATION} is off on broker {', '.join(off)}.",
+            "A late record of a failed task can then open a transaction that nobody ends, and "
+            "holds every reader back.",
+            f"Set {VERIFICATION}=true (the default); it can be changed while brokers run.",
+        )
+
+    def least(key: str) -> int | None:
+        return min((int(each[key]) for each in settings.values() if key in each), default=None)
+
+    yield from _transaction_log(asked, where, least(LOG_REPLICAS), least(LOG_MIN_ISR))
+    expiration_ms = least(EXPIRATION)
+    if expiration_ms and longest_outage_s is not None and expiration_ms / 1000 < longest_outage_s:
+        yield warning(
+            where,
+            f"{EXPIRATION} is {_span(expiration_ms / 1000)}, shorter than the longest outage.",
+            "After it the brokers do not know any more what became of a transaction. A decision "
+            "record that was lost is then not noticed.",
+            f"Raise {EXPIRATION} above the longest outage.",
+        )
+
+
+def _transaction_log(
+    asked: ClusterExamination, where: str, replicas: int | None, in_sync: int | None
+) -> Iterator[Problem]:
+    """As it is, where the user may see it; else as the brokers would make it."""
+    seen = asked.topics([TRANSACTION_LOG]).get(TRANSACTION_LOG)
+    if seen is not None:
+        replicas = min((p.replicas for p in seen.partitions), default=replicas)
+        own = asked.configs("topic", TRANSACTION_LOG, (MIN_ISR,))
+        in_sync = int(own[MIN_ISR]) if MIN_ISR in own else in_sync
+    if replicas is not None and in_sync is not None and min(replicas, in_sync) < 2:
+        yield warning(
+            where,
+            f"Kafka's own transaction log has replication factor {replicas}, min ISR {in_sync}.",
+            "With the loss of one broker's disk it may lose how transactions ended.",
+            f"Before the first transaction {LOG_REPLICAS}=3 and {LOG_MIN_ISR}=2; later reassign "
+            f"{TRANSACTION_LOG} and set its {MIN_ISR}.",
+        )
+
+
+# ---- what the query reads ----------------------------------------------------------------------
+
+
+def _input(
+    asked: ClusterExamination, name: str, topic: DescribedTopic | None, outage_s: float | None
+) -> Iterator[Problem]:
+    where = f"topic {name} (input)"
+    if topic is None:
+        yield error(
+            where,
+            "It does not exist, or the user lacks DESCRIBE on it.",
+            "exactum never creates topics.",
+            "Create it with the number of partitions that you want, or grant DESCRIBE.",
+        )
+        return
+    yield from _leaders(where, topic)
+    if topic.may("READ"):
+        yield ok(where, f"{len(topic.partitions)} partitions; READ is granted.")
+    else:
+        yield _denied(where, "READ", "the topic")
+    config = asked.configs("topic", name, OF_A_TOPIC)
+    if not config:
+        yield warning(
+            where,
+            "Its settings may not be read.",
+            "Whether it keeps records as long as the query may be down was not looked at.",
+            "Grant DESCRIBE_CONFIGS on the topic; the query itself does not need it.",
+        )
+        return
+    why = (
+        "Records that are deleted before they were read are lost; the query then refuses to go on "
+        "over the gap."
+    )
+    kept_s = _shorter_kept(config, outage_s)
+    if kept_s is not None:
+        yield error(
+            where,
+            f"It keeps records for {_span(kept_s)}, and the longest outage is "
+            f"{_span(outage_s or 0)}.",
+            why,
+            f"Raise {RETENTION} above the longest outage plus the lag that is usual.",
+        )
+    elif "delete" in config.get(POLICY, "delete") and int(config.get(RETENTION_BYTES, "-1")) >= 0:
+        yield warning(
+            where,
+            f"It keeps at most {config[RETENTION_BYTES]} bytes for each partition, however young "
+            "they are.",
+            why,
+            f"Set {RETENTION_BYTES}=-1, or to more than the longest outage brings.",
+        )
+    yield from _unclean(
+        where,
+        config,
+        "A replica that lags may become leader, and new records get the offsets of those that it "
+        "lacks. Where the query had read so far it skips them without a word.",
+    )
+
+
+def _group(asked: ClusterExamination, group_id: str) -> Problem:
+    """``group_id``: as ``read_kafka`` is given it."""
+    where = f"group {group_id}"
+    if asked.is_missing(GROUP_LOG):
+        # To ask for the group's coordinator would make Kafka's own topic.
+        text = "No group has committed anything on this cluster yet: it was not tried."
+        return ok(where, text)
+    found = asked.group(group_id)
+    if found is None or not found.may_read:
+        return _denied(where, "READ", f"the group {group_id}")
+    if found.state not in WITHOUT_MEMBERS:
+        return error(
+            where,
+            f"It has {found.members} members and is {found.state}.",
+            "The members of a group alone may set its offsets, so that exactum's commits are "
+            "refused; and both would read the same topics.",
+            "Stop those consumers, or take a group of the query's own.",
+        )
+    return ok(where, "Its offsets can be read and committed; it has no members.")
+
+
+# ---- what it writes ----------------------------------------------------------------------------
+
+
+def _output(
+    where: str, topic: DescribedTopic, config: Mapping[str, str], outage_s: float | None
+) -> Iterator[Problem]:
+    yield from _leaders(where, topic)
+    if not config:
+        yield warning(
+            where,
+            "Its settings may not be read.",
+            "Its largest record is not known (1,000,000 bytes are taken), nor whether it is "
+            "compacted, nor how many replicas have to be in sync.",
+            "Grant DESCRIBE_CONFIGS on the topic.",
+        )
+        return
+    yield _replicas(where, topic, int(config.get(MIN_ISR, "1")))
+    yield from _unclean(
+        where,
+        config,
+        "A replica that lags may become leader; what it lacks is lost, decided or not.",
+    )
+    if "compact" in config.get(POLICY, ""):
+        yield warning(
+            where,
+            f"{POLICY} is {config[POLICY]}.",
+            "Records of a decided micro-batch that the broker aborts by its timeout are removed by "
+            "compaction and cannot be salvaged. Records without a key are refused.",
+            "Keep the transaction timeout above the longest outage, or write to a topic that is "
+            "not compacted.",
+        )
+    kept_s = _shorter_kept(config, outage_s)
+    if kept_s is not None:
+        yield warning(
+            where,
+            f"It keeps records for {_span(kept_s)}, and the longest outage is "
+            f"{_span(outage_s or 0)}.",
+            "Records that were decided before an outage and are deleted during it can be neither "
+            "committed nor salvaged: the next start stops and names them.",
+            f"Raise {RETENTION} above the longest outage.",
+        )
+
+
+def _replicas(where: str, topic: DescribedTopic, least: int) -> Problem:
+    factor = min((p.replicas for p in topic.partitions), default=0)
+    in_sync = min((p.in_sync for p in topic.partitions), default=0)
+    if in_sync < least:
+        return error(
+            where,
+            f"A partition has {in_sync} of {factor} replicas in sync, and {MIN_ISR} is {least}.",
+            "No record can be written to it.",
+            f"Bring the missing brokers back, add replicas, or lower {MIN_ISR}.",
+        )
+    text = f"Replication factor {factor}, {MIN_ISR} {least}."
+    if factor < 2 or least < 2:
+        return warning(
+            where,
+            text,
+            "The loss of one broker's disk loses records that were acknowledged, decided and "
+            "committed.",
+            f"Replication factor 3 and {MIN_ISR}=2.",
+        )
+    if least == factor:
+        return warning(
+            where,
+            text,
+            "While one broker is down nothing can be written.",
+            f"Add a replica, or set {MIN_ISR}={factor - 1}.",
+        )
+    return ok(where, text)
+
+
+def _right_to_end(asked: ClusterExamination, where: str, prefix: str) -> Problem:
+    """A start does not end a transaction, and the first micro-batch does."""
+    probe = KafkaScope("exactum-doctor", "probe", prefix).transactional_id(
+        new_incarnation(), "0" * 16, 0
+    )
+    if asked.may_end(probe):
+        return ok(where, f"Transactions may be opened and ended under {prefix}/.")
+    return error(
+        where,
+        f"WRITE on transactional ids that begin with {prefix}/ is not granted.",
+        "Every micro-batch is a transaction.",
+        f"Grant WRITE on the transactional id, prefixed, {prefix}/ (docs/kafka.md).",
+    )
+
+
+def _timeout(where: str, timeout_ms: int, outage_s: float | None, is_compacted: bool) -> Problem:
+    text = f"A transaction that is prepared may wait {_span(timeout_ms / 1000)} for its commit"
+    if outage_s is None or timeout_ms / 1000 >= outage_s:
+        return ok(where, f"{text}.")
+    return (error if is_compacted else warning)(
+        where,
+        f"{text}, and the longest outage is {_span(outage_s)}.",
+        "What is decided and then aborted by the broker is salvaged from the log, and compaction "
+        "removes it there: its rows would be lost."
+        if is_compacted
+        else "After a longer one the broker has aborted what was decided. Its records are then "
+        "salvaged from the log, which needs them to be there and takes as long as writing them.",
+        "Raise transaction.max.timeout.ms on the brokers (and transaction_timeout_ms, where the "
+        "sink has it) above the longest outage.",
+    )
+
+
+# ---- of any topic ------------------------------------------------------------------------------
+
+
+def _leaders(where: str, topic: DescribedTopic) -> Iterator[Problem]:
+    lost = [str(p.index) for p in topic.partitions if p.leader < 0]
+    if lost:
+        yield error(
+            where,
+            f"Partition {', '.join(lost)} has no leader.",
+            "Nothing can be read from it or written to it.",
+            "Bring the brokers with its replicas back.",
+        )
+
+
+def _shorter_kept(config: Mapping[str, str], outage_s: float | None) -> float | None:
+    """How long it keeps records, where that is shorter than the outage."""
+    kept_s = int(config.get(RETENTION, "-1")) / 1000
+    deletes = "delete" in config.get(POLICY, "delete")
+    return kept_s if deletes and outage_s is not None and 0 <= kept_s < outage_s else None
+
+
+def _unclean(where: str, config: Mapping[str, str], why: str) -> Iterator[Problem]:
+    if config.get(UNCLEAN, "false") == "true":
+        yield warning(where, f"{UNCLEAN} is on.", why, f"Set {UNCLEAN}=false.")
+
+
+def _denied(where: str, right: str, what: str) -> Problem:
+    return error(
+        where,
+        f"{right} on it is not granted to this user.",
+        "The query reads by it, and commits its place.",
+        f"Grant {right} on {what} (docs/source.md lists the ACLs).",
+    )
+
+
+def _span(seconds: float) -> str:
+    return f"{seconds / 60:,.0f} min"

@@ -1,0 +1,222 @@
+"""Tables and decision logs in PostgreSQL and MariaDB, each fault made for real. Nothing is left."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+
+from exactum.sql.dialect import Role
+from exactum.sql.table import TableName
+from tests.kit.doctor.diagnosis import Diagnosis, diagnosed
+from tests.kit.sql.sql_database import SqlDatabase
+from tests.sql.conftest import database
+
+__all__ = ["database"]
+UPSERT = ", mode='upsert', key='id'"
+LOG_TABLES = ("exactum_decisions", "exactum_decision_floors")
+
+
+def is_postgres(database: SqlDatabase) -> bool:
+    return database.dialect.name == "PostgreSQL"
+
+
+def diagnosed_table(
+    database: SqlDatabase, folder: Path, table: str, more: str = "", url: str = ""
+) -> Diagnosis:
+    kind = "PostgresSink" if is_postgres(database) else "MySQLSink"
+    sink = f"exactum.{kind}({url or database.url!r}, table={table!r}{more})"
+    return diagnosed(sinks=sink, folder=folder)
+
+
+def tables(database: SqlDatabase) -> set[Any]:
+    """Of users, with indexes and sequences where they are listed."""
+    if is_postgres(database):
+        return set(
+            database.rows(
+                "SELECT n.nspname::text, relname::text FROM pg_class c JOIN pg_namespace n ON "
+                "n.oid = relnamespace WHERE nspname NOT LIKE 'pg_%' AND "
+                "nspname <> 'information_schema'"
+            )
+        )
+    return set(database.rows("SHOW TABLES"))
+
+
+class Clerk:
+    """A user who may connect, and is granted one right after the other."""
+
+    def __init__(self, database: SqlDatabase) -> None:
+        self.database: Any = database
+        self.is_postgres = is_postgres(database)
+        self.name = "clerk" if self.is_postgres else "'clerk'@'%'"
+        server = self.database.server
+        if self.is_postgres:
+            database.run("CREATE ROLE clerk LOGIN PASSWORD 'clerks'")
+            database.run(f"REVOKE TEMPORARY ON DATABASE {server.database} FROM PUBLIC")
+            self.url = server.url_of(server.database, "clerk", "clerks")
+        else:
+            database.run("CREATE USER 'clerk'@'%' IDENTIFIED BY 'clerks'")
+            self.url = f"mysql://clerk:clerks@{server.host}:{server.port}/{self.database.name}"
+
+    def grant(self, rights: str, *on: str) -> None:
+        for table in on:
+            named = table if self.is_postgres else f"{self.database.name}.{table}"
+            self.database.run(f"GRANT {rights} ON {named} TO {self.name}")
+
+    def grant_create(self) -> None:
+        where = "SCHEMA public" if self.is_postgres else f"{self.database.name}.*"
+        self.database.run(f"GRANT CREATE ON {where} TO {self.name}")
+
+    def grant_temporary(self) -> None:
+        server = self.database.server
+        self.database.run(
+            f"GRANT TEMPORARY ON DATABASE {server.database} TO clerk"
+            if self.is_postgres
+            else f"GRANT CREATE TEMPORARY TABLES ON {self.database.name}.* TO {self.name}"
+        )
+
+    def drop(self) -> None:
+        if self.is_postgres:
+            name = self.database.server.database
+            self.database.run(f"GRANT TEMPORARY ON DATABASE {name} TO PUBLIC")
+            self.database.run("DROP OWNED BY clerk")
+            self.database.run("DROP ROLE clerk")
+        else:
+            self.database.run(f"DROP USER {self.name}")
+
+
+@pytest.fixture
+def clerk(database: SqlDatabase) -> Iterator[Clerk]:
+    made = Clerk(database)
+    try:
+        yield made
+    finally:
+        made.drop()
+
+
+def test_a_healthy_server(database: SqlDatabase, tmp_path: Path) -> None:
+    """Errors are none, and rows and tables are those of before."""
+    doubled = "doubled bigint GENERATED ALWAYS AS (id * 2) STORED"
+    table = database.table(f"id bigint PRIMARY KEY, name text, {doubled}")
+    database.run(f"INSERT INTO {table} (id, name) VALUES (1, 'kept')")
+    before = tables(database)
+    found = diagnosed_table(database, tmp_path, table, f"{UPSERT}, delete_when='gone'")
+    assert found.all_is_well(), found.output
+    assert found.has("ok", table, "can be written, and exactum_ledger can be created")
+    assert found.has("ok", "clock of the server")
+    missing = diagnosed_table(database, tmp_path, "missing", ", create_table=True")
+    assert missing.all_is_well(), missing.output
+    log = diagnosed("--decision-log", database.url)
+    assert log.all_is_well(), log.output
+    assert log.has("ok", "decision log", "can be created")
+    assert tables(database) == before
+    assert database.rows(f"SELECT * FROM {table}") == [(1, "kept", 2)]
+
+
+@pytest.mark.parametrize(
+    ("columns", "more", "said"),
+    [
+        ("id bigint, name text", UPSERT, "needs a primary key or a unique"),
+        ("unfit", "", "UNLOGGED"),
+        ("unfit", "", "only InnoDB tables hold transactions"),
+        ("id bigint PRIMARY KEY, mail varchar(50) UNIQUE", UPSERT, "another one than key="),
+        ("", "", "there is no table"),
+    ],
+)
+def test_what_is_wrong_with_a_table(
+    database: SqlDatabase, tmp_path: Path, columns: str, more: str, said: str
+) -> None:
+    table = "missing"
+    if columns == "unfit":
+        if is_postgres(database):
+            database.run("CREATE UNLOGGED TABLE unfit (id bigint)")
+        else:
+            database.run("CREATE TABLE unfit (id bigint) ENGINE=MyISAM")
+        table = "unfit"
+    elif columns:
+        table = database.table(columns)
+    found = diagnosed_table(database, tmp_path, table, more)
+    own = {"UNLOGGED": "PostgreSQL", "only InnoDB": "MySQL", "another one": "MySQL"}
+    servers = [server for text, server in own.items() if said.startswith(text)]
+    if servers in ([], [database.dialect.name]):
+        assert found.has("error", table, said) and found.status == 1
+    else:
+        assert not found.has("error", table, said)
+
+
+def test_rights_that_are_missing(database: SqlDatabase, clerk: Clerk, tmp_path: Path) -> None:
+    """One after the other is granted."""
+    table = database.table("id bigint PRIMARY KEY, name text")
+
+    def tried(more: str = UPSERT) -> Diagnosis:
+        return diagnosed_table(database, tmp_path, table, more, clerk.url)
+
+    clerk.grant("SELECT", table)
+    assert tried().has("error", table, "no INSERT, UPDATE on")
+    clerk.grant("INSERT, UPDATE", table)
+    assert tried().has("error", table, "may not create tables beside")
+    assert diagnosed("--decision-log", clerk.url).has(
+        "error", "decision log", "may not create them"
+    )
+    clerk.grant_create()
+    (error,) = tried().told("error")
+    assert "may not create temporary tables" in error
+    assert tried("").all_is_well()  # who appends needs none
+    clerk.grant_temporary()
+    assert tried().all_is_well()
+    assert diagnosed("--decision-log", clerk.url).all_is_well()
+
+
+def test_tables_that_an_administrator_has_made(
+    database: SqlDatabase, clerk: Clerk, tmp_path: Path
+) -> None:
+    """Without CREATE: the rights on the ledger and on the decision log count. A record of nobody is
+    taken back.
+    """
+    table = database.table()
+    log = database.log("somebody")
+    log.read(0)
+    log.close()
+    session = database.dialect.connect(database.address, Role.DRIVER, "a test", 5.0)
+    schema: Any = "public" if is_postgres(database) else getattr(database, "name", None)
+    database.dialect.create_own_tables(session, TableName(schema, table))
+    session.close()
+
+    def tried() -> Diagnosis:
+        return diagnosed_table(database, tmp_path, table, url=clerk.url)
+
+    clerk.grant("INSERT", table)
+    clerk.grant("SELECT", "exactum_ledger")
+    assert tried().has("error", table, "INSERT,", "DELETE on", "exactum_ledger")
+    clerk.grant("INSERT, UPDATE, DELETE", "exactum_ledger")
+    assert tried().has("ok", table, "exactum_ledger is there")
+    clerk.grant("SELECT", *LOG_TABLES)
+    assert diagnosed("--decision-log", clerk.url).has("error", "cannot be recorded")
+    clerk.grant("INSERT, UPDATE, DELETE", *LOG_TABLES)
+    found = diagnosed("--decision-log", clerk.url)
+    assert found.all_is_well(), found.output
+    assert found.has("ok", "decision log", "a second one was refused")
+    assert [database.value(f"SELECT count(*) FROM {name}") for name in LOG_TABLES] == [0, 1]
+
+
+def test_a_decision_log_without_its_key(database: SqlDatabase) -> None:
+    """Two records for one slot: two drivers would both believe theirs."""
+    log = database.log("somebody")
+    log.read(0)
+    log.close()
+    key = "CONSTRAINT exactum_decisions_pkey" if is_postgres(database) else "PRIMARY KEY"
+    database.run(f"ALTER TABLE exactum_decisions DROP {key}")
+    found = diagnosed("--decision-log", database.url)
+    assert found.has("error", "decision log", "takes two records for one slot")
+
+
+def test_a_wrong_password(database: SqlDatabase, tmp_path: Path) -> None:
+    """At once, and it is not shown."""
+    right = quote(database.server.password, safe="")
+    url = database.url.replace(f":{right}@", ":guessed-staple@")
+    found = diagnosed_table(database, tmp_path, "t", url=url)
+    assert found.has("error", "does not let the user in")
+    assert "guessed-staple" not in found.output

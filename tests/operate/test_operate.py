@@ -1,0 +1,224 @@
+"""What commands say of each kind of target and do to it: the same for all. What is peculiar to one
+stands with its own tests.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from exactum.errors import HeuristicOutcome
+from exactum.protocol.sink import Rejection
+from exactum.spark.write.dead_letter import dead_letters
+from tests.kit.errors import raised
+from tests.kit.operate.targets import SINK, TARGETS, OperatedTarget, databases, made
+from tests.kit.sql.sql_database import SqlDatabase
+from tests.kit.sql.sql_epochs import expected
+from tests.kit.transactions import own_sinks
+from tests.kit.transactions.operator import invoke, listed, transactions
+from tests.kit.verify.recorded_query import RecordedQuery
+
+TASKS, ROWS = 3, 4
+
+
+@pytest.fixture
+def postgres_database(request: pytest.FixtureRequest) -> Iterator[SqlDatabase]:
+    with databases("postgres", request) as database:
+        yield database
+
+
+@pytest.fixture
+def mysql_database(request: pytest.FixtureRequest) -> Iterator[SqlDatabase]:
+    with databases("mysql", request) as database:
+        yield database
+
+
+@pytest.fixture(params=TARGETS)
+def target(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> OperatedTarget:
+    monkeypatch.setenv(own_sinks.FOLDER, str(tmp_path))
+    return made(request.param, request, tmp_path)
+
+
+@pytest.fixture
+def query(target: OperatedTarget, tmp_path: Path) -> RecordedQuery:
+    return target.query(tmp_path / "checkpoint")
+
+
+def names(*batches: int) -> list[str]:
+    return sorted(name for _, name in expected(batches))
+
+
+def verified(target: OperatedTarget, query: RecordedQuery) -> tuple[int, list[str]]:
+    """The exit status of ``exactum verify``, and what it finds of each batch."""
+    result = invoke("verify", "--checkpoint", query.folder, "--json")
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    return result.exit_code, [e["finding"] for e in json.loads(result.stdout)["epochs"]]
+
+
+def all_exact(target: OperatedTarget, batches: int) -> tuple[int, list[str]]:
+    return (0, ["exact"] * batches) if target.counted else (2, ["unknowable"] * batches)
+
+
+def test_undecided(target: OperatedTarget, query: RecordedQuery, tmp_path: Path) -> None:
+    """Listed as leftovers, left by finish, no promise to verify, aborted after fencing; and what is
+    open of another query at the same target is neither listed nor touched.
+    """
+    query.run([0, 1], dies_before_decision=True)
+    other = target.query(tmp_path / "other")
+    other.run([0], dies_before_decision=True)
+    at = ("--checkpoint", query.folder)
+    found = listed(query.folder, status=1)
+    assert [(t["on_record"], t["query_id"]) for t in found] == [
+        ("nothing on record", query.query_id)
+    ] * TASKS
+    assert "leftover, undecided" in found[0]["do"]
+    assert verified(target, query) == all_exact(target, 1)
+    finished = transactions("finish", *at, status=1).output
+    assert f"{TASKS} transactions are open and undecided" in finished
+    stranger = listed(other.folder, status=1)[0]["identity"]
+    output = transactions("abort", stranger, *at, status=2).output
+    assert "only its owner may abort it" in output
+    one = found[0]["identity"]
+    done = transactions("abort", one, *at, "--json", status=0).json
+    assert (done["aborted"], done["fenced_at"]) == ([one], {"batch_id": 1, "attempt": 0})
+    assert len(listed(query.folder, status=1)) == TASKS - 1
+    done = transactions("abort", "--all-leftovers", *at, "--json", status=0).json
+    assert len(done["aborted"]) == TASKS - 1 and done["fenced_at"]["attempt"] == 1
+    assert listed(query.folder, status=0) == []
+    assert len(listed(other.folder, status=1)) == TASKS
+    assert target.seen() == names(0)
+    query.run([1, 2])
+    other.run([0])
+    assert target.seen() == sorted(names(0, 1, 2) + names(0))
+    assert verified(target, query) == all_exact(target, 3)
+
+
+def test_decided(target: OperatedTarget, query: RecordedQuery) -> None:
+    """Listed as decided, in doubt to verify, never aborted; visible once by finish, and no start
+    adds to it.
+    """
+    query.run([0, 1], dies_after_decision=True)
+    at = ("--checkpoint", query.folder)
+    found = listed(query.folder, status=1)
+    assert [(t["sink"], t["state"], t["on_record"], t["batch_id"], t["rows"]) for t in found] == [
+        (SINK, target.waits, "COMMIT on record", 1, ROWS)
+    ] * TASKS
+    in_doubt = (1, ["exact", "in doubt"])
+    assert verified(target, query) == (in_doubt if target.counted else all_exact(target, 2))
+    one = found[0]["identity"]
+    assert "A COMMIT on record names" in transactions("abort", one, *at, status=1).output
+    assert target.seen() == names(0)
+    typed = transactions("finish", *at, status=0).output
+    assert f"{TASKS} transactions with {TASKS * ROWS} rows are committed" in typed
+    assert target.seen() == names(0, 1)
+    assert verified(target, query) == all_exact(target, 2)
+    transactions("finish", *at, status=0)
+    knows = target.undone != "unknown"  # whether the target says what became of a transaction
+    assert {t["state"] for t in listed(query.folder, status=0 if knows else 1)} == {
+        "committed" if knows else "unknown"
+    }
+    output = transactions("describe", one, *at, status=0 if knows else 1).output
+    assert "commit of epoch 1" in output
+    query.run([1, 2])
+    assert target.seen() == names(0, 1, 2)
+    assert listed(query.folder, status=0) == []
+
+
+def test_undone(target: OperatedTarget, query: RecordedQuery) -> None:
+    """What is decided and was taken away by somebody is no leftover, and is not finished: a start
+    has to make it whole, or say what is missing.
+    """
+    query.run([0, 1], dies_after_decision=True)
+    target.undo(query, [t["identity"] for t in listed(query.folder, status=1)])
+    found = listed(query.folder, status=1)
+    assert [(t["state"], t["on_record"]) for t in found] == [
+        (target.undone, "COMMIT on record")
+    ] * TASKS
+    at = ("--checkpoint", query.folder)
+    assert "nobody was fenced" in transactions("abort", "--all-leftovers", *at, status=0).output
+    if target.undone != "unknown":  # else its own commit() takes it for done
+        assert "start the query" in found[0]["do"]
+        typed = transactions("finish", *at, status=1).output
+        assert f"{TASKS} are not" in typed and "undone since" in typed
+    assert target.seen() == names(0)
+    missing = (1, ["exact", "missing"])
+    assert verified(target, query) == (missing if target.counted else all_exact(target, 2))
+    if target.undone == "gone":
+        with raised(HeuristicOutcome, "STAGED_GONE", found[0]["identity"]):
+            query.run([1])
+    elif target.undone == "aborted":  # its records are in the log, and are sent again
+        query.run([1])
+        assert target.seen() == names(0, 1)
+
+
+def test_lost(target: OperatedTarget, query: RecordedQuery) -> None:
+    """Spark has logged the batch, and its target has lost the commit: listed as decided, left by
+    abort, committed again by finish. A write-ahead sink is left to the next start, which sends.
+    """
+    query.run([0, 1], dies_after_decision=True)
+    (query.folder / "commits" / "1").write_text("v1\n{}\n")
+    found = listed(query.folder, status=1)
+    assert {(t["on_record"], t["batch_id"]) for t in found} == {("COMMIT on record", 1)}
+    assert {t["state"] for t in found} <= {"open", "prepared"}
+    at = ("--checkpoint", query.folder)
+    left = transactions("abort", "--all-leftovers", *at, status=0).output
+    assert "nothing is open and undecided" in left
+    done = transactions("finish", *at, "--json", status=0).json
+    sends = isinstance(target.make(), own_sinks.WriteAheadSink)
+    assert (done["committed_again"], done["open_undecided"]) == (0 if sends else TASKS, 0)
+    assert target.seen() == (names(0) if sends else names(0, 1))
+    assert transactions("finish", *at, "--json", status=0).json["committed_again"] == 0
+    if not sends:
+        assert verified(target, query) == all_exact(target, 2)
+        assert listed(query.folder, status=0) == []
+
+
+def test_dead_letters(target: OperatedTarget, tmp_path: Path) -> None:
+    """Each has a name of its own, also of two that are equal; one is shown whole. Where no command
+    can read them, that is said.
+    """
+    make = target.dead_letter_sink or target.make
+    columns = tuple(make().dead_letter_columns)
+    at = ("--checkpoint", tmp_path / "checkpoint")
+    is_read = target.dead_letter_sink is not None
+    tasks = lambda batch_id: [[put_aside(columns)]] if is_read else []  # noqa: E731
+    query = RecordedQuery(at[1], {"dead letters": (make, columns, tasks)})
+    query.run([0])
+    if not is_read:
+        output = invoke("dead-letters", "list", *at)
+        assert (output.exit_code, "no command reads them there" in output.output) == (2, True)
+        return
+    (group,) = json.loads(invoke("dead-letters", "list", *at, "--json").stdout)
+    assert (group["count"], group["sink"]) == (3, "table")
+    lines = invoke("dead-letters", "list", *at, "--each", "--json").stdout.splitlines()
+    each = [json.loads(line) for line in lines]
+    assert len({one["identity"] for one in each}) == 3
+    assert sorted(bytes.fromhex(one["value"]) for one in each) == [b"bad", b"bad", b"\xff\0"]
+    assert {(e["source_topic"], e["source_offset"]) for e in each} == {("in", 7), ("in", 8)}
+    shown = invoke("dead-letters", "show", each[0]["identity"], *at, "--json")
+    assert json.loads(shown.stdout) == each[0]
+    query.run([1], dies_before_decision=True)
+    again = invoke("dead-letters", "list", *at, "--each", "--json").stdout.splitlines()
+    assert len(again) == 3, "only what readers see"
+
+
+def put_aside(columns: Any) -> Any:
+    """Three, of which two are equal, as a task makes them."""
+    rows = pa.record_batch(
+        {
+            "key": ["a", "a", "b"],
+            "value": [b"bad", b"bad", b"\xff\0"],
+            "topic": ["in"] * 3,
+            "partition": pa.array([0] * 3, pa.int32()),
+            "offset": pa.array([7, 7, 8], pa.int64()),
+        }
+    )
+    rejection = Rejection(rows, ("too long",) * 3)
+    return dead_letters(rejection, "table", [name for name, _ in columns])
