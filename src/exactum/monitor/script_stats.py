@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeVar
 
 from exactum.monitor.fact import Fact
 from exactum.monitor.query_stats import QueryStats
 
 logger = logging.getLogger("exactum")
 
-T = TypeVar("T")
-
+SILENT_MAX_S = 15.0
+"""A process that was not heard of for longer is taken for frozen."""
 QUERIES_MAX = 200
 """Queries that are remembered; those heard of longest ago go, unless they run."""
 
@@ -49,10 +48,16 @@ class ScriptStats:
         for fact in facts:
             self.observe(fact)
 
-    def read(self, look: Callable[[dict[str, QueryStats]], T]) -> T:
-        """What ``look`` makes of the queries while nothing changes them. It must be quick."""
+    def known(self) -> list[str]:
+        """The ids of the queries, oldest first."""
         with self._lock:
-            return look(self.queries)
+            return [*self.queries]
+
+    def copy_of(self, query_id: str) -> QueryStats:
+        """The query's numbers as they are now; those of a query that is not known are empty."""
+        with self._lock:
+            found = self.queries.get(query_id)
+            return QueryStats(query_id) if found is None else found.copy()
 
     def _make_room(self) -> None:
         while len(self.queries) >= QUERIES_MAX:
@@ -78,3 +83,14 @@ class ProcessView:
     has_standby: bool | None = None
     standby_pid: int | None = None
     dropped: int = 0
+
+    @property
+    def unready(self) -> str:
+        """Why no query can be ready, or nothing."""
+        if self.pid is None:
+            return "No process runs: the script has ended, or is about to be started again."
+        if self.silent_s is not None and self.silent_s > SILENT_MAX_S:
+            return f"Process {self.pid} has not been heard of for {self.silent_s:.0f} s."
+        if not self.has_begun:
+            return f"Process {self.pid} has not begun a query yet."
+        return ""

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 
 from exactum.checkpoint.offset_log import folder_reader, source_offsets
 from exactum.checkpoint.partition_offsets import from_json
+from exactum.checkpoint.query_place import QueryPlace
 from exactum.errors import ExactumError
+from exactum.monitor.job import JobState, read_decisions
+from exactum.monitor.query_stats import ABANDONED, BatchLine
 from exactum.monitor.words import GOOD, QUIET, WARN, count
-from exactum.ops.dashboard.picture import QueryPicture
-from exactum.ops.dashboard.query_history import ACKNOWLEDGED, BatchLine
 from exactum.protocol.model import (
     Decision,
     DecisionRecord,
@@ -74,34 +75,28 @@ class BatchState:
     other_offsets: tuple[str, ...] = ()
     """The end of sources that are not Kafka, as Spark writes it."""
     lines: tuple[BatchLine, ...] = ()
-    trouble: str = ""
+    problem: str = ""
 
 
-def batch_of(picture: QueryPicture, batch_id: int) -> BatchState:
+def read_batch(job: JobState, batch_id: int, decision_log: str | None = None) -> BatchState:
     """Reads the decision log and Spark's offset log. Never raises for what cannot be read."""
     records: Sequence[DecisionRecord] = ()
-    trouble = ""
-    if picture.place is not None:
-        try:
-            log = picture.place.open_log()
-            try:
-                records = log.read(batch_id)
-            finally:
-                log.close()
-        except (ExactumError, OSError) as error:  # pruned, among others
-            trouble = str(error)
-    lines = tuple(picture.batch(batch_id))
-    acknowledged = any(line.outcome in ACKNOWLEDGED for line in lines) or (
-        picture.finished is not None and batch_id <= picture.finished
-    )
+    planned, in_force, problem = SourceOffsets(), None, ""
     try:
+        place = QueryPlace.of(job.checkpoint, decision_log)
+        planned = _planned(place, batch_id)
+        records = read_decisions(place, batch_id)
         in_force = commit_in_force(records)
-    except ExactumError as error:
-        in_force, trouble = None, str(error)
-    word, tone, meaning = _verdict(
-        picture, batch_id, records, in_force, acknowledged=acknowledged, is_unread=bool(trouble)
+    except (ExactumError, OSError) as error:  # pruned, among others
+        problem = str(error)
+    lines = tuple(line for line in job.stats.batches if line.batch_id == batch_id)
+    acknowledged = any(line.outcome != ABANDONED for line in lines) or (
+        job.finished is not None and batch_id <= job.finished
     )
-    offsets = in_force.offsets if in_force is not None else _planned(picture, batch_id)
+    word, tone, meaning = _verdict(
+        job, batch_id, records, in_force, acknowledged=acknowledged, is_unread=bool(problem)
+    )
+    offsets = in_force.offsets if in_force is not None else planned
     return BatchState(
         batch_id,
         word,
@@ -110,12 +105,12 @@ def batch_of(picture: QueryPicture, batch_id: int) -> BatchState:
         tuple(_attempt(record, record is in_force, records) for record in records),
         *_offset_lines(offsets),
         lines,
-        trouble,
+        problem,
     )
 
 
 def _verdict(
-    picture: QueryPicture,
+    job: JobState,
     batch_id: int,
     records: Sequence[DecisionRecord],
     in_force: DecisionRecord | None,
@@ -147,7 +142,7 @@ def _verdict(
             "Every recorded attempt is aborted: nothing of it is visible. It is computed again "
             "from the same offsets.",
         )
-    if picture.planned is not None and batch_id <= picture.planned:
+    if job.planned is not None and batch_id <= job.planned:
         return (
             "not decided",
             QUIET,
@@ -179,13 +174,9 @@ def _attempt(
     return AttemptState(record, in_force, meaning)
 
 
-def _planned(picture: QueryPicture, batch_id: int) -> SourceOffsets:
-    if picture.place is None:
-        return SourceOffsets()
+def _planned(place: QueryPlace, batch_id: int) -> SourceOffsets:
     try:
-        return source_offsets(
-            folder_reader(picture.place.folder), batch_id, str(picture.place.folder)
-        )
+        return source_offsets(folder_reader(place.folder), batch_id, str(place.folder))
     except (ExactumError, OSError, ValueError):
         return SourceOffsets()
 

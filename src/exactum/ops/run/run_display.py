@@ -109,7 +109,6 @@ def numbers(query: QueryStats, restarts: int, now_ms: int) -> str:
     if query.state_rows is not None:
         parts.append(f"state rows {query.state_rows:,}")
     parts.append(f"restarts {restarts}")
-    for phase in query.phases():
-        if (found := query.phase_ms(phase)) is not None:
-            parts.append(f"{phase} {found[0]:,.0f} / {found[1]:,.0f} ms")
+    for phase, (median, high) in query.phase_ms().items():
+        parts.append(f"{phase} {median:,.0f} / {high:,.0f} ms")
     return ", ".join(parts)

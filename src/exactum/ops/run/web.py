@@ -17,22 +17,27 @@ from exactum.monitor.http_server import (
     HttpResponse,
     HttpServer,
 )
+from exactum.monitor.job_history import timeline_event
+from exactum.monitor.job_sources import HeardJobs
 from exactum.monitor.metrics_server import MISSING, metrics_handler_of, probes
-from exactum.monitor.script_stats import ScriptStats
-from exactum.ops.dashboard.script_source import script_routes
+from exactum.monitor.words import duration
+from exactum.ops.dashboard.routes import ScriptProcess, ScriptState, dashboard_routes
 from exactum.ops.run.script_facts import ScriptFacts
 from exactum.ops.run.values import ListenAddress
 
 CLOSE_TIMEOUT_S = 2.0
+SILENT_SHOWN_S = 3.0
+"""A process says something twice a second."""
 LOOP_MAX_S = 60.0
 """How long the supervisor's loop may be in one turn: it kills a process tree and waits for its
 end.
 """
 
 
-def routes(stats: ScriptStats, facts: ScriptFacts) -> Mapping[str, HttpHandler]:
+def routes(facts: ScriptFacts) -> Mapping[str, HttpHandler]:
     """All that is served, by path."""
-    metrics = metrics_handler_of(stats, facts.process)
+    source = HeardJobs(facts.stats, with_history=True)
+    metrics = metrics_handler_of(source, facts.stats, facts.process)
 
     def lives() -> str:
         silent_s = facts.silent_s()
@@ -40,9 +45,32 @@ def routes(stats: ScriptStats, facts: ScriptFacts) -> Mapping[str, HttpHandler]:
 
     return {
         "/metrics": _missing if metrics is None else metrics,
-        **probes(stats, facts.process, lives),
-        **script_routes(stats, facts),
+        **probes(source, facts.process, lives),
+        **dashboard_routes(source, lambda: script_state(facts)),
     }
+
+
+def script_state(facts: ScriptFacts) -> ScriptState:
+    """What the supervisor does now. Called by threads of the server."""
+    seen, view, found = facts.seen, facts.process(), []
+    since = {fact.fields["pid"]: fact.at_ms for fact in seen if fact.name == "ProcessStarted"}
+    if view.pid is not None:
+        role = "runs the queries" if view.has_begun else "starts, no query of it has begun"
+        if view.silent_s is not None and view.silent_s > SILENT_SHOWN_S:
+            role += f"; not heard of for {duration(view.silent_s)}"
+        found.append(ScriptProcess(view.pid, role, since.get(view.pid)))
+    if view.standby_pid is not None:
+        role = "stands by" if view.has_standby else "starts, to stand by"
+        found.append(ScriptProcess(view.standby_pid, role, since.get(view.standby_pid)))
+    events = [event for fact in reversed(seen) if (event := timeline_event(fact)) is not None]
+    return ScriptState(
+        facts.script,
+        facts.stats.state,
+        facts.stats.restarts,
+        facts.began_ms,
+        tuple(found),
+        tuple(events),
+    )
 
 
 def _missing(request: HttpRequest) -> HttpResponse:
@@ -72,7 +100,7 @@ def _served(
 ) -> HttpServer | None:
     tried = 1 if address.port == 0 else 1 + PORTS_TRIED_MAX
     try:
-        server = HttpServer(routes(facts.stats, facts), address.host, address.port, tried)
+        server = HttpServer(routes(facts), address.host, address.port, tried)
     except Exception as error:  # noqa: BLE001  (an onlooker's trouble is not the script's)
         say(f"nothing is served, and the script runs all the same. {error}")
         return None
