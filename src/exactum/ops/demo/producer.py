@@ -13,7 +13,7 @@ import time
 
 from confluent_kafka import KafkaError, Message, Producer
 
-from exactum.ops.demo.order import key_of, value_of
+from exactum.ops.demo.order import order_of
 
 TICK_S = 0.05
 FLUSH_TIMEOUT_S = 30.0
@@ -43,7 +43,8 @@ def produce(bootstrap_servers: str, topic: str, records_per_second: float) -> in
         due = int((time.monotonic() - started) * records_per_second)
         while number < due:
             try:
-                producer.produce(topic, value_of(number), key_of(number), on_delivery=delivered)
+                key, value = order_of(number)
+                producer.produce(topic, value, key, on_delivery=delivered)
             except BufferError:
                 break  # the broker is behind: the rest is sent with the next tick
             number += 1

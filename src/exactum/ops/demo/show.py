@@ -17,7 +17,7 @@ from types import TracebackType
 
 from exactum.java.program import SMALL_OPTIONS
 from exactum.local import LocalKafka, broker_jars, spark_kafka_jars
-from exactum.ops.demo import reader
+from exactum.ops.crash_test.topics import LocalTopics
 from exactum.ops.demo.broker_view import BrokerView
 from exactum.ops.demo.screen import DemoNumbers, Screen
 from exactum.ops.demo.source import Source
@@ -145,8 +145,8 @@ class Show:
         ending.callback(self._stop.set)
         tasks = []
         for subject in self._subjects:
-            follow = (servers, subject.topic, PARTITIONS, subject.tally, self._stop)
-            tasks.append(pool.submit(reader.follow, *follow))
+            follow = (subject.topic, subject.seen.add, self._stop)
+            tasks.append(pool.submit(LocalTopics(self._kafka).follow, *follow))
             tasks.append(pool.submit(subject.chaos.run, self._begin_chaos, self._stop))
         return Stage(broker, source, self._subjects, tasks)
 
@@ -197,14 +197,14 @@ class Show:
 
     def _judge(self, stage: Stage) -> list[DemoVerdict]:
         self._enter("a new reader counts everything from the beginning")
-        servers = self._kafka.bootstrap_servers
+        topics = LocalTopics(self._kafka)
         return [
             DemoVerdict.of(
                 subject.name,
                 kills=subject.chaos.kills,
                 produced=self._produced,
-                fresh=reader.read_all(servers, subject.topic, PARTITIONS),
-                live=subject.tally,
+                fresh=topics.read_partitions(subject.topic),
+                live=subject.seen,
                 hidden=stage.broker.hidden(subject.topic),
             )
             for subject in stage.subjects
