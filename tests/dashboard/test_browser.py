@@ -88,7 +88,9 @@ def test_a_query_that_is_held_back_and_killed(fed: Fed, browser: Browser, frozen
         seen.until(
             lambda: f"{int(first) + 3}" in seen.page.inner_text("#h-batches ~ .scroll"), "it moves"
         )
-        seen.until(lambda: "in the dead letters" in seen.page.inner_text("main"), "dead letters")
+        seen.until(
+            lambda: "put into the dead letters" in seen.page.inner_text("main"), "dead letters"
+        )
         loads = seen.loads
 
         with fed.behind_open_transactions():

@@ -134,21 +134,6 @@ def test_a_batch_in_words(
     assert f">{'not begun'}<" in page(server, f"/job/{made.query_id}/batch/6")
 
 
-def test_what_is_decided_is_in_doubt_until_it_stands(
-    made: MadeCheckpoint, server: HttpServer
-) -> None:
-    """The history holds no decisions: the page asks the decision log about what stays open."""
-    made.spark(5, 4)
-    made.decide(5, 0)
-    made.write([made.started(NOW_MS - 90_000), made.completed(NOW_MS - 80_000, 4)])
-    made.died()
-    text = page(server, "/")
-    assert ">IN DOUBT<" in text and "Micro-batch 5 is decided" in text
-    finished = {"batch_ids": [5], "transactions": 4, "rows": 100, "left": [], "troubles": []}
-    made.write([made.fact(NOW_MS - 5_000, "DecidedFinished", **finished)])
-    assert ">IN DOUBT<" not in page(server, "/")
-
-
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Path]:
     with small_disk(tmp_path / "small") as place:

@@ -8,7 +8,7 @@ import contextlib
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -48,9 +48,12 @@ OF_EACH_BATCH = frozenset((
     "EpochBegan", "EpochDecided", "EpochCompleted", "EpochAbandoned", "InputLag", "Progress",
     "QueryWaits", "RowsDeadLettered", "RowsSkipped",
 ))
+FAILURES = frozenset(("EpochAbandoned", "RunEnded", "ProcessEnded"))
+PUT_ASIDE = frozenset(("RowsDeadLettered", "RowsSkipped"))
 # fmt: on
 """Fields of facts by what they hold, where they are not None; and facts that are no line of the
-timeline: they come with each micro-batch, or have lists of their own.
+timeline, as they come with each micro-batch, that may say of a failure, and that count dead
+letters.
 """
 LARGEST = 1e18
 MALFORMED = (KeyError, TypeError, ValueError, AttributeError, OverflowError)
@@ -59,16 +62,16 @@ MALFORMED = (KeyError, TypeError, ValueError, AttributeError, OverflowError)
 
 @dataclass(frozen=True)
 class JobEvent:
-    """Something that happened, in words. ``batch_id`` is -1 where it is of no micro-batch. ``tone``
-    is that of ``words.Sentence``; ``rows`` are those that were put aside.
+    """Something that happened, in words: those of ``words.Sentence``. ``batch_id`` is -1 where it
+    is of no micro-batch.
     """
 
     at_ms: int
     title: str
-    tone: str = BAD
-    detail: str = ""
-    batch_id: int = -1
-    rows: int = 0
+    tone: str
+    detail: str
+    batch_id: int
+    rows: int
 
 
 @dataclass(frozen=True)
@@ -152,49 +155,33 @@ class JobHistory:
                 self._malformed[fact.name[:100]] += 1
 
     def _keep(self, fact: Fact) -> None:
-        event, failure, rows = timeline_event(fact), _failure(fact), _put_aside(fact)
-        if event is not None:
+        event = _event(fact)
+        if event is None:
+            return
+        if fact.name not in OF_EACH_BATCH:
             add_bounded(self._events, event, EVENTS_MAX)
-        if failure is not None:
-            add_bounded(self._failures, failure, FAILURES_MAX)
-        if rows is not None:
-            add_bounded(self._put_aside, rows, DEAD_LETTERS_MAX)
+        if fact.name in FAILURES and event.tone == BAD:
+            add_bounded(self._failures, event, FAILURES_MAX)
+        if fact.name in PUT_ASIDE:
+            add_bounded(self._put_aside, event, DEAD_LETTERS_MAX)
 
 
-def timeline_event(fact: Fact) -> JobEvent | None:
-    """The line of a fact; None for one that has none.
+def timeline(facts: Iterable[Fact]) -> Iterator[JobEvent]:
+    """The lines of those facts that have one.
 
     Raises:
-        KeyError, TypeError, ValueError: the fact has not the fields of its name.
+        KeyError, TypeError, ValueError: one has not the fields of its name.
     """
-    said = None if fact.name in OF_EACH_BATCH else sentence_of(fact.name, fact.fields)
-    return None if said is None else JobEvent(fact.at_ms, said.title, said.tone, said.detail)
+    events = (_event(fact) for fact in facts if fact.name not in OF_EACH_BATCH)
+    return filter(None, events)
 
 
-def _failure(fact: Fact) -> JobEvent | None:
-    of: Mapping[str, Any] = fact.fields
-    if fact.name == "EpochAbandoned":
-        title = f"Attempt {int(of['attempt'])} was given up"
-        return JobEvent(fact.at_ms, title, detail=str(of["reason"]), batch_id=int(of["batch_id"]))
-    if fact.name == "RunEnded" and of["error"]:
-        said = ": ".join(filter(None, (str(of["error"]), str(of["reason"]))))
-        return JobEvent(fact.at_ms, "The run ended", detail=said, batch_id=int(of["batch_id"]))
-    if fact.name == "ProcessEnded" and of["meaning"] != "done":
-        error = str(of["error"])
-        how = str(of["text"]).replace(f" with {error}", "") if error else str(of["text"])
-        return JobEvent(fact.at_ms, f"Process {of['pid']}: {how}", detail=error)
-    return None
-
-
-def _put_aside(fact: Fact) -> JobEvent | None:
-    titles = {
-        "RowsDeadLettered": "in the dead letters, in the same micro-batch",
-        "RowsSkipped": 'left out, as on_error="skip" asks',
-    }
-    if fact.name not in titles:
+def _event(fact: Fact) -> JobEvent | None:
+    of, said = fact.fields, sentence_of(fact.name, fact.fields)
+    if said is None:
         return None
-    batch_id, rows = int(fact.fields["batch_id"]), int(fact.fields["rows"])
-    return JobEvent(fact.at_ms, titles[fact.name], batch_id=batch_id, rows=rows)
+    batch_id, rows = int(of.get("batch_id", -1)), int(of.get("rows") or 0)
+    return JobEvent(fact.at_ms, said.title, said.tone, said.detail, batch_id, rows)
 
 
 def _refuse_unsound(fact: Fact) -> None:

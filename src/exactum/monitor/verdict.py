@@ -134,7 +134,8 @@ def judge(state: JobState) -> Judgement:
     found = next(filter(None, (rule(case) for rule in rules)), None)
     if found is None:
         return Judgement(Verdict.OK, _fine(case))
-    if state.undecided_why and found.verdict is Verdict.DOWN and not case.is_alive:
+    waits_for_start = state.stats.is_running or state.stats.restart_at_ms is not None
+    if state.undecided_why and found.verdict is Verdict.DOWN and not waits_for_start:
         # What cannot be read here may not be readable at a start either.
         return Judgement(
             found.verdict,

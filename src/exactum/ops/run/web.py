@@ -17,7 +17,7 @@ from exactum.monitor.http_server import (
     HttpResponse,
     HttpServer,
 )
-from exactum.monitor.job_history import timeline_event
+from exactum.monitor.job_history import timeline
 from exactum.monitor.job_sources import HeardJobs
 from exactum.monitor.metrics_server import MISSING, metrics_handler_of, probes
 from exactum.monitor.words import duration
@@ -62,14 +62,13 @@ def script_state(facts: ScriptFacts) -> ScriptState:
     if view.standby_pid is not None:
         role = "stands by" if view.has_standby else "starts, to stand by"
         found.append(ScriptProcess(view.standby_pid, role, since.get(view.standby_pid)))
-    events = [event for fact in reversed(seen) if (event := timeline_event(fact)) is not None]
     return ScriptState(
         facts.script,
         facts.stats.state,
         facts.stats.restarts,
         facts.began_ms,
         tuple(found),
-        tuple(events),
+        tuple(timeline(reversed(seen))),
     )
 
 
