@@ -43,9 +43,7 @@ class Told:
         self.stats = ScriptStats()
         self.lost = 0
         self._handler = metrics_handler(
-            MetricsCollector(
-                HeardJobs(self.stats, with_history=False), self.stats, lambda: self.lost
-            )
+            MetricsCollector(HeardJobs(self.stats, with_history=False), lambda: self.lost)
         )
 
     def observe(self, event: events.Event, ago_s: float = 0.0) -> None:

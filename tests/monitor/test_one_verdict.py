@@ -136,7 +136,7 @@ def test_one_verdict(name: str, tmp_path: Path, alive: ExitStack) -> None:
     assert command.exit_code == (0 if found.verdict.is_working else 1)
     for where, source in sources.items():
         assert said_by_page(source) == shown(found), where
-        assert said_by_metric(source, stats) == word, where
+        assert said_by_metric(source) == word, where
         is_ready = answer(probes(source)["/readyz"]) == "ready\n"
         assert is_ready == (found.verdict.is_working or name == "was stopped"), where
 
@@ -159,8 +159,8 @@ def said_by_page(source: JobSource) -> tuple[str, str, str]:
     return value["verdict"], TIMES.sub("", value["reason"]), value["todo"]
 
 
-def said_by_metric(source: JobSource, stats: ScriptStats) -> str:
-    text = answer(metrics_handler(MetricsCollector(source, stats, lambda: 0)))
+def said_by_metric(source: JobSource) -> str:
+    text = answer(metrics_handler(MetricsCollector(source, lambda: 0)))
     found = [
         at["verdict"]
         for name, at, value in samples(text)

@@ -26,7 +26,7 @@ from exactum.monitor.job import JobState
 from exactum.monitor.job_sources import JobSource
 from exactum.monitor.metric_table import METRICS, PREFIX, Metric
 from exactum.monitor.query_stats import BUCKETS_S, WHOLE, Histogram, QueryStats
-from exactum.monitor.script_stats import ProcessView, ScriptStats
+from exactum.monitor.script_stats import ScriptState
 from exactum.monitor.verdict import Verdict, judge
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -37,22 +37,19 @@ still come.
 
 
 class MetricsCollector(Collector):
-    """The queries of ``source``, which ``stats`` hears of. ``dropped`` says how many events were
-    lost on the way to it, ``process`` what a supervisor sees of its processes (None: there is
-    none).
+    """The queries of ``source``. ``dropped`` says how many events were lost on the way to it,
+    ``script`` what a supervisor sees of its processes (None: there is none).
     """
 
     def __init__(
         self,
         source: JobSource,
-        stats: ScriptStats,
         dropped: Callable[[], int],
-        process: Callable[[], ProcessView] | None = None,
+        script: Callable[[], ScriptState] | None = None,
     ) -> None:
         self._source = source
-        self._stats = stats
         self._dropped = dropped
-        self._process = process
+        self._script = script
         self._labels = _QueryLabels()
 
     def describe(self) -> Iterable[Family]:
@@ -97,31 +94,31 @@ class MetricsCollector(Collector):
         build.add_metric((__version__,), 1)
         yield build
         dropped, name = self._dropped(), f"{PREFIX}events_dropped"
-        process = None if self._process is None else self._process()
-        if process is not None:
-            dropped += process.dropped
+        script = None if self._script is None else self._script()
+        if script is not None:
+            dropped += script.dropped
         yield CounterMetricFamily(name, "Events lost on their way here.", value=dropped)
-        if process is None:
+        if script is None:
             return
         yield GaugeMetricFamily(
             f"{PREFIX}process_up",
             "1 while the script's process lives.",
-            value=process.pid is not None,
+            value=script.pid is not None,
         )
         yield CounterMetricFamily(
             f"{PREFIX}process_restarts",
             "Restarts and takeovers of the script.",
-            value=self._stats.restarts,
+            value=script.restarts,
         )
-        if process.silent_s is not None:
+        if script.silent_s is not None:
             yield GaugeMetricFamily(
                 f"{PREFIX}process_silent_seconds",
                 "For how long nothing was heard of the process; it beats twice a second.",
-                value=process.silent_s,
+                value=script.silent_s,
             )
-        if process.has_standby is not None:
+        if script.has_standby is not None:
             yield GaugeMetricFamily(
-                f"{PREFIX}standby_ready", "1 while a standby waits.", value=process.has_standby
+                f"{PREFIX}standby_ready", "1 while a standby waits.", value=script.has_standby
             )
 
 

@@ -15,7 +15,7 @@ from exactum.errors import SettingRefused
 from exactum.monitor.http_server import HttpHandler, HttpRequest, HttpResponse, HttpServer
 from exactum.monitor.job_sources import HeardJobs, JobSource
 from exactum.monitor.recorder import RECORDER
-from exactum.monitor.script_stats import ProcessView, ScriptStats
+from exactum.monitor.script_stats import ScriptState, ScriptStats
 from exactum.monitor.verdict import judge
 from exactum.packages import HERE, not_installed
 
@@ -59,7 +59,7 @@ def serve_metrics(port: int, host: str = "127.0.0.1") -> MetricsServer:
     Raises:
         SettingRefused: the port is taken or not allowed, or ``exactum[metrics]`` is not installed.
     """
-    handler = metrics_handler_of(JOBS, STATS)
+    handler = metrics_handler_of(JOBS)
     if handler is None:
         raise SettingRefused("PACKAGE_MISSING", f"{MISSING} Nothing is served.")
     if type(port) is not int or not 0 <= port <= 65_535:
@@ -98,14 +98,14 @@ def register_metrics(registry: CollectorRegistry | None = None) -> None:
         if chosen in _registered:
             return
         RECORDER.add(STATS)
-        chosen.register(metrics.MetricsCollector(JOBS, STATS, lambda: RECORDER.dropped))
+        chosen.register(metrics.MetricsCollector(JOBS, lambda: RECORDER.dropped))
         _registered.add(chosen)
 
 
 def metrics_handler_of(
-    source: JobSource, stats: ScriptStats, process: Callable[[], ProcessView] | None = None
+    source: JobSource, script: Callable[[], ScriptState] | None = None
 ) -> HttpHandler | None:
-    """Serves the queries of ``source``, and ``process``; None where ``exactum[metrics]`` is not
+    """Serves the queries of ``source``, and ``script``; None where ``exactum[metrics]`` is not
     installed.
     """
     try:
@@ -113,13 +113,13 @@ def metrics_handler_of(
     except ImportError:
         return None
     return metrics.metrics_handler(
-        metrics.MetricsCollector(source, stats, lambda: RECORDER.dropped, process)
+        metrics.MetricsCollector(source, lambda: RECORDER.dropped, script)
     )
 
 
 def probes(
     source: JobSource,
-    process: Callable[[], ProcessView] | None = None,
+    script: Callable[[], ScriptState] | None = None,
     lives: Callable[[], str] = lambda: "",
 ) -> dict[str, HttpHandler]:
     """``/livez`` and ``/readyz``. ``lives`` says why it does not, or nothing."""
@@ -129,20 +129,18 @@ def probes(
         return HttpResponse.text(f"{trouble or 'lives'}\n", 503 if trouble else 200)
 
     def readyz(request: HttpRequest) -> HttpResponse:
-        why = unready(source, None if process is None else process())
+        why = unready(source, None if script is None else script())
         return HttpResponse.text("\n".join(why or ["ready"]) + "\n", 503 if why else 200)
 
     return {"/livez": livez, "/readyz": readyz}
 
 
-def unready(source: JobSource, process: ProcessView | None = None) -> list[str]:
+def unready(source: JobSource, script: ScriptState | None = None) -> list[str]:
     """Why not every query is OK or SLOW, a line each. One that was stopped, or has read all that it
-    was to read, does not count. ``process``: where there is a supervisor, what it sees.
+    was to read, does not count. ``script``: where there is a supervisor, what it sees.
     """
-    if process is not None:
-        why = process.unready
-        if why:
-            return [why]
+    if script is not None and script.unready:
+        return [script.unready]
     jobs = source.jobs().values()
     found = [(job, judge(job)) for job in jobs if not job.stats.has_stopped]
     bad = [

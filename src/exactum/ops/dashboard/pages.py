@@ -5,7 +5,7 @@ is in it.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -16,9 +16,10 @@ from exactum._version import __version__
 from exactum.monitor import words
 from exactum.monitor.http_server import HttpRequest
 from exactum.monitor.job import JobState
+from exactum.monitor.job_history import timeline
+from exactum.monitor.script_stats import ScriptState
 from exactum.monitor.verdict import Verdict, judge
 from exactum.ops.dashboard.batch import TRANSACTIONS_MAX, BatchState
-from exactum.ops.dashboard.routes import ScriptState
 
 TEMPLATES = Path(__file__).parent / "templates"
 BATCHES_SHOWN = 15
@@ -26,6 +27,8 @@ EVENTS_SHOWN = 40
 FAILURES_SHOWN = 20
 RATES_SHOWN = 120
 """Of the small picture of a query's rate: ten minutes."""
+SILENT_SHOWN_S = 3.0
+"""A process says something twice a second."""
 PHASES = ("write", "verify", "decide", "commit", "sweep")
 """Those that have a colour of their own; the others share one."""
 TONES = {
@@ -116,7 +119,14 @@ class Pages:
 
     def script(self, script: ScriptState, request: HttpRequest) -> str:
         """What ``exactum run`` does with its script."""
-        return self._draw("script.html", f"{script.state} · script", request, script=script)
+        return self._draw(
+            "script.html",
+            f"{script.state} · script",
+            request,
+            script=script,
+            processes=list(_processes(script)),
+            events=list(timeline(reversed(script.seen))),
+        )
 
     def missing(self, what: str) -> str:
         """There is nothing at this address."""
@@ -138,6 +148,19 @@ def _part_of(request: HttpRequest) -> str:
 
 def _segment(text: object) -> str:
     return quote(str(text), safe="")
+
+
+def _processes(script: ScriptState) -> Iterator[tuple[int, str, int | None]]:
+    """The id of each, what it does, and since when it runs."""
+    since = {f.fields["pid"]: f.at_ms for f in script.seen if f.name == "ProcessStarted"}
+    if script.pid is not None:
+        role = "runs the queries" if script.has_begun else "starts, no query of it has begun"
+        if script.silent_s is not None and script.silent_s > SILENT_SHOWN_S:
+            role += f"; not heard of for {words.duration(script.silent_s)}"
+        yield script.pid, role, since.get(script.pid)
+    if script.standby_pid is not None:
+        role = "stands by" if script.has_standby else "starts, to stand by"
+        yield script.standby_pid, role, since.get(script.standby_pid)
 
 
 def phase_class(name: str) -> str:

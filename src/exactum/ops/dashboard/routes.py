@@ -13,12 +13,11 @@ from __future__ import annotations
 import importlib.util
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 from exactum.monitor.http_server import HttpHandler, HttpRequest, HttpResponse
-from exactum.monitor.job_history import JobEvent
 from exactum.monitor.job_sources import JobSource
+from exactum.monitor.script_stats import ScriptState
 from exactum.ops import render
 from exactum.ops.dashboard.batch import read_batch
 from exactum.packages import HERE, not_installed
@@ -32,29 +31,6 @@ CONTENT_TYPES = {
 DIGITS_MAX = 18
 NEEDED = "jinja2"
 NOT_INSTALLED = f"{not_installed('The page needs', NEEDED, 'dashboard', HERE)}\n"
-
-
-@dataclass(frozen=True)
-class ScriptProcess:
-    """One process of the script. ``role`` says what it does: runs, stands by."""
-
-    pid: int
-    role: str
-    since_ms: int | None
-
-
-@dataclass(frozen=True)
-class ScriptState:
-    """What ``exactum run`` does. ``state`` is a word of ``ScriptStats``; the newest event is the
-    first.
-    """
-
-    command: str
-    state: str
-    restarts: int
-    began_ms: int
-    processes: tuple[ScriptProcess, ...] = ()
-    events: tuple[JobEvent, ...] = ()
 
 
 def is_installed() -> bool:

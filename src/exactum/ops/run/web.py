@@ -17,17 +17,13 @@ from exactum.monitor.http_server import (
     HttpResponse,
     HttpServer,
 )
-from exactum.monitor.job_history import timeline
 from exactum.monitor.job_sources import HeardJobs
 from exactum.monitor.metrics_server import MISSING, metrics_handler_of, probes
-from exactum.monitor.words import duration
-from exactum.ops.dashboard.routes import ScriptProcess, ScriptState, dashboard_routes
+from exactum.ops.dashboard.routes import dashboard_routes
 from exactum.ops.run.script_facts import ScriptFacts
 from exactum.ops.run.values import ListenAddress
 
 CLOSE_TIMEOUT_S = 2.0
-SILENT_SHOWN_S = 3.0
-"""A process says something twice a second."""
 LOOP_MAX_S = 60.0
 """How long the supervisor's loop may be in one turn: it kills a process tree and waits for its
 end.
@@ -37,7 +33,7 @@ end.
 def routes(facts: ScriptFacts) -> Mapping[str, HttpHandler]:
     """All that is served, by path."""
     source = HeardJobs(facts.stats, with_history=True)
-    metrics = metrics_handler_of(source, facts.stats, facts.process)
+    metrics = metrics_handler_of(source, facts.state)
 
     def lives() -> str:
         silent_s = facts.silent_s()
@@ -45,31 +41,9 @@ def routes(facts: ScriptFacts) -> Mapping[str, HttpHandler]:
 
     return {
         "/metrics": _missing if metrics is None else metrics,
-        **probes(source, facts.process, lives),
-        **dashboard_routes(source, lambda: script_state(facts)),
+        **probes(source, facts.state, lives),
+        **dashboard_routes(source, facts.state),
     }
-
-
-def script_state(facts: ScriptFacts) -> ScriptState:
-    """What the supervisor does now. Called by threads of the server."""
-    seen, view, found = facts.seen, facts.process(), []
-    since = {fact.fields["pid"]: fact.at_ms for fact in seen if fact.name == "ProcessStarted"}
-    if view.pid is not None:
-        role = "runs the queries" if view.has_begun else "starts, no query of it has begun"
-        if view.silent_s is not None and view.silent_s > SILENT_SHOWN_S:
-            role += f"; not heard of for {duration(view.silent_s)}"
-        found.append(ScriptProcess(view.pid, role, since.get(view.pid)))
-    if view.standby_pid is not None:
-        role = "stands by" if view.has_standby else "starts, to stand by"
-        found.append(ScriptProcess(view.standby_pid, role, since.get(view.standby_pid)))
-    return ScriptState(
-        facts.script,
-        facts.stats.state,
-        facts.stats.restarts,
-        facts.began_ms,
-        tuple(found),
-        tuple(timeline(reversed(seen))),
-    )
 
 
 def _missing(request: HttpRequest) -> HttpResponse:
