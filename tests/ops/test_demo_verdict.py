@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import pytest
 
 from exactum.ops.demo.order import CUSTOMERS, shouted
-from exactum.ops.demo.verdict import DemoVerdict, Seen
+from exactum.ops.demo.verdict import DemoVerdict, RowsSeen
 from exactum.testing.output import OutputRecord
 
 
@@ -27,7 +27,7 @@ def verdict_of(
         0: [*map(shouted, numbers), *other],
         1: [*map(shouted, elsewhere)],
     }
-    live = Seen()
+    live = RowsSeen()
     for record in (*fresh[0], *fresh[1], *map(shouted, only_live)):
         live.add(record)
     return DemoVerdict.of(

@@ -87,7 +87,8 @@ def read_job(
     Args:
         checkpoint: the query's checkpointLocation.
         decision_log: what the query is given as ``decision_log=``.
-        history: what was read of the query's history before; it is read on.
+        history: what was read of the query's history before; it is read on, and what happened is
+            in ``JobState.past`` then.
         facts: what a process knows that hears of the query: a copy. Without it the history says
             that.
         now_ms: judged as at that time, by what is on disk now; None: now.
@@ -109,6 +110,7 @@ class _Reading:
         self._checkpoint = checkpoint
         self._decision_log = decision_log
         self._history = history
+        self._follows = history is not None
         self._facts = facts
         self._problems: list[str] = []
 
@@ -200,7 +202,7 @@ class _Reading:
         history = self._history
         if history is None:
             return replace(state, problems=tuple(self._problems))
-        if not history.folder.is_dir():
+        if not history.folder.is_dir() and not state.unknown_why:
             self._problems.append(
                 f"The history {history.folder} is gone. What is shown of the past was read before."
                 if history.began_ms is not None
@@ -213,7 +215,8 @@ class _Reading:
                 f"{history.unreadable:,} lines of the history could not be read and are not shown "
                 "(half a line after a crash, or a damaged disk)."
             )
-        return replace(state, problems=tuple(self._problems), past=history.past(self._at_ms))
+        past = history.past(self._at_ms) if self._follows else JobPast()
+        return replace(state, problems=tuple(self._problems), past=past)
 
 
 def read_decisions(place: QueryPlace, batch_id: int) -> tuple[DecisionRecord, ...]:

@@ -17,7 +17,7 @@ from exactum.monitor.job_history import JobHistory
 from exactum.monitor.script_stats import QUERIES_MAX, ScriptStats
 
 FRESH_S = 0.9
-"""Within this time no history is read again, however many browsers ask."""
+"""Within this time checkpoints are not read again, however many browsers ask."""
 
 
 class JobSource(Protocol):
@@ -64,16 +64,11 @@ class HeardJobs:
         self._with_history = with_history
         self._histories: dict[Path, JobHistory] = {}
         self._lock = threading.Lock()
-        self._read_s = float("-inf")
-        self._jobs: dict[str, JobState] = {}
 
     def jobs(self) -> dict[str, JobState]:
         """See ``JobSource``."""
         with self._lock:
-            if not self._with_history or time.monotonic() - self._read_s >= FRESH_S:
-                self._jobs = {each: self._job(each) for each in self._stats.known()}
-                self._read_s = time.monotonic()
-            return self._jobs
+            return {each: self._job(each) for each in self._stats.known()}
 
     def _job(self, query_id: str) -> JobState:
         stats = self._stats.copy_of(query_id)

@@ -12,7 +12,7 @@ from exactum.ops.demo.broker_view import BrokerView
 from exactum.ops.demo.chaos import Aim, Chaos, plan
 from exactum.ops.demo.kept_running import KeptRunning, StandbyBeside, StartedAgain
 from exactum.ops.demo.screen import QueryNumbers
-from exactum.ops.demo.verdict import Seen
+from exactum.ops.demo.verdict import RowsSeen
 from exactum.ops.shown_checkpoint import ShownCheckpoint
 
 FOLDER = Path(__file__).parent
@@ -74,7 +74,7 @@ class Subject:
         say: Callable[[str], None],
     ) -> None:
         self.name, self.topic = contender.name, contender.topic
-        self.seen = Seen()
+        self.seen = RowsSeen()
         self.open_transactions: int | None = 0 if contender.transactional else None
         self.checkpoint = ShownCheckpoint(folder / contender.topic)
         self.driver = contender.kept(

@@ -12,7 +12,7 @@ from exactum.ops.demo.order import shouted
 from exactum.testing.output import OutputDifference, OutputRecord
 
 
-class Seen:
+class RowsSeen:
     """What a reader that runs along has seen. One thread adds; the numbers may be read by all."""
 
     def __init__(self) -> None:
@@ -54,7 +54,7 @@ class DemoVerdict:
         kills: int,
         produced: int,
         fresh: Mapping[int, Sequence[OutputRecord]],
-        live: Seen,
+        live: RowsSeen,
         hidden: int,
     ) -> DemoVerdict:
         """Judge ``fresh``, what a reader from the beginning found at rest, by partition; ``live``

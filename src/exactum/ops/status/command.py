@@ -87,7 +87,7 @@ def status(
         exit_status = exit_status or ExitStatus.NEEDS_PERSON
     if as_json:
         queries = [render.job_value(job) for job, _ in found]
-        render.show_json({"status": exit_status, "queries": queries}, indent=None)
+        render.show_json({"status": exit_status, "queries": queries})
     else:
         _show(found)
     sys.exit(exit_status)
