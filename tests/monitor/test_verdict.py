@@ -340,6 +340,12 @@ def test_down_and_soon_up_again() -> None:
     story = Story().starts().epoch(0).dies().tell("ProcessRestarts", delay_s=12.0, disposition="")
     assert "starts it again in 10 s" in judged(story.after(2)).todo
     assert "starts it again now" in judged(story.after(20)).todo
+    gone = judged(
+        Story().starts().dies().tell("ProcessRestarts", delay_s=1.0, disposition="").after(200)
+    )
+    assert gone.todo == "Start it again; exactum run does that by itself.", (
+        "nobody is left to do so"
+    )
     assert verdict(story.starts("i2")) is Verdict.OK
     story.dies(meaning="halt").tell("SupervisorEnds", status="halted")
     assert judged(story).todo == "Start it again; exactum run does that by itself."

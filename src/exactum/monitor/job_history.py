@@ -15,7 +15,7 @@ from typing import Any
 
 from exactum.checkpoint.layout import HISTORY
 from exactum.monitor.fact import Fact
-from exactum.monitor.history import segments
+from exactum.monitor.history import began_ms, segments, size_of
 from exactum.monitor.query_stats import QueryStats, add_bounded
 from exactum.monitor.series import Series
 from exactum.monitor.words import BAD, is_number, sentence_of
@@ -218,11 +218,11 @@ class HistoryReader:
             OSError: the folder is there and may not be read.
         """
         changed = self._changed()
-        newer_bytes = sum(_size(path) for path in changed)
+        newer_bytes = sum(map(size_of, changed))
         for path in changed:
-            newer_bytes -= _size(path)
+            newer_bytes -= size_of(path)
             # What is older than a file is in no later one.
-            self._give(take, _began_ms(path) - PENDING_MS, float("-inf"))
+            self._give(take, (began_ms(path) or 0) - PENDING_MS, float("-inf"))
             read_s = time.monotonic()
             facts = self._facts_of(path, rare_only=newer_bytes > WHOLE_BYTES)
             self._pending += [(fact.at_ms, read_s, fact) for fact in facts]
@@ -251,7 +251,7 @@ class HistoryReader:
         for name in list(self._read_bytes):
             if name not in known:  # it made room for newer ones
                 del self._read_bytes[name]
-        return [path for path in paths if _size(path) != self._read_bytes.get(path.name, 0)]
+        return [path for path in paths if size_of(path) != self._read_bytes.get(path.name, 0)]
 
     def _facts_of(self, path: Path, *, rare_only: bool) -> list[Fact]:
         begin = self._read_bytes.get(path.name, 0)
@@ -281,14 +281,3 @@ def _fact(line: bytes) -> Fact | None:
         return Fact.from_line(line.decode("utf-8", "replace"))
     except (OverflowError, RecursionError):  # no writer of ours wrote this
         return None
-
-
-def _began_ms(path: Path) -> int:
-    return int(path.name.partition("-")[0])
-
-
-def _size(path: Path) -> int:
-    try:
-        return path.stat().st_size
-    except FileNotFoundError:
-        return 0

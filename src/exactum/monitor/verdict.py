@@ -47,6 +47,8 @@ FIRST_TIMES = 10
 FAILED_STARTS = 3
 FRESH_MS = 15_000
 """A lag that was seen longer ago is not what it is now."""
+RESTART_LATE_MS = 120_000
+"""A restart that is late by more will not come: its supervisor is gone as well."""
 BATCHES_JUDGED = 32
 """Its last micro-batches, by which the one at hand is judged."""
 ERROR_CHARACTERS_MAX = 300
@@ -88,6 +90,12 @@ class _Case:
     @property
     def is_alive(self) -> bool:
         return self.stats.is_running
+
+    @property
+    def restarts(self) -> bool:
+        """A supervisor is about to start it again."""
+        due_ms = self.stats.restart_at_ms
+        return due_ms is not None and self.now_ms - due_ms < RESTART_LATE_MS
 
     @cached_property
     def batches(self) -> list[BatchLine]:
@@ -134,8 +142,8 @@ def judge(state: JobState) -> Judgement:
     found = next(filter(None, (rule(case) for rule in rules)), None)
     if found is None:
         return Judgement(Verdict.OK, _fine(case))
-    waits_for_start = state.stats.is_running or state.stats.restart_at_ms is not None
-    if state.undecided_why and found.verdict is Verdict.DOWN and not waits_for_start:
+    goes_on = case.is_alive or case.restarts
+    if state.undecided_why and found.verdict is Verdict.DOWN and not goes_on:
         # What cannot be read here may not be readable at a start either.
         return Judgement(
             found.verdict,
@@ -194,8 +202,8 @@ def _down(case: _Case) -> Judgement | None:
         )
     if failure is not None and failure.at_ms >= (stats.run_began_ms or 0):
         reason = f"No process runs it. {_ending_of(failure)}"
-        if stats.restart_at_ms is not None:
-            left_ms = max(0, stats.restart_at_ms - case.now_ms)
+        if case.restarts:
+            left_ms = max(0, (stats.restart_at_ms or 0) - case.now_ms)
             when = f"in {span(left_ms)}" if left_ms else "now"
             return Judgement(
                 Verdict.DOWN,

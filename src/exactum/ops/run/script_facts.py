@@ -17,6 +17,7 @@ from exactum.monitor.fact import Fact
 from exactum.monitor.history_outlet import HistoryOutlet
 from exactum.monitor.recorder import Recorder
 from exactum.monitor.script_stats import ScriptState, ScriptStats
+from exactum.monitor.words import now_ms
 from exactum.ops.run.child import Child
 from exactum.ops.run.ending import Ending
 
@@ -33,9 +34,7 @@ class ScriptFacts:
         self, stats: ScriptStats | None = None, *, standby: bool = False, script: str = ""
     ) -> None:
         self._standby = standby
-        self._state = ScriptState(
-            script, began_ms=_now_ms(), has_standby=False if standby else None
-        )
+        self._state = ScriptState(script, began_ms=now_ms(), has_standby=False if standby else None)
         self._seen: tuple[Fact, ...] = ()  # of no query in particular; replaced, never changed
         self._observed_s: float | None = None
         self._looked_s = time.monotonic()
@@ -81,7 +80,7 @@ class ScriptFacts:
 
     def observed(self, name: str, fields: Mapping[str, Any]) -> None:
         """An event of a query, as the script has told it."""
-        self.stats.observe(Fact(_now_ms(), name, fields))
+        self.stats.observe(Fact(now_ms(), name, fields))
         if name in ("RunStarted", "QueryWaits"):
             folder = local_folder(str(fields["checkpoint"]))
             if folder is not None and folder.is_dir():
@@ -90,10 +89,10 @@ class ScriptFacts:
 
     def saw(self, name: str, query_id: str | None = None, **fields: Any) -> None:
         """One of ``SUPERVISOR_FACTS``, of one query or of all that the script has told of."""
-        self._seen = (*self._seen[1 - SEEN_MAX :], Fact(_now_ms(), name, fields))
+        self._seen = (*self._seen[1 - SEEN_MAX :], Fact(now_ms(), name, fields))
         queries = [*self.stats.queries] if query_id is None else [query_id]
         for each in queries:
-            fact = Fact(_now_ms(), name, {"query_id": each, **fields})
+            fact = Fact(now_ms(), name, {"query_id": each, **fields})
             self.stats.observe(fact)
             self._recorder.put(fact)
 
@@ -125,7 +124,3 @@ class ScriptFacts:
         self.stats.state = state
         self.saw("SupervisorEnds", status=state)
         self._recorder.flush()
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000
