@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from exactum.checkpoint.offset_log import folder_reader, source_offsets
 from exactum.checkpoint.partition_offsets import from_json
@@ -26,19 +27,13 @@ TRANSACTIONS_MAX = 500
 PARTITIONS_MAX = 500
 
 
-@dataclass(frozen=True)
-class OffsetLine:
+class OffsetLine(NamedTuple):
     """What the micro-batch reads of one partition; ``begin`` is None where that is forgotten."""
 
-    source: int
     topic: str
     partition: int
     begin: int | None
     end: int
-
-    @property
-    def records(self) -> int | None:
-        return None if self.begin is None else self.end - self.begin
 
 
 @dataclass(frozen=True)
@@ -48,14 +43,6 @@ class AttemptState:
     record: DecisionRecord
     in_force: bool
     meaning: str
-
-    @property
-    def is_commit(self) -> bool:
-        return self.record.decision is Decision.COMMIT
-
-    @property
-    def rows(self) -> int:
-        return rows_of(self.record.prepared)
 
     @property
     def by_sink(self) -> Mapping[str, int]:
@@ -190,7 +177,7 @@ def _offset_lines(offsets: SourceOffsets) -> tuple[tuple[OffsetLine, ...], tuple
             others.append(text)
         begins = from_json(offsets.start[source]) if source < len(offsets.start) else {}
         lines += [
-            OffsetLine(source, topic, partition, begins.get((topic, partition)), end)
+            OffsetLine(topic, partition, begins.get((topic, partition)), end)
             for (topic, partition), end in sorted(ends.items())
         ]
     return tuple(lines[:PARTITIONS_MAX]), tuple(others)
