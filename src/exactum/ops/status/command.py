@@ -160,6 +160,8 @@ def _details(job: JobState, own: Judgement) -> Iterator[tuple[str, str]]:
 
 
 def _batches(job: JobState) -> str:
+    if not job.stats.query_id:
+        return "-"
     text = "none complete" if job.completed is None else f"last complete {job.completed}"
     if job.planned is None or job.planned == job.completed:
         return text
