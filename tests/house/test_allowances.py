@@ -21,7 +21,7 @@ LINES_MAX = {
     "lake": 1_350,
     "local": 1_050,
     "monitor": 3_500,
-    "ops": 13_500,
+    "ops": 13_400,
     "protocol": 2_650,
     "sinks": 1_300,
     "spark": 13_500,

@@ -202,7 +202,8 @@ class _Reading:
         history = self._history
         if history is None:
             return replace(state, problems=tuple(self._problems))
-        if not history.folder.is_dir() and not state.unknown_why:
+        # Who only asks how it is has that in the reason.
+        if not history.folder.is_dir() and (self._follows or not state.unknown_why):
             self._problems.append(
                 f"The history {history.folder} is gone. What is shown of the past was read before."
                 if history.began_ms is not None
