@@ -16,7 +16,7 @@ from playwright.sync_api import Browser
 
 from exactum.local import LocalKafka
 from exactum.monitor.http_server import HttpServer
-from exactum.ops.dashboard.checkpoint_source import CheckpointSource
+from exactum.monitor.job_sources import CheckpointJobs
 from exactum.ops.dashboard.routes import dashboard_routes
 from tests.conftest import TopicFactory
 from tests.kit.dashboard.browser import DESK, FAINT, PHONE, SCROLLS_SIDEWAYS, Tab, chromium, tab
@@ -88,7 +88,9 @@ def test_a_query_that_is_held_back_and_killed(fed: Fed, browser: Browser, frozen
         seen.until(
             lambda: f"{int(first) + 3}" in seen.page.inner_text("#h-batches ~ .scroll"), "it moves"
         )
-        seen.until(lambda: "in the dead letters" in seen.page.inner_text("main"), "dead letters")
+        seen.until(
+            lambda: "put into the dead letters" in seen.page.inner_text("main"), "dead letters"
+        )
         loads = seen.loads
 
         with fed.behind_open_transactions():
@@ -137,7 +139,7 @@ def test_a_query_that_is_held_back_and_killed(fed: Fed, browser: Browser, frozen
 def busy(tmp_path: Path) -> Iterator[HttpServer]:
     """The page of four queries that are made up."""
     with four_queries(tmp_path) as made:
-        server = HttpServer(dashboard_routes(CheckpointSource([one.folder for one in made])))
+        server = HttpServer(dashboard_routes(CheckpointJobs([one.folder for one in made])))
         yield server
         server.close()
 
@@ -175,7 +177,7 @@ def test_every_page_light_and_dark_wide_and_narrow(
         picture(seen, "batch")
     seen.page.evaluate("document.querySelector('.reason').style.color = '#777'")
     assert len(seen.page.evaluate(FAINT)) >= 1, "what is faint is seen"
-    seen.page.goto(f"{busy.url}/query/nothing")
+    seen.page.goto(f"{busy.url}/job/nothing")
     seen.complaints = [text for text in seen.complaints if "404" not in text]
     check_sound(seen)
     seen.page.context.close()

@@ -47,7 +47,7 @@ def test_it_serves_until_ctrl_c(tmp_path: Path) -> None:
             assert port < int(found[1]) <= port + 16
             with urllib.request.urlopen(found[0], timeout=WAIT_MAX_S) as response:
                 text = response.read().decode()
-            assert one.query_id in text and "/query/checkpoint-2" in text
+            assert one.query_id in text and "/job/checkpoint-2" in text
             process.send_signal(signal.SIGINT)
             assert process.wait(WAIT_MAX_S) == 0
             assert "Traceback" not in process.stdout.read()

@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from exactum.checkpoint.layout import DECISIONS, HISTORY
+from exactum.monitor import job_sources
 from exactum.monitor.history import HistoryWriter
 from exactum.monitor.http_server import HttpServer
-from exactum.ops.dashboard import checkpoint_source
-from exactum.ops.dashboard.checkpoint_source import CheckpointSource
+from exactum.monitor.job_sources import CheckpointJobs
 from exactum.ops.dashboard.routes import dashboard_routes
 from exactum.protocol.model import Decision
 from tests.kit.dashboard.checkpoints import MadeCheckpoint, busy_hour
@@ -35,8 +35,8 @@ def made(tmp_path: Path) -> MadeCheckpoint:
 @pytest.fixture
 def server(made: MadeCheckpoint, monkeypatch: pytest.MonkeyPatch) -> Iterator[HttpServer]:
     """The page of one checkpoint, which reads again each time that it is asked."""
-    monkeypatch.setattr(checkpoint_source, "FRESH_S", 0.0)
-    server = HttpServer(dashboard_routes(CheckpointSource([made.folder])))
+    monkeypatch.setattr(job_sources, "FRESH_S", 0.0)
+    server = HttpServer(dashboard_routes(CheckpointJobs([made.folder])))
     yield server
     server.close()
 
@@ -49,7 +49,7 @@ def page(server: HttpServer, path: str) -> str:
 def test_a_browser_that_goes_away_in_mid_answer(made: MadeCheckpoint, server: HttpServer) -> None:
     """Reset after the first bytes, and one that sends half a request: the next one is answered."""
     busy_hour(made)
-    whole = f"GET /query/{made.query_id}?batches=1000 HTTP/1.0\r\nHost: 127.0.0.1\r\n\r\n".encode()
+    whole = f"GET /job/{made.query_id}?all=1 HTTP/1.0\r\nHost: 127.0.0.1\r\n\r\n".encode()
     for request in [whole] * 6 + [whole[:30]] * 5:
         with socket.create_connection(("127.0.0.1", server.port), timeout=10) as browser:
             browser.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
@@ -59,20 +59,10 @@ def test_a_browser_that_goes_away_in_mid_answer(made: MadeCheckpoint, server: Ht
     assert made.name in page(server, "/")
 
 
-def test_a_long_list_stands_still(made: MadeCheckpoint, server: HttpServer) -> None:
-    """A thousand rows are not made again every two seconds for each browser."""
-    busy_hour(made)
-    path = f"/query/{made.query_id}"
-    assert "data-hx-get" in page(server, path)
-    long = page(server, f"{path}?batches=1000")
-    assert long.count("<tr id=") == 1_000
-    assert "data-hx-get" not in long and "stands still" in long
-
-
 def test_history_and_checkpoint_go_away(made: MadeCheckpoint, server: HttpServer) -> None:
     """What was read stays, with a line that says so; what is there again is shown."""
     made.write([made.started(NOW_MS - 9_000), made.completed(NOW_MS - 8_000, 41)])
-    path = f"/query/{made.query_id}"
+    path = f"/job/{made.query_id}"
     assert "The history" not in page(server, path)
     shutil.rmtree(made.folder / HISTORY)
     gone = page(server, path)
@@ -92,9 +82,9 @@ def test_a_checkpoint_without_a_history(made: MadeCheckpoint, server: HttpServer
     """The history is switched off: decisions are shown all the same."""
     made.decide(7, 0)
     made.spark(7, 7)
-    text = page(server, f"/query/{made.query_id}")
+    text = page(server, f"/job/{made.query_id}")
     assert "spark.exactum.history.enabled" in text
-    text = page(server, f"/query/{made.query_id}/batch/7")
+    text = page(server, f"/job/{made.query_id}/batch/7")
     assert "exactum-3f2a-7-0" in text
     assert ">stands<" in text
 
@@ -110,14 +100,14 @@ def test_damaged_files(made: MadeCheckpoint, server: HttpServer) -> None:
     (made.folder / "exactum" / "runs").mkdir()
     (made.folder / "exactum" / "runs" / "x.json").write_text("{")
     damage(made.folder)
-    assert "query/0.json cannot be read" in page(server, f"/query/{made.query_id}")
-    text = page(server, f"/query/{made.query_id}/batch/4")
+    assert "query/0.json cannot be read" in page(server, f"/job/{made.query_id}")
+    text = page(server, f"/job/{made.query_id}/batch/4")
     assert record.name in text or "query/0.json cannot be read" in text
     newest(made.folder).unlink()
-    text = page(server, f"/query/{made.query_id}/batch/4")
+    text = page(server, f"/job/{made.query_id}/batch/4")
     assert record.name in text and ">not decided<" not in text
     (made.folder / "metadata").write_text("{")
-    assert "cannot be read" in page(server, f"/query/{made.query_id}")
+    assert "cannot be read" in page(server, f"/job/{made.query_id}")
 
 
 @pytest.mark.parametrize(
@@ -137,26 +127,11 @@ def test_a_batch_in_words(
         made.decide(5, attempt, decision)
     made.write([made.started(NOW_MS - 90_000)])
     made.died()
-    text = page(server, f"/query/{made.query_id}/batch/5")
+    text = page(server, f"/job/{made.query_id}/batch/5")
     assert f">{word}<" in text
     assert "1,125" in text  # the end of each partition
     assert ">IN DOUBT<" in page(server, "/") if "not acknowledged" in word else True
-    assert f">{'not begun'}<" in page(server, f"/query/{made.query_id}/batch/6")
-
-
-def test_what_is_decided_is_in_doubt_until_it_stands(
-    made: MadeCheckpoint, server: HttpServer
-) -> None:
-    """The history holds no decisions: the page asks the decision log about what stays open."""
-    made.spark(5, 4)
-    made.decide(5, 0)
-    made.write([made.started(NOW_MS - 90_000), made.completed(NOW_MS - 80_000, 4)])
-    made.died()
-    text = page(server, "/")
-    assert ">IN DOUBT<" in text and "Micro-batch 5 is decided" in text
-    finished = {"batch_ids": [5], "transactions": 4, "rows": 100, "left": [], "troubles": []}
-    made.write([made.fact(NOW_MS - 5_000, "DecidedFinished", **finished)])
-    assert ">IN DOUBT<" not in page(server, "/")
+    assert f">{'not begun'}<" in page(server, f"/job/{made.query_id}/batch/6")
 
 
 @pytest.fixture
@@ -170,14 +145,14 @@ def test_a_full_disk(disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The history ends in half a line; the page reads on, needs no room itself, and shows what comes
     after. (That the query goes on is tests/monitor's.)
     """
-    monkeypatch.setattr(checkpoint_source, "FRESH_S", 0.0)
+    monkeypatch.setattr(job_sources, "FRESH_S", 0.0)
     made = MadeCheckpoint(disk / "c").begin()
     writer = HistoryWriter(made.folder)
     filler = disk / "filler"
     at = NOW_MS - 60_000
     writer.write([made.started(at)])
     filler.write_bytes(b"x" * 900_000)
-    server = HttpServer(dashboard_routes(CheckpointSource([made.folder])))
+    server = HttpServer(dashboard_routes(CheckpointJobs([made.folder])))
     batch_id = 0
 
     def write_on() -> None:
@@ -189,11 +164,11 @@ def test_a_full_disk(disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     try:
         with pytest.raises(OSError, match="No space left"):
             write_on()
-        assert f"/batch/{batch_id - 1}" in page(server, f"/query/{made.query_id}")
+        assert f"/batch/{batch_id - 1}" in page(server, f"/job/{made.query_id}")
         filler.unlink()
         for number in (5_000, 5_001):
             writer.write([made.completed(NOW_MS - 3_000, number)])
-        text = page(server, f"/query/{made.query_id}")
+        text = page(server, f"/job/{made.query_id}")
         assert "/batch/5001" in text
         assert "could not be read" in text
     finally:

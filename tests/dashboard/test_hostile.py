@@ -17,7 +17,7 @@ import pytest
 from exactum.checkpoint.layout import HISTORY
 from exactum.monitor.fact import Fact
 from exactum.monitor.http_server import HttpResponse, HttpServer
-from exactum.ops.dashboard.checkpoint_source import CheckpointSource
+from exactum.monitor.job_sources import CheckpointJobs
 from exactum.ops.dashboard.routes import dashboard_routes
 from exactum.protocol.model import Decision
 from tests.kit.dashboard.checkpoints import MadeCheckpoint, busy_hour
@@ -82,7 +82,7 @@ def served(tmp_path: Path) -> Iterator[Callable[..., Get]]:
 
     def serve(*made: MadeCheckpoint | Path) -> Get:
         folders = [one if isinstance(one, Path) else one.folder for one in made]
-        servers.append(HttpServer(dashboard_routes(CheckpointSource(folders))))
+        servers.append(HttpServer(dashboard_routes(CheckpointJobs(folders))))
         return lambda target: servers[-1].answer("127.0.0.1", target)
 
     yield serve
@@ -92,8 +92,8 @@ def served(tmp_path: Path) -> Iterator[Callable[..., Get]]:
 
 def pages_of(made: MadeCheckpoint) -> list[str]:
     key = made.query_id
-    paths = [f"/query/{key}", f"/query/{key}/batch/0", f"/query/{key}/batch/3"]
-    return ["/", *paths, "/fragment/overview", *(f"/fragment{path}" for path in paths)]
+    paths = ["/", f"/job/{key}", f"/job/{key}/batch/0", f"/job/{key}/batch/3"]
+    return [*paths, *(f"{path}?part=1" for path in paths), f"/job/{key}?all=1"]
 
 
 def evil_facts(made: MadeCheckpoint, text: str) -> list[Fact]:
@@ -151,7 +151,7 @@ def test_names_of_queries_and_folders_stay_words(
     get = served(made)
     html = get("/").body.decode()
     assert "<b>$" not in html
-    link = re.search(r'href="(/query/[^"]*)"', html)
+    link = re.search(r'href="(/job/[^"]*)"', html)
     assert link is not None
     assert get(link[1]).status == 200
     assert text in Parts(get(link[1]).body.decode()).words
@@ -160,6 +160,10 @@ def test_names_of_queries_and_folders_stay_words(
 ODD = (
     None, True, -1, 1e308, 10**40, "text", [], [[]], {}, {"a": {"b": None}}, float("nan"), float("inf"),
 )  # fmt: skip
+
+
+def refuse(constant: str) -> None:
+    raise AssertionError(f"{constant} is no JSON: a browser cannot read it")
 
 
 def test_a_history_of_anything_is_survived(tmp_path: Path, served: Callable[..., Get]) -> None:
@@ -188,27 +192,29 @@ def test_a_history_of_anything_is_survived(tmp_path: Path, served: Callable[...,
         assert get(path).status == 200, path
         check_harmless(get(path))
     assert "lines of the history could not be read" in get("/").body.decode()
-    plots = json.loads(get(f"/fragment/query/{made.query_id}/plots").body)
+    plots = json.loads(get(f"/job/{made.query_id}.json").body, parse_constant=refuse)
+    plots = plots["past"]["plots"]
     assert all(len(plots[name]) == len(plots["times"]) for name in ("rows", "lag_records"))
 
 
 NOWHERE = [
-    "/query/..%2f..%2f..%2fetc%2fpasswd",
-    "/query/../../etc/passwd",
-    "/query/%00",
-    "/query/",
-    "/query/unknown",
-    "/query/KEY/batch/..%2f..%2fmetadata",
-    "/query/KEY/batch/-1",
-    "/query/KEY/batch/1e3",
-    "/query/KEY/batch/" + "9" * 19,
-    "/query/KEY/batch/1/2",
-    "/query/KEY/other",
-    "/query/KEY/letters",
-    "/query/KEY/plots",
-    "/query/KEY/%D9%A3",
-    "/fragment/query/..%2f",
-    "/fragment/query/KEY/batch/%D9%A3",
+    "/job/..%2f..%2f..%2fetc%2fpasswd",
+    "/job/../../etc/passwd",
+    "/job/%00",
+    "/job/",
+    "/job/unknown",
+    "/job/KEY/batch/..%2f..%2fmetadata",
+    "/job/KEY/batch/-1",
+    "/job/KEY/batch/1e3",
+    "/job/KEY/batch/" + "9" * 19,
+    "/job/KEY/batch/1/2",
+    "/job/KEY/other",
+    "/job/KEY/letters",
+    "/job/KEY/plots",
+    "/job/other.json",
+    "/job/KEY.json/batch/1",
+    "/job/KEY/%D9%A3",
+    "/job/KEY/batch/%D9%A3",
     "/assets/../pages.py",
     "/assets/..%2fpages.py",
     "/assets/%2e%2e/routes.py",
@@ -238,13 +244,13 @@ def test_the_headers_forbid_what_the_page_does_not_need(
     """Over a real socket, on every kind of answer, errors too."""
     made = MadeCheckpoint(tmp_path / "c").begin()
     busy_hour(made)
-    server = HttpServer(dashboard_routes(CheckpointSource([made.folder])))
+    server = HttpServer(dashboard_routes(CheckpointJobs([made.folder])))
     try:
         assert server.host == "127.0.0.1"
         for path in (
             *pages_of(made),
             "/assets/page.js",
-            f"/fragment/query/{made.query_id}/plots",
+            f"/job/{made.query_id}.json",
             "/nothing",
         ):
             headers, body = fetched(server.url + path)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from exactum.monitor import words
-from exactum.ops.dashboard.series import HOUR_MS, POINTS_MAX, STEP_MS, Series
+from exactum.monitor.series import HOUR_MS, POINTS_MAX, STEP_MS, Series
 from tests.kit.dashboard.checkpoints import MadeCheckpoint
 
 MADE = MadeCheckpoint(Path("/nowhere"))

@@ -36,6 +36,29 @@ def test_one_file_makes_durable() -> None:
     assert found == ["src/exactum/durable.py"]
 
 
+@pytest.mark.parametrize(
+    ("call", "file"),
+    [
+        (r"\bopen_log\(|\bQueryStats\(\"|\brefuse_retired\(", "monitor/job.py"),
+        (r"\bJudgement\(", "monitor/verdict.py"),
+        (r"\bHistoryReader\(|\bsegments\(", "monitor/job_history.py"),
+        (r"\bsentence_of\(", "monitor/job_history.py"),
+    ],
+)
+def test_a_query_is_read_and_judged_in_one_place(call: str, file: str) -> None:
+    """Who shows, measures or probes it takes that state and that verdict."""
+    rooms = ("monitor/", "ops/status/", "ops/dashboard/", "ops/run/")
+    texts = {
+        path.relative_to(ROOT / "src" / "exactum").as_posix(): path.read_text() for path in SOURCES
+    }
+    found = {
+        name
+        for name, text in texts.items()
+        if name.startswith(rooms) and re.search(call, re.sub(r"(def|class) \w+\(", "", text))
+    }
+    assert found - {"monitor/history.py"} == {file}  # which is the writer
+
+
 def test_threads_have_names() -> None:
     """Whoever looks at a process that hangs sees whose each thread is."""
     bare = [

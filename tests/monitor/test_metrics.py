@@ -19,6 +19,7 @@ from exactum import events
 from exactum.errors import SettingRefused
 from exactum.monitor import http_server, metrics_server
 from exactum.monitor.fact import Fact
+from exactum.monitor.job_sources import HeardJobs
 from exactum.monitor.metric_table import HEARD_MS, METRICS, PREFIX
 from exactum.monitor.metrics import MetricsCollector, metrics_handler
 from exactum.monitor.query_stats import TOPICS_MAX
@@ -41,7 +42,9 @@ class Told:
     def __init__(self) -> None:
         self.stats = ScriptStats()
         self.lost = 0
-        self._handler = metrics_handler(MetricsCollector(self.stats, lambda: self.lost))
+        self._handler = metrics_handler(
+            MetricsCollector(HeardJobs(self.stats, with_history=False), lambda: self.lost)
+        )
 
     def observe(self, event: events.Event, ago_s: float = 0.0) -> None:
         self.stats.observe(Fact.of(event, now_ms() - round(ago_s * 1000)))
@@ -283,6 +286,7 @@ def recorder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Recorder]:
     instead, stats = Recorder(), ScriptStats()
     monkeypatch.setattr(metrics_server, "RECORDER", instead)
     monkeypatch.setattr(metrics_server, "STATS", stats)
+    monkeypatch.setattr(metrics_server, "JOBS", HeardJobs(stats, with_history=False))
     yield instead
     instead.remove(stats)
 

@@ -11,7 +11,7 @@ import pytest
 
 from exactum import events
 from exactum.monitor.fact import SUPERVISOR_FACTS, Fact
-from exactum.monitor.query_stats import OTHERS, TOPICS_MAX, InDoubt, QueryStats
+from exactum.monitor.query_stats import HANDLERS, OTHERS, TOPICS_MAX, InDoubt
 from exactum.monitor.script_stats import QUERIES_MAX, ScriptStats
 from exactum.monitor.words import sentence_of
 from tests.kit.monitor.facts import QUERY, Story
@@ -74,12 +74,12 @@ def test_every_event(
         stats.observe(fact)
     assert caplog.text == ""
     assert stats.queries[QUERY].observed_ms == 5
-    handled = hasattr(QueryStats, f"_hear_{kind.__name__}")
+    handled = kind.__name__ in HANDLERS
     assert handled != (kind.__name__ in WITHOUT_NUMBERS)
 
 
 def test_every_supervisors_fact() -> None:
-    unknown = {name for name in SUPERVISOR_FACTS if not hasattr(QueryStats, f"_hear_{name}")}
+    unknown = {name for name in SUPERVISOR_FACTS if name not in HANDLERS}
     assert unknown <= WITHOUT_NUMBERS
 
 
@@ -99,7 +99,7 @@ def test_a_life_in_numbers() -> None:
     stats = story.stats
     assert stats.in_doubt == InDoubt(1, story.now_ms, 2, 10)
     story.dies().tell("ProcessRestarts", delay_s=1.0, disposition="")
-    assert (stats.is_running, stats.begun, stats.in_doubt is not None) == (False, None, True)
+    assert (stats.is_running, stats.at_hand, stats.in_doubt is not None) == (False, None, True)
     story.tell("EpochRedelivered", batch_id=1, attempt=0, transactions=2, rows=10, rows_by_sink={})
     story.starts("i2")
     assert (stats.in_doubt, stats.is_running, stats.runs) == (None, True, 2)
@@ -146,9 +146,7 @@ def test_readers_see_whole_queries_while_facts_come() -> None:
     thread.start()
     try:
         for _ in range(200):
-            found = stats.read(
-                lambda queries: [(q.query_id, q.rows_skipped) for q in queries.values()]
-            )
+            found = [stats.copy_of(each).rows_skipped for each in stats.known()]
             assert len(found) <= QUERIES_MAX
     finally:
         over.set()

@@ -22,8 +22,9 @@ from pyspark.sql import DataFrame, SparkSession
 import exactum
 from exactum.checkpoint.run_file import outliving
 from exactum.local import LocalKafka
-from exactum.monitor.verdict import Verdict
-from exactum.ops.status.query_status import QueryStatus, status_of
+from exactum.monitor.job import JobState, read_job
+from exactum.monitor.verdict import Verdict, judge
+from exactum.ops.render import job_value, status_of_job
 from tests.kit.environment import environment
 from tests.kit.run.run_command import World, new_world
 from tests.kit.waiting import WAIT_MAX_S
@@ -50,26 +51,26 @@ def said(world: World, *options: str) -> tuple[int, dict[str, Any]]:
     return done.returncode, query
 
 
-def looked(world: World, later_s: float = 0.0) -> QueryStatus:
+def looked(world: World, later_s: float = 0.0) -> JobState:
     """Judged now; or as it will be if nothing happens until then."""
     at_ms = time.time_ns() // 1_000_000 + round(later_s * 1000)
-    return status_of(str(world.folder / "checkpoint"), now_ms=at_ms)
+    return read_job(world.folder / "checkpoint", now_ms=at_ms)
 
 
-def until(world: World, holds: Callable[[QueryStatus], bool], what: str) -> QueryStatus:
+def until(world: World, holds: Callable[[JobState], bool], what: str) -> JobState:
     deadline_s = time.monotonic() + 100
     while not holds(status := looked(world)):
-        assert time.monotonic() < deadline_s, f"{what}: {status.to_json()}"
+        assert time.monotonic() < deadline_s, f"{what}: {job_value(status)}"
         time.sleep(0.2)
     return status
 
 
-def is_(verdict: Verdict) -> Callable[[QueryStatus], bool]:
-    return lambda status: status.judgement is not None and status.judgement.verdict is verdict
+def is_(verdict: Verdict) -> Callable[[JobState], bool]:
+    return lambda job: judge(job).verdict is verdict
 
 
-def has_read_all(status: QueryStatus) -> bool:
-    return is_(Verdict.OK)(status) and status.lag == (0, 0.0)
+def has_read_all(job: JobState) -> bool:
+    return is_(Verdict.OK)(job) and bool(job.stats.lags) and job.stats.lags[-1].records == 0
 
 
 @pytest.mark.deep
@@ -78,17 +79,16 @@ def test_a_life(kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path) ->
     world = new_world(kafka.bootstrap_servers, topic, tmp_path, records=60)
     play = {"drain": False, "stall_after_s": 1.0}
     status, query = said(world)
-    assert (status, query["verdict"]) == (2, None)
+    assert (status, query["verdict"]) == (2, "UNKNOWN")
     assert "is not a folder" in query["reason"]
 
     with world.run("first", NOT_RESTARTED, **play) as run:
         status, query = said(world, "--wait-ready", "100")
         assert (status, query["verdict"], query["name"]) == (0, "OK", "shout")
-        (alive,) = query["running"]
+        (alive,) = query["runs"]
         assert alive["pid"] == run.pids()[0]
         found = until(world, has_read_all, "all is read")
-        assert found.state is not None
-        assert found.state.completed == found.state.finished == found.state.planned
+        assert found.completed == found.finished == found.planned
 
         settings = {"bootstrap.servers": kafka.bootstrap_servers, "transactional.id": "theirs"}
         foreign = Producer(settings)
@@ -97,14 +97,13 @@ def test_a_life(kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path) ->
         foreign.produce(world.source.topic, b"never", partition=0)
         assert foreign.flush(WAIT_MAX_S) == 0
         held = until(world, is_(Verdict.HELD_UPSTREAM), "it is held upstream")
-        assert held.judgement is not None
-        assert "'theirs' hides 1 offsets" in held.judgement.reason
-        assert held.exit_status == 1
+        assert "'theirs' hides 1 offsets" in judge(held).reason
+        assert status_of_job(judge(held)) == 1
 
         run.signal_session(run.pids()[0], signal.SIGSTOP)
         assert is_(Verdict.HELD_UPSTREAM)(looked(world))
         frozen = looked(world, later_s=40)
-        assert is_(Verdict.STALLED)(frozen), frozen.to_json()
+        assert is_(Verdict.STALLED)(frozen), job_value(frozen)
         run.signal_session(run.pids()[0], signal.SIGCONT)
         foreign.abort_transaction(WAIT_MAX_S)
         until(world, is_(Verdict.OK), "it is no longer held")
@@ -112,25 +111,25 @@ def test_a_life(kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path) ->
         run.signal_session(run.pids()[0], signal.SIGKILL)
         assert run.ends() == 1
         status, query = said(world)
-        assert (status, query["verdict"], query["running"]) == (1, "DOWN", [])
+        assert (status, query["verdict"], query["runs"]) == (1, "DOWN", [])
         assert "was ended by SIGKILL" in query["reason"]
-        assert query["last_failure"]["reason"] == "it was ended by SIGKILL"
+        assert query["stats"]["last_failure"]["reason"] == "it was ended by SIGKILL"
 
     # Plain Python: nobody finishes what it had decided.
     world.plan({"event": "EpochDecided", "nth": 1})
     with world.run("second", NOT_RESTARTED, by=PlainCommand, **play) as plain:
-        until(world, lambda s: bool(s.state and s.state.stats.window.is_waiting), "it waits")
+        until(world, lambda job: job.stats.is_waiting, "it waits")
         status, query = said(world)
         assert (status, query["reason"]) == (
             0,
             "It was started, and has found nothing to read yet.",
         )
-        assert query["running"][0]["pid"] == plain.pid
+        assert query["runs"][0]["pid"] == plain.pid
         world.source.produce(kafka.bootstrap_servers, 20)
         assert plain.wait(WAIT_MAX_S) == -signal.SIGKILL
     status, query = said(world)
     assert (status, query["verdict"]) == (1, "IN DOUBT"), query
-    assert query["in_doubt"]["batch_id"] == query["planned"] == query["decided"]
+    assert query["stats"]["in_doubt"]["batch_id"] == query["planned"] == query["decided"]
     assert query["completed"] == query["planned"] - 1
     assert "exactum transactions finish" in query["todo"]
 
@@ -201,8 +200,7 @@ def test_an_end_is_never_taken_for_a_death(spark: SparkSession, tmp_path: Path, 
     seen: list[tuple[Verdict, str]] = []
     over_s = float("inf")
     while time.monotonic() < over_s:
-        found = status_of(str(checkpoint)).judgement
-        assert found is not None
+        found = judge(read_job(checkpoint))
         seen.append((found.verdict, found.reason))
         if over_s == float("inf") and not outliving(checkpoint, 0):
             over_s = time.monotonic() + 1.5  # more than the recorder keeps anything

@@ -10,13 +10,16 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from exactum.checkpoint.layout import DECISIONS, HISTORY
 from exactum.monitor.history import HistoryWriter
+from exactum.monitor.job import read_job
 from exactum.ops import render
-from exactum.ops.status.query_status import checkpoints_below, status_of
+from exactum.ops.render import job_value
+from exactum.ops.status.command import checkpoints_below
 from tests.kit.environment import environment
 from tests.kit.monitor.facts import QUERY
 from tests.kit.monitor.made_checkpoint import Checkpoint, ago
@@ -29,6 +32,11 @@ LINES_OF_A_SCREEN = 24
 @pytest.fixture
 def checkpoint(tmp_path: Path) -> Checkpoint:
     return Checkpoint(tmp_path / "orders")
+
+
+def value_of(checkpoint: Path | str) -> dict[str, Any]:
+    """As ``--json`` has it."""
+    return job_value(read_job(checkpoint))
 
 
 def run_status(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
@@ -54,15 +62,15 @@ def test_what_is_no_checkpoint(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     wanted = {"nowhere": "is not a folder", "torn": "cannot be read", "empty": "no file 'metadata'"}
     for name, text in wanted.items():
-        found = status_of(str(tmp_path / name))
-        assert (found.exit_status, found.judgement) == (2, None)
-        assert text in found.trouble
-    assert status_of("s3a://bucket/orders").exit_status == 2
+        found = value_of(tmp_path / name)
+        assert (found["status"], found["verdict"]) == (2, "UNKNOWN")
+        assert text in found["reason"]
+    assert value_of("s3a://bucket/orders")["status"] == 2
 
 
 def test_a_query_that_exactum_has_not_run(checkpoint: Checkpoint) -> None:
     verdict, reason = checkpoint.spark(3, 3).says()
-    assert verdict is None
+    assert verdict == "UNKNOWN"
     assert reason.startswith("Nothing is known of a run of exactum")
 
 
@@ -72,9 +80,9 @@ def test_a_query_that_exactum_has_not_run(checkpoint: Checkpoint) -> None:
 def test_dead_and_in_doubt(checkpoint: Checkpoint) -> None:
     """The decision log has what nobody lived to tell: the batch, since when, and how much."""
     checkpoint.spark(3, 2).tells(ago(60).starts().epoch(2)).commit(3, age_s=45)
-    found = status_of(str(checkpoint.folder)).to_json()
-    assert (found["verdict"], found["status"], found["running"]) == ("IN DOUBT", 1, [])
-    doubt = found["in_doubt"]
+    found = value_of(checkpoint.folder)
+    assert (found["verdict"], found["status"], found["runs"]) == ("IN DOUBT", 1, [])
+    doubt = found["stats"]["in_doubt"]
     assert (doubt["batch_id"], doubt["transactions"], doubt["rows"]) == (3, 2, 10)
     assert 44 < (found["at_ms"] - doubt["since_ms"]) / 1000 < 60
     assert (found["completed"], found["planned"], found["decided"]) == (2, 3, 3)
@@ -102,9 +110,9 @@ def test_decisions_elsewhere(checkpoint: Checkpoint) -> None:
     """The verdict is given without them, and it is said that they are missing."""
     note(checkpoint.folder, QUERY, decision_log="postgresql://db/x", log_id="a")
     checkpoint.spark(3, 2).tells(ago(60).starts().epoch(2))
-    found = status_of(str(checkpoint.folder)).to_json()
+    found = value_of(checkpoint.folder)
     assert found["verdict"] == "DOWN"
-    assert "--decision-log" in found["troubles"][0]
+    assert "--decision-log" in found["problems"][0]
 
 
 def test_decisions_that_cannot_be_read(tmp_path: Path) -> None:
@@ -199,10 +207,9 @@ def test_a_history_that_cannot_be_read(checkpoint: Checkpoint) -> None:
         path.unlink()
         path.mkdir()
     with checkpoint.alive():
-        found = status_of(str(checkpoint.folder))
-    assert found.exit_status == 0
-    assert found.state is not None
-    assert "directory" in found.state.troubles[0]
+        found = value_of(checkpoint.folder)
+    assert found["status"] == 0
+    assert "directory" in found["problems"][0]
 
 
 def test_a_query_that_waits_for_its_first_batch(checkpoint: Checkpoint) -> None:
@@ -212,8 +219,7 @@ def test_a_query_that_waits_for_its_first_batch(checkpoint: Checkpoint) -> None:
     told = {"run_id": "r2", "name": "orders", "checkpoint": "c", "doing": "Waiting for data"}
     checkpoint.spark(3, 3).tells(story.tell("QueryWaits", incarnation="i2", **told))
     with checkpoint.alive():
-        found = status_of(str(checkpoint.folder))
-        assert found.is_ready
+        assert read_job(checkpoint.folder).has_begun
         assert checkpoint.says()[1] == "It was started, and has found nothing to read yet."
     assert checkpoint.says()[0] == "DOWN"
 
@@ -227,10 +233,10 @@ def test_exit_status_of_several(tmp_path: Path) -> None:
     done = Checkpoint(tmp_path / "done").spark(1, 1)
     done.tells(ago(60).starts(ends=True).epoch(1).ends())
     names = (str(down.folder), str(tmp_path / "none"), str(done.folder))
-    one, two, three = map(status_of, names)
-    assert render.worst(each.exit_status for each in [three]) == 0
-    assert render.worst(each.exit_status for each in [three, two]) == 2
-    assert render.worst(each.exit_status for each in [three, two, one]) == 1
+    one, two, three = (value_of(name)["status"] for name in names)
+    assert render.worst([three]) == 0
+    assert render.worst([three, two]) == 2
+    assert render.worst([three, two, one]) == 1
     assert checkpoints_below(tmp_path) == [str(done.folder), str(down.folder)]
     assert checkpoints_below(done.folder) == [str(done.folder)]
     said = run_status(cwd=tmp_path)

@@ -12,18 +12,22 @@ from hypothesis import strategies as st
 
 from exactum import events
 from exactum.monitor.fact import SUPERVISOR_FACTS, Fact
-from exactum.monitor.query_stats import QueryStats
+from exactum.monitor.job import JobState
+from exactum.monitor.query_stats import BATCHES_MAX, GAPS_MAX, LAGS_MAX, QueryStats
 from exactum.monitor.script_stats import ScriptStats
-from exactum.monitor.verdict import Judgement, Verdict, span, verdict_flags, verdict_of
-from exactum.monitor.window import EPOCHS_MAX, GAPS_MAX, LAGS_MAX
+from exactum.monitor.verdict import Judgement, Verdict, judge, span
 from tests.kit.monitor.facts import NAME, QUERY, WHEN_MS, Story
 
 
+def at(stats: QueryStats, now_ms: int, is_alive: bool | None = None) -> JobState:
+    """``is_alive``: a process runs the query, as its lock says; None: as its facts say."""
+    now = stats.copy()
+    now.is_running = stats.is_running if is_alive is None else is_alive
+    return JobState(now_ms, now)
+
+
 def judged(story: Story, is_alive: bool | None = None) -> Judgement:
-    found = verdict_of(story.stats, story.now_ms, is_alive)
-    flags = verdict_flags(story.stats, story.now_ms)
-    assert sum(flags.values()) == 1
-    assert is_alive is not None or flags[found.verdict.value]
+    found = judge(at(story.stats, story.now_ms, is_alive))
     assert found.reason.endswith(".")
     return found
 
@@ -336,6 +340,12 @@ def test_down_and_soon_up_again() -> None:
     story = Story().starts().epoch(0).dies().tell("ProcessRestarts", delay_s=12.0, disposition="")
     assert "starts it again in 10 s" in judged(story.after(2)).todo
     assert "starts it again now" in judged(story.after(20)).todo
+    gone = judged(
+        Story().starts().dies().tell("ProcessRestarts", delay_s=1.0, disposition="").after(200)
+    )
+    assert gone.todo == "Start it again; exactum run does that by itself.", (
+        "nobody is left to do so"
+    )
     assert verdict(story.starts("i2")) is Verdict.OK
     story.dies(meaning="halt").tell("SupervisorEnds", status="halted")
     assert judged(story).todo == "Start it again; exactum run does that by itself."
@@ -444,11 +454,10 @@ def test_exactly_one_verdict_whatever_is_heard(
     stats = QueryStats(QUERY)
     for fact in observed:
         stats.observe(fact)
-        found = verdict_of(stats, fact.at_ms + pause_ms, is_alive)
+        found = judge(at(stats, fact.at_ms + pause_ms, is_alive))
         assert found.reason
-        assert sum(verdict_flags(stats, fact.at_ms + pause_ms).values()) == 1
         alive = stats.is_running if is_alive is None else is_alive
-        if not alive and not stats.in_doubt and not (stats.has_stopped and stats.window.ends):
+        if not alive and not stats.in_doubt and not (stats.has_stopped and stats.ends):
             assert found.verdict is Verdict.DOWN
         if found.verdict is not Verdict.OK:
             assert found.todo
@@ -460,20 +469,20 @@ def test_a_window_is_bounded() -> None:
     story = Story().starts()
     for number in range(3 * LAGS_MAX):
         story.after(5).lag(0 if number == 5 else 100 + number, 1.0).epoch(number)
-    window = story.stats.window
-    assert len(window.lags) <= LAGS_MAX + 1
-    assert any(sample.records == 0 for sample in window.lags)
-    assert (len(window.epochs), len(window.gaps_ms)) == (EPOCHS_MAX, GAPS_MAX)
+    kept = story.stats
+    assert len(kept.lags) <= LAGS_MAX + 1
+    assert any(sample.records == 0 for sample in kept.lags)
+    assert (len(kept.batches), len(kept.gaps_ms)) == (BATCHES_MAX, GAPS_MAX)
     for fact in story.facts:
         stats.observe(fact)
-    assert stats.queries[QUERY].window == window
+    assert stats.queries[QUERY] == kept
 
 
 def test_a_topic_that_is_not_read_any_more_is_no_lag() -> None:
     """Two topics of one look are one sample; one that was deleted is forgotten after a while."""
     story = Story().starts().lag(5, 1.0, topic="a").lag(7, 2.0, topic="b")
-    (sample,) = story.stats.window.lags
+    (sample,) = story.stats.lags
     assert (sample.records, sample.seconds) == (12, 2.0)
     for _ in range(30):
         story.after(5).lag(0, topic="a")
-    assert story.stats.window.lags[-1].records == 0
+    assert story.stats.lags[-1].records == 0

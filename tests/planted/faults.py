@@ -506,8 +506,8 @@ FAULTS = (
         "a query in doubt is called down",
         DRIVER,
         "monitor/verdict.py",
-        "    for rule in (_in_doubt, _down,",
-        "    for rule in (_down, _in_doubt,",
+        "    rules = (_in_doubt, _down,",
+        "    rules = (_down, _in_doubt,",
         ("tests/monitor/test_verdict.py", "tests/monitor/test_status.py"),
     ),
     Fault(

@@ -21,7 +21,8 @@ from typing import Any
 import pytest
 
 from exactum.local import LocalKafka
-from exactum.ops.status.query_status import status_of
+from exactum.monitor.job import read_job
+from exactum.monitor.verdict import Verdict, judge
 from tests.kit.run.run_command import SESSION, new_world
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
@@ -259,10 +260,9 @@ def test_stopped_then_killed(kafka: LocalKafka, topic: Callable[..., str], tmp_p
         assert began[1]["batch_id"] == completed[-1]["batch_id"] + 1
         assert "redelivered=(), swept=0" in began[1]["text"]
         world.check_exact(reader)
-    status = status_of(str(world.checkpoint.folder), now_ms=time.time_ns() // 1_000_000)
-    assert status.judgement is not None
-    assert (status.exit_status, status.judgement.reason) == (
-        0,
+    found = judge(read_job(world.checkpoint.folder))
+    assert (found.verdict, found.reason) == (
+        Verdict.OK,
         "It has read what it was to read, and has ended.",
     )
 

@@ -23,7 +23,8 @@ from exactum.checkpoint.run_file import RunFile
 from exactum.errors import Fenced
 from exactum.files.slot_log import SlotLog
 from exactum.local import LocalKafka
-from exactum.ops.status.query_status import status_of
+from exactum.monitor.job import read_job
+from exactum.ops.render import job_value
 from exactum.ops.targets.target import targets_of
 from exactum.ops.transactions import settlement
 from exactum.protocol.coordinator import Coordinator
@@ -127,20 +128,20 @@ def test_decided_and_not_committed(world: World) -> None:
     one = found[0]["identity"]
     told = transactions("describe", one, "--checkpoint", world.checkpoint, status=1).output
     assert f"{ROWS} records from offset" in told
-    assert status_of(str(world.checkpoint)).to_json()["in_doubt"]["batch_id"] == 1
+    assert job_value(read_job(world.checkpoint))["stats"]["in_doubt"]["batch_id"] == 1
     history = world.checkpoint / HISTORY
     history.write_text("no folder can be made here")
     out = transactions("finish", "--checkpoint", world.checkpoint, status=0).output
     assert "history could not be written" in out
-    assert status_of(str(world.checkpoint)).to_json()["in_doubt"]["batch_id"] == 1
+    assert job_value(read_job(world.checkpoint))["stats"]["in_doubt"]["batch_id"] == 1
     history.unlink()
     done = transactions("finish", "--checkpoint", world.checkpoint, "--json", status=0).json
     assert done["batches"] == [
         {"batch_id": 1, "transactions": TASKS, "rows": TASKS * ROWS, "left": 0}
     ]
     assert done["committed_before"] == TASKS
-    status = status_of(str(world.checkpoint)).to_json()
-    assert (status["verdict"], status["in_doubt"]) == ("DOWN", None)
+    status = job_value(read_job(world.checkpoint))
+    assert (status["verdict"], status["stats"]["in_doubt"]) == ("DOWN", None)
     assert "tart it again" in status["todo"]
 
 

@@ -62,7 +62,7 @@ class HistoryWriter:
         """Make room for one more segment; the oldest go, by the time in their names."""
         kept, size = 1, SEGMENT_BYTES_MAX
         for path in reversed(segments(self._folder)):
-            size += _size(path)
+            size += size_of(path)
             kept += 1
             if size > HISTORY_BYTES_MAX or kept > FILES_MAX:
                 path.unlink(missing_ok=True)
@@ -70,17 +70,19 @@ class HistoryWriter:
 
 def segments(folder: Path) -> list[Path]:
     """The history's files, oldest first."""
-    found = [path for path in folder.glob("*.jsonl") if _began_ms(path) is not None]
-    return sorted(found, key=lambda path: (_began_ms(path) or 0, path.name))
+    found = [path for path in folder.glob("*.jsonl") if began_ms(path) is not None]
+    return sorted(found, key=lambda path: (began_ms(path) or 0, path.name))
 
 
-def _began_ms(path: Path) -> int | None:
+def began_ms(path: Path) -> int | None:
+    """When the file was begun; None where it is none of a history."""
     began, dash, _ = path.name.partition("-")
     return int(began) if dash and began.isdigit() else None
 
 
-def _size(path: Path) -> int:
+def size_of(path: Path) -> int:
+    """0 where it has just made room for newer ones."""
     try:
         return path.stat().st_size
-    except FileNotFoundError:  # another writer made room
+    except FileNotFoundError:
         return 0

@@ -102,7 +102,8 @@ def _source_lag(query: QueryStats, now_ms: int) -> Samples:
 
 def _stalled(query: QueryStats, now_ms: int) -> Samples:
     held = dict.fromkeys(query.inputs, 0)
-    for topic, _ in query.stalled:
+    for of in query.stalled.values():
+        topic = str(of["topic"])
         known = topic if topic in held or len(held) < TOPICS_MAX else OTHERS
         held[known] = held.get(known, 0) + 1
     return [((topic,), float(count)) for topic, count in held.items()]
@@ -172,7 +173,7 @@ METRICS = (
     Metric(
         "batch_age_seconds",
         "Age of the micro-batch at hand; 0 between two.",
-        _one(lambda q, now_ms: _age(q, now_ms, None if q.begun is None else q.begun[1])),
+        _one(lambda q, now_ms: _age(q, now_ms, None if q.at_hand is None else q.at_hand.since_ms)),
     ),
     Metric(
         "rows_read",

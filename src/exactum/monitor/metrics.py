@@ -7,7 +7,6 @@ shows what ``ScriptStats`` holds.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import accumulate
 
@@ -23,10 +22,12 @@ from prometheus_client.registry import Collector
 
 from exactum._version import __version__
 from exactum.monitor.http_server import HttpHandler, HttpRequest, HttpResponse
+from exactum.monitor.job import JobState
+from exactum.monitor.job_sources import JobSource
 from exactum.monitor.metric_table import METRICS, PREFIX, Metric
 from exactum.monitor.query_stats import BUCKETS_S, WHOLE, Histogram, QueryStats
-from exactum.monitor.script_stats import ProcessView, ScriptStats
-from exactum.monitor.verdict import verdict_flags
+from exactum.monitor.script_stats import ScriptState
+from exactum.monitor.verdict import Verdict, judge
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 UNNAMED_MS = 30_000
@@ -36,19 +37,19 @@ still come.
 
 
 class MetricsCollector(Collector):
-    """What ``stats`` knows. ``dropped`` says how many events were lost on the way to it,
-    ``process`` what a supervisor sees of its processes (None: there is none).
+    """The queries of ``source``. ``dropped`` says how many events were lost on the way to it,
+    ``script`` what a supervisor sees of its processes (None: there is none).
     """
 
     def __init__(
         self,
-        stats: ScriptStats,
+        source: JobSource,
         dropped: Callable[[], int],
-        process: Callable[[], ProcessView] | None = None,
+        script: Callable[[], ScriptState] | None = None,
     ) -> None:
-        self._stats = stats
+        self._source = source
         self._dropped = dropped
-        self._process = process
+        self._script = script
         self._labels = _QueryLabels()
 
     def describe(self) -> Iterable[Family]:
@@ -56,7 +57,6 @@ class MetricsCollector(Collector):
         return ()
 
     def collect(self) -> Iterator[Family]:
-        now_ms = time.time_ns() // 1_000_000
         families = [(metric, _family(metric)) for metric in METRICS]
         phases = HistogramMetricFamily(
             f"{PREFIX}epoch_phase_seconds", "Phases of micro-batches.", labels=("query", "phase")
@@ -68,21 +68,23 @@ class MetricsCollector(Collector):
             f"{PREFIX}verdict", "1 for what the query is judged to be.", labels=("query", "verdict")
         )
 
-        def add(query: QueryStats, label: str) -> None:
+        def add(job: JobState, label: str) -> None:
+            query = job.stats
             for metric, family in families:
-                for values, value in metric.of(query, now_ms):
+                for values, value in metric.of(query, job.at_ms):
                     family.add_metric((label, *values), value)
             for phase, histogram in query.phase_seconds.items():
                 if phase == WHOLE:
                     whole.add_metric((label,), _buckets(histogram), histogram.sum_s)
                 else:
                     phases.add_metric((label, phase), _buckets(histogram), histogram.sum_s)
-            for name, holds in verdict_flags(query, now_ms).items():
-                verdict.add_metric((label, name), holds)
+            found = judge(job).verdict
+            for each in Verdict:
+                verdict.add_metric((label, each.value), each is found)
 
-        for query_id, label in self._stats.read(lambda q: self._labels.of(q, now_ms)).items():
-            # One by one: who feeds the numbers is not to wait for all of them.
-            self._stats.read(lambda q, i=query_id, at=label: add(q[i], at) if i in q else None)  # type: ignore[misc]
+        jobs = self._source.jobs()
+        for query_id, label in self._labels.of(jobs).items():
+            add(jobs[query_id], label)
         yield from (family for _, family in families)
         yield from (phases, whole, verdict)
         yield from self._of_the_process()
@@ -92,31 +94,31 @@ class MetricsCollector(Collector):
         build.add_metric((__version__,), 1)
         yield build
         dropped, name = self._dropped(), f"{PREFIX}events_dropped"
-        process = None if self._process is None else self._process()
-        if process is not None:
-            dropped += process.dropped
+        script = None if self._script is None else self._script()
+        if script is not None:
+            dropped += script.dropped
         yield CounterMetricFamily(name, "Events lost on their way here.", value=dropped)
-        if process is None:
+        if script is None:
             return
         yield GaugeMetricFamily(
             f"{PREFIX}process_up",
             "1 while the script's process lives.",
-            value=process.pid is not None,
+            value=script.pid is not None,
         )
         yield CounterMetricFamily(
             f"{PREFIX}process_restarts",
             "Restarts and takeovers of the script.",
-            value=self._stats.restarts,
+            value=script.restarts,
         )
-        if process.silent_s is not None:
+        if script.silent_s is not None:
             yield GaugeMetricFamily(
                 f"{PREFIX}process_silent_seconds",
                 "For how long nothing was heard of the process; it beats twice a second.",
-                value=process.silent_s,
+                value=script.silent_s,
             )
-        if process.has_standby is not None:
+        if script.has_standby is not None:
             yield GaugeMetricFamily(
-                f"{PREFIX}standby_ready", "1 while a standby waits.", value=process.has_standby
+                f"{PREFIX}standby_ready", "1 while a standby waits.", value=script.has_standby
             )
 
 
@@ -129,11 +131,12 @@ class _QueryLabels:
     def __init__(self) -> None:
         self._labels: dict[str, tuple[str, str]] = {}  # by query: its name, and its label
 
-    def of(self, queries: Mapping[str, QueryStats], now_ms: int) -> dict[str, str]:
+    def of(self, jobs: Mapping[str, JobState]) -> dict[str, str]:
         """The queries that are shown, with their labels."""
-        self._labels = {i: kept for i, kept in self._labels.items() if i in queries}
-        for query_id, query in queries.items():
-            if not _is_shown(query, now_ms):
+        self._labels = {i: kept for i, kept in self._labels.items() if i in jobs}
+        for query_id, job in jobs.items():
+            query = job.stats
+            if not _is_shown(query, job.at_ms):
                 continue
             known = self._labels.get(query_id)
             if known is None or known[0] != query.label:
@@ -147,7 +150,7 @@ class _QueryLabels:
 
 def _is_shown(query: QueryStats, now_ms: int) -> bool:
     return query.run_id is not None or (
-        query.begun is not None and now_ms - query.begun[1] > UNNAMED_MS
+        query.at_hand is not None and now_ms - query.at_hand.since_ms > UNNAMED_MS
     )
 
 

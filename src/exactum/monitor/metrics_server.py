@@ -1,4 +1,5 @@
-"""A driver's own metrics: served by it, or shown in a registry that the process serves itself.
+"""A driver's own metrics and probes: served by it, or shown in a registry that the process serves
+itself.
 
 Under ``exactum run`` neither is needed: the supervisor serves, and outlives the driver.
 """
@@ -12,10 +13,10 @@ from typing import TYPE_CHECKING
 
 from exactum.errors import SettingRefused
 from exactum.monitor.http_server import HttpHandler, HttpRequest, HttpResponse, HttpServer
-from exactum.monitor.readiness import unready
+from exactum.monitor.job_sources import HeardJobs, JobSource
 from exactum.monitor.recorder import RECORDER
-from exactum.monitor.script_stats import ProcessView, ScriptStats
-from exactum.monitor.words import now_ms
+from exactum.monitor.script_stats import ScriptState, ScriptStats
+from exactum.monitor.verdict import judge
 from exactum.packages import HERE, not_installed
 
 if TYPE_CHECKING:
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 MISSING = not_installed("Metrics need", "prometheus-client", "metrics", HERE)
 STATS = ScriptStats()
 """The queries of this process; filled from the first call of a function of this file on."""
+JOBS = HeardJobs(STATS, with_history=False)
+"""Their states."""
 
 
 class MetricsServer:
@@ -56,7 +59,7 @@ def serve_metrics(port: int, host: str = "127.0.0.1") -> MetricsServer:
     Raises:
         SettingRefused: the port is taken or not allowed, or ``exactum[metrics]`` is not installed.
     """
-    handler = metrics_handler_of(STATS)
+    handler = metrics_handler_of(JOBS)
     if handler is None:
         raise SettingRefused("PACKAGE_MISSING", f"{MISSING} Nothing is served.")
     if type(port) is not int or not 0 <= port <= 65_535:
@@ -66,7 +69,7 @@ def serve_metrics(port: int, host: str = "127.0.0.1") -> MetricsServer:
         )
     RECORDER.add(STATS)
     return MetricsServer(
-        HttpServer({"/metrics": handler, **probes(STATS)}, host, port, ports_tried=1)
+        HttpServer({"/metrics": handler, **probes(JOBS)}, host, port, ports_tried=1)
     )
 
 
@@ -95,14 +98,14 @@ def register_metrics(registry: CollectorRegistry | None = None) -> None:
         if chosen in _registered:
             return
         RECORDER.add(STATS)
-        chosen.register(metrics.MetricsCollector(STATS, lambda: RECORDER.dropped))
+        chosen.register(metrics.MetricsCollector(JOBS, lambda: RECORDER.dropped))
         _registered.add(chosen)
 
 
 def metrics_handler_of(
-    stats: ScriptStats, process: Callable[[], ProcessView] | None = None
+    source: JobSource, script: Callable[[], ScriptState] | None = None
 ) -> HttpHandler | None:
-    """Serves what ``stats`` knows, and ``process``; None where ``exactum[metrics]`` is not
+    """Serves the queries of ``source``, and ``script``; None where ``exactum[metrics]`` is not
     installed.
     """
     try:
@@ -110,13 +113,13 @@ def metrics_handler_of(
     except ImportError:
         return None
     return metrics.metrics_handler(
-        metrics.MetricsCollector(stats, lambda: RECORDER.dropped, process)
+        metrics.MetricsCollector(source, lambda: RECORDER.dropped, script)
     )
 
 
 def probes(
-    stats: ScriptStats,
-    process: Callable[[], ProcessView] | None = None,
+    source: JobSource,
+    script: Callable[[], ScriptState] | None = None,
     lives: Callable[[], str] = lambda: "",
 ) -> dict[str, HttpHandler]:
     """``/livez`` and ``/readyz``. ``lives`` says why it does not, or nothing."""
@@ -126,8 +129,23 @@ def probes(
         return HttpResponse.text(f"{trouble or 'lives'}\n", 503 if trouble else 200)
 
     def readyz(request: HttpRequest) -> HttpResponse:
-        seen = None if process is None else process()
-        why = stats.read(lambda queries: unready(queries, now_ms(), seen))
+        why = unready(source, None if script is None else script())
         return HttpResponse.text("\n".join(why or ["ready"]) + "\n", 503 if why else 200)
 
     return {"/livez": livez, "/readyz": readyz}
+
+
+def unready(source: JobSource, script: ScriptState | None = None) -> list[str]:
+    """Why not every query is OK or SLOW, a line each. One that was stopped, or has read all that it
+    was to read, does not count. ``script``: where there is a supervisor, what it sees.
+    """
+    if script is not None and script.unready:
+        return [script.unready]
+    jobs = source.jobs().values()
+    found = [(job, judge(job)) for job in jobs if not job.stats.has_stopped]
+    bad = [
+        f"Query {job.name} is {own.verdict.value}. {own.reason}"
+        for job, own in found
+        if not own.verdict.is_working
+    ]
+    return bad if jobs else ["No query has begun."]

@@ -1,22 +1,23 @@
 """One query as numbers: what its facts add up to. Pure: no clock, no files, no client.
 
-Everything that shows a query is drawn from here: the metrics, the page, ``exactum status`` and
-``exactum run --watch``.
+Everything that shows or judges a query is drawn from here, by ``monitor.job``.
 """
 
 from __future__ import annotations
 
+import copy
 from bisect import bisect_left
-from collections import Counter, deque
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from exactum.monitor.fact import Fact
-from exactum.monitor.window import Window
 
-EPOCHS_KEPT = 256
-"""Over how many epochs the percentiles of the phases are taken."""
+T = TypeVar("T")
+
+BATCHES_MAX = 256
+"""Micro-batches that are kept; over so many the percentiles of the phases are taken."""
 RATE_WINDOW_MS = 10_000
 BUCKETS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
 """Upper bounds of the histograms' buckets, in seconds; one more takes what is longer."""
@@ -25,6 +26,17 @@ TOPICS_MAX = 100
 OTHERS = "(others)"
 WHOLE = "epoch"
 """The phase that is all phases together."""
+LAGS_MAX = 256
+"""Samples of lag. Where there are more, the older ones are joined in pairs, by the lower lag."""
+GAPS_MAX = 32
+SAME_SAMPLE_MS = 1_000
+"""Topics whose lag comes within this time were asked together."""
+FORGOTTEN_MS = 120_000
+"""A topic whose lag did not come for so long is not read any more."""
+WAITS_FOR_DATA = "Waiting for "
+"""How Spark begins to say that there is nothing to do (``QueryWaits.doing``)."""
+COMMITTED, REDELIVERED, FINISHED, ABANDONED = "committed", "redelivered", "finished", "abandoned"
+"""How an attempt at a micro-batch ended; FINISHED: by ``exactum run`` or an operator."""
 
 
 @dataclass
@@ -53,6 +65,48 @@ class InputState:
 
 
 @dataclass(frozen=True)
+class LagSample:
+    """All topics together. ``seconds`` is the oldest age, None where it is not known."""
+
+    at_ms: int
+    records: int
+    seconds: float | None
+
+
+@dataclass(frozen=True)
+class BatchLine:
+    """An attempt at a micro-batch that came to an end. ``records`` is what it read, ``took_ms`` how
+    long it was at work: None where that is not known.
+    """
+
+    batch_id: int
+    at_ms: int
+    outcome: str
+    attempt: int = 0
+    rows: int = 0
+    transactions: int = 0
+    incarnation: str = ""
+    phase_ms: Mapping[str, float] = field(default_factory=dict)
+    rows_by_sink: Mapping[str, int] = field(default_factory=dict)
+    reason: str = ""
+    records: int | None = None
+    took_ms: int = 0
+
+    @property
+    def whole_ms(self) -> float:
+        return sum(self.phase_ms.values())
+
+
+@dataclass(frozen=True)
+class BatchAtHand:
+    """The micro-batch that was begun last and is not over."""
+
+    batch_id: int
+    since_ms: int
+    records: int | None
+
+
+@dataclass(frozen=True)
 class InDoubt:
     """A batch that is decided and not known to stand in every sink."""
 
@@ -74,7 +128,7 @@ class LastFailure:
 
 @dataclass
 class QueryStats:
-    """What is None is not known. Times are in ms since 1970."""
+    """What is None is not known. Times are in ms since 1970. The newest of a list is the last."""
 
     query_id: str
     name: str | None = None
@@ -82,22 +136,40 @@ class QueryStats:
     incarnation: str | None = None
     guarantee: str | None = None
     checkpoint: str | None = None
+    trigger_ms: int = 0
+    """``ends`` and this as in ``events.RunStarted``."""
+    ends: bool = False
     is_running: bool = False
+    has_stopped: bool = False
+    """The last run was stopped, or had read all that it was to read."""
     run_began_ms: int | None = None
     observed_ms: int | None = None
+    is_waiting: bool = False
+    """It was started and has begun no micro-batch. ``waits_ms``: since when not for want of data.
+    """
+    waits_ms: int | None = None
+    is_watched: bool = False
+    """The lag of its topics comes every few seconds, so it is never silent for long."""
+    gaps_ms: list[int] = field(default_factory=list)
+    """How long it was silent between its last facts."""
+    failed_starts: int = 0
+    """Runs in a row that ended with an error before they completed anything."""
+    restart_at_ms: int | None = None
+    """When a supervisor starts it again."""
+    last_failure: LastFailure | None = None
     epoch: int | None = None
     """The batch that was completed last."""
-    begun: tuple[int, int] | None = None
-    """The batch at hand, and since when; None between two batches."""
+    finished: int | None = None
+    """The last batch that a supervisor or an operator has finished, whose driver had died."""
+    at_hand: BatchAtHand | None = None
+    """None between two batches."""
+    in_doubt: InDoubt | None = None
     open_since_ms: int | None = None
     """Since when transactions of the query may be open: the begin of the oldest batch that is not
     known to be settled, also one whose driver has died.
     """
     timeouts_ms: dict[str, int] = field(default_factory=dict)
     """How long a transaction may be open, by sink, where its target sets a limit to that."""
-    has_stopped: bool = False
-    """The last run was stopped, or had read all that it was to read."""
-    in_doubt: InDoubt | None = None
     last_decision_ms: int | None = None
     last_commit_ms: int | None = None
     rows: int = 0
@@ -115,181 +187,264 @@ class QueryStats:
     rows_skipped: int = 0
     fenced: int = 0
     inputs: dict[str, InputState] = field(default_factory=dict)
-    stalled: dict[tuple[str, int], Mapping[str, Any]] = field(default_factory=dict)
-    """Partitions that a transaction upstream holds back: the fields of ``UpstreamStalled``."""
+    stalled: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+    """By topic and partition, what a transaction upstream holds back: the fields of
+    ``UpstreamStalled``.
+    """
     state_rows: int | None = None
     state_bytes: int | None = None
     event_time_watermark: str | None = None
-    last_failure: LastFailure | None = None
-    window: Window = field(default_factory=Window)
-    """What it did lately; what ``monitor.verdict`` judges by."""
+    lags: list[LagSample] = field(default_factory=list)
+    """Of the run at hand."""
+    batches: list[BatchLine] = field(default_factory=list)
     phase_seconds: dict[str, Histogram] = field(default_factory=dict)
-    _input_records: dict[int, int] = field(default_factory=dict)
-    _phases: deque[Mapping[str, float]] = field(default_factory=lambda: deque(maxlen=EPOCHS_KEPT))
-    _rows: deque[tuple[int, int]] = field(default_factory=deque)
+
+    def __post_init__(self) -> None:
+        # Of no interest to anybody else: what is not a field is in no JSON.
+        self._input_records: dict[int, int] = {}
+        self._topics: dict[str, LagSample] = {}
+        self._has_failed = False  # the run at hand: its death may come twice
 
     @property
     def label(self) -> str:
         """How people know it: its name, or the begin of its id."""
         return self.name or self.query_id[:8]
 
-    @property
-    def redelivered(self) -> int:
-        return self.epochs["redelivered"]
-
     def observe(self, fact: Fact) -> None:
-        """Take a fact of the query. One that is not known changes nothing but ``heard_ms``."""
+        """Take a fact of the query. One that is not known changes nothing but the silence."""
+        gap_ms = 0 if self.observed_ms is None else max(0, fact.at_ms - self.observed_ms)
         self.observed_ms = max(fact.at_ms, self.observed_ms or 0)
-        self.window = self.window.observed(fact)
-        handler = getattr(self, f"_hear_{fact.name}", None)
-        if handler is not None:
-            handler(fact.at_ms, fact.fields)
+        add_bounded(self.gaps_ms, gap_ms, GAPS_MAX)
+        handle = HANDLERS.get(fact.name)
+        if handle is not None:
+            handle(self, fact.at_ms, fact.fields)
+
+    def copy(self) -> QueryStats:
+        """The numbers as they are now, for another thread."""
+        whole = copy.copy(self)
+        for name, value in vars(self).items():
+            if isinstance(value, dict | list):
+                setattr(whole, name, copy.copy(value))
+        whole.phase_seconds = {
+            name: Histogram([*each.counts], each.sum_s, each.count)
+            for name, each in self.phase_seconds.items()
+        }
+        return whole
 
     # ---- runs --------------------------------------------------------------------------------
 
-    def _hear_RunStarted(self, at_ms: int, of: Mapping[str, Any]) -> None:  # noqa: N802
+    def _run_started(self, at_ms: int, of: Mapping[str, Any]) -> None:
         self.runs += of["incarnation"] != self.incarnation
-        self.name, self.run_id, self.incarnation = of["name"], of["run_id"], of["incarnation"]
         self.guarantee, self.checkpoint = of["guarantee"], of["checkpoint"]
-        self.is_running, self.has_stopped, self.run_began_ms = True, False, at_ms
+        self.has_stopped = False
         self.timeouts_ms = dict(of.get("timeouts_ms") or {})
+        self.trigger_ms, self.ends = int(of.get("trigger_ms") or 0), bool(of.get("ends"))
+        self._identify(at_ms, of)
+        self._begin_silence()
+        self.is_waiting, self.waits_ms, self.is_watched = False, None, False
+
+    def _waits(self, at_ms: int, of: Mapping[str, Any]) -> None:
+        """A run that has begun nothing: it is known by that alone."""
+        if self.run_id != of["run_id"]:
+            self.checkpoint = of["checkpoint"]
+            self._identify(at_ms, of)
+        self.is_running, self.has_stopped = True, False
+        self._begin_silence()
+        for_data = str(of["doing"]).startswith(WAITS_FOR_DATA)
+        since_ms = at_ms if self.waits_ms is None else self.waits_ms
+        self.is_waiting, self.waits_ms = True, None if for_data else since_ms
+        self.is_watched = True
+
+    def _identify(self, at_ms: int, of: Mapping[str, Any]) -> None:
+        self.name, self.run_id, self.incarnation = of["name"], of["run_id"], of["incarnation"]
+        self.is_running, self.run_began_ms = True, at_ms
         self.stalled.clear()
 
-    def _hear_QueryWaits(self, at_ms: int, of: Mapping[str, Any]) -> None:  # noqa: N802
-        if self.run_id != of["run_id"]:
-            self.name, self.run_id, self.incarnation = of["name"], of["run_id"], of["incarnation"]
-            self.checkpoint, self.run_began_ms = of["checkpoint"], at_ms
-            self.stalled.clear()
-        self.is_running, self.has_stopped = True, False
+    def _begin_silence(self) -> None:
+        """What was known of lags and pauses was an older run's."""
+        self.lags, self.gaps_ms, self.restart_at_ms = [], [], None
+        self._topics, self._has_failed = {}, False
 
-    def _hear_RunEnded(self, at_ms: int, of: Mapping[str, Any]) -> None:  # noqa: N802
+    def _run_ended(self, at_ms: int, of: Mapping[str, Any]) -> None:
+        self._note_death(failed=bool(of["error"]))
         if self.incarnation not in (None, of["incarnation"]):
             return  # an older run, which has been taken over
-        self.is_running, self.begun = False, None
+        self.is_running, self.at_hand = False, None
         if of["error"]:
             self.last_failure = LastFailure(at_ms, of["error"], of["disposition"], of["reason"])
         else:
             self.has_stopped, self.open_since_ms = True, None
 
-    def _hear_ProcessFrozen(self, at_ms: int, of: Mapping[str, Any]) -> None:  # noqa: N802
-        self.is_running, self.begun = False, None
-
-    def _hear_ProcessEnded(self, at_ms: int, of: Mapping[str, Any]) -> None:  # noqa: N802
-        self.is_running, self.begun = False, None
-        if of["meaning"] != "done":
+    def _process_ended(self, at_ms: int, of: Mapping[str, Any]) -> None:
+        failed = of["meaning"] != "done"
+        self._note_death(failed=failed)
+        self.is_running, self.at_hand = False, None
+        if failed:
             self.has_stopped = False
-            failure = LastFailure(at_ms, of["error"], of["disposition"], of["text"])
-            self.last_failure = failure
+            self.last_failure = LastFailure(at_ms, of["error"], of["disposition"], of["text"])
 
-    def _hear_ProcessRestarts(self, at_ms: int, of: Mapping[str, Any]) -> None:  # noqa: N802
+    def _note_death(self, *, failed: bool) -> None:
+        self.failed_starts += failed and not self._has_failed
+        self._has_failed = self._has_failed or failed
+
+    def _process_frozen(self, at_ms: int, of: Mapping[str, Any]) -> None:
+        self.is_running, self.at_hand = False, None
+
+    def _process_restarts(self, at_ms: int, of: Mapping[str, Any]) -> None:
+        self.restart_at_ms = at_ms + round(float(of["delay_s"]) * 1000)
         self.restarts[str(of["disposition"] or "died")] += 1
 
-    def _hear_ProcessTakesOver(self, at_ms: int, of: Mapping[str, Any]) -> None:  # noqa: N802
+    def _process_takes_over(self, at_ms: int, of: Mapping[str, Any]) -> None:
         self.takeovers += 1
         self.restarts[str(of["disposition"] or "died")] += 1
 
-    def _hear_IncarnationFenced(self, at_ms: int, of: Mapping[str, Any]) -> None:  # noqa: N802
+    def _supervisor_ends(self, at_ms: int, of: Mapping[str, Any]) -> None:
+        self.restart_at_ms = None
+
+    def _fenced(self, at_ms: int, of: Mapping[str, Any]) -> None:
         self.fenced += 1
 
-    # ---- epochs ------------------------------------------------------------------------------
+    # ---- micro-batches -----------------------------------------------------------------------
 
-    def _hear_EpochBegan(self, at_ms: int, of: Mapping[str, Any]) -> None:  # noqa: N802
-        self.begun = int(of["batch_id"]), at_ms
+    def _epoch_began(self, at_ms: int, of: Mapping[str, Any]) -> None:
+        batch_id, records = int(of["batch_id"]), of["input_records"]
+        self.at_hand = BatchAtHand(batch_id, at_ms, None if records is None else int(records))
         if self.open_since_ms is None:
             self.open_since_ms = at_ms
-        records = of["input_records"]
-        self._input_records = {} if records is None else {int(of["batch_id"]): int(records)}
+        self._input_records = {} if records is None else {batch_id: int(records)}
 
-    def _hear_OlderRunsFenced(self, at_ms: int, of: Mapping[str, Any]) -> None:  # noqa: N802
+    def _older_runs_fenced(self, at_ms: int, of: Mapping[str, Any]) -> None:
         # What was open before is committed or aborted.
-        self.in_doubt, self.open_since_ms = None, None if self.begun is None else at_ms
+        self.in_doubt, self.open_since_ms = None, None if self.at_hand is None else at_ms
 
-    def _hear_EpochDecided(self, at_ms: int, of: Mapping[str, Any]) -> None:  # noqa: N802
+    def _epoch_decided(self, at_ms: int, of: Mapping[str, Any]) -> None:
         self.last_decision_ms = at_ms
-        self.in_doubt = InDoubt(
-            int(of["batch_id"]), at_ms, int(of["transactions"]), int(of["rows"])
-        )
+        transactions, rows = int(of["transactions"]), int(of["rows"])
+        self.in_doubt = InDoubt(int(of["batch_id"]), at_ms, transactions, rows)
 
-    def _hear_EpochCompleted(self, at_ms: int, of: Mapping[str, Any]) -> None:  # noqa: N802
-        batch_id, rows = int(of["batch_id"]), int(of["rows"])
-        self.epoch, self.last_commit_ms = batch_id, at_ms
-        self.begun = self.in_doubt = self.open_since_ms = None
+    def _epoch_completed(self, at_ms: int, of: Mapping[str, Any]) -> None:
+        batch_id, rows, begun = int(of["batch_id"]), int(of["rows"]), self.at_hand
+        phases = {str(name): float(ms) for name, ms in of["phase_ms"].items()}
+        whole_ms = took_ms = sum(phases.values())
+        records = None
+        if begun is not None and begun.batch_id == batch_id:
+            took_ms, records = max(whole_ms, at_ms - begun.since_ms), begun.records
+        self._completed(at_ms, of, batch_id, rows)
+        self.failed_starts, self.at_hand = 0, None
         self.epochs["committed"] += 1
+        self._keep(at_ms, of, COMMITTED, phase_ms=phases, records=records, took_ms=round(took_ms))
+        for name, ms in {**phases, WHOLE: whole_ms}.items():
+            self.phase_seconds.setdefault(name, Histogram()).add(ms / 1000)
+
+    def _completed(self, at_ms: int, of: Mapping[str, Any], batch_id: int, rows: int) -> None:
+        self.epoch, self.last_commit_ms = batch_id, at_ms
+        self.in_doubt = self.open_since_ms = None
         self.transactions["committed"] += int(of["transactions"])
         self.rows += rows
         self.rows_read += self._input_records.pop(batch_id, 0)
-        self.rows_by_sink.update(of["rows_by_sink"])
-        self._rows.append((at_ms, rows))
-        phases = {name: float(ms) for name, ms in of["phase_ms"].items()}
-        phases[WHOLE] = sum(phases.values())
-        self._phases.append(phases)
-        for name, ms in phases.items():
-            self.phase_seconds.setdefault(name, Histogram()).add(ms / 1000)
+        self.rows_by_sink.update(of.get("rows_by_sink") or {})
 
-    def _hear_EpochRedelivered(self, at_ms: int, of: Mapping[str, Any]) -> None:  # noqa: N802
+    def _epoch_redelivered(self, at_ms: int, of: Mapping[str, Any]) -> None:
         batch_id = int(of["batch_id"])
         self.epochs["redelivered"] += 1
         if self.epoch is None or batch_id > self.epoch:
-            # Nobody has told of it: its driver died before it could.
-            self.epoch, self.last_commit_ms = batch_id, at_ms
-            self.transactions["committed"] += int(of["transactions"])
-            self.rows += int(of["rows"])
-            self.rows_by_sink.update(of.get("rows_by_sink") or {})
-            self.rows_read += self._input_records.pop(batch_id, 0)
+            # Nobody has said so before: its driver died too early.
+            self._completed(at_ms, of, batch_id, int(of["rows"]))
         self.in_doubt = self.open_since_ms = None
-        if self.begun is not None and self.begun[0] == batch_id:
-            self.begun = None
+        if self.at_hand is not None and self.at_hand.batch_id == batch_id:
+            self.at_hand = None
+        self._keep(at_ms, of, REDELIVERED)
 
-    def _hear_DecidedFinished(self, at_ms: int, of: Mapping[str, Any]) -> None:  # noqa: N802
-        if of["batch_ids"] and not of["left"]:
-            self.in_doubt, self.last_commit_ms = None, at_ms
-        elif of["batch_ids"] and self.in_doubt is None:  # its driver died before it could tell
-            self.in_doubt = InDoubt(int(of["batch_ids"][-1]), at_ms, int(of["left"]), 0)
+    def _decided_finished(self, at_ms: int, of: Mapping[str, Any]) -> None:
+        batches = [int(batch_id) for batch_id in of["batch_ids"]][-BATCHES_MAX:]
+        if batches and not of["left"]:
+            self.in_doubt, self.last_commit_ms, self.finished = None, at_ms, max(batches)
+        elif batches and self.in_doubt is None:  # its driver died before it could say so
+            self.in_doubt = InDoubt(batches[-1], at_ms, int(of["left"]), 0)
+        for batch_id in batches:
+            add_bounded(self.batches, BatchLine(batch_id, at_ms, FINISHED), BATCHES_MAX)
 
-    def _hear_EpochAbandoned(self, at_ms: int, of: Mapping[str, Any]) -> None:  # noqa: N802
+    def _epoch_abandoned(self, at_ms: int, of: Mapping[str, Any]) -> None:
         self.epochs["abandoned"] += 1
-        self.begun = self.open_since_ms = None
+        self.at_hand = self.open_since_ms = None
+        self._keep(at_ms, of, ABANDONED, reason=str(of.get("reason") or ""))
 
-    def _hear_TransactionsExpired(self, at_ms: int, of: Mapping[str, Any]) -> None:  # noqa: N802
+    def _keep(self, at_ms: int, of: Mapping[str, Any], outcome: str, **more: Any) -> None:
+        batch = BatchLine(
+            int(of["batch_id"]),
+            at_ms,
+            outcome,
+            attempt=int(of.get("attempt") or 0),
+            rows=int(of.get("rows") or 0),
+            transactions=int(of.get("transactions") or 0),
+            incarnation=str(of.get("incarnation") or ""),
+            rows_by_sink={str(name): int(n) for name, n in (of.get("rows_by_sink") or {}).items()},
+            **more,
+        )
+        add_bounded(self.batches, batch, BATCHES_MAX)
+
+    def _expired(self, at_ms: int, of: Mapping[str, Any]) -> None:
         self.transactions["expired"] += int(of["transactions"])
 
-    def _hear_TransactionsSalvaged(self, at_ms: int, of: Mapping[str, Any]) -> None:  # noqa: N802
+    def _salvaged(self, at_ms: int, of: Mapping[str, Any]) -> None:
         self.transactions["salvaged"] += int(of["transactions"])
 
-    def _hear_LeftoversSwept(self, at_ms: int, of: Mapping[str, Any]) -> None:  # noqa: N802
+    def _swept(self, at_ms: int, of: Mapping[str, Any]) -> None:
         self.transactions["swept"] += int(of["transactions"])
 
-    def _hear_RowsDeadLettered(self, at_ms: int, of: Mapping[str, Any]) -> None:  # noqa: N802
+    def _dead_lettered(self, at_ms: int, of: Mapping[str, Any]) -> None:
         self.rows_dead_lettered += int(of["rows"])
 
-    def _hear_RowsSkipped(self, at_ms: int, of: Mapping[str, Any]) -> None:  # noqa: N802
+    def _skipped(self, at_ms: int, of: Mapping[str, Any]) -> None:
         self.rows_skipped += int(of["rows"])
 
     # ---- what it reads and keeps -------------------------------------------------------------
 
-    def _hear_Progress(self, at_ms: int, of: Mapping[str, Any]) -> None:  # noqa: N802
+    def _progress(self, at_ms: int, of: Mapping[str, Any]) -> None:
         self.state_rows, self.state_bytes = of["state_rows"], of["state_bytes"]
         self.event_time_watermark = of["event_time_watermark"]
 
-    def _hear_InputLag(self, at_ms: int, of: Mapping[str, Any]) -> None:  # noqa: N802
-        topic = str(of["topic"])
-        if topic not in self.inputs and len(self.inputs) >= TOPICS_MAX:
-            topic = OTHERS
-        self.inputs[topic] = InputState(
-            at_ms,
-            int(of["partitions"]),
-            int(of["lag_records"]),
-            of["lag_seconds"],
-            int(of["lso_gap_records"]),
+    def _lag(self, at_ms: int, of: Mapping[str, Any]) -> None:
+        topic, records, seconds = str(of["topic"]), int(of["lag_records"]), of["lag_seconds"]
+        seconds = None if seconds is None else float(seconds)
+        shown = topic if topic in self.inputs or len(self.inputs) < TOPICS_MAX else OTHERS
+        self.inputs[shown] = InputState(
+            at_ms, int(of["partitions"]), records, seconds, int(of["lso_gap_records"])
         )
+        self._topics = {
+            name: sample
+            for name, sample in self._topics.items()
+            if at_ms - sample.at_ms < FORGOTTEN_MS
+        }
+        self._topics[topic] = LagSample(at_ms, records, seconds)
+        behind = [sample for sample in self._topics.values() if sample.records > 0]
+        ages = [sample.seconds for sample in behind]
+        oldest = None if None in ages else max((a for a in ages if a is not None), default=0.0)
+        self.is_watched = True
+        self._add_lag(LagSample(at_ms, sum(sample.records for sample in behind), oldest))
 
-    def _hear_UpstreamStalled(self, at_ms: int, of: Mapping[str, Any]) -> None:  # noqa: N802
-        self.stalled[str(of["topic"]), int(of["partition"])] = dict(of)
+    def _add_lag(self, new: LagSample) -> None:
+        lags = self.lags
+        if lags and 0 <= new.at_ms - lags[-1].at_ms < SAME_SAMPLE_MS:
+            lags.pop()
+        if len(lags) >= LAGS_MAX:
+            older = lags[: LAGS_MAX // 2]
+            pairs = zip(older[::2], older[1::2], strict=False)
+            lags[: LAGS_MAX // 2] = [min(pair, key=lambda s: s.records) for pair in pairs]
+        lags.append(new)
 
-    def _hear_UpstreamMoved(self, at_ms: int, of: Mapping[str, Any]) -> None:  # noqa: N802
-        self.stalled.pop((str(of["topic"]), int(of["partition"])), None)
+    def _upstream_stalled(self, at_ms: int, of: Mapping[str, Any]) -> None:
+        self.stalled[_partition(of)] = dict(of)
 
-    # ---- asked -------------------------------------------------------------------------------
+    def _upstream_moved(self, at_ms: int, of: Mapping[str, Any]) -> None:
+        self.stalled.pop(_partition(of), None)
+
+    # ---- derived -----------------------------------------------------------------------------
+
+    @property
+    def completed(self) -> list[BatchLine]:
+        """Micro-batches that this query's runs have completed themselves."""
+        return [batch for batch in self.batches if batch.outcome == COMMITTED]
 
     @property
     def lag_records(self) -> int | None:
@@ -298,22 +453,61 @@ class QueryStats:
 
     def rows_per_s(self, now_ms: int) -> float:
         """Rows committed in the last ten seconds, per second."""
-        while self._rows and now_ms - self._rows[0][0] > RATE_WINDOW_MS:
-            self._rows.popleft()
-        return sum(rows for _, rows in self._rows) / (RATE_WINDOW_MS / 1000)
+        recent = (batch.rows for batch in self.completed if now_ms - batch.at_ms <= RATE_WINDOW_MS)
+        return sum(recent) / (RATE_WINDOW_MS / 1000)
 
-    def phase_ms(self, phase: str) -> tuple[float, float] | None:
-        """The median and the 95th percentile of a phase over the last epochs; ``epoch`` is all of
-        them together.
+    def phase_ms(self) -> dict[str, tuple[float, float]]:
+        """The median and the 95th percentile of each phase over the last micro-batches, in the
+        order in which they come; ``WHOLE`` is all of them together.
         """
-        values = sorted(phases[phase] for phases in self._phases if phase in phases)
-        return (quantile(values, 0.5), quantile(values, 0.95)) if values else None
+        done = [{**batch.phase_ms, WHOLE: batch.whole_ms} for batch in self.completed]
+        found = {}
+        for phase in done[-1] if done else ():
+            values = sorted(phases[phase] for phases in done if phase in phases)
+            found[phase] = quantile(values, 0.5), quantile(values, 0.95)
+        return found
 
-    def phases(self) -> list[str]:
-        """The phases of the last epoch, in the order in which they come."""
-        return list(self._phases[-1]) if self._phases else []
+
+HANDLERS: Mapping[str, Callable[[QueryStats, int, Mapping[str, Any]], None]] = {
+    "RunStarted": QueryStats._run_started,
+    "QueryWaits": QueryStats._waits,
+    "RunEnded": QueryStats._run_ended,
+    "ProcessEnded": QueryStats._process_ended,
+    "ProcessFrozen": QueryStats._process_frozen,
+    "ProcessRestarts": QueryStats._process_restarts,
+    "ProcessTakesOver": QueryStats._process_takes_over,
+    "SupervisorEnds": QueryStats._supervisor_ends,
+    "IncarnationFenced": QueryStats._fenced,
+    "EpochBegan": QueryStats._epoch_began,
+    "OlderRunsFenced": QueryStats._older_runs_fenced,
+    "EpochDecided": QueryStats._epoch_decided,
+    "EpochCompleted": QueryStats._epoch_completed,
+    "EpochRedelivered": QueryStats._epoch_redelivered,
+    "EpochAbandoned": QueryStats._epoch_abandoned,
+    "DecidedFinished": QueryStats._decided_finished,
+    "TransactionsExpired": QueryStats._expired,
+    "TransactionsSalvaged": QueryStats._salvaged,
+    "LeftoversSwept": QueryStats._swept,
+    "RowsDeadLettered": QueryStats._dead_lettered,
+    "RowsSkipped": QueryStats._skipped,
+    "Progress": QueryStats._progress,
+    "InputLag": QueryStats._lag,
+    "UpstreamStalled": QueryStats._upstream_stalled,
+    "UpstreamMoved": QueryStats._upstream_moved,
+}
+"""What each fact changes; those that are not here change no number."""
 
 
 def quantile(ordered: Sequence[float], share: float) -> float:
     """The smallest of the ordered values that is not below ``share`` of them."""
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
+
+
+def add_bounded(values: list[T], new: T, most: int) -> None:
+    values.append(new)
+    if len(values) > most:
+        del values[:-most]
+
+
+def _partition(of: Mapping[str, Any]) -> str:
+    return f"{of['topic']}-{int(of['partition'])}"

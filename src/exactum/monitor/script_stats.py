@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeVar
 
 from exactum.monitor.fact import Fact
 from exactum.monitor.query_stats import QueryStats
 
 logger = logging.getLogger("exactum")
 
-T = TypeVar("T")
-
+SILENT_MAX_S = 15.0
+"""A process that was not heard of for longer is taken for frozen."""
 QUERIES_MAX = 200
 """Queries that are remembered; those heard of longest ago go, unless they run."""
 
@@ -49,10 +48,16 @@ class ScriptStats:
         for fact in facts:
             self.observe(fact)
 
-    def read(self, look: Callable[[dict[str, QueryStats]], T]) -> T:
-        """What ``look`` makes of the queries while nothing changes them. It must be quick."""
+    def known(self) -> list[str]:
+        """The ids of the queries, oldest first."""
         with self._lock:
-            return look(self.queries)
+            return [*self.queries]
+
+    def copy_of(self, query_id: str) -> QueryStats:
+        """The query's numbers as they are now; those of a query that is not known are empty."""
+        with self._lock:
+            found = self.queries.get(query_id)
+            return QueryStats(query_id) if found is None else found.copy()
 
     def _make_room(self) -> None:
         while len(self.queries) >= QUERIES_MAX:
@@ -62,19 +67,37 @@ class ScriptStats:
 
 
 @dataclass(frozen=True)
-class ProcessView:
-    """``pid`` is the process that runs the queries, None while there is none.
+class ScriptState:
+    """What ``exactum run`` does with its script, at one moment.
 
-    ``silent_s``: for how long nothing was heard of it; it says something twice a second, once it
-    has imported exactum, and is None before. ``has_begun``: a query of it has begun.
-    ``has_standby``: whether a standby waits for its turn, None where none is asked for.
-    ``standby_pid``: it, or the process that is about to be it.
+    ``state`` is starting, running, restarting, stopping, or its end. ``pid`` is the process that
+    runs the queries, None while there is none. ``silent_s``: for how long nothing was heard of it;
+    it says something twice a second, once it has imported exactum, and is None before.
+    ``has_begun``: a query of it has begun. ``has_standby``: whether a standby waits for its turn,
+    None where none is asked for. ``standby_pid``: it, or the process that is about to be it.
     ``dropped``: events that could not be told to the supervisor, of all processes until now.
+    ``seen``: what it saw last, the newest is the last one.
     """
 
+    command: str = ""
+    state: str = "starting"
+    restarts: int = 0
+    began_ms: int = 0
     pid: int | None = None
     silent_s: float | None = None
     has_begun: bool = False
     has_standby: bool | None = None
     standby_pid: int | None = None
     dropped: int = 0
+    seen: tuple[Fact, ...] = ()
+
+    @property
+    def unready(self) -> str:
+        """Why no query can be ready, or nothing."""
+        if self.pid is None:
+            return "No process runs: the script has ended, or is about to be started again."
+        if self.silent_s is not None and self.silent_s > SILENT_MAX_S:
+            return f"Process {self.pid} has not been heard of for {self.silent_s:.0f} s."
+        if not self.has_begun:
+            return f"Process {self.pid} has not begun a query yet."
+        return ""

@@ -17,6 +17,7 @@ rule that holds is the verdict.
                    half is not below that of the older half; and what is left is more than what is
                    in its hands anyway: older than its last two micro-batches and two looks.
     HELD UPSTREAM  It keeps up, and an open transaction upstream hides the rest of a partition.
+    UNKNOWN        Nobody can tell: no run of it is known, or its checkpoint cannot be read.
     OK             Everything else. A query with nothing to read is OK, and so is one that has only
                    just begun or catches up.
 """
@@ -25,11 +26,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+from functools import cached_property
 from itertools import pairwise
 
-from exactum.monitor.failure_text import advice_after, ending_of
-from exactum.monitor.query_stats import QueryStats
-from exactum.monitor.window import SAME_LOOK_MS, LagSample, Window
+from exactum.monitor.job import JobState
+from exactum.monitor.query_stats import (
+    SAME_SAMPLE_MS,
+    BatchLine,
+    LagSample,
+    LastFailure,
+    QueryStats,
+)
 from exactum.monitor.words import duration, millis
 
 WINDOW_MS = 30_000
@@ -40,6 +47,11 @@ FIRST_TIMES = 10
 FAILED_STARTS = 3
 FRESH_MS = 15_000
 """A lag that was seen longer ago is not what it is now."""
+RESTART_LATE_MS = 120_000
+"""A restart that is late by more will not come: its supervisor is gone as well."""
+BATCHES_JUDGED = 32
+"""Its last micro-batches, by which the one at hand is judged."""
+ERROR_CHARACTERS_MAX = 300
 
 
 class Verdict(Enum):
@@ -51,6 +63,7 @@ class Verdict(Enum):
     SLOW = "SLOW"
     HELD_UPSTREAM = "HELD UPSTREAM"
     OK = "OK"
+    UNKNOWN = "UNKNOWN"
 
     @property
     def is_working(self) -> bool:
@@ -73,24 +86,34 @@ class Judgement:
 class _Case:
     stats: QueryStats
     now_ms: int
-    is_alive: bool
 
     @property
-    def window(self) -> Window:
-        return self.stats.window
+    def is_alive(self) -> bool:
+        return self.stats.is_running
 
     @property
+    def restarts(self) -> bool:
+        """A supervisor is about to start it again."""
+        due_ms = self.stats.restart_at_ms
+        return due_ms is not None and self.now_ms - due_ms < RESTART_LATE_MS
+
+    @cached_property
+    def batches(self) -> list[BatchLine]:
+        """Those that were completed last."""
+        return self.stats.completed[-BATCHES_JUDGED:]
+
+    @cached_property
     def longest_ms(self) -> int:
-        return max((epoch.took_ms for epoch in self.window.epochs), default=0)
+        return max((batch.took_ms for batch in self.batches), default=0)
 
-    @property
+    @cached_property
     def window_ms(self) -> int:
-        return max(WINDOW_MS, 4 * max(self.longest_ms, self.window.trigger_ms))
+        return max(WINDOW_MS, 4 * max(self.longest_ms, self.stats.trigger_ms))
 
-    @property
+    @cached_property
     def lags(self) -> list[LagSample]:
         """Those of the window."""
-        return [s for s in self.window.lags if s.at_ms >= self.now_ms - self.window_ms]
+        return [s for s in self.stats.lags if s.at_ms >= self.now_ms - self.window_ms]
 
     @property
     def behind_since_ms(self) -> int | None:
@@ -98,7 +121,7 @@ class _Case:
         not, or there is none.
         """
         since_ms = None
-        for sample in reversed(self.window.lags):
+        for sample in reversed(self.stats.lags):
             if sample.records == 0:
                 break
             since_ms = sample.at_ms
@@ -107,26 +130,27 @@ class _Case:
     @property
     def completed_in_window(self) -> int:
         begin_ms = self.now_ms - self.window_ms
-        return sum(1 for epoch in self.window.epochs if epoch.at_ms >= begin_ms)
+        return sum(1 for batch in self.batches if batch.at_ms >= begin_ms)
 
 
-def verdict_of(stats: QueryStats, now_ms: int, is_alive: bool | None = None) -> Judgement:
-    """How the query is. Exactly one verdict, and it never raises.
-
-    ``is_alive``: a process runs the query, as somebody else knows; None: as its facts say.
-    """
-    case = _Case(stats, now_ms, stats.is_running if is_alive is None else is_alive)
-    for rule in (_in_doubt, _down, _stalled, _slow, _blocked_upstream):
-        found = rule(case)
-        if found is not None:
-            return found
-    return Judgement(Verdict.OK, _fine(case))
-
-
-def verdict_flags(stats: QueryStats, now_ms: int) -> dict[str, bool]:
-    """Each verdict's name, and whether it is the query's: for the metric ``exactum_verdict``."""
-    found = verdict_of(stats, now_ms).verdict
-    return {verdict.value: verdict is found for verdict in Verdict}
+def judge(state: JobState) -> Judgement:
+    """How the query is: the only verdict there is. It never raises."""
+    if state.unknown_why:
+        return Judgement(Verdict.UNKNOWN, state.unknown_why)
+    case = _Case(state.stats, state.at_ms)
+    rules = (_in_doubt, _down, _stalled, _slow, _blocked_upstream)
+    found = next(filter(None, (rule(case) for rule in rules)), None)
+    if found is None:
+        return Judgement(Verdict.OK, _fine(case))
+    goes_on = case.is_alive or case.restarts
+    if state.undecided_why and found.verdict is Verdict.DOWN and not goes_on:
+        # What cannot be read here may not be readable at a start either.
+        return Judgement(
+            found.verdict,
+            f"{found.reason} Whether micro-batch {state.planned} is decided is not known.",
+            f"First see to this: {state.undecided_why}",
+        )
+    return found
 
 
 # ---- the rules -------------------------------------------------------------------------------
@@ -145,7 +169,7 @@ def _in_doubt(case: _Case) -> Judgement | None:
             "Spark: exactum transactions finish.",
         )
     age_ms = case.now_ms - doubt.since_ms
-    commit_ms = max((epoch.commit_ms for epoch in case.window.epochs), default=0)
+    commit_ms = max((batch.phase_ms.get("commit", 0.0) for batch in case.batches), default=0)
     if age_ms <= max(WINDOW_MS, LONGEST_TIMES * commit_ms):
         return None
     return Judgement(
@@ -157,18 +181,18 @@ def _in_doubt(case: _Case) -> Judgement | None:
 
 
 def _down(case: _Case) -> Judgement | None:
-    stats, window = case.stats, case.window
+    stats = case.stats
     failure = stats.last_failure
     if case.is_alive:
-        if window.failed_starts < FAILED_STARTS or failure is None:
+        if stats.failed_starts < FAILED_STARTS or failure is None:
             return None
         return Judgement(
             Verdict.DOWN,
-            f"It has failed {window.failed_starts} times since its last complete micro-batch. "
-            f"{ending_of(failure)}",
-            advice_after(failure.disposition, is_alive=True),
+            f"It has failed {stats.failed_starts} times since its last complete micro-batch. "
+            f"{_ending_of(failure)}",
+            _advice_after(failure.disposition, is_alive=True),
         )
-    if stats.has_stopped and window.ends:
+    if stats.has_stopped and stats.ends:
         return None
     if stats.has_stopped:
         return Judgement(
@@ -177,9 +201,9 @@ def _down(case: _Case) -> Judgement | None:
             "Start it again when it is to go on.",
         )
     if failure is not None and failure.at_ms >= (stats.run_began_ms or 0):
-        reason = f"No process runs it. {ending_of(failure)}"
-        if window.restart_at_ms is not None:
-            left_ms = max(0, window.restart_at_ms - case.now_ms)
+        reason = f"No process runs it. {_ending_of(failure)}"
+        if case.restarts:
+            left_ms = max(0, (stats.restart_at_ms or 0) - case.now_ms)
             when = f"in {span(left_ms)}" if left_ms else "now"
             return Judgement(
                 Verdict.DOWN,
@@ -187,12 +211,12 @@ def _down(case: _Case) -> Judgement | None:
                 f"Wait: exactum run starts it again {when}. If it ends so again, mend what the "
                 "error names.",
             )
-        return Judgement(Verdict.DOWN, reason, advice_after(failure.disposition))
-    if stats.run_began_ms is None:
+        return Judgement(Verdict.DOWN, reason, _advice_after(failure.disposition))
+    if stats.run_began_ms is None and stats.epoch is None:
         reason = "No process runs it, and nothing is known of a run."
     else:
         reason = "Its process is gone without a word: killed, or the machine went down."
-    return Judgement(Verdict.DOWN, reason, advice_after(""))
+    return Judgement(Verdict.DOWN, reason, _advice_after(""))
 
 
 def _stalled(case: _Case) -> Judgement | None:
@@ -202,12 +226,12 @@ def _stalled(case: _Case) -> Judgement | None:
 
 
 def _silent(case: _Case) -> Judgement | None:
-    window = case.window
-    if window.observed_ms is None or (window.at_hand is not None and not window.is_looked_at):
+    stats = case.stats
+    if stats.observed_ms is None or (stats.at_hand is not None and not stats.is_watched):
         return None  # during a batch only the looks at topics tell something
-    usual_ms = max(window.gaps_ms, default=0)
-    waits_ms = 0 if window.is_looked_at else 2 * window.trigger_ms
-    silent_ms = case.now_ms - window.observed_ms
+    usual_ms = max(stats.gaps_ms, default=0)
+    waits_ms = 0 if stats.is_watched else 2 * stats.trigger_ms
+    silent_ms = case.now_ms - stats.observed_ms
     if silent_ms <= max(WINDOW_MS, LONGEST_TIMES * usual_ms, waits_ms):
         return None
     return Judgement(
@@ -220,7 +244,7 @@ def _silent(case: _Case) -> Judgement | None:
 
 
 def _hangs(case: _Case) -> Judgement | None:
-    at_hand = case.window.at_hand
+    at_hand = case.stats.at_hand
     if at_hand is None:
         return None
     age_ms = case.now_ms - at_hand.since_ms
@@ -239,20 +263,20 @@ def _allowed_ms(case: _Case, records: int | None) -> int:
     """How long the batch at hand may take before it is taken for stuck."""
     if not case.longest_ms:
         return FIRST_TIMES * WINDOW_MS
-    most = max((epoch.records or 0 for epoch in case.window.epochs), default=0)
+    most = max((batch.records or 0 for batch in case.batches), default=0)
     share = max(1.0, records / most) if records is not None and most else 1.0
     return max(WINDOW_MS, round(LONGEST_TIMES * case.longest_ms * share))
 
 
 def _begins_nothing(case: _Case) -> Judgement | None:
     since_ms = case.behind_since_ms
-    if since_ms is None or case.window.at_hand is not None or case.completed_in_window:
+    if since_ms is None or case.stats.at_hand is not None or case.completed_in_window:
         return None
     if case.now_ms - since_ms < case.window_ms:
         return None
     return Judgement(
         Verdict.STALLED,
-        f"{_records(case.window.lags[-1])} to be read for {span(case.now_ms - since_ms)}, and no "
+        f"{_records(case.stats.lags[-1])} to be read for {span(case.now_ms - since_ms)}, and no "
         "micro-batch was begun.",
         "Look at the driver's log and at its threads (jstack): Spark does not begin the next "
         "micro-batch. Kill the driver and start it again.",
@@ -260,7 +284,7 @@ def _begins_nothing(case: _Case) -> Judgement | None:
 
 
 def _never_begins(case: _Case) -> Judgement | None:
-    waits_ms = case.window.waits_ms
+    waits_ms = case.stats.waits_ms
     if waits_ms is None or case.now_ms - waits_ms <= FIRST_TIMES * WINDOW_MS:
         return None
     return Judgement(
@@ -313,14 +337,47 @@ def _blocked_upstream(case: _Case) -> Judgement | None:
     )
 
 
+# ---- failures, in words --------------------------------------------------------------------
+
+
+def _ending_of(failure: LastFailure) -> str:
+    """``It ended with Unavailable: the broker ...``, in one line and with a full stop."""
+    text = " ".join((failure.reason or failure.error or "an error without a text").split())
+    if text.startswith("it "):  # as a supervisor says of a process
+        text = f"I{text[1:]}"
+    else:
+        kind = failure.error.partition(":")[0]
+        text = f"It ended with {text if kind in text else f'{kind}: {text}'}"
+    text = text if len(text) <= ERROR_CHARACTERS_MAX else f"{text[:ERROR_CHARACTERS_MAX]} ..."
+    return text if text.endswith(".") else f"{text}."
+
+
+def _advice_after(disposition: str, *, is_alive: bool = False) -> str:
+    """What to do after an error of this disposition (``errors.Disposition``).
+
+    ``is_alive``: a process runs the query. Where none does, who has fenced the last one may have
+    been an operator, and nobody would come to run it.
+    """
+    if disposition == "fenced" and is_alive:
+        return "Leave it: a newer run has the query. Stop that one first if this one is wanted."
+    if disposition == "fenced":
+        return (
+            "Make sure that no other machine runs it, then start it again: a newer run may have "
+            "taken it over, or an operator by exactum transactions abort."
+        )
+    if disposition == "halt":
+        return "Change what the error says, then start it again."
+    return "Start it again; exactum run does that by itself."
+
+
 # ---- OK, in words ----------------------------------------------------------------------------
 
 
 def _fine(case: _Case) -> str:
     if not case.is_alive:
         return "It has read what it was to read, and has ended."
-    lags, at_hand = case.window.lags, case.window.at_hand
-    if case.window.is_waiting:
+    lags, at_hand = case.stats.lags, case.stats.at_hand
+    if case.stats.is_waiting:
         return "It was started, and has found nothing to read yet."
     is_stale = bool(lags) and case.now_ms - lags[-1].at_ms > FRESH_MS
     if lags and lags[-1].records == 0 and not is_stale:
@@ -329,7 +386,7 @@ def _fine(case: _Case) -> str:
         many = "" if at_hand.records is None else f" of {at_hand.records:,} records"
         age = span(case.now_ms - at_hand.since_ms)
         return f"Micro-batch {at_hand.batch_id}{many} is at work for {age}."
-    is_silent = bool(lags) and (case.window.observed_ms or 0) - lags[-1].at_ms < SAME_LOOK_MS
+    is_silent = bool(lags) and (case.stats.observed_ms or 0) - lags[-1].at_ms < SAME_SAMPLE_MS
     if is_stale and (is_silent or lags[-1].records == 0):
         left = f"{lags[-1].records:,} offsets were" if lags[-1].records else "Nothing was"
         since = "nothing was heard since" if is_silent else "its lag is not known since"
@@ -354,12 +411,12 @@ def _is_in_hand(case: _Case, sample: LagSample) -> bool:
     """Whether the lag is what a query that keeps up has: what its micro-batch at hand reads, and
     what comes in meanwhile.
     """
-    ends = [epoch.at_ms for epoch in case.window.epochs]
+    ends = [batch.at_ms for batch in case.batches]
     apart = [later - earlier for earlier, later in pairwise(ends)][-4:]
-    usual_ms = max([case.longest_ms, case.window.trigger_ms, *sorted(apart)[:1]])
+    usual_ms = max([case.longest_ms, case.stats.trigger_ms, *sorted(apart)[:1]])
     if sample.seconds is not None:
         return sample.seconds * 1000 <= 2 * usual_ms + 2 * LOOK_MS
-    most = max((epoch.records or 0 for epoch in case.window.epochs), default=0)
+    most = max((batch.records or 0 for batch in case.batches), default=0)
     return sample.records <= 2 * most
 
 

@@ -5,6 +5,7 @@ status that it exits with.
 from __future__ import annotations
 
 import json
+import math
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -16,6 +17,8 @@ from typing import Any
 import click
 import msgspec
 
+from exactum.monitor.job import JobState
+from exactum.monitor.verdict import Judgement, Verdict, judge
 from exactum.problem import Level, Problem
 
 GREEN, YELLOW, RED, CYAN, MAGENTA = "green", "yellow", "red", "cyan", "magenta"
@@ -41,6 +44,30 @@ def status_of(problems: Iterable[Problem]) -> ExitStatus:
     """Warnings are no reason to fail."""
     kinds = {Level.ERROR: ExitStatus.NEEDS_PERSON, Level.UNKNOWN: ExitStatus.CANNOT_TELL}
     return worst(kinds.get(each.level, ExitStatus.FINE) for each in problems)
+
+
+def status_of_job(judgement: Judgement) -> ExitStatus:
+    """What a query's verdict is for a probe."""
+    if judgement.verdict is Verdict.UNKNOWN:
+        return ExitStatus.CANNOT_TELL
+    return ExitStatus.FINE if judgement.verdict.is_working else ExitStatus.NEEDS_PERSON
+
+
+def job_value(job: JobState) -> dict[str, Any]:
+    """A query's state and its verdict, as JSON has them: for ``--json`` and for the page."""
+    own = judge(job)
+    status = status_of_job(own)
+    value = {"name": job.name, **plain(own), "status": status, **plain(job)}
+    return {name: _finite(each) for name, each in value.items()}
+
+
+def _finite(value: Any) -> Any:
+    """JSON has no other numbers: whatever a history may hold, a program can read it."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {name: _finite(each) for name, each in value.items()}
+    return [_finite(each) for each in value] if isinstance(value, list | tuple) else value
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,8 @@ from exactum.checkpoint.layout import DECISIONS
 from exactum.checkpoint.run_file import RunFile
 from exactum.files.slot_log import SlotLog
 from exactum.monitor.history import HistoryWriter
-from exactum.ops.status.query_status import status_of
+from exactum.monitor.job import read_job
+from exactum.monitor.verdict import judge
 from exactum.protocol.model import (
     Decision,
     DecisionRecord,
@@ -70,18 +71,18 @@ class Checkpoint:
             return self
 
     @contextmanager
-    def alive(self) -> Iterator[None]:
+    def alive(self, incarnation: str = "") -> Iterator[None]:
         """A driver, this process, runs it."""
-        file = RunFile(self.folder, str(new_incarnation()), "1", "4")
+        file = RunFile(self.folder, incarnation or str(new_incarnation()), "1", "4")
         file.hold()
         try:
             yield
         finally:
             file.release()
 
-    def says(self, **more: Any) -> tuple[str | None, str]:
-        found = status_of(str(self.folder), **more).to_json()
-        return found["verdict"], found["reason"]
+    def says(self, **more: Any) -> tuple[str, str]:
+        found = judge(read_job(self.folder, **more))
+        return found.verdict.value, found.reason
 
 
 def ago(seconds: float) -> Story:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import secrets
+import threading
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from confluent_kafka import (
@@ -50,8 +53,11 @@ class LocalTopics:
         self.bootstrap_servers = kafka.bootstrap_servers
         self._kafka = kafka
         self._admin = AdminClient({"bootstrap.servers": self.bootstrap_servers, "log_level": 0})
+
+    @cached_property
+    def _producer(self) -> Producer:
         # One for all: an idempotent producer waits half a second before its first record.
-        self._producer = Producer(
+        return Producer(
             {
                 "bootstrap.servers": self.bootstrap_servers,
                 "enable.idempotence": True,
@@ -123,11 +129,43 @@ class LocalTopics:
         Raises:
             ExactumError: the end was not reached within a minute.
         """
+        found = self.read_partitions(topic)
+        return [record for part in sorted(found) for record in found[part]]
+
+    def read_partitions(self, topic: str) -> dict[int, list[OutputRecord]]:
+        """The same as `read`, by partition.
+
+        Raises:
+            ExactumError: the end was not reached within a minute.
+        """
         found: dict[int, list[OutputRecord]] = {part: [] for part in self._partitions(topic)}
+        deadline = time.monotonic() + TIMEOUT_S
+        with self._reader(topic, found) as consumer:
+            ended: set[int] = set()
+            while len(ended) < len(found):
+                ended |= _consumed(consumer, lambda part, record: found[part].append(record))
+                if time.monotonic() > deadline:
+                    raise ExactumError(
+                        f"{topic} could not be read to its end in {TIMEOUT_S:.0f} s."
+                    )
+        return found
+
+    def follow(
+        self, topic: str, take: Callable[[OutputRecord], None], stop: threading.Event
+    ) -> None:
+        """Give ``take`` each record that such a reader sees, from the beginning until ``stop`` is
+        set. For a thread of its own.
+        """
+        with self._reader(topic, self._partitions(topic)) as consumer:
+            while not stop.is_set():
+                _consumed(consumer, lambda _, record: take(record))
+
+    @contextmanager
+    def _reader(self, topic: str, partitions: Iterable[int]) -> Iterator[Consumer]:
         consumer = Consumer(
             {
                 "bootstrap.servers": self.bootstrap_servers,
-                "group.id": "exactum-crash-test",  # asked for, and unused: nothing is committed
+                "group.id": "exactum-reader",  # asked for, and unused: nothing is committed
                 "isolation.level": "read_committed",
                 "enable.auto.commit": False,
                 "enable.partition.eof": True,
@@ -136,27 +174,10 @@ class LocalTopics:
             }
         )
         try:
-            consumer.assign([TopicPartition(topic, part, 0) for part in found])
-            self._read(consumer, found, topic)
+            consumer.assign([TopicPartition(topic, part, 0) for part in partitions])
+            yield consumer
         finally:
             consumer.close()
-        return [record for part in sorted(found) for record in found[part]]
-
-    def _read(self, consumer: Consumer, found: dict[int, list[OutputRecord]], topic: str) -> None:
-        ended: set[int] = set()
-        deadline = time.monotonic() + TIMEOUT_S
-        while len(ended) < len(found):
-            for message in consumer.consume(MESSAGES_MAX, POLL_S):
-                part, error = message.partition() or 0, message.error()
-                if error is None:
-                    record = OutputRecord(_text(message.key()), _text(message.value()))
-                    found[part].append(record)
-                elif error.code() == KafkaError._PARTITION_EOF:
-                    ended.add(part)
-                elif error.fatal() or not error.retriable():
-                    raise KafkaException(error)
-            if time.monotonic() > deadline:
-                raise ExactumError(f"{topic} could not be read to its end in {TIMEOUT_S:.0f} s.")
 
     def ends(self, topic: str) -> dict[int, int]:
         """The high watermark of each partition."""
@@ -188,6 +209,20 @@ class LocalTopics:
 
     def _partitions(self, topic: str) -> list[int]:
         return list(self._admin.list_topics(topic, timeout=TIMEOUT_S).topics[topic].partitions)
+
+
+def _consumed(consumer: Consumer, take: Callable[[int, OutputRecord], None]) -> set[int]:
+    """Take what is there; the partitions whose end was met."""
+    ended: set[int] = set()
+    for message in consumer.consume(MESSAGES_MAX, POLL_S):
+        part, error = message.partition() or 0, message.error()
+        if error is None:
+            take(part, OutputRecord(_text(message.key()), _text(message.value())))
+        elif error.code() == KafkaError._PARTITION_EOF:
+            ended.add(part)
+        elif error.fatal() or not error.retriable():
+            raise KafkaException(error)
+    return ended
 
 
 def _text(raw: bytes | str | None) -> Text:

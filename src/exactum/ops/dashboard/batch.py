@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from exactum.checkpoint.offset_log import folder_reader, source_offsets
 from exactum.checkpoint.partition_offsets import from_json
+from exactum.checkpoint.query_place import QueryPlace
 from exactum.errors import ExactumError
+from exactum.monitor.job import JobState, read_decisions
+from exactum.monitor.query_stats import ABANDONED, BatchLine
 from exactum.monitor.words import GOOD, QUIET, WARN, count
-from exactum.ops.dashboard.picture import QueryPicture
-from exactum.ops.dashboard.query_history import ACKNOWLEDGED, BatchLine
 from exactum.protocol.model import (
     Decision,
     DecisionRecord,
@@ -25,19 +27,13 @@ TRANSACTIONS_MAX = 500
 PARTITIONS_MAX = 500
 
 
-@dataclass(frozen=True)
-class OffsetLine:
+class OffsetLine(NamedTuple):
     """What the micro-batch reads of one partition; ``begin`` is None where that is forgotten."""
 
-    source: int
     topic: str
     partition: int
     begin: int | None
     end: int
-
-    @property
-    def records(self) -> int | None:
-        return None if self.begin is None else self.end - self.begin
 
 
 @dataclass(frozen=True)
@@ -47,14 +43,6 @@ class AttemptState:
     record: DecisionRecord
     in_force: bool
     meaning: str
-
-    @property
-    def is_commit(self) -> bool:
-        return self.record.decision is Decision.COMMIT
-
-    @property
-    def rows(self) -> int:
-        return rows_of(self.record.prepared)
 
     @property
     def by_sink(self) -> Mapping[str, int]:
@@ -74,34 +62,28 @@ class BatchState:
     other_offsets: tuple[str, ...] = ()
     """The end of sources that are not Kafka, as Spark writes it."""
     lines: tuple[BatchLine, ...] = ()
-    trouble: str = ""
+    problem: str = ""
 
 
-def batch_of(picture: QueryPicture, batch_id: int) -> BatchState:
+def read_batch(job: JobState, batch_id: int, decision_log: str | None = None) -> BatchState:
     """Reads the decision log and Spark's offset log. Never raises for what cannot be read."""
     records: Sequence[DecisionRecord] = ()
-    trouble = ""
-    if picture.place is not None:
-        try:
-            log = picture.place.open_log()
-            try:
-                records = log.read(batch_id)
-            finally:
-                log.close()
-        except (ExactumError, OSError) as error:  # pruned, among others
-            trouble = str(error)
-    lines = tuple(picture.batch(batch_id))
-    acknowledged = any(line.outcome in ACKNOWLEDGED for line in lines) or (
-        picture.finished is not None and batch_id <= picture.finished
-    )
+    planned, in_force, problem = SourceOffsets(), None, ""
     try:
+        place = QueryPlace.of(job.checkpoint, decision_log)
+        planned = _planned(place, batch_id)
+        records = read_decisions(place, batch_id)
         in_force = commit_in_force(records)
-    except ExactumError as error:
-        in_force, trouble = None, str(error)
-    word, tone, meaning = _verdict(
-        picture, batch_id, records, in_force, acknowledged=acknowledged, is_unread=bool(trouble)
+    except (ExactumError, OSError) as error:  # pruned, among others
+        problem = str(error)
+    lines = tuple(line for line in job.stats.batches if line.batch_id == batch_id)
+    acknowledged = any(line.outcome != ABANDONED for line in lines) or (
+        job.finished is not None and batch_id <= job.finished
     )
-    offsets = in_force.offsets if in_force is not None else _planned(picture, batch_id)
+    word, tone, meaning = _verdict(
+        job, batch_id, records, in_force, acknowledged=acknowledged, is_unread=bool(problem)
+    )
+    offsets = in_force.offsets if in_force is not None else planned
     return BatchState(
         batch_id,
         word,
@@ -110,12 +92,12 @@ def batch_of(picture: QueryPicture, batch_id: int) -> BatchState:
         tuple(_attempt(record, record is in_force, records) for record in records),
         *_offset_lines(offsets),
         lines,
-        trouble,
+        problem,
     )
 
 
 def _verdict(
-    picture: QueryPicture,
+    job: JobState,
     batch_id: int,
     records: Sequence[DecisionRecord],
     in_force: DecisionRecord | None,
@@ -147,7 +129,7 @@ def _verdict(
             "Every recorded attempt is aborted: nothing of it is visible. It is computed again "
             "from the same offsets.",
         )
-    if picture.planned is not None and batch_id <= picture.planned:
+    if job.planned is not None and batch_id <= job.planned:
         return (
             "not decided",
             QUIET,
@@ -179,13 +161,9 @@ def _attempt(
     return AttemptState(record, in_force, meaning)
 
 
-def _planned(picture: QueryPicture, batch_id: int) -> SourceOffsets:
-    if picture.place is None:
-        return SourceOffsets()
+def _planned(place: QueryPlace, batch_id: int) -> SourceOffsets:
     try:
-        return source_offsets(
-            folder_reader(picture.place.folder), batch_id, str(picture.place.folder)
-        )
+        return source_offsets(folder_reader(place.folder), batch_id, str(place.folder))
     except (ExactumError, OSError, ValueError):
         return SourceOffsets()
 
@@ -199,7 +177,7 @@ def _offset_lines(offsets: SourceOffsets) -> tuple[tuple[OffsetLine, ...], tuple
             others.append(text)
         begins = from_json(offsets.start[source]) if source < len(offsets.start) else {}
         lines += [
-            OffsetLine(source, topic, partition, begins.get((topic, partition)), end)
+            OffsetLine(topic, partition, begins.get((topic, partition)), end)
             for (topic, partition), end in sorted(ends.items())
         ]
     return tuple(lines[:PARTITIONS_MAX]), tuple(others)

@@ -50,14 +50,14 @@ def dashboard(
     Everything is read from disk, so the page also shows queries whose driver is dead. It changes
     nothing, listens on 127.0.0.1 alone and shows no password. Ctrl-C ends it.
     """
-    from exactum.ops.dashboard.checkpoint_source import CheckpointSource
+    from exactum.monitor.job_sources import CheckpointJobs
     from exactum.ops.dashboard.routes import NOT_INSTALLED, dashboard_routes, is_installed
 
     if not is_installed():
         raise SettingRefused("PACKAGE_MISSING", NOT_INSTALLED.strip())
-    resolved = [path.resolve() for path in checkpoints]
-    source = CheckpointSource(resolved, with_password(decision_log))
-    routes = dashboard_routes(source)
+    log = with_password(decision_log)
+    source = CheckpointJobs([path.resolve() for path in checkpoints], log)
+    routes = dashboard_routes(source, decision_log=log)
     server = HttpServer(routes, port=port, ports_tried=PORTS_TRIED_MAX if port else 1)
     click.echo(f"exactum dashboard: {server.url}")
     if opens:

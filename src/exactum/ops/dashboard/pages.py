@@ -1,9 +1,11 @@
-"""Draws the page's HTML. Every value is escaped; no script and no style is in it."""
+"""Draws the page's HTML from the states of queries. Every value is escaped; no script and no style
+is in it.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -12,28 +14,38 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from exactum._version import __version__
 from exactum.monitor import words
+from exactum.monitor.http_server import HttpRequest
+from exactum.monitor.job import JobState
+from exactum.monitor.job_history import timeline
+from exactum.monitor.script_stats import ScriptState
+from exactum.monitor.verdict import Verdict, judge
 from exactum.ops.dashboard.batch import TRANSACTIONS_MAX, BatchState
-from exactum.ops.dashboard.picture import (
-    WORST_FIRST,
-    Judged,
-    QueryPicture,
-    ScriptPicture,
-    judged,
-)
 
 TEMPLATES = Path(__file__).parent / "templates"
 BATCHES_SHOWN = 15
-BATCHES_SHOWN_MAX = 1_000
-BATCHES_LIVE_MAX = 100
-"""A longer list is not drawn again every two seconds."""
 EVENTS_SHOWN = 40
 FAILURES_SHOWN = 20
+RATES_SHOWN = 120
+"""Of the small picture of a query's rate: ten minutes."""
+SILENT_SHOWN_S = 3.0
+"""A process says something twice a second."""
 PHASES = ("write", "verify", "decide", "commit", "sweep")
 """Those that have a colour of their own; the others share one."""
+TONES = {
+    Verdict.DOWN: "down",
+    Verdict.IN_DOUBT: "doubt",
+    Verdict.STALLED: "stalled",
+    Verdict.SLOW: "slow",
+    Verdict.HELD_UPSTREAM: "held",
+    Verdict.OK: "ok",
+    Verdict.UNKNOWN: "ended",
+}
+"""Colours."""
+BAD = (Verdict.DOWN, Verdict.IN_DOUBT, Verdict.STALLED, Verdict.SLOW, Verdict.HELD_UPSTREAM)
 
 
 class Pages:
-    """Whole pages, or the part of each that is drawn again while somebody looks (``part``)."""
+    """Whole pages, or of each the part that is drawn again while somebody looks (``?part=1``)."""
 
     def __init__(self, *, has_script: bool) -> None:
         self._jinja = Environment(
@@ -52,7 +64,7 @@ class Pages:
             iso=words.iso,
             words=words.text,
             first_line=words.first_line,
-            segment=lambda text: quote(str(text), safe=""),
+            segment=_segment,
             held_by=words.held_by,
         )
         self._jinja.globals.update(
@@ -61,76 +73,94 @@ class Pages:
             spark=_spark,
             bars=_bars,
             phase_class=phase_class,
+            tones=TONES,
             version=__version__,
             zone=time.strftime("%Z"),
             has_script=has_script,
         )
 
-    def overview(self, pictures: Sequence[QueryPicture], *, part: bool) -> str:
+    def overview(self, jobs: Mapping[str, JobState], request: HttpRequest) -> str:
         """All queries, those that need somebody first."""
-        queries = [(picture, judged(picture)) for picture in pictures]
-        queries.sort(key=lambda query: _rank(query[1]))
-        bad = [verdict.word for _, verdict in queries if _rank(verdict) < WORST_FIRST.index("ok")]
-        title = f"{len(bad)} of {len(queries)} need a look" if bad else "Queries"
-        tones = {tone: [v.word for _, v in queries if v.tone == tone] for tone in WORST_FIRST}
-        counts = [(tone, words[0], len(words)) for tone, words in tones.items() if words]
-        return self._draw(
-            "overview.html", title, "/fragment/overview", part, queries=queries, counts=counts
-        )
+        order = list(Verdict)
+        found = [(key, job, judge(job)) for key, job in jobs.items()]
+        found.sort(key=lambda each: order.index(each[2].verdict))
+        verdicts = [own.verdict for _, _, own in found]
+        bad = sum(verdict in BAD for verdict in verdicts)
+        title = f"{bad} of {len(found)} need a look" if bad else "Queries"
+        counts = [(verdict, verdicts.count(verdict)) for verdict in order if verdict in verdicts]
+        return self._draw("overview.html", title, request, jobs=found, counts=counts)
 
-    def query(self, picture: QueryPicture, shown: int, *, part: bool) -> str:
-        """One query. ``shown`` is how many micro-batches are listed."""
-        verdict = judged(picture)
-        title = f"{verdict.word} · {picture.name}"
-        batches = list(reversed(picture.batches))[: min(max(shown, 1), BATCHES_SHOWN_MAX)]
-        failures = list(reversed(picture.failures))[:FAILURES_SHOWN]
-        events = list(reversed(picture.events))[:EVENTS_SHOWN]
-        address = f"/fragment/query/{quote(picture.key, safe='')}?batches={shown}"
-        is_live = shown <= BATCHES_LIVE_MAX
+    def job(self, key: str, job: JobState, request: HttpRequest) -> str:
+        """One query; ``?all=1`` lists every micro-batch that is kept."""
+        own, past, shows_all = judge(job), job.past, "all" in request.query
+        kept = job.stats.batches
+        batches = kept[::-1] if shows_all else kept[: -BATCHES_SHOWN - 1 : -1]
         return self._draw(
-            "query.html",
-            title,
-            address if is_live else "",
-            part,
-            picture=picture,
-            stats=picture.stats,
-            verdict=verdict,
+            "job.html",
+            f"{own.verdict.value} · {job.name}",
+            request,
+            key=key,
+            job=job,
+            own=own,
             batches=batches,
-            more_batches=len(picture.batches) > len(batches),
-            failures=failures,
-            events=events,
-            put_aside=list(reversed(picture.put_aside))[:FAILURES_SHOWN],
-            longest_ms=max((line.whole_ms for line in batches), default=0.0),
-            phases=list(dict.fromkeys(name for line in batches for name in line.phase_ms)),
+            more_batches=len(kept) > len(batches),
+            failures=past.failures[: -FAILURES_SHOWN - 1 : -1],
+            events=past.events[: -EVENTS_SHOWN - 1 : -1],
+            put_aside=past.put_aside[: -FAILURES_SHOWN - 1 : -1],
+            longest_ms=max((batch.whole_ms for batch in batches), default=0.0),
+            phases=list(dict.fromkeys(name for batch in batches for name in batch.phase_ms)),
         )
 
-    def batch(self, picture: QueryPicture, batch: BatchState, *, part: bool) -> str:
+    def batch(self, key: str, job: JobState, batch: BatchState, request: HttpRequest) -> str:
         """One micro-batch of a query."""
-        return self._draw(
-            "batch.html",
-            f"Micro-batch {batch.batch_id} · {picture.name}",
-            f"/fragment/query/{quote(picture.key, safe='')}/batch/{batch.batch_id}",
-            part,
-            picture=picture,
-            batch=batch,
-            transactions_max=TRANSACTIONS_MAX,
-        )
+        title = f"Micro-batch {batch.batch_id} · {job.name}"
+        values = {"key": key, "job": job, "batch": batch, "transactions_max": TRANSACTIONS_MAX}
+        return self._draw("batch.html", title, request, **values)
 
-    def script(self, script: ScriptPicture, *, part: bool) -> str:
+    def script(self, script: ScriptState, request: HttpRequest) -> str:
         """What ``exactum run`` does with its script."""
         return self._draw(
-            "script.html", f"{script.state} · script", "/fragment/script", part, script=script
+            "script.html",
+            f"{script.state} · script",
+            request,
+            script=script,
+            processes=list(_processes(script)),
+            events=list(timeline(reversed(script.seen))),
         )
 
     def missing(self, what: str) -> str:
         """There is nothing at this address."""
-        return self._draw("missing.html", "Not found", "", part=False, what=what)
+        return self._draw("missing.html", "Not found", None, what=what)
 
-    def _draw(self, template: str, title: str, address: str, part: bool, **values: Any) -> str:
-        whole = "part.html" if part else "page.html"
-        return self._jinja.get_template(whole).render(
-            body=template, title=title, address=address, now=words.now_ms(), **values
+    def _draw(self, body: str, title: str, request: HttpRequest | None, **values: Any) -> str:
+        address = "" if request is None else _part_of(request)
+        whole = request is None or "part" not in request.query
+        return self._jinja.get_template("page.html").render(
+            body=body, title=title, address=address, whole=whole, now=words.now_ms(), **values
         )
+
+
+def _part_of(request: HttpRequest) -> str:
+    """The address of the part of this page that changes."""
+    path = "/".join(map(_segment, request.path.split("/")))
+    return f"{path}?part=1{'&all=1' if 'all' in request.query else ''}"
+
+
+def _segment(text: object) -> str:
+    return quote(str(text), safe="")
+
+
+def _processes(script: ScriptState) -> Iterator[tuple[int, str, int | None]]:
+    """The id of each, what it does, and since when it runs."""
+    since = {f.fields["pid"]: f.at_ms for f in script.seen if f.name == "ProcessStarted"}
+    if script.pid is not None:
+        role = "runs the queries" if script.has_begun else "starts, no query of it has begun"
+        if script.silent_s is not None and script.silent_s > SILENT_SHOWN_S:
+            role += f"; not heard of for {words.duration(script.silent_s)}"
+        yield script.pid, role, since.get(script.pid)
+    if script.standby_pid is not None:
+        role = "stands by" if script.has_standby else "starts, to stand by"
+        yield script.standby_pid, role, since.get(script.standby_pid)
 
 
 def phase_class(name: str) -> str:
@@ -138,12 +168,10 @@ def phase_class(name: str) -> str:
     return f"p-{name}" if name in PHASES else "p-other"
 
 
-def _rank(verdict: Judged) -> int:
-    return WORST_FIRST.index(verdict.tone) if verdict.tone in WORST_FIRST else 0
-
-
-def _spark(values: Sequence[float], width: int = 120, height: int = 24) -> str:
+def _spark(job: JobState, width: int = 120, height: int = 24) -> str:
     """The points of a small line, for SVG."""
+    values: Sequence[float] = [value or 0 for value in job.past.plots.get("rows", [])]
+    values = values[-RATES_SHOWN:]
     top = max(values, default=0.0)
     if top <= 0 or len(values) < 2:
         return ""

@@ -1,8 +1,8 @@
 """The page's addresses, for ``monitor.http_server``.
 
     /, /script
-    /query/<key>, /query/<key>/batch/<n>
-    /fragment/...      the same, only what changes; /fragment/query/<key>/plots is JSON
+    /job/<key>, /job/<key>/batch/<n>       with ?part=1 only what changes
+    /job/<key>.json                        the state that the page is drawn from
     /assets/<name>
 
 A key is that of a known query; none becomes a path.
@@ -12,12 +12,14 @@ from __future__ import annotations
 
 import importlib.util
 import json
-from collections.abc import Mapping
+from collections.abc import Callable
 from pathlib import Path
 
 from exactum.monitor.http_server import HttpHandler, HttpRequest, HttpResponse
-from exactum.ops.dashboard.batch import batch_of
-from exactum.ops.dashboard.picture import PageSource
+from exactum.monitor.job_sources import JobSource
+from exactum.monitor.script_stats import ScriptState
+from exactum.ops import render
+from exactum.ops.dashboard.batch import read_batch
 from exactum.packages import HERE, not_installed
 
 ASSETS = Path(__file__).parent / "assets"
@@ -36,52 +38,58 @@ def is_installed() -> bool:
     return importlib.util.find_spec(NEEDED) is not None
 
 
-def dashboard_routes(source: PageSource) -> dict[str, HttpHandler]:
-    """The page over a source. Where jinja2 is missing, a page that says so."""
+def dashboard_routes(
+    source: JobSource,
+    script: Callable[[], ScriptState] | None = None,
+    decision_log: str | None = None,
+) -> dict[str, HttpHandler]:
+    """The page over a source; ``script`` where there is one, and not only checkpoints. Where jinja2
+    is missing, a page that says so.
+    """
     if not is_installed():
         return {"/": lambda request: HttpResponse.text(NOT_INSTALLED, 503)}
-    routes = _Routes(source)
-    return {
-        "/": lambda request: routes.overview(part=False),
-        "/script": lambda request: routes.script(part=False),
-        "/query/": lambda request: routes.query(request, "/query/", part=False),
-        "/fragment/overview": lambda request: routes.overview(part=True),
-        "/fragment/script": lambda request: routes.script(part=True),
-        "/fragment/query/": lambda request: routes.query(request, "/fragment/query/", part=True),
-        "/assets/": asset,
-    }
+    routes = _Routes(source, script, decision_log)
+    return {"/": routes.overview, "/script": routes.script, "/job/": routes.job, "/assets/": asset}
 
 
 class _Routes:
-    def __init__(self, source: PageSource) -> None:
+    def __init__(
+        self,
+        source: JobSource,
+        script: Callable[[], ScriptState] | None,
+        decision_log: str | None,
+    ) -> None:
         from exactum.ops.dashboard.pages import Pages
 
         self._source = source
-        self._pages = Pages(has_script=source.script() is not None)
+        self._script = script
+        self._decision_log = decision_log
+        self._pages = Pages(has_script=script is not None)
 
-    def overview(self, *, part: bool) -> HttpResponse:
-        return _html(self._pages.overview(self._source.pictures(), part=part))
+    def overview(self, request: HttpRequest) -> HttpResponse:
+        return _html(self._pages.overview(self._source.jobs(), request))
 
-    def script(self, *, part: bool) -> HttpResponse:
-        picture = self._source.script()
-        if picture is None:
+    def script(self, request: HttpRequest) -> HttpResponse:
+        if self._script is None:
             return self._missing("There is no script here: these are checkpoints, read from disk.")
-        return _html(self._pages.script(picture, part=part))
+        return _html(self._pages.script(self._script(), request))
 
-    def query(self, request: HttpRequest, prefix: str, *, part: bool) -> HttpResponse:
-        """Only keys of known queries lead anywhere; none becomes a path."""
-        key, *rest = request.path.removeprefix(prefix).split("/")
-        picture = next((picture for picture in self._source.pictures() if picture.key == key), None)
-        if picture is None:
+    def job(self, request: HttpRequest) -> HttpResponse:
+        """Only keys of known queries lead anywhere."""
+        name, *rest = request.path.removeprefix("/job/").split("/")
+        key = name if rest else name.removesuffix(".json")
+        job = self._source.jobs().get(key)
+        if job is None:
             return self._missing(f"No query {key[:100]!r} is known here.")
+        if key != name:
+            return HttpResponse(json.dumps(render.job_value(job)).encode(), "application/json")
         if not rest:
-            return _html(self._pages.query(picture, _batches(request.query), part=part))
-        if rest == ["plots"] and part:
-            return _json(self._source.plots(key))
+            return _html(self._pages.job(key, job, request))
         batch_id = _whole(rest[1]) if len(rest) == 2 and rest[0] == "batch" else None
         if batch_id is None:
             return self._missing("There is no such page of this query.")
-        return _html(self._pages.batch(picture, batch_of(picture, batch_id), part=part))
+        batch = read_batch(job, batch_id, self._decision_log)
+        return _html(self._pages.batch(key, job, batch, request))
 
     def _missing(self, what: str) -> HttpResponse:
         return _html(self._pages.missing(what), 404)
@@ -100,17 +108,6 @@ def asset(request: HttpRequest) -> HttpResponse:
 
 def _html(text: str, status: int = 200) -> HttpResponse:
     return HttpResponse(text.encode("utf-8", "replace"), status=status)
-
-
-def _json(value: Mapping[str, object]) -> HttpResponse:
-    body = json.dumps(value, separators=(",", ":"), allow_nan=False).encode()
-    return HttpResponse(body, "application/json")
-
-
-def _batches(query: Mapping[str, str]) -> int:
-    from exactum.ops.dashboard.pages import BATCHES_SHOWN
-
-    return _whole(query.get("batches", "")) or BATCHES_SHOWN
 
 
 def _whole(text: str) -> int | None:

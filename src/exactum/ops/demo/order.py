@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-import re
+from exactum.testing.output import OutputRecord
 
 CUSTOMERS = 100
-_SHOUTED = re.compile(rb"ORDER (\d{1,18}) OF CUSTOMER \d\d")
 
 
-def key_of(number: int) -> bytes:
-    """The key of order ``number``: its customer, so that every customer's orders stay in order."""
-    return b"%02d" % (number % CUSTOMERS)
+def order_of(number: int) -> OutputRecord:
+    """What the producer writes. Its key is its customer, so that every customer's orders stay in
+    order.
+    """
+    customer = f"{number % CUSTOMERS:02d}"
+    return OutputRecord(customer, f"order {number} of customer {customer}")
 
 
-def value_of(number: int) -> bytes:
-    """What the producer writes."""
-    return b"order %d of customer %02d" % (number, number % CUSTOMERS)
-
-
-def number_of(key: bytes | None, value: bytes | None) -> int | None:
-    """The order's number in a record of an output; None if no query made this from an order."""
-    match = _SHOUTED.fullmatch(value or b"")
-    if match is None:
-        return None
-    number = int(match[1])
-    return number if key == key_of(number) and value == value_of(number).upper() else None
+def shouted(number: int) -> OutputRecord:
+    """What the query makes of it."""
+    key, value = order_of(number)
+    return OutputRecord(key, str(value).upper())

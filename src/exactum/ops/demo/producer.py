@@ -1,29 +1,27 @@
-"""Writes numbered orders at a steady rate until its standard input ends, then prints how many it
-wrote.
-
-Run as a process: python -m exactum.ops.demo.producer BOOTSTRAP_SERVERS TOPIC RECORDS_PER_SECOND. It
-is idempotent and waits for every acknowledgement, so that what it prints is what is in the topic.
-"""
+"""Writes numbered orders at a steady rate."""
 
 from __future__ import annotations
 
-import select
-import sys
+import threading
 import time
 
 from confluent_kafka import KafkaError, Message, Producer
 
-from exactum.ops.demo.order import key_of, value_of
+from exactum.errors import ExactumError
+from exactum.ops.demo.order import order_of
 
 TICK_S = 0.05
 FLUSH_TIMEOUT_S = 30.0
 
 
-def produce(bootstrap_servers: str, topic: str, records_per_second: float) -> int:
-    """Write orders 0, 1, 2, ... and return how many are acknowledged.
+def produce(
+    bootstrap_servers: str, topic: str, records_per_second: float, stop: threading.Event
+) -> int:
+    """Write orders 0, 1, 2, ... until ``stop`` is set, and return how many are in the topic: the
+    producer is idempotent, and every acknowledgement is waited for.
 
     Raises:
-        RuntimeError: one was not.
+        ExactumError: one was not acknowledged.
     """
     refused: list[str] = []
 
@@ -39,22 +37,19 @@ def produce(bootstrap_servers: str, topic: str, records_per_second: float) -> in
         }
     )
     number, started = 0, time.monotonic()
-    while not select.select([sys.stdin], [], [], TICK_S)[0] and not refused:
+    while not stop.wait(TICK_S) and not refused:
         due = int((time.monotonic() - started) * records_per_second)
         while number < due:
+            key, value = order_of(number)
             try:
-                producer.produce(topic, value_of(number), key_of(number), on_delivery=delivered)
+                producer.produce(topic, value, key, on_delivery=delivered)
             except BufferError:
                 break  # the broker is behind: the rest is sent with the next tick
             number += 1
         producer.poll(0)
     left = producer.flush(FLUSH_TIMEOUT_S)
     if refused or left:
-        raise RuntimeError(
+        raise ExactumError(
             f"{left + len(refused)} of {number} orders were not written: {refused[:1]}"
         )
     return number
-
-
-if __name__ == "__main__":
-    print(produce(sys.argv[1], sys.argv[2], float(sys.argv[3])))

@@ -14,13 +14,14 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 from exactum.java.program import SMALL_OPTIONS
 from exactum.local import LocalKafka, broker_jars, spark_kafka_jars
-from exactum.ops.demo import reader
+from exactum.ops.crash_test.topics import LocalTopics
 from exactum.ops.demo.broker_view import BrokerView
+from exactum.ops.demo.producer import produce
 from exactum.ops.demo.screen import DemoNumbers, Screen
-from exactum.ops.demo.source import Source
 from exactum.ops.demo.subject import EXACTUM, SPARK, Subject
 from exactum.ops.demo.verdict import DemoVerdict
 
@@ -33,6 +34,8 @@ thread's turn to end.
 """
 REST_S = 2.5
 """Two triggers of the queries, and a half: nothing has changed for so long when they rest."""
+STOP_TIMEOUT_S = 40.0
+"""Until the broker has acknowledged what was produced last."""
 DRAIN_TIMEOUT_S = 120.0
 OVERTIME_MAX_S = 180.0
 """On a slow machine orders flow until all kills are made, at most so much longer than asked."""
@@ -55,12 +58,12 @@ class Settings:
 
 @dataclass(frozen=True)
 class Stage:
-    """Everything that runs. ``tasks`` are the threads, whose errors ``Show`` passes on."""
+    """Everything that runs. ``tasks`` are threads of ``pool``, whose errors ``Show`` passes on."""
 
     broker: BrokerView
-    source: Source
     subjects: Sequence[Subject]
-    tasks: Sequence[Future[None]]
+    tasks: list[Future[Any]]
+    pool: ThreadPoolExecutor
 
 
 class Show:
@@ -74,7 +77,7 @@ class Show:
         self._kafka = LocalKafka(data_dir=self._folder / "kafka", jvm_options=SMALL_OPTIONS)
         self._begin_chaos, self._stop = threading.Event(), threading.Event()
         self._phase = "starting"
-        self._produced, self._produced_all = 0, False
+        self._produced, self._produced_all = 0, threading.Event()
         self._subjects: Sequence[Subject] = ()
         self._exact = False
 
@@ -94,9 +97,9 @@ class Show:
             spark_kafka_jars()
             with self._screen:
                 stage = self._start(ending)
-                self._await_work(stage)
+                production = self._await_work(stage)
                 self._let_flow(stage)
-                self._drain(stage)
+                self._drain(stage, production)
                 verdicts = self._judge(stage)
             for verdict in verdicts:
                 self._screen.say(str(verdict), "bold green" if verdict.exact else "bold red")
@@ -123,8 +126,6 @@ class Show:
         servers, settings = self._kafka.bootstrap_servers, self._settings
         broker = BrokerView(servers, PARTITIONS)
         ending.callback(broker.close)
-        source = Source(servers, ORDERS, settings.records_per_second, self._folder / "producer.log")
-        ending.callback(source.kill)
         self._subjects = [
             Subject(
                 contender,
@@ -140,17 +141,18 @@ class Show:
         ]
         for subject in self._subjects:
             ending.callback(subject.driver.end)
-        pool = ThreadPoolExecutor(2 * len(self._subjects), "exactum-demo")
+        pool = ThreadPoolExecutor(2 * len(self._subjects) + 1, "exactum-demo")
         ending.callback(pool.shutdown)
         ending.callback(self._stop.set)
-        tasks = []
+        ending.callback(self._produced_all.set)
+        tasks: list[Future[Any]] = []
         for subject in self._subjects:
-            follow = (servers, subject.topic, PARTITIONS, subject.tally, self._stop)
-            tasks.append(pool.submit(reader.follow, *follow))
+            follow = (subject.topic, subject.seen.add, self._stop)
+            tasks.append(pool.submit(LocalTopics(self._kafka).follow, *follow))
             tasks.append(pool.submit(subject.chaos.run, self._begin_chaos, self._stop))
-        return Stage(broker, source, self._subjects, tasks)
+        return Stage(broker, self._subjects, tasks, pool)
 
-    def _await_work(self, stage: Stage) -> None:
+    def _await_work(self, stage: Stage) -> Future[int]:
         """Start the producer when the first query is there, so that it begins with no backlog and
         the other one with a small one.
 
@@ -159,9 +161,12 @@ class Show:
         while not any(subject.checkpoint.started for subject in stage.subjects):
             self._watch(stage)
         self._enter("starting the producer")
-        stage.source.start()
+        servers, rate = self._kafka.bootstrap_servers, self._settings.records_per_second
+        production = stage.pool.submit(produce, servers, ORDERS, rate, self._produced_all)
+        stage.tasks.append(production)
         while not all(subject.chaos.state == "working" for subject in stage.subjects):
             self._watch(stage)
+        return production
 
     def _let_flow(self, stage: Stage) -> None:
         """Let orders flow until the time is over and all kills are made."""
@@ -177,10 +182,10 @@ class Show:
             self._watch(stage)
         self._screen.say("this machine is slow: not all kills were made")
 
-    def _drain(self, stage: Stage) -> None:
+    def _drain(self, stage: Stage, production: Future[int]) -> None:
         """Stop the production, and let the queries finish and come to rest."""
-        self._produced_all = True
-        self._produced = stage.source.stop()
+        self._produced_all.set()
+        self._produced = production.result(STOP_TIMEOUT_S)
         self._enter(f"production is over after {self._produced:,} orders, the queries finish")
         deadline = time.monotonic() + DRAIN_TIMEOUT_S
         before, changed = self._numbers(), time.monotonic()
@@ -197,14 +202,14 @@ class Show:
 
     def _judge(self, stage: Stage) -> list[DemoVerdict]:
         self._enter("a new reader counts everything from the beginning")
-        servers = self._kafka.bootstrap_servers
+        topics = LocalTopics(self._kafka)
         return [
             DemoVerdict.of(
                 subject.name,
                 kills=subject.chaos.kills,
                 produced=self._produced,
-                fresh=reader.read_all(servers, subject.topic, PARTITIONS),
-                live=subject.tally,
+                fresh=topics.read_partitions(subject.topic),
+                live=subject.seen,
                 hidden=stage.broker.hidden(subject.topic),
             )
             for subject in stage.subjects
@@ -216,8 +221,6 @@ class Show:
         for task in stage.tasks:
             if task.done():
                 task.result()
-        if not self._produced_all:
-            stage.source.check()
         self._produced = max(self._produced, stage.broker.end(ORDERS))
         for subject in stage.subjects:
             if subject.open_transactions is not None:

@@ -12,7 +12,7 @@ from exactum.ops.demo.broker_view import BrokerView
 from exactum.ops.demo.chaos import Aim, Chaos, plan
 from exactum.ops.demo.kept_running import KeptRunning, StandbyBeside, StartedAgain
 from exactum.ops.demo.screen import QueryNumbers
-from exactum.ops.demo.tally import Tally
+from exactum.ops.demo.verdict import RowsSeen
 from exactum.ops.shown_checkpoint import ShownCheckpoint
 
 FOLDER = Path(__file__).parent
@@ -57,7 +57,7 @@ SPARK = Contender(
 
 
 class Subject:
-    """A contender at work. Threads share it: the tally has one writer, and everybody reads plain
+    """A contender at work. Threads share it: what is seen has one writer, and everybody reads plain
     numbers.
     """
 
@@ -74,7 +74,7 @@ class Subject:
         say: Callable[[str], None],
     ) -> None:
         self.name, self.topic = contender.name, contender.topic
-        self.tally = Tally()
+        self.seen = RowsSeen()
         self.open_transactions: int | None = 0 if contender.transactional else None
         self.checkpoint = ShownCheckpoint(folder / contender.topic)
         self.driver = contender.kept(
@@ -99,9 +99,9 @@ class Subject:
             name=self.name,
             way=self.driver.way,
             state=self.chaos.state,
-            committed=self.tally.committed,
-            duplicates=self.tally.duplicates,
-            missing=max(0, produced - self.tally.distinct),
+            committed=self.seen.committed,
+            duplicates=self.seen.committed - self.seen.distinct,
+            missing=max(0, produced - self.seen.distinct),
             open_transactions=self.open_transactions,
             batches=self.checkpoint.last_commit() + 1
             if self.open_transactions is None

@@ -14,6 +14,7 @@ import time
 
 from exactum.monitor.query_stats import QueryStats
 from exactum.monitor.script_stats import ScriptStats
+from exactum.monitor.words import now_ms
 
 NUMBERS_EVERY_S = 5.0
 LINES_MAX = 1_000
@@ -68,7 +69,7 @@ class RunDisplay:
             return
         self._shown_s = now_s
         for query_id, query in self._stats.queries.items():
-            text = numbers(query, self._stats.restarts, time.time_ns() // 1_000_000)
+            text = numbers(query, self._stats.restarts, now_ms())
             if text != self._shown.get(query_id):
                 self._shown[query_id] = text
                 self.say(text)
@@ -96,20 +97,19 @@ def _missing(count: int) -> str:
     return _line(f"{count} lines are missing here: nobody read them")
 
 
-def numbers(query: QueryStats, restarts: int, now_ms: int) -> str:
+def numbers(query: QueryStats, restarts: int, at_ms: int) -> str:
     """One query's numbers on one line."""
     epoch = "-" if query.epoch is None else f"{query.epoch:,}"
     parts = [
         f"query {query.name or query.query_id}: epoch {epoch}",
         f"{query.rows:,} rows",
-        f"{query.rows_per_s(now_ms):,.0f} rows/s",
+        f"{query.rows_per_s(at_ms):,.0f} rows/s",
     ]
     if query.lag_records is not None:
         parts.append(f"lag {query.lag_records:,}")
     if query.state_rows is not None:
         parts.append(f"state rows {query.state_rows:,}")
     parts.append(f"restarts {restarts}")
-    for phase in query.phases():
-        if (found := query.phase_ms(phase)) is not None:
-            parts.append(f"{phase} {found[0]:,.0f} / {found[1]:,.0f} ms")
+    for phase, (median, high) in query.phase_ms().items():
+        parts.append(f"{phase} {median:,.0f} / {high:,.0f} ms")
     return ", ".join(parts)

@@ -16,7 +16,8 @@ from exactum.checkpoint.offset_log import local_folder
 from exactum.monitor.fact import Fact
 from exactum.monitor.history_outlet import HistoryOutlet
 from exactum.monitor.recorder import Recorder
-from exactum.monitor.script_stats import ProcessView, ScriptStats
+from exactum.monitor.script_stats import ScriptState, ScriptStats
+from exactum.monitor.words import now_ms
 from exactum.ops.run.child import Child
 from exactum.ops.run.ending import Ending
 
@@ -24,8 +25,7 @@ SEEN_MAX = 200
 
 
 class ScriptFacts:
-    """Used by the supervisor's thread; ``stats``, ``process``, ``silent_s`` and ``seen`` by others,
-    too.
+    """Used by the supervisor's thread; ``stats``, ``state`` and ``silent_s`` by others, too.
 
     ``script`` is the command that is run, ``standby``: one is asked for.
     """
@@ -33,12 +33,9 @@ class ScriptFacts:
     def __init__(
         self, stats: ScriptStats | None = None, *, standby: bool = False, script: str = ""
     ) -> None:
-        self.script = script
-        self.began_ms = _now_ms()
-        self.seen: tuple[Fact, ...] = ()
-        """What it saw last, of no query in particular. Replaced and never changed."""
         self._standby = standby
-        self._view = ProcessView(has_standby=False if standby else None)
+        self._state = ScriptState(script, began_ms=now_ms(), has_standby=False if standby else None)
+        self._seen: tuple[Fact, ...] = ()  # of no query in particular; replaced, never changed
         self._observed_s: float | None = None
         self._looked_s = time.monotonic()
         self._dropped: dict[int, int] = {0: 0}  # of the last process, and of all before it
@@ -55,7 +52,8 @@ class ScriptFacts:
             self._dropped[active.pid] = active.dropped
         is_ready = standby is not None and standby.ready
         self._observed_s = active.observed_s if active is not None and active.joined else None
-        self._view = ProcessView(
+        self._state = replace(
+            self._state,
             pid=None if active is None else active.pid,
             has_begun=active is not None and active.began,
             has_standby=is_ready if self._standby else None,
@@ -64,11 +62,17 @@ class ScriptFacts:
         )
         self._looked_s = time.monotonic()
 
-    def process(self) -> ProcessView:
-        """What the supervisor sees of its processes."""
-        observed_s = self._observed_s
+    def state(self) -> ScriptState:
+        """What the supervisor does now, and sees of its processes."""
+        observed_s, stats = self._observed_s, self.stats
         silent_s = None if observed_s is None else max(0.0, time.monotonic() - observed_s)
-        return replace(self._view, silent_s=silent_s)
+        return replace(
+            self._state,
+            state=stats.state,
+            restarts=stats.restarts,
+            silent_s=silent_s,
+            seen=self._seen,
+        )
 
     def silent_s(self) -> float:
         """For how long the supervisor has not looked at its processes."""
@@ -76,7 +80,7 @@ class ScriptFacts:
 
     def observed(self, name: str, fields: Mapping[str, Any]) -> None:
         """An event of a query, as the script has told it."""
-        self.stats.observe(Fact(_now_ms(), name, fields))
+        self.stats.observe(Fact(now_ms(), name, fields))
         if name in ("RunStarted", "QueryWaits"):
             folder = local_folder(str(fields["checkpoint"]))
             if folder is not None and folder.is_dir():
@@ -85,10 +89,10 @@ class ScriptFacts:
 
     def saw(self, name: str, query_id: str | None = None, **fields: Any) -> None:
         """One of ``SUPERVISOR_FACTS``, of one query or of all that the script has told of."""
-        self.seen = (*self.seen[1 - SEEN_MAX :], Fact(_now_ms(), name, fields))
+        self._seen = (*self._seen[1 - SEEN_MAX :], Fact(now_ms(), name, fields))
         queries = [*self.stats.queries] if query_id is None else [query_id]
         for each in queries:
-            fact = Fact(_now_ms(), name, {"query_id": each, **fields})
+            fact = Fact(now_ms(), name, {"query_id": each, **fields})
             self.stats.observe(fact)
             self._recorder.put(fact)
 
@@ -120,7 +124,3 @@ class ScriptFacts:
         self.stats.state = state
         self.saw("SupervisorEnds", status=state)
         self._recorder.flush()
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000

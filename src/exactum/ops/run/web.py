@@ -17,9 +17,9 @@ from exactum.monitor.http_server import (
     HttpResponse,
     HttpServer,
 )
+from exactum.monitor.job_sources import HeardJobs
 from exactum.monitor.metrics_server import MISSING, metrics_handler_of, probes
-from exactum.monitor.script_stats import ScriptStats
-from exactum.ops.dashboard.script_source import script_routes
+from exactum.ops.dashboard.routes import dashboard_routes
 from exactum.ops.run.script_facts import ScriptFacts
 from exactum.ops.run.values import ListenAddress
 
@@ -30,9 +30,10 @@ end.
 """
 
 
-def routes(stats: ScriptStats, facts: ScriptFacts) -> Mapping[str, HttpHandler]:
+def routes(facts: ScriptFacts) -> Mapping[str, HttpHandler]:
     """All that is served, by path."""
-    metrics = metrics_handler_of(stats, facts.process)
+    source = HeardJobs(facts.stats, with_history=True)
+    metrics = metrics_handler_of(source, facts.state)
 
     def lives() -> str:
         silent_s = facts.silent_s()
@@ -40,8 +41,8 @@ def routes(stats: ScriptStats, facts: ScriptFacts) -> Mapping[str, HttpHandler]:
 
     return {
         "/metrics": _missing if metrics is None else metrics,
-        **probes(stats, facts.process, lives),
-        **script_routes(stats, facts),
+        **probes(source, facts.state, lives),
+        **dashboard_routes(source, facts.state),
     }
 
 
@@ -72,7 +73,7 @@ def _served(
 ) -> HttpServer | None:
     tried = 1 if address.port == 0 else 1 + PORTS_TRIED_MAX
     try:
-        server = HttpServer(routes(facts.stats, facts), address.host, address.port, tried)
+        server = HttpServer(routes(facts), address.host, address.port, tried)
     except Exception as error:  # noqa: BLE001  (an onlooker's trouble is not the script's)
         say(f"nothing is served, and the script runs all the same. {error}")
         return None

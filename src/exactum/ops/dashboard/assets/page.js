@@ -225,7 +225,7 @@
       this.busy = true;
       try {
         const response = await fetch(this.address, { signal: AbortSignal.timeout(8000) });
-        if (response.ok) this.found = await response.json();
+        if (response.ok) this.found = (await response.json()).past.plots;
         this.draw();
       } catch {
         lost();

@@ -10,9 +10,9 @@ import pytest
 from exactum.checkpoint.layout import HISTORY
 from exactum.monitor.fact import Fact
 from exactum.monitor.history import HistoryWriter
-from exactum.ops.dashboard.checkpoint_source import CheckpointWatch
-from exactum.ops.dashboard.history_tail import HistoryTail
-from exactum.ops.dashboard.query_history import BATCHES_MAX
+from exactum.monitor.job import JobState, read_job
+from exactum.monitor.job_history import WHOLE_BYTES, HistoryReader, JobHistory
+from exactum.monitor.query_stats import BATCHES_MAX
 from tests.kit.dashboard.checkpoints import MadeCheckpoint
 
 NOW_MS = time.time_ns() // 1_000_000
@@ -27,70 +27,70 @@ def now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-def taken(tail: HistoryTail, in_ms: int = 2_000) -> list[int]:
+def taken(reader: HistoryReader, in_ms: int = 2_000) -> list[int]:
     """What it gives so much later: by then nothing waits any more."""
     facts: list[Fact] = []
-    tail.added(facts.append, now_ms() + in_ms)
+    reader.read(facts.append, now_ms() + in_ms)
     return [int(fact.fields["batch_id"]) for fact in facts]
 
 
 def test_each_fact_comes_once_whoever_wrote_it(made: MadeCheckpoint) -> None:
     """Two writers, a file that grows, a line whose end is not there yet, a file that goes."""
-    tail = HistoryTail(made.folder)
+    reader = HistoryReader(made.folder)
     driver, supervisor = HistoryWriter(made.folder), HistoryWriter(made.folder)
     at = now_ms()
     driver.write([made.completed(at, 1)])
-    assert taken(tail) == [1]
-    assert taken(tail) == []
+    assert taken(reader) == [1]
+    assert taken(reader) == []
     supervisor.write([made.completed(at + 3, 3)])
     driver.write([made.completed(at + 2, 2), made.completed(at + 4, 4)])
-    assert taken(tail) == [2, 3, 4]
+    assert taken(reader) == [2, 3, 4]
     oldest = min((made.folder / HISTORY).iterdir())
     line = made.completed(at + 5, 5).to_line()
     with oldest.open("a") as file:
         file.write(line[:40])
-    assert taken(tail) == []
+    assert taken(reader) == []
     with oldest.open("a") as file:
         file.write(f"{line[40:]}\n{line[:30]}\n")
-    assert taken(tail) == [5]
-    assert tail.unreadable == 1
+    assert taken(reader) == [5]
+    assert reader.unreadable == 1
     oldest.unlink()
     supervisor.write([made.completed(at + 6, 6)])
     driver.write([made.completed(at + 7, 7)])
-    assert taken(tail) == [6, 7]
+    assert taken(reader) == [6, 7]
 
 
 def test_a_file_that_was_made_anew_is_read_from_its_begin(made: MadeCheckpoint) -> None:
     """By the same name, within the same millisecond."""
-    tail = HistoryTail(made.folder)
+    reader = HistoryReader(made.folder)
     at = now_ms()
     made.write([made.completed(at, 1), made.completed(at + 1, 2)])
-    assert taken(tail) == [1, 2]
+    assert taken(reader) == [1, 2]
     (path,) = (made.folder / HISTORY).iterdir()
     path.write_text(f"{made.completed(at + 2, 3).to_line()}\n")
-    assert taken(tail) == [3]
+    assert taken(reader) == [3]
 
 
 def test_a_fact_waits_a_moment_for_an_older_one(made: MadeCheckpoint) -> None:
     """A supervisor and a driver write down what they saw up to half a second later."""
-    tail = HistoryTail(made.folder)
+    reader = HistoryReader(made.folder)
     at = now_ms()
     made.write([made.completed(at + 2, 2)])
-    assert taken(tail, 0) == []
+    assert taken(reader, 0) == []
     made.write([made.completed(at + 1, 1)])
-    assert taken(tail) == [1, 2]
+    assert taken(reader) == [1, 2]
 
 
 def test_a_clock_that_is_ahead_hides_nothing(
     made: MadeCheckpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A driver on another machine: its facts come a moment later, by this one's clock."""
-    tail = HistoryTail(made.folder)
+    reader = HistoryReader(made.folder)
     made.write([made.completed(now_ms() + 3_600_000, 1)])
-    assert taken(tail) == []
+    assert taken(reader) == []
     later = time.monotonic() + 1.5
     monkeypatch.setattr(time, "monotonic", lambda: later)
-    assert taken(tail) == [1]
+    assert taken(reader) == [1]
 
 
 @pytest.mark.deep
@@ -109,34 +109,34 @@ def test_a_poll_costs_what_is_new(made: MadeCheckpoint) -> None:
         batch_id += 2_600
     size = sum(path.stat().st_size for path in (made.folder / HISTORY).iterdir())
     assert size > 13 << 20
-    watch = CheckpointWatch(made.folder)
-    began_s = time.process_time()
-    watch.refresh(NOW_MS)
-    whole_s = time.process_time() - began_s
+    history = JobHistory(made.folder)
+
+    def read() -> tuple[JobState, float]:
+        began_s = time.process_time()
+        job = read_job(made.folder, history=history)
+        return job, time.process_time() - began_s
+
+    _, whole_s = read()
     again_s = []
     for _ in range(5):
         writer.write([made.completed(NOW_MS - 2_000, batch_id)])
         batch_id += 1
-        began_s = time.process_time()
-        watch.refresh(NOW_MS)
-        again_s.append(time.process_time() - began_s)
+        job, took_s = read()
+        again_s.append(took_s)
     print(f"{size >> 20} MiB: {whole_s:.2f} s of CPU at first, then {min(again_s) * 1e3:.2f} ms")
-    picture = watch.picture("q", NOW_MS)
-    assert picture.batches[-1].batch_id == batch_id - 1
-    assert len(picture.batches) == BATCHES_MAX
-    assert picture.stats.epochs["committed"] == batch_id
-    assert min(again_s) < whole_s / 50
+    assert job.stats.batches[-1].batch_id == batch_id - 1
+    assert len(job.stats.batches) == BATCHES_MAX
+    assert WHOLE_BYTES // 500 < job.stats.epochs["committed"] < batch_id
+    assert min(again_s) < whole_s / 20
 
 
 def test_another_query_in_the_same_folder_begins_anew(made: MadeCheckpoint) -> None:
     """A checkpoint that was removed and made again: nothing of the old query is shown for it."""
     made.write([made.started(NOW_MS - 9_000), made.completed(NOW_MS - 8_000, 7)])
-    watch = CheckpointWatch(made.folder)
-    watch.refresh(NOW_MS)
-    assert watch.picture("q", NOW_MS).stats.epoch == 7
+    history = JobHistory(made.folder)
+    assert read_job(made.folder, history=history).stats.epoch == 7
     (made.folder / "metadata").write_text('{"id": "another"}')
     for path in (made.folder / HISTORY).iterdir():
         path.unlink()
-    watch.refresh(NOW_MS)
-    picture = watch.picture("q", NOW_MS)
-    assert (picture.stats.query_id, picture.stats.epoch, picture.batches) == ("another", None, ())
+    stats = read_job(made.folder, history=history).stats
+    assert (stats.query_id, stats.epoch, stats.batches) == ("another", None, [])

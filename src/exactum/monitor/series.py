@@ -43,6 +43,8 @@ class Series:
         self._steps: dict[int, _Step] = {}
         self._starts: list[int] = []
         self._lags: dict[str, tuple[int, int, float | None]] = {}
+        self._drawn_ms = -1
+        self._drawn: dict[str, Any] = {}
 
     def observe(self, fact: Fact) -> None:
         """Take a fact, in the order of their times."""
@@ -60,22 +62,17 @@ class Series:
             self._lags.clear()
 
     def hour(self, now_ms: int) -> dict[str, Any]:
-        """The last hour, for uPlot: seconds since 1970, and a list of values for each line."""
+        """The last hour, for uPlot: seconds since 1970, and a list of values for each line. Drawn
+        anew with each step.
+        """
         end = _complete(now_ms)
-        first = max(end - HOUR_MS, min(self._steps, default=end))
-        times = list(range(first, end, STEP_MS))[-POINTS_MAX:]
-        steps = [self._steps.get(at, _Step()) for at in times]
-        return _plot(times, _stepped(times, steps), self._marks(first))
-
-    def recent_rates(self, now_ms: int, points: int) -> list[float]:
-        """Rows in a second over the last ten minutes, for a small picture."""
-        end, width = _complete(now_ms) // STEP_MS, 600_000 // STEP_MS // points
-        rates = []
-        for point in range(points):
-            steps = range(end - (points - point) * width, end - (points - point - 1) * width)
-            rows = sum(s.rows for at in steps if (s := self._steps.get(at * STEP_MS)) is not None)
-            rates.append(rows / (width * STEP_MS / 1_000))
-        return rates
+        if end != self._drawn_ms:
+            first = max(end - HOUR_MS, min(self._steps, default=end))
+            times = list(range(first, end, STEP_MS))[-POINTS_MAX:]
+            steps = [self._steps.get(at, _Step()) for at in times]
+            self._drawn = _plot(times, _stepped(times, steps), self._marks(first))
+            self._drawn_ms = end
+        return self._drawn
 
     def _observe_lag(self, at_ms: int, of: Mapping[str, Any]) -> None:
         topic = str(of["topic"])

@@ -1,0 +1,254 @@
+"""A query has one verdict, wherever somebody asks: the command, the page, the page and the probe of
+``exactum run``, the metric, and a driver's own metrics and probe.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from exactum.checkpoint.layout import DECISIONS, HISTORY
+from exactum.monitor import job_sources
+from exactum.monitor.fact import Fact
+from exactum.monitor.http_server import HttpHandler, HttpRequest
+from exactum.monitor.job import read_job
+from exactum.monitor.job_history import PENDING_MS
+from exactum.monitor.job_sources import CheckpointJobs, HeardJobs, JobSource
+from exactum.monitor.metrics import MetricsCollector, metrics_handler
+from exactum.monitor.metrics_server import probes
+from exactum.monitor.script_stats import ScriptStats
+from exactum.monitor.verdict import Judgement, judge
+from exactum.ops.cli import main
+from exactum.ops.dashboard.routes import dashboard_routes
+from tests.kit.dashboard.checkpoints import MadeCheckpoint
+from tests.kit.monitor.facts import QUERY, Story
+from tests.kit.monitor.made_checkpoint import Checkpoint, ago
+from tests.kit.monitor.prometheus import samples
+
+TIMES = re.compile(r"\d[\d.]* (ms|s|min)")
+
+
+@pytest.fixture(autouse=True)
+def always_fresh(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(job_sources, "FRESH_S", 0.0)
+
+
+def at_work(seconds: int, lag: int, folder: Path, **started: object) -> Story:
+    """A batch each second until now, and each five seconds a look at what is left to read."""
+    story = ago(seconds).starts(checkpoint=str(folder), **started)
+    for batch_id in range(seconds):
+        story.epoch(batch_id)
+        if batch_id % 5 == 0:
+            story.lag(lag, float(lag))
+    return story
+
+
+Case = Callable[[Path], tuple[Story, int]]
+"""Facts of a query in this folder, and its last batch."""
+
+
+def fine(folder: Path) -> tuple[Story, int]:
+    return at_work(10, 0, folder).lag(0), 9
+
+
+def slow(folder: Path) -> tuple[Story, int]:
+    return at_work(120, 500, folder).lag(500, 500.0), 119
+
+
+def stalled(folder: Path) -> tuple[Story, int]:
+    story = ago(105).starts(checkpoint=str(folder))
+    for batch_id in range(5):
+        story.epoch(batch_id)
+    for _ in range(20):
+        story.after(5).lag(90, 60.0)
+    return story, 4
+
+
+def held(folder: Path) -> tuple[Story, int]:
+    story = at_work(10, 3, folder)
+    return story.held(story.now_ms - 5_000), 9
+
+
+def ended(folder: Path) -> tuple[Story, int]:
+    return at_work(10, 0, folder, ends=True).ends(), 9
+
+
+def stopped(folder: Path) -> tuple[Story, int]:
+    return at_work(10, 0, folder).ends(), 9
+
+
+def refused(folder: Path) -> tuple[Story, int]:
+    return at_work(10, 0, folder).ends("RowsRefused", "halt", "a row is refused"), 9
+
+
+CASES = {
+    "works": (fine, True, "OK"),
+    "falls behind": (slow, True, "SLOW"),
+    "begins nothing": (stalled, True, "STALLED"),
+    "is held back": (held, True, "HELD UPSTREAM"),
+    "was killed right now": (fine, False, "DOWN"),
+    "has read all and ended": (ended, False, "OK"),
+    "has said that it ends, and is locked still": (ended, True, "OK"),
+    "was stopped": (stopped, False, "DOWN"),
+    "was refused": (refused, False, "DOWN"),
+    "was killed after its decision": (fine, False, "IN DOUBT"),
+}
+
+
+@pytest.fixture
+def alive() -> Iterator[ExitStack]:
+    with ExitStack() as stack:
+        yield stack
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_one_verdict(name: str, tmp_path: Path, alive: ExitStack) -> None:
+    """Its word everywhere, and its reason wherever there is room for one."""
+    case, lives, word = CASES[name]
+    made = Checkpoint(tmp_path / "orders")
+    story, last = case(made.folder)
+    made.spark(last, last).tells(story)
+    if word == "IN DOUBT":
+        made.spark(last + 1, last).commit(last + 1, age_s=60)
+    if lives:
+        alive.enter_context(made.alive(story.stats.incarnation or ""))
+    stats = ScriptStats()
+    stats.take(story.facts)
+    sources: dict[str, JobSource] = {
+        "dashboard": CheckpointJobs([made.folder]),
+        "run": HeardJobs(stats, with_history=True),
+        "driver": HeardJobs(stats, with_history=False),
+    }
+    found = judge(read_job(made.folder))
+    assert found.verdict.value == word, found
+    command = CliRunner().invoke(main, ["status", "--json", "--checkpoint", str(made.folder)])
+    (query,) = json.loads(command.output)["queries"]
+    assert (query["verdict"], TIMES.sub("", query["reason"]), query["todo"]) == shown(found)
+    assert command.exit_code == (0 if found.verdict.is_working else 1)
+    for where, source in sources.items():
+        assert said_by_page(source) == shown(found), where
+        assert said_by_metric(source) == word, where
+        is_ready = answer(probes(source)["/readyz"]) == "ready\n"
+        assert is_ready == (found.verdict.is_working or name == "was stopped"), where
+
+
+def shown(found: Judgement) -> tuple[str, str, str]:
+    """Durations go on while they are asked, one after another."""
+    return found.verdict.value, TIMES.sub("", found.reason), found.todo
+
+
+def answer(handler: HttpHandler, path: str = "/") -> str:
+    return handler(HttpRequest(path)).body.decode()
+
+
+def said_by_page(source: JobSource) -> tuple[str, str, str]:
+    """By the JSON, whose words the HTML has as well."""
+    routes = dashboard_routes(source)
+    value = json.loads(answer(routes["/job/"], f"/job/{QUERY}.json"))
+    assert f">{value['verdict']}<" in answer(routes["/job/"], f"/job/{QUERY}")
+    assert f">{value['verdict']}<" in answer(routes["/"])
+    return value["verdict"], TIMES.sub("", value["reason"]), value["todo"]
+
+
+def said_by_metric(source: JobSource) -> str:
+    text = answer(metrics_handler(MetricsCollector(source, lambda: 0)))
+    found = [
+        at["verdict"]
+        for name, at, value in samples(text)
+        if name == "exactum_verdict" and value == 1
+    ]
+    (word,) = found
+    return word
+
+
+def test_what_an_operator_finished_is_finished_everywhere(tmp_path: Path) -> None:
+    """The supervisor has heard of a decision and of no more: the history says who carried it
+    out.
+    """
+    made = Checkpoint(tmp_path / "orders").spark(10, 9)
+    story, _ = fine(made.folder)
+    made.tells(story.begins(10).decides(10).dies())
+    stats = ScriptStats()
+    stats.take(story.facts)
+    run = HeardJobs(stats, with_history=True)
+    assert said_by_page(run)[0] == "IN DOUBT"
+    done = {"batch_ids": [10], "transactions": 2, "rows": 10, "left": 0, "troubles": []}
+    made.tells(ago(0).tell("DecidedFinished", **done))
+    assert said_by_page(run)[0] == "DOWN"
+    assert judge(read_job(made.folder)).verdict.value == "DOWN"
+
+
+# ---- of checkpoints alone ----------------------------------------------------------------------
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> MadeCheckpoint:
+    """Batch 5 is decided, Spark has logged 4, and the driver is gone."""
+    made = MadeCheckpoint(tmp_path / "c").begin()
+    made.spark(5, 4)
+    made.decide(5, 0)
+    now_ms = time.time_ns() // 1_000_000
+    made.write([made.started(now_ms - 90_000), made.completed(now_ms - 80_000, 4)])
+    made.died()
+    return made
+
+
+def verdict(made: MadeCheckpoint) -> Judgement:
+    return judge(read_job(made.folder))
+
+
+def test_damaged_decisions(made: MadeCheckpoint) -> None:
+    """Whether the batch is decided is not known: that comes before a start."""
+    (record,) = (made.folder / DECISIONS).glob("*5-0.json")
+    record.write_text('{"torn')
+    found = verdict(made)
+    assert found.verdict.value == "DOWN"
+    assert "Whether micro-batch 5 is decided is not known." in found.reason
+    assert found.todo.startswith("First see to this: ") and record.name in found.todo
+
+
+def test_a_history_that_is_destroyed(made: MadeCheckpoint) -> None:
+    """The run's file and the decision log have what counts."""
+    shutil.rmtree(made.folder / HISTORY)
+    found = verdict(made)
+    assert found.verdict.value == "IN DOUBT"
+    assert "Micro-batch 5 is decided" in found.reason
+    assert "exactum transactions finish" in found.todo
+
+
+def test_a_page_that_stays_open_follows(made: MadeCheckpoint) -> None:
+    """It is judged by what was read last."""
+    (record,) = (made.folder / DECISIONS).glob("*5-0.json")
+    os.utime(record, (1, 1))
+    source = CheckpointJobs([made.folder])
+
+    def words() -> list[str]:
+        return [judge(job).verdict.value for job in source.jobs().values()]
+
+    with made.living():
+        assert words() == ["IN DOUBT"]
+        made.write([made.completed(time.time_ns() // 1_000_000 - 2 * PENDING_MS, 5)])
+        assert words() == ["OK"]
+
+
+def test_an_older_fact_of_another_process_comes_late(made: MadeCheckpoint) -> None:
+    """How a run ended is known at once, though its line waits for an older one."""
+    source = CheckpointJobs([made.folder])
+    assert [judge(job).verdict.value for job in source.jobs().values()] == ["IN DOUBT"]
+    made.spark(5, 5)
+    now_ms = time.time_ns() // 1_000_000
+    over: list[Fact] = [
+        made.started(now_ms - 100, ends=True),
+        made.fact(now_ms, "RunEnded", 5, error="", disposition="", reason=""),
+    ]
+    made.write(over)
+    assert [judge(job).verdict.value for job in source.jobs().values()] == ["OK"]
