@@ -204,6 +204,16 @@ def test_arguments_that_contradict_each_other(arguments: dict[str, Any], tmp_pat
         DeltaSink(tmp_path / "t", **arguments)
 
 
+def test_what_delta_rs_would_spoil_is_refused(tmp_path: Path) -> None:
+    """It spells -1.05 in a partition as -1.-5, and looks for a%20b at "a b"."""
+    price = [("id", "bigint"), ("price", "decimal(10,2)")]
+    text = refusal(FrameRefused, lambda: DeltaSink(tmp_path / "t", partition_by="price"), *price)
+    assert "price" in text and "decimal(10,2)" in text
+    with raised(SettingRefused, "LAKE_ARGUMENT", "a%20b"):
+        DeltaSink(tmp_path / "a%20b")
+    assert not list(tmp_path.iterdir())
+
+
 def test_partitions_of_another_kind(tmp_path: Path) -> None:
     frame = numbers(1, day=["a"])
     Query(DeltaSink(tmp_path / "t", partition_by="day"), columns_of(frame)).write(0, frame)

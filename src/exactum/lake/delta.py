@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -60,6 +61,7 @@ NOT_UPSERTED = frozenset({"deletionVectors", "changeDataFeed", "variantType"})
 SETTINGS_NOT_UPSERTED = ("delta.appendOnly", "delta.enableChangeDataFeed")
 LASTING = ("catalogManaged", "catalog-managed", "nsupported", "not supported")
 """What delta-rs says of tables that it cannot read, beside its own kind of error."""
+_ESCAPE = re.compile("%[0-9A-Fa-f]{2}")
 RETENTION = "delta.setTransactionRetentionDuration"
 OF_A_COLUMN = {
     "delta.generationExpression": "generated columns",
@@ -245,6 +247,9 @@ class DeltaAccess(TableAccess):
                 return DeltaVersion(table, self.where)
             except TableNotFoundError:
                 return None
+            except OSError:
+                self.storage().names("_delta_log")  # it says better what is wrong with a place
+                raise
 
     def create(self, columns: Columns) -> None:
         from deltalake import DeltaTable, Schema
@@ -328,6 +333,12 @@ class DeltaSink(TableSink):
         rows: Callable[[Any], Any] | None = None,
     ) -> None:
         self._path = checked_path(path, store, "DeltaSink")
+        if "://" not in self._path and _ESCAPE.search(self._path):
+            raise SettingRefused(
+                "LAKE_ARGUMENT",
+                f"DeltaSink({self._path!r}): delta-rs takes the % with two digits for another "
+                "character, and would look for the table elsewhere. Give a folder without it.",
+            )
         super().__init__(
             f"DeltaSink({shown(self._path)!r})",
             name or f"delta:{shown(self._path)}",
@@ -439,13 +450,14 @@ def _explained(where: str) -> Iterator[None]:
     except known.CommitFailedError as error:
         raise CommitConflict(str(error)) from error
     except (known.DeltaError, OSError) as error:
+        said = str(error).strip().partition("\n")[0]
         lasting = isinstance(error, known.DeltaProtocolError | known.SchemaMismatchError)
-        if lasting or any(word in str(error) for word in LASTING):
+        if lasting or any(word in said for word in LASTING):
             raise SettingRefused(
                 "LAKE_FEATURE",
-                f"{where}: delta-rs, which exactum writes by, does not take the table: {error}",
+                f"{where}: delta-rs, which exactum writes by, does not take the table: {said}",
             ) from error
         raise Unavailable(
-            f"{where}: the table could not be read or written: {error}. Start the query again when "
+            f"{where}: the table could not be read or written: {said}. Start the query again when "
             "it can be."
         ) from error
