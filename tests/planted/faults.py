@@ -361,8 +361,8 @@ FAULTS = (
         "a failed commit of the user's target counts as done",
         UNKNOWN,
         "custom/two_phase_participant.py",
-        "            except TransactionLost as error:\n                self._lost[p.identity] = str(error)\n                expired.append(p)\n            except ExactumError:\n                raise\n",
-        "            except TransactionLost as error:\n                self._lost[p.identity] = str(error)\n                expired.append(p)\n            except ConnectionError:\n                committed.append(p)\n            except ExactumError:\n                raise\n",
+        "                except TransactionLost as error:\n                    self._lost[p.identity] = str(error)\n                    expired.append(p)\n",
+        "                except TransactionLost as error:\n                    self._lost[p.identity] = str(error)\n                    expired.append(p)\n                except ConnectionError:\n                    committed.append(p)\n",
         ("tests/custom/test_two_phase.py",),
     ),
     # ---- Spark -------------------------------------------------------------------------------
