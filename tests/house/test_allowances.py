@@ -24,7 +24,7 @@ LINES_MAX = {
     "ops": 14_500,
     "protocol": 2_650,
     "sinks": 1_300,
-    "spark": 13_190,
+    "spark": 13_130,
     "sql": 6_000,
     "storage": 1_100,
     "testing": 3_100,
