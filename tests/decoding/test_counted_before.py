@@ -98,8 +98,7 @@ def test_each_is_told_of_once(
 def test_views_that_compute_the_batch_wedge(
     job: Job, kafka: LocalKafka, topic: Callable[..., str]
 ) -> None:
-    """view_jobs.py run(): the frame is persisted, given back, and persisted again: what is bad is counted twice.
-    Each start ends with EpochAborted."""
+    """What a view computes is computed of rows that are kept, so what is bad is counted once."""
     source, out, few, dead = topic("in", partitions=2), topic("out"), topic("few"), topic("dead")
     produce(kafka, source, b"1", b"x", b"2", b"y")
     frame = exactum.decode(
@@ -122,7 +121,7 @@ def test_views_that_compute_the_batch_wedge(
 def test_a_frame_that_reads_the_batch_twice_wedges(
     job: Job, kafka: LocalKafka, topic: Callable[..., str]
 ) -> None:
-    """view_jobs.py:81 persists only where a sink has rows=: what the function itself makes of the batch is not."""
+    """Nothing is kept where no sink has a view, and each record is bad once all the same."""
     source, out, dead = topic("in", partitions=2), topic("out"), topic("dead")
     produce(kafka, source, b"1", b"x", b"2", b"y")
     frame = exactum.decode(

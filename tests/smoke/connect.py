@@ -28,6 +28,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Producer, To
 BATCHES, ROWS, KEYS = 5, 60, 7
 COLUMNS = "id long, k string, v string"
 LIFE_TIMEOUT_S = 240
+RECORD = "k AS key", "concat(id, ':', v) AS value"
 SLOW_S = 20.0
 TOO_LARGE = 1_200_000
 
@@ -60,7 +61,9 @@ def live(spec: dict[str, Any]) -> None:
     once = getattr(exactum, spec.get("guarantee", "exactly_once"))(
         exactum.FileSink(str(folder / "out"), format="json"),
         exactum.KafkaSink(
-            spec.get("topic_out", spec["topic"]), bootstrap_servers=servers, rows=as_records
+            spec.get("topic_out", spec["topic"]),
+            bootstrap_servers=servers,
+            rows=as_records if spec["frame"] == "counted" else exactum.Rows(columns=RECORD),
         ),
         dead_letters=exactum.KafkaSink(f"{spec['topic']}-dead", bootstrap_servers=servers)
         if spec.get("dead_letters")
@@ -167,7 +170,7 @@ class Slow:
 
 
 def as_records(frame: Any) -> Any:
-    return frame.selectExpr("k AS key", "concat(id, ':', v) AS value")
+    return frame.selectExpr(*RECORD)
 
 
 class Killer:

@@ -33,6 +33,8 @@ ROWS: dict[str, Rows | None] = {
     "by what may be null": Rows(where="nullif(v, 3) > 2"),
     "never null": Rows(where="v > 2", columns=["upper(concat('a', 'b')) AS s", "coalesce(k, '')"]),
     "none at all": Rows(where="v < 0"),
+    "all as JSON": Rows(columns=["to_json(struct(*)) AS value"]),
+    "fewer as JSON": Rows("v > 2", ["k AS key", "to_json(struct(*)) AS value"]),
     "what may be read": Rows(where="k = '1'", columns=["CAST(if(k = '1', '7', 'x') AS INT) AS v"]),
 }
 NOT_OF_A_ROW = {
@@ -70,6 +72,14 @@ def test_as_each_alone(frame: DataFrame, names: list[str]) -> None:
     rows = [ROWS[name] for name in names]
     whole = together(frame, *rows)
     assert whole.rdd.getNumPartitions() == frame.rdd.getNumPartitions()
+    for place, one in enumerate(rows):
+        assert apart(whole, place) == rows_of(frame if one is None else one(frame))
+
+
+def test_conditions_are_no_columns_of_the_batch(frame: DataFrame) -> None:
+    """Nor is what another view calls its columns."""
+    rows = [None, *(ROWS[name] for name in ("fewer", "all as JSON", "fewer as JSON"))]
+    whole = together(frame, *rows)
     for place, one in enumerate(rows):
         assert apart(whole, place) == rows_of(frame if one is None else one(frame))
 

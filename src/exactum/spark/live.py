@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -103,6 +103,3 @@ class LiveRun(Protocol):
 
     def sources(self) -> Sequence[RunningSource]:
         """One for each line of the offset log; empty while Spark has not planned the query yet."""
-
-    def metrics_planned(self, prefix: str) -> Iterable[str]:
-        """The names of the observed metrics in the query's plan."""

@@ -37,14 +37,14 @@ _PLACED = ("subscribe", "subscribepattern", "startingoffsets")
 
 
 @dataclass(frozen=True)
-class Decoding:
+class DecodingPlan:
     """The plan of a decoding, serialized, with the place of its source in the offset log."""
 
     source: int
     relation: bytes
 
 
-def decodings_of(writer: Any) -> tuple[Decoding, ...]:
+def decodings_of(writer: Any) -> tuple[DecodingPlan, ...]:
     """Those of the writer's frame that want dead letters.
 
     Raises:
@@ -63,14 +63,14 @@ def decodings_of(writer: Any) -> tuple[Decoding, ...]:
                     "Connect each of its streams would write its dead letters. Read the topic "
                     "twice, or use a classic session. Nothing was started.",
                 )
-            found.append(Decoding(reads.index(read), metrics.input.SerializeToString()))
+            found.append(DecodingPlan(reads.index(read), metrics.input.SerializeToString()))
     return tuple(found)
 
 
 class PlainReads(BadRecords):
     """Those of one run of one query."""
 
-    def __init__(self, run: Run, decodings: tuple[Decoding, ...], writing: Writing) -> None:
+    def __init__(self, run: Run, decodings: tuple[DecodingPlan, ...], writing: Writing) -> None:
         self._run = run
         self._decodings = decodings
         self._writing = writing

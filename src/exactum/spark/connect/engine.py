@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from exactum.protocol.sink import WriteOrder
 from exactum.spark.connect import stop_note
-from exactum.spark.connect.decodings import Decoding, PlainReads
+from exactum.spark.connect.decodings import DecodingPlan, PlainReads
 from exactum.spark.control.listener import ControlListener
 from exactum.spark.control.stream import ControlStream
 from exactum.spark.decoding.bad_records import BadRecords
@@ -34,7 +34,7 @@ class Connect:
     letters.
     """
 
-    def __init__(self, tag: str, decodings: tuple[Decoding, ...]) -> None:
+    def __init__(self, tag: str, decodings: tuple[DecodingPlan, ...]) -> None:
         self._tag = tag
         self._decodings = decodings
 
@@ -48,8 +48,10 @@ class Connect:
         found.duties.append(ProgressReports(run))
         return found
 
-    def standing_epochs(self, run: Run, control: Sequence[ControlListener]) -> StandingEpochs:
-        return ComputedEpochs(run, control)
+    def standing_epochs(
+        self, run: Run, control: Sequence[ControlListener], writing: Writing
+    ) -> StandingEpochs:
+        return StandingEpochs(run, control, writing)
 
     def writing(self, run: Run) -> Writing:
         return ConnectWriting(self._tag)
@@ -73,13 +75,6 @@ class StopNoteGate(EpochGate):
         super().begin(batch)
 
 
-class ComputedEpochs(StandingEpochs):
-    """An epoch that stands is computed once more, and compared."""
-
-    def _fingerprint_of(self, frame: DataFrame) -> Fingerprint:
-        return _fingerprint(frame)
-
-
 class ConnectWriting(RowsWriting):
     """See ``Writing``."""
 
@@ -87,14 +82,10 @@ class ConnectWriting(RowsWriting):
         self._tag = tag
 
     def fingerprint(self, frame: DataFrame) -> Fingerprint:
-        return _fingerprint(frame)
+        return whole(_texts(frame, FingerprintTask()))
 
     def job(self, task: WriteTask) -> WriteJob:
         return ConnectJob(task, self._tag)
-
-
-def _fingerprint(frame: DataFrame) -> Fingerprint:
-    return whole(_texts(frame, FingerprintTask()))
 
 
 class ConnectJob(WriteJob):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -60,10 +60,6 @@ class ConnectRun:
         text = None if last is None else folder_reader(self._folder)(f"offsets/{last}")
         lines = () if text is None else parse(text, str(self._folder))
         return self._sources if len(lines) == len(self._sources) else ()
-
-    def metrics_planned(self, prefix: str) -> Iterable[str]:
-        """None: Spark Connect shows no plan."""
-        return ()
 
     def _query(self) -> Any:
         return next((q for q in self._session.streams.active if str(q.runId) == self._run_id), None)

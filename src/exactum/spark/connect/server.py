@@ -15,7 +15,7 @@ from exactum.checkpoint.staging_place import Places
 from exactum.errors import ExactumError, SettingRefused
 from exactum.protocol.sink import Guarantee
 from exactum.spark.batches import Batches
-from exactum.spark.connect.decodings import Decoding
+from exactum.spark.connect.decodings import DecodingPlan
 from exactum.spark.connect.engine import Connect
 from exactum.spark.connect.live import ConnectRun
 from exactum.spark.event_log import listener
@@ -39,7 +39,7 @@ class ServerFunction:
     checkpoint: str
     folder: Path
     sources: tuple[RunningSource, ...]
-    decodings: tuple[Decoding, ...]
+    decodings: tuple[DecodingPlan, ...]
     _batches: Batches | None = field(default=None, init=False)
 
     def __call__(self, frame: DataFrame, batch_id: int) -> None:

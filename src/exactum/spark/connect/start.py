@@ -12,7 +12,7 @@ from exactum.checkpoint.offset_log import local_folder
 from exactum.errors import ExactumError, SettingRefused
 from exactum.events import Listener
 from exactum.spark.connect import stop_note
-from exactum.spark.connect.decodings import Decoding, decodings_of
+from exactum.spark.connect.decodings import DecodingPlan, decodings_of
 from exactum.spark.connect.server import ServerFunction
 from exactum.spark.connect.sources import sources_of
 from exactum.spark.live import RunningSource
@@ -50,7 +50,7 @@ def _function(
     on_event: Listener | None,
     checkpoint: str,
     sources: tuple[RunningSource, ...],
-    decodings: tuple[Decoding, ...],
+    decodings: tuple[DecodingPlan, ...],
 ) -> ServerFunction:
     if process.current() is not None:
         raise _refused("exactum run does not supervise queries over Spark Connect")

@@ -79,7 +79,7 @@ class CountedBadRecords(BadRecords):
 
     def __init__(self, run: Run) -> None:
         self._run = run
-        self._names = set(self._run.live.metrics_planned(METRIC_PREFIX))
+        self._names = set(self._run.execution.metrics_planned(METRIC_PREFIX))
         self._before: dict[str, Bad] = {}
         self._lettered = 0
         self._session: SparkSession | None = None

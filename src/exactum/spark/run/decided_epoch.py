@@ -14,8 +14,6 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
-from pyspark.sql import DataFrame
-
 from exactum.errors import SettingRefused
 from exactum.spark.control.listener import ControlListener
 from exactum.spark.jvm.batch_plan import BatchPlan
@@ -25,15 +23,14 @@ from exactum.spark.query import Run
 from exactum.spark.run.standing_epochs import ON_DIFFERENCE, StandingEpochs, facts_in
 from exactum.spark.run.state_version import NotWhole, stores_with_ids
 from exactum.spark.state_format import FORMAT, PLAIN, PROVIDER, ROCKSDB, WITH_IDS
-from exactum.spark.write import write_job
-from exactum.spark.write.fingerprint import Fingerprint
+from exactum.spark.write.writing import Writing
 
 
 class DecidedEpochs(StandingEpochs):
     """In a classic session, where Spark's plans are at hand."""
 
-    def __init__(self, run: Run, control: Sequence[ControlListener]) -> None:
-        super().__init__(run, control)
+    def __init__(self, run: Run, control: Sequence[ControlListener], writing: Writing) -> None:
+        super().__init__(run, control, writing)
         self._plan = BatchPlan(run.session, run.execution)
         self._checkpoint_ids: CheckpointIds | None = None
 
@@ -58,9 +55,6 @@ class DecidedEpochs(StandingEpochs):
             f"Where the query gives the same result each time, {ON_DIFFERENCE}=warn lets it go "
             "on. Nothing was written.",
         )
-
-    def _fingerprint_of(self, frame: DataFrame) -> Fingerprint:
-        return write_job.fingerprint(frame)
 
     def _known_to_spark(self) -> dict[str, Any]:
         facts: dict[str, Any] = {

@@ -28,7 +28,9 @@ class Engine(Protocol):
     def attending(self, run: Run, control: Sequence[ControlStream]) -> Attending:
         """Who serves the run. Raises as ``attending.classic_attending``."""
 
-    def standing_epochs(self, run: Run, control: Sequence[ControlListener]) -> StandingEpochs:
+    def standing_epochs(
+        self, run: Run, control: Sequence[ControlListener], writing: Writing
+    ) -> StandingEpochs:
         """What goes on from an epoch that stands."""
 
     def writing(self, run: Run) -> Writing:
@@ -44,8 +46,10 @@ class Classic:
     def attending(self, run: Run, control: Sequence[ControlStream]) -> Attending:
         return classic_attending(run, control)
 
-    def standing_epochs(self, run: Run, control: Sequence[ControlListener]) -> StandingEpochs:
-        return DecidedEpochs(run, control)
+    def standing_epochs(
+        self, run: Run, control: Sequence[ControlListener], writing: Writing
+    ) -> StandingEpochs:
+        return DecidedEpochs(run, control, writing)
 
     def writing(self, run: Run) -> Writing:
         return ClassicWriting(run)

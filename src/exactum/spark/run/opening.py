@@ -82,7 +82,8 @@ def open_run(run: Run, frame: DataFrame, delivery: DeliverySettings, engine: Eng
         former = FormerSinks(run, sinks, log, place)
         attending.attends(former)
         control = [each for each in attending.listeners if isinstance(each, ControlListener)]
-        standing_epochs = engine.standing_epochs(run, control)
+        writing = engine.writing(run)
+        standing_epochs = engine.standing_epochs(run, control, writing)
         attending.attends(standing_epochs)
         protocol = PROTOCOLS[run.guarantee](
             identity,
@@ -97,7 +98,6 @@ def open_run(run: Run, frame: DataFrame, delivery: DeliverySettings, engine: Eng
         for each in control:
             each.opened()
         undo.pop_all()
-    writing = engine.writing(run)
     return EpochRunner(run, protocol, sinks, standing_epochs, attending, bad_records, writing)
 
 

@@ -22,6 +22,7 @@ from exactum.spark.jvm.error import JvmError
 from exactum.spark.query import Run
 from exactum.spark.write import write_job
 from exactum.spark.write.fingerprint import Fingerprint
+from exactum.spark.write.writing import Writing
 
 logger = logging.getLogger("exactum")
 
@@ -33,8 +34,9 @@ another result than the one that stands."""
 class StandingEpochs(EpochListener):
     """What a run records with each decision, and does with an epoch that stands."""
 
-    def __init__(self, run: Run, control: Sequence[ControlListener]) -> None:
+    def __init__(self, run: Run, control: Sequence[ControlListener], writing: Writing) -> None:
         self._control = control
+        self._writing = writing
         self._session = run.session
         self._run = run
         self._guarantee = run.guarantee
@@ -68,10 +70,6 @@ class StandingEpochs(EpochListener):
         cannot be.
         """
         return "this kind of session does not reach the state that it left"
-
-    def _fingerprint_of(self, frame: DataFrame) -> Fingerprint:
-        """Compute the frame, and write nothing of it. Raises as ``write_job.drain``."""
-        raise NotImplementedError
 
     # ------------------------------------------------------------------------------------------
 
@@ -156,7 +154,7 @@ class StandingEpochs(EpochListener):
         if written is None:
             write_job.drain(frame)
             return
-        now = self._fingerprint_of(frame)
+        now = self._writing.fingerprint(frame)
         if now == written:
             logger.info("%s: epoch %d gives the rows that stand", self._run, batch_id)
             return

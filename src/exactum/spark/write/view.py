@@ -147,28 +147,25 @@ class SideBySide:
         self._rows = [view.rows if isinstance(view.rows, Rows) else Rows() for view in declared]
         self._names = columns
         # Of no frame in particular, so they are made once: each costs some calls into the JVM.
-        self._made: tuple[list[Column], list[Column]] | None = None
+        self._columns: list[Column] = []
 
     def of(self, frame: DataFrame) -> DataFrame:
-        if self._made is None:
-            self._made = self._columns(_functions(frame))
-        masks, columns = self._made
-        # A layer of their own, so that each condition is evaluated once.
-        return (frame.select("*", *masks) if masks else frame).select(*columns)
+        self._columns = self._columns or self._made(_functions(frame))
+        return frame.select(*self._columns)
 
-    def _columns(self, f: Any) -> tuple[list[Column], list[Column]]:
-        """The masks, and all columns of the whole."""
-        masks: list[Column] = []
+    def _made(self, f: Any) -> list[Column]:
+        """The columns under a condition refer to its own column beside them, so it is evaluated
+        once. It is not one of the batch's: ``struct(*)`` has none of ours.
+        """
         columns: list[Column] = []
         for place, (rows, names) in enumerate(zip(self._rows, self._names, strict=True)):
             each = [f.expr(text) for text in rows.columns]
             each = each or [f.col(quoted(name)) for name in names]
             if rows.where is not None:
-                masks.append(f.expr(rows.where).alias(mask(place)))
-                columns.append(f.col(quoted(mask(place))))
-                each = [f.when(columns[-1], column) for column in each]
+                columns.append(f.expr(rows.where).alias(mask(place)))
+                each = [f.when(f.col(quoted(mask(place))), column) for column in each]
             columns += [own.alias(to) for own, to in zip(each, named(place, names), strict=True)]
-        return masks, columns
+        return columns
 
 
 def _functions(frame: DataFrame) -> Any:
