@@ -18,7 +18,7 @@ LINES_MAX = {
     "formats": 2_900,
     "java": 490,
     "kafka": 7_400,
-    "lake": 2_300,
+    "lake": 2_350,
     "local": 1_050,
     "monitor": 3_500,
     "ops": 10_050,

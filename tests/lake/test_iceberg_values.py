@@ -7,6 +7,7 @@ from __future__ import annotations
 import contextlib
 import tempfile
 from collections.abc import Iterator
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +20,10 @@ from pyiceberg.expressions import EqualTo
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 
 from exactum.errors import FrameRefused
+from exactum.lake.types import arrow_type
 from tests.kit.lake.iceberg import TABLE, Lake
 from tests.kit.lake.tables import Query
-from tests.kit.lake.values import KINDS, Kinds, asked_of, batch_of, rows_of
+from tests.kit.lake.values import CONTEXT, KINDS, Kinds, asked_of, batch_of, rows_of
 
 EXACT: Kinds = {
     kind: values
@@ -61,7 +63,8 @@ def written(lake: Lake, batch: pa.RecordBatch, kinds: Kinds, **more: Any) -> Non
         lake.catalog.purge_table(TABLE)
     query = Query(lake.sink(**more), columns_of(batch, kinds))
     query.write(0, *(batch.slice(n, 1) for n in range(batch.num_rows)))
-    assert not query.rejected
+    reasons = [reason for each in query.rejected for reason in each.reasons]
+    assert all("has no truncation" in reason for reason in reasons)
 
 
 @settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
@@ -95,8 +98,9 @@ def test_every_partition_is_icebergs(
             source = table.schema().find_field(field.source_id)
             own = field.transform.transform(source.field_type)(_plain(row[source.name], source))
             assert task.file.partition[position] == own, (str(field), row[source.name])
+    there = lake.read()
     for name, value in asked_of(batch, PARTED).items():
-        wanted = sum(one == value[0] for one in batch.column(name))
+        wanted = there[name].to_pylist().count(value[0].as_py())
         assert lake.read(row_filter=EqualTo(name, value[0].as_py())).num_rows == wanted
 
 
@@ -105,6 +109,34 @@ def _plain(value: Any, source: Any) -> Any:
     kind = schema_to_pyarrow(source.field_type)
     is_time = pa.types.is_date(kind) or pa.types.is_timestamp(kind)
     return pa.scalar(value, kind).value if is_time and value is not None else value
+
+
+@pytest.mark.parametrize(
+    ("kind", "lowest", "by"),
+    [
+        ("int", -(2**31), "truncate(7, v)"),
+        ("bigint", -(2**63), "truncate(1000, v)"),
+        ("decimal(9,2)", Decimal("-9999999.99"), "truncate(7, v)"),
+        ("decimal(38,38)", Decimal("-0." + "9" * 38), "truncate(7, v)"),
+    ],
+)
+def test_the_ends_of_numbers_have_no_truncation(
+    kind: str, lowest: Any, by: str, lake: Lake
+) -> None:
+    """They are put aside, and the next number that has one is not; the highest has one."""
+    width, exponent = int(by[9:-4]), Decimal(lowest).as_tuple().exponent
+    digits = int(Decimal(lowest).scaleb(-int(exponent), CONTEXT))
+    first = -(-digits // width) * width
+    numbers = [digits, first - 1, first, -digits - 1]
+    exact = [Decimal(n).scaleb(int(exponent), CONTEXT) for n in numbers]
+    values = [type(lowest)(number) for number in exact]
+    batch = pa.record_batch({"v": pa.array(values, arrow_type(kind))})
+    with contextlib.suppress(NoSuchTableError):
+        lake.catalog.purge_table(TABLE)
+    query = Query(lake.sink(partition_by=by), [("v", kind)])
+    query.write(0, batch)
+    assert sorted(lake.read()["v"].to_pylist()) == sorted(values[2:])
+    assert sum(len(each.reasons) for each in query.rejected) == 2
 
 
 def test_years_that_python_does_not_know(lake: Lake) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from decimal import Decimal
@@ -147,10 +148,17 @@ class IcebergVersion(TableVersion):
         return super().changed(columns, facts, decided=decided)
 
     def try_out(self, files: Sequence[DataFile]) -> None:
-        table = self._table
+        from pyiceberg.conversions import to_bytes
+
+        spec, schema = self._table.spec(), self._table.schema()
+        kinds = [field.field_type for field in spec.partition_type(schema).fields]
         with _explained(self._where):
-            for file in files:  # pyiceberg says it in words, in each snapshot's summary
-                table.spec().partition_to_path(self._data_file(file).partition, table.schema())
+            for file in files:  # as summaries of manifests have it, and in words
+                partition = self._data_file(file).partition
+                spec.partition_to_path(partition, schema)
+                for position, kind in enumerate(kinds):
+                    if partition[position] is not None:
+                        to_bytes(kind, partition[position])
 
     def append(self, files: Sequence[DataFile], scope: str, marker: BatchMarker | None) -> None:
         try:
@@ -508,6 +516,7 @@ def _explained(where: str, unknown: type[Unavailable] = Unavailable) -> Iterator
         ArithmeticError,
         NotImplementedError,
         TypeError,
+        struct.error,
     ) as error:
         raise _refused(where, error) from error
     except (OSError, known.RESTError, SQLAlchemyError) as error:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from decimal import Decimal
+from decimal import Context, Decimal
 from typing import Any
 
 import numpy as np
@@ -59,15 +59,22 @@ class TransformPartitioning(Partitioning):
         return super().split(self._sorted(table.cast(pa.schema(fields))))
 
     def check(self, check: RowCheck) -> None:
-        """pyiceberg has no words for other years, and could not commit what is decided."""
+        """Refuse rows whose partition pyiceberg could not commit, once they are decided: it has no
+        words for other years, and the ends of numbers may truncate to what is none any more.
+        """
         for level in self._levels.values():
-            is_there = level.source in check.batch.schema.names
-            if is_there and level.transform in ("identity", *_UNITS):
-                why = f"column {level.source!r}, by which the table is partitioned, is outside"
-                values = check.batch.column(level.source)
+            if level.source not in check.batch.schema.names:
+                continue
+            what = f"column {level.source!r}, by which the table is partitioned,"
+            values = check.batch.column(level.source)
+            if level.transform.startswith("truncate"):
+                low = _lowest(values.type, int(level.transform[9:-1]))
+                if low is not None:
+                    check.refuse(pc.less(values, low), f"{what} has no truncation")
+            elif level.transform in ("identity", *_UNITS):
                 if pa.types.is_timestamp(values.type):
                     values = values.view(pa.timestamp("us"))  # the years of UTC, of no other clock
-                check.refuse(out_of_years(values), f"{why} the years 1 to 9999")
+                check.refuse(out_of_years(values), f"{what} is outside the years 1 to 9999")
 
     def _kept(self, table: pa.Table) -> pa.Table:
         return table
@@ -107,6 +114,16 @@ class TransformPartitioning(Partitioning):
                 by.append((nulls, "descending" if key.nulls_first else "ascending"))
                 by.append((key.column, "descending" if key.is_descending else "ascending"))
         return table.take(pc.sort_indices(wide, by)) if by else table
+
+
+def _lowest(kind: pa.DataType, width: int) -> pa.Scalar | None:
+    """The lowest number of the type whose truncation is of the type, too."""
+    if pa.types.is_integer(kind):
+        return pa.scalar(-(2 ** (kind.bit_width - 1) // width) * width, kind)
+    if not pa.types.is_decimal(kind):
+        return None
+    digits = -((10**kind.precision - 1) // width) * width
+    return pa.scalar(Decimal(digits).scaleb(-kind.scale, Context(prec=76)), kind)
 
 
 def _transform(level: PartLevel) -> Any:
