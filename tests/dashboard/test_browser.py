@@ -104,15 +104,16 @@ def test_a_query_that_is_held_back_and_killed(fed: Fed, browser: Browser, frozen
             fed.freeze()
             seen.until(lambda: seen.badge() == "IN DOUBT", "decided and frozen")
         run.signal_session(driver, signal.SIGKILL)
-        seen.until(lambda: seen.badge() == "DOWN", "the death")
+        dead = "IN DOUBT" if frozen else "DOWN"
+        seen.until(lambda: seen.badge() == dead, "the death")
         seen.until(lambda: "SIGKILL" in seen.page.inner_text("#h-failures ~ .timeline"), "its end")
-        assert seen.page.title().startswith("DOWN · watched")
+        assert seen.page.title().startswith(f"{dead} · watched")
         seen.until(lambda: seen.badge() == "OK", "it was started again")
         timeline = seen.page.locator("#h-runs ~ .timeline")
         begins = "A run begins at micro-batch"
         seen.until(lambda: timeline.inner_text().count(begins) == 2, "the second run")
         assert f"Process {driver} ended" in timeline.inner_text()
-        assert not frozen or "was finished" in timeline.inner_text()
+        assert not frozen or "sent the decided commit of micro-batch" in timeline.inner_text()
         assert re.search(r"Restarts, takeovers\s+1, 0", seen.page.inner_text("main"))
         assert seen.loads == loads, "the page was never loaded again"
         check_sound(seen)
