@@ -2,7 +2,7 @@
 folder, and ends.
 
 Usage: python -m bench.loader NAME KIND TARGET INPUT CHECKPOINT [FILES]. KIND is postgres, mariadb,
-files or delta; TARGET a URL with a database that has the table ``rows``, or a folder;
+files, delta or iceberg; TARGET a URL with a database that has the table ``rows``, or a folder;
 FILES how many of the input each micro-batch reads. A process of its own.
 """
 
@@ -24,9 +24,11 @@ from exactum.java import jars
 
 EXACTUM, BULK, JDBC = "exactum", "plain bulk load", "Spark's JDBC append"
 FILES, SPARK_FILES = "exactum files", "Spark's Parquet sink"
+ICEBERG, ICEBERG_BY_HAND = "exactum Iceberg", "pyiceberg by hand"
 DELTA, SPARK_DELTA, DELTA_BY_HAND = "exactum Delta", "Spark's Delta sink", "delta-rs by hand"
 TABLE = "bench_rows"
 DELTA_VERSION = "4.4.0"
+ICEBERG_TABLE = "bench.rows"
 SCHEMA = "a long, b long, c string"
 
 DRIVERS = {
@@ -60,7 +62,7 @@ def main(
     name: str, kind: str, target: str, source: str, checkpoint: str, files: str = "1000"
 ) -> None:
     began_s = time.perf_counter()
-    exactums = name in (EXACTUM, FILES, DELTA)
+    exactums = name in (EXACTUM, FILES, DELTA, ICEBERG)
     conf: dict[str, Any] = {
         "spark.exactum.warmWorkers": name not in (JDBC, SPARK_FILES, SPARK_DELTA),
         "spark.sql.streaming.numRecentProgressUpdates": 10_000,
@@ -96,6 +98,8 @@ def exactly_once(name: str, kind: str, target: str) -> Any:
         return exactum.exactly_once(exactum.FileSink(target))
     if name == DELTA:
         return exactum.exactly_once(exactum.DeltaSink(target))
+    if name == ICEBERG:
+        return exactum.exactly_once(exactum.IcebergSink(ICEBERG_TABLE, catalog=catalog_at(target)))
     sink = exactum.PostgresSink if kind == "postgres" else exactum.MySQLSink
     return exactum.exactly_once(sink(target, table=TABLE))
 
@@ -105,6 +109,8 @@ def function(name: str, kind: str, target: str) -> Callable[[DataFrame, int], No
         return lambda frame, _: append_by_jdbc(frame, kind, target)
     if name == DELTA_BY_HAND:
         return lambda frame, _: append_by_delta_rs(frame, target)
+    if name == ICEBERG_BY_HAND:
+        return lambda frame, _: append_by_pyiceberg(frame, target)
     load = CopyIn(target) if kind == "postgres" else LoadData(target)
     return lambda frame, _: print(frame.mapInArrow(load, "n long").collect(), file=sys.stderr)
 
@@ -131,6 +137,23 @@ def append_by_delta_rs(frame: DataFrame, target: str) -> None:
     from deltalake import write_deltalake
 
     write_deltalake(target, frame.toArrow(), mode="append")
+
+
+def catalog_at(folder: str) -> dict[str, str]:
+    """A catalog of its own for each folder, in SQLite."""
+    os.makedirs(folder, exist_ok=True)
+    uri = f"sqlite:///{folder}/catalog.db"
+    return {"name": "bench", "type": "sql", "uri": uri, "warehouse": f"file://{folder}"}
+
+
+def append_by_pyiceberg(frame: DataFrame, target: str) -> None:
+    """As ``append_by_delta_rs``."""
+    from pyiceberg.catalog import load_catalog
+
+    rows = frame.toArrow()
+    catalog = load_catalog(**catalog_at(target))
+    catalog.create_namespace_if_not_exists("bench")
+    catalog.create_table_if_not_exists(ICEBERG_TABLE, rows.schema).append(rows)
 
 
 class CopyIn:

@@ -1,9 +1,7 @@
-"""Tables of a lakehouse: small micro-batches one after the other, and what a commit costs in a
-table that has many files or many versions already.
+"""Tables of a lakehouse: large loads, small micro-batches one after the other, and what a commit
+costs in a table that has many files or many versions already.
 
-    python -m bench.tables [--rounds 3] [--live 1 1000 100000]
-
-The large loads into tables are in ``python -m bench --only targets``.
+    python -m bench.tables [--rounds 3] [--scale 1] [--live 1 1000 100000]
 """
 
 from __future__ import annotations
@@ -25,7 +23,7 @@ from deltalake import DeltaTable, Schema
 from deltalake.transaction import AddAction
 
 import exactum
-from bench import report
+from bench import report, targets
 from bench.loader import DELTA, DELTA_BY_HAND, SPARK_DELTA
 from bench.process import run
 from exactum.events import EpochCompleted, Event
@@ -161,6 +159,7 @@ def commits(lives: Sequence[int]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.tables", description=__doc__)
     parser.add_argument("--rounds", type=int, default=3, help="of the small micro-batches (3)")
+    parser.add_argument("--scale", type=float, default=1.0, help="size of the large loads (1)")
     parser.add_argument("--live", type=int, nargs="*", default=[1, 1_000, 100_000])
     parser.add_argument("--commit", type=int, nargs=2, help=argparse.SUPPRESS)
     chosen = parser.parse_args()
@@ -171,6 +170,7 @@ def main() -> None:
     report.console.print(report.machine())
     commits(chosen.live)
     if chosen.rounds:
+        targets.bench(chosen.rounds, chosen.scale, ("delta", "iceberg"))
         small_batches(chosen.rounds)
 
 

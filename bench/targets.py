@@ -1,5 +1,5 @@
-"""Narrow rows into PostgreSQL, MariaDB, files and Delta tables: every contender in every round, in
-turn, small and large loads.
+"""Narrow rows into PostgreSQL, MariaDB, files, Delta and Iceberg tables: every contender in every
+round, in turn, small and large loads.
 
 The contenders' rows come from the same Parquet files, one epoch each run, local[2]. After each run
 the rows are counted; a run that is not exact ends the benchmark.
@@ -20,6 +20,7 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pymysql
 from deltalake import DeltaTable
+from pyiceberg.catalog import load_catalog
 
 from bench import report
 from bench.loader import (
@@ -28,10 +29,14 @@ from bench.loader import (
     DELTA_BY_HAND,
     EXACTUM,
     FILES,
+    ICEBERG,
+    ICEBERG_BY_HAND,
+    ICEBERG_TABLE,
     JDBC,
     SPARK_DELTA,
     SPARK_FILES,
     TABLE,
+    catalog_at,
 )
 from bench.process import Run, run
 from tests.kit.servers.mariadb import LocalMariaDB
@@ -44,6 +49,7 @@ CONTENDERS = {
     "mariadb": (EXACTUM, JDBC, BULK),
     "files": (FILES, SPARK_FILES),
     "delta": (DELTA, DELTA_BY_HAND, SPARK_DELTA),
+    "iceberg": (ICEBERG, ICEBERG_BY_HAND),
 }
 """The last one of each is what the others are compared with."""
 
@@ -71,7 +77,7 @@ class Bench:
         return result
 
     def emptied(self, kind: str) -> str:
-        if kind in ("files", "delta"):
+        if kind in ("files", "delta", "iceberg"):
             shutil.rmtree(self.folder / "out", ignore_errors=True)
             return str(self.folder / "out")
         self._run(kind, f"DROP TABLE IF EXISTS {TABLE}")
@@ -81,6 +87,9 @@ class Bench:
     def count(self, kind: str) -> int:
         if kind == "delta":
             return DeltaTable(self.folder / "out").count()
+        if kind == "iceberg":
+            catalog = load_catalog(**catalog_at(str(self.folder / "out")))
+            return catalog.load_table(ICEBERG_TABLE).scan().count()
         if kind == "files":
             return int(ds.dataset(self.folder / "out", format="parquet").count_rows())
         return int(self._run(kind, f"SELECT count(*) FROM {TABLE}")[0][0])
@@ -116,10 +125,11 @@ def fill(folder: Path, rows: int) -> None:
         pq.write_table(table, folder / f"{number}.parquet", row_group_size=100_000)
 
 
-def bench(rounds: int, scale: float = 1.0) -> None:
+def bench(rounds: int, scale: float = 1.0, kinds: Sequence[str] = tuple(CONTENDERS)) -> None:
     with ExitStack() as stack:
         place = Bench(stack, scale)
-        for kind, contenders in CONTENDERS.items():
+        for kind in kinds:
+            contenders = CONTENDERS[kind]
             runs: dict[str, list[tuple[Run, Run]]] = defaultdict(list)
             for number in range(rounds):
                 turn = number % len(contenders)
