@@ -196,8 +196,8 @@ connect-4.0 connect-4.1 connect-4.2: connect-%: .venv-connect-%/.made
 connect-short: ## a few of these on 4.2: what CI plays
 	@$(MAKE) --no-print-directory connect-4.2 CELLS='topic counted-EpochDecided stopped'
 
-# In the same environments: Spark's own Delta beside exactum's.
-tables: ## Delta tables that Spark and exactum both write and read, on 4.0, 4.1 and 4.2; jars of 60 MB
+# In the same environments: Spark's own Delta and Iceberg beside exactum's.
+tables: ## tables that Spark and exactum both write and read, on 4.0, 4.1 and 4.2; jars of 90 MB for each
 	@$(MAKE) --no-print-directory tables-4.0 tables-4.1 tables-4.2
 
 tables tables-4.0 tables-4.1 tables-4.2: export JAVA_TOOL_OPTIONS = -XX:TieredStopAtLevel=1
@@ -205,7 +205,7 @@ tables-4.0 tables-4.1 tables-4.2: tables-%: .venv-connect-%/.made
 	PYSPARK_PYTHON=$(CURDIR)/.venv-connect-$*/bin/python .venv-connect-$*/bin/python tests/smoke/tables.py $(CELLS)
 
 EXTRAS = spark,avro
-.venv-connect-%/.made: EXTRAS = spark,avro,delta
+.venv-connect-%/.made: EXTRAS = spark,avro,delta,iceberg
 .venv-connect-4.0/.made: PYSPARK = pyspark[connect]==4.0.*
 .venv-connect-4.1/.made: PYSPARK = pyspark[connect]==4.1.*
 .venv-connect-4.2/.made: PYSPARK = pyspark[connect]==4.2.*

@@ -17,7 +17,7 @@ from tests.sql.conftest import database
 
 __all__ = ["database"]
 UPSERT = ", mode='upsert', key='id'"
-LOG_TABLES = ("exactum_decisions", "exactum_decision_floors")
+LOG_TABLES = ("exactum_decisions", "exactum_decision_logs")
 
 
 def is_postgres(database: SqlDatabase) -> bool:
@@ -177,9 +177,9 @@ def test_tables_that_an_administrator_has_made(
     taken back.
     """
     table = database.table()
-    log = database.log("somebody")
-    log.read(0)
-    log.close()
+    files = database.files("somebody")
+    files.open()
+    files.close()
     session = database.dialect.connect(database.address, Role.DRIVER, "a test", 5.0)
     schema: Any = "public" if is_postgres(database) else getattr(database, "name", None)
     database.dialect.create_own_tables(session, TableName(schema, table))
@@ -204,9 +204,9 @@ def test_tables_that_an_administrator_has_made(
 
 def test_a_decision_log_without_its_key(database: SqlDatabase) -> None:
     """Two records for one slot: two drivers would both believe theirs."""
-    log = database.log("somebody")
-    log.read(0)
-    log.close()
+    files = database.files("somebody")
+    files.open()
+    files.close()
     key = "CONSTRAINT exactum_decisions_pkey" if is_postgres(database) else "PRIMARY KEY"
     database.run(f"ALTER TABLE exactum_decisions DROP {key}")
     found = diagnosed("--decision-log", database.url)

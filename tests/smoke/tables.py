@@ -1,6 +1,7 @@
-"""Tables that exactum and Spark's own Delta both write and read, on whatever PySpark is installed
+"""Tables that exactum and Spark's own writers and readers share, on whatever PySpark is installed
 (`make tables`): Delta's Spark jar reads what `DeltaSink` wrote, `DeltaSink` writes to a table that
-Spark made, and `SparkTableSink` has Spark write, killed on its way.
+Spark made, and `SparkTableSink` has Spark write, killed on its way. Iceberg's jar reads what
+`IcebergSink` wrote, on the Sparks that it is made for.
 
     python tables.py                 every cell; ends with 1 where one is not as it should be
     python tables.py CELL ...        these
@@ -22,6 +23,8 @@ from typing import Any
 from exactum.java import jars
 
 DELTA = "4.4.0"
+ICEBERG = {"4.0": "1.11.0", "4.1": "1.12.0"}
+"""Iceberg's Spark runtime; there is none for 4.2."""
 BATCHES, ROWS = 4, 50
 LIFE_TIMEOUT_S = 600
 COLUMNS = "id bigint, day date, at timestamp, price decimal(12,3), tags array<string>, blob binary"
@@ -42,6 +45,10 @@ def session() -> Any:
     minor = ".".join(jars.pyspark_version().split(".")[:2])
     recipe = jars.recipe(jars.dependency("io.delta", f"delta-spark_{minor}_2.13", DELTA))
     found = jars.cached(jars.JarSet(f"delta-{minor}", DELTA, "Delta's Spark jar", recipe))
+    if minor in ICEBERG:
+        name, version = f"iceberg-spark-runtime-{minor}_2.13", ICEBERG[minor]
+        recipe = jars.recipe(jars.dependency("org.apache.iceberg", name, version))
+        found += jars.cached(jars.JarSet(name, version, "Iceberg's Spark runtime", recipe))
     shipped = {jars.artifact_name(jar.name) for jar in jars.pyspark_jars().glob("*.jar")}
     needed = [str(jar) for jar in found if jars.artifact_name(jar.name) not in shipped]
     settings = {
@@ -71,6 +78,10 @@ def live(spec: dict[str, Any]) -> None:
     table = str(folder / "table")
     if spec["sink"] == "spark":
         sink: Any = exactum.SparkTableSink(SparkWrites(table, spec.get("kill", "")), name="table")
+    elif spec["sink"] == "iceberg":
+        parts = ["bucket(4, id)", "day(at)"]
+        catalog = catalog_at(folder)
+        sink = exactum.IcebergSink(ICEBERG_TABLE, catalog=catalog, partition_by=parts, sort_by="id")
     else:
         keys = {"mode": "upsert", "key": "id"} if spec["sink"] == "upsert" else {}
         if keys:
@@ -79,6 +90,14 @@ def live(spec: dict[str, Any]) -> None:
     once = exactum.exactly_once(sink)
     writer = frame.writeStream.trigger(availableNow=True)
     once.start(writer, checkpoint=str(folder / "checkpoint")).awaitTermination()
+
+
+ICEBERG_TABLE = "shop.rows"
+
+
+def catalog_at(folder: Path) -> dict[str, str]:
+    uri = f"sqlite:///{folder}/catalog.db"
+    return {"name": "lake", "type": "sql", "uri": uri, "warehouse": f"file://{folder}/warehouse"}
 
 
 class SparkWrites:
@@ -180,6 +199,20 @@ def spark_writes(spark: Any, folder: Path) -> None:
     check(by_spark(spark, folder) == wanted(spark, range(3 * BATCHES * ROWS)), "other rows")
 
 
+def iceberg(spark: Any, folder: Path) -> None:
+    """Iceberg's Spark jar reads what IcebergSink wrote, and finds single rows by its statistics."""
+    from pyiceberg.catalog import load_catalog
+
+    give(folder, range(BATCHES))
+    check(life(folder, sink="iceberg") == 0, "the query failed")
+    place = load_catalog(**catalog_at(folder)).load_table(ICEBERG_TABLE).metadata_location
+    table = spark.read.format("iceberg").load(place.removeprefix("file://"))
+    check(in_order(table) == wanted(spark, range(BATCHES * ROWS)), "other rows")
+    for number in (0, 77, BATCHES * ROWS - 1):
+        found = in_order(table.where(f"id = {number}"))
+        check(found == wanted(spark, range(number, number + 1)), f"row {number} is not found")
+
+
 class NotSo(Exception):
     """Something is not as it should be."""
 
@@ -200,6 +233,8 @@ CELLS: dict[str, Callable[[Any, Path], None]] = {
 def main(names: list[str]) -> int:
     spark = session()
     failed = 0
+    if spark.version[:3] in ICEBERG:
+        CELLS["iceberg"] = iceberg
     versions = ", ".join(f"{name} {metadata.version(name)}" for name in ("pyspark", "deltalake"))
     print(f"Tables with {versions}, Delta's Spark jar {DELTA}", flush=True)
     for name in names or CELLS:
