@@ -30,12 +30,18 @@ class Batches:
     """
 
     def __init__(
-        self, settings: DeliverySettings, interrupt: Callable[[], None] = lambda: None
+        self,
+        settings: DeliverySettings,
+        interrupt: Callable[[], None] = lambda: None,
+        check: Callable[..., None] = lambda frame, batch_id: None,
     ) -> None:
-        """``interrupt`` cancels jobs that Spark leaves running when the query has ended."""
+        """``interrupt`` cancels jobs that Spark leaves running when the query has ended. ``check``
+        of (frame, batch_id=) raises what ends the query before a batch is written.
+        """
         self.error: BaseException | None = None
         self._settings = settings
         self._interrupt = interrupt
+        self._check = check
         self._decided_on = threading.Event()
         self._runner: EpochRunner | None = None
         self._closer: Any = None
@@ -99,6 +105,7 @@ class Batches:
             raise self._refused(batch_id)
         self._refuse_second(batch_id)
         try:
+            self._check(frame, batch_id=batch_id)
             runner.batch(frame, batch_id)
         except BaseException as error:  # noqa: BLE001  (raised again)
             self._ended(runner, error)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import threading
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import DataFrame
@@ -116,7 +117,6 @@ class BatchFunction:
         self._checkpoint = checkpoint
         self._lock = threading.Lock()
         self._run_id = ""
-        self._columns: list[tuple[str, str]] = []
         self._batches = Batches(settings)
 
     def __call__(self, frame: DataFrame, batch_id: int) -> None:
@@ -132,8 +132,6 @@ class BatchFunction:
             execution = query.find(frame)
             if execution.run_id() != self._run_id:
                 self._begin(frame, batch_id, execution)
-                self._columns = frame.dtypes
-        refuse_other_columns(frame, self._columns, self._settings.targets.names(), batch_id)
         self._batches(frame, batch_id)
 
     def _begin(self, frame: DataFrame, batch_id: int, execution: Execution) -> None:
@@ -150,7 +148,9 @@ class BatchFunction:
                 "written.",
             )
         self._run_id = run.run_id
-        self._batches = batches = Batches(self._settings)
+        names = self._settings.targets.names()
+        check = partial(refuse_other_columns, first=frame.dtypes, sinks=names)
+        self._batches = batches = Batches(self._settings, check=check)
         try:
             batches.open(open_run(run, frame, self._settings, Classic()))
         except BaseException as error:
