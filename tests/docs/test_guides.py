@@ -146,19 +146,22 @@ def test_batch(
         '"orders-loaded"': f'"{loaded}"',
         "localhost:9092": kafka.bootstrap_servers,
         "/data/loads": str(tmp_path / "loads"),
+        "/data/orders-2026-11-28": str(tmp_path / "orders"),
     }
     (program,) = blocks(ROOT / "docs" / "batch.md")
-    with psycopg.connect(postgres.url) as connection:
-        connection.execute(f'CREATE TABLE "{table}" (key text, value text)')
     orders = spark.createDataFrame([("a", "1"), ("b", "2")], "key string, value string")
+    orders.write.parquet(str(tmp_path / "orders"))
     for written in (True, False):
-        found: dict[str, Any] = {"exactum": exactum, "orders": orders}
+        found: dict[str, Any] = {"exactum": exactum, "spark": spark}
         exec(replaced(program, names), found)
         assert found["loaded"].written is written
     with psycopg.connect(postgres.url) as connection:
         rows = connection.execute(f'SELECT key, value FROM "{table}" ORDER BY key').fetchall()
     assert rows == [("a", "1"), ("b", "2")]
-    assert sorted(keys_and_values(kafka.bootstrap_servers, loaded)) == [(b"a", b"1"), (b"b", b"2")]
+    assert sorted(keys_and_values(kafka.bootstrap_servers, loaded)) == [
+        (None, b'{"key":"a","value":"1"}'),
+        (None, b'{"key":"b","value":"2"}'),
+    ]
 
 
 def test_mysql(

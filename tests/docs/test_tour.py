@@ -196,6 +196,7 @@ def test_savepoint_and_rescale(
 
 def test_the_page_shows_the_programs() -> None:
     """But for the recipes, which stand with what they are for."""
-    pages = PAGE.read_text() + PAGE.with_name("operations.md").read_text()
+    names = "tour.md", "operations.md", "delta.md"
+    pages = "".join(PAGE.with_name(name).read_text() for name in names)
     shown = set(re.findall(r'^--8<-- "(examples/\w+\.py)"$', pages, re.M))
     assert shown == {f"examples/{path.name}" for path in (ROOT / "examples").glob("*.py")}

@@ -22,6 +22,9 @@ from tests.kit.abuse.kinds import MICROS_PER_DAY, WHOLE, Kind, Raw, has_bad_text
 DAYS_OF_400_YEARS = 146_097
 DATE_DAYS = (-2_440_588, 2_145_042_905)
 """What ``date '4713-11-24 BC' - date '1970-01-01'`` and the manual's 5874897-12-31 give."""
+YEAR_1, YEAR_10000 = -719_162, 2_932_897
+"""The days that these years begin with, since 1970."""
+MICROS_PER_HOUR = MICROS_PER_DAY // 24
 TIMESTAMP_MICROS = (-2_440_588 * MICROS_PER_DAY, 106_762_940 * MICROS_PER_DAY - 1)
 
 SCALAR_TYPES = (
@@ -214,7 +217,7 @@ def in_json(kind: Kind, value: Raw) -> Any:
     if kind.name == "date":
         return _day(value)
     if kind.name.startswith("timestamp"):
-        return _instant(value) + ("" if kind.name == "timestamp_ntz" else "Z")
+        return _instant(value) if kind.name == "timestamp_ntz" else _in_zone(value)
     if kind.name == "time(6)":
         return str(_clock(value // 1000))
     return value
@@ -239,9 +242,19 @@ def _day(days: int) -> str:
     return f"{sign}{abs(year):04d}-{day:%m-%d}"
 
 
+def _in_zone(micros: int) -> str:
+    """In UTC; where only another zone's clock keeps the year within 1 to 9999, in that one."""
+    first, end = YEAR_1 * MICROS_PER_DAY, YEAR_10000 * MICROS_PER_DAY
+    if first - 14 * MICROS_PER_HOUR <= micros < first:
+        return f"{_instant(micros + 14 * MICROS_PER_HOUR)}+14:00"
+    if end <= micros < end + 12 * MICROS_PER_HOUR:
+        return f"{_instant(micros - 12 * MICROS_PER_HOUR)}-12:00"
+    return f"{_instant(micros)}Z"
+
+
 def _instant(micros: int) -> str:
     days, clock = divmod(micros, MICROS_PER_DAY)
-    return f"{_day(days)}T{_clock(clock).isoformat('microseconds' if clock % 1000 else 'milliseconds')}"
+    return f"{_day(days)}T{_clock(clock).isoformat('microseconds')}"
 
 
 def _clock(micros: int) -> datetime.time:

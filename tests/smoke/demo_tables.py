@@ -1,6 +1,6 @@
 """Three targets under one decision, killed again and again: what ``make demo-tables`` shows.
 
-    PYTHONPATH=. python examples/demo_tables.py --kills 8 --seed 7
+    PYTHONPATH=. python tests/smoke/demo_tables.py --kills 8 --seed 7
 
 It starts Kafka and PostgreSQL, and orders_to_three.py, which gets new orders all the time. A kill
 is SIGKILL to the driver with its JVM and workers: in turn between a decision and its commits, and
@@ -32,6 +32,7 @@ from rich.table import Table
 
 from exactum.local import LocalKafka
 from exactum.ops.processes import Driver
+from tests.kit.environment import ROOT
 from tests.kit.servers.postgres import LocalPostgres
 
 PARTITIONS = 2
@@ -222,7 +223,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         checkpoint = folder / "checkpoint"
         readers = Readers(kafka, postgres.url, folder / "lake")
         orders = Orders(kafka.bootstrap_servers, dice)
-        script = Path(__file__).with_name("orders_to_three.py")
+        script = ROOT / "examples" / "orders_to_three.py"
         options = {
             "bootstrap-servers": kafka.bootstrap_servers,
             "topic": "orders",
