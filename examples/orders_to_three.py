@@ -36,9 +36,9 @@ def main() -> None:
     audit = exactum.KafkaSink(
         chosen.audit, bootstrap_servers=chosen.bootstrap_servers, rows=as_record
     )
-    table = exactum.PostgresSink(chosen.database, table="orders", create_table=True)
+    database = exactum.PostgresSink(chosen.database, table="orders", create_table=True)
     lake = exactum.DeltaSink(chosen.lake)
-    once = exactum.exactly_once(audit, table, lake)
+    once = exactum.exactly_once(audit, database, lake)
     writer = rows.writeStream.trigger(processingTime="500 milliseconds")
     once.start(writer, checkpoint=chosen.checkpoint).awaitTermination()
 

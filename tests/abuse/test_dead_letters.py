@@ -45,16 +45,13 @@ def days_of(year: int, month: int, day: int) -> int:
 
 def instant(text: str) -> int:
     found = re.fullmatch(
-        r"([+-]?\d{4,})-(\d\d)-(\d\d)T(\d\d):(\d\d):(\d\d)\.(\d{3}|\d{6})(Z?)", text
+        r"([+-]?\d{4,})-(\d\d)-(\d\d)T(\d\d):(\d\d):(\d\d)\.(\d{6})(Z|[+-]\d\d:00)?", text
     )
     assert found, text
     year, month, day, hour, minute, second = (int(n) for n in found.groups()[:6])
-    seconds = hour * 3600 + minute * 60 + second
-    return (
-        days_of(year, month, day) * MICROS_PER_DAY
-        + seconds * 1_000_000
-        + int(found[7].ljust(6, "0"))
-    )
+    offset = 0 if found[8] in (None, "Z") else int(found[8][:3])
+    seconds = (hour - offset) * 3600 + minute * 60 + second
+    return days_of(year, month, day) * MICROS_PER_DAY + seconds * 1_000_000 + int(found[7])
 
 
 def raw_of(kind: Kind, found: Any) -> Raw:
