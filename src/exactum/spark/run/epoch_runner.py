@@ -50,6 +50,7 @@ class EpochRunner:
         run: Run,
         protocol: Coordinator,
         sinks: OpenedSinks,
+        *,
         standing_epochs: StandingEpochs,
         attending: Attending,
         bad_records: BadRecords,

@@ -98,7 +98,15 @@ def open_run(run: Run, frame: DataFrame, delivery: DeliverySettings, engine: Eng
         for each in control:
             each.opened()
         undo.pop_all()
-    return EpochRunner(run, protocol, sinks, standing_epochs, attending, bad_records, writing)
+    return EpochRunner(
+        run,
+        protocol,
+        sinks,
+        standing_epochs=standing_epochs,
+        attending=attending,
+        bad_records=bad_records,
+        writing=writing,
+    )
 
 
 def log_of(run: Run, delivery: DeliverySettings) -> DecisionLog:
