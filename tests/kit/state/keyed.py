@@ -26,6 +26,12 @@ TIMEOUT_S = WAIT_MAX_S
 MS_APART = 100
 """Event time between two numbers."""
 
+STORE = "spark.sql.streaming.stateStore"
+FORMAT_2 = {
+    f"{STORE}.providerClass": "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider",
+    f"{STORE}.checkpointFormatVersion": "2",
+}
+
 
 class DiedHere(Exception):
     """Between the sinks' commit and Spark's commit log."""
@@ -54,6 +60,8 @@ class Keyed:
             on_event=events.append,
         )
 
+        for name, value in FORMAT_2.items():  # as start() does it
+            self.spark.conf.set(name, value)
         write = exact.for_each_batch(checkpoint=self.checkpoint)
 
         def each_batch(frame: DataFrame, batch_id: int) -> None:

@@ -74,7 +74,7 @@ class DecidedEpochs(StandingEpochs):
             operators = self._plan.state_operators()
             if operators and not self._has_ids:
                 return "in checkpoint format 1 nobody can tell whether its state is this one"
-            ids = [facts["state_ids"].get(str(one.operator_id())) for one in operators]
+            ids = [facts.get("state_ids", {}).get(str(one.operator_id())) for one in operators]
             stores = [
                 stores_with_ids(self._session, one, own)
                 for one, own in zip(operators, ids, strict=True)
