@@ -27,6 +27,7 @@ ICEBERG = {"4.0": "1.11.0", "4.1": "1.12.0"}
 """Iceberg's Spark runtime; there is none for 4.2."""
 BATCHES, ROWS = 4, 50
 LIFE_TIMEOUT_S = 600
+BEGAN_S = 1_700_000_000
 COLUMNS = "id bigint, day date, at timestamp, price decimal(12,3), tags array<string>, blob binary"
 MADE = (
     "id",
@@ -128,7 +129,9 @@ def give(folder: Path, batches: range) -> None:
     (folder / "in").mkdir(exist_ok=True)
     for batch in batches:
         numbers = pa.table({"id": pa.array(range(batch * ROWS, (batch + 1) * ROWS), pa.int64())})
-        pq.write_table(numbers, folder / "in" / f"{batch}.parquet")
+        path = folder / "in" / f"{batch}.parquet"
+        pq.write_table(numbers, path)
+        os.utime(path, (BEGAN_S + batch, BEGAN_S + batch))  # Spark takes the oldest first
 
 
 def life(folder: Path, **spec: str) -> int:
