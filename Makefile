@@ -202,7 +202,7 @@ tables: ## tables that Spark and exactum both write and read, on 4.0, 4.1 and 4.
 
 tables tables-4.0 tables-4.1 tables-4.2: export JAVA_TOOL_OPTIONS = -XX:TieredStopAtLevel=1
 tables-4.0 tables-4.1 tables-4.2: tables-%: .venv-connect-%/.made
-	PYSPARK_PYTHON=$(CURDIR)/.venv-connect-$*/bin/python .venv-connect-$*/bin/python tests/smoke/tables.py $(CELLS)
+	PYTHONPATH=. PYSPARK_PYTHON=$(CURDIR)/.venv-connect-$*/bin/python .venv-connect-$*/bin/python tests/smoke/tables.py $(CELLS)
 
 EXTRAS = spark,avro
 .venv-connect-%/.made: EXTRAS = spark,avro,delta,iceberg

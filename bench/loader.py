@@ -21,13 +21,13 @@ from pyspark.sql import DataFrame
 
 import exactum
 from exactum.java import jars
+from tests.kit.spark.lake_jars import delta_jars
 
 EXACTUM, BULK, JDBC = "exactum", "plain bulk load", "Spark's JDBC append"
 FILES, SPARK_FILES = "exactum files", "Spark's Parquet sink"
 ICEBERG, ICEBERG_BY_HAND = "exactum Iceberg", "pyiceberg by hand"
 DELTA, SPARK_DELTA, DELTA_BY_HAND = "exactum Delta", "Spark's Delta sink", "delta-rs by hand"
 TABLE = "bench_rows"
-DELTA_VERSION = "4.4.0"
 ICEBERG_TABLE = "bench.rows"
 SCHEMA = "a long, b long, c string"
 
@@ -47,15 +47,6 @@ def driver_jars(kind: str) -> list[str]:
             jars.JarSet(f"jdbc-{kind}", version, f"{kind}'s JDBC driver", recipe)
         )
     ]
-
-
-def delta_jars() -> list[str]:
-    """Delta's Spark jar and what it needs beside Spark's own jars, by Ivy."""
-    minor = ".".join(jars.pyspark_version().split(".")[:2])
-    recipe = jars.recipe(jars.dependency("io.delta", f"delta-spark_{minor}_2.13", DELTA_VERSION))
-    found = jars.cached(jars.JarSet(f"delta-{minor}", DELTA_VERSION, "Delta's Spark jar", recipe))
-    shipped = {jars.artifact_name(jar.name) for jar in jars.pyspark_jars().glob("*.jar")}
-    return [str(jar) for jar in found if jars.artifact_name(jar.name) not in shipped]
 
 
 def main(

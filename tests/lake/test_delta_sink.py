@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import itertools
 import threading
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -27,19 +26,10 @@ from exactum.protocol.inspection import TransactionState
 from exactum.protocol.sink import Guarantee
 from tests.kit.errors import raised
 from tests.kit.files.s3_server import s3_server
-from tests.kit.lake.tables import Query, columns_of, ids, new_table, numbers, read
+from tests.kit.lake.tables import Query, at_once, columns_of, ids, new_table, numbers, read
 
 COLUMNS = (("id", "bigint"),)
 STARTS_MAX = 20
-
-
-def at_once(*commits: Callable[[Any], object], permit: Any) -> None:
-    """Each in a thread of its own, to its end."""
-    threads = [threading.Thread(target=commit, args=(permit,)) for commit in commits]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
 
 
 def version(table: Path) -> int:

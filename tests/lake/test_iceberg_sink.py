@@ -25,7 +25,7 @@ from exactum.protocol.inspection import TransactionState
 from exactum.protocol.sink import Guarantee
 from tests.kit.errors import raised
 from tests.kit.lake.iceberg import TABLE, Lake
-from tests.kit.lake.tables import Query, columns_of, numbers
+from tests.kit.lake.tables import Query, at_once, columns_of, numbers
 
 COLUMNS = (("id", "bigint"),)
 TWO = (("id", "bigint"), ("v", "string"))
@@ -170,14 +170,6 @@ def test_old_metadata_is_removed(lake: Lake) -> None:
 
 
 # ---- others at the table -------------------------------------------------------------------------
-
-
-def at_once(*commits: Callable[[Any], object], permit: Any) -> None:
-    threads = [threading.Thread(target=commit, args=(permit,)) for commit in commits]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
 
 
 def race(lake: Lake, batches: int) -> None:

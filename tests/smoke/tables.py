@@ -20,11 +20,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from exactum.java import jars
+from tests.kit.spark.lake_jars import DELTA, delta_jars, iceberg_jars
 
-DELTA = "4.4.0"
-ICEBERG = {"4.0": "1.11.0", "4.1": "1.12.0"}
-"""Iceberg's Spark runtime; there is none for 4.2."""
 BATCHES, ROWS = 4, 50
 LIFE_TIMEOUT_S = 600
 BEGAN_S = 1_700_000_000
@@ -40,20 +37,11 @@ MADE = (
 
 
 def session() -> Any:
-    """With Delta's jar, of the Spark that is installed."""
+    """With Delta's jars and Iceberg's, of the Spark that is installed."""
     import exactum
 
-    minor = ".".join(jars.pyspark_version().split(".")[:2])
-    recipe = jars.recipe(jars.dependency("io.delta", f"delta-spark_{minor}_2.13", DELTA))
-    found = jars.cached(jars.JarSet(f"delta-{minor}", DELTA, "Delta's Spark jar", recipe))
-    if minor in ICEBERG:
-        name, version = f"iceberg-spark-runtime-{minor}_2.13", ICEBERG[minor]
-        recipe = jars.recipe(jars.dependency("org.apache.iceberg", name, version))
-        found += jars.cached(jars.JarSet(name, version, "Iceberg's Spark runtime", recipe))
-    shipped = {jars.artifact_name(jar.name) for jar in jars.pyspark_jars().glob("*.jar")}
-    needed = [str(jar) for jar in found if jars.artifact_name(jar.name) not in shipped]
     settings = {
-        "spark.jars": ",".join(needed),
+        "spark.jars": ",".join([*delta_jars(), *iceberg_jars()]),
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
         "spark.sql.session.timeZone": "UTC",
@@ -236,7 +224,7 @@ CELLS: dict[str, Callable[[Any, Path], None]] = {
 def main(names: list[str]) -> int:
     spark = session()
     failed = 0
-    if spark.version[:3] in ICEBERG:
+    if iceberg_jars():
         CELLS["iceberg"] = iceberg
     versions = ", ".join(f"{name} {metadata.version(name)}" for name in ("pyspark", "deltalake"))
     print(f"Tables with {versions}, Delta's Spark jar {DELTA}", flush=True)

@@ -121,6 +121,7 @@ def loaded(settings: DeliverySettings, frame: DataFrame, load_id: str, *, compar
         if refused:
             settings.emit(events.RowsDeadLettered(*about, refused))
     else:
+        _refuse_other_sinks(load, completed.engine, sinks)  # decided by another call meanwhile
         now = partial(writing.fingerprint, frame) if compare else None
         _compare(load, completed.engine, now)
     return Loaded(load_id, load.query_id, completed.written)

@@ -6,11 +6,28 @@ from collections.abc import Sequence
 
 from exactum.errors import EpochAborted, ExactumError, RowsRefused, SettingRefused, Unavailable
 from exactum.protocol.sink import Rejection
-from exactum.sql.dialect import RefusedRow, ServerFailure, SqlFailure
+from exactum.sql.dialect import RefusedRow, ServerFailure, Session, SqlFailure
 from exactum.sql.plan import WritePlan
 
 TRANSIENT = frozenset({ServerFailure.LOST, ServerFailure.BUSY})
 """The same again may succeed."""
+
+
+def refusal(session: Session, statement: str) -> ServerFailure | None:
+    """Why the server refuses the statement, which is rolled back; None: it does not.
+
+    Raises:
+        SqlFailure: the same again may succeed.
+    """
+    try:
+        session.execute(statement)
+    except SqlFailure as failure:
+        if failure.failure in TRANSIENT:
+            raise
+        return failure.failure
+    finally:
+        session.rollback()
+    return None
 
 
 def port_error(failure: SqlFailure, where: str) -> ExactumError:

@@ -19,7 +19,7 @@ from exactum.sql.dialect import (
     Session,
     SqlFailure,
 )
-from exactum.sql.failure import TRANSIENT, port_error
+from exactum.sql.failure import TRANSIENT, port_error, refusal
 from exactum.sql.files import server_of
 from exactum.sql.sink import SqlSink
 from exactum.sql.table import TableName
@@ -139,15 +139,7 @@ def may_be_created(dialect: Dialect, session: Session, beside: TableName) -> boo
 
 def _is_denied(session: Session, statement: str) -> bool:
     """Whether the user's rights forbid it: another refusal comes after these were asked."""
-    try:
-        session.execute(statement)
-    except SqlFailure as failure:
-        if failure.failure in TRANSIENT:
-            raise
-        return failure.failure in (ServerFailure.DENIED, ServerFailure.MISSING)
-    finally:
-        session.rollback()
-    return False
+    return refusal(session, statement) in (ServerFailure.DENIED, ServerFailure.MISSING)
 
 
 # ---- a decision log ----------------------------------------------------------------------------

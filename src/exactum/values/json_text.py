@@ -1,9 +1,10 @@
 """Arrow arrays as JSON, a text for each value, by whole arrays: what Spark's ``to_json`` writes,
 but for three things.
 
-An instant is in UTC (``texts.instants``) and keeps its microseconds; the key of a map is the text that its value would
-be; bytes that are no UTF-8 are shown as ``\\xff``. So a field that is null is left out, an element
-that is null is not; decimals are numbers; NaN and the infinities are text; bytes are base64.
+An instant is in UTC (``texts.instants``) and keeps its microseconds; the key of a map is the text
+that its value would be; bytes that are no UTF-8 are shown as ``\\xff``. So a field that is null is
+left out, an element that is null is not; decimals are numbers; NaN and the infinities are text;
+bytes are base64.
 """
 
 from __future__ import annotations

@@ -7,8 +7,9 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import threading
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -151,3 +152,12 @@ def with_metadata(table: Path, column: dict[str, Any] | None = None, **settings:
     first["metaData"]["schemaString"] = json.dumps(schema)
     first["metaData"]["configuration"] = {k.replace("__", "."): v for k, v in settings.items()}
     commit_by_hand(table, first)
+
+
+def at_once(*commits: Callable[[Any], object], permit: Any) -> None:
+    """Each in a thread of its own, to its end."""
+    threads = [threading.Thread(target=commit, args=(permit,)) for commit in commits]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()

@@ -6,8 +6,8 @@ import time
 from collections.abc import Collection, Iterator
 
 from exactum.problem import Problem, clock, error, ok, warning
-from exactum.sql.dialect import Dialect, Role, ServerFailure, Session, SqlFailure
-from exactum.sql.failure import TRANSIENT
+from exactum.sql.dialect import Dialect, Role, ServerFailure, Session
+from exactum.sql.failure import refusal
 from exactum.sql.mysql.statements import quote, quote_table, sql
 from exactum.sql.proof import LABEL, LOCK_TIMEOUT_S, lagging
 from exactum.sql.table import Table
@@ -63,16 +63,8 @@ def denied(session: Session, table: Table) -> Collection[str]:
         "UPDATE": f"UPDATE {name} SET {first} = NULL WHERE 1 = 0",
         "DELETE": f"DELETE FROM {name} WHERE 1 = 0",
     }
-    return [right for right, statement in statements.items() if _is_denied(session, statement)]
-
-
-def _is_denied(session: Session, statement: str) -> bool:
-    try:
-        session.execute(statement)
-    except SqlFailure as failure:
-        if failure.failure in TRANSIENT:
-            raise
-        return failure.failure is ServerFailure.DENIED
-    finally:
-        session.rollback()
-    return False
+    return [
+        right
+        for right, statement in statements.items()
+        if refusal(session, statement) is ServerFailure.DENIED
+    ]
