@@ -157,7 +157,7 @@ def demo(
     Shows what a read_committed reader sees all along, and ends with a verdict. The exit status is 0
     only if exactum's output is exact: no order lost, none doubled, order kept within each key.
     """
-    from exactum.ops.demo.show import Settings, Show
+    from exactum.ops.crash_test.demo import Settings, Show
 
     for number in ENDING:
         signal.signal(number, _interrupt)
