@@ -19,12 +19,12 @@ from exactum.ops.accept import accept
 from exactum.ops.dashboard.command import dashboard
 from exactum.ops.dead_letters.commands import dead_letters
 from exactum.ops.doctor.command import doctor
-from exactum.ops.project.command import init
+from exactum.ops.project.project import init
 from exactum.ops.run.command import run
-from exactum.ops.savepoint.commands import savepoint
-from exactum.ops.status.command import status
+from exactum.ops.savepoint import savepoint
+from exactum.ops.status import status
 from exactum.ops.transactions.commands import transactions
-from exactum.ops.verify.command import verify
+from exactum.ops.verify import verify
 
 ENDING = (signal.SIGINT, signal.SIGTERM)
 INTERRUPTED = 130  # what shells say of a program that Ctrl-C ended: 128 + SIGINT
