@@ -20,7 +20,7 @@ from confluent_kafka import (
 )
 
 from exactum.errors import ExactumError
-from exactum.kafka.requests.broker_requests import BrokerRequests
+from exactum.kafka.requests import BrokerRequests
 from exactum.testing.output import OutputRecord, Text
 
 if TYPE_CHECKING:

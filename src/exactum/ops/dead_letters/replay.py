@@ -26,8 +26,7 @@ from exactum.durable import write_whole
 from exactum.errors import SettingRefused, Unavailable
 from exactum.files.slot_log import SlotLog
 from exactum.kafka.sink import KafkaSink
-from exactum.kafka.topics.committed_records import CommittedRecords, NotReadable, RangeGone
-from exactum.kafka.topics.dead_letters import GROUP
+from exactum.kafka.topic_reader import DEAD_LETTERS_GROUP, CommittedRecords, NotReadable, RangeGone
 from exactum.kafka.transaction import Partition
 from exactum.protocol.coordinator import Coordinator
 from exactum.protocol.dead_letter import DeadLetter
@@ -357,7 +356,7 @@ class Originals:
 
     def __init__(self, settings: Mapping[str, str]) -> None:
         """``settings`` are librdkafka's, with ``bootstrap.servers``."""
-        self._records = CommittedRecords(settings, GROUP, "exactum dead-letters")
+        self._records = CommittedRecords(settings, DEAD_LETTERS_GROUP, "exactum dead-letters")
         self.lost: dict[str, str] = {}
 
     def close(self) -> None:
