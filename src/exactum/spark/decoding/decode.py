@@ -34,7 +34,7 @@ from exactum.spark.jvm.error import JvmError
 from exactum.spark.jvm.frame import frame_of, logical_plan, node_names
 from exactum.spark.jvm.java_class import java_class
 from exactum.spark.query import is_connect
-from exactum.spark.runtime.columnar_kafka import FORMAT
+from exactum.spark.runtime.spark_jars import FORMAT
 from exactum.spark.write.failure import MARKER
 
 SOURCE_COLUMNS = {
