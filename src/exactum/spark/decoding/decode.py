@@ -22,9 +22,8 @@ from pyspark.sql import functions as f
 from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
 from exactum.errors import FrameRefused, RowsRefused, SettingRefused
-from exactum.formats import record_type
 from exactum.formats.avro_format import AvroCodec
-from exactum.formats.format import Bound, Format
+from exactum.formats.format import Bound, Format, arrow_type
 from exactum.formats.function_format import Function
 from exactum.formats.text_format import TextCodec
 from exactum.spark.decoding.bad_count import mark, place
@@ -200,9 +199,9 @@ def _marked(
     fields = {field.name: field for field in frame.schema.fields}
     has_headers = _has_headers(frame)
     for name, one in bound.items():
-        outward = record_type.as_nullable(one.kind)
+        outward = one.column
         header = f"__{name}_schema_id" if one.framed and has_headers else ""
-        decodings.append(Decoding(name, one.codec, record_type.arrow_type(outward, name), header))
+        decodings.append(Decoding(name, one.codec, arrow_type(outward, name), header))
         fields[name] = StructField(name, outward)
     schema = StructType([*fields.values(), StructField(BAD, BAD_TYPE)])
     task = DecodeTask(tuple(decodings), fail, nulls_are_bad)
