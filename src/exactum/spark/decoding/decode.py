@@ -26,7 +26,6 @@ from exactum.formats.avro_format import AvroCodec
 from exactum.formats.format import Bound, Format, arrow_type
 from exactum.formats.function_format import Function
 from exactum.formats.text_format import TextCodec
-from exactum.spark.decoding.bad_count import mark, place
 from exactum.spark.decoding.decode_task import BAD, DecodeTask, Decoding, null_reason, refusal_of
 from exactum.spark.jvm import arrow_job
 from exactum.spark.jvm.error import JvmError
@@ -47,6 +46,8 @@ SOURCE_COLUMNS = {
 """What ``decode`` needs of Spark's Kafka source, by Spark's names of the types."""
 HEADERS = "array<struct<key:string,value:binary>>"
 """The type of the column ``headers``, which that source has with ``includeHeaders``."""
+MARKS = 63
+PLACES = 2**32
 METRIC_PREFIX = "exactum.decode."
 """Observed metrics with this prefix are ours; the policy and a unique number follow."""
 BAD_TYPE = StructType(
@@ -179,16 +180,25 @@ def _with_null_times(frame: DataFrame) -> DataFrame | None:
 
 
 def _counted(policy: Policy) -> list[Column]:
-    """See ``bad_count``. Places cost columns that are not read otherwise, so only where they are
-    compared.
+    """Places cost columns that are not read otherwise, so only where they are compared."""
+    number, *places = counts_of(f.col(BAD).isNotNull())
+    return [number, *places] if policy is Policy.DEAD_LETTER else [number]
+
+
+def counts_of(is_bad: Column) -> list[Column]:
+    """So many bad records, the sum of their places, and their marks (bigint): the fields of
+    ``bad_records.Bad``, as aggregates.
+
+    A record's place is a hash of topic, partition and offset, small enough that the sum stays
+    within 63 bits over more bad records than an epoch can have; its mark is one bit of 63.
     """
-    number = f.count(f.col(BAD)).alias("number")
-    if policy is not Policy.DEAD_LETTER:
-        return [number]
-    is_bad = f.col(BAD).isNotNull()
-    places, marks = f.sum(f.when(is_bad, place())), f.bit_or(f.when(is_bad, mark()))
-    sums = {"places": places, "marks": marks}
-    return [number, *(f.coalesce(own, f.lit(0)).alias(name) for name, own in sums.items())]
+    place = f.expr(f"pmod(xxhash64(topic, partition, offset), {PLACES}L)")
+    mark = f.expr(f"shiftleft(1L, cast(pmod(xxhash64(topic, partition, offset), {MARKS}) AS int))")
+    return [
+        f.count(f.when(is_bad, 1)).alias("number"),
+        f.coalesce(f.sum(f.when(is_bad, place)), f.lit(0)).alias("places"),
+        f.coalesce(f.bit_or(f.when(is_bad, mark)), f.lit(0)).alias("marks"),
+    ]
 
 
 def _marked(
