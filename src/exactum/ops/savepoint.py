@@ -1,4 +1,6 @@
-"""The commands ``exactum savepoint ...``. What a command needs is imported when it runs."""
+"""``exactum savepoint``: user-ordered, verified copies of a query's checkpoint at one complete
+epoch, and starting from them. What a command needs is imported when it runs.
+"""
 
 from __future__ import annotations
 

@@ -1,17 +1,64 @@
-"""What the decision records of a range of epochs promise."""
+"""The one reader of a query's decision log: a batch, what is not finished, or what a range
+promises. Who writes into it, a coordinator or an operator's command, opens it for itself.
+"""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass
 
+from exactum.checkpoint.query_place import QueryPlace
 from exactum.errors import CheckpointRefused, InvariantBroken, SettingRefused
 from exactum.files.slot_log import SlotLog
 from exactum.protocol.decision_log import DecisionLog
+from exactum.protocol.ends import RECENT_BATCHES
 from exactum.protocol.evidence import Promise
+from exactum.protocol.finish import BATCHES_MAX
 from exactum.protocol.model import Decision, DecisionRecord, PreparedTransaction
 from exactum.protocol.resolve import commit_in_force
+
+
+def read_batch(place: QueryPlace, batch_id: int) -> tuple[DecisionRecord, ...]:
+    """What the log has of one micro-batch.
+
+    Raises:
+        ExactumError, OSError: it cannot be read.
+    """
+    with closing(place.open_log()) as log:
+        return tuple(log.read(batch_id))
+
+
+def read_unfinished(place: QueryPlace, first: int) -> tuple[DecisionRecord, ...]:
+    """From a few batches before ``first`` up to the first one that is not decided. ``first`` is the
+    first one that Spark has not logged as done.
+
+    Raises:
+        ExactumError: it cannot be read.
+    """
+    found: list[DecisionRecord] = []
+    with closing(place.open_log()) as log:
+        for batch_id in range(max(0, first - RECENT_BATCHES), first):
+            # Pruned, or damaged and long done: nobody needs it.
+            with contextlib.suppress(CheckpointRefused, InvariantBroken):
+                found += log.read(batch_id)
+        for batch_id in range(first, first + BATCHES_MAX):
+            records = log.read(batch_id)
+            found += records
+            if commit_in_force(records) is None:
+                break
+    return tuple(found)
+
+
+def in_force(records: Sequence[DecisionRecord], first_batch: int = 0) -> list[DecisionRecord]:
+    """The COMMITs in force from a batch on."""
+    batches = sorted({r.epoch.batch_id for r in records if r.epoch.batch_id >= first_batch})
+    of_batches = ([r for r in records if r.epoch.batch_id == batch_id] for batch_id in batches)
+    return [record for record in map(commit_in_force, of_batches) if record is not None]
+
+
+# ---- promises --------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -44,6 +91,23 @@ class SparkProgress:
     newest: int
     finished: int = -1
     kept: int = 0
+
+
+def read_promises(place: QueryPlace, first: int | None, last: int | None) -> Promises:
+    """As they are on record now.
+
+    Raises:
+        ExactumError: as ``promises``; or the query has begun no batch.
+    """
+    newest, finished = place.planned(), place.finished()
+    if newest is None:
+        raise SettingRefused(
+            "COMMAND_ARGUMENT",
+            f"{place} has not begun any micro-batch: nothing is promised yet.",
+        )
+    with closing(place.open_log()) as log:
+        progress = SparkProgress(newest, -1 if finished is None else finished, place.kept())
+        return promises(log, progress, first, last)
 
 
 def promises(

@@ -1,25 +1,34 @@
-"""``exactum verify``: the command."""
+"""``exactum verify``: what the records promise, against what is in the targets.
+
+It never trusts the code that wrote. It reads Kafka's logs batch header by batch header, a
+database's ledger and row versions, and the files themselves, by code of its own.
+"""
 
 from __future__ import annotations
 
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import replace
 from itertools import groupby
-from typing import TYPE_CHECKING
 
 import click
 
+from exactum.checkpoint.query_place import QueryPlace
+from exactum.errors import ExactumError, SettingRefused
+from exactum.monitor.decisions import Promises, read_batch, read_promises
 from exactum.ops import render
 from exactum.ops.render import Cell, ExitStatus
 from exactum.ops.targets.options import JSON, QueryOptions, could_not_tell, query_options
+from exactum.ops.targets.sinks import QueryTargets, inspector_of
+from exactum.protocol.evidence import Evidence, Finding, Promise, unknowable
+from exactum.protocol.inspection import counts
+from exactum.protocol.participant import remembers
+from exactum.protocol.resolve import commit_in_force
 
-if TYPE_CHECKING:
-    from exactum.ops.verify.promise import Promises
-    from exactum.protocol.evidence import Evidence
-
+NOT_GIVEN = "the sink is not given: --sinks FILE.py:NAME, or set EXACTUM_SINKS"
 DOUBT_LOOKS_MAX = 4
 DOUBT_PAUSE_S = 1.0
 """An epoch that a living driver is just committing is looked at again, so often."""
@@ -60,23 +69,21 @@ def verify(
     """
     from rich.console import Console
 
-    from exactum.ops.verify.verification import Verification
-    from exactum.protocol.evidence import Finding
-
     place = options.place()
-    verification = Verification(place, options.targets(place), only)
+    targets = options.targets(place)
     with Console(stderr=True).status("") as shown:
 
         def tick(sink: str) -> None:
             shown.update(f"verifying {sink}")
 
-        promises, evidence = verification.at(first, last, tick)
+        promises, evidence = read_evidence(place, targets, only, (first, last), tick)
         for _ in range(DOUBT_LOOKS_MAX):
             doubted = [each.batch_id for each in evidence if each.finding is Finding.IN_DOUBT]
             if not doubted:
                 break
             time.sleep(DOUBT_PAUSE_S)
-            _, again = verification.at(min(doubted), max(doubted), tick)
+            again_at = min(doubted), max(doubted)
+            _, again = read_evidence(place, targets, only, again_at, tick)
             newer = {(each.batch_id, each.sink, each.by): each for each in again}
             evidence = [newer.get((e.batch_id, e.sink, e.by), e) for e in evidence]
     status = _status(evidence)
@@ -93,10 +100,75 @@ def verify(
     sys.exit(status)
 
 
+def read_evidence(
+    place: QueryPlace,
+    targets: QueryTargets,
+    only: str | None,
+    batches: tuple[int | None, int | None],
+    tick: Callable[[str], None],
+) -> tuple[Promises, list[Evidence]]:
+    """What is promised from the first to the last of ``batches``, and what the sinks have; by
+    default of all records. ``only``: that sink alone. ``tick`` is called with each sink's name.
+
+    Raises:
+        SettingRefused: there is no such batch, or no record names the sink.
+        ExactumError: the decision log cannot be read.
+    """
+    found = read_promises(place, *batches)
+    names = found.participants()
+    if only is not None and found.each and only not in names:
+        raise SettingRefused(
+            "COMMAND_ARGUMENT",
+            f"No record of these epochs names a sink {only!r}. They name: "
+            f"{', '.join(map(repr, names)) or 'none'}.",
+        )
+    evidence: list[Evidence] = []
+    for name in names if only is None else [only] if found.each else []:
+        tick(name)
+        evidence += _of_sink(place, targets, name, found.each)
+    return found, evidence
+
+
+def _of_sink(
+    place: QueryPlace, targets: QueryTargets, name: str, each: Sequence[Promise]
+) -> list[Evidence]:
+    target = targets.named(name)
+    if target is None:
+        return [unknowable(promise, name, NOT_GIVEN) for promise in each]
+
+    def onwards() -> Sequence[Promise]:
+        return read_promises(place, each[0].batch_id, None).each
+
+    try:
+        with closing(inspector_of(target, place)) as inspector:
+            if not counts(inspector):
+                return [unknowable(promise, name) for promise in each]
+            found = list(inspector.evidence(each, onwards))
+            participant = inspector.participant()
+            last = participant.last_batch() if remembers(participant) else None
+        return [*found, *_unknown_to_the_log(place, name, last)]
+    except (ExactumError, OSError, ValueError) as error:
+        return [unknowable(promise, name, str(error)) for promise in each]
+
+
+def _unknown_to_the_log(place: QueryPlace, name: str, last: int | None) -> list[Evidence]:
+    """The last batch that a target has, where no record is of it: it was decided by a log that is
+    not this one. What a driver that lives has decided meanwhile is on record by now.
+    """
+    done = place.finished()
+    if last is None or (done is not None and last <= done):
+        return []  # without a record it is among ``unrecorded``
+    if commit_in_force(read_batch(place, last)) is not None:
+        return []
+    why = (
+        "the target has this batch, and the decision log does not know of it: checkpoint or log "
+        "are an older copy, or two queries run on copies of one checkpoint"
+    )
+    return [Evidence(last, name, 0, None, Finding.EXTRA, "marker", why)]
+
+
 def _status(evidence: Iterable[Evidence]) -> ExitStatus:
     """CANNOT_TELL also where there was nothing to look at."""
-    from exactum.protocol.evidence import Finding
-
     findings = {each.finding for each in evidence}
     if findings - {Finding.EXACT, Finding.UNKNOWABLE}:
         return ExitStatus.NEEDS_PERSON
@@ -174,3 +246,6 @@ def _lines(evidence: Sequence[Evidence], promises: Promises) -> Iterator[str]:
 def _listed(batches: Sequence[int]) -> str:
     shown = ", ".join(str(batch_id) for batch_id in batches[:10])
     return f"batch {shown}" + (f" and {len(batches) - 10} more" if len(batches) > 10 else "")
+
+
+NOT_GIVEN = "the sink is not given: --sinks FILE.py:NAME, or set EXACTUM_SINKS"

@@ -1,8 +1,7 @@
-"""The plan of kills, what a checkpoint shows, and that a kill takes a whole tree of processes."""
+"""The plan of kills, the moments that they wait for, and that a kill takes a whole tree of processes."""
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -11,14 +10,15 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import psutil
 import pytest
 
 from exactum.errors import ExactumError
 from exactum.ops import processes
-from exactum.ops.demo.chaos import Aim, plan
-from exactum.ops.demo.kept_running import StandbyBeside
+from exactum.ops.crash_test.demo import EXACTUM
+from exactum.ops.crash_test.kept_running import StandbyBeside
+from exactum.ops.crash_test.killing import JobProgress, Killing, Moment, PlannedKill, Shown
 from exactum.ops.processes import Driver
-from exactum.ops.shown_checkpoint import ShownCheckpoint
 from tests.kit.errors import raised
 
 # As a driver has it: a child, whose own child has a process group of its own and whose parent is
@@ -39,31 +39,89 @@ time.sleep(60)
 
 
 def test_a_seed_gives_the_same_plan() -> None:
-    """Kills are spread over the time, aims in turn, and repeatable by the seed."""
-    kills = plan(6, 60, (Aim.DECIDED, Aim.WRITING, Aim.RANDOM), seed=7)
-    assert kills == plan(6, 60, (Aim.DECIDED, Aim.WRITING, Aim.RANDOM), seed=7)
-    assert kills != plan(6, 60, (Aim.DECIDED, Aim.WRITING, Aim.RANDOM), seed=8)
-    assert [kill.aim for kill in kills] == [Aim.DECIDED, Aim.WRITING, Aim.RANDOM] * 2
-    assert all(10 * n < kill.due_s < 10 * (n + 1) for n, kill in enumerate(kills))
-    assert plan(0, 60, (Aim.RANDOM,), seed=7) == []
+    """Kills are spread over the time, moments in turn, and repeatable by the seed."""
+    kills = EXACTUM.plan(6, 60, seed=7)
+    assert kills == EXACTUM.plan(6, 60, seed=7)
+    assert kills != EXACTUM.plan(6, 60, seed=8)
+    assert [kill.moment for _, kill in kills] == [*EXACTUM.moments] * 2
+    assert all(10 * n < due_s < 10 * (n + 1) for n, (due_s, _) in enumerate(kills))
+    assert EXACTUM.plan(0, 60, seed=7) == []
 
 
 def test_a_checkpoint_shows_progress(tmp_path: Path) -> None:
-    """Spark's commits by their highest name, exactum's decisions by counting COMMITs, pruned
-    ones included.
-    """
-    checkpoint = ShownCheckpoint(tmp_path)
-    assert (checkpoint.last_commit(), checkpoint.decided()) == (-1, 0)
+    """Spark's commits by their highest name, exactum's newest decision, the end of the output."""
+    shown = Shown(tmp_path, lambda: 7)
+    assert shown.progress() == JobProgress(done=-1, planned=-1, decided="", output=7)
     commits, decisions = tmp_path / "commits", tmp_path / "exactum" / "decisions"
     commits.mkdir()
     decisions.mkdir(parents=True)
     for name in ("9", "10", ".10.crc", "metadata"):
         (commits / name).touch()
-    for slot, decision in (("0-0", "abort"), ("0-1", "commit"), ("1-0", "commit")):
-        (decisions / f"{0:019d}{slot}.json").write_text(json.dumps({"decision": decision}))
-    assert (checkpoint.last_commit(), checkpoint.decided()) == (10, 2)
-    (decisions / f"{0:019d}0-1.json").unlink()
-    assert checkpoint.decided() == 2
+    for slot in ("9-1", "10-0"):
+        batch, attempt = slot.split("-")
+        (decisions / f"{batch:0>20}-{attempt}.json").touch()
+    assert shown.progress() == JobProgress(10, -1, f"{10:020d}-0.json", 7)
+
+
+class Played(Shown):
+    """A query that shows these states, one at each look, and the last one from then on."""
+
+    def __init__(self, *states: tuple[int, int, str, int]) -> None:
+        super().__init__(Path(), lambda: 0)
+        self.states = [JobProgress(*each) for each in states]
+        self.looks = 0
+
+    def progress(self) -> JobProgress:
+        self.looks += 1
+        return self.states[min(self.looks, len(self.states)) - 1]
+
+
+BATCHES = (
+    (4, 4, "4-1", 10),
+    (4, 5, "4-1", 10),  # batch 5 begins
+    (4, 5, "4-1", 15),  # writes
+    (4, 5, "5-0", 18),  # is decided
+    (5, 5, "5-0", 20),  # is done
+    (5, 6, "5-0", 21),
+    (5, 6, "5-0", 26),
+)
+
+
+@pytest.mark.parametrize(
+    ("kill", "looks"),
+    [
+        (PlannedKill(Moment.OUTPUT), 3),
+        (PlannedKill(Moment.OUTPUT, sighting=3), 5),
+        (PlannedKill(Moment.OUTPUT, part=0.5), 7),  # of what batch 5 wrote, seen whole
+        (PlannedKill(Moment.BATCH), 2),
+        (PlannedKill(Moment.DECIDED), 4),
+        (PlannedKill(Moment.DONE), 5),
+        (PlannedKill(Moment.RANDOM), 2),
+    ],
+    ids=str,
+)
+def test_each_moment_is_met(kill: PlannedKill, looks: int) -> None:
+    """At the state that shows it, and not before."""
+    shown = Played(*BATCHES)
+    killing = Killing(shown, lambda: False, quiet_s=60, batch_timeout_s=60)
+    assert killing.met(kill) is kill.moment
+    assert shown.looks == looks
+
+
+def test_a_query_that_rests_is_fed_and_at_last_killed_at_any_moment() -> None:
+    """And one that has ended is not waited for."""
+    given = [True, True, False]
+    rests = Killing(
+        Played((3, 3, "3-0", 9)),
+        lambda: False,
+        quiet_s=0.01,
+        batch_timeout_s=60,
+        feed=lambda: given.pop(0),
+    )
+    assert rests.met(PlannedKill(Moment.DECIDED)) is Moment.RANDOM
+    assert given == []
+    ended = Killing(Played((3, 4, "3-0", 9)), lambda: True, quiet_s=60, batch_timeout_s=60)
+    assert ended.met(PlannedKill(Moment.DECIDED)) is None
 
 
 def test_a_name_that_is_no_text() -> None:
@@ -96,7 +154,7 @@ def test_a_kill_takes_the_whole_tree(tmp_path: Path) -> None:
 @pytest.fixture
 def silly_driver(tmp_path: Path) -> Driver:
     """A driver that ends at once: there is no such module."""
-    return Driver("silly", ("-m", "exactum.ops.demo.nothing"), tmp_path / "driver.log")
+    return Driver("silly", ("-m", "exactum.ops.nothing"), tmp_path / "driver.log")
 
 
 def watch(driver: Driver, seconds: float) -> None:
@@ -165,11 +223,11 @@ def test_a_supervised_driver_comes_back_and_ends(tmp_path: Path) -> None:
         (supervisor,) = (pid for pid in [driver._run.pid] if pid is not None)
         (first,) = processes.children(supervisor)
         alive: list[set[int]] = []
-        driver.look()
+        driver.note_processes()
         assert driver.kill(lambda: False) == 0
         driver.check()
         assert len(processes.members(first)) == 2
-        assert " (stopped)" not in Path(f"/proc/{first}/status").read_text()
+        assert psutil.Process(first).status() != psutil.STATUS_STOPPED
         assert driver.kill(lambda: alive.append(processes.members(first)) is None) == 2
         assert len(alive[0]) == 2
         driver.start()

@@ -43,7 +43,7 @@ class KeptRunning(Protocol):
     def start(self) -> None:
         """Start it, or after a kill what takes its place."""
 
-    def look(self) -> None:
+    def note_processes(self) -> None:
         """Note which processes there are, so that ``kill`` stops them at once."""
 
     def kill(self, frozen: Callable[[], bool]) -> int:
@@ -126,8 +126,8 @@ class StandbyBeside:
                 raise self.failure(f"was not started within {START_TIMEOUT_S:.0f} s")
             time.sleep(POLL_S)
 
-    def look(self) -> None:
-        """See ``KeptRunning.look``."""
+    def note_processes(self) -> None:
+        """See ``KeptRunning.note_processes``."""
         self._observe()
         self._known = processes.members(self._active)
 

@@ -1,15 +1,79 @@
-"""The verdict of the demo: what a reader that began at the beginning saw, against what was
-produced. It uses nothing of exactum's own protocol, so that it can judge both sinks.
+"""The numbered orders of the demo: written at a steady rate, and judged by what a reader sees of
+them against what was produced. It uses nothing of exactum's own protocol, so that it can judge both
+sinks.
 """
 
 from __future__ import annotations
 
+import threading
+import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from exactum.ops.demo.order import shouted
+from confluent_kafka import KafkaError, Message, Producer
+
+from exactum.errors import ExactumError
 from exactum.testing.output import OutputDifference, OutputRecord
+
+CUSTOMERS = 100
+TICK_S = 0.05
+FLUSH_TIMEOUT_S = 30.0
+
+
+def order_of(number: int) -> OutputRecord:
+    """What the producer writes. Its key is its customer, so that every customer's orders stay in
+    order.
+    """
+    customer = f"{number % CUSTOMERS:02d}"
+    return OutputRecord(customer, f"order {number} of customer {customer}")
+
+
+def shouted(number: int) -> OutputRecord:
+    """What the query makes of it."""
+    key, value = order_of(number)
+    return OutputRecord(key, str(value).upper())
+
+
+def produce(
+    bootstrap_servers: str, topic: str, records_per_second: float, stop: threading.Event
+) -> int:
+    """Write orders 0, 1, 2, ... until ``stop`` is set, and return how many are in the topic: the
+    producer is idempotent, and every acknowledgement is waited for.
+
+    Raises:
+        ExactumError: one was not acknowledged.
+    """
+    refused: list[str] = []
+
+    def delivered(error: KafkaError | None, message: Message) -> None:
+        if error is not None:
+            refused.append(str(error))
+
+    producer = Producer(
+        {
+            "bootstrap.servers": bootstrap_servers,
+            "enable.idempotence": True,
+            "partitioner": "murmur2_random",
+        }
+    )
+    number, started = 0, time.monotonic()
+    while not stop.wait(TICK_S) and not refused:
+        due = int((time.monotonic() - started) * records_per_second)
+        while number < due:
+            key, value = order_of(number)
+            try:
+                producer.produce(topic, value, key, on_delivery=delivered)
+            except BufferError:
+                break  # the broker is behind: the rest is sent with the next tick
+            number += 1
+        producer.poll(0)
+    left = producer.flush(FLUSH_TIMEOUT_S)
+    if refused or left:
+        raise ExactumError(
+            f"{left + len(refused)} of {number} orders were not written: {refused[:1]}"
+        )
+    return number
 
 
 class RowsSeen:

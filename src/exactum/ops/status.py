@@ -1,4 +1,6 @@
-"""``exactum status``: the command."""
+"""``exactum status``: how queries are, by their checkpoints alone, whether their drivers live or
+not.
+"""
 
 from __future__ import annotations
 
