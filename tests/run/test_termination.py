@@ -99,7 +99,9 @@ def test_a_batch_that_is_too_slow_is_cut_off(tmp_path: Path, timeout: str, signa
     script.write_text(SLOW)
     with BareCommand(tmp_path, script, PYTHON, [timeout]) as run:
         run.until((tmp_path / "begun").exists, "a batch is under way")
-        for _ in range(signals):
+        for number in range(signals):
+            if number:
+                run.says("SIGTERM: the queries")  # two that nobody has handled yet are one
             run.signal(signal.SIGTERM)
         run.until(lambda: run._process.poll() is not None, "it has ended")
         assert run._process.returncode == -signal.SIGTERM
