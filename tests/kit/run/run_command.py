@@ -210,3 +210,11 @@ def new_world(
     if records:
         source.produce(bootstrap_servers, records)
     return World(bootstrap_servers, folder, source, create_topic("out", partitions=2))
+
+
+def check_stopped_between_epochs(checkpoint: Path, completed: Sequence[dict[str, Any]]) -> None:
+    """Spark's commit log ends with the last epoch that stands in the sink, and has it."""
+    logged = max(
+        int(file.name) for file in (checkpoint / "commits").iterdir() if file.name.isdigit()
+    )
+    assert logged == completed[-1]["batch_id"]
