@@ -17,7 +17,7 @@ TABLES = (
     Fault(
         "an epoch is loaded without its ledger row",
         DRIVER,
-        "sql/ledger.py",
+        "sql/target.py",
         '        return session.execute(self._sql("enter_ledger"), (self._scope, *astuple(row))) == 1\n',
         "        return True\n",
         ("tests/sql/test_staging.py", "tests/sql/test_epochs.py", "tests/sql/test_contract.py"),
@@ -90,7 +90,7 @@ TABLES = (
     Fault(
         "a marker is committed before its rows",
         DRIVER,
-        "sql/ledger.py",
+        "sql/target.py",
         '        return session.execute(self._sql("enter_ledger"), (self._scope, *astuple(row))) == 1\n',
         '        is_new = session.execute(self._sql("enter_ledger"), (self._scope, *astuple(row))) == 1\n'
         "        session.commit()\n"

@@ -17,7 +17,7 @@ from exactum.errors import (
     HeuristicOutcome,
     RowsRefused,
 )
-from exactum.sql.plan import SqlScope
+from exactum.sql.writer import SqlScope
 from tests.kit.sql.replicated import pair, until
 from tests.kit.sql.sql_database import SqlDatabase
 from tests.kit.sql.sql_epochs import ID_AND_NAME, Query, expected

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 import exactum.sql
-from exactum.sql.mysql.statements import sql as mysql
-from exactum.sql.postgres.statements import sql as postgres
+from exactum.sql.mysql.session import sql as mysql
+from exactum.sql.postgres.session import sql as postgres
 from exactum.sql.table import TableName
 from tests.kit.waiting import WAIT_MAX_S
 

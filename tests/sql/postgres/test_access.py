@@ -207,7 +207,7 @@ def test_the_session_keeps_the_guarantee_whatever_the_role_has_set(database: Dat
 
 
 def _connect_arguments() -> tuple[Any, ...]:
-    from exactum.sql.dialect import Role
+    from exactum.sql.session import Role
 
     return Role.LOADER, "exactum test", 1.0
 
