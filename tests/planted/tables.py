@@ -180,7 +180,7 @@ TABLES = (
     Fault(
         "a chunk counts as acknowledged with the one before it",
         DRIVER,
-        "custom/write_ahead_target.py",
+        "custom/write_ahead.py",
         'self._staging.write_note(identity, "acked", str(number + 1))\n',
         'self._staging.write_note(identity, "acked", str(number + 2))\n',
         ("tests/custom/test_write_ahead.py",),
@@ -188,7 +188,7 @@ TABLES = (
     Fault(
         "chunks that a staged file lacks are not missed",
         ALL_ROWS,
-        "custom/write_ahead_target.py",
+        "custom/write_ahead.py",
         "        if sent_rows != part.prepared.rows:\n",
         "        if False:\n",
         ("tests/custom/test_write_ahead.py",),
@@ -196,7 +196,7 @@ TABLES = (
     Fault(
         "a batch is marked as sent before it is",
         DRIVER,
-        "custom/write_ahead_target.py",
+        "custom/write_ahead.py",
         "        for part in epoch.parts:\n            try:\n",
         "        self._staging.note_published(epoch.batch_id)\n"
         "        for part in epoch.parts:\n            try:\n",

@@ -52,10 +52,8 @@ from exactum.protocol.model import (
     rows_by_participant,
     rows_of,
 )
-from exactum.protocol.parallel import Parallel, one_after_another
 from exactum.protocol.participant import Participant, Sweepable
-from exactum.protocol.participants import Participants
-from exactum.protocol.phase_timer import PhaseTimer
+from exactum.protocol.participants import Parallel, Participants, PhaseTimer, one_after_another
 from exactum.protocol.sink import QueryRun, Ready, Write, WriteOrder, refuse_nothing
 
 STARTS_CONTESTED_MAX = 1_000

@@ -22,17 +22,17 @@ from exactum.files.format import FileFormat
 from exactum.files.place import FOLDER_BYTES_MAX, NAME_BYTES_MAX, NameLimits
 from exactum.files.sink import BYTES_PER_FILE_MAX
 from exactum.files.writer import FilePlan, FileRows
-from exactum.lake import frame
+from exactum.lake.sink import check_table_columns, schema_of
 from exactum.lake.types import ddl
 from exactum.problem import Problem, ok
 from exactum.protocol.inspection import Inspector
 from exactum.protocol.model import PreparedTransaction
-from exactum.protocol.scope import Scope
 from exactum.protocol.sink import (
     DEAD_LETTER_COLUMNS,
     NotAFunction,
     OpenSink,
     QueryRun,
+    Scope,
     TaskName,
     WriteOrder,
     Writer,
@@ -115,14 +115,14 @@ class SparkTableSink(NotAFunction):
 
     def check_columns(self, columns: Sequence[tuple[str, str]]) -> None:
         """See the port ``Sink``."""
-        frame.check_columns(columns, (), (), None, repr(self))
+        check_table_columns(columns, (), (), None, repr(self))
 
     def open(
         self, run: QueryRun, participant: str, columns: Sequence[tuple[str, str]] = ()
     ) -> OpenSink:
         """See the port ``Sink``."""
         staging = staging_of(run, Scope(run.query_id, participant), repr(self))
-        schema = ddl(frame.schema_of(columns))
+        schema = ddl(schema_of(columns))
         return OpenSink(
             StagedParticipant(staging, self._target(staging, schema)),
             TableWriterFactory(staging),

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
-from exactum.protocol.evidence import Evidence, Finding, Promise, compared
+from exactum.protocol.inspection import Evidence, Finding, Promise, compared
 from exactum.sinks.staged import StagedEpoch
 from exactum.sinks.staging import Staging
 from exactum.sql.dialect import LEDGER, Mode

@@ -25,9 +25,16 @@ from exactum.sinks.rows import RowCheck
 from exactum.sql.table import Column, Kind
 from exactum.values import times
 from exactum.values.json_text import is_writable
-from exactum.values.nested import data_of, is_bytes, is_text, numpy_mask, parents_of, rows_where
+from exactum.values.nested import (
+    data_of,
+    is_bytes,
+    is_text,
+    not_utf8,
+    numpy_mask,
+    parents_of,
+    rows_where,
+)
 from exactum.values.shown import shown
-from exactum.values.utf8 import not_utf8
 
 CHOICES_SHOWN = 12  # of an ENUM's members
 _ESCAPED_NUL = r"(^|[^\\])(\\\\)*\\u0000"

@@ -10,9 +10,7 @@ from typing import Any
 from exactum.errors import FrameRefused, SettingRefused
 from exactum.problem import Problem
 from exactum.protocol.dead_letter import DeadLetter, of_columns
-from exactum.protocol.evidence import Evidence, Promise
-from exactum.protocol.inspection import Inspector
-from exactum.protocol.scope import Scope
+from exactum.protocol.inspection import Evidence, Inspector, Promise
 from exactum.protocol.sink import (
     DEAD_LETTER_ADDED,
     DEAD_LETTER_COLUMNS,
@@ -20,6 +18,7 @@ from exactum.protocol.sink import (
     NotAFunction,
     OpenSink,
     QueryRun,
+    Scope,
 )
 from exactum.sinks.staged import JudgingParticipant, StagedParticipant
 from exactum.sinks.staging import TRACE, Staging, reach_staging, staging_of, wanted

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from exactum.errors import FrameRefused
-from exactum.protocol.scope import Scope
-from exactum.protocol.sink import Rejection, TaskName, WriteOrder, Writer
+from exactum.protocol.sink import Rejection, Scope, TaskName, WriteOrder, Writer
 from exactum.sinks.rows import RowCheck, together
 from exactum.sinks.staging import Staging
 from exactum.sinks.writer import StagedWriter, TaskFiles, TaskRows

@@ -27,10 +27,7 @@ from exactum.problem import Problem, not_seen
 from exactum.protocol import resolve
 from exactum.protocol.ends import RECENT_BATCHES
 from exactum.protocol.finish import BATCHES_MAX
-from exactum.protocol.inspection import (
-    TransactionState,
-    TransactionView,
-)
+from exactum.protocol.inspection import TransactionState, TransactionView
 from exactum.protocol.model import DecisionRecord, Incarnation
 
 LOG = "the decision log"

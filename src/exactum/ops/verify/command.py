@@ -18,7 +18,7 @@ from exactum.ops.targets.options import JSON, QueryOptions, could_not_tell, quer
 
 if TYPE_CHECKING:
     from exactum.ops.verify.promise import Promises
-    from exactum.protocol.evidence import Evidence
+    from exactum.protocol.inspection import Evidence
 
 DOUBT_LOOKS_MAX = 4
 DOUBT_PAUSE_S = 1.0
@@ -61,7 +61,7 @@ def verify(
     from rich.console import Console
 
     from exactum.ops.verify.verification import Verification
-    from exactum.protocol.evidence import Finding
+    from exactum.protocol.inspection import Finding
 
     place = options.place()
     verification = Verification(place, options.targets(place), only)
@@ -95,7 +95,7 @@ def verify(
 
 def _status(evidence: Iterable[Evidence]) -> ExitStatus:
     """CANNOT_TELL also where there was nothing to look at."""
-    from exactum.protocol.evidence import Finding
+    from exactum.protocol.inspection import Finding
 
     findings = {each.finding for each in evidence}
     if findings - {Finding.EXACT, Finding.UNKNOWABLE}:

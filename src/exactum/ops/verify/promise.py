@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from exactum.errors import CheckpointRefused, InvariantBroken, SettingRefused
 from exactum.files.slot_log import SlotLog
 from exactum.protocol.decision_log import DecisionLog
-from exactum.protocol.evidence import Promise
+from exactum.protocol.inspection import Promise
 from exactum.protocol.model import Decision, DecisionRecord, PreparedTransaction
 from exactum.protocol.resolve import commit_in_force
 

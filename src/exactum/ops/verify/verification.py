@@ -12,8 +12,7 @@ from exactum.errors import ExactumError, SettingRefused
 from exactum.ops.targets.inspection import inspector_of
 from exactum.ops.targets.target import QueryTargets, Target
 from exactum.ops.verify.promise import Promises, SparkProgress, promises
-from exactum.protocol.evidence import Evidence, Finding, Promise, unknowable
-from exactum.protocol.inspection import counts
+from exactum.protocol.inspection import Evidence, Finding, Promise, counts, unknowable
 from exactum.protocol.participant import remembers
 from exactum.protocol.resolve import commit_in_force
 
