@@ -8,7 +8,7 @@ import pytest
 
 from exactum.ops.demo.order import CUSTOMERS, shouted
 from exactum.ops.demo.verdict import DemoVerdict, RowsSeen
-from exactum.testing.output import OutputRecord
+from exactum.testing.crash_verdict import OutputRecord
 
 
 def verdict_of(

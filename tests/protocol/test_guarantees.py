@@ -22,18 +22,8 @@ from exactum.protocol.model import (
 from exactum.protocol.participant import Participant
 from exactum.protocol.sink import Guarantee, QueryRun, WriteOrder
 from exactum.protocol.weaker_guarantees import AtLeastOnce, AtMostOnce
-from exactum.testing import (
-    Crash,
-    Fault,
-    FaultPlan,
-    MemoryDecisionLog,
-    MemoryParticipant,
-    MemoryStorage,
-    MemoryTarget,
-    MemoryWrite,
-    faulty,
-    sweep,
-)
+from exactum.testing import Crash, Fault, FaultPlan, MemoryDecisionLog, MemoryStorage, faulty, sweep
+from model.memory import MemoryParticipant, MemoryTarget, MemoryWrite
 
 EXACTLY, LEAST, MOST = Guarantee
 KINDS = {EXACTLY: Coordinator, LEAST: AtLeastOnce, MOST: AtMostOnce}

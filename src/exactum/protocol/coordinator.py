@@ -6,7 +6,7 @@ Every guarantee starts with it. ``AtLeastOnce`` and ``AtMostOnce`` write a batch
      |                              |                             |
      +--a task fails--> aborted     crash: presumed abort         crash: the next run redelivers
 
-Two rules carry the safety; ``testing.simulation`` walks every crash and interleaving of this code.
+Two rules carry the safety; ``model.simulation`` walks every crash and interleaving of this code.
 
 1. *Fencing.* A starting incarnation creates ABORT in the next free slot of the
    batch it begins with, redelivering every COMMIT it finds on the way. Whoever was running must

@@ -25,7 +25,22 @@ from collections.abc import Callable, Iterable
 from enum import Enum
 from typing import Any, TypeVar, cast
 
-from exactum.errors import OutcomeUnknown, SettingRefused, Unavailable
+from exactum.errors import (
+    OutcomeUnknown,
+    SettingRefused,
+    Unavailable,
+)
+
+# ---- write job -----------------------------------------------------------------------------------
+
+
+Around = Callable[[str, Callable[[], object]], object]
+
+
+def straight(label: str, call: Callable[[], object]) -> object:
+    """An ``Around`` that changes nothing."""
+    return call()
+
 
 P = TypeVar("P")
 

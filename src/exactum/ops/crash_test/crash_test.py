@@ -13,8 +13,14 @@ from exactum.ops.crash_test.job import Job
 from exactum.ops.crash_test.killing import SLICES, Killing
 from exactum.ops.crash_test.plan import CrashMoment, plan_crashes
 from exactum.ops.crash_test.topics import PARTITIONS, Given, LocalTopics
-from exactum.testing.crash_verdict import SEED_VARIABLE, CrashRun, CrashVerdict, OutputNotExact
-from exactum.testing.output import OutputDifference, OutputRecord
+from exactum.testing.crash_verdict import (
+    SEED_VARIABLE,
+    CrashRun,
+    CrashVerdict,
+    OutputDifference,
+    OutputNotExact,
+    OutputRecord,
+)
 
 if TYPE_CHECKING:
     from exactum.local import LocalKafka

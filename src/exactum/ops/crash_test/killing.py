@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from exactum.ops.crash_test.job import Job, JobProgress
 from exactum.ops.crash_test.plan import CrashMoment, PlannedCrash
 from exactum.ops.crash_test.topics import LocalTopics
-from exactum.testing.output import OutputRecord
+from exactum.testing.crash_verdict import OutputRecord
 
 SLICES = 6
 """Parts of the input for each kill: a job that has nothing to do is given the next one."""

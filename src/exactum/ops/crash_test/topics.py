@@ -22,7 +22,7 @@ from confluent_kafka import (
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from exactum.errors import ExactumError
-from exactum.testing.output import OutputRecord, Text
+from exactum.testing.crash_verdict import OutputRecord, Text
 
 if TYPE_CHECKING:
     from exactum.local import LocalKafka

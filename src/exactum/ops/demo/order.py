@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from exactum.testing.output import OutputRecord
+from exactum.testing.crash_verdict import OutputRecord
 
 CUSTOMERS = 100
 

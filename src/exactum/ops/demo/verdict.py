@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from exactum.ops.demo.order import shouted
-from exactum.testing.output import OutputDifference, OutputRecord
+from exactum.testing.crash_verdict import OutputDifference, OutputRecord
 
 
 class RowsSeen:
