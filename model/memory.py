@@ -19,11 +19,7 @@ from dataclasses import dataclass
 from enum import Enum
 from threading import RLock
 
-from exactum.errors import (
-    EpochAborted,
-    HeuristicOutcome,
-    InvariantBroken,
-)
+from exactum.errors import EpochAborted, HeuristicOutcome, InvariantBroken
 from exactum.protocol.model import (
     CommitPermit,
     CommitReport,

@@ -2,16 +2,7 @@
 
 from __future__ import annotations
 
-from tests.planted.fault import (
-    ALL_ROWS,
-    AS_IT_WAS,
-    DRIVER,
-    ORDER,
-    OTHERS,
-    POWER,
-    TASK,
-    Fault,
-)
+from tests.planted.fault import ALL_ROWS, AS_IT_WAS, DRIVER, ORDER, OTHERS, POWER, TASK, Fault
 
 TABLES = (
     Fault(

@@ -6,11 +6,7 @@ from typing import Any
 
 import pytest
 
-from exactum.errors import (
-    ExactumError,
-    SettingRefused,
-    Unavailable,
-)
+from exactum.errors import ExactumError, SettingRefused, Unavailable
 from exactum.sql.mysql.session import failure_of
 from exactum.sql.mysql.sink import MySQLSink
 from exactum.sql.postgres.session import failure_of as of_sqlstate

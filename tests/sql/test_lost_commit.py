@@ -12,11 +12,7 @@ import pyarrow as pa
 import pytest
 
 from exactum import PostgresSink
-from exactum.errors import (
-    CheckpointRefused,
-    HeuristicOutcome,
-    RowsRefused,
-)
+from exactum.errors import CheckpointRefused, HeuristicOutcome, RowsRefused
 from exactum.sql.writer import SqlScope
 from tests.kit.sql.replicated import pair, until
 from tests.kit.sql.sql_database import SqlDatabase

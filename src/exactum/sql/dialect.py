@@ -15,12 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from exactum.errors import SettingRefused
 from exactum.problem import Problem, warning
-from exactum.sql.session import (
-    Role,
-    ServerFailure,
-    Session,
-    SqlFailure,
-)
+from exactum.sql.session import Role, ServerFailure, Session, SqlFailure
 from exactum.sql.statements import Statements, unsubstituted
 from exactum.sql.table import Column, Kind, Table, TableName, split_type
 from exactum.sql.url import Address

@@ -26,12 +26,7 @@ from typing import TypeVar
 
 import pyarrow as pa
 
-from exactum.errors import (
-    EpochAborted,
-    ExactumError,
-    OutcomeUnknown,
-    RowsRefused,
-)
+from exactum.errors import EpochAborted, ExactumError, OutcomeUnknown, RowsRefused
 from exactum.protocol.model import PreparedTransaction
 from exactum.protocol.sink import Rejection
 from exactum.sinks.frames import Frame, FrameReader, without

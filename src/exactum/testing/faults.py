@@ -25,11 +25,7 @@ from collections.abc import Callable, Iterable
 from enum import Enum
 from typing import Any, TypeVar, cast
 
-from exactum.errors import (
-    OutcomeUnknown,
-    SettingRefused,
-    Unavailable,
-)
+from exactum.errors import OutcomeUnknown, SettingRefused, Unavailable
 
 # ---- write job -----------------------------------------------------------------------------------
 

@@ -10,15 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from threading import RLock
 
-from exactum.errors import (
-    CheckpointRefused,
-    Fenced,
-)
+from exactum.errors import CheckpointRefused, Fenced
 from exactum.protocol.decision_log import PermitLog
-from exactum.protocol.model import (
-    CommitPermit,
-    DecisionRecord,
-)
+from exactum.protocol.model import CommitPermit, DecisionRecord
 
 # ---- decision log --------------------------------------------------------------------------------
 

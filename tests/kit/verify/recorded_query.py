@@ -19,11 +19,7 @@ from exactum.checkpoint.staging_place import recorded_staging, staging_at
 from exactum.files.slot_log import SlotLog
 from exactum.protocol.coordinator import Coordinator
 from exactum.protocol.ends import Noted
-from exactum.protocol.model import (
-    PreparedTransaction,
-    SourceOffsets,
-    new_incarnation,
-)
+from exactum.protocol.model import PreparedTransaction, SourceOffsets, new_incarnation
 from exactum.protocol.sink import Guarantee, OpenSink, QueryRun, Sink, WriteOrder
 from exactum.protocol.weaker_guarantees import AtLeastOnce, AtMostOnce
 from exactum.storage.folder import Folder

@@ -13,11 +13,7 @@ import pyarrow as pa
 import pymysql
 import pytest
 
-from exactum.errors import (
-    EpochAborted,
-    SettingRefused,
-    Unavailable,
-)
+from exactum.errors import EpochAborted, SettingRefused, Unavailable
 from exactum.sql import session as retrying_session
 from exactum.sql.mysql import dialect as mysql_dialect
 from exactum.sql.mysql.session import address_of, connect

@@ -10,12 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from exactum.errors import (
-    ExactumError,
-    Refused,
-    SettingRefused,
-    Unavailable,
-)
+from exactum.errors import ExactumError, Refused, SettingRefused, Unavailable
 from exactum.protocol.model import new_incarnation
 from exactum.protocol.sink import Guarantee, QueryRun
 from exactum.sql.postgres.sink import PostgresSink

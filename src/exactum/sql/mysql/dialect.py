@@ -20,14 +20,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from exactum.errors import SettingRefused
 from exactum.problem import Problem, clock, error, ok, warning
-from exactum.sql.dialect import (
-    PROOF_LABEL,
-    PROOF_LOCK_TIMEOUT_S,
-    ROW,
-    Dialect,
-    Load,
-    RowEncoder,
-)
+from exactum.sql.dialect import PROOF_LABEL, PROOF_LOCK_TIMEOUT_S, ROW, Dialect, Load, RowEncoder
 from exactum.sql.mysql.rows import TUPLES, Lines, Tuples, insert_head
 from exactum.sql.mysql.session import MySQLSession, connect, failure_of, quote, quote_table, sql
 from exactum.sql.mysql.types import TAKES, column_from, type_for
@@ -50,6 +43,8 @@ TABLES = ("BASE TABLE", "SYSTEM VERSIONED")
 """Kinds of tables, the second one of MariaDB; it also has SEQUENCE, and both VIEW."""
 CHUNK_BYTES = 8 * 2**20
 """How much text is sent in one LOAD DATA."""
+PACKET_MIN_BYTES = 4 * 2**20
+"""Of max_allowed_packet; less is warned of."""
 MEMORY_FILES = hasattr(os, "memfd_create") and Path("/proc/self/fd").exists()
 _RANK = "exactum_rank"
 _LAST = "exactum_last"
@@ -365,9 +360,3 @@ def _file_of(chunks: Sequence[memoryview]) -> Iterator[str]:
         named.writelines(chunks)
         named.flush()
         yield named.name
-
-
-# ---- proving a server ------------------------------------------------------------------------
-
-
-PACKET_MIN_BYTES = 4 * 2**20
