@@ -23,7 +23,7 @@ from exactum.ops.targets.options import DECISION_LOG, SINKS, QueryOptions, could
 
 if TYPE_CHECKING:
     from exactum.checkpoint.query_place import QueryPlace
-    from exactum.ops.targets.target import QueryTargets
+    from exactum.ops.targets.sinks import QueryTargets
     from exactum.protocol.decision_log import DecisionLog, PermitLog
     from exactum.protocol.ends import Ends
     from exactum.protocol.participant import Participant
@@ -120,9 +120,7 @@ def accept(
 
 def _who_lives(place: QueryPlace) -> str:
     from exactum.checkpoint import run_file
-    from exactum.checkpoint.retirement import refuse_retired
 
-    refuse_retired(place.folder)
     return ", ".join(map(str, run_file.outliving(place.folder, ENDING_S)))
 
 
@@ -148,7 +146,7 @@ def _compared(
         ExactumError: the log or a sink cannot be asked.
     """
     from exactum.checkpoint.decision_place import open_log
-    from exactum.ops.targets.inspection import inspector_of
+    from exactum.ops.targets.sinks import inspector_of
     from exactum.protocol.decision_log import PermitLog
     from exactum.protocol.inspection import Inspectable
 
