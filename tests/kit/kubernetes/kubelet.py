@@ -24,7 +24,7 @@ from typing import Any
 from urllib.error import URLError
 from urllib.request import urlopen
 
-from tests.kit.crash.deaths import session_members
+from exactum.ops.processes import members
 from tests.kit.kubernetes.control_plane import HOST, MERGE, Api, ApiError, free_ports
 
 NODE = "local"
@@ -323,8 +323,8 @@ class Container:
 
     def _kill_session(self) -> None:
         assert self._process is not None
-        while members := session_members(self._process.pid):
-            for pid in members:
+        while left := members(self._process.pid):
+            for pid in left:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
             time.sleep(0.01)

@@ -22,7 +22,7 @@ from exactum.errors import SettingRefused
 from exactum.spark.jvm.shutdown_hook import ShutdownHook
 from exactum.spark.open_queries import open_queries
 from exactum.spark.query import Run
-from exactum.spark.supervised.stopping import stop_queries
+from exactum.spark.supervised.process import stop_queries
 
 logger = logging.getLogger("exactum")
 
