@@ -64,7 +64,7 @@ class Kubelet:
         self._ends.set()
         self._thread.join()
         for pod in self._pods.values():
-            pod.kill()
+            pod.close()
 
     def pod(self, name: str) -> Pod | None:
         """That of this name which came last."""
@@ -102,6 +102,12 @@ class Pod:
         """Everything that runs in it, at once: as where memory runs out."""
         for container in [*self.containers.values()]:
             container.kill()
+
+    def close(self) -> None:
+        """As where it is deleted without a grace; returns when nothing of it is left."""
+        self.delete(0)
+        self.kill()
+        self._thread.join()
 
     def delete(self, grace_s: float) -> None:
         """Idempotent."""
