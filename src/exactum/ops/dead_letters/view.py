@@ -82,7 +82,7 @@ class QueryDeadLetters:
     @cached_property
     def replays(self) -> Replays:
         """What was sent again, as the records say."""
-        return replays(self.place.folder, self.place.query_id)
+        return replays(self.place.files, self.place.query_id)
 
     def each(self) -> Iterator[DeadLetter]:
         """All of them, oldest first in each partition.
@@ -152,7 +152,7 @@ class ReplayPlan:
         """
         settings = {SERVERS: self.servers, **self._client}
         sink = sink_of(self._topic, settings)
-        replay = Replay(self._found.place.folder, self._found.place.query_id, sink)
+        replay = Replay(self._found.place.files, self._found.place.query_id, sink)
         try:
             if self._topic is not None:
                 topic = self._topic
