@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 LOCK := requirements/dev.lock
 SOURCES := $(shell find src -name '*.py' -o -name '*.sql' -o -name '*.jar') pyproject.toml hatch_build.py README.md LICENSE
 
-.PHONY: help setup lint format types contract dead duplicates check archive compiled checkpoint-jar columnar-jar class-list servers test test-fast deep deep-deaths deep-variants deep-sweeps model mutants chaos soak demo demo-picture bench profile bench-tables bench-peers smoke smoke-short smoke-oldest smoke-newest smoke-oldest-hour smoke-newest-hour smoke-oldest-run smoke-newest-run connect connect-4.0 connect-4.1 connect-4.2 connect-short tables tables-4.0 tables-4.1 tables-4.2 demo-tables submit kubernetes first-hour from-duplicates matrix docs clean
+.PHONY: help setup lint format types contract dead duplicates check archive compiled checkpoint-jar columnar-jar class-list servers test test-fast deep deep-deaths deep-variants deep-sweeps model mutants chaos soak demo demo-picture bench profile bench-tables bench-peers smoke smoke-short smoke-oldest smoke-newest smoke-oldest-hour smoke-newest-hour smoke-oldest-run smoke-newest-run connect connect-4.0 connect-4.1 connect-4.2 connect-short tables tables-4.0 tables-4.1 tables-4.2 demo-tables objects submit kubernetes first-hour from-duplicates matrix docs clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
@@ -203,6 +203,10 @@ tables: ## tables that Spark and exactum both write and read, on 4.0, 4.1 and 4.
 tables tables-4.0 tables-4.1 tables-4.2: export JAVA_TOOL_OPTIONS = -XX:TieredStopAtLevel=1
 tables-4.0 tables-4.1 tables-4.2: tables-%: .venv-connect-%/.made
 	PYTHONPATH=. PYSPARK_PYTHON=$(CURDIR)/.venv-connect-$*/bin/python .venv-connect-$*/bin/python tests/smoke/tables.py $(CELLS)
+
+objects: export JAVA_TOOL_OPTIONS = -XX:TieredStopAtLevel=1
+objects: setup ## checkpoints in a real S3 server, by Hadoop's own client: killed, moved, rivals, broken networks; needs Go, half a gigabyte of jars
+	PYTHONPATH=. $(BIN)/python tests/smoke/object_stores.py $(CELLS)
 
 EXTRAS = spark,avro
 .venv-connect-%/.made: EXTRAS = spark,avro,delta,iceberg

@@ -15,6 +15,7 @@ from chaos.savepoint_process import Made
 from chaos.servers import HarnessFailure, environment
 from exactum.checkpoint.savepoint.manifest import verify
 from exactum.checkpoint.savepoint.restore import Identity, restore
+from exactum.storage.folder import Folder
 
 if TYPE_CHECKING:
     from chaos.cell_run import CellRun
@@ -93,7 +94,7 @@ class Savepoint:
                 )
             cell_run.notes.append(f"savepoint refused ({made.error}: {made.message[:100]})")
             return
-        verify(self._path)
+        verify(Folder(self._path))
         fork = cell_run.query_oracle.fork(made.batch_id)
         fork.open()
         restore(self._path, str(fork.checkpoint.folder), Identity.FORK)

@@ -13,8 +13,9 @@ from pathlib import Path
 
 from chaos.job_spec import appear
 from exactum.checkpoint.savepoint import create
-from exactum.checkpoint.savepoint.copies import Copied, copy_files
+from exactum.checkpoint.savepoint.manifest import Copied, copy_files
 from exactum.errors import ExactumError
+from exactum.storage.storage import Storage
 from tests.kit.crash.deaths import hold
 
 
@@ -28,7 +29,7 @@ class Made:
 
 
 def main(checkpoint: str, to: Path, folder: Path) -> None:
-    def held_half_way(source: Path, target: Path, names: Sequence[str]) -> tuple[Copied, ...]:
+    def held_half_way(source: Storage, target: Storage, names: Sequence[str]) -> tuple[Copied, ...]:
         half = len(names) // 2
         first = copy_files(source, target, names[:half])
         if not (folder / "reached").exists():

@@ -83,18 +83,6 @@ def create_whole(path: Path, content: bytes) -> bool:
     return True
 
 
-def write_whole(path: Path, text: str) -> None:
-    """Put a file of ``text`` in the place of ``path``; a reader never sees half of it. By one
-    writer at a time. Not durable: for what only informs.
-
-    Raises:
-        OSError: it could not be written; the old one stays.
-    """
-    temporary = path.with_name(f".{path.name}.tmp")
-    temporary.write_text(text)
-    temporary.rename(path)
-
-
 def sync_folder(folder: str | Path) -> None:
     """fsync a folder: the names in it are durable when this returns. Idempotent."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)

@@ -19,6 +19,7 @@ from exactum.monitor.http_server import HttpServer
 from exactum.monitor.job_sources import CheckpointJobs
 from exactum.ops.dashboard.routes import dashboard_routes
 from exactum.protocol.model import Decision
+from exactum.storage.folder import Folder
 from tests.kit.dashboard.checkpoints import MadeCheckpoint, busy_hour
 from tests.kit.query_record import damage, newest
 from tests.kit.small_disk import small_disk
@@ -147,7 +148,7 @@ def test_a_full_disk(disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """
     monkeypatch.setattr(job_sources, "FRESH_S", 0.0)
     made = MadeCheckpoint(disk / "c").begin()
-    writer = HistoryWriter(made.folder)
+    writer = HistoryWriter(Folder(made.folder))
     filler = disk / "filler"
     at = NOW_MS - 60_000
     writer.write([made.started(at)])

@@ -311,7 +311,7 @@ def test_what_was_sent_is_known_where_the_query_goes_on(world: World, tmp_path: 
         create(str(query.folder), tmp_path / f"savepoint {number}")
         forked = restore(tmp_path / f"savepoint {number}", str(tmp_path / f"fork {number}"))
         fork = copy.copy(query)
-        fork.folder, fork.query_id = forked.checkpoint, forked.query_id
+        fork.folder, fork.query_id = Path(forked.checkpoint), forked.query_id
         give_always(fork.query_id, fork.sinks)
         world.refused = [(0, "k0")]
         fork.run([number])
@@ -323,7 +323,7 @@ def test_what_was_sent_is_known_where_the_query_goes_on(world: World, tmp_path: 
             for command in (replay, ("list",)):
                 told = typed(query, *command)
                 assert told.exit_code and "is retired" in told.output, told.output
-            query.folder = moved.checkpoint
+            query.folder = Path(moved.checkpoint)
             assert [each["replayed_to"] for each in listed(query)].count(None) == 1, "the fork's"
             query = fork
     assert Counter(world.read(world.target)) == Counter([*AS_STORED, *[("k0", "as refused 0")] * 2])

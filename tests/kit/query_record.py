@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from exactum.checkpoint.layout import QUERY
 from exactum.checkpoint.query_record import QueryRecord, record_of
+from exactum.storage.folder import Folder
 
 
 def newest(checkpoint: Path) -> Path:
@@ -23,7 +24,7 @@ def on_file(checkpoint: Path) -> QueryRecord:
 
 def note(checkpoint: Path, query_id: str, **said: Any) -> None:
     """``said`` are fields of ``QueryRecord``."""
-    record_of(checkpoint, query_id).change(lambda record: replace(record, **said))
+    record_of(Folder(checkpoint), query_id).change(lambda record: replace(record, **said))
 
 
 def damage(checkpoint: Path, text: str = "{") -> None:

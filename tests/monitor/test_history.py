@@ -18,11 +18,12 @@ from exactum.checkpoint.layout import HISTORY
 from exactum.local import LocalKafka
 from exactum.monitor import history
 from exactum.monitor.fact import Fact
-from exactum.monitor.history import LETTERS_MAX, HistoryOutlet, HistoryWriter, segments
+from exactum.monitor.history import LETTERS_MAX, HistoryOutlet, HistoryWriter
 from exactum.monitor.job_history import JobHistory
 from exactum.monitor.query_stats import QueryStats
 from exactum.monitor.recorder import RECORDER
-from tests.kit.monitor.facts import QUERY, WHEN_MS, Story, read_facts
+from exactum.storage.folder import Folder
+from tests.kit.monitor.facts import QUERY, WHEN_MS, Story, history_files, read_facts
 from tests.kit.small_disk import small_disk
 from tests.kit.source.source_stream import Stream, Topics
 
@@ -37,7 +38,7 @@ def numbers(checkpoint: Path) -> list[int]:
 
 
 def stats_of(checkpoint: Path, query_id: str, now_ms: int) -> QueryStats:
-    history = JobHistory(checkpoint)
+    history = JobHistory(Folder(checkpoint))
     history.read(query_id, now_ms)
     return history.stats()
 
@@ -54,11 +55,11 @@ def test_what_is_written_is_read() -> None:
 
 def test_facts_of_all_writers_come_by_time(tmp_path: Path) -> None:
     """Those of a driver, its successor and a supervisor."""
-    writers = [HistoryWriter(tmp_path) for _ in range(3)]
+    writers = [HistoryWriter(Folder(tmp_path)) for _ in range(3)]
     for number in range(30):
         writers[number % 3].write([fact(number)])
     assert numbers(tmp_path) == [*range(30)]
-    assert len(segments(tmp_path / HISTORY)) == 3
+    assert len(history_files(tmp_path)) == 3
     assert read_facts(tmp_path / "nowhere") == []
 
 
@@ -67,7 +68,7 @@ def test_what_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     facts; the end of long texts.
     """
     outlet = HistoryOutlet()
-    outlet.begin(QUERY, tmp_path)
+    outlet.begin(QUERY, Folder(tmp_path))
     story = Story().epoch(0)
     report = {
         "lag_records": 0,
@@ -91,7 +92,7 @@ def test_bounded_however_many_write(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     """A file that is full is followed by a new one, and the oldest go; the newest are there."""
     monkeypatch.setattr(history, "SEGMENT_BYTES_MAX", 2_000)
     monkeypatch.setattr(history, "HISTORY_BYTES_MAX", 20_000)
-    writers = [HistoryWriter(tmp_path) for _ in range(3)]
+    writers = [HistoryWriter(Folder(tmp_path)) for _ in range(3)]
     began_ms = time.time_ns() // 1_000_000
     for number in range(900):
         monkeypatch.setattr(time, "time_ns", lambda n=number: (began_ms + n) * 1_000_000)
@@ -99,7 +100,7 @@ def test_bounded_however_many_write(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     found = numbers(tmp_path)
     assert found[-50:] == [*range(850, 900)]
     slack = 3 * (2_000 + 300)  # each writer's file at hand
-    kept = segments(tmp_path / HISTORY)
+    kept = history_files(tmp_path)
     assert sum(path.stat().st_size for path in kept) <= 20_000 + slack
 
 
@@ -109,8 +110,8 @@ def test_so_many_files_at_most(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     began_ms = time.time_ns() // 1_000_000
     for number in range(50):
         monkeypatch.setattr(time, "time_ns", lambda n=number: (began_ms + n) * 1_000_000)
-        HistoryWriter(tmp_path).write([fact(number)])
-    assert len(segments(tmp_path / HISTORY)) == 10
+        HistoryWriter(Folder(tmp_path)).write([fact(number)])
+    assert len(history_files(tmp_path)) == 10
     assert numbers(tmp_path) == [*range(40, 50)]
 
 
@@ -122,7 +123,7 @@ def test_a_history_says_what_was_heard(tmp_path: Path) -> None:
     for number in range(2_000):
         story.after(4).epoch(number).lag(number % 7, 1.0, topic="a").lag(3, 2.0, topic="b")
     story.held(story.now_ms)
-    HistoryWriter(tmp_path).write(story.facts)
+    HistoryWriter(Folder(tmp_path)).write(story.facts)
     found = stats_of(tmp_path, QUERY, story.now_ms)
     assert found == story.stats
     assert stats_of(tmp_path, "another", story.now_ms).observed_ms is None
@@ -133,8 +134,8 @@ def test_a_history_says_what_was_heard(tmp_path: Path) -> None:
 
 def test_lines_that_are_none(tmp_path: Path) -> None:
     """Half a line after a crash, bytes of a damaged disk, somebody's own file: the rest is read."""
-    HistoryWriter(tmp_path).write([fact(number) for number in range(3)])
-    (path,) = segments(tmp_path / HISTORY)
+    HistoryWriter(Folder(tmp_path)).write([fact(number) for number in range(3)])
+    (path,) = history_files(tmp_path)
     lines = path.read_bytes().splitlines(keepends=True)
     noise = random.Random(7).randbytes(200).replace(b"\n", b"")
     nones = [
@@ -150,7 +151,7 @@ def test_lines_that_are_none(tmp_path: Path) -> None:
     (tmp_path / HISTORY / "a-b.jsonl").write_text("mine\n")
     assert numbers(tmp_path) == [0, 1]
     assert stats_of(tmp_path, QUERY, WHEN_MS).observed_ms == WHEN_MS + 1
-    HistoryWriter(tmp_path).write([fact(9)])
+    HistoryWriter(Folder(tmp_path)).write([fact(9)])
     assert numbers(tmp_path) == [0, 1, 9]
 
 
@@ -158,9 +159,9 @@ def test_a_folder_that_was_removed(tmp_path: Path) -> None:
     """The history is begun anew; a checkpoint that is gone is not made anew by a history."""
     checkpoint = tmp_path / "checkpoint"
     checkpoint.mkdir()
-    writer = HistoryWriter(checkpoint)
+    writer = HistoryWriter(Folder(checkpoint))
     writer.write([fact(0)])
-    for path in segments(checkpoint / HISTORY):
+    for path in history_files(checkpoint):
         path.unlink()
     (checkpoint / HISTORY).rmdir()
     writer.write([fact(1)])
@@ -183,8 +184,8 @@ def test_a_full_disk(disk: Path, tmp_path: Path) -> None:
     """
     (tmp_path / "sound").mkdir()
     outlet = HistoryOutlet()
-    outlet.begin(QUERY, disk)
-    outlet.begin("another", tmp_path / "sound")
+    outlet.begin(QUERY, Folder(disk))
+    outlet.begin("another", Folder(tmp_path / "sound"))
     filler = disk / "filler"
     story = Story().tell("First")
     outlet.take(story.facts)

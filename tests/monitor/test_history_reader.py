@@ -13,6 +13,7 @@ from exactum.monitor.history import HistoryWriter
 from exactum.monitor.job import JobState, read_job
 from exactum.monitor.job_history import WHOLE_BYTES, HistoryReader, JobHistory
 from exactum.monitor.query_stats import BATCHES_MAX
+from exactum.storage.folder import Folder
 from tests.kit.dashboard.checkpoints import MadeCheckpoint
 
 NOW_MS = time.time_ns() // 1_000_000
@@ -36,8 +37,8 @@ def taken(reader: HistoryReader, in_ms: int = 2_000) -> list[int]:
 
 def test_each_fact_comes_once_whoever_wrote_it(made: MadeCheckpoint) -> None:
     """Two writers, a file that grows, a line whose end is not there yet, a file that goes."""
-    reader = HistoryReader(made.folder)
-    driver, supervisor = HistoryWriter(made.folder), HistoryWriter(made.folder)
+    reader = HistoryReader(Folder(made.folder))
+    driver, supervisor = HistoryWriter(Folder(made.folder)), HistoryWriter(Folder(made.folder))
     at = now_ms()
     driver.write([made.completed(at, 1)])
     assert taken(reader) == [1]
@@ -62,7 +63,7 @@ def test_each_fact_comes_once_whoever_wrote_it(made: MadeCheckpoint) -> None:
 
 def test_a_file_that_was_made_anew_is_read_from_its_begin(made: MadeCheckpoint) -> None:
     """By the same name, within the same millisecond."""
-    reader = HistoryReader(made.folder)
+    reader = HistoryReader(Folder(made.folder))
     at = now_ms()
     made.write([made.completed(at, 1), made.completed(at + 1, 2)])
     assert taken(reader) == [1, 2]
@@ -73,7 +74,7 @@ def test_a_file_that_was_made_anew_is_read_from_its_begin(made: MadeCheckpoint) 
 
 def test_a_fact_waits_a_moment_for_an_older_one(made: MadeCheckpoint) -> None:
     """A supervisor and a driver write down what they saw up to half a second later."""
-    reader = HistoryReader(made.folder)
+    reader = HistoryReader(Folder(made.folder))
     at = now_ms()
     made.write([made.completed(at + 2, 2)])
     assert taken(reader, 0) == []
@@ -85,7 +86,7 @@ def test_a_clock_that_is_ahead_hides_nothing(
     made: MadeCheckpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A driver on another machine: its facts come a moment later, by this one's clock."""
-    reader = HistoryReader(made.folder)
+    reader = HistoryReader(Folder(made.folder))
     made.write([made.completed(now_ms() + 3_600_000, 1)])
     assert taken(reader) == []
     later = time.monotonic() + 1.5
@@ -99,7 +100,7 @@ def test_a_poll_costs_what_is_new(made: MadeCheckpoint) -> None:
     """Of a history as long as they get: to ask again is a small part of reading it, and what is
     kept is bounded.
     """
-    writer = HistoryWriter(made.folder)
+    writer = HistoryWriter(Folder(made.folder))
     batch_id = 0
     for _ in range(17):
         facts = [
@@ -109,7 +110,7 @@ def test_a_poll_costs_what_is_new(made: MadeCheckpoint) -> None:
         batch_id += 2_600
     size = sum(path.stat().st_size for path in (made.folder / HISTORY).iterdir())
     assert size > 13 << 20
-    history = JobHistory(made.folder)
+    history = JobHistory(Folder(made.folder))
 
     def read() -> tuple[JobState, float]:
         began_s = time.process_time()
@@ -133,7 +134,7 @@ def test_a_poll_costs_what_is_new(made: MadeCheckpoint) -> None:
 def test_another_query_in_the_same_folder_begins_anew(made: MadeCheckpoint) -> None:
     """A checkpoint that was removed and made again: nothing of the old query is shown for it."""
     made.write([made.started(NOW_MS - 9_000), made.completed(NOW_MS - 8_000, 7)])
-    history = JobHistory(made.folder)
+    history = JobHistory(Folder(made.folder))
     assert read_job(made.folder, history=history).stats.epoch == 7
     (made.folder / "metadata").write_text('{"id": "another"}')
     for path in (made.folder / HISTORY).iterdir():

@@ -25,6 +25,7 @@ from exactum.local import LocalKafka
 from exactum.monitor.job import JobState, read_job
 from exactum.monitor.verdict import Verdict, judge
 from exactum.ops.render import job_value, status_of_job
+from exactum.storage.folder import Folder
 from tests.kit.environment import environment
 from tests.kit.run.run_command import World, new_world
 from tests.kit.waiting import WAIT_MAX_S
@@ -188,10 +189,10 @@ def test_an_end_is_never_taken_for_a_death(spark: SparkSession, tmp_path: Path, 
         query = run(processingTime="0 seconds")
         query.processAllAvailable()
         query.stop()
-        assert not outliving(checkpoint, WAIT_MAX_S)
+        assert not outliving(Folder(checkpoint), WAIT_MAX_S)
         query = run(processingTime="0 seconds")
         deadline_s = time.monotonic() + WAIT_MAX_S
-        while not outliving(checkpoint, 0):
+        while not outliving(Folder(checkpoint), 0):
             assert time.monotonic() < deadline_s
         query.stop()
     else:
@@ -202,7 +203,7 @@ def test_an_end_is_never_taken_for_a_death(spark: SparkSession, tmp_path: Path, 
     while time.monotonic() < over_s:
         found = judge(read_job(checkpoint))
         seen.append((found.verdict, found.reason))
-        if over_s == float("inf") and not outliving(checkpoint, 0):
+        if over_s == float("inf") and not outliving(Folder(checkpoint), 0):
             over_s = time.monotonic() + 1.5  # more than the recorder keeps anything
     assert not [reason for _, reason in seen if "without a word" in reason]
     verdict, reason = seen[-1]

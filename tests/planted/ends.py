@@ -56,7 +56,7 @@ ENDS = (
     Fault(
         "another decision log is taken for the query's own",
         LOST,
-        "checkpoint/decision_place.py",
+        "checkpoint/query_place.py",
         "    if found == record.log_id:\n",
         "    if True:\n",
         ("tests/spark/test_log_at_start.py",),

@@ -449,9 +449,9 @@ FAULTS = (
     Fault(
         "a fork goes on under the query's own id",
         FORK,
-        "checkpoint/savepoint/rebuilt.py",
-        '            write_durably(built / "metadata", json.dumps({"id": fork_id}).encode())\n',
-        '            write_durably(built / "metadata", json.dumps({"id": manifest.query_id}).encode())\n',
+        "checkpoint/savepoint/restore.py",
+        '        built.put(cut.METADATA, json.dumps({"id": fork_id}).encode())\n',
+        '        built.put(cut.METADATA, json.dumps({"id": manifest.query_id}).encode())\n',
         ("tests/savepoint/test_restore.py",),
     ),
     Fault(

@@ -14,12 +14,12 @@ from pyspark.sql import SparkSession
 
 import exactum
 from exactum.checkpoint.layout import QUERY
-from exactum.checkpoint.savepoint import create as create_module
+from exactum.checkpoint.request_file import stop
 from exactum.checkpoint.savepoint.create import create
 from exactum.checkpoint.savepoint.restore import restore
-from exactum.checkpoint.savepoint.stop import stop
 from exactum.errors import CheckpointRefused, SettingRefused
 from exactum.ops import cli
+from exactum.storage.folder import Folder
 from tests.kit.errors import raised
 from tests.kit.waiting import WAIT_MAX_S
 
@@ -42,7 +42,7 @@ def checkpoint(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) ->
     try:
         while query.isActive and not (folder / "checkpoint" / "commits" / "3").exists():
             query.awaitTermination(0.1)
-        stop(folder / "checkpoint", timeout_s=WAIT_MAX_S)
+        stop(Folder(folder / "checkpoint"), timeout_s=WAIT_MAX_S)
     finally:
         query.stop()
     return folder / "checkpoint"
@@ -218,8 +218,8 @@ def test_a_copy_that_dies_is_none(
         raise Killed
 
     with monkeypatch.context() as patch:
-        patch.setattr(create_module, "write_durably", die)
-        patch.setattr(create_module.shutil, "rmtree", lambda *_, **__: None)
+        patch.setattr(Folder, "put", die)
+        patch.setattr(Folder, "remove", lambda _: None)
         with pytest.raises(Killed):
             create(str(checkpoint), tmp_path / "savepoint")
     left = list(tmp_path.iterdir())
@@ -243,7 +243,7 @@ def test_only_a_savepoint_is_deleted(savepoint: Path, tmp_path: Path, place: str
 @pytest.mark.parametrize(
     ("checkpoint_text", "said"),
     [
-        ("s3a://bucket/orders", "shared file system"),
+        ("hdfs://node/orders", "shared file system"),
         ("/nonexistent/orders", "checkpointLocation"),
     ],
 )

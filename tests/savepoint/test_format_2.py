@@ -20,6 +20,7 @@ import exactum
 from exactum.checkpoint.savepoint.create import create
 from exactum.checkpoint.savepoint.manifest import verify
 from exactum.checkpoint.savepoint.restore import restore
+from exactum.storage.folder import Folder
 from tests.kit.spark.folder_sink import FolderSink, arm
 from tests.kit.spark.state_stores import StateStores
 from tests.kit.spark.torn_stream import configured
@@ -120,7 +121,7 @@ def test_the_attempts_that_count(spark: SparkSession, tmp_path: Path, retained: 
         assert any(file.path.endswith(".zip") for file in made.files)
         if retained == "100":
             assert not void & attempts(tmp_path / "savepoint", 6)
-        assert verify(tmp_path / "savepoint") == made
+        assert verify(Folder(tmp_path / "savepoint")) == made
 
         original.rename(tmp_path / "gone")
         restore(tmp_path / "savepoint", str(fork))

@@ -13,11 +13,12 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 import exactum
+from exactum.checkpoint.request_file import stop
 from exactum.checkpoint.savepoint.create import create
 from exactum.checkpoint.savepoint.restore import restore
-from exactum.checkpoint.savepoint.stop import stop
 from exactum.spark.run.standing_epochs import ON_DIFFERENCE
 from exactum.spark.state_format import FORMAT
+from exactum.storage.folder import Folder
 from tests.kit.spark.torn_stream import IN_MEMORY, configured
 from tests.kit.waiting import WAIT_MAX_S
 
@@ -70,7 +71,7 @@ def test_a_join_goes_on_from_its_savepoint(spark: SparkSession, tmp_path: Path, 
         (tmp_path / "checkpoint").rename(tmp_path / "gone")
         restore(tmp_path / "savepoint", str(fork))
         with running(spark, fork, output, until=made.batch_id + 2):
-            stop(fork, timeout_s=WAIT_MAX_S)
+            stop(Folder(fork), timeout_s=WAIT_MAX_S)
     epochs = 1 + max(int(p.name) for p in (fork / "commits").iterdir() if p.name.isdigit())
     left, right = (
         [(value % KEYS, value) for value in range(rows * epochs)] for rows in (LEFT, RIGHT)

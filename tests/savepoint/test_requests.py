@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import threading
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,10 +11,12 @@ import pytest
 
 from exactum.checkpoint import request_file
 from exactum.checkpoint.layout import REQUESTS
+from exactum.errors import Unavailable
 from exactum.protocol.model import Incarnation, SourceOffsets
 from exactum.spark.epoch_listener import Batch
 from exactum.spark.run.epoch_gate import EpochGate
 from exactum.spark.run.stop_request import StopRequest
+from exactum.storage.folder import Folder
 from tests.kit.waiting import WAIT_MAX_S, await_true
 
 RUN = Incarnation("1" * 16)
@@ -28,18 +29,18 @@ def test_half_of_a_request(tmp_path: Path, content: str) -> None:
     (tmp_path / REQUESTS).mkdir(parents=True)
     (tmp_path / REQUESTS / "x.json").write_text(content)
     told: list[str] = []
-    assert request_file.find(tmp_path, RUN, told.append) is None
+    assert request_file.find(Folder(tmp_path), RUN, told.append) is None
     (sentence,) = told
     assert "x.json is no request to stop that can be read" in sentence
-    asked = request_file.ask(tmp_path, RUN, stands_s=60)
-    assert request_file.find(tmp_path, RUN) == asked
+    asked = request_file.ask(Folder(tmp_path), RUN, stands_s=60)
+    assert request_file.find(Folder(tmp_path), RUN) == asked
 
 
 def test_a_folder_of_requests_that_cannot_be_read(tmp_path: Path) -> None:
     (tmp_path / REQUESTS).parent.mkdir()
     (tmp_path / REQUESTS).write_text("no folder")
     told: list[str] = []
-    assert request_file.find(tmp_path, RUN, told.append) is None
+    assert request_file.find(Folder(tmp_path), RUN, told.append) is None
     assert len(told) == 1
 
 
@@ -55,14 +56,14 @@ def test_a_query_that_cannot_answer_goes_on(
         still_runs=lambda: not stopped.is_set(),
     )
     gate = EpochGate(run, threading.Event())
-    request = StopRequest(run, tmp_path, gate)
-    request_file.ask(tmp_path, RUN, stands_s=600)
+    request = StopRequest(run, Folder(tmp_path), gate)
+    request_file.ask(Folder(tmp_path), RUN, stands_s=600)
 
-    def full(*_: object) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
+    def full(*_: object, **__: object) -> None:
+        raise Unavailable("No space left on device")
 
     with monkeypatch.context() as disk:
-        disk.setattr(request_file, "write_whole", full)
+        disk.setattr(Folder, "put", full)
         request.tend()
         request.tend()
         begins = threading.Thread(target=gate.begin, args=(FIRST,), daemon=True)

@@ -12,17 +12,19 @@ from typing import Any
 import pytest
 
 from exactum.checkpoint import retirement
+from exactum.checkpoint.request_file import Stopped
+from exactum.checkpoint.retirement import Retirement
 from exactum.checkpoint.savepoint import create as create_module
 from exactum.checkpoint.savepoint import cut
 from exactum.checkpoint.savepoint import restore as restore_module
 from exactum.checkpoint.savepoint.create import create
 from exactum.checkpoint.savepoint.manifest import verify
 from exactum.checkpoint.savepoint.restore import Identity, Restored, restore
-from exactum.checkpoint.savepoint.stop import Stopped
 from exactum.errors import CheckpointRefused, Fenced, Unavailable
 from exactum.files.slot_log import SlotLog
 from exactum.protocol.model import Decision, DecisionRecord, Epoch, Incarnation
 from exactum.storage.folder import Folder
+from exactum.storage.storage import Storage
 from exactum.testing.faults import Crash
 from tests.kit.errors import raised
 from tests.kit.every_call import every_call
@@ -55,16 +57,16 @@ def savepoint(checkpoint: Path, tmp_path: Path) -> Path:
 @pytest.fixture
 def while_copying(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], object]], None]:
     """Do something once, while the files of the next ``restore`` are copied."""
-    build = restore_module.build
+    build = restore_module._build
 
     def arrange(do: Callable[[], object]) -> None:
-        def build_slowly(*arguments: Any) -> Path:
-            monkeypatch.setattr(restore_module, "build", build)
+        def build_slowly(*arguments: Any) -> Retirement:
+            monkeypatch.setattr(restore_module, "_build", build)
             built = build(*arguments)
             do()
             return built
 
-        monkeypatch.setattr(restore_module, "build", build_slowly)
+        monkeypatch.setattr(restore_module, "_build", build_slowly)
 
     return arrange
 
@@ -74,10 +76,12 @@ def is_usable(checkpoint: Path) -> bool:
     if not (checkpoint / "metadata").exists():
         return False
     try:
-        retirement.refuse_retired(checkpoint)
+        retirement.refuse_retired(Folder(checkpoint))
     except CheckpointRefused:
         return False
-    log = SlotLog(Folder(checkpoint / "exactum" / "decisions"), cut.query_id_of(checkpoint))
+    log = SlotLog(
+        Folder(checkpoint / "exactum" / "decisions"), cut.query_id_of(Folder(checkpoint)) or ""
+    )
     log.read(2)
     return True
 
@@ -98,7 +102,7 @@ def test_a_move_fences_a_driver_that_was_asleep(
     with pytest.raises(Fenced):
         asleep.decide(DecisionRecord(Epoch(QUERY, 2), 0, Decision.COMMIT, Incarnation("b" * 16)))
     with raised(CheckpointRefused, "CHECKPOINT_RETIRED", checkpoint, tmp_path / "moved"):
-        retirement.refuse_retired(checkpoint)
+        retirement.refuse_retired(Folder(checkpoint))
     moved = SlotLog(Folder(tmp_path / "moved" / "exactum" / "decisions"), QUERY)
     assert [r.decision for r in moved.read(1)] == [Decision.COMMIT]
     decide(tmp_path / "moved", 2)
@@ -279,7 +283,7 @@ def test_a_savepoint_is_no_place_for_a_checkpoint(
         folder.symlink_to(savepoint / "checkpoint")
     with raised(CheckpointRefused, "SAVEPOINT_PLACE", folder, savepoint):
         restore(savepoint, str(folder), replace=True)
-    verify(savepoint)
+    verify(Folder(savepoint))
 
 
 @pytest.mark.parametrize("since", ["nothing", "a plan", "a run", "a run while it is copied"])
@@ -296,7 +300,7 @@ def test_an_original_that_may_have_decided_more_elsewhere(
         process.kill()
         process.wait()
 
-    def stop_as_a_driver_answers(folder: Path, timeout_s: float) -> Stopped:
+    def stop_as_a_driver_answers(files: Storage, timeout_s: float) -> Stopped:
         run("0" * 16)
         if since == "a run while it is copied":
             run("1" * 16)
@@ -365,7 +369,7 @@ def test_a_move_that_is_killed_at_each_change(tmp_path: Path) -> None:
         assert (is_usable(old), new.exists()) != (True, True)
         if not is_usable(old) and not new.exists():
             with raised(CheckpointRefused, "RESTORE_UNFINISHED", old, new):
-                retirement.refuse_retired(old)
+                retirement.refuse_retired(Folder(old))
         assert call().query_id == QUERY
         assert is_usable(new) and not is_usable(old)
         decide(new, 2)
@@ -385,7 +389,7 @@ def test_a_replacement_that_is_killed_at_each_change(tmp_path: Path, identity: I
         was_there = place.exists()
         if was_there and not is_usable(place):
             with raised(CheckpointRefused, "RESTORE_UNFINISHED", place):
-                retirement.refuse_retired(place)
+                retirement.refuse_retired(Folder(place))
         aside = [path for path in folder.iterdir() if path.name.startswith("checkpoint.replaced")]
         assert was_there or (len(aside) == 1 and not is_usable(aside[0]))
         is_gone = identity is Identity.SAME and not was_there

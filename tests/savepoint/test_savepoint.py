@@ -18,15 +18,16 @@ import pytest
 from kafka.admin import KafkaAdminClient
 from pyspark.sql import SparkSession
 
-from exactum.checkpoint.request_file import Answer, Request
+from exactum.checkpoint.request_file import Answer, Request, stop
 from exactum.checkpoint.run_file import outliving
 from exactum.checkpoint.savepoint.create import create
 from exactum.checkpoint.savepoint.manifest import verify
 from exactum.checkpoint.savepoint.restore import Identity, restore
-from exactum.checkpoint.savepoint.stop import stop
 from exactum.errors import CheckpointRefused
 from exactum.local import LocalKafka
 from exactum.spark.run.standing_epochs import ON_DIFFERENCE
+from exactum.storage.folder import Folder
+from exactum.storage.storage import Storage
 from tests.kit.errors import raised
 from tests.kit.savepoint.totals import TIMEOUT_S, Totals
 from tests.kit.spark.torn_stream import IN_MEMORY, configured
@@ -64,7 +65,7 @@ def test_a_running_query_is_thrown_away_and_started_again(
             made.append(create(str(totals.checkpoint), tmp_path / f"savepoint{len(made)}"))
         await_true(totals.caught_up, "the query reads all input")
     for number, manifest in enumerate(made):
-        assert verify(tmp_path / f"savepoint{number}") == manifest
+        assert verify(Folder(tmp_path / f"savepoint{number}")) == manifest
     assert 0 < made[0].batch_id < totals.last()
     assert {key: values[-1] for key, values in totals.written().items()} == totals.final()
     totals.checkpoint.rename(
@@ -118,7 +119,7 @@ def test_stopped_under_load_and_moved(
     totals.source.produce(
         totals.bootstrap_servers, 20
     )  # what came last may have been read just before the stop
-    made = verify(savepoint)
+    made = verify(Folder(savepoint))
     assert not totals.caught_up(), "it was stopped in the middle of its work"
     assert made.batch_id == totals.last() == decided(totals.checkpoint)
     assert list((totals.checkpoint / "exactum" / "requests").iterdir()) == []
@@ -157,13 +158,13 @@ def test_the_last_word_comes_before_the_end(
     """
     quick = Request.answer
 
-    def slow(request: Request, checkpoint: Path, answer: Answer) -> None:
+    def slow(request: Request, files: Storage, answer: Answer) -> None:
         time.sleep(1)
-        quick(request, checkpoint, answer)
+        quick(request, files, answer)
 
     with totals.running() as query:
         monkeypatch.setattr(Request, "answer", slow)
-        assert stop(totals.checkpoint, TIMEOUT_S).batch_id == totals.last()
+        assert stop(Folder(totals.checkpoint), TIMEOUT_S).batch_id == totals.last()
         assert not query.isActive
     assert list((totals.checkpoint / "exactum" / "requests").iterdir()) == []
 
@@ -198,7 +199,7 @@ def test_an_epoch_in_doubt_is_finished_first(totals: Totals, tmp_path: Path) -> 
     has finished it.
     """
     assert totals.run() is None
-    assert not outliving(totals.checkpoint, TIMEOUT_S)
+    assert not outliving(Folder(totals.checkpoint), TIMEOUT_S)
     totals.forget_last_commit()
     with raised(CheckpointRefused, "SAVEPOINT_TOO_EARLY", totals.checkpoint):
         create(str(totals.checkpoint), tmp_path / "savepoint")

@@ -21,6 +21,7 @@ from exactum.checkpoint.run_file import RunFile, living
 from exactum.checkpoint.savepoint.create import create
 from exactum.errors import CheckpointRefused, Unavailable
 from exactum.protocol.model import Decision
+from exactum.storage.folder import Folder
 from tests.kit.errors import raised
 from tests.kit.query_record import damage, note
 from tests.kit.savepoint.stateless import QUERY, Driver, complete, decide, plan
@@ -32,18 +33,18 @@ RUN = "1a" * 8
 def test_a_run_is_seen_for_as_long_as_it_lives(checkpoint: Path, driver: Driver) -> None:
     """Whatever ends a driver, its run is over that moment; a later run clears away what it left."""
     first = driver("1" * 16)
-    assert [run.pid for run in living(checkpoint)] == [first.pid]
+    assert [run.pid for run in living(Folder(checkpoint))] == [first.pid]
     second = driver("2" * 16)
-    assert [run.pid for run in living(checkpoint)] == [first.pid, second.pid], (
+    assert [run.pid for run in living(Folder(checkpoint))] == [first.pid, second.pid], (
         "a standby, or a driver that is frozen"
     )
     first.kill()
     first.wait()
-    assert [run.pid for run in living(checkpoint)] == [second.pid]
+    assert [run.pid for run in living(Folder(checkpoint))] == [second.pid]
     second.kill()
     second.wait()
     third = driver("3" * 16)
-    assert [run.pid for run in living(checkpoint)] == [third.pid]
+    assert [run.pid for run in living(Folder(checkpoint))] == [third.pid]
     assert len(list((checkpoint / "exactum" / "runs").iterdir())) == 1
 
 
@@ -70,7 +71,8 @@ def test_a_driver_that_dies_is_not_waited_for(
 
     def kill() -> None:
         await_true(
-            lambda: request_file.find(checkpoint, "1" * 16) is not None, "it is asked to stop"
+            lambda: request_file.find(Folder(checkpoint), "1" * 16) is not None,
+            "it is asked to stop",
         )
         time.sleep(0.5)
         process.kill()
@@ -96,15 +98,15 @@ def test_a_request_is_for_one_run_and_for_a_time(checkpoint: Path) -> None:
     """What a dead command left stops neither a later run nor, once it is too old, the run that
     it named.
     """
-    fresh = request_file.ask(checkpoint, "1" * 16, stands_s=60)
-    assert request_file.find(checkpoint, "1" * 16) == fresh
-    assert request_file.find(checkpoint, "2" * 16) is None
-    fresh.take_back(checkpoint)
-    request = request_file.ask(checkpoint, "1" * 16, stands_s=0)
-    assert not request.stands(checkpoint), "it is too old"
-    assert request_file.find(checkpoint, "1" * 16) is None
+    fresh = request_file.ask(Folder(checkpoint), "1" * 16, stands_s=60)
+    assert request_file.find(Folder(checkpoint), "1" * 16) == fresh
+    assert request_file.find(Folder(checkpoint), "2" * 16) is None
+    fresh.take_back(Folder(checkpoint))
+    request = request_file.ask(Folder(checkpoint), "1" * 16, stands_s=0)
+    assert not request.stands(Folder(checkpoint)), "it is too old"
+    assert request_file.find(Folder(checkpoint), "1" * 16) is None
     assert list((checkpoint / "exactum" / "requests").iterdir()) == [], "and it is cleared away"
-    request.answer(checkpoint, request_file.Answer(stopped=True, batch_id=1))
+    request.answer(Folder(checkpoint), request_file.Answer(stopped=True, batch_id=1))
     assert list((checkpoint / "exactum" / "requests").iterdir()) == [], (
         "an answer that comes too late as well"
     )
@@ -183,7 +185,7 @@ def test_a_file_system_without_locks_is_told_once(
         raise OSError(errno.ENOLCK, "No locks available")
 
     monkeypatch.setattr(fcntl, "flock", refuse)
-    run = RunFile(checkpoint, "1" * 16, "0", "4.2.0")
+    run = RunFile(Folder(checkpoint), "1" * 16, "0", "4.2.0")
     for _ in range(3):
         run.hold()
     warnings = [record for record in caplog.records if record.levelname == "WARNING"]
@@ -194,8 +196,9 @@ FULL = """
 import logging, resource, sys
 from pathlib import Path
 from exactum.checkpoint.run_file import RunFile
+from exactum.storage.folder import Folder
 logging.basicConfig(level=logging.WARNING, stream=sys.stdout)
-run = RunFile(Path(sys.argv[1]), sys.argv[2], "0", "4.2.0")
+run = RunFile(Folder(Path(sys.argv[1])), sys.argv[2], "0", "4.2.0")
 resource.setrlimit(resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))
 run.hold()
 run.release()

@@ -16,6 +16,7 @@ from exactum.spark.live import RunningSource
 from exactum.spark.source import watched_source
 from exactum.spark.source.bounds import SourceRange
 from exactum.spark.source.watched_source import WatchedSource
+from exactum.storage.folder import Folder
 from tests.kit.errors import raised
 from tests.kit.query_record import note, on_file
 
@@ -50,7 +51,7 @@ def watched(
     if known is not None:
         note(folder, "q", topics={"0": {"t": KnownTopic(known.topic_id, known.partitions)}})
     requests: Any = cluster
-    return WatchedSource(QUERY, of, requests, record_of(folder, "q"))
+    return WatchedSource(QUERY, of, requests, record_of(Folder(folder), "q"))
 
 
 def topics_of(folder: Path) -> dict[str, KnownTopic]:

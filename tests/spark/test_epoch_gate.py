@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pyspark.sql import DataFrame
 
-from exactum.checkpoint.savepoint.stop import stop
+from exactum.checkpoint.request_file import stop
+from exactum.storage.folder import Folder
 from tests.kit.spark.torn_stream import configured
 from tests.kit.waiting import WAIT_MAX_S, await_true
 from tests.spark.conftest import Query
@@ -27,7 +28,7 @@ def test_spark_may_have_removed_the_last_epoch_from_its_log(query: Query) -> Non
         try:
             await_true((commits / "7").exists, "every batch is logged")
             assert not (commits / "0").exists()
-            assert stop(query.checkpoint, WAIT_MAX_S).batch_id == 0
+            assert stop(Folder(query.checkpoint), WAIT_MAX_S).batch_id == 0
             assert not running.isActive
         finally:
             running.stop()

@@ -14,9 +14,8 @@ import psycopg
 import pytest
 
 import exactum
-from exactum.checkpoint.decision_place import BorrowedLog, refuse_another_log
 from exactum.checkpoint.layout import DECISIONS, QUERY
-from exactum.checkpoint.query_place import QueryPlace
+from exactum.checkpoint.query_place import BorrowedLog, QueryPlace, refuse_another_log
 from exactum.checkpoint.query_record import record_of
 from exactum.errors import CheckpointRefused, InvariantBroken, Unavailable
 from exactum.files.slot_log import LOG_ID, SlotLog, slot_name
@@ -151,7 +150,7 @@ def test_a_log_of_the_users_own_without_an_id(logs: Logs) -> None:
     own = BorrowedLog(Own(MemoryDecisionLog(MemoryStorage(), ID)), ID)
     query = run_at(logs.checkpoint, ID, 10)
     note(logs.checkpoint, ID, log_id=own.log_id())
-    record = record_of(logs.checkpoint, ID).content
+    record = record_of(Folder(logs.checkpoint), ID).content
     refuse_another_log(query, record, own, "", 10)
     with raised(CheckpointRefused, "DECISION_LOG_OTHER", "Own", logs.id_of("a")):
         logs.start("a", 10)

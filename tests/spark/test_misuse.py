@@ -378,6 +378,7 @@ def test_what_readers_of_a_folder_find() -> None:
     }.items():
         assert is_found_below("/lake", place) == found, place
     assert is_found_below("/", "/a") and not is_found_below("", "/a")
+    assert is_found_below("s3://lake/rows", "s3a://lake/rows/checkpoint")
 
 
 @pytest.mark.spark

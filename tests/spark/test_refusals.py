@@ -12,7 +12,7 @@ from pyspark.errors import PySparkException
 
 import exactum
 from exactum import errors, events
-from exactum.checkpoint.decision_place import open_log
+from exactum.checkpoint.query_place import open_log
 from exactum.protocol.sink import Guarantee
 from exactum.spark.query import Run, refuse_unsafe
 from tests.kit.errors import check_query_error, raised
@@ -145,8 +145,8 @@ def test_a_decision_log_that_does_not_fit(tmp_path: Path) -> None:
         open_log(running(), "oracle://scott:tiger@db/x?password=tiger")
     assert "tiger" not in str(refused.value)
     with raised(errors.CheckpointRefused, "DECISION_LOG_WANTED", "decision_log="):
-        open_log(running(checkpoint="s3a://bucket/checkpoints/orders"), None)
-    assert open_log(running(checkpoint="s3a://bucket/checkpoints/orders"), tmp_path) is not None
+        open_log(running(checkpoint="hdfs://node/checkpoints/orders"), None)
+    assert open_log(running(checkpoint="hdfs://node/checkpoints/orders"), tmp_path) is not None
 
 
 def test_other_source_offsets_than_on_record(query: Any, tmp_path: Path) -> None:

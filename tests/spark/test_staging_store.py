@@ -10,8 +10,8 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from exactum.checkpoint.query_place import files_of, recorded_staging, staging_at
 from exactum.checkpoint.query_record import IN_CHECKPOINT
-from exactum.checkpoint.staging_place import recorded_staging, staging_at
 from exactum.errors import SettingRefused
 from tests.kit.environment import environment
 from tests.kit.files.s3_server import S3Server, s3_server
@@ -85,10 +85,9 @@ def test_a_decided_batch_is_loaded_from_the_store(postgres: LocalPostgres, tmp_p
 
 
 class Somewhere:
-    """A query with its checkpoint at a place; see ``decision_place.HasCheckpoint``."""
+    """A query with its checkpoint at a place; see ``query_place.HasCheckpoint``."""
 
     query_id = "query"
-    folder = None
 
     def __init__(self, checkpoint: str, endpoint: str = "http://127.0.0.1:1") -> None:
         self.checkpoint = checkpoint
@@ -98,6 +97,7 @@ class Somewhere:
             "spark.hadoop.fs.s3a.secret.key": "any",
             "spark.hadoop.fs.s3a.endpoint.region": "us-east-1",
         }
+        self.files = files_of(checkpoint, self.hadoop)
 
 
 def test_the_default_lies_below_the_checkpoint() -> None:

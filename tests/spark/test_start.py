@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 import exactum
 from exactum import errors, events
 from exactum.checkpoint.run_file import living
+from exactum.storage.folder import Folder
 from tests.kit.errors import raised
 from tests.kit.spark.folder_sink import FolderSink, arm
 from tests.kit.waiting import WAIT_MAX_S, await_true
@@ -53,7 +54,7 @@ def test_what_cannot_be_is_raised_by_start(query: Any, spark: SparkSession) -> N
     with raised(errors.FrameRefused, "USER_CODE", "'value'"):
         query.start(query.exactly_once(needs))
     assert not spark.streams.active
-    assert not living(query.checkpoint)
+    assert not living(Folder(query.checkpoint))
     assert query.run(query.exactly_once()) is None
     assert query.values() == [1]
 
@@ -72,11 +73,11 @@ def test_what_stops_a_query_is_raised_by_who_waits_for_it(query: Any) -> None:
 def test_a_query_that_has_nothing_to_read_is_open(query: Any) -> None:
     """Its sinks are tried, and onlookers see that it lives, before there is a row."""
     running = query.start(query.exactly_once(), processingTime="0 seconds")
-    (run,) = living(query.checkpoint)
+    (run,) = living(Folder(query.checkpoint))
     assert run.started_ms
     assert query.seen(events.EpochBegan) == []
     running.stop()
-    assert not living(query.checkpoint)
+    assert not living(Folder(query.checkpoint))
     query.give(1)
     assert query.run(query.exactly_once()) is None
     assert query.values() == [1]

@@ -28,6 +28,7 @@ from exactum.ops.dead_letters.replay import inherited
 from exactum.protocol.ends import Noted
 from exactum.spark.jvm.hadoop_files import HadoopFiles
 from exactum.spark.jvm.hadoop_storage import HadoopStorage
+from exactum.storage.folder import Folder
 from tests.kit.errors import raised
 from tests.kit.query_record import damage, newest, note, on_file
 from tests.kit.waiting import WAIT_MAX_S
@@ -51,12 +52,12 @@ def files(checkpoint: Path) -> list[str]:
 
 def test_what_is_noted_is_read_again(tmp_path: Path) -> None:
     """Nothing is written by a look, nor where nothing is new; of old files the last one stays."""
-    record = record_of(tmp_path, ID)
+    record = record_of(Folder(tmp_path), ID)
     assert record.content == QueryRecord(query_id=ID) and not (tmp_path / QUERY).exists()
     record.change(lambda _: FULL)
     record.change(lambda _: FULL)
     assert files(tmp_path) == ["0.json"]
-    assert record_of(tmp_path, ID).content == FULL == record.content
+    assert record_of(Folder(tmp_path), ID).content == FULL == record.content
     assert record.content.present == {"kafka:out"}
     for staging in "abc":
         record.change(lambda now, to=staging: replace(now, staging=to))
@@ -66,7 +67,7 @@ def test_what_is_noted_is_read_again(tmp_path: Path) -> None:
 
 def test_who_writes_keeps_what_others_wrote(tmp_path: Path) -> None:
     """Another driver, that this one does not know of, or another thread."""
-    one, other = record_of(tmp_path, ID), record_of(tmp_path, ID)
+    one, other = record_of(Folder(tmp_path), ID), record_of(Folder(tmp_path), ID)
 
     def topic(record: RecordFile, name: str) -> None:
         record.change(lambda now: replace(now, topics={**now.topics, name: {}}))
@@ -83,16 +84,16 @@ def test_who_writes_keeps_what_others_wrote(tmp_path: Path) -> None:
         thread.start()
     for thread in threads:
         thread.join(WAIT_MAX_S)
-    assert len(record_of(tmp_path, ID).content.topics) == 8
+    assert len(record_of(Folder(tmp_path), ID).content.topics) == 8
 
 
 def test_who_writes_late_is_not_lost(tmp_path: Path) -> None:
     """The number that it would take was taken and swept since."""
-    late = record_of(tmp_path, ID)
+    late = record_of(Folder(tmp_path), ID)
     for staging in "abcde":
         note(tmp_path, ID, staging=staging)
     late.change(lambda now: replace(now, log_id="late"))
-    found = record_of(tmp_path, ID).content
+    found = record_of(Folder(tmp_path), ID).content
     assert (found.log_id, found.staging) == ("late", "e")
     assert files(tmp_path) == ["4.json", "5.json"]
 
@@ -100,7 +101,7 @@ def test_who_writes_late_is_not_lost(tmp_path: Path) -> None:
 def test_another_querys(tmp_path: Path) -> None:
     note(tmp_path, "parent", log_id="a")
     with raised(CheckpointRefused, "CHECKPOINT_OTHER_QUERY", "parent", ID):
-        record_of(tmp_path, ID)
+        record_of(Folder(tmp_path), ID)
 
 
 @pytest.mark.parametrize("text", [b"", b"{", b"\xff", b'{"version": 1}', b"[]"])
@@ -109,20 +110,20 @@ def test_what_is_damaged(tmp_path: Path, text: bytes, caplog: pytest.LogCaptureF
     note(tmp_path, ID, staging="a")
     note(tmp_path, ID, staging="b")
     newest(tmp_path).write_bytes(text)
-    assert record_of(tmp_path, ID).content.staging == "a"
+    assert record_of(Folder(tmp_path), ID).content.staging == "a"
     assert str(newest(tmp_path)) in caplog.text
     note(tmp_path, ID, staging="c")
     assert on_file(tmp_path).staging == "c" and newest(tmp_path).name == "2.json"
     damage(tmp_path, "{")
     with raised(CheckpointRefused, "CHECKPOINT_DAMAGED", newest(tmp_path)):
-        record_of(tmp_path, ID)
+        record_of(Folder(tmp_path), ID)
 
 
 def test_of_a_newer_exactum(tmp_path: Path) -> None:
     note(tmp_path, ID, staging="a")
     damage(tmp_path, '{"version": 2, "query_id": "q"}')
     with raised(CheckpointRefused, "RECORD_VERSION", newest(tmp_path), 2):
-        record_of(tmp_path, ID)
+        record_of(Folder(tmp_path), ID)
 
 
 # ---- file systems --------------------------------------------------------------------------------
@@ -133,7 +134,9 @@ from pathlib import Path
 from msgspec.structs import replace
 from exactum.checkpoint.query_record import record_of
 from exactum.errors import Unavailable
-record = record_of(Path(sys.argv[1]), "q")
+from exactum.storage.folder import Folder
+from exactum.storage.folder import Folder
+record = record_of(Folder(Path(sys.argv[1])), "q")
 resource.setrlimit(resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))
 try:
     record.change(lambda now: replace(now, log_id="a"))
@@ -171,7 +174,7 @@ def test_a_folder_that_cannot_be_read(
     (tmp_path / QUERY).parent.mkdir()
     make(tmp_path / QUERY)
     with raised(error, *code, tmp_path / QUERY):
-        record_of(tmp_path, ID)
+        record_of(Folder(tmp_path), ID)
 
 
 @pytest.mark.parametrize("make", [a_file, a_loop], ids=["file", "loop"])
@@ -179,13 +182,13 @@ def test_who_runs_and_what_was_sent_is_not_known(
     tmp_path: Path, make: Callable[[Path], None]
 ) -> None:
     (tmp_path / RUNS).parent.mkdir(parents=True)
-    assert runs(tmp_path) == [] and inherited(tmp_path / REPLAYS) == {}
+    assert runs(Folder(tmp_path)) == [] and inherited(Folder(tmp_path)) == {}
     make(tmp_path / RUNS)
     make(tmp_path / REPLAYS)
     with raised(CheckpointRefused, "CHECKPOINT_ACCESS", tmp_path / RUNS):
-        runs(tmp_path)
+        runs(Folder(tmp_path))
     with raised(CheckpointRefused, "CHECKPOINT_ACCESS", tmp_path / REPLAYS):
-        inherited(tmp_path / REPLAYS)
+        inherited(Folder(tmp_path))
 
 
 @pytest.mark.spark

@@ -13,6 +13,7 @@ from exactum.checkpoint.layout import DECISIONS
 from exactum.checkpoint.run_file import RunFile
 from exactum.errors import CheckpointRefused, HeuristicOutcome
 from exactum.protocol.ends import Noted
+from exactum.storage.folder import Folder
 from tests.kit.errors import raised
 from tests.kit.query_record import on_file
 from tests.kit.transactions.operator import accept, typed
@@ -110,7 +111,7 @@ def test_what_is_refused(tmp_path: Path) -> None:
     before = sorted(p.name for p in (query.folder / DECISIONS).iterdir())
     assert "goes on with micro-batch 3, not with 2" in accept(query.folder, 2, status=2)
     assert "nothing was changed" in accept(query.folder, 3, status=1, answer="n\n")
-    run = RunFile(query.folder, "ab", "0", "4")
+    run = RunFile(Folder(query.folder), "ab", "0", "4")
     run.hold()
     assert "lives. Stop the query first." in accept(query.folder, 3, status=1)
     run.release()

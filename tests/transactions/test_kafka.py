@@ -144,7 +144,7 @@ def test_decided_and_not_committed(world: World) -> None:
 def test_finish_beside_a_living_driver(world: World) -> None:
     """What it commits, the driver that lives finds committed."""
     world.query.run([0], dies_after_decision=True)
-    alive = RunFile(world.checkpoint, new_incarnation(), "", "")
+    alive = RunFile(Folder(world.checkpoint), new_incarnation(), "", "")
     alive.hold()
     text = transactions("list", "--checkpoint", world.checkpoint, status=0).output
     assert "the living run commits it" in text and "lives: run" in text
@@ -164,7 +164,7 @@ def test_undecided_beside_others(world: World) -> None:
     arguments = ("abort", "--all-leftovers", "--checkpoint", world.checkpoint)
     with foreign(world) as name:
         found = listed(world.checkpoint, status=1)
-        alive = RunFile(world.checkpoint, new_incarnation(), "", "")
+        alive = RunFile(Folder(world.checkpoint), new_incarnation(), "", "")
         alive.hold()
         assert "say --take-over" in transactions(*arguments, status=1).output
         told = transactions("abort", name, *arguments[2:], "--take-over", status=2).output

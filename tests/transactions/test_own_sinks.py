@@ -9,6 +9,7 @@ import pytest
 
 from exactum.checkpoint.run_file import RunFile
 from exactum.protocol.model import new_incarnation
+from exactum.storage.folder import Folder
 from tests.kit.query_record import note
 from tests.kit.sql.sql_epochs import ID_AND_NAME, expected, tasks_of
 from tests.kit.transactions import own_sinks
@@ -95,7 +96,7 @@ def test_decided_and_not_committed(world: World) -> None:
     told = transactions("describe", ahead, *arguments, *SINKS, status=1).output
     assert "0 chunks are acknowledged" in told
 
-    alive = RunFile(world.checkpoint, new_incarnation(), "", "")
+    alive = RunFile(Folder(world.checkpoint), new_incarnation(), "", "")
     alive.hold()
     typed = transactions("finish", *arguments, *SINKS, status=2).output
     assert "say --take-over" in typed

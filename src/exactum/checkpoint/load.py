@@ -5,7 +5,8 @@ from __future__ import annotations
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
+
+from exactum.storage.storage import Storage
 
 BATCH = 0
 """Its only one."""
@@ -13,12 +14,12 @@ BATCH = 0
 
 @dataclass(frozen=True)
 class BatchLoad:
-    """The load that a user calls ``id``. As ``decision_place.HasCheckpoint`` has it, of none."""
+    """The load that a user calls ``id``. As ``query_place.HasCheckpoint`` has it, of none."""
 
     id: str
     hadoop: Mapping[str, str] = field(default_factory=dict, repr=False)
     checkpoint: str = ""
-    folder: Path | None = None
+    files: Storage | None = None
 
     @property
     def query_id(self) -> str:

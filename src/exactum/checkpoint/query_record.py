@@ -13,18 +13,21 @@ import logging
 import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import msgspec
 
 from exactum.checkpoint.layout import QUERY
-from exactum.checkpoint.records import VERSION, damaged, decoded
-from exactum.errors import CheckpointRefused, Unavailable
+from exactum.errors import CheckpointRefused, SettingRefused, Unavailable
 from exactum.protocol.ends import NOTHING_NOTED, Noted
-from exactum.storage.folder import Folder
+from exactum.storage.storage import SmallFiles, Storage
 
 logger = logging.getLogger("exactum")
+
+T = TypeVar("T")
+
+VERSION = 1
+"""Of the small JSON records in a checkpoint."""
 
 IN_CHECKPOINT = ""
 """What is in the checkpoint's own folder: the decision log, or the staging."""
@@ -176,9 +179,9 @@ class RecordFile:
         return True
 
 
-def record_of(checkpoint: Path, query_id: str) -> RecordFile:
-    """That in a checkpoint's folder. Raises as ``RecordFile``."""
-    return RecordFile(Folder(checkpoint / QUERY), query_id)
+def record_of(checkpoint: Storage, query_id: str) -> RecordFile:
+    """That in a checkpoint. Raises as ``RecordFile``."""
+    return RecordFile(checkpoint.below(QUERY), query_id)
 
 
 def _newest(storage: RecordStorage) -> tuple[int, QueryRecord | None]:
@@ -213,3 +216,52 @@ def _numbers(storage: RecordStorage) -> list[int]:
     """The highest first."""
     found = map(_NAME.fullmatch, storage.names())
     return sorted((int(name[1]) for name in found if name is not None), reverse=True)
+
+
+# ---- what all small JSON records in a checkpoint have in common ----------------------------------
+
+
+class _Versioned(msgspec.Struct):
+    version: int
+
+
+def decoded(where: str, text: bytes, kind: type[T]) -> T:
+    """
+    Raises:
+        msgspec.MsgspecError: it is damaged.
+        CheckpointRefused: it is of a newer version.
+    """
+    version = msgspec.json.decode(text, type=_Versioned).version
+    if version != VERSION:
+        raise CheckpointRefused(
+            "RECORD_VERSION",
+            f"{where} has version {version}; this exactum reads version {VERSION}. The query was "
+            "last run by a newer exactum: install that one again. Nothing of this batch was "
+            "written.",
+        )
+    return msgspec.json.decode(text, type=kind)
+
+
+def damaged(where: str, why: object) -> CheckpointRefused:
+    return CheckpointRefused(
+        "CHECKPOINT_DAMAGED",
+        f"{where} cannot be read ({why}): it is a record that this query needs. Restore it from a "
+        "backup of the checkpoint. Nothing of this batch was written.",
+    )
+
+
+def listed(files: SmallFiles, folder: str, says: str, *, not_done: str = "changed") -> list[str]:
+    """What is in a folder of the checkpoint; ``says`` tells what that is about. Nothing where
+    there is none. One that cannot be read is not the same.
+
+    Raises:
+        CheckpointRefused: it could not be read; nothing was ``not_done``.
+    """
+    try:
+        return files.names(folder)
+    except (SettingRefused, Unavailable) as error:
+        raise CheckpointRefused(
+            "CHECKPOINT_ACCESS",
+            f"{files.where}/{folder} says {says}, and nobody can tell: {error} Nothing was "
+            f"{not_done}.",
+        ) from error

@@ -14,10 +14,11 @@ import secrets
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from pathlib import Path
 
 from exactum.checkpoint.layout import REQUESTS
-from exactum.durable import make_folder, names_in, write_whole
+from exactum.checkpoint.run_file import RecordedRun, living, poll_s, runs
+from exactum.errors import CheckpointRefused, ExactumError, Unavailable
+from exactum.storage.storage import Storage
 
 ANSWER = ".answer.json"
 
@@ -42,71 +43,139 @@ class Request:
     incarnation: str
     expires_ms: int
 
-    def stands(self, checkpoint: Path) -> bool:
+    @property
+    def name(self) -> str:
+        """Of its file, below a checkpoint."""
+        return f"{REQUESTS}/{self.id}.json"
+
+    @property
+    def answer_name(self) -> str:
+        """Likewise, of the answer to it."""
+        return f"{REQUESTS}/{self.id}{ANSWER}"
+
+    def stands(self, files: Storage) -> bool:
         """Whether it was neither taken back nor is too old."""
-        return time.time() * 1000 < self.expires_ms and _path(checkpoint, self.id).exists()
+        return time.time() * 1000 < self.expires_ms and files.entry(self.name) is not None
 
-    def answer(self, checkpoint: Path, answer: Answer) -> None:
+    def answer(self, files: Storage, answer: Answer) -> None:
         """Say how far it has come. Idempotent; later answers replace earlier ones."""
-        write_whole(checkpoint / REQUESTS / f"{self.id}{ANSWER}", json.dumps(asdict(answer)))
-        if not _path(checkpoint, self.id).exists():
-            self.take_back(checkpoint)  # it was, meanwhile: nobody else would remove the answer
+        files.put(self.answer_name, json.dumps(asdict(answer)).encode(), durable=False)
+        if files.entry(self.name) is None:
+            self.take_back(files)  # it was, meanwhile: nobody else would remove the answer
 
-    def answered(self, checkpoint: Path) -> Answer | None:
+    def answered(self, files: Storage) -> Answer | None:
         """What the run has said so far; None: it has not seen the request."""
-        try:
-            return Answer(**json.loads((checkpoint / REQUESTS / f"{self.id}{ANSWER}").read_text()))
-        except FileNotFoundError:
-            return None
+        text = files.read(self.answer_name)
+        return None if text is None else Answer(**json.loads(text))
 
-    def take_back(self, checkpoint: Path) -> None:
+    def take_back(self, files: Storage) -> None:
         """Remove request and answer. Idempotent."""
-        _path(checkpoint, self.id).unlink(missing_ok=True)
-        (checkpoint / REQUESTS / f"{self.id}{ANSWER}").unlink(missing_ok=True)
+        files.delete([self.name, self.answer_name])
 
 
-def ask(checkpoint: Path, incarnation: str, stands_s: float) -> Request:
+def ask(files: Storage, incarnation: str, stands_s: float) -> Request:
     """Leave a request for this run and return it."""
-    make_folder(checkpoint / REQUESTS)  # which may take its time on a busy disk
+    files.open(REQUESTS)  # which may take its time on a busy disk
     request = Request(secrets.token_hex(8), incarnation, int((time.time() + stands_s) * 1000))
-    write_whole(_path(checkpoint, request.id), json.dumps(asdict(request)))
+    files.put(request.name, json.dumps(asdict(request)).encode(), durable=False)
     return request
 
 
 def find(
-    checkpoint: Path, incarnation: str, tell: Callable[[str], None] = lambda _: None
+    files: Storage, incarnation: str, tell: Callable[[str], None] = lambda _: None
 ) -> Request | None:
     """A request that stands for this run, or None. Costs one listing of a small folder, or of
     none. What cannot be read or removed stops nobody: ``tell`` is given a sentence for each.
     """
-    folder = checkpoint / REQUESTS
     try:
-        names = names_in(folder)
-    except OSError as error:
-        tell(f"{folder} cannot be read ({error}): a request to stop would not be seen")
+        names = files.names(REQUESTS)
+    except ExactumError as error:
+        tell(f"{error} A request to stop would not be seen.")
         return None
     for name in names:
         if name.startswith(".") or name.endswith(ANSWER):
             continue
+        where = f"{files.where}/{REQUESTS}/{name}"
         try:
-            request = Request(**json.loads((folder / name).read_text()))
+            text = files.read(f"{REQUESTS}/{name}")
+            if text is None:
+                continue
+            request = Request(**json.loads(text))
             is_old = time.time() * 1000 >= request.expires_ms
-        except FileNotFoundError:
-            continue
-        except (OSError, ValueError, TypeError) as error:  # another user's, or half of one
-            tell(f"{folder / name} is no request to stop that can be read ({error}): remove it")
+        except (ExactumError, ValueError, TypeError) as error:  # another user's, or half of one
+            tell(f"{where} is no request to stop that can be read ({error}): remove it")
             continue
         if name != f"{request.id}.json":  # its answer would be written elsewhere
             continue
         if is_old:
             try:
-                request.take_back(checkpoint)
-            except OSError as error:
-                tell(f"{folder / name} is too old, and cannot be removed ({error})")
+                request.take_back(files)
+            except ExactumError as error:
+                tell(f"{where} is too old, and cannot be removed ({error})")
         elif request.incarnation == incarnation:
             return request
     return None
 
 
-def _path(checkpoint: Path, request_id: str) -> Path:
-    return checkpoint / REQUESTS / f"{request_id}.json"
+# ---- who asks, and waits -------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Stopped:
+    """How the query came to rest: the last epoch that the run said it had completed; None where it
+    said nothing. ``incarnations`` are the runs that were on file when it was asked.
+    """
+
+    batch_id: int | None
+    incarnations: tuple[str, ...] = ()
+
+
+def stop(files: Storage, timeout_s: float) -> Stopped:
+    """Stop the query of this checkpoint after the epoch at hand. Returns when nothing of it runs
+    any more.
+
+    Raises:
+        CheckpointRefused: nothing runs here.
+        Unavailable: it did not stop in time. The request is taken back: it goes on.
+    """
+    on_file = runs(files)
+    alive = [run for run, lives in on_file if lives]
+    if not alive:
+        raise CheckpointRefused(
+            "QUERY_STOPPED",
+            f"Nothing runs on the checkpoint {files.where} (a query is seen from its first batch "
+            "on), so there is nothing to stop. Leave --stop out. Nothing was written.",
+        )
+    deadline_s = time.monotonic() + timeout_s
+    requests = [(run, ask(files, run.incarnation, timeout_s)) for run in alive]
+    last: int | None = None
+    try:
+        for run, request in requests:
+            while run in living(files):
+                if time.monotonic() >= deadline_s:
+                    raise _too_slow(files, run, request.answered(files), timeout_s)
+                time.sleep(poll_s(files))
+            # It has let go of its file, and says its last word before that. Without one it ended by
+            # itself, or died.
+            answer = request.answered(files)
+            if answer is not None and answer.stopped:
+                last = answer.batch_id
+    finally:
+        for _, request in requests:
+            request.take_back(files)
+    return Stopped(last, tuple(run.incarnation for run, _ in on_file))
+
+
+def _too_slow(
+    files: Storage, run: RecordedRun, answer: Answer | None, timeout_s: float
+) -> Unavailable:
+    how = (
+        "it has not seen the request: its process is frozen, or very busy"
+        if answer is None
+        else "it has seen the request, and its epoch is not over yet"
+    )
+    return Unavailable(
+        f"The query of checkpoint {files.where}, {run}, did not stop within {timeout_s:.0f} s: "
+        f"{how}. The request is taken back, so it goes on. Wait for longer with --timeout, or "
+        "leave --stop out. No savepoint was made."
+    )

@@ -7,24 +7,42 @@
 The floors are the decision log's own floor above every batch: whoever decides anything under it is
 fenced, at whatever step it stood when the checkpoint was retired (the proof is in
 ``files.slot_log``).
+
+In an object store nothing gets its name at once. A checkpoint that is made of a savepoint there is
+none before ``<checkpoint>/exactum/restoring/ended`` says so:
+
+    <checkpoint>/exactum/restoring/begun                   first: nobody starts from it
+    <checkpoint>/exactum/restoring/ended                   last, once: finished, or taken back
 """
 
 from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass
-from pathlib import Path
+from enum import Enum
 
-from exactum.checkpoint.layout import DECISIONS, REPLAYS, RETIRED
-from exactum.durable import create_whole, make_folder, remove, sync_folder
-from exactum.errors import CheckpointRefused
+from exactum.checkpoint.layout import DECISIONS, REPLAYS, RESTORING, RETIRED
+from exactum.errors import CheckpointRefused, SettingRefused, Unavailable
 from exactum.files.slot_log import HIGHEST_FLOOR
+from exactum.storage.at import storage_at
+from exactum.storage.storage import Storage
+
+BEGUN = "begun"
+ENDED = "ended"
+
+
+class RestoreEnding(Enum):
+    """How the making of a checkpoint has ended, in an object store."""
+
+    FINISHED = "finished"
+    TAKEN_BACK = "taken back"
 
 
 @dataclass(frozen=True)
 class Retirement:
     """``to`` is the checkpoint that takes the place, made of the savepoint with this id.
-    ``built`` is what becomes it by a rename, the last step.
+    ``built`` is a folder that becomes it by a rename, the last step; or, in an object store, what
+    lies below ``to`` to say how far it is.
     """
 
     to: str
@@ -33,69 +51,99 @@ class Retirement:
 
     @property
     def is_unfinished(self) -> bool:
-        """Whether the rename was not reached. A command that was killed leaves it so."""
-        return Path(self.built).is_dir()
+        """Whether the last step was not reached. A command that was killed leaves it so."""
+        names = storage_at(self.built).names()
+        return bool(names) and ENDED not in names
 
 
-def retire(checkpoint: Path, retirement: Retirement) -> Retirement:
+def retire(files: Storage, retirement: Retirement) -> Retirement:
     """Let nobody start from this checkpoint and nobody decide under it. Durable when it returns;
     idempotent. Returns the retirement that stands: of two at once the first one.
     """
-    _create(checkpoint / RETIRED, (json.dumps(asdict(retirement), indent=2) + "\n").encode())
-    if (checkpoint / DECISIONS).is_dir():
-        _create(checkpoint / DECISIONS / HIGHEST_FLOOR, b"")
-    _create(checkpoint / REPLAYS / HIGHEST_FLOOR, b"")
-    return retired(checkpoint) or retirement
+    content = (json.dumps(asdict(retirement), indent=2) + "\n").encode()
+    has_decisions = bool(files.names(DECISIONS))
+    folders = [DECISIONS, REPLAYS] if has_decisions else [REPLAYS]
+    files.open(*folders)
+    files.create_if_absent(RETIRED, content)
+    for folder in folders:
+        files.create_if_absent(f"{folder}/{HIGHEST_FLOOR}", b"")
+    return retired(files) or retirement
 
 
-def reinstate(checkpoint: Path, retirement: Retirement) -> None:
+def reinstate(files: Storage, retirement: Retirement) -> None:
     """Undo this retirement, if it is the one that stands. Idempotent."""
-    if retired(checkpoint) != retirement:
+    if retired(files) != retirement:
         return
-    for path in (REPLAYS / HIGHEST_FLOOR, DECISIONS / HIGHEST_FLOOR, RETIRED):
-        if (checkpoint / path).exists():
-            remove(checkpoint / path)
-            sync_folder((checkpoint / path).parent)
+    for folder in (REPLAYS, DECISIONS):
+        files.delete([f"{folder}/{HIGHEST_FLOOR}"])
+        if files.names(folder):
+            files.sync(folder)
+    files.delete([RETIRED])
+    files.sync(RETIRED.rpartition("/")[0])
 
 
-def retired(checkpoint: Path) -> Retirement | None:
+def retired(files: Storage) -> Retirement | None:
     """By what this checkpoint is retired; None: by nothing."""
-    try:
-        return Retirement(**json.loads((checkpoint / RETIRED).read_text()))
-    except FileNotFoundError:
+    text = files.read(RETIRED)
+    if text is None:
         return None
+    try:
+        return Retirement(**json.loads(text))
     except (ValueError, TypeError) as error:
         raise CheckpointRefused(
             "CHECKPOINT_RETIRED",
-            f"{checkpoint / RETIRED} cannot be read ({error}): another checkpoint took this one's "
+            f"{files.where}/{RETIRED} cannot be read ({error}): another checkpoint took this one's "
             "place, and nobody can tell which. Nothing was changed.",
         ) from error
 
 
-def refuse_retired(checkpoint: Path) -> None:
+def refuse_retired(files: Storage) -> None:
     """
     Raises:
-        CheckpointRefused: the checkpoint is retired.
+        CheckpointRefused: the checkpoint is retired, or is not finished.
+        Unavailable, SettingRefused: as the storage.
     """
-    found = retired(checkpoint)
+    refuse_unfinished(files)
+    found = retired(files)
     if found is None:
         return
-    if found.is_unfinished:
+    try:
+        is_unfinished = found.is_unfinished
+    except (SettingRefused, Unavailable):  # out of sight; who starts there is told the rest
+        is_unfinished = False
+    if is_unfinished:
         raise CheckpointRefused(
             "RESTORE_UNFINISHED",
-            f"The checkpoint {checkpoint} makes room for {found.to}, and the command that does it "
+            f"The checkpoint {files.where} makes room for {found.to}, and the command that does it "
             "was killed. Repeat that 'exactum savepoint restore', then go on from there. Nothing "
             "was written.",
         )
     raise CheckpointRefused(
         "CHECKPOINT_RETIRED",
-        f"The checkpoint {checkpoint} is retired: {found.to} took its place, from savepoint "
+        f"The checkpoint {files.where} is retired: {found.to} took its place, from savepoint "
         f"{found.savepoint}. Go on from there; if that is lost for good, start a fork of a "
         "savepoint. Nothing was written.",
     )
 
 
-def _create(path: Path, content: bytes) -> None:
-    make_folder(path.parent)
-    create_whole(path, content)
-    sync_folder(path.parent)
+def refuse_unfinished(files: Storage) -> None:
+    """
+    Raises:
+        CheckpointRefused: it is being made of a savepoint, or was to be.
+    """
+    if not files.names(RESTORING):
+        return
+    ended = files.read(f"{RESTORING}/{ENDED}")
+    if ended is None:
+        raise CheckpointRefused(
+            "RESTORE_UNFINISHED",
+            f"The checkpoint {files.where} is being made of a savepoint, or the command that does "
+            "it was killed. Repeat that 'exactum savepoint restore', then go on from there. "
+            "Nothing was written.",
+        )
+    if ended.decode() != RestoreEnding.FINISHED.value:
+        raise CheckpointRefused(
+            "RESTORE_UNFINISHED",
+            f"The checkpoint {files.where} was to be made of a savepoint, and that was taken back. "
+            "Remove what is there, or restore to another place. Nothing was written.",
+        )

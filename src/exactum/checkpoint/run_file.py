@@ -1,9 +1,12 @@
-"""Which runs of a query are alive: one small file for each, locked for as long as its process
-lives.
+"""Which runs of a query are alive: one small file for each.
 
-    <checkpoint>/exactum/runs/<incarnation>.json    who it is; flock-ed by the driver meanwhile
+    <checkpoint>/exactum/runs/<incarnation>.json
 
-A lock ends with its process, however that ends, so nobody has to guess from an age or a process id.
+In a folder the driver holds a lock on it (flock). A lock ends with its process, however that ends,
+so nobody has to guess from an age or a process id. In an object store, which has no locks, the
+driver puts it again every ``BEAT_S``; one that was silent for longer than three beats, by the
+store's clock, is taken for dead, and so is one that is frozen.
+
 It informs; no guarantee rests on it: two runs at once are told apart by the decision log.
 """
 
@@ -15,19 +18,31 @@ import json
 import logging
 import os
 import socket
+import threading
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO
 
 from exactum.checkpoint.layout import RUNS
-from exactum.checkpoint.records import listed
+from exactum.checkpoint.query_record import listed
 from exactum.durable import make_folder
+from exactum.errors import ExactumError
+from exactum.storage.folder import Folder
+from exactum.storage.storage import Storage
 
 logger = logging.getLogger("exactum")
 
 ENDING = ".json"
 POLL_S = 0.1
+POLL_STORE_S = 1.0
+"""Between two looks at a run, in a folder and in an object store."""
+BEAT_S = 10.0
+SILENT_MAX_MS = 3 * BEAT_S * 1000
+CLOCK = f"{RUNS}/clock"
+"""An object that is put to learn what time it is in an object store."""
+OVER = "over"
+"""In the file of a run that has ended, in an object store."""
 
 
 @dataclass(frozen=True)
@@ -44,12 +59,17 @@ class RecordedRun:
     def __str__(self) -> str:
         return f"run {self.incarnation} (process {self.pid} on {self.host})"
 
+    @property
+    def name(self) -> str:
+        """Of its file, below a checkpoint."""
+        return f"{RUNS}/{self.incarnation}{ENDING}"
+
 
 class RunFile:
     """Held by the driver of a run, from its start to its end."""
 
-    def __init__(self, checkpoint: Path, incarnation: str, exactum: str, spark: str) -> None:
-        self._folder = checkpoint / RUNS
+    def __init__(self, files: Storage, incarnation: str, exactum: str, spark: str) -> None:
+        self._files = files
         self._run = RecordedRun(
             incarnation,
             socket.gethostname(),
@@ -58,41 +78,63 @@ class RunFile:
             spark,
             int(time.time() * 1000),
         )
-        self._file: IO[bytes] | None = None
-        self._warned = False
+        self._lock = _Lock(files) if isinstance(files, Folder) else _Beats(files)
+        self._is_taken = self._warned = False
 
     def hold(self) -> None:
         """Write the file, lock it, and remove those of runs that are over. Idempotent.
 
-        Where the file system has no locks the run goes on unseen, which is logged once.
+        Where that is not possible (a file system has no locks) the run goes on unseen, which is
+        logged once.
         """
-        if self._file is not None:
+        if self._is_taken:
             return
-        path = self._folder / f"{self._run.incarnation}{ENDING}"
-        temporary = path.with_name(f".{path.name}.tmp")
         try:
-            make_folder(self._folder)
-            self._file = temporary.open("xb")
-            self._file.write(json.dumps(asdict(self._run)).encode())
-            self._file.flush()
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            temporary.rename(path)
-            for old in self._folder.glob(f"*{ENDING}"):
-                if old != path and not _locked(old):
-                    old.unlink(missing_ok=True)
-        except OSError as error:
+            self._lock.take(self._run)
+            self._is_taken = True
+            names = [f"{RUNS}/{name}" for name in self._files.names(RUNS)]
+            kept = {self._run.name, *(run.name for run in living(self._files))}
+            self._files.delete([n for n in names if n.endswith(ENDING) and n not in kept])
+        except (OSError, ExactumError) as error:
             self.release()
-            temporary.unlink(missing_ok=True)
             level, self._warned = logging.DEBUG if self._warned else logging.WARNING, True
             logger.log(
                 level,
-                "%s cannot be locked (%s): 'exactum savepoint' will not see that this query runs",
-                path,
+                "%s/%s cannot be locked (%s): 'exactum savepoint' will not see that this query "
+                "runs",
+                self._files.where,
+                self._run.name,
                 error,
             )
 
     def release(self) -> None:
         """Let go of the lock; the file stays, to say who ran last. Idempotent."""
+        self._is_taken = False
+        self._lock.release()
+
+
+class _Lock:
+    """An open file that is locked."""
+
+    def __init__(self, files: Folder) -> None:
+        self._root = Path(files.root)
+        self._file: IO[bytes] | None = None
+
+    def take(self, run: RecordedRun) -> None:
+        path = self._root / run.name
+        temporary = path.with_name(f".{path.name}.tmp")
+        make_folder(path.parent)
+        try:
+            self._file = temporary.open("xb")
+            self._file.write(_content(run))
+            self._file.flush()
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            temporary.rename(path)
+        except OSError:
+            temporary.unlink(missing_ok=True)
+            raise
+
+    def release(self) -> None:
         file, self._file = self._file, None
         if file is not None:
             # What a full disk did not take is tried again here, and fails again; the descriptor is
@@ -101,42 +143,93 @@ class RunFile:
                 file.close()
 
 
-def runs(checkpoint: Path) -> list[tuple[RecordedRun, bool]]:
+class _Beats:
+    """An object that is put again and again, by a thread of its own: what the driver waits for else
+    must not make it look dead.
+    """
+
+    def __init__(self, files: Storage) -> None:
+        self._files = files
+        self._over = threading.Event()
+        self._run: RecordedRun | None = None
+
+    def take(self, run: RecordedRun) -> None:
+        self._files.put(run.name, _content(run))
+        self._run, self._over = run, threading.Event()
+        beat = threading.Thread(
+            target=self._beat, args=(run, self._over), name="exactum-heartbeat", daemon=True
+        )
+        beat.start()
+
+    def _beat(self, run: RecordedRun, over: threading.Event) -> None:
+        while not over.wait(BEAT_S):
+            try:
+                self._files.put(run.name, _content(run))
+            except ExactumError as error:
+                logger.warning("%s could not say that it lives: %s", run, error)
+        # Behind the last beat.
+        with contextlib.suppress(ExactumError):
+            self._files.put(run.name, _content(run, **{OVER: True}))
+
+    def release(self) -> None:
+        run, self._run = self._run, None
+        self._over.set()
+        if run is not None:
+            with contextlib.suppress(ExactumError):
+                self._files.put(run.name, _content(run, **{OVER: True}))
+
+
+def _content(run: RecordedRun, **more: bool) -> bytes:
+    return json.dumps({**asdict(run), **more}).encode()
+
+
+def runs(files: Storage) -> list[tuple[RecordedRun, bool]]:
     """The runs that left a file below this checkpoint, oldest first, each with whether it is
     alive.
 
     Raises:
         CheckpointRefused: the folder could not be read.
+        Unavailable, SettingRefused: a file could not be.
     """
     found: list[tuple[RecordedRun, bool]] = []
-    names = listed(checkpoint / RUNS, "who runs this query")
-    for path in (checkpoint / RUNS / name for name in names if name.endswith(ENDING)):
-        with contextlib.suppress(
-            FileNotFoundError, ValueError, TypeError
-        ):  # half a file, after a power failure
-            alive = _locked(path)
-            found.append((RecordedRun(**json.loads(path.read_text())), alive))
+    names = listed(files, RUNS, "who runs this query")
+    for name in (f"{RUNS}/{name}" for name in names if name.endswith(ENDING)):
+        with contextlib.suppress(ValueError, TypeError):  # half a file, after a power failure
+            alive = isinstance(files, Folder) and _is_locked(Path(files.root) / name)
+            text = files.read(name)
+            if text is None:
+                continue
+            value = json.loads(text)
+            over = value.pop(OVER, False)
+            if not isinstance(files, Folder) and not over:
+                alive = _beats(files, name)
+            found.append((RecordedRun(**value), alive))
     return sorted(found, key=lambda each: each[0].started_ms)
 
 
-def living(checkpoint: Path) -> list[RecordedRun]:
-    """The runs of this checkpoint whose drivers live, frozen ones among them."""
-    return [run for run, alive in runs(checkpoint) if alive]
+def living(files: Storage) -> list[RecordedRun]:
+    """The runs of this checkpoint whose drivers live; in a folder frozen ones among them."""
+    return [run for run, alive in runs(files) if alive]
 
 
-def outliving(checkpoint: Path, timeout_s: float) -> list[RecordedRun]:
+def outliving(files: Storage, timeout_s: float) -> list[RecordedRun]:
     """The runs that still live after up to ``timeout_s``: one that has just ended is seen for
     seconds.
     """
     deadline_s = time.monotonic() + timeout_s
     while True:
-        alive = living(checkpoint)
+        alive = living(files)
         if not alive or time.monotonic() >= deadline_s:
             return alive
-        time.sleep(POLL_S)
+        time.sleep(poll_s(files))
 
 
-def _locked(path: Path) -> bool:
+def poll_s(files: Storage) -> float:
+    """How long to wait between two looks at who runs."""
+    return POLL_S if isinstance(files, Folder) else POLL_STORE_S
+
+
+def _is_locked(path: Path) -> bool:
     try:
         with path.open("rb") as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -145,3 +238,18 @@ def _locked(path: Path) -> bool:
     except BlockingIOError:
         return True
     return False
+
+
+def _beats(files: Storage, name: str) -> bool:
+    """By the store's clock: that of this machine may be minutes off. Who may not write there goes
+    by this machine's.
+    """
+    beat = files.entry(name)
+    if beat is None:
+        return False
+    now_ms = int(time.time() * 1000)
+    with contextlib.suppress(ExactumError):
+        files.put(CLOCK, b"")
+        clock = files.entry(CLOCK)
+        now_ms = now_ms if clock is None else clock.modified_ms
+    return now_ms - beat.modified_ms < SILENT_MAX_MS

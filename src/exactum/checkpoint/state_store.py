@@ -19,12 +19,12 @@ import json
 import re
 import zipfile
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 from exactum.durable import stays_below
 from exactum.errors import CheckpointRefused
+from exactum.storage.storage import Storage
 
 VERSION_FILE = re.compile(r"(\d+)(?:_([0-9a-f-]{36}))?\.(zip|snapshot|changelog|delta)")
 CHANGES = ("changelog", "delta")
@@ -44,18 +44,17 @@ class Vanished(Exception):
 
 @dataclass(frozen=True)
 class Store:
-    """One store: its folder, and the partition that it keeps the state of."""
+    """One store of the checkpoint ``files``: its folder, the paths of the files in it, and the
+    partition that it keeps the state of.
+    """
 
-    folder: Path
+    files: Storage
+    folder: str
+    paths: frozenset[str]
     partition: int
     ids: Ids
 
-    @property
-    def name(self) -> str:
-        """Spark's name of it: ``default``, or that of its folder below the partition's."""
-        return DEFAULT if self.folder.name == str(self.partition) else self.folder.name
-
-    def files(self, version: int) -> list[Path] | None:
+    def of_version(self, version: int) -> list[str] | None:
         """What this version consists of, least first; None where it is not (or not any more) all
         there.
 
@@ -68,21 +67,22 @@ class Store:
             return None
         for base in sorted((v for v in snapshots if v <= version), reverse=True):
             after = [changes.get(v, []) for v in range(base + 1, version + 1)]
-            tables = _tables(snapshots[base])
-            if all(after) and all(t.exists() for t in tables):
+            tables = self._tables(snapshots[base])
+            if all(after) and self.paths.issuperset(tables):
                 return [*tables, snapshots[base], *(path for paths in after for path in paths)]
         chain = [changes.get(v, []) for v in range(1, version + 1)]
         return [path for paths in chain for path in paths] if all(chain) else None
 
-    def _versions(self) -> tuple[dict[int, Path], dict[int, list[Path]]]:
+    def _versions(self) -> tuple[dict[int, str], dict[int, list[str]]]:
         """Of each version the snapshot, and the changes. Where nobody can tell which of several
         attempts counts, all changes are taken, for Spark reads those alone that it knows the ids
         of; and no snapshot is.
         """
-        found: dict[int, dict[str, dict[bool, Path]]] = defaultdict(lambda: defaultdict(dict))
-        for path in self.folder.iterdir():
-            named = VERSION_FILE.fullmatch(path.name)
-            if named is None:
+        found: dict[int, dict[str, dict[bool, str]]] = defaultdict(lambda: defaultdict(dict))
+        for path in sorted(self.paths):
+            folder, _, name = path.rpartition("/")
+            named = VERSION_FILE.fullmatch(name)
+            if named is None or folder != self.folder:
                 continue
             version, version_id = int(named[1]), named[2] or ""
             if version not in self.ids or version_id in self.ids[version]:
@@ -101,43 +101,49 @@ class Store:
         }
         return snapshots, changes
 
+    def _tables(self, snapshot: str) -> list[str]:
+        """The files outside of the snapshot that it rests on."""
+        if not snapshot.endswith(".zip"):
+            return []
+        try:
+            with self.files.reader(snapshot) as file, zipfile.ZipFile(file) as archive:
+                text = archive.read("metadata").decode()
+            value = json.loads(text.partition("\n")[2])
+            tables = [
+                f"{self.folder}/SSTs/{_name(each['dfsSstFileName'])}" for each in value["sstFiles"]
+            ]
+            logs = [
+                f"{self.folder}/logs/{_name(each['dfsLogFileName'])}"
+                for each in value.get("logFiles") or ()
+            ]
+        except FileNotFoundError as error:
+            raise Vanished(snapshot) from error
+        except (zipfile.BadZipFile, KeyError, ValueError, TypeError, UnicodeDecodeError) as error:
+            raise CheckpointRefused(
+                "CHECKPOINT_DAMAGED",
+                f"The state snapshot {self.files.where}/{snapshot} cannot be read "
+                f"({type(error).__name__}: {error}). It is damaged, or of a Spark that this "
+                "exactum does not know. Nothing was written.",
+            ) from error
+        return [*tables, *logs]
 
-def stores(operator: Path, ids: Ids) -> Iterator[Store]:
+
+def stores(files: Storage, operator: str, paths: Iterable[str], ids: Ids) -> Iterator[Store]:
     """The stores of one stateful operator: one for each partition, or several (a stream-stream join
-    has four). ``ids``: those of the operator, of all its stores.
+    has four). ``operator`` is its folder, ``paths`` all that is in the checkpoint, ``ids`` those of
+    the operator, of all its stores.
     """
-    for partition in sorted(
-        (p for p in operator.iterdir() if p.name.isdigit()), key=lambda p: int(p.name)
-    ):
-        for folder in (partition, *sorted(p for p in partition.iterdir() if p.is_dir())):
-            if any(VERSION_FILE.fullmatch(p.name) for p in folder.iterdir()):
-                yield Store(folder, int(partition.name), ids)
-
-
-def _tables(snapshot: Path) -> list[Path]:
-    """The files outside of the snapshot that it rests on."""
-    if snapshot.suffix != ".zip":
-        return []
-    try:
-        with zipfile.ZipFile(snapshot) as archive:
-            text = archive.read("metadata").decode()
-        value = json.loads(text.partition("\n")[2])
-        tables = [
-            snapshot.parent / "SSTs" / _name(each["dfsSstFileName"]) for each in value["sstFiles"]
-        ]
-        logs = [
-            snapshot.parent / "logs" / _name(each["dfsLogFileName"])
-            for each in value.get("logFiles") or ()
-        ]
-    except FileNotFoundError as error:
-        raise Vanished(str(snapshot)) from error
-    except (zipfile.BadZipFile, KeyError, ValueError, TypeError, UnicodeDecodeError) as error:
-        raise CheckpointRefused(
-            "CHECKPOINT_DAMAGED",
-            f"The state snapshot {snapshot} cannot be read ({type(error).__name__}: {error}). It "
-            "is damaged, or of a Spark that this exactum does not know. Nothing was written.",
-        ) from error
-    return [*tables, *logs]
+    inside: dict[tuple[int, str], set[str]] = defaultdict(set)
+    for path in paths:
+        parts = path.removeprefix(f"{operator}/").split("/")
+        if path.startswith(f"{operator}/") and len(parts) > 1 and parts[0].isdigit():
+            for depth in (1, 2):  # of the partition, and of a store within it
+                if len(parts) > depth:
+                    folder = f"{operator}/{'/'.join(parts[:depth])}"
+                    inside[int(parts[0]), folder].add(path)
+    for (partition, folder), own in sorted(inside.items()):
+        if any(VERSION_FILE.fullmatch(path[len(folder) + 1 :]) for path in own):
+            yield Store(files, folder, frozenset(own), partition, ids)
 
 
 def _name(text: str) -> str:

@@ -14,6 +14,7 @@ Any number of queries may share a place.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -136,8 +137,10 @@ def open_place(staging: Staging) -> NameLimits:
 
 def is_found_below(folder: str, place: str) -> bool:
     """Whether who lists all of ``folder`` finds what lies in ``place``. Readers pass over names
-    that begin with a point, or with an underscore unless they name a partition.
+    that begin with a point, or with an underscore unless they name a partition. ``s3a:`` is what
+    Hadoop calls ``s3:``.
     """
+    folder, place = (re.sub("^s3a:", "s3:", each) for each in (folder, place))
     if not folder or not place.startswith(folder.rstrip("/") + "/"):
         return False
     names = place[len(folder.rstrip("/")) + 1 :].split("/")

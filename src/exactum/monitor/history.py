@@ -5,6 +5,9 @@
 Each writer has files of its own, so a driver, its successor and a supervisor never write to one.
 A file that is full is followed by a new one, and the oldest go. Nothing is fsynced and nothing is
 decided by it: what a crash or a full disk takes is missing from a picture, and from nothing else.
+
+Objects cannot be appended to: in an object store a file is put anew with what came since, every few
+seconds, so files are smaller there.
 """
 
 from __future__ import annotations
@@ -16,9 +19,13 @@ from pathlib import Path
 from typing import Any
 
 from exactum.checkpoint import layout
+from exactum.errors import ExactumError
 from exactum.monitor.fact import Fact
+from exactum.storage.folder import Folder
+from exactum.storage.storage import Entry, Storage
 
 SEGMENT_BYTES_MAX = 1 << 20
+OBJECT_BYTES_MAX = 1 << 16
 HISTORY_BYTES_MAX = 16 << 20
 FILES_MAX = 200
 NOT_KEPT = frozenset({"EpochBegan", "EpochDecided"})
@@ -27,72 +34,89 @@ PROGRESS_EVERY_MS = 10_000
 """Reports of a fast query come twice in five seconds; one of them in this time is kept."""
 LETTERS_MAX = 2_000
 """Longest text of a fact that is kept."""
+PUT_EVERY_S = 5.0
+AT_ONCE = frozenset(
+    ("RunStarted", "RunEnded", "EpochAbandoned", "DecidedFinished", "OperatorFenced")
+)
+"""What is put into an object store as soon as it is heard: it may be the last that is."""
 
 
 class HistoryWriter:
     """Appends to the history of one query. Used by one thread.
 
-    Nothing is made before the first fact. Raises OSError, also where the folder is gone: a
-    checkpoint that somebody has removed is not made anew.
+    Nothing is made before the first fact. Where the folder of a checkpoint is gone, that somebody
+    has removed, it is not made anew.
     """
 
-    def __init__(self, checkpoint: Path) -> None:
-        self._checkpoint = checkpoint
-        self._folder = checkpoint / layout.HISTORY
+    def __init__(self, files: Storage) -> None:
+        self._files = files
         self._writer = secrets.token_hex(4)
-        self._path: Path | None = None
+        self._name = ""
+        self._began_ms = 0
+        self._content = b""  # of an object
+        self._put_s = float("-inf")
+        self._waits = False
 
     def write(self, facts: Sequence[Fact]) -> None:
-        """
+        """Without facts what waits is written, if it is time.
+
         Raises:
-            OSError: they could not be written, or not all of them.
+            OSError, Unavailable, SettingRefused: they could not be written, or not all of them.
         """
-        if not facts:
-            return
-        if not self._folder.is_dir():
-            if not self._checkpoint.is_dir():
-                raise FileNotFoundError(f"the checkpoint {self._checkpoint} is gone")
-            self._folder.mkdir(parents=True, exist_ok=True)
         data = "".join(f"{fact.to_line()}\n" for fact in facts).encode()
-        with self._segment().open("ab") as file:
+        if isinstance(self._files, Folder):
+            if facts:
+                self._append(Path(self._files.root), data)
+        else:
+            self._put(data, now=any(fact.name in AT_ONCE for fact in facts))
+
+    def _append(self, checkpoint: Path, data: bytes) -> None:
+        folder = checkpoint / layout.HISTORY
+        if not folder.is_dir():
+            if not checkpoint.is_dir():
+                raise FileNotFoundError(f"the checkpoint {checkpoint} is gone")
+            folder.mkdir(parents=True, exist_ok=True)
+        path = checkpoint / self._name
+        if not self._name or not path.exists() or path.stat().st_size >= SEGMENT_BYTES_MAX:
+            path = checkpoint / self._next()
+        with path.open("ab") as file:
             file.write(data)
 
-    def _segment(self) -> Path:
-        path = self._path
-        if path is None or not path.exists() or path.stat().st_size >= SEGMENT_BYTES_MAX:
-            self._prune()
-            path = self._folder / f"{time.time_ns() // 1_000_000}-{self._writer}.jsonl"
-            self._path = path
-        return path
+    def _put(self, data: bytes, *, now: bool) -> None:
+        if data and (not self._name or len(self._content) >= OBJECT_BYTES_MAX):
+            if self._waits:
+                self._files.put(self._name, self._content)
+            self._next()
+            self._content = b""
+        self._content += data
+        self._waits = self._waits or bool(data)
+        if self._waits and (now or time.monotonic() - self._put_s >= PUT_EVERY_S):
+            self._put_s, self._waits = time.monotonic(), False
+            self._files.put(self._name, self._content)
 
-    def _prune(self) -> None:
-        """Make room for one more segment; the oldest go, by the time in their names."""
+    def _next(self) -> str:
+        """Make room for one more file, the oldest go, by the time in their names; and name it."""
         kept, size = 1, SEGMENT_BYTES_MAX
-        for path in reversed(segments(self._folder)):
-            size += size_of(path)
+        for segment in reversed(segments(self._files)):
+            size += segment.size
             kept += 1
             if size > HISTORY_BYTES_MAX or kept > FILES_MAX:
-                path.unlink(missing_ok=True)
+                self._files.delete([f"{layout.HISTORY}/{segment.name}"])
+        self._began_ms = max(time.time_ns() // 1_000_000, self._began_ms + 1)
+        self._name = f"{layout.HISTORY}/{self._began_ms}-{self._writer}.jsonl"
+        return self._name
 
 
-def segments(folder: Path) -> list[Path]:
-    """The history's files, oldest first."""
-    found = [path for path in folder.glob("*.jsonl") if began_ms(path) is not None]
-    return sorted(found, key=lambda path: (began_ms(path) or 0, path.name))
+def segments(files: Storage) -> list[Entry]:
+    """The history's files in it, oldest first."""
+    found = [entry for entry in files.entries(layout.HISTORY) if began_ms(entry.name) is not None]
+    return sorted(found, key=lambda entry: (began_ms(entry.name) or 0, entry.name))
 
 
-def began_ms(path: Path) -> int | None:
+def began_ms(name: str) -> int | None:
     """When the file was begun; None where it is none of a history."""
-    began, dash, _ = path.name.partition("-")
-    return int(began) if dash and began.isdigit() else None
-
-
-def size_of(path: Path) -> int:
-    """0 where it has just made room for newer ones."""
-    try:
-        return path.stat().st_size
-    except FileNotFoundError:
-        return 0
+    began, dash, rest = name.partition("-")
+    return int(began) if dash and began.isdigit() and rest.endswith(".jsonl") else None
 
 
 # ---- what a process hears of its queries -----------------------------------------------------
@@ -107,35 +131,32 @@ class HistoryOutlet:
     def __str__(self) -> str:
         return "the history could not be written"
 
-    def begin(self, query_id: str, checkpoint: Path) -> None:
-        """From now on the query's facts go beside this checkpoint."""
+    def begin(self, query_id: str, files: Storage) -> None:
+        """From now on the query's facts go into this checkpoint."""
         known = self._queries.get(query_id)
-        if known is None or known.checkpoint != checkpoint:
-            self._queries = {
-                **self._queries,
-                query_id: _QueryHistory(checkpoint),
-            }
+        if known is None or known.files != files:
+            self._queries = {**self._queries, query_id: _QueryHistory(files)}
 
     def take(self, facts: Sequence[Fact]) -> None:
         """See ``recorder.Outlet``.
 
         Raises:
-            OSError: of the first query that could not be written; the others are.
+            OSError, ExactumError: of the first query that could not be written; the others are.
         """
-        troubles: list[OSError] = []
+        troubles: list[OSError | ExactumError] = []
         for query_id, history in self._queries.items():
             try:
                 history.take([fact for fact in facts if fact.query_id == query_id])
-            except OSError as error:
+            except (OSError, ExactumError) as error:
                 troubles.append(error)
         if troubles:
             raise troubles[0]
 
 
 class _QueryHistory:
-    def __init__(self, checkpoint: Path) -> None:
-        self.checkpoint = checkpoint
-        self._writer = HistoryWriter(checkpoint)
+    def __init__(self, files: Storage) -> None:
+        self.files = files
+        self._writer = HistoryWriter(files)
         self._progress_ms = 0
 
     def take(self, facts: Sequence[Fact]) -> None:

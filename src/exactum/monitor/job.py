@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from exactum.checkpoint import offset_log
 from exactum.checkpoint.layout import DECISIONS
-from exactum.checkpoint.partition_offsets import from_json
+from exactum.checkpoint.offset_log import COMMITS, OFFSETS, from_json
 from exactum.checkpoint.query_place import QueryPlace
 from exactum.checkpoint.retirement import refuse_retired
 from exactum.checkpoint.run_file import RecordedRun, runs
@@ -121,12 +121,12 @@ class _Reading:
             return self._without_a_place()
         # Before the facts are read: what is over by then is not at hand, and how a run ended is
         # written down before it lets go of its lock.
-        seen = self._attempt(lambda: runs(place.folder)) or []
+        seen = self._attempt(lambda: runs(place.files)) or []
         planned, finished = self._attempt(place.planned), self._attempt(place.finished)
         stats = self._stats(place)
         if stats.query_id != place.query_id:  # the checkpoint was made anew by another query
             return self._without_a_place()
-        retired = _refusal(lambda: refuse_retired(place.folder))  # not down: it is to stay so
+        retired = _refusal(lambda: refuse_retired(place.files))  # not down: it is to stay so
         alive = tuple(run for run, lives in seen if lives and not _has_ended(stats, run))
         if seen:
             stats.is_running = bool(alive)
@@ -173,7 +173,7 @@ class _Reading:
         if history is None:
             if heard is not None:
                 return heard
-            history = self._history = JobHistory(place.folder)
+            history = self._history = JobHistory(place.files)
         self._attempt(lambda: history.read(place.query_id, self._at_ms))
         written = history.stats()
         return written if heard is None else _joined(heard, written)
@@ -204,11 +204,12 @@ class _Reading:
         if history is None:
             return replace(state, problems=tuple(self._problems))
         # Who only asks how it is has that in the reason.
-        if not history.folder.is_dir() and (self._follows or not state.unknown_why):
+        is_there = self._attempt(lambda: history.is_there)
+        if is_there is False and (self._follows or not state.unknown_why):
             self._problems.append(
-                f"The history {history.folder} is gone. What is shown of the past was read before."
+                f"The history {history.where} is gone. What is shown of the past was read before."
                 if history.began_ms is not None
-                else f"There is no history at {history.folder}: plots and past micro-batches are "
+                else f"There is no history at {history.where}: plots and past micro-batches are "
                 "missing. An exactly-once query writes it, unless spark.exactum.history.enabled is "
                 "false."
             )
@@ -252,7 +253,7 @@ def _joined(heard: QueryStats, written: QueryStats) -> QueryStats:
 
 
 def _logged_ms(place: QueryPlace, finished: int | None) -> int:
-    return 0 if finished is None else _written_ms(place.folder / "commits" / str(finished))
+    return 0 if finished is None else _written_ms(place, f"{COMMITS}/{finished}")
 
 
 def _add_open(
@@ -266,15 +267,15 @@ def _add_open(
     if commit is not None and commit.prepared and stats.in_doubt is None:
         stats.in_doubt = InDoubt(
             batch_id,
-            _written_ms(place.folder / DECISIONS / slot_name(batch_id, commit.attempt))
-            or _written_ms(place.folder / "offsets" / str(batch_id)),
+            _written_ms(place, f"{DECISIONS}/{slot_name(batch_id, commit.attempt)}")
+            or _written_ms(place, f"{OFFSETS}/{batch_id}"),
             len(commit.prepared),
             rows_of(commit.prepared),
         )
     if not alive:
         return
     if stats.at_hand is None:
-        began_ms = _written_ms(place.folder / "offsets" / str(batch_id))
+        began_ms = _written_ms(place, f"{OFFSETS}/{batch_id}")
         since_ms = max([began_ms, *(run.started_ms for run in alive)])
         stats.at_hand = BatchAtHand(batch_id, since_ms, _size(place, batch_id))
     last = [
@@ -286,9 +287,9 @@ def _add_open(
 
 def _size(place: QueryPlace, batch_id: int) -> int | None:
     """How many offsets the batch reads; None where its begin is not on record."""
-    read = offset_log.folder_reader(place.folder)
+    read = offset_log.reader(place.files)
     try:
-        offsets = offset_log.source_offsets(read, batch_id, str(place.folder))
+        offsets = offset_log.source_offsets(read, batch_id, place.checkpoint)
     except ExactumError:  # Spark has forgotten it
         return None
     if not offsets.start:
@@ -303,9 +304,7 @@ def _size(place: QueryPlace, batch_id: int) -> int | None:
     return total
 
 
-def _written_ms(path: Path) -> int:
+def _written_ms(place: QueryPlace, name: str) -> int:
     """0 where there is no such file."""
-    try:
-        return path.stat().st_mtime_ns // 1_000_000
-    except FileNotFoundError:
-        return 0
+    entry = place.files.entry(name)
+    return 0 if entry is None else entry.modified_ms

@@ -5,20 +5,19 @@ new, in bounded lists, whatever its files may hold.
 from __future__ import annotations
 
 import contextlib
-import os
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from exactum.checkpoint.layout import HISTORY
 from exactum.monitor.fact import Fact
-from exactum.monitor.history import began_ms, segments, size_of
+from exactum.monitor.history import began_ms, segments
 from exactum.monitor.query_stats import QueryStats, add_bounded
 from exactum.monitor.series import Series
 from exactum.monitor.words import BAD, is_number, sentence_of
+from exactum.storage.storage import Entry, Storage
 
 READ_BYTES_MAX = 4 << 20
 """Of one file at a time. A segment is rolled at 1 MiB."""
@@ -90,13 +89,13 @@ class JobHistory:
     when the folder goes.
     """
 
-    def __init__(self, checkpoint: Path) -> None:
-        self.folder = checkpoint / HISTORY
-        self._checkpoint = checkpoint
+    def __init__(self, files: Storage) -> None:
+        self.where = f"{files.where}/{HISTORY}"
+        self._files = files
         self._begin("")
 
     def _begin(self, query_id: str) -> None:
-        self._reader = HistoryReader(self._checkpoint)
+        self._reader = HistoryReader(self._files)
         self._series = Series()
         self._events: list[JobEvent] = []
         self._failures: list[JobEvent] = []
@@ -109,11 +108,16 @@ class JobHistory:
         """Read what is new of this query; another query than before begins anew.
 
         Raises:
-            OSError: the folder is there and may not be read.
+            OSError, Unavailable, SettingRefused: it may not be read, or does not answer.
         """
         if query_id != self._stats.query_id:
             self._begin(query_id)
         self._reader.read(self._observe, now_ms)
+
+    @property
+    def is_there(self) -> bool:
+        """Whether anything is written there."""
+        return bool(self._files.names(HISTORY))
 
     @property
     def unreadable(self) -> int:
@@ -204,8 +208,8 @@ class HistoryReader:
     read only the last second.
     """
 
-    def __init__(self, checkpoint: Path) -> None:
-        self._folder = checkpoint / HISTORY
+    def __init__(self, files: Storage) -> None:
+        self._files = files
         self._read_bytes: dict[str, int] = {}
         self._pending: list[tuple[int, float, Fact]] = []
         self.unreadable = 0
@@ -215,16 +219,16 @@ class HistoryReader:
         """Give ``take`` each fact that is new, in the order of their times.
 
         Raises:
-            OSError: the folder is there and may not be read.
+            OSError, Unavailable, SettingRefused: it may not be read, or does not answer.
         """
         changed = self._changed()
-        newer_bytes = sum(map(size_of, changed))
-        for path in changed:
-            newer_bytes -= size_of(path)
+        newer_bytes = sum(segment.size for segment in changed)
+        for segment in changed:
+            newer_bytes -= segment.size
             # What is older than a file is in no later one.
-            self._give(take, (began_ms(path) or 0) - PENDING_MS, float("-inf"))
+            self._give(take, (began_ms(segment.name) or 0) - PENDING_MS, float("-inf"))
             read_s = time.monotonic()
-            facts = self._facts_of(path, rare_only=newer_bytes > WHOLE_BYTES)
+            facts = self._facts_of(segment, rare_only=newer_bytes > WHOLE_BYTES)
             self._pending += [(fact.at_ms, read_s, fact) for fact in facts]
         self._give(take, now_ms - PENDING_MS, time.monotonic() - PENDING_MS / 1_000)
 
@@ -244,21 +248,21 @@ class HistoryReader:
         for _, _, fact in facts:
             take(fact)
 
-    def _changed(self) -> list[Path]:
+    def _changed(self) -> list[Entry]:
         """The files in which there is something new, oldest first."""
-        paths = segments(self._folder)
-        known = {path.name for path in paths}
+        found = segments(self._files)
+        known = {segment.name for segment in found}
         for name in list(self._read_bytes):
             if name not in known:  # it made room for newer ones
                 del self._read_bytes[name]
-        return [path for path in paths if size_of(path) != self._read_bytes.get(path.name, 0)]
+        return [each for each in found if each.size != self._read_bytes.get(each.name, 0)]
 
-    def _facts_of(self, path: Path, *, rare_only: bool) -> list[Fact]:
-        begin = self._read_bytes.get(path.name, 0)
+    def _facts_of(self, segment: Entry, *, rare_only: bool) -> list[Fact]:
+        begin = self._read_bytes.get(segment.name, 0)
+        if segment.size < begin:
+            begin = 0  # another file of that name
         try:
-            with path.open("rb") as file:
-                if file.seek(0, os.SEEK_END) < begin:
-                    begin = 0  # another file of that name
+            with self._files.reader(f"{HISTORY}/{segment.name}") as file:
                 file.seek(begin)
                 data = file.read(READ_BYTES_MAX)
         except FileNotFoundError:
@@ -267,7 +271,7 @@ class HistoryReader:
         if end == 0 and len(data) < READ_BYTES_MAX:
             return []  # its end is not written yet
         whole = data[: end or len(data)]
-        self._read_bytes[path.name] = begin + len(whole)
+        self._read_bytes[segment.name] = begin + len(whole)
         lines = whole.splitlines()
         if rare_only:
             lines = [line for line in lines if not any(f in line[:HEAD_BYTES] for f in OFTEN)]

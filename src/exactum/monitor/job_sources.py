@@ -11,10 +11,12 @@ from pathlib import Path
 from typing import Protocol
 
 from exactum.checkpoint.offset_log import local_folder
+from exactum.checkpoint.query_place import place_of
 from exactum.monitor import words
 from exactum.monitor.job import JobState, read_job
 from exactum.monitor.job_history import JobHistory
 from exactum.monitor.script_stats import QUERIES_MAX, ScriptStats
+from exactum.storage.folder import Folder
 
 FRESH_S = 0.9
 """Within this time checkpoints are not read again, however many browsers ask."""
@@ -32,8 +34,9 @@ class CheckpointJobs:
     where a checkpoint was copied.
     """
 
-    def __init__(self, folders: Sequence[Path], decision_log: str | None = None) -> None:
-        self._histories = {folder: JobHistory(folder) for folder in folders}
+    def __init__(self, places: Sequence[str | Path], decision_log: str | None = None) -> None:
+        """``places``: as the queries are given them as checkpointLocation."""
+        self._histories = {str(place): JobHistory(place_of(place)) for place in places}
         self._decision_log = decision_log
         self._lock = threading.Lock()
         self._read_s = float("-inf")
@@ -44,8 +47,8 @@ class CheckpointJobs:
         with self._lock:
             if time.monotonic() - self._read_s >= FRESH_S:
                 self._jobs = {}
-                for number, (folder, history) in enumerate(self._histories.items(), 1):
-                    job = read_job(folder, self._decision_log, history=history)
+                for number, (place, history) in enumerate(self._histories.items(), 1):
+                    job = read_job(place, self._decision_log, history=history)
                     query_id = job.stats.query_id
                     taken = not query_id or query_id in self._jobs
                     self._jobs[f"checkpoint-{number}" if taken else query_id] = job
@@ -76,8 +79,8 @@ class HeardJobs:
         if folder is None:
             where = stats.checkpoint or "not known yet"
             problem = (
-                f"The checkpoint is {where}: on no local or shared file system, so that there is "
-                "no history beside it. Plots and past micro-batches are missing."
+                f"The checkpoint is {where}, in no folder: what is shown was heard since this "
+                "process began. The past is shown by exactum dashboard --checkpoint."
             )
             return JobState(words.now_ms(), stats, where, problems=(problem,))
         history = self._history(folder) if self._with_history else None
@@ -86,4 +89,4 @@ class HeardJobs:
     def _history(self, folder: Path) -> JobHistory:
         while folder not in self._histories and len(self._histories) >= QUERIES_MAX:
             del self._histories[next(iter(self._histories))]
-        return self._histories.setdefault(folder, JobHistory(folder))
+        return self._histories.setdefault(folder, JobHistory(Folder(folder)))

@@ -121,7 +121,7 @@ def accept(
 def _who_lives(place: QueryPlace) -> str:
     from exactum.checkpoint import run_file
 
-    return ", ".join(map(str, run_file.outliving(place.folder, ENDING_S)))
+    return ", ".join(map(str, run_file.outliving(place.files, ENDING_S)))
 
 
 def _say_and_ask(lines: Sequence[str], what: str, *, yes: bool) -> None:
@@ -145,7 +145,7 @@ def _compared(
         SettingRefused: the query goes on with another batch; or its sinks are not known.
         ExactumError: the log or a sink cannot be asked.
     """
-    from exactum.checkpoint.decision_place import open_log
+    from exactum.checkpoint.query_place import open_log
     from exactum.ops.targets.sinks import inspector_of
     from exactum.protocol.decision_log import PermitLog
     from exactum.protocol.inspection import Inspectable
@@ -172,7 +172,7 @@ def _compared(
 def _difference(
     place: QueryPlace, begins: int, log: PermitLog, participants: Sequence[Participant]
 ) -> Difference:
-    from exactum.checkpoint.decision_place import refuse_another_log, shown_place
+    from exactum.checkpoint.query_place import refuse_another_log, shown_place
     from exactum.protocol.ends import ends_at, gaps, recent, unknown_commits
 
     def each(function: Callable[[Participant], R], /) -> list[R]:
@@ -251,7 +251,7 @@ def _record(place: QueryPlace, log: PermitLog, begins: int) -> None:
         CheckpointRefused: somebody has decided meanwhile.
         ExactumError: as ``RecordFile.change``.
     """
-    from exactum.checkpoint.decision_place import shown_place
+    from exactum.checkpoint.query_place import shown_place
     from exactum.checkpoint.query_record import record_of
     from exactum.protocol import resolve
     from exactum.protocol.ends import Noted
@@ -267,7 +267,7 @@ def _record(place: QueryPlace, log: PermitLog, begins: int) -> None:
             )
         noted = Noted(first=begins, accepted=step.attempt)
     at, log_id = shown_place(place.decision_log), log.log_id()
-    record_of(place.folder, place.query_id).change(
+    record_of(place.files, place.query_id).change(
         lambda record: replace(record, decision_log=at, log_id=log_id, noted=noted)
     )
 
@@ -291,8 +291,8 @@ def _keep_load_without(
     *,
     yes: bool,
 ) -> None:
-    from exactum.checkpoint.decision_place import open_log
     from exactum.checkpoint.load import BATCH, BatchLoad
+    from exactum.checkpoint.query_place import open_log
 
     if decision_log is None or without is None or batch_id is not None or checkpoint is not None:
         raise click.UsageError("--load goes with --decision-log and --without, and no other.")

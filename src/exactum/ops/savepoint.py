@@ -5,7 +5,6 @@ epoch, and starting from them. What a command needs is imported when it runs.
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -16,11 +15,10 @@ from exactum.ops import render
 if TYPE_CHECKING:
     from exactum.checkpoint.savepoint.manifest import Manifest
 
-PLACE = click.Path(path_type=Path)
 CHECKPOINT = click.option(
     "--checkpoint", required=True, metavar="DIR", help="The query's checkpointLocation."
 )
-SAVEPOINT = click.argument("savepoint", type=PLACE, metavar="PATH")
+SAVEPOINT = click.argument("savepoint", metavar="PATH")
 
 
 @click.group()
@@ -30,9 +28,7 @@ def savepoint() -> None:
 
 @savepoint.command()
 @CHECKPOINT
-@click.option(
-    "--to", required=True, type=PLACE, metavar="PATH", help="The new savepoint; must not exist."
-)
+@click.option("--to", required=True, metavar="PATH", help="The new savepoint; must not exist.")
 @click.option(
     "--stop", "stop_query", is_flag=True, help="First stop the query, after the epoch at hand."
 )
@@ -45,7 +41,7 @@ def savepoint() -> None:
     metavar="SECONDS",
     help="How long that epoch may take.",
 )
-def create(checkpoint: str, to: Path, stop_query: bool, timeout_s: float) -> None:
+def create(checkpoint: str, to: str, stop_query: bool, timeout_s: float) -> None:
     """Make a savepoint of a query that runs, or of one that is stopped."""
     from exactum.checkpoint.savepoint.create import create
 
@@ -59,28 +55,30 @@ def create(checkpoint: str, to: Path, stop_query: bool, timeout_s: float) -> Non
 
 @savepoint.command()
 @SAVEPOINT
-def inspect(savepoint: Path) -> None:
+def inspect(savepoint: str) -> None:
     """Show what a savepoint holds."""
+    from exactum.checkpoint.query_place import place_of
     from exactum.checkpoint.savepoint.manifest import read_manifest
 
-    _show(read_manifest(savepoint))
+    _show(read_manifest(place_of(savepoint)))
 
 
 @savepoint.command()
 @SAVEPOINT
-def verify(savepoint: Path) -> None:
+def verify(savepoint: str) -> None:
     """Check every byte of a savepoint; status 1 and what is wrong if it is damaged."""
+    from exactum.checkpoint.query_place import place_of
     from exactum.checkpoint.savepoint.manifest import verify
 
-    manifest = verify(savepoint)
+    manifest = verify(place_of(savepoint))
     click.echo(f"{savepoint} is whole: epoch {manifest.batch_id}, {len(manifest.files)} files")
 
 
 @savepoint.command()
 @SAVEPOINT
-def delete(savepoint: Path) -> None:
+def delete(savepoint: str) -> None:
     """Delete a savepoint."""
-    from exactum.checkpoint.savepoint.delete import delete
+    from exactum.checkpoint.savepoint.create import delete
 
     delete(savepoint)
     click.echo(f"{savepoint} is deleted")
@@ -105,7 +103,7 @@ def delete(savepoint: Path) -> None:
     help="With --as same: the original checkpoint is lost, and no driver of it lives.",
 )
 def restore(
-    savepoint: Path, checkpoint: str, identity: str, replace: bool, original_is_gone: bool
+    savepoint: str, checkpoint: str, identity: str, replace: bool, original_is_gone: bool
 ) -> None:
     """Make a checkpoint of a savepoint: a query that is started on DIR goes on after the
     savepoint's epoch.

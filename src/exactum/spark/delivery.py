@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from exactum import events
-from exactum.checkpoint.staging_place import Places
+from exactum.checkpoint.query_place import Places
 from exactum.errors import SettingRefused
 from exactum.protocol.decision_log import DecisionLog
 from exactum.protocol.sink import Guarantee, Sink

@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from exactum.checkpoint.offset_log import ReadText
-from exactum.checkpoint.partition_offsets import Offsets, from_json
+from exactum.checkpoint.offset_log import Offsets, ReadText, from_json
 
 KAFKA = "kafkatable"
 """What Spark calls the table behind ``format("kafka")``."""

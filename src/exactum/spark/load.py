@@ -18,10 +18,9 @@ from typing import Any
 from pyspark.sql import DataFrame
 
 from exactum import events
-from exactum.checkpoint.decision_place import open_log
 from exactum.checkpoint.load import BATCH, BatchLoad
 from exactum.checkpoint.offset_log import local_folder
-from exactum.checkpoint.staging_place import staging_at
+from exactum.checkpoint.query_place import open_log, staging_at
 from exactum.errors import CheckpointRefused, FrameRefused, SettingRefused
 from exactum.protocol.coordinator import Coordinator
 from exactum.protocol.model import (

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 from exactum.checkpoint import offset_log
 from exactum.checkpoint.layout import QUERY
+from exactum.checkpoint.query_place import files_of, staging_at
 from exactum.checkpoint.query_record import RecordFile, record_of
-from exactum.checkpoint.staging_place import staging_at
 from exactum.errors import ExactumError, InvariantBroken, SettingRefused
 from exactum.events import Listener
 from exactum.protocol.model import Incarnation, new_incarnation
@@ -28,6 +28,8 @@ from exactum.spark.jvm.execution import Execution
 from exactum.spark.jvm.hadoop_files import HadoopFiles
 from exactum.spark.jvm.hadoop_storage import HadoopStorage
 from exactum.spark.live import LiveRun, RunningSource
+from exactum.storage.folder import Folder
+from exactum.storage.storage import Storage
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -80,17 +82,24 @@ class Run:
         return QueryRun(self.query_id, self.incarnation, self.guarantee, where)
 
     @cached_property
+    def files(self) -> Storage | None:
+        """Its checkpoint; None where Hadoop's file systems alone get there. Raises as
+        ``files_of``.
+        """
+        return files_of(self.checkpoint, self.hadoop)
+
+    @cached_property
     def read(self) -> offset_log.ReadText:
         """Reads below the checkpoint, wherever it lies."""
-        if self.folder is not None:
-            return offset_log.folder_reader(self.folder)
+        if self.files is not None:
+            return offset_log.reader(self.files)
         return HadoopFiles(self.session, self.checkpoint).read
 
     @cached_property
     def record(self) -> RecordFile:
         """What the query leaves for its next start. Raises as ``RecordFile``."""
-        if self.folder is not None:
-            return record_of(self.folder, self.query_id)
+        if self.files is not None:
+            return record_of(self.files, self.query_id)
         files = HadoopFiles(self.session, f"{self.checkpoint}/{QUERY}")
         return RecordFile(HadoopStorage(files, f"{self.checkpoint}/{QUERY}"), self.query_id)
 
@@ -195,7 +204,7 @@ def last_logged_batch(checkpoint: str, live: LiveRun) -> int | None:
     folder = offset_log.local_folder(checkpoint)
     if folder is None:
         return live.last_logged_batch()
-    return offset_log.highest_batch(folder / "commits")
+    return offset_log.highest_batch(Folder(folder), offset_log.COMMITS)
 
 
 def hadoop_of(session: SparkSession) -> dict[str, str]:

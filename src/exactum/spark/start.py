@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import DataFrame
 
 from exactum.checkpoint.offset_log import local_folder
+from exactum.checkpoint.query_place import files_of, is_object_url
+from exactum.checkpoint.retirement import refuse_retired
 from exactum.errors import EpochAborted, SettingRefused, Unavailable
 from exactum.spark import query
 from exactum.spark.batches import Batches
@@ -64,6 +66,7 @@ def started(
     chosen = writer.option("checkpointLocation", checkpoint).foreachBatch(batches)
     plain: Any = writer
     session = plain._df.sparkSession
+    _try_store(checkpoint, session)
     try:
         newest = HadoopFiles(session, checkpoint).newest
         with open_queries.starting, state_format(session, newest):
@@ -81,6 +84,21 @@ def started(
         raise reason from None
     batches.open(run)
     return Query(spark_query, batches, run.gate)
+
+
+def _try_store(checkpoint: str, session: Any) -> None:
+    """An object store is tried before Spark writes there, or waits for it for minutes.
+
+    Raises:
+        CheckpointRefused: the checkpoint there is retired, or not finished.
+        SettingRefused: the store cannot hold a checkpoint, or cannot be used like this.
+        Unavailable: it does not answer.
+    """
+    if is_object_url(checkpoint):
+        files = files_of(checkpoint, query.hadoop_of(session))
+        if files is not None:
+            files.open()
+            refuse_retired(files)
 
 
 def _opened(

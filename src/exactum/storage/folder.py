@@ -15,6 +15,7 @@ import errno
 import filecmp
 import os
 import secrets
+import shutil
 import stat
 import time
 from collections.abc import Iterator, Sequence
@@ -75,6 +76,10 @@ class Folder:
             path_bytes_max = os.pathconf(self.root, "PC_PATH_MAX") - 1
             name_bytes_max = os.pathconf(self.root, "PC_NAME_MAX")
         return name_bytes_max, path_bytes_max - len(os.fsencode(self.root)) - 1
+
+    def remove(self) -> None:
+        with self._explained("could not be removed"):
+            shutil.rmtree(self.root)
 
     # ---- small files -------------------------------------------------------------------------
 
@@ -151,6 +156,14 @@ class Folder:
     def entries(self, prefix: str = "") -> list[Entry]:
         with self._explained("could not be listed"):
             return list(_below(self._path(prefix), ""))
+
+    def entry(self, name: str) -> Entry | None:
+        with self._explained("could not be read"):
+            try:
+                found = os.stat(self._path(name))
+            except (FileNotFoundError, NotADirectoryError):
+                return None
+            return _entry(name, found)
 
     def existing(self, names: Sequence[str]) -> set[str]:
         with self._explained("could not be read"):
@@ -347,7 +360,11 @@ def _below(folder: str, prefix: str) -> Iterator[Entry]:
         if stat.S_ISDIR(found.st_mode) and not os.path.islink(path):
             yield from _below(path, f"{prefix}{name}/")
         elif not stat.S_ISDIR(found.st_mode):
-            yield Entry(f"{prefix}{name}", found.st_size, int(found.st_mtime * 1000))
+            yield _entry(f"{prefix}{name}", found)
+
+
+def _entry(name: str, found: os.stat_result) -> Entry:
+    return Entry(name, found.st_size, found.st_mtime_ns // 1_000_000)
 
 
 def _above(name: str) -> Iterator[str]:

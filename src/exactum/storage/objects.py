@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import io
+import re
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -56,16 +57,38 @@ PROBE = "probe-"
 """Begins the name of an object that is there for a moment, when a storage is opened."""
 PROBES = 4
 
+_STATUS = re.compile(r"status code: (\d+ [\w ]+)")
+_CODE = re.compile(r"<Code>(\w+)</Code>")
 STORE_ERRORS = (BaseError, OSError, ValueError)
 """What obstore raises; a missing object is FileNotFoundError."""
 FORBIDDEN = (PermissionDeniedError, UnauthenticatedError)
-LASTING = (
-    "NoSuchBucket", "InvalidBucketName", "ContainerNotFound",
-    "AuthorizationHeaderMalformed", "redirect without LOCATION",  # another region
-    "builder error",  # http:// without allow_http
-    "status code: 401", "status code: 403",  # of a listing
-)  # fmt: skip
-"""What a store or its client says of an address that never works."""
+LASTING = ("builder error", "status code: 401", "status code: 403")
+"""What a store or its client says of an address that never works: http:// without allow_http, a
+listing that is not allowed.
+"""
+NO_BUCKET = ("NoSuchBucket", "InvalidBucketName", "ContainerNotFound")
+CAUSES = (
+    (
+        NO_BUCKET,
+        "STORE_BUCKET",
+        "There is no such bucket. Make it, or correct the URL.",
+    ),
+    (
+        ("AuthorizationHeaderMalformed", "PermanentRedirect", "redirect without LOCATION"),
+        "STORE_REGION",
+        "It lies in another region than it is asked in. Give the region: "
+        "spark.hadoop.fs.s3a.endpoint.region, AWS_REGION, or store={'region': ...}.",
+    ),
+    (
+        ("RequestTimeTooSkewed", "RequestTimeTooLarge"),
+        "STORE_CLOCK",
+        "The clock of this machine is too far from the store's. Have it set (NTP), then start "
+        "again.",
+    ),
+)
+"""Codes of S3 that no other start mends; the code of the refusal, and what to do."""
+EXPIRED = ("ExpiredToken", "TokenRefreshRequired", "InvalidToken")
+"""Of credentials; a new start may be given others."""
 
 
 @dataclass(frozen=True)
@@ -77,6 +100,8 @@ class ObjectStore:
     where: str
     store: Any = field(repr=False, compare=False)
     prefix: str = ""
+    tried: list[bool] = field(default_factory=list, repr=False, compare=False)
+    """Not empty once ``open`` has tried the store, here or at another prefix."""
 
     streams_max = 16
     may_be_unmounted = False
@@ -108,7 +133,11 @@ class ObjectStore:
             ) from None
 
     def below(self, prefix: str) -> ObjectStore:
-        return ObjectStore(f"{self.where}/{prefix}", self.store, f"{self.prefix}{prefix}/")
+        where = f"{self.where.rstrip('/')}/{prefix}"
+        return ObjectStore(where, self.store, f"{self.prefix}{prefix}/", self.tried)
+
+    def remove(self) -> None:
+        self.delete([entry.name for entry in self.entries()])
 
     def limits(self) -> tuple[int, int]:
         own = str(getattr(self.store, "prefix", None) or "")
@@ -119,12 +148,14 @@ class ObjectStore:
 
     def open(self, *folders: str) -> None:
         """Of several puts of one new name at a time one creates it, and a later one does not; it is
-        listed, and can be copied.
+        listed, and can be copied. Tried once.
 
         A store that does not know the condition takes every put, and two drivers would both believe
         their record.
         """
-        folder = f"{folders[0]}/" if folders else ""
+        if self.tried:
+            return
+        folder = f"{folders[0]}/" if any(folders[:1]) else ""
         name, copy = (f"{folder}{PROBE}{secrets.token_hex(8)}{end}" for end in ("", "-copy"))
         contents = [f"{number}".encode() for number in range(PROBES)]
         with self._explained("could not be tried"):
@@ -135,8 +166,11 @@ class ObjectStore:
                 there = self.read(name)
                 is_listed = name in [f"{folder}{listed}" for listed in self.names(folder[:-1])]
                 obstore.copy(self.store, self._key(name), self._key(copy))
-            finally:
-                self.delete([name, copy])
+            except BaseException:
+                with contextlib.suppress(Unavailable, SettingRefused):
+                    self.delete([name, copy])
+                raise
+            self.delete([name, copy])
         # None created it: the client sent it twice, and only the second answer arrived.
         if sum(created) > 1 or (
             any(created) and there != [*contents, b"late"][created.index(True)]
@@ -154,13 +188,23 @@ class ObjectStore:
                 f"The object store {self.where} does not list an object that was just written. "
                 "exactum needs a store whose listings are up to date. Nothing was written.",
             )
+        self.tried.append(True)
 
     def names(self, prefix: str = "") -> list[str]:
-        return list(dict.fromkeys(e.name.partition("/")[0] for e in self.entries(prefix)))
+        top = self._key(f"{prefix}/" if prefix else "")
+        with self._explained("could not be listed"):
+            found = obstore.list_with_delimiter(self.store, top.rstrip("/"))
+            paths = (*found["common_prefixes"], *(meta["path"] for meta in found["objects"]))
+            names = (str(path).rstrip("/").removeprefix(top) for path in paths)
+            return [name for name in names if name]
 
     def read(self, name: str) -> bytes | None:
-        with self._explained("could not be read"), contextlib.suppress(FileNotFoundError):
-            return bytes(obstore.get(self.store, self._key(name)).bytes())
+        with self._explained("could not be read"):
+            try:
+                return bytes(obstore.get(self.store, self._key(name)).bytes())
+            except FileNotFoundError as error:
+                if any(word in str(error) for word in NO_BUCKET):
+                    raise
         return None
 
     def create_if_absent(self, name: str, content: bytes) -> bool:
@@ -203,20 +247,27 @@ class ObjectStore:
     def entries(self, prefix: str = "") -> list[Entry]:
         top = self._key(f"{prefix}/" if prefix else "")
         with self._explained("could not be listed"):
-            return [
-                Entry(
-                    str(meta["path"]).removeprefix(top),
-                    int(meta["size"]),
-                    int(meta["last_modified"].timestamp() * 1000),
-                )
+            found = [
+                _entry(str(meta["path"]).removeprefix(top), meta)
                 for chunk in obstore.list(self.store, top.rstrip("/"), chunk_size=1000)
                 for meta in chunk
             ]
+        # Hadoop marks a folder by an empty object ``folder/``, which obstore lists as ``folder``.
+        empty = [entry.name for entry in found if entry.size == 0 and entry.name]
+        real = self.existing([f"{prefix}/{name}" if prefix else name for name in empty])
+        return [
+            entry
+            for entry in found
+            if entry.size or (f"{prefix}/{entry.name}" if prefix else entry.name) in real
+        ]
+
+    def entry(self, name: str) -> Entry | None:
+        with self._explained("could not be read"), contextlib.suppress(FileNotFoundError):
+            return _entry(name, obstore.head(self.store, self._key(name)))
+        return None
 
     def existing(self, names: Sequence[str]) -> set[str]:
-        with self._explained("could not be read"):
-            sizes = zip(names, _each(self._size, names), strict=True)
-            return {name for name, size in sizes if size is not None}
+        return {entry.name for entry in _each(self.entry, names) if entry is not None}
 
     def reader(self, name: str) -> IO[bytes]:
         with _as_os_error():
@@ -234,10 +285,19 @@ class ObjectStore:
 
     def failure(self, trouble: str, error: BaseException) -> Unavailable | SettingRefused:
         what = f"The object store {self.where} {trouble}: {brief(error)}."
+        text = str(error)
+        for words, code, todo in CAUSES:
+            if any(word in text for word in words):
+                return SettingRefused(code, f"{what}\n{todo}\nWhat is decided is kept.")
+        if any(word in text for word in EXPIRED):
+            return Unavailable(
+                f"{what}\nThe credentials have expired. Give new ones and start the query again, "
+                "or ones that renew themselves (a role).\nWhat is decided is then carried out."
+            )
         if (
             type(error).__name__ == "PanicException"
             or isinstance(error, (*FORBIDDEN, PermissionError))
-            or any(word in str(error) for word in LASTING)
+            or any(word in text for word in LASTING)
         ):
             return SettingRefused(
                 "STORE_ACCESS",
@@ -279,11 +339,6 @@ class ObjectStore:
                 "database. Nothing was written.",
             ) from error
 
-    def _size(self, name: str) -> int | None:
-        with contextlib.suppress(FileNotFoundError):
-            return int(obstore.head(self.store, self._key(name))["size"])
-        return None
-
     def _copy(self, move: tuple[str, str]) -> bool:
         source, target = move
         keys = self._key(source), self._key(target)
@@ -293,16 +348,17 @@ class ObjectStore:
             except NotSupportedError:  # S3: the same bytes again
                 obstore.copy(self.store, *keys)
         except FileNotFoundError:
-            return self._size(target) is not None
+            return self.entry(target) is not None
         except AlreadyExistsError:
-            wanted, there = self._size(source), self._size(target)
+            wanted, there = self.entry(source), self.entry(target)
             # No source: the one that copied it has removed it meanwhile.
-            if wanted is not None and there != wanted:
+            if wanted is not None and (there is None or there.size != wanted.size):
+                size = 0 if there is None else there.size
                 raise HeuristicOutcome(
                     "FILE_REPLACED",
-                    f"The object {target} of {self.where} has {there} bytes, and {source}, which "
-                    f"belongs to a decided epoch under that very name, has {wanted}. Something "
-                    "outside has written it: move it away and start again.",
+                    f"The object {target} of {self.where} has {size} bytes, and {source}, which "
+                    f"belongs to a decided epoch under that very name, has {wanted.size}. "
+                    "Something outside has written it: move it away and start again.",
                 ) from None
         return True
 
@@ -382,6 +438,10 @@ def _is_of_the_store(
     return type(error).__name__ == "PanicException" or isinstance(error, kinds)
 
 
+def _entry(name: str, meta: Any) -> Entry:
+    return Entry(name, int(meta["size"]), int(meta["last_modified"].timestamp() * 1000))
+
+
 def _each(function: Callable[[T], R], items: Sequence[T]) -> list[R]:
     if len(items) <= 1:
         return [function(item) for item in items]
@@ -390,5 +450,11 @@ def _each(function: Callable[[T], R], items: Sequence[T]) -> list[R]:
 
 
 def brief(error: BaseException) -> str:
-    """The first line of obstore's text; the rest is a dump of the request."""
-    return f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
+    """The store's answer; else the first line of obstore's text. The rest is a dump of the
+    request.
+    """
+    text = str(error)
+    status, code = _STATUS.search(text), _CODE.search(text)
+    if status is not None:
+        return status[1] if code is None else f"{status[1]}, {code[1]}"
+    return f"{type(error).__name__}: {(text.splitlines() or [''])[0]}"

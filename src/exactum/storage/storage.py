@@ -130,6 +130,9 @@ class Storage(SmallFiles, Protocol):
     def below(self, prefix: str) -> Storage:
         """The storage whose root is ``prefix``."""
 
+    def remove(self) -> None:
+        """Remove everything below the root, and the root. What others write meanwhile may stay."""
+
     def limits(self) -> tuple[int, int]:
         """Bytes of the longest name without slashes, and of the longest path below the root."""
 
@@ -137,6 +140,9 @@ class Storage(SmallFiles, Protocol):
         """Every file below ``prefix``, however deep. What is still being written may be among
         them, as ``UNFINISHED`` says.
         """
+
+    def entry(self, name: str) -> Entry | None:
+        """This file; None: there is none."""
 
     def existing(self, names: Sequence[str]) -> set[str]:
         """Which of these files are there."""

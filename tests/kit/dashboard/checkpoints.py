@@ -90,12 +90,12 @@ class MadeCheckpoint:
         return self.fact(at_ms, "InputLag", **{**whole, **fields})
 
     def write(self, facts: Sequence[Fact]) -> None:
-        HistoryWriter(self.folder).write(facts)
+        HistoryWriter(Folder(self.folder)).write(facts)
 
     @contextmanager
     def living(self) -> Iterator[None]:
         """As while the query's driver lives: this process is it."""
-        run = RunFile(self.folder, self.incarnation, "0", "0")
+        run = RunFile(Folder(self.folder), self.incarnation, "0", "0")
         run.hold()
         try:
             yield

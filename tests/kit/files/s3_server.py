@@ -34,6 +34,11 @@ class S3Server(ThreadingHTTPServer):
         self.refusal: tuple[int, str] | None = None
         """A status and one of S3's codes, answered to everything."""
         self.probes: set[str] = set()
+        self.changes = 0
+        self.ends_at: int | None = None
+        """From this change on, counted from 1, every request is refused: as if its client had
+        died.
+        """
 
     @property
     def tried(self) -> int:
@@ -51,6 +56,24 @@ class S3Server(ThreadingHTTPServer):
             "allow_http": True,
             "virtual_hosted_style_request": False,
         }
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The same for commands."""
+        return {
+            "AWS_ENDPOINT_URL": str(self.settings["endpoint"]),
+            "AWS_ACCESS_KEY_ID": "any",
+            "AWS_SECRET_ACCESS_KEY": "any",
+            "AWS_REGION": "us-east-1",
+            "AWS_ALLOW_HTTP": "true",
+        }
+
+    def change(self) -> None:
+        """Another request changes something."""
+        with self.lock:
+            self.changes += 1
+            if self.ends_at is not None and self.changes >= self.ends_at:
+                self.refusal = (403, "AccessDenied")
 
     def put(self, key: str, content: bytes, *, if_absent: bool) -> bool:
         asked = if_absent and self.condition != "ignored"
@@ -73,6 +96,10 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_PUT(self) -> None:
         content = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        self.server.change()
+        if self.server.refusal is not None:
+            self._answer(403, b"")
+            return
         source = self.headers.get("x-amz-copy-source")
         if source is not None:
             self._copy(unquote(source).lstrip("/").removeprefix(f"{BUCKET}/"))
@@ -120,13 +147,16 @@ class _Handler(BaseHTTPRequestHandler):
     do_HEAD = do_GET  # noqa: N815
 
     def do_DELETE(self) -> None:
-        self.server.objects.pop(self._key(), None)
+        self.server.change()
+        if self.server.refusal is None:
+            self.server.objects.pop(self._key(), None)
         self._answer(204, b"")
 
     def do_POST(self) -> None:
         asked = self.rfile.read(int(self.headers["Content-Length"])).decode()
         keys = re.findall(r"<Key>(.*?)</Key>", asked)
-        for key in keys:
+        self.server.change()
+        for key in keys if self.server.refusal is None else ():
             self.server.objects.pop(key, None)
         gone = "".join(f"<Deleted><Key>{escape(k)}</Key></Deleted>" for k in keys)
         self._answer(200, f"<DeleteResult>{gone}</DeleteResult>".encode())
@@ -136,13 +166,20 @@ class _Handler(BaseHTTPRequestHandler):
         after = query.get("start-after", [""])[0]
         there = ((k, c) for k, c in self.server.objects.items() if k.startswith(prefix))
         found = sorted((k, c) for k, c in there if k > after)
+        mark = query.get("delimiter", [""])[0]
+        deep = {k: k[len(prefix) :].partition(mark) for k, _ in found} if mark else {}
+        folders = sorted({f"{prefix}{top}{mark}" for top, cut, _ in deep.values() if cut})
+        found = [(k, c) for k, c in found if k not in deep or not deep[k][1]]
+        common = "".join(
+            f"<CommonPrefixes><Prefix>{escape(each)}</Prefix></CommonPrefixes>" for each in folders
+        )
         when = time.strftime("%Y-%m-%dT%H:%M:%S.000Z", time.gmtime())
         contents = "".join(
             f"<Contents><Key>{escape(k)}</Key><LastModified>{when}</LastModified><ETag>{_tag(c)}</ETag>"
             f"<Size>{len(c)}</Size></Contents>"
             for k, c in found
         )
-        return f"<ListBucketResult><IsTruncated>false</IsTruncated>{contents}</ListBucketResult>".encode()
+        return f"<ListBucketResult><IsTruncated>false</IsTruncated>{contents}{common}</ListBucketResult>".encode()
 
     def _key(self) -> str:
         return unquote(urlsplit(self.path).path).removeprefix(f"/{BUCKET}/")

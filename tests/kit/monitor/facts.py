@@ -9,17 +9,23 @@ from exactum.checkpoint.layout import HISTORY
 from exactum.monitor.fact import Fact
 from exactum.monitor.history import segments
 from exactum.monitor.query_stats import QueryStats
+from exactum.storage.folder import Folder
 
 QUERY = "0e9d1c5e-0000-4000-8000-000000000001"
 NAME = {"query_id": QUERY, "batch_id": 0, "incarnation": "i1"}
 WHEN_MS = 1_700_000_000_000
 
 
+def history_files(checkpoint: Path) -> list[Path]:
+    """Oldest first."""
+    return [checkpoint / HISTORY / each.name for each in segments(Folder(checkpoint))]
+
+
 def read_facts(checkpoint: Path) -> list[Fact]:
     """All that stand in the history of a checkpoint, by time, of all writers."""
     lines = [
         line
-        for path in segments(checkpoint / HISTORY)
+        for path in history_files(checkpoint)
         for line in path.read_text("utf-8", "replace").split("\n")
     ]
     found = [fact for line in lines if (fact := Fact.from_line(line)) is not None]

@@ -66,14 +66,14 @@ class Checkpoint:
 
     def tells(self, story: Story) -> Checkpoint:
         """The history, of a run that has left its file."""
-        HistoryWriter(self.folder).write(story.facts)
+        HistoryWriter(Folder(self.folder)).write(story.facts)
         with self.alive():
             return self
 
     @contextmanager
     def alive(self, incarnation: str = "") -> Iterator[None]:
         """A driver, this process, runs it."""
-        file = RunFile(self.folder, incarnation or str(new_incarnation()), "1", "4")
+        file = RunFile(Folder(self.folder), incarnation or str(new_incarnation()), "1", "4")
         file.hold()
         try:
             yield

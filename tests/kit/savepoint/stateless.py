@@ -18,7 +18,8 @@ _HOLD = """
 import sys, time
 from pathlib import Path
 from exactum.checkpoint.run_file import RunFile
-run = RunFile(Path(sys.argv[1]), sys.argv[2], "0", "4.2.0")
+from exactum.storage.folder import Folder
+run = RunFile(Folder(Path(sys.argv[1])), sys.argv[2], "0", "4.2.0")
 run.hold()
 print("held", flush=True)
 time.sleep(300)

@@ -14,8 +14,8 @@ from typing import Any
 from msgspec import structs
 
 from exactum.checkpoint.layout import DECISIONS, STAGING
+from exactum.checkpoint.query_place import recorded_staging, staging_at
 from exactum.checkpoint.query_record import KnownSink, record_of
-from exactum.checkpoint.staging_place import recorded_staging, staging_at
 from exactum.files.slot_log import SlotLog
 from exactum.protocol.coordinator import Coordinator
 from exactum.protocol.ends import Noted
@@ -80,7 +80,7 @@ class RecordedQuery:
         """
         staging = staging_at(self, self.staging)
         run = QueryRun(self.query_id, new_incarnation(), guarantee, staging)
-        on_file = record_of(self.folder, self.query_id)
+        on_file = record_of(Folder(self.folder), self.query_id)
         noted = on_file.content.noted
         if guarantee is Guarantee.EXACTLY_ONCE and (
             noted.first is None or noted.undecided_from is not None

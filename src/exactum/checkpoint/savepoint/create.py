@@ -1,38 +1,57 @@
-"""Makes a savepoint: cut, copy, check, name.
+"""Makes a savepoint: cut, copy, check, name. And deletes one.
 
 [stop the query] -> N = last complete epoch -> copy what belongs to it -> manifest -> one rename
                           ^-- something of N disappeared meanwhile: a newer N
+
+An object store has no rename: there the files are copied to where they are to be, and they are a
+savepoint when the manifest is there.
 """
 
 from __future__ import annotations
 
 import os
 import secrets
-import shutil
 import socket
+from contextlib import suppress
 from datetime import datetime, timezone
 from pathlib import Path
 
 from exactum._version import __version__
-from exactum.checkpoint.query_place import QueryPlace
+from exactum.checkpoint.query_place import QueryPlace, place_of
+from exactum.checkpoint.request_file import Stopped, stop
 from exactum.checkpoint.run_file import living, runs
 from exactum.checkpoint.savepoint import cut
-from exactum.checkpoint.savepoint.copies import copy_files, move_into_place, writing
-from exactum.checkpoint.savepoint.manifest import CONTENT, MANIFEST, Manifest, check_whole
-from exactum.checkpoint.savepoint.stop import Stopped, stop
+from exactum.checkpoint.savepoint.manifest import (
+    CONTENT,
+    MANIFEST,
+    Manifest,
+    check_whole,
+    copy_files,
+    move_into_place,
+    writing,
+)
 from exactum.checkpoint.state_store import Vanished
-from exactum.durable import make_folder, sync_folder, write_durably
-from exactum.errors import CheckpointRefused, Unavailable
+from exactum.durable import make_folder, sync_folder
+from exactum.errors import CheckpointRefused, ExactumError, Unavailable
+from exactum.storage.folder import Folder
+from exactum.storage.storage import Storage
 
 STOP_TIMEOUT_S = 60.0
 TRIES_MAX = 5
 """How often the query may outrun the copy before we give up."""
+UNFINISHED = "unfinished"
+"""In an object store: somebody makes a savepoint here, or has died over it."""
 
 
 def create(
-    checkpoint: str, to: Path, *, stop_query: bool = False, timeout_s: float = STOP_TIMEOUT_S
+    checkpoint: str,
+    to: str | Path,
+    *,
+    stop_query: bool = False,
+    timeout_s: float = STOP_TIMEOUT_S,
 ) -> Manifest:
-    """A savepoint of the query with this checkpoint, under the path ``to``, which must not exist.
+    """A savepoint of the query with this checkpoint, under the path or URL ``to``, which must not
+    exist.
 
     With ``stop_query`` the query is stopped first, after the epoch at hand, for which it has
     ``timeout_s``.
@@ -42,76 +61,87 @@ def create(
         Unavailable: the query did not stop in time, or outran the copy again and again, or ``to``
             cannot be written.
     """
-    folder = Path(os.path.abspath(QueryPlace.of(checkpoint).folder))
-    to = to.absolute()
-    if to.exists():
-        raise CheckpointRefused(
-            "SAVEPOINT_PLACE",
-            f"{to} exists already. Give a path that does not. Nothing was written.",
-        )
-    if to.is_relative_to(folder):
-        raise CheckpointRefused(
-            "SAVEPOINT_PLACE",
-            f"{to} lies within the checkpoint {folder}. Keep savepoints elsewhere. Nothing was "
-            "written.",
-        )
-    stopped = stop(folder, timeout_s) if stop_query else Stopped(None)
+    QueryPlace.of(checkpoint)  # there is a query's
+    files, place = place_of(checkpoint), place_of(to)
+    _refuse_place(place, files)
+    stopped = stop(files, timeout_s) if stop_query else Stopped(None)
     why = ""
     for _ in range(TRIES_MAX):
-        running = bool(living(folder))
-        batch_id = cut.last_complete(folder)
+        running = bool(living(files))
+        batch_id = cut.last_complete(files)
         if batch_id < 0:
             raise CheckpointRefused(
                 "SAVEPOINT_TOO_EARLY",
-                f"The query of checkpoint {folder} has not completed an epoch yet, so there is "
-                "nothing to save. Run it first. Nothing was written.",
+                f"The query of checkpoint {files.where} has not completed an epoch yet, so there "
+                "is nothing to save. Run it first. Nothing was written.",
             )
         said_so = stopped.batch_id == batch_id  # that nothing later was begun
         if not running:
-            refuse_doubt(folder, batch_id, said_so)
+            refuse_doubt(files, batch_id, said_so)
         try:
-            with writing(to):
-                return _copy(folder, to, batch_id, stopped.incarnations if said_so else None)
+            with writing(place.where):
+                return _copy(files, place, batch_id, stopped.incarnations if said_so else None)
         except Vanished as error:
             why = str(error)
-            if not running and cut.last_complete(folder) == batch_id:
+            if not running and cut.last_complete(files) == batch_id:
                 raise CheckpointRefused(
                     "SAVEPOINT_DAMAGED",
-                    f"The checkpoint {folder} is damaged: {why} is missing, and epoch {batch_id} "
-                    "needs it. Nothing was written.",
+                    f"The checkpoint {files.where} is damaged: {why} is missing, and epoch "
+                    f"{batch_id} needs it. Nothing was written.",
                 ) from error
     raise Unavailable(
-        f"The query of checkpoint {folder} went on faster than its files could be copied, "
+        f"The query of checkpoint {files.where} went on faster than its files could be copied, "
         f"{TRIES_MAX} times (at last {why} was gone). Stop it for the savepoint (--stop), or raise "
         "spark.sql.streaming.minBatchesToRetain."
     )
 
 
-def refuse_doubt(folder: Path, batch_id: int, is_as_it_stopped: bool = False) -> None:
+def _refuse_place(place: Storage, checkpoint: Storage) -> None:
+    is_there = os.path.lexists(place.root) if isinstance(place, Folder) else place.names()
+    if is_there:
+        raise _exists(place)
+    inner, outer = (each.where.replace("s3a:", "s3:", 1) for each in (place, checkpoint))
+    if f"{inner}/".startswith(f"{outer}/"):
+        raise CheckpointRefused(
+            "SAVEPOINT_PLACE",
+            f"{place.where} lies within the checkpoint {checkpoint.where}. Keep savepoints "
+            "elsewhere. Nothing was written.",
+        )
+
+
+def _exists(place: Storage) -> CheckpointRefused:
+    return CheckpointRefused(
+        "SAVEPOINT_PLACE",
+        f"{place.where} exists already. Give a path that does not; one that a killed command has "
+        "left in an object store is removed by 'exactum savepoint delete'. Nothing was written.",
+    )
+
+
+def refuse_doubt(files: Storage, batch_id: int, is_as_it_stopped: bool = False) -> None:
     """Of a query that does not run. See ``cut.past``.
 
     Raises:
         CheckpointRefused: an epoch after ``batch_id``, the last complete one, may be decided.
     """
-    past = cut.past(folder, batch_id, is_as_it_stopped)
+    past = cut.past(files, batch_id, is_as_it_stopped)
     if past:
         raise CheckpointRefused(
             "SAVEPOINT_TOO_EARLY",
-            f"The query of checkpoint {folder} {past}, and Spark's commit log has only epoch "
+            f"The query of checkpoint {files.where} {past}, and Spark's commit log has only epoch "
             f"{batch_id}: its driver died in between. Start the query once, so that it finishes "
             "it, and stop it again (--stop). Nothing was written.",
         )
 
 
-def _copy(folder: Path, to: Path, batch_id: int, incarnations: tuple[str, ...] | None) -> Manifest:
-    chosen = cut.cut_at(folder, batch_id)
-    make_folder(to.parent)
-    partial = to.with_name(f".{to.name}.partial-{secrets.token_hex(4)}")
-    partial.mkdir()
+def _copy(
+    files: Storage, place: Storage, batch_id: int, incarnations: tuple[str, ...] | None
+) -> Manifest:
+    chosen = cut.cut_at(files, batch_id)
+    draft = _draft(place)
     try:
-        copied = copy_files(folder, partial / CONTENT, chosen.files)
-        whole = check_whole(partial, batch_id)
-        ran = runs(folder)
+        copied = copy_files(files, draft.below(CONTENT), chosen.files)
+        whole = check_whole(draft, batch_id)
+        ran = runs(files)
         manifest = Manifest(
             id=secrets.token_hex(16),
             created_at=datetime.now(timezone.utc).isoformat(timespec="seconds"),
@@ -119,18 +149,67 @@ def _copy(folder: Path, to: Path, batch_id: int, incarnations: tuple[str, ...] |
             spark=ran[-1][0].spark if ran else "",
             query_id=whole.query_id,
             batch_id=batch_id,
-            checkpoint=str(folder),
+            checkpoint=files.where,
             host=socket.gethostname(),
-            decision_log="checkpoint" if cut.has_decisions(folder) else "elsewhere",
+            decision_log="checkpoint" if cut.has_decisions(files) else "elsewhere",
             sources=whole.sources,
             operators=whole.operators,
             files=copied,
             incarnations=incarnations,
         )
-        write_durably(partial / MANIFEST, manifest.to_bytes())
-        sync_folder(partial)
-        move_into_place(partial, to)
+        draft.put(MANIFEST, manifest.to_bytes())
+        if isinstance(draft, Folder):
+            move_into_place(Path(draft.root), Path(place.where))
+        else:
+            draft.delete([UNFINISHED])
     except BaseException:
-        shutil.rmtree(partial, ignore_errors=True)
+        with suppress(ExactumError):
+            draft.remove()
         raise
     return manifest
+
+
+def _draft(place: Storage) -> Storage:
+    """Where it is made: in a folder under another name; in an object store where it is to be,
+    which is this command's alone.
+    """
+    if not isinstance(place, Folder):
+        if not place.create_if_absent(UNFINISHED, secrets.token_bytes(16)):
+            raise _exists(place)
+        return place
+    path = Path(place.root)
+    make_folder(path.parent)
+    partial = path.with_name(f".{path.name}.partial-{secrets.token_hex(4)}")
+    partial.mkdir()
+    return Folder(partial)
+
+
+def delete(savepoint: str | Path) -> None:
+    """Delete a savepoint, a damaged or an unfinished one too. First its name or its manifest goes:
+    half a savepoint is never taken for one.
+
+    Raises:
+        CheckpointRefused: it is no savepoint, or holds other files besides.
+    """
+    place = place_of(savepoint)
+    there = set(place.names()) if not isinstance(place, Folder) or _is_folder(place) else set()
+    if not there & {MANIFEST, UNFINISHED} or not there <= {MANIFEST, CONTENT, UNFINISHED}:
+        raise CheckpointRefused(
+            "SAVEPOINT_PLACE",
+            f"{place.where} is not a savepoint: a folder with {MANIFEST} and {CONTENT}/ and "
+            "nothing else. Nothing was deleted.",
+        )
+    if isinstance(place, Folder):
+        path = Path(place.root)
+        doomed = path.with_name(f".{path.name}.deleting-{secrets.token_hex(4)}")
+        os.rename(path, doomed)
+        sync_folder(path.parent)
+        place = Folder(doomed)
+    else:
+        place.create_if_absent(UNFINISHED, b"")
+        place.delete([MANIFEST])
+    place.remove()
+
+
+def _is_folder(place: Folder) -> bool:
+    return os.path.isdir(place.root)

@@ -10,9 +10,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 from exactum.checkpoint import offset_log
 from exactum.checkpoint.layout import (
@@ -20,22 +19,28 @@ from exactum.checkpoint.layout import (
     OWN,
     REPLAYS,
     REQUESTS,
+    RESTORING,
     RETIRED,
     RUNS,
     STAGING,
 )
-from exactum.checkpoint.query_place import QueryPlace
+from exactum.checkpoint.offset_log import COMMITS, OFFSETS
 from exactum.checkpoint.query_record import IN_CHECKPOINT, record_of
 from exactum.checkpoint.state_store import Ids, Vanished, stores
 from exactum.errors import CheckpointRefused, ExactumError
 from exactum.files.slot_log import HIGHEST_FLOOR, floor_of, slots
+from exactum.storage.storage import Storage
 
+METADATA = "metadata"
+STATE = "state"
+"""What Spark has in a checkpoint besides its two logs."""
 SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
 _OWN_OF_EPOCH = re.compile(r"(\d{20})-[0-9a-f]{16}\.json")
 """A record of exactum's that belongs to one epoch."""
 _STATE_OF_EPOCH = re.compile(r"(\d+)(?:_[0-9a-f-]{36})?")
 """Metadata or a schema of Spark's state that belongs to one epoch."""
-_NOT_SAVED = (RUNS, REQUESTS, RETIRED, STAGING, REPLAYS / HIGHEST_FLOOR)
+_OF_OPERATOR = re.compile(rf"{STATE}/(\d+)/")
+_NOT_SAVED = (RUNS, REQUESTS, RETIRED, RESTORING, STAGING, f"{REPLAYS}/{HIGHEST_FLOOR}")
 
 
 @dataclass(frozen=True)
@@ -62,69 +67,77 @@ class Cut:
     files: tuple[str, ...]
 
 
-def last_complete(folder: Path) -> int:
+def last_complete(files: Storage) -> int:
     """The last epoch in Spark's commit log; -1 where there is none."""
-    return max(offset_log.batches(folder / "commits"), default=-1)
+    return max(offset_log.batches(files, COMMITS), default=-1)
 
 
-def last_planned(folder: Path) -> int:
+def last_planned(files: Storage) -> int:
     """The last epoch in Spark's offset log; -1 where there is none."""
-    return max(offset_log.batches(folder / "offsets"), default=-1)
+    return max(offset_log.batches(files, OFFSETS), default=-1)
 
 
-def last_decided(folder: Path) -> int:
+def last_decided(files: Storage) -> int:
     """The last epoch with a recorded COMMIT; -1 where there is none, or the log lies elsewhere.
 
     Raises:
         CheckpointRefused: a record is damaged.
     """
-    log = folder / DECISIONS
-    names = (
-        sorted((p.name for p in log.iterdir() if slots([p.name])), reverse=True)
-        if log.is_dir()
-        else []
-    )
-    for name in names:
+    for name in sorted((n for n in files.names(DECISIONS) if slots([n])), reverse=True):
+        text = files.read(f"{DECISIONS}/{name}")
+        if text is None:  # pruned meanwhile, as only old ones are
+            return -1
         try:
-            record = json.loads((log / name).read_text())
+            record = json.loads(text)
             if record["decision"] == "commit":
                 return int(record["batch_id"])
-        except FileNotFoundError:  # pruned meanwhile, as only old ones are
-            return -1
         except (ValueError, KeyError, TypeError) as error:
             raise CheckpointRefused(
                 "SAVEPOINT_DAMAGED",
-                f"The decision record {log / name} is damaged ({error}). Nothing was written.",
+                f"The decision record {files.where}/{DECISIONS}/{name} is damaged ({error}). "
+                "Nothing was written.",
             ) from error
     return -1
 
 
-def query_id_of(folder: Path) -> str:
-    """Raises as ``QueryPlace.of``."""
-    return QueryPlace.of(folder).query_id
+def query_id_of(files: Storage) -> str | None:
+    """The query id in Spark's own file; None: no query has begun there.
+
+    Raises:
+        CheckpointRefused: it is damaged.
+    """
+    text = files.read(METADATA)
+    try:
+        return None if text is None else str(json.loads(text)["id"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise CheckpointRefused(
+            "CHECKPOINT_DAMAGED",
+            f"{files.where}/{METADATA} cannot be read ({error}); docs/guarantees.md says how to "
+            "mend a checkpoint.",
+        ) from error
 
 
-def has_decisions(folder: Path) -> bool:
+def has_decisions(files: Storage) -> bool:
     """Whether the query records its decisions in its checkpoint. A folder of them stays there when
     ``decision_log=`` is given later: where the last run has said its place, that counts.
     """
     try:
-        place = record_of(folder, query_id_of(folder)).content.decision_log
+        place = record_of(files, query_id_of(files) or "").content.decision_log
     except ExactumError:  # nobody can tell
         return False
-    return place == IN_CHECKPOINT and (folder / DECISIONS).is_dir()
+    return place == IN_CHECKPOINT and bool(files.names(DECISIONS))
 
 
-def past(folder: Path, batch_id: int, is_as_it_stopped: bool) -> str:
+def past(files: Storage, batch_id: int, is_as_it_stopped: bool) -> str:
     """What of the query may stand in its targets beyond this epoch, in words; empty: nothing.
 
     ``is_as_it_stopped``: the query has said that it began nothing later, and none has run since.
     """
-    last = max(last_complete(folder), last_decided(folder))
+    last = max(last_complete(files), last_decided(files))
     if last > batch_id:
         return f"has gone on to epoch {last}"
-    planned = last_planned(folder)
-    if planned > batch_id and not is_as_it_stopped and not has_decisions(folder):
+    planned = last_planned(files)
+    if planned > batch_id and not is_as_it_stopped and not has_decisions(files):
         return (
             f"has begun epoch {planned} (its decision log lies elsewhere, so nobody can tell from "
             "here whether that is decided)"
@@ -132,85 +145,95 @@ def past(folder: Path, batch_id: int, is_as_it_stopped: bool) -> str:
     return ""
 
 
-def replays_of(names: Iterable[str]) -> frozenset[str]:
+def replays_of(paths: Iterable[str]) -> frozenset[str]:
     """Which of these paths below a checkpoint are records of replays of its dead letters."""
-    return frozenset(n for n in names if Path(n).parent == REPLAYS and slots([Path(n).name]))
+    split = ((path, *path.rpartition("/")) for path in paths)
+    return frozenset(path for path, above, _, name in split if above == REPLAYS and slots([name]))
 
 
-def cut_at(folder: Path, batch_id: int) -> Cut:
-    """The files of the checkpoint ``folder`` after epoch ``batch_id``.
+def cut_at(files: Storage, batch_id: int) -> Cut:
+    """The files of a checkpoint after epoch ``batch_id``, by one listing.
 
     Raises:
         CheckpointRefused: they are not all there, or not of a form that can be cut.
         Vanished: something disappeared while it was looked at: the query has gone on.
     """
-    try:
-        return _cut(folder, batch_id)
-    except FileNotFoundError as error:
-        raise Vanished(str(error)) from error
-
-
-def _cut(folder: Path, batch_id: int) -> Cut:
-    files = ["metadata", f"offsets/{batch_id}", f"commits/{batch_id}"]
-    offsets = (folder / "offsets" / str(batch_id)).read_text()
+    sizes = {
+        entry.name: entry.size
+        for entry in files.entries()
+        if not any(part.startswith(".") for part in entry.name.split("/"))
+    }
+    chosen = [METADATA, f"{OFFSETS}/{batch_id}", f"{COMMITS}/{batch_id}"]
     if batch_id > 0:
-        files.append(f"offsets/{batch_id - 1}")
+        chosen.append(f"{OFFSETS}/{batch_id - 1}")
+    offsets = _text(files, f"{OFFSETS}/{batch_id}")
     operators: list[Operator] = []
-    for path in sorted(folder.iterdir()):
-        if path.name in ("metadata", "offsets", "commits") or path.name.startswith("."):
-            continue
-        if path.name == "state":
-            for operator in sorted(
-                (p for p in path.iterdir() if p.name.isdigit()), key=lambda p: int(p.name)
-            ):
-                ids = _state_ids(folder, operator.name, batch_id)
-                found, names = _operator(
-                    folder, operator, ids, batch_id, _shuffle_partitions(offsets)
-                )
-                operators.append(found)
-                files.extend(names)
-        else:
-            files.extend(_plain(folder, path, batch_id if path.name == OWN.name else None))
-    for name in files:
-        if not (folder / name).is_file():
-            raise Vanished(str(folder / name))
+    for number in sorted({int(p[1]) for p in map(_OF_OPERATOR.match, sizes) if p is not None}):
+        ids = _state_ids(files, str(number), batch_id)
+        found, paths = _operator(files, sizes, number, ids, (batch_id, _partitions(offsets)))
+        operators.append(found)
+        chosen.extend(paths)
+    for path in sizes:
+        top = path.partition("/")[0]
+        if top not in (METADATA, OFFSETS, COMMITS, STATE) and _is_saved(
+            path, batch_id if top == OWN else None
+        ):
+            chosen.append(path)
+    for path in chosen:
+        if path not in sizes:
+            raise Vanished(f"{files.where}/{path}")
     return Cut(
-        query_id=query_id_of(folder),
+        query_id=query_id_of(files) or "",
         batch_id=batch_id,
-        sources=offset_log.parse(offsets, f"{folder}/offsets/{batch_id}"),
+        sources=offset_log.parse(offsets, f"{files.where}/{OFFSETS}/{batch_id}"),
         operators=tuple(operators),
-        files=tuple(sorted(set(files))),
+        files=tuple(sorted(set(chosen))),
     )
 
 
+def _text(files: Storage, path: str) -> str:
+    content = files.read(path)
+    if content is None:
+        raise Vanished(f"{files.where}/{path}")
+    return content.decode()
+
+
 def _operator(
-    folder: Path, operator: Path, ids: Ids, batch_id: int, shuffle_partitions: int
+    files: Storage, sizes: Mapping[str, int], number: int, ids: Ids, wanted: tuple[int, int]
 ) -> tuple[Operator, list[str]]:
-    """The state of one operator, and its files."""
-    files: list[Path] = []
+    """The state of one operator, and its files. ``wanted``: of which epoch, and the partitions that
+    it has since.
+    """
+    batch_id, shuffle_partitions = wanted
+    folder = f"{STATE}/{number}"
+    chosen: list[str] = []
     partitions: set[int] = set()
     count = 0
-    for store in stores(operator, ids):
-        own = store.files(batch_id + 1)
+    for store in stores(files, folder, sizes, ids):
+        own = store.of_version(batch_id + 1)
         if own is None:
             if store.partition >= shuffle_partitions:  # of a time when there were more partitions
                 continue
             raise Vanished(f"version {batch_id + 1} of the state store {store.folder}")
-        files.extend(own)
+        chosen.extend(own)
         partitions.add(store.partition)
         count += 1
-    size = sum(path.stat().st_size for path in files)
-    for special in operator.rglob("_*"):
-        if special.is_dir():
-            files.extend(folder / name for name in _plain(folder, special, batch_id))
-    name, known = _described(operator)
+    size = sum(sizes.get(path, 0) for path in chosen)
+    special = [
+        path
+        for path in sizes
+        if path.startswith(f"{folder}/")
+        and any(part.startswith("_") for part in path.split("/")[2:-1])
+    ]
+    chosen.extend(path for path in special if _is_saved(path, batch_id))
+    described = [path for path in special if path.startswith(f"{folder}/_metadata/")]
+    name, known = _described(files, described)
     if known and len(partitions) not in known | {shuffle_partitions}:
-        raise Vanished(f"a partition of the state {operator}, of which there are {len(partitions)}")
-    found = Operator(int(operator.name), name, len(partitions), count, size)
-    return found, [path.relative_to(folder).as_posix() for path in files]
+        raise Vanished(f"a partition of the state {folder}, of which there are {len(partitions)}")
+    return Operator(number, name, len(partitions), count, size), chosen
 
 
-def _state_ids(folder: Path, operator: str, batch_id: int) -> Ids:
+def _state_ids(files: Storage, operator: str, batch_id: int) -> Ids:
     """Of the versions of an operator's state up to that after ``batch_id``, as far as Spark's
     commit log reaches back: the ids of all its stores, in checkpoint format 2.
 
@@ -218,74 +241,72 @@ def _state_ids(folder: Path, operator: str, batch_id: int) -> Ids:
         CheckpointRefused: what it says of ``batch_id`` is damaged.
     """
     found: dict[int, frozenset[str]] = {}
-    for done in offset_log.batches(folder / "commits"):
+    for done in offset_log.batches(files, COMMITS):
         if done > batch_id:
             continue
-        path = folder / "commits" / str(done)
+        path = f"{COMMITS}/{done}"
         try:
-            value = json.loads(path.read_text().splitlines()[1]).get("stateUniqueIds") or {}
+            value = json.loads(_text(files, path).splitlines()[1]).get("stateUniqueIds") or {}
             if operator in value:
                 found[done + 1] = frozenset(one for ids in value[operator] for one in ids)
-        except FileNotFoundError:  # Spark has forgotten it meanwhile
+        except Vanished:  # Spark has forgotten it meanwhile
             continue
         except (ValueError, IndexError, TypeError, AttributeError) as error:
             if done < batch_id:  # as forgotten: a query goes on without it
                 continue
             raise CheckpointRefused(
                 "SAVEPOINT_DAMAGED",
-                f"Spark's commit log {path} cannot be read ({type(error).__name__}: {error}). It "
-                "is damaged, or of a Spark that this exactum does not know. Nothing was written.",
+                f"Spark's commit log {files.where}/{path} cannot be read ({type(error).__name__}: "
+                f"{error}). It is damaged, or of a Spark that this exactum does not know. Nothing "
+                "was written.",
             ) from error
     return found
 
 
-def _plain(folder: Path, path: Path, batch_id: int | None) -> list[str]:
-    """All files below ``path`` that are no side files; of one epoch only up to ``batch_id``, if
+def _is_saved(path: str, batch_id: int | None) -> bool:
+    """Whether a file is no side file; of what belongs to single epochs only up to ``batch_id``, if
     that is given.
     """
-    return [
-        one.relative_to(folder).as_posix()
-        for one in _walk(path)
-        if not one.name.startswith(".")
-        and not one.name.endswith(".tmp")
-        and not any(one.relative_to(folder).is_relative_to(left_out) for left_out in _NOT_SAVED)
-        and (batch_id is None or _epoch_of(folder, one) <= batch_id)
-    ]
+    return (
+        not path.endswith(".tmp")
+        and not any(path == each or path.startswith(f"{each}/") for each in _NOT_SAVED)
+        and (batch_id is None or _epoch_of(path) <= batch_id)
+    )
 
 
-def _epoch_of(folder: Path, path: Path) -> int:
+def _epoch_of(path: str) -> int:
     """The epoch that a file belongs to; -1 for a file that belongs to none."""
-    if path.parent == folder / DECISIONS:
-        slot, floor = slots([path.name]), floor_of(path.name)
+    above, _, name = path.rpartition("/")
+    if above == DECISIONS:
+        slot, floor = slots([name]), floor_of(name)
         # A floor f says that everything below f is pruned: it belongs to what follows f - 1.
         return slot[0][0] if slot else -1 if floor is None else floor - 1
-    own = path.is_relative_to(folder / OWN)
-    found = (_OWN_OF_EPOCH if own else _STATE_OF_EPOCH).fullmatch(path.name)
+    own = path.startswith(f"{OWN}/")
+    found = (_OWN_OF_EPOCH if own else _STATE_OF_EPOCH).fullmatch(name)
     return int(found[1]) if found else -1
 
 
-def _described(operator: Path) -> tuple[str, set[int]]:
+def _described(files: Storage, paths: Iterable[str]) -> tuple[str, set[int]]:
     """What Spark's own metadata say: its name, and in how many partitions it is or was. Empty where
     there are none.
     """
     name, partitions = "", set()
-    for path in _walk(operator / "_metadata"):
-        if path.name.startswith("."):
-            continue
+    for path in sorted(paths):
         try:
-            value = json.loads(path.read_text().partition("\n")[2])
+            value = json.loads(_text(files, path).partition("\n")[2])
             name = str(value["operatorInfo"]["operatorName"])
             partitions |= {int(store["numPartitions"]) for store in value["stateStoreInfo"]}
         except (ValueError, KeyError, TypeError) as error:
             raise CheckpointRefused(
                 "SAVEPOINT_DAMAGED",
-                f"The state's metadata {path} cannot be read ({type(error).__name__}: {error}). It "
-                "is damaged, or of a Spark that this exactum does not know. Nothing was written.",
+                f"The state's metadata {files.where}/{path} cannot be read "
+                f"({type(error).__name__}: {error}). It is damaged, or of a Spark that this "
+                "exactum does not know. Nothing was written.",
             ) from error
     return name, partitions
 
 
-def _shuffle_partitions(offsets: str) -> int:
+def _partitions(offsets: str) -> int:
     """How many partitions the state has since this epoch; without an entry, as many as are
     found.
     """
@@ -293,11 +314,3 @@ def _shuffle_partitions(offsets: str) -> int:
         return int(json.loads(offsets.splitlines()[1])["conf"][SHUFFLE_PARTITIONS])
     except (ValueError, KeyError, IndexError, TypeError):
         return 1 << 31
-
-
-def _walk(path: Path) -> Iterator[Path]:
-    if path.is_file():
-        yield path
-    elif path.is_dir():
-        for one in sorted(path.iterdir()):
-            yield from _walk(one)

@@ -1,4 +1,5 @@
-"""What a savepoint says about itself, and every check that it is what it says.
+"""What a savepoint says about itself, how its files are copied, and every check that it is what it
+says.
 
 <savepoint>/manifest.json     written last; its ``digest`` covers all the rest of it
 <savepoint>/checkpoint/...    the files, each with its size and SHA-256 in the manifest
@@ -6,25 +7,120 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from exactum.checkpoint.savepoint.copies import Copied, sha256_of
 from exactum.checkpoint.savepoint.cut import Cut, Operator, cut_at
 from exactum.checkpoint.state_store import Vanished
-from exactum.durable import stays_below
-from exactum.errors import CheckpointRefused
+from exactum.durable import make_folder, stays_below, sync_folder
+from exactum.errors import CheckpointRefused, Unavailable
+from exactum.storage.folder import Folder
+from exactum.storage.storage import NewFile, Storage
 
 FORMAT = 1
 MANIFEST = "manifest.json"
 CONTENT = "checkpoint"
 SHOWN_MAX = 5
+CHUNK_BYTES = 1 << 20
+AT_ONCE = 8
+
+
+@contextlib.contextmanager
+def writing(place: str) -> Iterator[None]:
+    """What is refused on the way to ``place`` is one clear error.
+
+    Raises:
+        Unavailable: no room, no right, a file where a folder should be.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise Unavailable(
+            f"{place} could not be written: {error}. Look at the room and the rights there, or "
+            "give another place. Nothing of it is left."
+        ) from error
+
+
+# ---- copies --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Copied:
+    """One file: its path relative to what was copied, its size in bytes and its digest."""
+
+    path: str
+    size: int
+    sha256: str
+
+
+def copy_files(source: Storage, target: Storage, names: Sequence[str]) -> tuple[Copied, ...]:
+    """Copy these files, several at a time. All is durable when it returns.
+
+    Raises:
+        Vanished: one is gone.
+        OSError, Unavailable, SettingRefused: a storage failed.
+    """
+    folders = {above for name in names for above in _above(name)}
+    target.open(*sorted(folders))
+
+    def copy(name: str) -> Copied:
+        file = target.create(name)
+        try:
+            copied = Copied(name, *sha256_of(source, name, file))
+            file.finish()
+        except FileNotFoundError as error:
+            raise Vanished(name) from error
+        finally:
+            file.discard()
+        return copied
+
+    with ThreadPoolExecutor(AT_ONCE, "exactum-copy") as pool:
+        copied = tuple(pool.map(copy, names))
+    for folder in sorted(folders, reverse=True):
+        target.sync(folder)
+    return copied
+
+
+def _above(name: str) -> Iterator[str]:
+    """Every folder that it lies in, and the one that all lie in, which has no name."""
+    while name:
+        name = name.rpartition("/")[0]
+        yield name
+
+
+def sha256_of(files: Storage, name: str, copy: NewFile | None = None) -> tuple[int, str]:
+    """Size in bytes, and the digest. What is read is written to ``copy``, too."""
+    digest, size = hashlib.sha256(), 0
+    with files.reader(name) as file:
+        while chunk := file.read(CHUNK_BYTES):
+            digest.update(chunk)
+            size += len(chunk)
+            if copy is not None:
+                copy.write(chunk)
+    return size, digest.hexdigest()
+
+
+def move_into_place(folder: Path, place: Path) -> None:
+    """Give a finished folder its name: all at once, and durable when it returns.
+
+    Raises:
+        OSError: something that is not an empty folder has the name.
+    """
+    make_folder(place.parent)
+    os.rename(folder, place)
+    sync_folder(place.parent)
+
+
+# ---- the manifest --------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -58,22 +154,22 @@ class Manifest:
         return (json.dumps({**value, "digest": _digest(value)}, indent=1) + "\n").encode()
 
 
-def read_manifest(savepoint: Path) -> Manifest:
+def read_manifest(savepoint: Storage) -> Manifest:
     """
     Raises:
         CheckpointRefused: there is none, it is damaged, or a newer exactum wrote it.
     """
-    path = savepoint / MANIFEST
-    try:
-        value: dict[str, Any] = json.loads(path.read_bytes())
-        digest = value.pop("digest")
-        version = int(value["format"])
-    except (FileNotFoundError, NotADirectoryError) as error:
+    text = savepoint.read(MANIFEST)
+    if text is None:
         raise CheckpointRefused(
             "SAVEPOINT_PLACE",
-            f"{savepoint} is not a savepoint: it has no {MANIFEST}. A savepoint that was not "
+            f"{savepoint.where} is not a savepoint: it has no {MANIFEST}. A savepoint that was not "
             "finished has none either.",
-        ) from error
+        )
+    try:
+        value: dict[str, Any] = json.loads(text)
+        digest = value.pop("digest")
+        version = int(value["format"])
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise _damaged(
             savepoint, f"its {MANIFEST} cannot be read ({type(error).__name__}: {error})"
@@ -81,8 +177,8 @@ def read_manifest(savepoint: Path) -> Manifest:
     if version > FORMAT:
         raise CheckpointRefused(
             "RECORD_VERSION",
-            f"The savepoint {savepoint} has format {version}; this exactum reads up to {FORMAT}. "
-            f"Use the exactum that made it: {value.get('exactum')}.",
+            f"The savepoint {savepoint.where} has format {version}; this exactum reads up to "
+            f"{FORMAT}. Use the exactum that made it: {value.get('exactum')}.",
         )
     if digest != _digest(value):
         raise _damaged(savepoint, f"its {MANIFEST} was changed")
@@ -96,7 +192,7 @@ def read_manifest(savepoint: Path) -> Manifest:
     return msgspec.convert(value, Manifest)
 
 
-def verify(savepoint: Path) -> Manifest:
+def verify(savepoint: Storage) -> Manifest:
     """Check everything: manifest, every file's bytes, no file too many, no links, and that the
     state is whole.
 
@@ -104,19 +200,12 @@ def verify(savepoint: Path) -> Manifest:
         CheckpointRefused: something is wrong; the message says what.
     """
     manifest = read_manifest(savepoint)
-    content = savepoint / CONTENT
-    links = [
-        p.relative_to(savepoint).as_posix()
-        for p in (content, *content.rglob("*"))
-        if p.is_symlink()
-    ]
-    if links:
-        raise _damaged(
-            savepoint, f"{sorted(links)[0]} is a symbolic link, and a savepoint has none"
-        )
-    wrong = [text for file in manifest.files if (text := _wrong(content, file))]
+    _refuse_links(savepoint)
+    content = savepoint.below(CONTENT)
+    with ThreadPoolExecutor(AT_ONCE, "exactum-verify") as pool:
+        wrong = [text for text in pool.map(lambda f: _wrong(content, f), manifest.files) if text]
     known = {file.path for file in manifest.files}
-    there = {p.relative_to(content).as_posix() for p in content.rglob("*") if not p.is_dir()}
+    there = {entry.name for entry in content.entries()}
     wrong.extend(f"{name} does not belong to it" for name in sorted(there - known))
     if wrong:
         more = f" and {len(wrong) - SHOWN_MAX} more" if len(wrong) > SHOWN_MAX else ""
@@ -125,21 +214,31 @@ def verify(savepoint: Path) -> Manifest:
     return manifest
 
 
-def check_whole(savepoint: Path, batch_id: int) -> Cut:
+def _refuse_links(savepoint: Storage) -> None:
+    if not isinstance(savepoint, Folder):
+        return
+    content = Path(savepoint.root) / CONTENT
+    links = [p for p in (content, *content.rglob("*")) if p.is_symlink()]
+    if links:
+        name = min(link.relative_to(savepoint.root).as_posix() for link in links)
+        raise _damaged(savepoint, f"{name} is a symbolic link, and a savepoint has none")
+
+
+def check_whole(savepoint: Storage, batch_id: int) -> Cut:
     """The copied files are by themselves a checkpoint of that epoch.
 
     Raises:
         CheckpointRefused: they are not.
     """
     try:
-        return cut_at(savepoint / CONTENT, batch_id)
+        return cut_at(savepoint.below(CONTENT), batch_id)
     except Vanished as error:
         raise _damaged(savepoint, f"its state is not whole: {error}") from error
 
 
-def _wrong(content: Path, file: Copied) -> str | None:
+def _wrong(content: Storage, file: Copied) -> str | None:
     try:
-        size, digest = sha256_of(content / file.path)
+        size, digest = sha256_of(content, file.path)
     except (FileNotFoundError, NotADirectoryError):
         return f"{file.path} is missing"
     except OSError as error:
@@ -149,10 +248,11 @@ def _wrong(content: Path, file: Copied) -> str | None:
     return None if digest == file.sha256 else f"{file.path} has other bytes than it had"
 
 
-def _damaged(savepoint: Path, how: str) -> CheckpointRefused:
+def _damaged(savepoint: Storage, how: str) -> CheckpointRefused:
     return CheckpointRefused(
         "SAVEPOINT_DAMAGED",
-        f"The savepoint {savepoint} is damaged: {how}. Do not start from it; take another copy.",
+        f"The savepoint {savepoint.where} is damaged: {how}. Do not start from it; take another "
+        "copy.",
     )
 
 

@@ -8,7 +8,11 @@ same   the query itself goes on in another place. Only from its very last epoch:
        epochs of a query they have, so an epoch of the same name must never be written with other
        rows. The original is retired.
 
-check -> copy beside the place -> retire what makes room -> check again -> rename
+check -> copy -> retire what makes room -> check again -> the last step
+
+In a folder the copy lies beside the place, and the last step is a rename. An object store has none:
+there the copy lies in its place, and nobody starts from it before the last step, one object that
+is created once (``retirement.ENDED``): it says whether the copy is finished or taken back.
 
 Killed before the retirement, the old checkpoint is what it was. Killed after it, the old one says
 so, and the same call goes on with the same copy.
@@ -17,31 +21,53 @@ so, and the same call goes on with the same copy.
 from __future__ import annotations
 
 import errno
+import json
 import os
+import re
 import secrets
-import shutil
 import uuid
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from enum import Enum
 from pathlib import Path
 
-from exactum.checkpoint import offset_log
-from exactum.checkpoint.layout import REPLAYS
-from exactum.checkpoint.query_place import QueryPlace
-from exactum.checkpoint.query_record import record_of
-from exactum.checkpoint.records import listed
-from exactum.checkpoint.retirement import Retirement, reinstate, retire, retired
+from msgspec.structs import replace as changed
+
+from exactum.checkpoint.layout import DECISIONS, OF_PARENT, QUERY, REPLAYS, RESTORING
+from exactum.checkpoint.query_place import QueryPlace, place_of
+from exactum.checkpoint.query_record import Restoration, listed, record_of
+from exactum.checkpoint.retirement import (
+    BEGUN,
+    ENDED,
+    RestoreEnding,
+    Retirement,
+    refuse_unfinished,
+    reinstate,
+    retire,
+    retired,
+)
 from exactum.checkpoint.run_file import outliving, runs
 from exactum.checkpoint.savepoint import cut
-from exactum.checkpoint.savepoint.copies import move_into_place, writing
 from exactum.checkpoint.savepoint.create import refuse_doubt
-from exactum.checkpoint.savepoint.manifest import CONTENT, MANIFEST, Manifest, verify
-from exactum.checkpoint.savepoint.rebuilt import build
-from exactum.errors import CheckpointRefused
+from exactum.checkpoint.savepoint.manifest import (
+    CONTENT,
+    MANIFEST,
+    Manifest,
+    copy_files,
+    move_into_place,
+    verify,
+    writing,
+)
+from exactum.durable import make_folder, stays_below
+from exactum.errors import CheckpointRefused, ExactumError
+from exactum.storage.folder import Folder
+from exactum.storage.storage import Storage
 
 ENDING_S = 4.0
 """How long a query that has just ended may still be seen."""
+_METADATA_FILE = re.compile(r"state/[^/]+/_metadata/v2/[^/]+")
+_SCHEMA_FILE = re.compile(r".*/(state/\d+/_stateSchema/.+)")
 
 
 class Identity(Enum):
@@ -59,7 +85,7 @@ class Restored:
     ``moved_aside`` is where a checkpoint that was replaced lies now.
     """
 
-    checkpoint: Path
+    checkpoint: str
     query_id: str
     batch_id: int
     already: bool = False
@@ -67,48 +93,47 @@ class Restored:
 
 
 def restore(
-    savepoint: Path,
+    savepoint: str | Path,
     checkpoint: str,
     identity: Identity = Identity.FORK,
     *,
     replace: bool = False,
     original_is_gone: bool = False,
 ) -> Restored:
-    """Make the folder ``checkpoint`` a checkpoint from which a query starts after the savepoint's
-    epoch. Idempotent.
+    """Make ``checkpoint``, a folder or a prefix in an object store, a checkpoint from which a query
+    starts after the savepoint's epoch. Idempotent.
 
-    The folder must be absent or empty, or made of this savepoint before: a query's own checkpoint
-    takes precedence over a savepoint. ``replace`` moves one that is there aside instead.
+    It must be absent or empty, or made of this savepoint before: a query's own checkpoint takes
+    precedence over a savepoint. ``replace`` moves a folder that is there aside instead.
     ``original_is_gone`` is for ``Identity.SAME``: the caller vouches that the original checkpoint
     is lost and that no driver of it lives.
 
     Raises:
         CheckpointRefused: the savepoint is damaged, or starting from it like this would be unsafe.
-        Unavailable: the folder cannot be written.
+        Unavailable: the place cannot be written.
     """
-    savepoint = savepoint.absolute()
-    manifest = verify(savepoint)
-    folder = _target(checkpoint)
-    made = _made_before(folder, manifest, identity)
+    source = place_of(savepoint)
+    manifest = verify(source)
+    place = _target(checkpoint)
+    made = _made_before(place, manifest, identity)
     if made is not None and not replace:
         return made
-    occupied = folder.exists() and any(folder.iterdir())
-    if occupied and not replace:
-        raise _occupied(folder)
-    former = [QueryPlace.of(folder).folder] if occupied else []
+    occupied = _is_occupied(place, manifest)
+    if occupied and not (replace and isinstance(place, Folder)):
+        raise _occupied(place)
+    former = [QueryPlace.of(place.where).files] if occupied else []
     original, begun = None, None
     if identity is Identity.SAME and not original_is_gone:
-        original, begun = _original(manifest, folder)
-        former += [original] if original != folder else []
+        original, begun = _original(manifest, place)
+        former += [original] if original.where != place.where else []
     if begun is None:
         for each in former:
             _refuse_unless_at_rest(each, manifest, identity)
         fork_id = str(uuid.uuid4()) if identity is Identity.FORK else None
-        with writing(folder):
-            built = build(savepoint, manifest, folder, fork_id)
-        begun = Retirement(str(folder), manifest.id, str(built))
-    aside = _aside(folder) if occupied else None
-    with writing(folder):
+        with writing(place.where):
+            begun = _build(source, manifest, place, fork_id)
+    aside = _aside(Path(place.root)) if occupied and isinstance(place, Folder) else None
+    with writing(place.where):
         try:
             for each in former:
                 stands = retire(each, begun)
@@ -116,34 +141,40 @@ def restore(
                     raise _left(each, stands)
                 _refuse_unless_at_rest(each, manifest, identity)
             if aside is not None:
-                move_into_place(folder, aside)
-            move_into_place(Path(begun.built), folder)
+                move_into_place(Path(place.where), aside)
+            _finish(begun, place)
         except Exception as error:
-            _undo(begun, former)
+            _undo(begun, place, former)
             if isinstance(error, OSError) and error.errno in (errno.ENOTEMPTY, errno.EEXIST):
-                raise _occupied(folder) from error
+                raise _occupied(place) from error
             raise
-    return Restored(folder, cut.query_id_of(folder), manifest.batch_id, moved_aside=aside)
+    query_id = cut.query_id_of(place) or ""
+    return Restored(place.where, query_id, manifest.batch_id, moved_aside=aside)
 
 
-def _occupied(folder: Path) -> CheckpointRefused:
+def _occupied(place: Storage) -> CheckpointRefused:
+    way = ", or move it aside with --replace" if isinstance(place, Folder) else ""
     return CheckpointRefused(
         "SAVEPOINT_PLACE",
-        f"There is a checkpoint in {folder} already, and it takes precedence over a savepoint: "
-        "start the query without one. Or give another --checkpoint, or move it aside with "
-        "--replace. Nothing was changed.",
+        f"There is a checkpoint in {place.where} already, and it takes precedence over a "
+        f"savepoint: start the query without one. Or give another --checkpoint{way}. Nothing was "
+        "changed.",
     )
 
 
-def _target(checkpoint: str) -> Path:
-    folder = offset_log.local_folder(checkpoint)
-    if folder is None:
-        raise CheckpointRefused(
-            "SAVEPOINT_PLACE",
-            f"The checkpoint {checkpoint} does not lie on a local or shared file system; a "
-            "savepoint can only be restored to one. Nothing was changed.",
-        )
-    folder = folder.absolute()
+def _is_occupied(place: Storage, manifest: Manifest) -> bool:
+    """Whether something is there that no command for this savepoint has left in an object store."""
+    if not place.names():
+        return False
+    claim = _claim(place)
+    return claim is None or claim.savepoint != manifest.id or bool(_ended(place))
+
+
+def _target(checkpoint: str) -> Storage:
+    place = place_of(checkpoint)
+    if not isinstance(place, Folder):
+        return place
+    folder = Path(place.root)
     if folder.exists() and not folder.is_dir():
         raise CheckpointRefused(
             "SAVEPOINT_PLACE", f"{folder} is not a folder. Nothing was changed."
@@ -155,99 +186,98 @@ def _target(checkpoint: str) -> Path:
                 f"{folder} lies within the savepoint {above}, which is to stay as it is. Give "
                 "another --checkpoint. Nothing was changed.",
             )
-    return folder
+    return place
 
 
-def _made_before(folder: Path, manifest: Manifest, identity: Identity) -> Restored | None:
+def _made_before(place: Storage, manifest: Manifest, identity: Identity) -> Restored | None:
     """What an earlier call with the same savepoint made, or None.
 
     Raises:
         CheckpointRefused: it was made of this savepoint under the other identity.
     """
-    if not (folder / "metadata").is_file():
+    query_id = cut.query_id_of(place)
+    if query_id is None or (_claim(place) is not None and not _ended(place)):
         return None
-    query_id = cut.query_id_of(folder)
-    restored = record_of(folder, query_id).content.restored
+    refuse_unfinished(place)
+    restored = record_of(place, query_id).content.restored
     if restored is None or restored.savepoint != manifest.id:
         return None
     if restored.fork != (identity is Identity.FORK):
         made = Identity.FORK if restored.fork else Identity.SAME
         raise CheckpointRefused(
             "SAVEPOINT_PLACE",
-            f"{folder} was made of this savepoint before, as {made.value}, not as "
+            f"{place.where} was made of this savepoint before, as {made.value}, not as "
             f"{identity.value}. Start the query from it as it is, or give another --checkpoint. "
             "Nothing was changed.",
         )
-    return Restored(folder, query_id, manifest.batch_id, already=True)
+    return Restored(place.where, query_id, manifest.batch_id, already=True)
 
 
-def _is_of(checkpoint: Path, manifest: Manifest) -> bool:
+def _is_of(files: Storage, manifest: Manifest) -> bool:
     """Whether this is a checkpoint of the query that the savepoint is of."""
-    return (checkpoint / "metadata").is_file() and cut.query_id_of(checkpoint) == manifest.query_id
+    return cut.query_id_of(files) == manifest.query_id
 
 
-def _original(manifest: Manifest, folder: Path) -> tuple[Path, Retirement | None]:
+def _original(manifest: Manifest, place: Storage) -> tuple[Storage, Retirement | None]:
     """The checkpoint that a move retires; and what a command that was killed had begun of the same
     move.
 
     Raises:
         CheckpointRefused: it cannot be found, or the query has left it.
     """
-    original = Path(manifest.checkpoint)
+    original = place_of(manifest.checkpoint)
     if not _is_of(original, manifest):
         raise CheckpointRefused(
             "SAVEPOINT_ORIGINAL",
-            f"The original checkpoint {original} (on {manifest.host}) is not to be found, so it "
-            "cannot be retired. Run this where it can be seen, or start a fork (--as fork); or, if "
-            "it is lost and no driver of it lives, say --original-is-gone. Nothing was changed.",
+            f"The original checkpoint {original.where} (on {manifest.host}) is not to be found, so "
+            "it cannot be retired. Run this where it can be seen, or start a fork (--as fork); or, "
+            "if it is lost and no driver of it lives, say --original-is-gone. Nothing was changed.",
         )
     stands = retired(original)
     if stands is None:
         return original, None
-    is_this = (stands.to, stands.savepoint) == (str(folder), manifest.id)
-    if not is_this or _made_before(Path(stands.built), manifest, Identity.SAME) is None:
+    is_this = (stands.to, stands.savepoint) == (place.where, manifest.id)
+    if not is_this or not stands.is_unfinished:
         raise _left(original, stands)
     return original, stands
 
 
-def _left(checkpoint: Path, stands: Retirement) -> CheckpointRefused:
+def _left(files: Storage, stands: Retirement) -> CheckpointRefused:
     return CheckpointRefused(
         "SAVEPOINT_ORIGINAL",
-        f"The checkpoint {checkpoint} is retired: {stands.to} took its place. Start the query from "
-        "there, or start a fork (--as fork); or, if that is gone and nobody has gone on there, say "
-        "--original-is-gone. Nothing was changed.",
+        f"The checkpoint {files.where} is retired: {stands.to} took its place. Start the query "
+        "from there, or start a fork (--as fork); or, if that is gone and nobody has gone "
+        "on there, say --original-is-gone. Nothing was changed.",
     )
 
 
-def _refuse_unless_at_rest(checkpoint: Path, manifest: Manifest, identity: Identity) -> None:
+def _refuse_unless_at_rest(files: Storage, manifest: Manifest, identity: Identity) -> None:
     """
     Raises:
         CheckpointRefused: its query runs, or what it has may not be left: of another query an epoch
             in doubt; of the moved query itself anything after the savepoint's epoch.
     """
-    alive = outliving(checkpoint, ENDING_S)
+    alive = outliving(files, ENDING_S)
     if alive:
         raise CheckpointRefused(
             "QUERY_RUNS",
-            f"The query of checkpoint {checkpoint} runs: {alive[0]}. Stop it first, for a move "
+            f"The query of checkpoint {files.where} runs: {alive[0]}. Stop it first, for a move "
             "with a new savepoint (exactum savepoint create --stop). Nothing was changed.",
         )
-    if identity is Identity.FORK or not _is_of(checkpoint, manifest):
-        refuse_doubt(checkpoint, cut.last_complete(checkpoint))
+    if identity is Identity.FORK or not _is_of(files, manifest):
+        refuse_doubt(files, cut.last_complete(files))
         return
     known = manifest.incarnations
-    is_as_it_stopped = known is not None and all(
-        r.incarnation in known for r, _ in runs(checkpoint)
-    )
-    past = cut.past(checkpoint, manifest.batch_id, is_as_it_stopped)
-    names = listed(checkpoint / REPLAYS, "what dead letters were replayed")
+    is_as_it_stopped = known is not None and all(r.incarnation in known for r, _ in runs(files))
+    past = cut.past(files, manifest.batch_id, is_as_it_stopped)
+    names = listed(files, REPLAYS, "what dead letters were replayed")
     replays = cut.replays_of(f"{REPLAYS}/{name}" for name in names)
     if not past and replays - cut.replays_of(file.path for file in manifest.files):
         past = "has replayed dead letters"
     if past:
         raise CheckpointRefused(
             "SAVEPOINT_BEHIND",
-            f"The query of checkpoint {checkpoint} {past} since this savepoint of epoch "
+            f"The query of checkpoint {files.where} {past} since this savepoint of epoch "
             f"{manifest.batch_id} was made, and under its own identity it never goes back: make a "
             "new savepoint of it, or start a fork (--as fork). Nothing was changed.",
         )
@@ -258,8 +288,159 @@ def _aside(folder: Path) -> Path:
     return folder.with_name(f"{folder.name}.replaced-{now:%Y%m%dT%H%M%S}-{secrets.token_hex(2)}")
 
 
-def _undo(begun: Retirement, former: list[Path]) -> None:
+# ---- the copy ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Claim:
+    """For which savepoint a prefix in an object store is taken, and the query id of a fork: a
+    command that is repeated makes the very same of it.
+    """
+
+    savepoint: str
+    fork_id: str | None
+
+
+def _claim(place: Storage) -> _Claim | None:
+    text = place.read(f"{RESTORING}/{BEGUN}")
+    return None if text is None else _Claim(**json.loads(text))
+
+
+def _ended(place: Storage) -> bytes | None:
+    return place.read(f"{RESTORING}/{ENDED}")
+
+
+def _build(source: Storage, manifest: Manifest, place: Storage, fork_id: str | None) -> Retirement:
+    """Make a checkpoint of the savepoint: beside the folder that is to be its place, or in an
+    object store in its place. Returns what is to be put on record of whatever makes room for it.
+
+    ``fork_id`` is the query id of a fork: the decisions of the parent are not its own. None: the
+    query keeps its identity.
+
+    Raises:
+        CheckpointRefused: the savepoint changed meanwhile, or lacks what it names.
+        OSError, Unavailable, SettingRefused: a storage failed.
+    """
+    if not isinstance(place, Folder):
+        mine = _Claim(manifest.id, fork_id)
+        begun = f"{RESTORING}/{BEGUN}"
+        place.create_if_absent(begun, json.dumps(asdict(mine)).encode())
+        claim = _claim(place)
+        if claim is None or (claim.savepoint, claim.fork_id is None) != (
+            manifest.id,
+            fork_id is None,
+        ):
+            raise _occupied(place)
+        _fill(source, manifest, place, place, claim.fork_id)
+        return Retirement(place.where, manifest.id, f"{place.where}/{RESTORING}")
+    folder = Path(place.root)
+    make_folder(folder.parent)
+    path = folder.with_name(f".{folder.name}.restoring-{secrets.token_hex(4)}")
+    path.mkdir()
+    built = Folder(path)
+    try:
+        _fill(source, manifest, built, place, fork_id)
+    except BaseException:
+        with suppress(ExactumError):
+            built.remove()
+        raise
+    return Retirement(place.where, manifest.id, str(path))
+
+
+def _fill(
+    source: Storage, manifest: Manifest, built: Storage, place: Storage, fork_id: str | None
+) -> None:
+    """Copy what is wanted into ``built``, which is to be ``place``, and make it a query's own."""
+    left_out = [
+        f.path
+        for f in manifest.files
+        if fork_id and (f.path == cut.METADATA or f.path.rpartition("/")[0] in (DECISIONS, QUERY))
+    ]
+    wanted = [f for f in manifest.files if f.path not in left_out]
+    copied = copy_files(source.below(CONTENT), built, [f.path for f in wanted])
+    if list(copied) != wanted:
+        raise CheckpointRefused(
+            "SAVEPOINT_DAMAGED",
+            f"The savepoint {source.where} changed while it was copied. Nothing was changed.",
+        )
+    _point_to_schemas(built, place, [f.path for f in wanted])
+    if fork_id:
+        built.put(cut.METADATA, json.dumps({"id": fork_id}).encode())
+        _hand_down_replays(built, manifest.query_id)
+    _put_on_record(source, manifest, built, fork_id)
+
+
+def _put_on_record(
+    source: Storage, manifest: Manifest, built: Storage, fork_id: str | None
+) -> None:
+    """Of which savepoint it was made. A fork reads the topics of its parent, and its state was
+    computed with the same settings; sinks, decisions and rows that wait are the parent's alone.
+    """
+    restored = Restoration(manifest.id, fork=fork_id is not None)
+    parent = record_of(source.below(CONTENT), manifest.query_id).content
+    record_of(built, fork_id or manifest.query_id).change(
+        lambda record: changed(
+            record, restored=restored, topics=parent.topics, settings=parent.settings
+        )
+    )
+
+
+def _hand_down_replays(built: Storage, parent: str) -> None:
+    """What the parent has sent again of its dead letters is not the fork's to send: it knows that
+    of the records, which stay the parent's.
+    """
+    records = [entry.name for entry in built.entries(REPLAYS) if "/" not in entry.name]
+    own = f"{REPLAYS}/{OF_PARENT}{parent}"
+    built.move_if_absent([(f"{REPLAYS}/{name}", f"{own}/{name}") for name in records])
+
+
+def _point_to_schemas(built: Storage, place: Storage, paths: list[str]) -> None:
+    """Spark names state schemas by absolute paths: let them lead into the new place, not into the
+    original one.
+
+    Raises:
+        CheckpointRefused: a schema that is named is not in the savepoint.
+    """
+    root = f"file:{place.root}" if isinstance(place, Folder) else place.where
+    for path in sorted(filter(_METADATA_FILE.fullmatch, paths)):
+        head, _, body = (built.read(path) or b"").decode().partition("\n")
+        value = json.loads(body)
+        for store in value.get("stateStoreInfo", ()):
+            names = [_SCHEMA_FILE.fullmatch(name) for name in store.get("stateSchemaFilePaths", ())]
+            if any(
+                name is None or not stays_below(name[1]) or name[1] not in paths for name in names
+            ):
+                raise CheckpointRefused(
+                    "SAVEPOINT_DAMAGED",
+                    f"The savepoint lacks a state schema that {path} names: {store}. Its "
+                    "checkpoint was copied by hand from another place: make it from the original. "
+                    "Nothing was changed.",
+                )
+            store["stateSchemaFilePaths"] = [
+                f"{root}/{name[1]}" for name in names if name is not None
+            ]
+        built.put(path, f"{head}\n{json.dumps(value, separators=(',', ':'))}".encode())
+
+
+# ---- the last step -------------------------------------------------------------------------------
+
+
+def _finish(begun: Retirement, place: Storage) -> None:
+    """Raises as ``move_into_place``, and as ``create_if_absent``."""
+    if isinstance(place, Folder):
+        move_into_place(Path(begun.built), Path(place.root))
+    elif not place.create_if_absent(f"{RESTORING}/{ENDED}", RestoreEnding.FINISHED.value.encode()):
+        refuse_unfinished(place)
+
+
+def _undo(begun: Retirement, place: Storage, former: list[Storage]) -> None:
     """Leave nothing of it. What was built goes first: nobody else can finish the move then."""
+    if not isinstance(place, Folder):
+        # Another command may be at the same copy: what this one wrote is not its to remove.
+        if place.create_if_absent(f"{RESTORING}/{ENDED}", RestoreEnding.TAKEN_BACK.value.encode()):
+            for each in former:
+                reinstate(each, begun)
+        return
     built = Path(begun.built)
     unwanted = built.with_name(f"{built.name}.unwanted")
     try:
@@ -268,4 +449,4 @@ def _undo(begun: Retirement, former: list[Path]) -> None:
         return
     for each in former:
         reinstate(each, begun)
-    shutil.rmtree(unwanted)
+    Folder(unwanted).remove()

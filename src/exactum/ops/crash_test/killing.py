@@ -16,9 +16,17 @@ from enum import Enum
 from pathlib import Path
 
 from exactum.checkpoint.layout import DECISIONS
-from exactum.checkpoint.offset_log import folder_reader, highest_batch, parse
-from exactum.checkpoint.partition_offsets import Offsets, from_json
+from exactum.checkpoint.offset_log import (
+    COMMITS,
+    OFFSETS,
+    Offsets,
+    from_json,
+    highest_batch,
+    parse,
+    reader,
+)
 from exactum.files.slot_log import slot_name, slots
+from exactum.storage.folder import Folder
 
 SIGHTINGS_MAX = 3
 WAIT_MAX_S = 1.5
@@ -113,13 +121,13 @@ class Shown:
 
     def done(self) -> int:
         """The last batch that Spark's own commit log calls done; -1 before the first."""
-        return _last(self.checkpoint / "commits")
+        return self._last(COMMITS)
 
     def progress(self) -> JobProgress:
         """How far it is now. The decision log comes last: between decision and commit there are
         milliseconds.
         """
-        done, planned, output = self.done(), _last(self.checkpoint / "offsets"), self._output_end()
+        done, planned, output = self.done(), self._last(OFFSETS), self._output_end()
         decided = max(_records(self.checkpoint / DECISIONS), default="")
         return JobProgress(done, planned, decided, output)
 
@@ -127,14 +135,13 @@ class Shown:
         """The end of the last batch that is done, of all partitions of all Kafka sources. Empty
         before the first, and where Spark removes its files while they are read.
         """
-        text = folder_reader(self.checkpoint)(f"offsets/{self.done()}")
+        text = reader(Folder(self.checkpoint))(f"offsets/{self.done()}")
         ends = () if text is None else parse(text, f"{self.checkpoint}/offsets")
         return {at: offset for end in ends for at, offset in from_json(end).items()}
 
-
-def _last(folder: Path) -> int:
-    last = highest_batch(folder)
-    return -1 if last is None else last
+    def _last(self, log: str) -> int:
+        last = highest_batch(Folder(self.checkpoint), log)
+        return -1 if last is None else last
 
 
 def _records(decisions: Path) -> Iterator[str]:

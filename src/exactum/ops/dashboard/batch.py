@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from exactum.checkpoint.offset_log import folder_reader, source_offsets
-from exactum.checkpoint.partition_offsets import from_json
+from exactum.checkpoint.offset_log import from_json, reader, source_offsets
 from exactum.checkpoint.query_place import QueryPlace
 from exactum.errors import ExactumError
 from exactum.monitor.decisions import read_batch as read_records
@@ -164,7 +163,7 @@ def _attempt(
 
 def _planned(place: QueryPlace, batch_id: int) -> SourceOffsets:
     try:
-        return source_offsets(folder_reader(place.folder), batch_id, str(place.folder))
+        return source_offsets(reader(place.files), batch_id, place.checkpoint)
     except (ExactumError, OSError, ValueError):
         return SourceOffsets()
 

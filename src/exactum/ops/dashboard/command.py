@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import webbrowser
-from pathlib import Path
 
 import click
 
@@ -19,7 +19,6 @@ PORT = 4142
 @click.option(
     "--checkpoint",
     "checkpoints",
-    type=click.Path(exists=True, file_okay=False, path_type=Path),
     multiple=True,
     required=True,
     metavar="DIR",
@@ -40,7 +39,7 @@ PORT = 4142
 @click.option("--open", "opens", is_flag=True, help="Show the page in this machine's browser.")
 def dashboard(
     *,
-    checkpoints: tuple[Path, ...],
+    checkpoints: tuple[str, ...],
     decision_log: str | None,
     port: int,
     opens: bool,
@@ -50,13 +49,17 @@ def dashboard(
     Everything is read from disk, so the page also shows queries whose driver is dead. It changes
     nothing, listens on 127.0.0.1 alone and shows no password. Ctrl-C ends it.
     """
+    from exactum.checkpoint.query_place import is_object_url
     from exactum.monitor.job_sources import CheckpointJobs
     from exactum.ops.dashboard.routes import NOT_INSTALLED, dashboard_routes, is_installed
 
     if not is_installed():
         raise SettingRefused("PACKAGE_MISSING", NOT_INSTALLED.strip())
     log = with_password(decision_log)
-    source = CheckpointJobs([path.resolve() for path in checkpoints], log)
+    for folder in (each for each in checkpoints if not is_object_url(each)):
+        if not os.path.isdir(folder):
+            raise click.BadParameter(f"{folder} is not a folder.", param_hint="--checkpoint")
+    source = CheckpointJobs(checkpoints, log)
     routes = dashboard_routes(source, decision_log=log)
     server = HttpServer(routes, port=port, ports_tried=PORTS_TRIED_MAX if port else 1)
     click.echo(f"exactum dashboard: {server.url}")

@@ -15,14 +15,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
 from exactum.checkpoint.layout import OF_PARENT, REPLAYS
-from exactum.checkpoint.records import listed
-from exactum.durable import write_whole
+from exactum.checkpoint.query_record import listed
 from exactum.errors import SettingRefused, Unavailable
 from exactum.files.slot_log import SlotLog
 from exactum.kafka.sink import KafkaSink
@@ -38,7 +36,7 @@ from exactum.protocol.model import (
 )
 from exactum.protocol.resolve import commit_in_force
 from exactum.protocol.sink import Guarantee, OpenSink, QueryRun, TaskName, WriteOrder
-from exactum.storage.folder import Folder
+from exactum.storage.storage import Storage
 
 LETTERS_PER_EPOCH_MAX = 1_000
 GONE = "the record at its place is gone, or is another one; send the letter by --to"
@@ -105,35 +103,33 @@ class Replays:
     unfinished: Mapping[str, str] = field(default_factory=dict)
 
 
-def replays(checkpoint: Path, query_id: str) -> Replays:
+def replays(files: Storage, query_id: str) -> Replays:
     """Those of a query's dead letters.
 
     Raises:
         ExactumError: as ``DecisionLog.read``.
     """
-    folder = checkpoint / REPLAYS
-    log = SlotLog(Folder(folder), replays_of(query_id))
+    log = SlotLog(files.below(REPLAYS), replays_of(query_id))
     try:
-        finished = _finished(folder)
+        finished = _finished(files)
         by_batch = _marks_in(log)
     finally:
         log.close()
     return Replays(
-        inherited(folder) | merged(by_batch[: finished + 1]),
+        inherited(files) | merged(by_batch[: finished + 1]),
         merged(by_batch[finished + 1 :]),
     )
 
 
-def unfinished_records(checkpoint: Path, query_id: str) -> tuple[DecisionRecord, ...]:
+def unfinished_records(files: Storage, query_id: str) -> tuple[DecisionRecord, ...]:
     """Those from the first batch on that is not known to be visible.
 
     Raises:
         ExactumError: as ``DecisionLog.read``.
     """
-    folder = checkpoint / REPLAYS
-    log = SlotLog(Folder(folder), replays_of(query_id))
+    log = SlotLog(files.below(REPLAYS), replays_of(query_id))
     found: list[DecisionRecord] = []
-    batch_id = _finished(folder) + 1
+    batch_id = _finished(files) + 1
     try:
         while commit_in_force(records := log.read(batch_id)) is not None:
             found += records
@@ -143,7 +139,7 @@ def unfinished_records(checkpoint: Path, query_id: str) -> tuple[DecisionRecord,
     return (*found, *records)
 
 
-def inherited(folder: Path) -> dict[str, str]:
+def inherited(files: Storage) -> dict[str, str]:
     """What the query that this one is a fork of had sent when the savepoint was made, and what that
     had of its own.
 
@@ -151,9 +147,10 @@ def inherited(folder: Path) -> dict[str, str]:
         ExactumError: as ``DecisionLog.read``; CheckpointRefused: the folder could not be read.
     """
     found: dict[str, str] = {}
-    names = listed(folder, "what was replayed before", not_done="sent")
-    for place in (folder / name for name in names if name.startswith(OF_PARENT)):
-        log = SlotLog(Folder(place), replays_of(place.name.removeprefix(OF_PARENT)))
+    names = listed(files, REPLAYS, "what was replayed before", not_done="sent")
+    for name in (name for name in names if name.startswith(OF_PARENT)):
+        place = files.below(f"{REPLAYS}/{name}")
+        log = SlotLog(place, replays_of(name.removeprefix(OF_PARENT)))
         try:
             found |= merged(_marks_in(log))
         finally:
@@ -176,12 +173,10 @@ def _marks_in(log: SlotLog) -> list[dict[str, str]]:
     return found
 
 
-def _finished(folder: Path) -> int:
+def _finished(files: Storage) -> int:
     """The last batch that is known to be visible; -1: none."""
     try:
-        return int((folder / FINISHED).read_text())
-    except FileNotFoundError:
-        return -1
+        return int(files.read(f"{REPLAYS}/{FINISHED}") or -1)
     except ValueError:  # a power cut: the next replay finds out
         return -1
 
@@ -196,10 +191,10 @@ class Replay:
         Unavailable: the brokers did not answer.
     """
 
-    def __init__(self, checkpoint: Path, query_id: str, sink: KafkaSink) -> None:
+    def __init__(self, files: Storage, query_id: str, sink: KafkaSink) -> None:
         run = QueryRun(replays_of(query_id), new_incarnation(), Guarantee.EXACTLY_ONCE)
-        self._folder = checkpoint / REPLAYS
-        self._log = SlotLog(Folder(self._folder), run.query_id)
+        self._files = files
+        self._log = SlotLog(files.below(REPLAYS), run.query_id)
         self._opened: OpenSink = sink.open(run, PARTICIPANT, COLUMNS)
         self._named: dict[str, str] = {}
         self._coordinator = Coordinator(
@@ -210,10 +205,10 @@ class Replay:
             # start that belongs to it redelivers and fences. Only from then on the records say for
             # certain what was sent. What is visible is not asked for again: its topic may be gone.
             made = len(_marks_in(self._log))
-            first = made if _finished(self._folder) >= made - 1 else made - 1
+            first = made if _finished(self._files) >= made - 1 else made - 1
             self._coordinator.run(first, SourceOffsets(), lambda order: ())
             by_batch = _marks_in(self._log)
-            self.known = inherited(self._folder) | merged(by_batch)
+            self.known = inherited(self._files) | merged(by_batch)
             self._batch_id = len(by_batch)
             self._note_finished()
         except BaseException:
@@ -229,11 +224,12 @@ class Replay:
         Raises:
             Unavailable: a full disk, or the like.
         """
+        name = f"{REPLAYS}/{FINISHED}"
         try:
-            write_whole(self._folder / FINISHED, str(self._batch_id - 1))
-        except OSError as error:
+            self._files.put(name, str(self._batch_id - 1).encode(), durable=False)
+        except (SettingRefused, Unavailable) as error:
             raise Unavailable(
-                f"{self._folder / FINISHED} could not be written: {error}. What was sent stands "
+                f"{self._files.where}/{name} could not be written: {error} What was sent stands "
                 "and is on record: mend that, and type the same again for the rest."
             ) from error
 

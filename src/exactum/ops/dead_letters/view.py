@@ -82,7 +82,7 @@ class QueryDeadLetters:
     @cached_property
     def replays(self) -> Replays:
         """What was sent again, as the records say."""
-        return replays(self.place.folder, self.place.query_id)
+        return replays(self.place.files, self.place.query_id)
 
     def each(self) -> Iterator[DeadLetter]:
         """All of them, oldest first in each partition.
@@ -157,7 +157,7 @@ class QueryDeadLetters:
             ExactumError: as ``Replay``; what stands is marked.
         """
         sink = sink_of(topic, settings)
-        with closing(Replay(self.place.folder, self.place.query_id, sink)) as replay:
+        with closing(Replay(self.place.files, self.place.query_id, sink)) as replay:
             waiting = self.waiting(choice)
             if topic is not None:
                 records = (

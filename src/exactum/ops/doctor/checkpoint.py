@@ -8,39 +8,43 @@ import secrets
 from collections.abc import Iterator
 from pathlib import Path
 
-from exactum.checkpoint.decision_place import (
+from exactum.checkpoint.layout import DECISIONS, STAGING
+from exactum.checkpoint.offset_log import local_folder
+from exactum.checkpoint.query_place import (
     KINDS,
     MYSQL_SCHEMES,
     POSTGRES_SCHEMES,
+    QueryPlace,
+    files_of,
     is_object_url,
     shown_place,
 )
-from exactum.checkpoint.layout import DECISIONS, STAGING
-from exactum.checkpoint.offset_log import local_folder
-from exactum.checkpoint.query_place import QueryPlace
 from exactum.checkpoint.retirement import refuse_retired
 from exactum.checkpoint.run_file import living
 from exactum.problem import Problem, error, ok, unknown, warning
 from exactum.sinks.staging import SUFFIX
 from exactum.storage.at import storage_at
+from exactum.storage.folder import Folder
 from exactum.storage.proof import PROBE, prove
+from exactum.storage.storage import Storage
 
 CHECKPOINT, LOG, WAITS, SINKS = "checkpoint", "decision log", "staging", "sinks"
 
 
 def checkpoint_problems(checkpoint: str, decision_log: str | None) -> Iterator[Problem]:
     """``checkpoint``: as the query is given it as checkpointLocation."""
-    folder = local_folder(checkpoint)
-    if folder is not None:
-        yield from prove(storage_at(folder), CHECKPOINT)
-        yield from _lock(folder)
-        yield from _earlier_query(folder, decision_log)
+    files = files_of(checkpoint)
+    if files is not None:
+        yield from prove(files, CHECKPOINT)
+        if isinstance(files, Folder):
+            yield from _lock(Path(files.root))
+        yield from _earlier_query(files, decision_log)
     elif decision_log is None:
         yield error(
             CHECKPOINT,
-            f"{checkpoint} lies on no local or shared file system, and no decision log is named.",
-            "By default the decision log is kept in the checkpoint's folder, which has to create "
-            "files only if absent.",
+            f"{checkpoint} lies in no folder and no object store, and no decision log is named.",
+            "By default the decision log is kept in the checkpoint, which has to create files only "
+            "if absent.",
             "Pass decision_log= to the query, and --decision-log here.",
         )
     else:
@@ -69,12 +73,12 @@ def _lock(folder: Path) -> Iterator[Problem]:
         )
 
 
-def _earlier_query(folder: Path, decision_log: str | None) -> Iterator[Problem]:
-    if not (folder / "metadata").exists():
+def _earlier_query(files: Storage, decision_log: str | None) -> Iterator[Problem]:
+    if files.entry("metadata") is None:
         return
-    place = QueryPlace.of(folder, decision_log)
-    refuse_retired(folder)
-    for run in living(folder):
+    place = QueryPlace.of(files.where, decision_log)
+    refuse_retired(files)
+    for run in living(files):
         yield warning(
             CHECKPOINT,
             f"A query runs on it: {run}.",
@@ -90,9 +94,9 @@ def _earlier_query(folder: Path, decision_log: str | None) -> Iterator[Problem]:
 def log_problems(place: str | None, checkpoint: str | None) -> Iterator[Problem]:
     """``place``: as the query is given it as decision_log=; None for the checkpoint's own."""
     if place is None:
-        folder = None if checkpoint is None else local_folder(checkpoint)
-        if folder is not None:
-            yield from prove(storage_at(folder / DECISIONS), LOG)
+        files = None if checkpoint is None else files_of(checkpoint)
+        if files is not None:
+            yield from prove(files.below(DECISIONS), LOG)
         return
     if place.partition(":")[0].lower() in POSTGRES_SCHEMES + MYSQL_SCHEMES:
         from exactum.sql.proof import prove_log
@@ -139,21 +143,21 @@ def staging_problems(checkpoint: str | None, staging: str | None) -> Iterator[Pr
 
 def _staging_of(checkpoint: str | None, staging: str | None) -> str | None:
     """The one that is given; else the one that the last run was given, or the default."""
-    folder = None if checkpoint is None else local_folder(checkpoint)
-    if staging is None and folder is not None and (folder / "metadata").exists():
-        staging = QueryPlace.of(folder).record().staging or None
+    files = None if checkpoint is None else files_of(checkpoint)
+    if staging is None and files is not None and files.entry("metadata") is not None:
+        staging = QueryPlace.of(files.where).record().staging or None
     if staging is not None or checkpoint is None:
         return staging
-    above = checkpoint.rstrip("/") if folder is None else folder.absolute()
+    above = Path(files.root).absolute() if isinstance(files, Folder) else checkpoint.rstrip("/")
     return f"{above}/{STAGING}"
 
 
 def sinks_not_given(checkpoint: str) -> Iterator[Problem]:
     """Sinks that the query on this checkpoint has had."""
-    folder = local_folder(checkpoint)
-    if folder is None or not (folder / "metadata").exists():
+    files = files_of(checkpoint)
+    if files is None or files.entry("metadata") is None:
         return
-    names = QueryPlace.of(folder).record().present
+    names = QueryPlace.of(files.where).record().present
     if names:
         yield unknown(
             SINKS,

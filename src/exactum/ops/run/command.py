@@ -118,7 +118,6 @@ class RunCommand(click.Command):
 )
 @click.option(
     "--from-savepoint",
-    type=click.Path(exists=True, file_okay=False, path_type=Path),
     metavar="PATH",
     help="Make the checkpoint of this savepoint first, unless it was made of it before. Needs "
     "--checkpoint.",
@@ -162,7 +161,7 @@ def run(
     standby: bool,
     standby_timeout: float,
     stop_timeout: float,
-    from_savepoint: Path | None,
+    from_savepoint: str | None,
     checkpoint: str | None,
     identity: str,
     watch: bool,
@@ -215,7 +214,7 @@ def run(
 
 
 def _restore(
-    savepoint: Path | None, checkpoint: str | None, identity: str, say: Callable[[str], None]
+    savepoint: str | None, checkpoint: str | None, identity: str, say: Callable[[str], None]
 ) -> None:
     """Make ``checkpoint`` of ``savepoint``, where one is given. Idempotent, so that a start may be
     repeated.

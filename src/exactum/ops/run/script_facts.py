@@ -20,6 +20,7 @@ from exactum.monitor.script_stats import ScriptState, ScriptStats
 from exactum.monitor.words import now_ms
 from exactum.ops.run.child import Child
 from exactum.ops.run.ending import Ending
+from exactum.storage.folder import Folder
 
 SEEN_MAX = 200
 
@@ -84,7 +85,7 @@ class ScriptFacts:
         if name in ("RunStarted", "QueryWaits"):
             folder = local_folder(str(fields["checkpoint"]))
             if folder is not None and folder.is_dir():
-                self._history.begin(str(fields["query_id"]), folder)
+                self._history.begin(str(fields["query_id"]), Folder(folder))
                 self._recorder.add(self._history)
 
     def saw(self, name: str, query_id: str | None = None, **fields: Any) -> None:

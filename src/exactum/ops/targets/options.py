@@ -15,8 +15,7 @@ from urllib.parse import quote, urlsplit
 
 import click
 
-from exactum.checkpoint.decision_place import MYSQL_SCHEMES
-from exactum.checkpoint.query_place import QueryPlace
+from exactum.checkpoint.query_place import MYSQL_SCHEMES, QueryPlace
 from exactum.checkpoint.retirement import refuse_retired
 from exactum.errors import ExactumError
 from exactum.ops.render import ExitStatus
@@ -92,7 +91,7 @@ class QueryOptions:
             ExactumError: as ``QueryPlace.of``.
         """
         place = QueryPlace.of(self.checkpoint, self.decision_log)
-        refuse_retired(place.folder)
+        refuse_retired(place.files)
         return place
 
     def targets(self, place: QueryPlace) -> QueryTargets:

@@ -68,7 +68,7 @@ def list_command(where: StatePlace, as_json: bool) -> None:
         if query is not None:
             value |= {
                 "query_id": query.place.query_id,
-                "checkpoint": str(query.place.folder),
+                "checkpoint": query.place.checkpoint,
                 "living_runs": [run.incarnation for run in query.living],
                 "former_sinks": [sink.name for sink in query.former],
                 "status": status,

@@ -228,7 +228,7 @@ def _refuse_decided(wanted: Collection[str], log: DecisionLog, batch_id: int) ->
 
 
 def _refuse_if_living(place: QueryPlace, take_over: bool, why: str) -> None:
-    living = run_file.living(place.folder)
+    living = run_file.living(place.files)
     if living and not take_over:
         raise SettlementRefused(
             f"{living[0]} of this query lives. {why}: it is fenced and ends with an error, and "
@@ -289,7 +289,7 @@ def _record(place: QueryPlace, settled: Sequence[tuple[str, Mapping[str, Any]]])
     if not facts:
         return ""
     try:
-        HistoryWriter(place.folder).write(facts)
-    except OSError as error:
+        HistoryWriter(place.files).write(facts)
+    except (OSError, ExactumError) as error:
         return str(error)
     return ""

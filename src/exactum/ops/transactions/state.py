@@ -143,7 +143,7 @@ def read_transactions(place: QueryPlace, targets: QueryTargets) -> QueryTransact
         not_seen(f"sink {name!r}", "a decided epoch names it, and the query has it no longer")
         for name in sorted({p.participant for r in decided for p in r.prepared} - known)
     ]
-    found = run_file.runs(place.folder)
+    found = run_file.runs(place.files)
     living = tuple(run for run, alive in found if alive)
     runs = Runs(
         frozenset(Incarnation(run.incarnation) for run in living),
@@ -279,7 +279,7 @@ def _replays(place: QueryPlace, targets: QueryTargets) -> tuple[list[JudgedTrans
     In the clusters of the query's Kafka sinks: of a replay that was sent elsewhere, by
     --replay-config, it is known what it has decided, and not what it left open besides.
     """
-    if not (place.folder / REPLAYS).is_dir():
+    if not place.files.names(REPLAYS):
         return [], []
     from exactum.kafka.transaction import KafkaTransaction
     from exactum.ops.dead_letters.replay import (
@@ -290,7 +290,7 @@ def _replays(place: QueryPlace, targets: QueryTargets) -> tuple[list[JudgedTrans
     )
 
     try:
-        records = unfinished_records(place.folder, place.query_id)
+        records = unfinished_records(place.files, place.query_id)
     except ExactumError as error:
         return [], [f"their decisions: {error}"]
     decided = in_force(records)

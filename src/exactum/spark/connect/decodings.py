@@ -16,7 +16,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from exactum.checkpoint.partition_offsets import Offsets, from_json, to_json
+from exactum.checkpoint.offset_log import Offsets, from_json, to_json
 from exactum.errors import SettingRefused
 from exactum.protocol.model import PreparedTransaction, SourceOffsets
 from exactum.protocol.sink import WriteOrder

@@ -9,8 +9,9 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from exactum.checkpoint.offset_log import folder_reader, highest_batch, parse
+from exactum.checkpoint.offset_log import COMMITS, OFFSETS, highest_batch, parse, reader
 from exactum.spark.live import RunningSource
+from exactum.storage.folder import Folder
 
 
 class ConnectRun:
@@ -23,7 +24,7 @@ class ConnectRun:
     ) -> None:
         self._session: Any = session
         self._run_id = run_id
-        self._folder = folder
+        self._files = Folder(folder)
         self._sources = sources
 
     def is_active(self) -> bool:
@@ -43,7 +44,7 @@ class ConnectRun:
         return None
 
     def last_logged_batch(self) -> int | None:
-        return highest_batch(self._folder / "commits")
+        return highest_batch(self._files, COMMITS)
 
     def last_progress(self) -> str | None:
         query = self._query()
@@ -56,9 +57,9 @@ class ConnectRun:
 
     def sources(self) -> Sequence[RunningSource]:
         """None where they are not as many as Spark logs offsets of: a view has more."""
-        last = highest_batch(self._folder / "offsets")
-        text = None if last is None else folder_reader(self._folder)(f"offsets/{last}")
-        lines = () if text is None else parse(text, str(self._folder))
+        last = highest_batch(self._files, OFFSETS)
+        text = None if last is None else reader(self._files)(f"offsets/{last}")
+        lines = () if text is None else parse(text, self._files.where)
         return self._sources if len(lines) == len(self._sources) else ()
 
     def _query(self) -> Any:

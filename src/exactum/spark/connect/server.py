@@ -11,7 +11,7 @@ from typing import Any
 from pyspark.sql import DataFrame
 
 from exactum import events
-from exactum.checkpoint.staging_place import Places
+from exactum.checkpoint.query_place import Places
 from exactum.errors import ExactumError, SettingRefused
 from exactum.protocol.sink import Guarantee
 from exactum.spark.batches import Batches

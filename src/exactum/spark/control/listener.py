@@ -28,18 +28,18 @@ class ControlListener(EpochListener):
     """One control stream of one run: one view at a time, that of the epoch at hand.
 
     Raises:
-        CheckpointRefused: the checkpoint is not on a local or shared file system; or the topic was
-            made anew.
+        CheckpointRefused: the checkpoint is neither in a folder nor in an object store; or the
+            topic was made anew.
         RowsRefused: a record has no key, cannot be decoded, or the whole is too large.
         SettingRefused: the topic does not exist.
         Unavailable: the broker did not answer.
     """
 
     def __init__(self, stream: ControlStream, run: Run) -> None:
-        if run.folder is None:
+        if run.files is None:
             raise CheckpointRefused(
                 "CONTROL_CHECKPOINT",
-                f"{run}: {stream} needs a checkpoint on a local or shared file system, where "
+                f"{run}: {stream} needs a checkpoint in a folder or in an object store, where "
                 "it records what decided epochs saw. Nothing was written.",
             )
         self.topic = stream.topic
@@ -47,7 +47,7 @@ class ControlListener(EpochListener):
         self._run = run
         self._spark_context: Any = run.session.sparkContext
         name = re.sub(r"[^A-Za-z0-9._-]", "_", stream.topic)
-        self._records = ControlRecords(run.folder / CONTROL / name)
+        self._records = ControlRecords(run.files.below(f"{CONTROL}/{name}"))
         newest = self._records.newest()
         self._seen = newest or Seen(text_of({}), {}, TopicIdentity(None, None), "")
         self._is_on_record = newest is not None

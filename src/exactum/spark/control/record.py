@@ -17,13 +17,12 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import msgspec
 
-from exactum.checkpoint.records import VERSION, damaged, decoded
+from exactum.checkpoint.query_record import VERSION, damaged, decoded
 from exactum.kafka.topic import TopicIdentity
-from exactum.storage.folder import Folder
+from exactum.storage.storage import Storage
 
 _VIEW = re.compile(r"\d{20}-[0-9a-f]{16}\.json")
 
@@ -57,11 +56,11 @@ class ControlRecords:
     """The records of one control stream of one query. Every method is idempotent, and raises
 
     CheckpointRefused: a record is damaged or missing.
-    Unavailable, SettingRefused: as the folder does.
+    Unavailable, SettingRefused: as the storage does.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self._files = Folder(folder)
+    def __init__(self, files: Storage) -> None:
+        self._files = files
 
     def read(self, name: str) -> Seen:
         """What is in the file that a decision names."""

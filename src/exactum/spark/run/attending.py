@@ -51,9 +51,9 @@ class Attending:
 
 
 def stop_requests(run: Run, attending: Attending) -> None:
-    """Where the checkpoint lies in a folder: ``exactum savepoint create --stop`` asks there."""
-    if run.folder is not None:
-        request = StopRequest(run, run.folder, attending.gate)
+    """In the checkpoint, where ``exactum savepoint create --stop`` asks."""
+    if run.files is not None:
+        request = StopRequest(run, run.files, attending.gate)
         attending.closes(request.close)
         attending.duties.append(request)
 

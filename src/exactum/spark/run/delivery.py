@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from exactum import events
-from exactum.checkpoint.staging_place import Places
+from exactum.checkpoint.query_place import Places
 from exactum.protocol.sink import DEAD_LETTERS as DEAD_LETTERS
 from exactum.protocol.sink import Guarantee, Sink, participant_names
 from exactum.spark.control.stream import ControlStream

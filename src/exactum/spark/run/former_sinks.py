@@ -15,8 +15,8 @@ from dataclasses import replace
 from msgspec import structs
 
 from exactum import events
+from exactum.checkpoint.query_place import recorded_staging
 from exactum.checkpoint.query_record import KnownSink, QueryRecord
-from exactum.checkpoint.staging_place import recorded_staging
 from exactum.errors import ExactumError
 from exactum.protocol.decision_log import DecisionLog, Identified
 from exactum.protocol.ends import Noted

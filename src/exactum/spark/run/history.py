@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from pyspark.sql import SparkSession
 
 from exactum.monitor.history import HISTORY
 from exactum.monitor.recorder import RECORDER
 from exactum.spark.switch import is_on
+from exactum.storage.storage import Storage
 
 SETTING = "spark.exactum.history.enabled"
 
 
-def keep_history(session: SparkSession, query_id: str, checkpoint: Path | None) -> None:
+def keep_history(session: SparkSession, query_id: str, files: Storage | None) -> None:
     """From now on this query's facts are written into its history (``monitor.history``).
 
-    Does nothing where ``spark.exactum.history.enabled`` is false, or the checkpoint lies on no
-    local or shared file system (None).
+    Does nothing where ``spark.exactum.history.enabled`` is false, or the checkpoint lies where
+    Hadoop's file systems alone get (None).
     """
-    if checkpoint is not None and is_on(session, SETTING):
-        HISTORY.begin(query_id, checkpoint)
+    if files is not None and is_on(session, SETTING):
+        HISTORY.begin(query_id, files)
         RECORDER.add(HISTORY)
 
 

@@ -8,8 +8,8 @@ from dataclasses import replace
 
 from pyspark.sql import DataFrame
 
-from exactum.checkpoint.decision_place import open_log, refuse_another_log, shown_place
 from exactum.checkpoint.offset_log import last_given
+from exactum.checkpoint.query_place import open_log, refuse_another_log, shown_place
 from exactum.errors import SettingRefused
 from exactum.protocol.coordinator import Coordinator
 from exactum.protocol.decision_log import DecisionLog
@@ -49,7 +49,7 @@ def open_run(run: Run, frame: DataFrame, delivery: DeliverySettings, engine: Eng
     if run.guarantee is Guarantee.AT_MOST_ONCE:
         refuse_repeated_stages(run)
     identity = run.identity
-    keep_history(run.session, run.query_id, run.folder)
+    keep_history(run.session, run.query_id, run.files)
     with ExitStack() as undo:
         run_start = RunStart(run)
         attending = engine.attending(run, delivery.control)
@@ -72,8 +72,9 @@ def open_run(run: Run, frame: DataFrame, delivery: DeliverySettings, engine: Eng
             noted = replace(noted, undecided_from=given + 1)  # Spark has repartitioned the state
         sinks = OpenedSinks(delivery.targets, identity, columns)
         undo.callback(sinks.close)
-        if run.folder is not None:
-            refuse_within(sinks.each, "checkpoint", os.path.realpath(run.folder))
+        if run.files is not None:
+            where = run.files.where if run.folder is None else os.path.realpath(run.folder)
+            refuse_within(sinks.each, "checkpoint", where)
         if identity.staging is not None:
             refuse_within(sinks.each, "staging", identity.staging.where)
         sinks.each = kept_from_input(run, sinks.each)
@@ -112,7 +113,7 @@ def log_of(run: Run, delivery: DeliverySettings) -> DecisionLog:
     """Where it finds what earlier runs have decided. ``at_least_once`` goes without, where
     ``exactly_once`` cannot have run without a ``decision_log=``.
     """
-    is_without = delivery.places.decision_log is None and run.folder is None
+    is_without = delivery.places.decision_log is None and run.files is None
     if is_without and delivery.guarantee is Guarantee.AT_LEAST_ONCE:
         return NoLog()
     return open_log(run, delivery.places.decision_log)

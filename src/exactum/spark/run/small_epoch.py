@@ -14,7 +14,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from exactum.checkpoint.partition_offsets import Offsets, from_json
+from exactum.checkpoint.offset_log import Offsets, from_json
 from exactum.protocol.model import SourceOffsets
 from exactum.spark.jvm.collecting import BRIEF_TASKS_MAX, Tasks
 from exactum.spark.jvm.frame import classes_in, logical_plan

@@ -13,7 +13,6 @@ import logging
 import math
 import threading
 import time
-from pathlib import Path
 
 from pyspark import __version__ as spark_version
 
@@ -21,33 +20,37 @@ from exactum._version import __version__
 from exactum.checkpoint import request_file, retirement
 from exactum.checkpoint.request_file import Answer, Request
 from exactum.checkpoint.run_file import RunFile
+from exactum.errors import ExactumError
 from exactum.spark.query import Run
 from exactum.spark.run.epoch_gate import EpochGate
+from exactum.storage.folder import Folder
+from exactum.storage.storage import Storage
 
 logger = logging.getLogger("exactum")
 
 POLL_S = 0.02
+EVERY_S = 0.5
+EVERY_STORE_S = 5.0
+"""Between two looks for a request: each is a listing, which an object store charges for."""
 
 
 class StopRequest:
-    """Its checkpoint lies in ``folder``, on a local or shared file system; ``gate`` is before its
-    epochs.
-    """
+    """Its checkpoint is ``files``; ``gate`` is before its epochs."""
 
-    every_s = 0.5
     trouble = "whether it is asked to stop is not known"
 
-    def __init__(self, run: Run, folder: Path, gate: EpochGate) -> None:
+    def __init__(self, run: Run, files: Storage, gate: EpochGate) -> None:
         """
         Raises:
             CheckpointRefused: the checkpoint is retired.
         """
-        retirement.refuse_retired(folder)
+        retirement.refuse_retired(files)
         self._run = run
         self._gate = gate
-        self._folder = folder
+        self._files = files
+        self.every_s = EVERY_S if isinstance(files, Folder) else EVERY_STORE_S
         self._incarnation = str(run.incarnation)
-        self._run_file = RunFile(folder, self._incarnation, __version__, spark_version)
+        self._run_file = RunFile(files, self._incarnation, __version__, spark_version)
         self._lock = threading.Lock()
         self._request: Request | None = None
         self._stopping = False
@@ -75,14 +78,14 @@ class StopRequest:
     def _look(self) -> None:
         if self._request is not None:
             return
-        request = request_file.find(self._folder, self._incarnation, self._report_once)
+        request = request_file.find(self._files, self._incarnation, self._report_once)
         if request is None:
             return
         if not self._take(request):
             return
         try:
-            request.answer(self._folder, Answer(stopped=False, batch_id=self._gate.completed))
-        except OSError as error:  # who asked would be told that the query goes on: so it does
+            request.answer(self._files, Answer(stopped=False, batch_id=self._gate.completed))
+        except ExactumError as error:  # who asked would be told that the query goes on: so it does
             self._report_once(f"request {request.id} to stop cannot be answered ({error}): goes on")
             self._over(goes_on=True)
             return
@@ -112,7 +115,7 @@ class StopRequest:
                 is_between = self._gate.between_epochs(math.inf)
                 if self._closed.is_set():
                     return
-                if not request.stands(self._folder):
+                if not request.stands(self._files):
                     logger.info(
                         "%s: request %s was taken back or is too old: goes on",
                         self._run,
@@ -127,7 +130,7 @@ class StopRequest:
                     return
                 self._stopping = True
             self._run.live.stop()
-            request.answer(self._folder, Answer(stopped=True, batch_id=self._gate.completed))
+            request.answer(self._files, Answer(stopped=True, batch_id=self._gate.completed))
         except Exception as error:  # noqa: BLE001  (the one who asked sees that the query goes on)
             logger.warning(
                 "%s: could not be stopped as request %s asks: %s", self._run, request.id, error

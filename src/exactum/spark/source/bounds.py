@@ -7,8 +7,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from exactum.checkpoint.offset_log import ReadText, source_offsets
-from exactum.checkpoint.partition_offsets import Offsets, from_json, name_of
+from exactum.checkpoint.offset_log import Offsets, ReadText, from_json, name_of, source_offsets
+from exactum.errors import ExactumError
 from exactum.protocol.model import Completed, SourceOffsets
 from exactum.spark.epoch_listener import Batch, EpochListener
 from exactum.spark.live import RunningSource, noted_offsets
@@ -91,13 +91,14 @@ class StartReport:
         """Whether an earlier start fixed the beginning: the file is older than the frame that is
         read now.
         """
-        name, folder = source.initial_file, self._run.folder
-        if name is None or folder is None or chosen.made_ms == 0:
+        name, files = source.initial_file, self._run.files
+        if name is None or files is None or chosen.made_ms == 0:
             return False
         try:
-            return (folder / name).stat().st_mtime < chosen.made_ms / 1000 - CLOCK_SLACK_S
-        except OSError:
+            entry = files.entry(name)
+        except ExactumError:
             return False
+        return entry is not None and entry.modified_ms < chosen.made_ms - CLOCK_SLACK_S * 1000
 
 
 def stops_of(run: Run) -> list[Offsets]:

@@ -13,7 +13,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from exactum.checkpoint.partition_offsets import Offsets
+from exactum.checkpoint.offset_log import Offsets
 from exactum.errors import ExactumError, SettingRefused
 from exactum.kafka.requests import TopicRequests
 from exactum.spark.query import Run

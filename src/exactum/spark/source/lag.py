@@ -18,7 +18,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from exactum.checkpoint.partition_offsets import Offsets
+from exactum.checkpoint.offset_log import Offsets
 from exactum.errors import ExactumError
 from exactum.kafka.requests import TopicRequests, TopicSeen
 from exactum.kafka.transaction import Partition

@@ -14,7 +14,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from exactum.checkpoint.partition_offsets import Offsets, from_json, to_json
+from exactum.checkpoint.offset_log import Offsets, from_json, to_json
 from exactum.errors import SettingRefused
 from exactum.kafka.requests import TopicRequests, TopicSeen
 from exactum.kafka.topic import LEGAL

@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
 
-from exactum.checkpoint.partition_offsets import Offsets, as_argument, name_of, to_json
+from exactum.checkpoint.offset_log import Offsets, as_argument, name_of, to_json
 from exactum.errors import SettingRefused, Unavailable
 from exactum.kafka.requests import EARLIEST, LATEST, TopicRequests
 from exactum.kafka.transaction import Partition

@@ -15,7 +15,7 @@ import time
 from collections.abc import Mapping, Sequence
 
 from exactum import events
-from exactum.checkpoint.partition_offsets import Offsets
+from exactum.checkpoint.offset_log import Offsets
 from exactum.errors import CheckpointRefused, SettingRefused
 from exactum.kafka.connection_settings import librdkafka_settings
 from exactum.kafka.requests import Holder, TopicRequests

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Set
 
 from msgspec.structs import replace
 
-from exactum.checkpoint.partition_offsets import name_of
+from exactum.checkpoint.offset_log import name_of
 from exactum.checkpoint.query_record import KnownTopic, QueryRecord, RecordFile
 from exactum.errors import CheckpointRefused
 from exactum.kafka.requests import EARLIEST, LATEST, TopicRequests, TopicSeen

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 from pyspark.errors import PySparkException
 
-from exactum.checkpoint.partition_offsets import from_json, name_of
+from exactum.checkpoint.offset_log import from_json, name_of
 from exactum.errors import CodeFailed, EpochAborted, ExactumError, RowsRefused, UnknownFailure
 from exactum.protocol.model import SourceOffsets
 from exactum.spark.jvm.error import JvmError, reason_of
