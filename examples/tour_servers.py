@@ -1,5 +1,5 @@
-"""The servers of docs/tour.md, on this machine, until Ctrl-C: Kafka, PostgreSQL and MariaDB, with
-the topics, the table and the records that its programs read.
+"""The servers of the README beside this, on this machine, until Ctrl-C: Kafka, PostgreSQL and
+MariaDB, with the topics, the table and the records that its programs read.
 
     PYTHONPATH=. python examples/tour_servers.py /tmp/tour
     . /tmp/tour/addresses

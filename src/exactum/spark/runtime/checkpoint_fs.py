@@ -3,7 +3,7 @@ processes, and fsyncs them.
 
 Hadoop runs ``readlink`` and ``chmod`` some ten times for each file that Spark writes to a
 checkpoint, and each epoch writes two files and more: a quarter of a small epoch
-(docs/performance.md). And it fsyncs nothing, so that a power cut may take what a recorded decision
+(docs/speed.md). And it fsyncs nothing, so that a power cut may take what a recorded decision
 rests on (docs/adr/0021-fsync-of-checkpoints.md).
 
 The jar lies beside its source, compiled (docs/adr/0023-compiled-checkpoint-class.md); ``make

@@ -1,13 +1,15 @@
-"""docs/tour.md: its programs are those of examples/, and each keeps its promise. All but the
-savepoint are run, left as by a crash after the decision, and run again. On the servers and in the
-session that the tests share.
+"""examples/: each program keeps its promise. Most are run, left as by a crash after the decision,
+and run again, on the servers and in the session that the tests share.
 """
 
 from __future__ import annotations
 
+import contextlib
+import io
 import itertools
 import json
-import re
+import sqlite3
+import tempfile
 import threading
 import urllib.request
 from collections import Counter, defaultdict
@@ -20,13 +22,16 @@ import psycopg
 import pymysql
 import pytest
 import savepoint_and_rescale
+import sqlite_sink
 import tour_servers
 import two_phase_commit_sink
 import upsert_sink
 import write_ahead_sink
 from click.testing import CliRunner
 from pyspark.sql import SparkSession
+from test_sqlite_sink import TestSqliteSink
 
+import exactum
 from exactum.local import LocalKafka
 from exactum.ops.cli import main as exactum_command
 from tests.conftest import TopicFactory
@@ -41,7 +46,12 @@ from tests.kit.waiting import WAIT_MAX_S, await_true
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("settings_put_back")]
 
-PAGE = ROOT / "docs" / "tour.md"
+__all__ = ["TestSqliteSink"]
+"""The contract of examples/sqlite_sink.py, as its test file plays it."""
+
+NOTEBOOK = ROOT / "examples" / "notebooks" / "exactly-once.ipynb"
+OWN_BROKER = "kafka = LocalKafka()\n"
+"""The line of its first code cell in whose place the tests' broker is given."""
 ORDERS = tour_servers.orders(100)
 _numbers = itertools.count(1)
 
@@ -194,9 +204,46 @@ def test_savepoint_and_rescale(
     assert max(row.partition_id for row in state.select("partition_id").collect()) == 4
 
 
-def test_the_page_shows_the_programs() -> None:
-    """But for the recipes, which stand with what they are for."""
-    names = "tour.md", "operations.md", "delta.md"
-    pages = "".join(PAGE.with_name(name).read_text() for name in names)
-    shown = set(re.findall(r'^--8<-- "(examples/\w+\.py)"$', pages, re.M))
-    assert shown == {f"examples/{path.name}" for path in (ROOT / "examples").glob("*.py")}
+def test_a_staged_sink(spark: SparkSession, tmp_path: Path) -> None:
+    """A run, and another one after a death between the sink's commit and Spark's."""
+    target, checkpoint = tmp_path / "target.db", tmp_path / "checkpoint"
+    spark.sparkContext.addPyFile(str(sqlite_sink.__file__))
+    (tmp_path / "in").mkdir()
+    rows = "".join(json.dumps({"v": number}) + "\n" for number in range(100))
+    (tmp_path / "in" / "0.json").write_text(rows)
+    for _ in range(2):
+        frame = spark.readStream.schema("v long").json(str(tmp_path / "in"))
+        once = exactum.exactly_once(sqlite_sink.SqliteSink(str(target)))
+        writer = frame.writeStream.trigger(availableNow=True)
+        once.start(writer, checkpoint=checkpoint).awaitTermination()
+        forget_last_batch(checkpoint)
+    with sqlite3.connect(target) as database:
+        found = [json.loads(text)["v"] for (text,) in database.execute("SELECT row FROM target")]
+        assert sorted(found) == list(range(100))
+        assert database.execute("SELECT batch FROM marker").fetchall() == [(0,)]
+
+
+@pytest.mark.deep
+@pytest.mark.usefixtures("spark")
+def test_the_notebook_prints_what_it_shows(
+    kafka: LocalKafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Run from top to bottom, without Jupyter."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    cells = json.loads(NOTEBOOK.read_text())["cells"]
+    code = [cell for cell in cells if cell["cell_type"] == "code"]
+    assert [cell["execution_count"] for cell in code] == list(range(1, len(code) + 1))
+    assert OWN_BROKER in code[0]["source"], "its first code cell starts a broker"
+    names: dict[str, object] = {"__name__": "__main__", "kafka": kafka}
+    exec("from exactum.local import LocalKafka", names)
+    for cell in code:
+        shown = "".join(line for output in cell["outputs"] for line in output["text"])
+        with contextlib.redirect_stdout(io.StringIO()) as said:
+            exec("".join(cell["source"]).replace(OWN_BROKER, ""), names)
+        assert said.getvalue().strip() == shown.strip()
+
+
+def test_the_guide_of_the_examples_names_each_program() -> None:
+    text = (ROOT / "examples" / "README.md").read_text()
+    programs = [path.name for path in (ROOT / "examples").glob("*.py")]
+    assert [name for name in programs if f"({name})" not in text and name not in text] == []
