@@ -22,7 +22,6 @@ from tests.kit.docs.onlooker import keys_and_values
 from tests.kit.docs.program import ran, replaced
 from tests.kit.environment import ROOT
 from tests.kit.servers.postgres import LocalPostgres
-from tests.kit.spark.commit_log import forget_last_batch
 from tests.kit.transactions.given import given
 from tests.kit.transactions.operator import accept, typed
 from tests.kit.waiting import WAIT_MAX_S
@@ -94,18 +93,6 @@ def test_one_checkpoint_goes_from_sparks_sink_to_exactum_back_and_forward_again(
     job.run("after")
     assert job.found() == shouts(*range(40))
     typed("verify", "--checkpoint", job.checkpoint, "--from", str(begins), *given(sink), status=0)
-
-
-@pytest.mark.deep  # what Spark's own sink does
-def test_a_batch_that_sparks_sink_did_not_finish_is_written_twice(job: SparkJob) -> None:
-    """As the page warns. Spark's own last run would do the same, so it has to come before."""
-    send(job.servers, job.orders, range(10))
-    job.run("before")
-    send(job.servers, job.orders, range(10, 20))
-    job.run("before")
-    forget_last_batch(job.checkpoint)
-    job.run("after")
-    assert job.found() == shouts(*range(20), *range(10, 20))
 
 
 def test_rows_of_kafka_stand_in_the_table_once(

@@ -13,19 +13,16 @@ import tempfile
 import threading
 import urllib.request
 from collections import Counter, defaultdict
-from collections.abc import Iterator
 from pathlib import Path
 
 import classic_job
 import numbers_api
-import psycopg
 import pymysql
 import pytest
 import savepoint_and_rescale
 import sqlite_sink
 import tour_servers
 import two_phase_commit_sink
-import upsert_sink
 import write_ahead_sink
 from click.testing import CliRunner
 from pyspark.sql import SparkSession
@@ -39,7 +36,6 @@ from tests.kit.docs.onlooker import keys_and_values
 from tests.kit.docs.program import call, on_its_way
 from tests.kit.environment import ROOT
 from tests.kit.servers.mariadb import LocalMariaDB
-from tests.kit.servers.postgres import LocalPostgres
 from tests.kit.spark.commit_log import forget_last_batch
 from tests.kit.spark.torn_stream import of_format_2
 from tests.kit.waiting import WAIT_MAX_S, await_true
@@ -113,53 +109,24 @@ def test_a_two_phase_sink(spark: SparkSession, tmp_path: Path) -> None:
     assert list((folder / ".temporary").iterdir()) == []
 
 
-@pytest.fixture
-def api() -> Iterator[numbers_api.NumbersServer]:
-    server = numbers_api.NumbersServer(0)
-    thread = threading.Thread(target=server.serve_forever, args=(0.05,), name="numbers-api")
-    thread.start()
-    yield server
-    server.shutdown()
-    thread.join()
-    server.server_close()
-
-
 @pytest.mark.deep  # tests/custom kills such a sink at every call
-def test_a_write_ahead_sink(
-    spark: SparkSession, api: numbers_api.NumbersServer, tmp_path: Path
-) -> None:
+def test_a_write_ahead_sink(spark: SparkSession, tmp_path: Path) -> None:
     """Replies are lost, so requests come twice; each number counts once, and they come in order."""
-    url, checkpoint = f"http://127.0.0.1:{api.server_port}/", tmp_path / "checkpoint"
-    arguments = [url, "--checkpoint", str(checkpoint)]
-    for life in (1, 2):
-        with on_its_way(spark, write_ahead_sink, *arguments):
-            await_true(lambda wanted=life * 4: api.requests >= wanted, "requests come")
-        forget_last_batch(checkpoint)
-    with urllib.request.urlopen(url, timeout=WAIT_MAX_S) as reply:
-        said = json.load(reply)
+    with numbers_api.NumbersServer(0) as api:
+        thread = threading.Thread(target=api.serve_forever, args=(0.05,), name="numbers-api")
+        thread.start()
+        url, checkpoint = f"http://127.0.0.1:{api.server_port}/", tmp_path / "checkpoint"
+        for life in (1, 2):
+            with on_its_way(spark, write_ahead_sink, url, "--checkpoint", str(checkpoint)):
+                await_true(lambda wanted=life * 4: api.requests >= wanted, "requests come")
+            forget_last_batch(checkpoint)
+        with urllib.request.urlopen(url, timeout=WAIT_MAX_S) as reply:
+            said = json.load(reply)
+        api.shutdown()
+        thread.join()
     assert said["came twice"] == said["requests"] // numbers_api.LOSES_EVERY > 0
     assert said["numbers"] == said["different"]
     assert sorted(api.numbers) == list(range(said["numbers"]))
-
-
-@pytest.mark.deep  # tests/sql and docs/guides have such a sink
-def test_an_upsert_sink(
-    kafka: LocalKafka, postgres: LocalPostgres, topic: TopicFactory, tmp_path: Path
-) -> None:
-    """The table has every customer's total of all orders, whatever was written again."""
-    source, table = topic("orders", partitions=1), f"totals_{next(_numbers)}"
-    arguments = [
-        *("--bootstrap-servers", kafka.bootstrap_servers, "--topic", source),
-        *("--database", postgres.url, "--table", table),
-        *("--checkpoint", str(tmp_path / "totals")),
-    ]
-    for part in (ORDERS[:60], ORDERS[60:]):
-        tour_servers.send(kafka.bootstrap_servers, source, part)
-        call(upsert_sink, *arguments)
-        forget_last_batch(tmp_path / "totals")
-    with psycopg.connect(postgres.url) as connection:
-        found = connection.execute(f"SELECT customer, orders, amount FROM {table}").fetchall()
-    assert sorted(found) == [(c, 20, amount) for c, amount in sorted(totals_of(ORDERS).items())]
 
 
 @pytest.mark.deep

@@ -229,27 +229,6 @@ def test_own_target(kafka: LocalKafka, topic: TopicFactory, tmp_path: Path) -> N
 
 
 @pytest.mark.deep
-def test_savepoints(spark: SparkSession, tmp_path: Path) -> None:
-    """The program takes one of a checkpoint and makes another of it."""
-    (tmp_path / "in").mkdir()
-    (tmp_path / "in" / "0.json").write_text('{"id": 1}\n')
-    checkpoint, lake = tmp_path / "checkpoint", tmp_path / "lake"
-    frame = spark.readStream.schema("id int").json(str(tmp_path / "in"))
-    once = exactum.exactly_once(exactum.FileSink(str(lake)))
-    query = once.start(frame.writeStream, checkpoint=checkpoint)
-    (program,) = blocks(ROOT / "docs" / "savepoints.md")
-    ours = {
-        '"/data/orders"': f'"{checkpoint}"',
-        '"/backup/orders-1"': f'"{tmp_path / "savepoint"}"',
-        '"/data/orders-b"': f'"{tmp_path / "fork"}"',
-    }
-    query.processAllAvailable()
-    exec(replaced(program, ours), {})
-    assert not query.isActive
-    assert (tmp_path / "fork" / "offsets" / "0").exists()
-
-
-@pytest.mark.deep
 def test_control(
     kafka: LocalKafka, spark: SparkSession, topic: TopicFactory, tmp_path: Path
 ) -> None:
