@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import itertools
 import json
-import tempfile
 
 import pyarrow as pa
+import pytest
 from sqlite_sink import TABLES, SqliteSink, connected
 
 from exactum.testing import SinkContract
 
 
 class TestSqliteSink(SinkContract):
-    path = tempfile.mkdtemp() + "/target.db"
     numbers = itertools.count()
+
+    @pytest.fixture(autouse=True)
+    def _place(self, tmp_path):
+        self.path = str(tmp_path / "target.db")
 
     def make_sink(self):
         return SqliteSink(self.path)

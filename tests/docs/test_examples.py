@@ -26,7 +26,7 @@ import two_phase_commit_sink
 import write_ahead_sink
 from click.testing import CliRunner
 from pyspark.sql import SparkSession
-from test_sqlite_sink import TestSqliteSink
+from test_sqlite_sink import TestSqliteSink as ContractOfSqliteSink
 
 import exactum
 from exactum.local import LocalKafka
@@ -42,8 +42,7 @@ from tests.kit.waiting import WAIT_MAX_S, await_true
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("settings_put_back")]
 
-__all__ = ["TestSqliteSink"]
-"""The contract of examples/sqlite_sink.py, as its test file plays it."""
+TestSqliteSink = pytest.mark.sweep(ContractOfSqliteSink)
 
 NOTEBOOK = ROOT / "examples" / "notebooks" / "exactly-once.ipynb"
 OWN_BROKER = "kafka = LocalKafka()\n"
