@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from exactum.sql import retrying_session
+from exactum.sql import session as retrying_session
 from tests.kit.sql.sql_database import SqlDatabase
 from tests.sql.test_epochs import query_on
 

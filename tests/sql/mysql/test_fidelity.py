@@ -12,9 +12,9 @@ import pyarrow as pa
 import pytest
 
 from exactum.errors import FrameRefused, RowsRefused, SettingRefused
-from exactum.sql.json_check import is_json
-from exactum.sql.mysql import encoders
+from exactum.sql.mysql import rows as encoders
 from exactum.sql.mysql.sink import MySQLSink
+from exactum.sql.rows import is_json
 from tests.kit.servers.mariadb import LocalMariaDB
 from tests.kit.sql.mysql_query import Incarnation, Query, numbers
 from tests.kit.sql.mysql_server import Database

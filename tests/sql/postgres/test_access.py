@@ -10,12 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from exactum.errors import (
-    ExactumError,
-    Refused,
-    SettingRefused,
-    Unavailable,
-)
+from exactum.errors import ExactumError, Refused, SettingRefused, Unavailable
 from exactum.protocol.model import new_incarnation
 from exactum.protocol.sink import Guarantee, QueryRun
 from exactum.sql.postgres.sink import PostgresSink
@@ -207,7 +202,7 @@ def test_the_session_keeps_the_guarantee_whatever_the_role_has_set(database: Dat
 
 
 def _connect_arguments() -> tuple[Any, ...]:
-    from exactum.sql.dialect import Role
+    from exactum.sql.session import Role
 
     return Role.LOADER, "exactum test", 1.0
 
