@@ -8,8 +8,7 @@ import sqlite3
 from contextlib import closing
 from dataclasses import dataclass
 
-from exactum.protocol.scope import Scope
-from exactum.protocol.sink import DEAD_LETTER_COLUMNS, NotAFunction, OpenSink
+from exactum.protocol.sink import DEAD_LETTER_COLUMNS, NotAFunction, OpenSink, Scope
 from exactum.sinks.frames import FrameReader
 from exactum.sinks.staged import Published, PublishFailed, StagedParticipant, StagedTarget
 from exactum.sinks.staging import TRACE, Staging, reach_staging, staging_of
