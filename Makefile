@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 LOCK := requirements/dev.lock
 SOURCES := $(shell find src -name '*.py' -o -name '*.sql' -o -name '*.jar') pyproject.toml hatch_build.py README.md LICENSE
 
-.PHONY: help setup lint format types contract dead duplicates check archive compiled checkpoint-jar columnar-jar class-list servers test test-fast deep deep-deaths deep-variants deep-sweeps model mutants chaos soak demo demo-picture bench profile bench-tables bench-peers smoke smoke-short smoke-oldest smoke-newest smoke-oldest-hour smoke-newest-hour smoke-oldest-run smoke-newest-run connect connect-4.0 connect-4.1 connect-4.2 connect-short tables tables-4.0 tables-4.1 tables-4.2 demo-tables objects submit kubernetes first-hour from-duplicates matrix docs clean
+.PHONY: help setup lint format types contract dead duplicates check archive compiled checkpoint-jar columnar-jar class-list servers test test-fast deep deep-deaths deep-variants deep-sweeps model mutants chaos soak demo demo-picture bench profile bench-tables bench-peers smoke smoke-short smoke-oldest smoke-newest smoke-oldest-hour smoke-newest-hour smoke-oldest-run smoke-newest-run connect connect-4.0 connect-4.1 connect-4.2 connect-short tables tables-4.0 tables-4.1 tables-4.2 demo-tables objects submit kubernetes first-hour matrix docs clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
@@ -182,9 +182,6 @@ smoke-short: setup ## the same without the quick start on the oldest: what CI pl
 first-hour: setup ## what a newcomer does: docs/quickstart.md from an empty folder, with a virtual environment and jars of its own
 	PYTHONPATH=. $(BIN)/python tests/smoke/first_hour.py
 
-from-duplicates: setup ## docs/coming-from/spark-kafka-sink.md: a Spark job that duplicates becomes one that does not
-	PYTHONPATH=. $(BIN)/python tests/smoke/from_duplicates.py
-
 # Each kind of Spark Connect in an environment of its own: client and server of one version.
 connect: export JAVA_TOOL_OPTIONS = -XX:TieredStopAtLevel=1
 connect: ## queries over Spark Connect on 4.0, 4.1 and 4.2, killed at each step
@@ -231,12 +228,22 @@ kubernetes: setup ## both ways on Kubernetes, killed again and again; the first 
 	PYTHONPATH=. $(BIN)/python tests/smoke/kubernetes.py $(CELLS)
 
 matrix: export JAVA_TOOL_OPTIONS = -XX:TieredStopAtLevel=1
-matrix: setup ## a crash job on each supported version, once; the table of docs/versions.md
-	$(BIN)/python -m tests.smoke.matrix $(if $(ROWS),--only $(ROWS))
+matrix: setup ## a crash job on each supported version, once; the table of docs/reference/what-was-run.md
+	$(BIN)/python -m tests.smoke.matrix $(if $(ROWS),--only $(ROWS)) $(if $(VERSIONS),--versions $(VERSIONS))
 
-# The site, in an environment of its own: its generator and mkdocstrings, which reads docstrings without importing anything.
-docs: .venv-docs/.made ## the site, into site/: warnings are errors, every link and anchor is looked at
-	.venv-docs/bin/python -m tests.kit.docs.site
+# The site, in an environment of its own: its generator and mkdocstrings, which reads docstrings without importing anything. Pages of the repository
+# that are no part of the site are looked at as well. The generator (zensical 0.0.73) watches the folder for one build as well, and ends where files come and
+# go meanwhile, as in CI: then it is tried again.
+docs: setup .venv-docs/.made ## the site, into site/: warnings are errors, every link and anchor is looked at
+	PYTHONPATH=. $(BIN)/python -m tests.kit.docs.command_line
+	@mkdir -p .cache; tries=1; \
+	until .venv-docs/bin/zensical build --strict --clean >.cache/site.log 2>&1; do \
+	  cat .cache/site.log; \
+	  grep -q "Watcher disconnected" .cache/site.log && test $$tries -lt 3 || exit 1; \
+	  tries=$$((tries + 1)); \
+	done
+	@! grep -Ei "^ *(griffe|mkdocstrings|mkdocs_autorefs|warning):" .cache/site.log
+	.venv-docs/bin/lychee --offline --no-progress --include-fragments --root-dir $(CURDIR)/site site README.md CONTRIBUTING.md examples model chaos
 
 .venv-docs/.made: requirements/docs.lock
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \

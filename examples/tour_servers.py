@@ -1,10 +1,10 @@
-"""The servers of docs/tour.md, on this machine, until Ctrl-C: Kafka, PostgreSQL and MariaDB, with
-the topics, the table and the records that its programs read.
+"""The servers of the README beside this, on this machine, until Ctrl-C: Kafka and MariaDB, with the
+topics, the table and the records that its programs read.
 
     PYTHONPATH=. python examples/tour_servers.py /tmp/tour
     . /tmp/tour/addresses
 
-The data lie in the folder. A database that is not installed is left out, and named.
+The data lie in the folder. Where MariaDB is not installed it is left out, and named.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from confluent_kafka import Producer
 from exactum.errors import LocalServerError
 from exactum.local import LocalKafka
 from tests.kit.servers.mariadb import LocalMariaDB
-from tests.kit.servers.postgres import LocalPostgres
 
 CUSTOMERS = 5
 
@@ -68,10 +67,6 @@ def main() -> None:
             addresses.append(f"MYSQL={mariadb.url}")
         except LocalServerError as error:
             print(f"Without MariaDB: {error}")
-        try:
-            addresses.append(f"POSTGRES={running.enter_context(LocalPostgres()).url}")
-        except LocalServerError as error:
-            print(f"Without PostgreSQL: {error}")
         (folder / "addresses").write_text("".join(f"export {each}\n" for each in addresses))
         print(f"The servers run. In another terminal: . {folder / 'addresses'}", flush=True)
         with contextlib.suppress(KeyboardInterrupt):

@@ -30,7 +30,7 @@ def main() -> int:
     commands = parser.add_subparsers(dest="command", required=True)
     tla = commands.add_parser("tla")
     tla.add_argument(
-        "--large", action="store_true", help="the large configuration (see docs/model.md)"
+        "--large", action="store_true", help="the large configuration (see model/README.md)"
     )
     tla.add_argument("--only", help="one model or mutation by its name")
     for name in ("schedules", "broken"):

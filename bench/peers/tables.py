@@ -1,5 +1,5 @@
 """The results as tables in Markdown: python -m bench.peers.tables RESULTS.jsonl [--into
-docs/benchmark.md]
+bench/results/beside-other-systems.md]
 
 Each cell is the median (min to max) over the rounds; a ratio compares within the same round.
 Whoever was not exact in one of its runs is struck through.

@@ -3,7 +3,7 @@
 
    Several drivers (incarnations) run on one checkpoint. Each may stop between any two of its steps for any time: a
    driver that never goes on has crashed, one that goes on late is a zombie. Each step is one call of a port (decision
-   log, participant, Spark's own logs) of src/exactum/protocol/coordinator.py; docs/model.md says which one.
+   log, participant, Spark's own logs) of src/exactum/protocol/coordinator.py; model/README.md says which one.
 
    A batch has Parts transactions, one for each participant. A transaction that is not settled may expire at any time.
    `Mutation` breaks the protocol on purpose in one place; "none" is the protocol. *)

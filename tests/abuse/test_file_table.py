@@ -1,4 +1,4 @@
-"""The table of types in docs/targets.md, cell by cell: what it calls exact is read back by Spark
+"""The table of types in docs/reference/types.md, cell by cell: what it calls exact is read back by Spark
 itself.
 """
 
@@ -21,7 +21,7 @@ from tests.kit.abuse.kinds import Kind, from_arrow, kind_of, same
 from tests.kit.errors import raised
 
 FORMATS = ("parquet", "json", "csv")
-TARGETS = Path(__file__).parents[2] / "docs" / "targets.md"
+TARGETS = Path(__file__).parents[2] / "docs" / "reference" / "types.md"
 ZONE = "America/New_York"
 READ = {
     "parquet": {},

@@ -1,4 +1,4 @@
-"""What docs/targets.md says of MariaDB's column types is what the rules say, and what the server
+"""What docs/reference/types.md says of MariaDB's column types is what the rules say, and what the server
 does.
 """
 
@@ -97,7 +97,7 @@ def columns(database: Database) -> dict[str, Column]:
 
 
 def test_the_page_says_what_the_rules_say(columns: dict[str, Column]) -> None:
-    """The tables in docs/targets.md are those that the rules make."""
+    """The tables in docs/reference/types.md are those that the rules make."""
     shown = {label: columns[declared] for label, declared in SHOWN.items()}
     check_page("MariaDB", tables_of(DIALECT, shown, NOTES))
 

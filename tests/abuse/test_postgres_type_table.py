@@ -1,4 +1,4 @@
-"""The tables of docs/targets.md about PostgreSQL say what the rules do, and the rules what the
+"""The tables of docs/reference/types.md about PostgreSQL say what the rules do, and the rules what the
 server does.
 """
 
@@ -24,7 +24,7 @@ __all__ = ["database"]
 
 pytestmark = pytest.mark.postgres
 
-PAGE = Path(__file__).parents[2] / "docs" / "targets.md"
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "types.md"
 
 
 def test_the_page_is_made_from_the_rules(database: Database) -> None:

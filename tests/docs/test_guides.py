@@ -4,13 +4,11 @@ folders and the names of topics and tables.
 
 from __future__ import annotations
 
-import http.server
 import itertools
 import json
 import logging
 import re
-import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -28,6 +26,7 @@ from exactum.local import LocalKafka
 from tests.conftest import TopicFactory
 from tests.kit.docs.code import blocks
 from tests.kit.docs.onlooker import keys_and_values
+from tests.kit.docs.posted import posted
 from tests.kit.docs.program import ran, replaced
 from tests.kit.environment import ROOT
 from tests.kit.servers.mariadb import LocalMariaDB
@@ -62,28 +61,25 @@ def run(
     ran(replaced(program, ours))
 
 
-def test_index(kafka: LocalKafka, topic: TopicFactory, tmp_path: Path) -> None:
+def test_readme(kafka: LocalKafka, topic: TopicFactory, tmp_path: Path) -> None:
     shouted = topic("shouted", partitions=1)
-    run("index.md", kafka, topic, tmp_path, {'"shouted"': f'"{shouted}"'})
+    run("../README.md", kafka, topic, tmp_path, {'"shouted"': f'"{shouted}"'})
     found = [json.loads(value) for _, value in keys_and_values(kafka.bootstrap_servers, shouted)]
     assert [(row["ID"], row["CUSTOMER"].lower()) for row in found] == [row[:2] for row in ROWS]
 
 
 FRAGMENTS = {
-    ("../README.md", 1): {'"limits"': "topic", '"localhost:9092"': "servers", '"orders"': "topic"},
     ("cluster.md", 0): {'"/shared/decisions"': "folder"},
+    ("databases.md", 2): {},
     ("files.md", 1): {},
     ("kafka.md", 0): {},
     ("metrics.md", 0): {"port=9404": "port=0"},
-    ("mysql.md", 1): {},
-    ("postgres.md", 1): {},
     ("running.md", 0): {},
     ("source.md", 1): {'"localhost:9092"': "servers", '"orders"': "topic"},
     ("targets.md", 0): {'write.start(totals.writeStream, checkpoint="/data/totals")': "write"},
+    ("targets.md", 1): {},
 }
-"""Further programs of the pages, by page and number, and what is replaced in them. Those that nobody
-runs stand in test_code.py.
-"""
+"""Further programs of the pages, by page and number, and what is replaced in them."""
 
 
 @pytest.mark.parametrize(("page", "number"), sorted(FRAGMENTS))
@@ -111,7 +107,7 @@ def test_a_fragment(
     before = list(logging.getLogger("exactum").handlers)
     try:
         exec(fragment, names)
-        if page in ("source.md", "../README.md"):
+        if page == "source.md":
             assert names["orders"].isStreaming
     finally:
         logging.getLogger("exactum").handlers[:] = before
@@ -125,7 +121,7 @@ def test_postgres(
         "postgresql://shop:secret@localhost/shop": postgres.url,
         'table="orders"': f'table="{table}"',
     }
-    run("postgres.md", kafka, topic, tmp_path, names)
+    run("databases.md", kafka, topic, tmp_path, names)
     with psycopg.connect(postgres.url) as connection:
         found = connection.execute(f'SELECT id, customer, amount FROM "{table}" ORDER BY id')
         assert found.fetchall() == ROWS
@@ -167,12 +163,15 @@ def test_batch(
 def test_mysql(
     kafka: LocalKafka, mariadb: LocalMariaDB, topic: TopicFactory, tmp_path: Path
 ) -> None:
+    """The same program, with the other sink of the page."""
     table = f"guide_{next(_numbers)}"
-    names = {
+    program, other, *_ = blocks(ROOT / "docs" / "databases.md")
+    (first,) = (line for line in program.splitlines() if line.startswith("sink = "))
+    ours = {
         "mysql://shop:secret@localhost/shop": mariadb.url,
         'table="orders"': f'table="{table}"',
     }
-    run("mysql.md", kafka, topic, tmp_path, names)
+    run("databases.md", kafka, topic, tmp_path, {first: replaced(other, ours)})
     parts = urlsplit(mariadb.url)
     with (
         pymysql.connect(
@@ -220,38 +219,13 @@ def test_iceberg(kafka: LocalKafka, topic: TopicFactory, tmp_path: Path) -> None
     assert sorted(tuple(row.values()) for row in rows) == ROWS
 
 
-def test_own_target(
-    kafka: LocalKafka, topic: TopicFactory, tmp_path: Path, endpoint: tuple[str, list[Any]]
-) -> None:
-    address, received = endpoint
-    names = {
-        "http://localhost:8080/orders": address,
-    }
-    run("own-target.md", kafka, topic, tmp_path, names)
+def test_own_target(kafka: LocalKafka, topic: TopicFactory, tmp_path: Path) -> None:
+    with posted() as (address, received):
+        names = {"http://localhost:8080/orders": f"{address}/orders"}
+        run("own-target.md", kafka, topic, tmp_path, names)
     ((key, body),) = received
     assert key
     assert [(row["id"], row["customer"], Decimal(row["amount"])) for row in body] == ROWS
-
-
-@pytest.mark.deep
-def test_savepoints(spark: SparkSession, tmp_path: Path) -> None:
-    """The program takes one of a checkpoint and makes another of it."""
-    (tmp_path / "in").mkdir()
-    (tmp_path / "in" / "0.json").write_text('{"id": 1}\n')
-    checkpoint, lake = tmp_path / "checkpoint", tmp_path / "lake"
-    frame = spark.readStream.schema("id int").json(str(tmp_path / "in"))
-    once = exactum.exactly_once(exactum.FileSink(str(lake)))
-    query = once.start(frame.writeStream, checkpoint=checkpoint)
-    (program,) = blocks(ROOT / "docs" / "savepoints.md")
-    ours = {
-        '"/data/orders"': f'"{checkpoint}"',
-        '"/backup/orders-1"': f'"{tmp_path / "savepoint"}"',
-        '"/data/orders-b"': f'"{tmp_path / "fork"}"',
-    }
-    query.processAllAvailable()
-    exec(replaced(program, ours), {})
-    assert not query.isActive
-    assert (tmp_path / "fork" / "offsets" / "0").exists()
 
 
 @pytest.mark.deep
@@ -279,29 +253,3 @@ def test_control(
     }
     ran(replaced(program, ours), payments=frame)
     assert keys_and_values(kafka.bootstrap_servers, out) == [(b"a", b"11")]
-
-
-@pytest.fixture
-def endpoint() -> Iterator[tuple[str, list[Any]]]:
-    """The address of a server, and what it was sent: keys and bodies."""
-    received: list[Any] = []
-
-    class Handler(http.server.BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers["Content-Length"]))
-            received.append((self.headers["Idempotency-Key"], json.loads(body)))
-            self.send_response(204)
-            self.end_headers()
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    server = http.server.HTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, name="guide-endpoint")
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}/orders", received
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()

@@ -1,14 +1,10 @@
-"""The recipes of docs/operations.md on a real query from Kafka into Kafka and files: what
+"""The recipes of docs/metrics.md on a real query from Kafka into Kafka and files: what
 OpenTelemetry and OpenLineage are told of it.
 """
 
 from __future__ import annotations
 
-import json
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +12,7 @@ from confluent_kafka import Producer
 from lineage import Lineage
 from openlineage.client import OpenLineageClient
 from openlineage.client.transport.http import HttpConfig, HttpTransport
-from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import StatusCode
@@ -26,33 +22,11 @@ from traces import EpochTraces
 import exactum
 from exactum.events import Event, Listener
 from exactum.local import LocalKafka
+from tests.kit.docs.posted import posted
 from tests.kit.waiting import WAIT_MAX_S, await_true
 
 AWAY = "http://127.0.0.1:9"
 """Nobody listens there."""
-
-
-@contextmanager
-def lineage_server() -> Iterator[tuple[str, list[dict[str, Any]]]]:
-    """Takes OpenLineage's events by HTTP; yields its URL and the events so far."""
-    told: list[dict[str, Any]] = []
-
-    class Taker(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            told.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
-            self.send_response(201)
-            self.end_headers()
-
-        def log_message(self, *_: object) -> None:
-            """The test reads ``told``."""
-
-    server = HTTPServer(("127.0.0.1", 0), Taker)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    try:
-        yield f"http://127.0.0.1:{server.server_address[1]}", told
-    finally:
-        server.shutdown()
-        server.server_close()
 
 
 def test_what_they_are_told(
@@ -103,14 +77,14 @@ def test_what_they_are_told(
         }
         return Lineage(client, "shop", outputs)
 
-    with lineage_server() as (url, told):
+    with posted() as (url, received):
         for name, fails in (("copying", False), ("failing", True)):
             traces = EpochTraces(provider.get_tracer("shop"))
             run(name, traces, lineage(url), lineage(AWAY), fails=fails)
         ends = {"COMPLETE", "FAIL"}  # of a query that ends well, a moment after it has ended
-        await_true(lambda: ends <= {event["eventType"] for event in told}, "both ends")
+        await_true(lambda: ends <= {event["eventType"] for _, event in received}, "both ends")
     check_traces(exporter.get_finished_spans(), out)
-    check_lineage(told, servers, source, out, tmp_path)
+    check_lineage([event for _, event in received], servers, source, out, tmp_path)
 
 
 def check_traces(spans: Any, out: str) -> None:
@@ -126,24 +100,20 @@ def check_traces(spans: Any, out: str) -> None:
     names = {span.name for span in own}
     wanted = {"write", "verify", "decide", "commit", f"commit kafka:{out}", f"verify kafka:{out}"}
     assert wanted <= names, names
-    assert parent_of(by_name[f"commit kafka:{out}"], own).name == "commit"
-    assert by_name[f"commit kafka:{out}"].attributes["exactum.rows"] == 10
+    commit = by_name[f"commit kafka:{out}"]
+    assert [s.name for s in own if s.context.span_id == commit.parent.span_id] == ["commit"]
+    assert commit.attributes["exactum.rows"] == 10
     assert all(root.start_time <= s.start_time <= s.end_time <= root.end_time for s in own)
     failed = [span for span in epochs if span not in done]
     assert failed, "the epoch that was abandoned has a trace, too"
     assert all(span.status.description for span in failed)
 
 
-def parent_of(span: ReadableSpan, spans: list[ReadableSpan]) -> ReadableSpan:
-    assert span.parent is not None
-    return next(s for s in spans if s.context.span_id == span.parent.span_id)
-
-
 def check_lineage(
-    told: list[dict[str, Any]], servers: str, source: str, out: str, folder: Path
+    events: list[dict[str, Any]], servers: str, source: str, out: str, folder: Path
 ) -> None:
     def of(name: str) -> list[dict[str, Any]]:
-        return [event for event in told if event["job"]["name"] == name]
+        return [event for event in events if event["job"]["name"] == name]
 
     copying = of("copying")
     assert [event["eventType"] for event in copying] == ["START", "COMPLETE"]

@@ -10,10 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.kit.docs.program import replaced
 from tests.kit.docs.steps import PageStep, pattern, steps
 from tests.kit.environment import ROOT, environment
-from tests.kit.servers.postgres import LocalPostgres
 from tests.kit.testing.published import entry_point
 from tests.kit.waiting import WAIT_MAX_S
 
@@ -31,12 +29,12 @@ def saved(folder: Path, pages: Sequence[PageStep]) -> None:
             (folder / step.saved[0]).write_text(step.saved[1])
 
 
-def seen(folder: Path, step: PageStep, **variables: str) -> str:
-    """What the step's command prints, with every line that the page promises."""
+def seen(folder: Path, step: PageStep) -> None:
+    """The step's command prints every line that the page promises."""
     (command,) = step.commands
     program, *arguments = command.split()
     assert program == "pytest"
-    env = environment(**variables)
+    env = environment()
     env["PYTHONPATH"] = f"{entry_point(folder / 'installed')}:{env['PYTHONPATH']}"
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *arguments],
@@ -50,7 +48,6 @@ def seen(folder: Path, step: PageStep, **variables: str) -> str:
     lines = done.stdout.splitlines()
     for line in step.seen:
         assert any(re.search(pattern(line), each) for each in lines), (line, done.stdout[-3000:])
-    return done.stdout
 
 
 def with_one_kill(folder: Path, step: PageStep) -> None:
@@ -78,28 +75,3 @@ def test_sparks_own_sink_is_found_out(tmp_path: Path) -> None:
     saved(tmp_path, [test, job])
     with_one_kill(tmp_path, second)
     seen(tmp_path, second)
-
-
-def test_the_rows_of_a_table(tmp_path: Path, postgres: LocalPostgres) -> None:
-    """The second test of the page, and the job of its first with another sink."""
-    job, _, first, *_ = steps(PAGE)
-    assert job.saved
-    (tmp_path / "to_postgres.py").write_text(
-        replaced(
-            job.saved[1],
-            {
-                "servers, orders, shouted,": "servers, orders, url, table,",
-                '"key", "upper(CAST(value AS STRING)) AS value"': (
-                    '"CAST(key AS STRING) AS customer", "CAST(value AS STRING) AS item"'
-                ),
-                "KafkaSink(shouted, bootstrap_servers=servers)": "PostgresSink(url, table=table)",
-            },
-        )
-    )
-    (test,) = re.findall(
-        r"```python\n(import os\n\nimport psycopg\n.*?)```", PAGE.read_text(), re.S
-    )
-    (tmp_path / "test_job.py").write_text(test)
-    first.seen = [line.replace("job.py", "to_postgres.py") for line in first.seen[:2]]
-    assert "to_postgres.py is exact after 4 SIGKILLs" in first.seen[1]
-    seen(tmp_path, first, TEST_POSTGRES=postgres.url)

@@ -8,6 +8,7 @@ import os
 import re
 import subprocess
 import sys
+import tarfile
 import zipfile
 from pathlib import Path
 
@@ -15,8 +16,9 @@ import pytest
 
 from tests.kit.environment import ROOT
 
-BYTES_MAX = 1_400_000
+BYTES_MAX = 1_500_000
 """1.3 MB at version 0.1.0. It goes to every executor of a cluster with ``--py-files``."""
+SOURCE_BYTES_MAX = 3_000_000
 SUFFIXES = {
     *(".py", ".typed", ".sql", ".jar", ".java", ".js", ".css", ".html", ".svg", ".txt", ".md"),
     *(".ini", ""),  # of the project that exactum init makes
@@ -31,15 +33,15 @@ EXTRAS = {
 HOME = "https://example.org/somebody/exactum"
 
 
-def built(folder: Path, **settings: str) -> Path:
+def built(folder: Path, kind: str = "wheel", **settings: str) -> Path:
     subprocess.run(
-        [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)],
+        [sys.executable, "-m", "hatchling", "build", "-t", kind, "-d", str(folder)],
         cwd=ROOT,
         env=os.environ | settings,
         check=True,
         capture_output=True,
     )
-    (made,) = folder.glob("*.whl")
+    (made,) = folder.glob("*.whl" if kind == "wheel" else "*.tar.gz")
     return made
 
 
@@ -77,6 +79,21 @@ def test_the_index_shows_the_readme_with_links_that_lead_somewhere(tmp_path: Pat
     named = dict(str(each).split(", ") for each in metadata.get_all("Project-URL") or [])
     assert named.keys() == {"Homepage", "Documentation", "Changelog", "Issues"}
     assert all(url.startswith(HOME) for url in named.values())
+
+
+def test_an_index_takes_what_is_built(tmp_path: Path) -> None:
+    """Wheel and source: the metadata are well-formed, and the README can be shown. The source has
+    what the wheel is made of, and the pages.
+    """
+    made = [built(tmp_path, kind, EXACTUM_HOME=HOME) for kind in ("wheel", "sdist")]
+    command = [sys.executable, "-m", "twine", "check", "--strict", *map(str, made)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count("PASSED") == 2
+    with tarfile.open(made[1]) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    assert {"src/exactum/__init__.py", "docs/quickstart.md", "hatch_build.py"} <= names
+    assert made[1].stat().st_size < SOURCE_BYTES_MAX
 
 
 def test_without_an_address_the_readme_is_that_of_the_repository(

@@ -1,15 +1,26 @@
-"""What runs outside of this repository calls what is in it. ``actionlint`` looks at the syntax, in
-CI.
-"""
+"""What runs outside of this repository is well-formed, and calls what is in it."""
 
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
+from pathlib import Path
 
 from tests.kit.environment import ROOT
 from tests.smoke.matrix import PAGE, ROWS, Outcome, kept, page, table
 
 WORKFLOWS = {path.name: path.read_text() for path in (ROOT / ".github/workflows").glob("*.yml")}
+
+
+def test_each_workflow_is_sound() -> None:
+    """By zizmor, without asking anybody: well-formed, no credentials left behind, no text of others
+    in a shell. (CI has actionlint as well.)
+    """
+    program = Path(sys.executable).with_name("zizmor")
+    command = [str(program), "--offline", "--no-progress", str(ROOT / ".github" / "workflows")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_ci_runs_the_one_script() -> None:
@@ -34,6 +45,9 @@ def test_a_release_needs_no_password_and_one_job_alone_may_publish() -> None:
     assert "id-token: write" not in build
     assert "id-token: write" in publish
     assert "run:" not in publish  # nothing but the upload sees the token
+    assert "environment: release" in publish
+    assert "pypa/gh-action-pypi-publish@" in publish
+    assert "twine check --strict" in build
 
 
 def test_every_workflow_says_what_it_may_do_and_how_long() -> None:

@@ -31,17 +31,6 @@ BUDGET_S = 300.0
 ERROR = " ERROR "
 NOISE = ("Traceback", "%3|", ERROR)
 """What would make a newcomer think that something is broken."""
-SPARKS_LOGS = """\
-rootLogger.level = info
-rootLogger.appenderRef.stderr.ref = console
-appender.console.type = Console
-appender.console.name = console
-appender.console.target = SYSTEM_ERR
-appender.console.layout.type = PatternLayout
-appender.console.layout.pattern = %d{HH:mm:ss} %p %c{1}: %m%n%ex
-logger.spark.name = org.apache.spark
-logger.spark.level = info
-"""
 
 
 def follow(arguments: argparse.Namespace, folder: Path) -> float:
@@ -73,8 +62,6 @@ def follow(arguments: argparse.Namespace, folder: Path) -> float:
                 newcomer.activate(arguments.environment.resolve())
                 continue
             done(newcomer, step)
-            if step.saved is not None:
-                loud(newcomer, step)
         exact(f"127.0.0.1:{port}")
         took_s = time.monotonic() - began_s
         newcomer.interrupt()
@@ -92,22 +79,7 @@ def follow(arguments: argparse.Namespace, folder: Path) -> float:
 def done(newcomer: Newcomer, step: PageStep) -> None:
     began_s = time.monotonic()
     newcomer.follow(step)
-    what = "; ".join(step.commands) or f"save {step.saved[0] if step.saved else ''}"
-    print(f"{time.monotonic() - began_s:6.1f} s  {what}", flush=True)
-
-
-def loud(newcomer: Newcomer, step: PageStep) -> None:
-    """The saved program with Spark's logs switched on, and with folders of its own."""
-    assert step.saved is not None
-    name, content = step.saved
-    program = content.replace("data/lake", "data/loud")
-    done(newcomer, PageStep(saved=(f"loud_{name}", program)))
-    conf = newcomer.folder / "conf"
-    conf.mkdir()
-    (conf / "log4j2.properties").write_text(SPARKS_LOGS)
-    command = f"SPARK_CONF_DIR={conf} python loud_{name}"
-    seen = ["INFO MicroBatchExecution: ...", "3000 orders in data/loud"]
-    done(newcomer, PageStep(terminal=3, commands=[command], seen=seen, seen_in=3))
+    print(f"{time.monotonic() - began_s:6.1f} s  {'; '.join(step.commands)}", flush=True)
 
 
 def exact(servers: str) -> None:

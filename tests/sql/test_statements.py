@@ -21,7 +21,7 @@ from tests.kit.waiting import WAIT_MAX_S
 
 SQL = Path(exactum.sql.__file__).parent
 SHARED = SQL / "statements.sql"
-DOCUMENT = Path(__file__).parents[2] / "docs" / "targets.md"
+DOCUMENT = Path(__file__).parents[2] / "docs" / "reference" / "rights.md"
 STATEMENT = re.compile(r"^-- name: (\w+)\n((?:--.*\n)+)((?!--).+\n)+", re.MULTILINE)
 TABLES = {
     "ledger": "exactum_ledger",

@@ -324,7 +324,7 @@ class TwoPhaseParticipant:
             "SINK_LOST",
             f"{permit.record.epoch} is decided, but the target of sink {self.name!r} has lost "
             f"{len(expired)} of its transactions, {rows_of(expired)} rows in all: {each}. The rest "
-            "of the epoch is committed. docs/guarantees.md says how to go on.",
+            "of the epoch is committed. docs/operations.md says how to go on.",
         )
 
     def close(self) -> None:

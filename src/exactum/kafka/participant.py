@@ -311,7 +311,7 @@ class KafkaParticipant:
                 f"{self.name!r}: {shown(short)}. Since the decision the topic was deleted, "
                 "perhaps made anew, or a replica without these records was elected leader "
                 "(unclean.leader.election.enable). Nothing more of the epoch was made visible. "
-                "docs/guarantees.md says how to go on.",
+                "docs/operations.md says how to go on.",
             )
 
     def _undecidable(
@@ -327,7 +327,7 @@ class KafkaParticipant:
             f"{transaction.producer_epoch}) of sink {self.name!r} was committed: the broker "
             f"answered {error_name(answers[transaction.transactional_id])!r}, its coordinator has "
             f"forgotten it and the log holds no marker ({where}). Look whether these records are "
-            "visible to a read_committed reader; docs/guarantees.md says how to go on.",
+            "visible to a read_committed reader; docs/operations.md says how to go on.",
         )
 
     def _refuse_other_cluster(self, permit: CommitPermit, transactions: Any) -> None:
@@ -468,7 +468,7 @@ def _copied(
             f"{permit.record.epoch} is decided, but the broker aborted its transactions "
             "(timeout) and the log no longer holds all of their records. Missing from sink "
             f"{sink!r}: {shown(missing)}. Nothing else of this epoch was made visible by "
-            "this. docs/guarantees.md says how to go on.",
+            "this. docs/operations.md says how to go on.",
         )
     producer.flush(DELIVERY_TIMEOUT_MS)
     return rows

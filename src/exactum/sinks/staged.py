@@ -398,7 +398,7 @@ class StagedParticipant:
                 f"{permit.record.epoch} is decided, but at {self._target.shown} {state.value}. Its "
                 f"{epoch.rows} rows are still staged in {self._staging.where}.\nA copied "
                 "checkpoint runs beside this one, or the target was restored or changed. Compare "
-                "the two; docs/guarantees.md says how to go on.",
+                "the two; docs/operations.md says how to go on.",
             )
         self._forget(epoch)
         return CommitReport(tuple(prepared), ())

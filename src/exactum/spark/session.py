@@ -46,7 +46,7 @@ def local_session(app_name: str, *, master: str = "local[*]", **spark_conf: obje
     Where a session is running in this process already it is returned, as ``getOrCreate`` does, and
     only settings that Spark can change at run time take effect.
 
-    The JVM starts with a class archive, where there is one: seconds earlier (docs/performance.md).
+    The JVM starts with a class archive, where there is one: seconds earlier (docs/speed.md).
     Where there is none, a session that misses it has one made in the background, 200 MB in
     exactum's cache; ``exactum local class-archive`` makes it at once. Its options are in
     ``spark.driver.defaultJavaOptions``, which Spark puts before ``spark.driver.extraJavaOptions``.

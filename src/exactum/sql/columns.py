@@ -60,7 +60,7 @@ def matched(
                 "SQL_TYPE",
                 f"{where}: the column {name!r} is {spark_type} in the frame and {column.type} in "
                 f"the table {table.name}, which cannot take it. Cast it in the query, or convert "
-                "the column (docs/targets.md says what goes where).",
+                "the column (docs/reference/types.md says what goes where).",
             )
         columns.append(column)
     for column in table.columns:

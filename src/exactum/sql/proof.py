@@ -87,7 +87,7 @@ def _table(sink: SqlSink, session: Session) -> Iterator[Problem]:
             where,
             f"The user may not create tables beside the target, and there is no {LEDGER}.",
             "It is made at the first start, and says which micro-batches the table has.",
-            "Grant CREATE there, or have it created: docs/targets.md shows the statement.",
+            "Grant CREATE there, or have it created: docs/reference/sql.md shows the statement.",
         )
         return
     if ledger is not None and (
@@ -120,7 +120,7 @@ def _denied(where: str, lacking: Collection[str], table: TableName, why: str) ->
         where,
         f"The user has no {named} on {table}.",
         why,
-        f"GRANT {named} ON {table}; docs/targets.md lists what each sink needs.",
+        f"GRANT {named} ON {table}; docs/reference/rights.md lists what each sink needs.",
     )
 
 
@@ -158,7 +158,7 @@ def prove_log(url: str, query_id: str, where: str) -> Iterator[Problem]:
                 where,
                 f"{files} and {logs} are not at {address.where}, and the user may not create them.",
                 "They hold the decisions.",
-                "Grant CREATE there once, or create them: docs/targets.md shows the statements.",
+                "Grant CREATE there once, or create them: docs/reference/sql.md shows how.",
             )
 
 
@@ -181,13 +181,13 @@ def _recorded(dialect: Dialect, session: Session, at: str, query_id: str, where:
             where,
             f"A decision cannot be recorded at {at}: {failure}",
             "No micro-batch could be committed.",
-            f"Grant what docs/targets.md lists for {DECISIONS} and {DECISION_LOGS}.",
+            f"Grant what docs/reference/rights.md lists for {DECISIONS} and {DECISION_LOGS}.",
         )
     if (first, second, stands) != (1, 0, [("first",)]):
         return error(
             where,
             f"{DECISIONS} at {at} takes two records for one slot.",
             "Two drivers could both believe that their decision stands.",
-            "Its primary key is missing: create it as docs/targets.md shows.",
+            "Its primary key is missing: create it as docs/reference/sql.md shows.",
         )
     return ok(where, f"A record at {at} is taken once; a second one was refused.")

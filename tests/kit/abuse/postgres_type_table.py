@@ -1,4 +1,4 @@
-"""The tables of docs/targets.md that say which Spark type goes into which column of PostgreSQL,
+"""The tables of docs/reference/types.md that say which Spark type goes into which column of PostgreSQL,
 made from the rules.
 
 A cell is made by playing the odd values of a type (``frames.edges``) against a column as the

@@ -18,7 +18,7 @@ from tests.kit.abuse.frames import ATOMIC, DECIMALS, Frame, edges
 from tests.kit.abuse.kinds import Kind, Raw, array, is_utf8, map_, struct_
 from tests.kit.environment import ROOT
 
-PAGE = ROOT / "docs" / "targets.md"
+PAGE = ROOT / "docs" / "reference" / "types.md"
 STRING = Kind("string")
 SHOWN = (*ATOMIC, *DECIMALS, array(STRING), map_(STRING, STRING), struct_({"a": STRING}))
 WRITE = "EXACTUM_WRITE_DOCS"

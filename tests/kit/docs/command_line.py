@@ -1,6 +1,4 @@
-"""Makes docs/reference/command-line.md of what the commands say with ``--help``. Run as a module it
-writes the page anew.
-"""
+"""Makes docs/reference/command-line.md of what the commands say with ``--help``: ``make docs`` does."""
 
 from __future__ import annotations
 
@@ -16,7 +14,7 @@ WIDTH = 90
 HEAD = """\
 # Command line
 
-What each command says with `--help`. This page is made from it: `python -m tests.kit.docs.command_line`.
+What each command says with `--help`.
 
 What commands are for stands in the guides: [keep a query running](../running.md), [savepoints](../savepoints.md),
 [on call](../operations.md), [transactions](../transactions.md), [before the first start](../doctor.md), [the page](../dashboard.md).

@@ -35,10 +35,6 @@ class Newcomer:
 
     def follow(self, step: PageStep) -> None:
         """Do the step, and see what there is to see."""
-        if step.saved is not None:
-            name, content = step.saved
-            (self.folder / name).write_text(content.replace("9092", str(self._port)))
-            return
         starts = {terminal: self._so_far(terminal) for terminal in self._last}
         printed = "".join(self._type(step.terminal, command) for command in step.commands)
         lasting = self._last.get(step.seen_in)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from hatchling.metadata.core import ProjectMetadata
@@ -18,3 +19,12 @@ def metadata() -> Any:
 def extras() -> dict[str, list[str]]:
     """Each extra with its requirements."""
     return dict(metadata().config["optional-dependencies"])
+
+
+def named_extras(text: str) -> set[str]:
+    """Every extra that a text names, of exactum[...]."""
+    return {
+        extra.strip()
+        for found in re.findall(r"\bexactum\[([\w, -]+)\]", text)
+        for extra in found.split(",")
+    }

@@ -20,7 +20,13 @@ from tests.kit.environment import ROOT
 from tests.kit.servers.kafka_cluster import KafkaCluster
 from tests.kit.waiting import WAIT_MAX_S
 
-DOCS = ROOT / "docs"
+PAGE = ROOT / "docs" / "reference" / "rights.md"
+SECTIONS = {
+    "kafka.md": "The Kafka sink",
+    "source.md": "The Kafka source",
+    "control.md": "A control stream",
+}
+"""Where the page has the rights that a guide speaks of."""
 HEAD = "| resource | pattern | operations | for |"
 
 
@@ -37,13 +43,15 @@ class Right:
         return f"{self.operation}-{self.kind}"
 
 
-def documented(page: str, named: Mapping[str, tuple[str, str]]) -> list[Right]:
-    """The table of docs/``page``; ``named``: kind and name of what it calls by a resource's name.
+def documented(guide: str, named: Mapping[str, tuple[str, str]]) -> list[Right]:
+    """The table of what docs/``guide`` is about; ``named``: kind and name of what it calls by a
+    resource's name.
 
     A prefix that the table spells out counts instead of the name. A row that nobody knows is an
     error.
     """
-    table = (DOCS / page).read_text().split(HEAD)[1].split("\n\n")[0]
+    section = PAGE.read_text().split(f"## {SECTIONS[guide]}\n")[1]
+    table = section.split(HEAD)[1].split("\n\n")[0]
     rights = []
     for line in table.strip().splitlines()[1:]:
         resource, pattern, operations, _ = (cell.strip() for cell in line.strip("|").split("|"))

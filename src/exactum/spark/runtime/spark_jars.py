@@ -9,7 +9,7 @@ The wheel's jars lie beside their sources, compiled; a JVM reads them where they
     checkpoint-fs.jar   Spark writes local checkpoints without starting processes, and fsyncs them.
                         Hadoop runs readlink and chmod some ten times for each file that Spark
                         writes to a checkpoint, and each epoch writes two files and more: a quarter
-                        of a small epoch (docs/performance.md). And it fsyncs nothing, so that a
+                        of a small epoch (docs/speed.md). And it fsyncs nothing, so that a
                         power cut may take what a recorded decision rests on (docs/adr/0021, 0023).
     columnar-kafka.jar  Spark's Kafka source, read in columns (docs/adr/0025), and no further than
                         to a stop.

@@ -1,7 +1,7 @@
 """Does early what a query's start would wait for: the driver's imports, and the first Python
 workers.
 
-Both run in the background while there is something else to wait for (docs/performance.md): the
+Both run in the background while there is something else to wait for (docs/speed.md): the
 imports while the JVM starts; a tiny job, while the query is planned, that brings up the daemon and
 its workers. Nothing depends on either.
 """

@@ -17,7 +17,7 @@ class MySQLSink(SqlSink):
 
     The frame's columns go into the table's columns of the same names; those that the frame lacks
     take their defaults. A value arrives as it is, or its row is refused: nothing is rounded, cut or
-    filled up (see docs/targets.md).
+    filled up (see docs/reference/types.md).
 
     Args:
         url: ``mysql://user:password@host:port/database`` (or ``mariadb://``); special characters

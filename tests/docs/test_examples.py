@@ -1,32 +1,34 @@
-"""docs/tour.md: its programs are those of examples/, and each keeps its promise. All but the
-savepoint are run, left as by a crash after the decision, and run again. On the servers and in the
-session that the tests share.
+"""examples/: each program keeps its promise. Most are run, left as by a crash after the decision,
+and run again, on the servers and in the session that the tests share.
 """
 
 from __future__ import annotations
 
+import contextlib
+import io
 import itertools
 import json
-import re
+import sqlite3
+import tempfile
 import threading
 import urllib.request
 from collections import Counter, defaultdict
-from collections.abc import Iterator
 from pathlib import Path
 
 import classic_job
 import numbers_api
-import psycopg
 import pymysql
 import pytest
 import savepoint_and_rescale
+import sqlite_sink
 import tour_servers
 import two_phase_commit_sink
-import upsert_sink
 import write_ahead_sink
 from click.testing import CliRunner
 from pyspark.sql import SparkSession
+from test_sqlite_sink import TestSqliteSink as ContractOfSqliteSink
 
+import exactum
 from exactum.local import LocalKafka
 from exactum.ops.cli import main as exactum_command
 from tests.conftest import TopicFactory
@@ -34,14 +36,17 @@ from tests.kit.docs.onlooker import keys_and_values
 from tests.kit.docs.program import call, on_its_way
 from tests.kit.environment import ROOT
 from tests.kit.servers.mariadb import LocalMariaDB
-from tests.kit.servers.postgres import LocalPostgres
 from tests.kit.spark.commit_log import forget_last_batch
 from tests.kit.spark.torn_stream import of_format_2
 from tests.kit.waiting import WAIT_MAX_S, await_true
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("settings_put_back")]
 
-PAGE = ROOT / "docs" / "tour.md"
+TestSqliteSink = pytest.mark.sweep(ContractOfSqliteSink)
+
+NOTEBOOK = ROOT / "examples" / "notebooks" / "exactly-once.ipynb"
+OWN_BROKER = "kafka = LocalKafka()\n"
+"""The line of its first code cell in whose place the tests' broker is given."""
 ORDERS = tour_servers.orders(100)
 _numbers = itertools.count(1)
 
@@ -103,53 +108,24 @@ def test_a_two_phase_sink(spark: SparkSession, tmp_path: Path) -> None:
     assert list((folder / ".temporary").iterdir()) == []
 
 
-@pytest.fixture
-def api() -> Iterator[numbers_api.NumbersServer]:
-    server = numbers_api.NumbersServer(0)
-    thread = threading.Thread(target=server.serve_forever, args=(0.05,), name="numbers-api")
-    thread.start()
-    yield server
-    server.shutdown()
-    thread.join()
-    server.server_close()
-
-
 @pytest.mark.deep  # tests/custom kills such a sink at every call
-def test_a_write_ahead_sink(
-    spark: SparkSession, api: numbers_api.NumbersServer, tmp_path: Path
-) -> None:
+def test_a_write_ahead_sink(spark: SparkSession, tmp_path: Path) -> None:
     """Replies are lost, so requests come twice; each number counts once, and they come in order."""
-    url, checkpoint = f"http://127.0.0.1:{api.server_port}/", tmp_path / "checkpoint"
-    arguments = [url, "--checkpoint", str(checkpoint)]
-    for life in (1, 2):
-        with on_its_way(spark, write_ahead_sink, *arguments):
-            await_true(lambda wanted=life * 4: api.requests >= wanted, "requests come")
-        forget_last_batch(checkpoint)
-    with urllib.request.urlopen(url, timeout=WAIT_MAX_S) as reply:
-        said = json.load(reply)
+    with numbers_api.NumbersServer(0) as api:
+        thread = threading.Thread(target=api.serve_forever, args=(0.05,), name="numbers-api")
+        thread.start()
+        url, checkpoint = f"http://127.0.0.1:{api.server_port}/", tmp_path / "checkpoint"
+        for life in (1, 2):
+            with on_its_way(spark, write_ahead_sink, url, "--checkpoint", str(checkpoint)):
+                await_true(lambda wanted=life * 4: api.requests >= wanted, "requests come")
+            forget_last_batch(checkpoint)
+        with urllib.request.urlopen(url, timeout=WAIT_MAX_S) as reply:
+            said = json.load(reply)
+        api.shutdown()
+        thread.join()
     assert said["came twice"] == said["requests"] // numbers_api.LOSES_EVERY > 0
     assert said["numbers"] == said["different"]
     assert sorted(api.numbers) == list(range(said["numbers"]))
-
-
-@pytest.mark.deep  # tests/sql and docs/guides have such a sink
-def test_an_upsert_sink(
-    kafka: LocalKafka, postgres: LocalPostgres, topic: TopicFactory, tmp_path: Path
-) -> None:
-    """The table has every customer's total of all orders, whatever was written again."""
-    source, table = topic("orders", partitions=1), f"totals_{next(_numbers)}"
-    arguments = [
-        *("--bootstrap-servers", kafka.bootstrap_servers, "--topic", source),
-        *("--database", postgres.url, "--table", table),
-        *("--checkpoint", str(tmp_path / "totals")),
-    ]
-    for part in (ORDERS[:60], ORDERS[60:]):
-        tour_servers.send(kafka.bootstrap_servers, source, part)
-        call(upsert_sink, *arguments)
-        forget_last_batch(tmp_path / "totals")
-    with psycopg.connect(postgres.url) as connection:
-        found = connection.execute(f"SELECT customer, orders, amount FROM {table}").fetchall()
-    assert sorted(found) == [(c, 20, amount) for c, amount in sorted(totals_of(ORDERS).items())]
 
 
 @pytest.mark.deep
@@ -194,9 +170,46 @@ def test_savepoint_and_rescale(
     assert max(row.partition_id for row in state.select("partition_id").collect()) == 4
 
 
-def test_the_page_shows_the_programs() -> None:
-    """But for the recipes, which stand with what they are for."""
-    names = "tour.md", "operations.md", "delta.md"
-    pages = "".join(PAGE.with_name(name).read_text() for name in names)
-    shown = set(re.findall(r'^--8<-- "(examples/\w+\.py)"$', pages, re.M))
-    assert shown == {f"examples/{path.name}" for path in (ROOT / "examples").glob("*.py")}
+def test_a_staged_sink(spark: SparkSession, tmp_path: Path) -> None:
+    """A run, and another one after a death between the sink's commit and Spark's."""
+    target, checkpoint = tmp_path / "target.db", tmp_path / "checkpoint"
+    spark.sparkContext.addPyFile(str(sqlite_sink.__file__))
+    (tmp_path / "in").mkdir()
+    rows = "".join(json.dumps({"v": number}) + "\n" for number in range(100))
+    (tmp_path / "in" / "0.json").write_text(rows)
+    for _ in range(2):
+        frame = spark.readStream.schema("v long").json(str(tmp_path / "in"))
+        once = exactum.exactly_once(sqlite_sink.SqliteSink(str(target)))
+        writer = frame.writeStream.trigger(availableNow=True)
+        once.start(writer, checkpoint=checkpoint).awaitTermination()
+        forget_last_batch(checkpoint)
+    with sqlite3.connect(target) as database:
+        found = [json.loads(text)["v"] for (text,) in database.execute("SELECT row FROM target")]
+        assert sorted(found) == list(range(100))
+        assert database.execute("SELECT batch FROM marker").fetchall() == [(0,)]
+
+
+@pytest.mark.deep
+@pytest.mark.usefixtures("spark")
+def test_the_notebook_prints_what_it_shows(
+    kafka: LocalKafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Run from top to bottom, without Jupyter."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    cells = json.loads(NOTEBOOK.read_text())["cells"]
+    code = [cell for cell in cells if cell["cell_type"] == "code"]
+    assert [cell["execution_count"] for cell in code] == list(range(1, len(code) + 1))
+    assert OWN_BROKER in code[0]["source"], "its first code cell starts a broker"
+    names: dict[str, object] = {"__name__": "__main__", "kafka": kafka}
+    exec("from exactum.local import LocalKafka", names)
+    for cell in code:
+        shown = "".join(line for output in cell["outputs"] for line in output["text"])
+        with contextlib.redirect_stdout(io.StringIO()) as said:
+            exec("".join(cell["source"]).replace(OWN_BROKER, ""), names)
+        assert said.getvalue().strip() == shown.strip()
+
+
+def test_the_guide_of_the_examples_names_each_program() -> None:
+    text = (ROOT / "examples" / "README.md").read_text()
+    programs = [path.name for path in (ROOT / "examples").glob("*.py")]
+    assert [name for name in programs if f"({name})" not in text and name not in text] == []

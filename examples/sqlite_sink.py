@@ -1,0 +1,127 @@
+"""A staged sink, whole: rows as JSON text in a SQLite file. docs/own-target.md goes through it."""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+from contextlib import closing
+from dataclasses import dataclass
+
+from exactum.protocol.sink import DEAD_LETTER_COLUMNS, NotAFunction, OpenSink, Scope
+from exactum.sinks.frames import FrameReader
+from exactum.sinks.staged import Published, PublishFailed, StagedParticipant, StagedTarget
+from exactum.sinks.staging import TRACE, Staging, reach_staging, staging_of
+from exactum.sinks.writer import StagedWriter, TaskRows
+
+
+class JsonRows(TaskRows):
+    def write(self, batch, files):
+        if batch.num_rows:
+            texts = "\n".join(json.dumps(row, default=str) for row in batch.to_pylist())
+            files.frames({}).write(texts.encode(), batch.num_rows)
+
+
+TABLES = """
+CREATE TABLE IF NOT EXISTS target (row TEXT);
+CREATE TABLE IF NOT EXISTS marker (scope TEXT PRIMARY KEY, batch INTEGER, digest TEXT);
+"""
+
+
+def connected(path):
+    database = sqlite3.connect(path, timeout=30, isolation_level=None, check_same_thread=False)
+    database.execute("PRAGMA journal_mode = WAL")
+    database.execute("PRAGMA synchronous = FULL")  # a commit is on the disk when it returns
+    return database
+
+
+class SqliteTarget(StagedTarget):
+    def __init__(self, path, staging):
+        self.shown, self.at = f"sink {staging.scope.participant!r} at {path}", path
+        self._staging, self._scope = staging, staging.scope.digest
+        self._database = connected(path)
+        self._database.executescript(TABLES)
+
+    def _marker(self):
+        query = "SELECT batch, digest FROM marker WHERE scope = ?"
+        return self._database.execute(query, (self._scope,)).fetchone() or (None, "")
+
+    def last_batch(self, committed=()):
+        return self._marker()[0]
+
+    def forget_batches(self):
+        self._database.execute("DELETE FROM marker WHERE scope = ?", (self._scope,))
+
+    def published(self, epoch):
+        batch, digest = self._marker()
+        if batch is None or batch < epoch.batch_id:
+            return Published.MISSING
+        if batch == epoch.batch_id and digest != epoch.digest:
+            return Published.OTHER
+        return Published.BEFORE
+
+    def publish(self, epoch):
+        try:
+            return self._in_one_step(epoch, is_marked=True)
+        except sqlite3.OperationalError as error:
+            raise PublishFailed(str(error), is_transient=True) from error
+
+    def deliver(self, epoch):
+        self._in_one_step(epoch, is_marked=False)
+
+    def _in_one_step(self, epoch, is_marked):
+        with self._database:  # commits, or rolls back
+            self._database.execute("BEGIN IMMEDIATE")
+            state = self.published(epoch) if is_marked else Published.MISSING
+            if state is not Published.MISSING:
+                return state
+            for part in epoch.parts:
+                try:
+                    file = self._staging.open_file(part.name.file(0))
+                except FileNotFoundError:
+                    self._database.execute("ROLLBACK")
+                    return Published.MISSING
+                with closing(file):
+                    for frame, _ in FrameReader(file):
+                        rows = [(text,) for text in bytes(frame).decode().split("\n")]
+                        self._database.executemany("INSERT INTO target VALUES (?)", rows)
+            if is_marked:
+                marker = (self._scope, epoch.batch_id, epoch.digest)
+                self._database.execute("INSERT OR REPLACE INTO marker VALUES (?, ?, ?)", marker)
+        return Published.DONE
+
+    def by_hand(self, epoch):
+        marker = f"'{self._scope}', {epoch.batch_id}, '{epoch.digest}'"
+        return f"INSERT OR REPLACE INTO marker VALUES ({marker})"
+
+    def close(self):
+        self._database.close()
+
+
+@dataclass(frozen=True)
+class SqliteWriters:
+    """Goes to the executors."""
+
+    staging: Staging
+    path: str
+
+    def open(self, order, task):
+        return StagedWriter(self.staging, order, task, JsonRows(), at=self.path, facts={})
+
+
+@dataclass(frozen=True)
+class SqliteSink(NotAFunction):
+    path: str
+    rows: object = None
+    name: str = "sqlite"
+    dead_letter_columns = DEAD_LETTER_COLUMNS
+
+    def check_columns(self, columns):
+        """Refuse here what cannot be written, with a FrameRefused that says what to do."""
+
+    def open(self, run, participant, columns=()):
+        staging = staging_of(run, Scope(run.query_id, participant), repr(self))
+        opened = StagedParticipant(staging, SqliteTarget(self.path, staging))
+        writers = SqliteWriters(staging, self.path)
+        place = os.path.realpath(self.path)
+        return OpenSink(opened, writers, target=place, trace=TRACE, reach=reach_staging(run))
