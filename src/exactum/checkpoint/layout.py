@@ -6,7 +6,7 @@
     exactum/runs/                 who runs here, or ran (``run_file``)
     exactum/requests/             who asks the query to stop (``request_file``)
     exactum/retired.json          another checkpoint took this one's place (``retirement``)
-    exactum/control/<topic>/      the rules that decided epochs saw (``spark.control.record``)
+    exactum/control/<topic>/      the rules that decided epochs saw (``spark.control.listener``)
     exactum/replays/              which dead letters were sent again: a decision log of its own
     exactum/replays/of-<query>/   the same of a query that this one is a fork of
     exactum/staging/<scope>/      rows that wait for their decision (``sinks.staging``)

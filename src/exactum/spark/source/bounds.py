@@ -13,9 +13,8 @@ from collections.abc import Sequence
 from exactum.checkpoint.offset_log import source_offsets
 from exactum.checkpoint.partition_offsets import Offsets, from_json
 from exactum.protocol.model import Completed
-from exactum.spark.epoch_listener import Batch, EpochListener
 from exactum.spark.open_queries import Stoppable
-from exactum.spark.query import Run
+from exactum.spark.query import Batch, EpochListener, Run
 from exactum.spark.source.query_sources import all_initial_offsets
 from exactum.spark.source.source_options import SourceOptions
 

@@ -14,8 +14,7 @@ from exactum import events
 from exactum.checkpoint.partition_offsets import Offsets, from_json
 from exactum.errors import ExactumError
 from exactum.kafka.transaction import Partition
-from exactum.spark.epoch_listener import Batch
-from exactum.spark.query import Run
+from exactum.spark.query import Batch, Run
 from exactum.spark.source.lag_table import LagTable, TopicLag
 from exactum.spark.source.watched_source import Look, WatchedSource
 

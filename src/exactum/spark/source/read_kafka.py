@@ -24,8 +24,7 @@ from exactum.kafka.settings import listener
 from exactum.kafka.settings.connection_settings import librdkafka_settings
 from exactum.kafka.settings.settings import as_texts
 from exactum.kafka.topics.topic_name import LEGAL
-from exactum.spark.jvm.error import JvmError, reason_of
-from exactum.spark.jvm.java_class import java_class
+from exactum.spark.jvm.java_class import JvmError, java_class, reason_of
 from exactum.spark.query import is_connect
 from exactum.spark.source import start_position, stop_position
 from exactum.spark.source.columnar import SPARKS, kafka_format, rows_format

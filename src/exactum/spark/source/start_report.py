@@ -5,9 +5,8 @@ from __future__ import annotations
 import logging
 
 from exactum.checkpoint.partition_offsets import Offsets, from_json, name_of
-from exactum.spark.epoch_listener import Batch
 from exactum.spark.live import RunningSource
-from exactum.spark.query import Run
+from exactum.spark.query import Batch, Run
 from exactum.spark.source.query_sources import kafka_sources_of
 from exactum.spark.source.source_options import SourceOptions
 

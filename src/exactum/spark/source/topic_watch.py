@@ -18,9 +18,8 @@ from exactum import events
 from exactum.errors import CheckpointRefused
 from exactum.kafka.requests.broker_requests import Holder
 from exactum.protocol.model import Completed, SourceOffsets
-from exactum.spark.epoch_listener import Batch, EpochListener
 from exactum.spark.live import RunningSource
-from exactum.spark.query import Run
+from exactum.spark.query import Batch, EpochListener, Run
 from exactum.spark.source.clients import Clients
 from exactum.spark.source.group_offsets import CommittedSource, GroupOffsets
 from exactum.spark.source.input_lags import InputLags

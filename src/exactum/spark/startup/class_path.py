@@ -12,8 +12,8 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
-from exactum.spark.jvm import virtual_machine
-from exactum.spark.master import is_one_process
+from exactum.spark.jvm import java_class
+from exactum.spark.settings import is_one_process
 
 SETTING = "spark.driver.extraClassPath"
 OTHERS = ("SPARK_HOME", "SPARK_CONF_DIR", "PYSPARK_SUBMIT_ARGS", "PYSPARK_GATEWAY_PORT")
@@ -25,7 +25,7 @@ def is_ours(given: Mapping[str, str]) -> bool:
     nobody else says what is on its class path.
     """
     return (
-        not virtual_machine.has_started()
+        not java_class.has_started()
         and is_one_process(given.get("spark.master", ""))
         and SETTING not in given
         and not any(name in os.environ for name in OTHERS)

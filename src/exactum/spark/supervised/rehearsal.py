@@ -19,7 +19,7 @@ from pathlib import Path
 from pyspark import RDD
 from pyspark.sql import DataFrame, SparkSession
 
-from exactum.spark.jvm.frame import unheard_session
+from exactum.spark.jvm.frames import unheard_session
 from exactum.spark.startup import warm_up
 from exactum.spark.write import write_job
 

@@ -58,9 +58,9 @@ def wait_for_turn() -> None:
 
 
 def _ping() -> None:
-    from exactum.spark.jvm import virtual_machine
+    from exactum.spark.jvm import java_class
 
-    virtual_machine.ping()
+    java_class.ping()
 
 
 def _keep_warm(supervised: process.SupervisedProcess) -> None:
