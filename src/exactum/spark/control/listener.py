@@ -24,8 +24,8 @@ from exactum import events
 from exactum.checkpoint.layout import CONTROL
 from exactum.checkpoint.records import VERSION, damaged, decoded
 from exactum.errors import CheckpointRefused, RowsRefused
-from exactum.kafka.topics.topic_identity import TopicIdentity
-from exactum.kafka.topics.topic_reader import TopicReader, TopicRecord, another, checked
+from exactum.kafka.topic import TopicIdentity
+from exactum.kafka.topic_reader import TopicReader, TopicRecord, another, checked
 from exactum.protocol.model import Completed
 from exactum.protocol.sink import WriteOrder
 from exactum.spark.control.stream import ControlStream, View, text_of

@@ -18,7 +18,7 @@ from types import MappingProxyType
 from typing import Any
 
 from exactum.errors import SettingRefused
-from exactum.kafka.settings import listener
+from exactum.kafka.connection_settings import checked_servers
 
 SIZE_MAX_BYTES = 1 << 20
 """Default of ``max_bytes``: what travels with every task should be small."""
@@ -82,7 +82,7 @@ def control_stream(
         raise SettingRefused("CONTROL_ARGUMENT", f"{where}: {wrong}.")
     return ControlStream(
         topic,
-        listener.checked(bootstrap_servers, where),
+        checked_servers(bootstrap_servers, where),
         key,
         value,
         max_bytes,
