@@ -17,7 +17,7 @@ from exactum.checkpoint.staging_place import staging_at
 from exactum.errors import ExactumError, InvariantBroken
 from exactum.events import Listener
 from exactum.protocol.model import Completed, Incarnation, SourceOffsets, new_incarnation
-from exactum.protocol.sink import Guarantee, QueryRun, WriteOrder
+from exactum.protocol.sink import Guarantee, QueryRun
 from exactum.spark.jvm.execution import Execution
 from exactum.spark.jvm.hadoop import HadoopFiles, HadoopStorage
 from exactum.spark.jvm.java_class import JvmError
@@ -196,14 +196,6 @@ class EpochListener:
 
         Raises:
             Refused: the batch must not be run; nothing of it was written.
-        """
-
-    def writing(self, batch: Batch, order: WriteOrder) -> None:
-        """Before anything of an attempt at the batch is written, so before its decision, or that it
-        was begun; not called where the batch stands already. Older runs are fenced by then.
-
-        Raises:
-            Fenced, Refused, Unavailable: the attempt must not be made; nothing of it was written.
         """
 
     def done(self, batch: Batch, completed: Completed) -> None:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import threading
 import time
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import DataFrame
@@ -159,8 +158,11 @@ class BatchFunction:
                 "written.",
             )
         self._run_id = run.run_id
-        names = self._settings.targets.names()
-        check = partial(refuse_other_columns, first=frame.dtypes, sinks=names)
+        first, names = frame.dtypes, self._settings.targets.names()
+
+        def check(frame: DataFrame, batch_id: int) -> None:
+            refuse_other_columns(frame, first, names, batch_id)
+
         self._batches = batches = Batches(check=check)
         try:
             batches.open(open_run(run, frame, self._settings, Engine()))

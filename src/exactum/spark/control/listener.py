@@ -27,7 +27,6 @@ from exactum.errors import CheckpointRefused, RowsRefused
 from exactum.kafka.topic import TopicIdentity
 from exactum.kafka.topic_reader import TopicReader, TopicRecord, another, checked
 from exactum.protocol.model import Completed
-from exactum.protocol.sink import WriteOrder
 from exactum.spark.control.stream import ControlStream, View, text_of
 from exactum.spark.query import Batch, EpochListener, Run
 from exactum.storage.folder import Folder
@@ -167,7 +166,10 @@ class ControlListener(EpochListener):
         """The run is open: whoever started it has seen the rules, and is not a task of it."""
         self._spark_context.setLocalProperty(self._stream.property_name, None)
 
-    def writing(self, batch: Batch, order: WriteOrder) -> None:
+    def writing(self, batch: Batch) -> None:
+        """An attempt at the batch is about to be made, which sees the rules of now. Older runs are
+        fenced by then.
+        """
         self._show(self._read(batch.batch_id))
 
     def recorded(self) -> str:

@@ -39,6 +39,7 @@ from exactum.protocol.model import (
     rows_by_participant,
 )
 from exactum.protocol.sink import DEAD_LETTERS, Guarantee, WriteOrder
+from exactum.spark.control.listener import ControlListener
 from exactum.spark.decoding.bad_records import BadRecords
 from exactum.spark.jvm.java_class import JvmError, reason_of
 from exactum.spark.open_queries import open_queries
@@ -69,6 +70,7 @@ class EpochRunner:
         start: RunStart,
         standing_epochs: StandingEpochs,
         attending: Attending,
+        control: Sequence[ControlListener],
         bad_records: BadRecords,
         writing: Writing,
     ) -> None:
@@ -78,6 +80,7 @@ class EpochRunner:
         self._sinks = sinks
         self._start = start
         self._standing_epochs = standing_epochs
+        self._control = control
         self._bad_records = bad_records
         self._writing = writing
         self._decides = run.guarantee is Guarantee.EXACTLY_ONCE
@@ -120,8 +123,8 @@ class EpochRunner:
         prepared: list[PreparedTransaction] = []
 
         def ready(order: WriteOrder) -> None:
-            for listener in self.attending.listeners:
-                listener.writing(batch, order)
+            for listener in self._control:
+                listener.writing(batch)
             if batch.first:
                 self._standing_epochs.refuse_unnamed_state()
             if batch.first or not self._decides:
@@ -236,10 +239,10 @@ class Batches:
     def __init__(
         self,
         interrupt: Callable[[], object] = lambda: None,
-        check: Callable[..., None] = lambda frame, batch_id: None,
+        check: Callable[[DataFrame, int], None] | None = None,
     ) -> None:
         """``interrupt`` cancels jobs that Spark leaves running when the query has ended. ``check``
-        of (frame, batch_id=) raises what ends the query before a batch is written.
+        of (frame, batch id) raises what ends the query before a batch is written.
         """
         self.error: BaseException | None = None
         self._interrupt = interrupt
@@ -292,7 +295,8 @@ class Batches:
                 "takes a part of the batch its own rows=. Nothing of this second call was written.",
             )
         try:
-            self._check(frame, batch_id=batch_id)
+            if self._check is not None:
+                self._check(frame, batch_id)
             runner.batch(frame, batch_id)
         except BaseException as error:
             is_stop = isinstance(error, EpochAborted) and runner.run.was_stopped()

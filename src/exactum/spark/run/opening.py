@@ -144,6 +144,7 @@ def open_run(run: Run, frame: DataFrame, delivery: DeliverySettings, engine: Eng
         start=start,
         standing_epochs=standing_epochs,
         attending=attending,
+        control=control,
         bad_records=bad_records,
         writing=writing,
     )
