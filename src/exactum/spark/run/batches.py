@@ -189,7 +189,7 @@ class EpochRunner:
         self._end_reported = True
         failure = self.run.failure() if error is None else None
         error = error if failure is None else thrown(RuntimeError(failure))
-        if isinstance(error, EpochAborted) and failure is None and self._is_over():
+        if isinstance(error, EpochAborted) and failure is None and self.run.was_stopped():
             how = ("", "", "")  # stop() ended the query before, and cut the micro-batch off
         elif error is not None:
             disposition = error.disposition.value if isinstance(error, ExactumError) else ""
@@ -198,12 +198,6 @@ class EpochRunner:
             how = ("", "", "") if failure is None else ("StreamingQueryException", "", failure)
         last = -1 if self._last_batch_id is None else self._last_batch_id
         self.run.emit(events.RunEnded(*self.run.about(last), *how))
-
-    def _is_over(self) -> bool:
-        try:
-            return not self.run.still_runs()
-        except (JvmError, OSError):  # nobody can tell
-            return False
 
     def close(self) -> None:
         """Let go of every connection; what is open in the targets stays as it is."""
