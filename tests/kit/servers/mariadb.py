@@ -16,8 +16,8 @@ from types import TracebackType
 from urllib.parse import quote
 
 from exactum.errors import LocalServerError
+from exactum.local.broker import HOST, choose_ports
 from exactum.local.server_process import START_TIMEOUT_S, STOP_TIMEOUT_S, ServerProcess
-from exactum.local.settings import HOST, choose_ports
 
 INSTALL_TIMEOUT_S = 180.0
 GREETING_TIMEOUT_S = 2.0

@@ -17,8 +17,8 @@ from types import TracebackType
 from urllib.parse import quote
 
 from exactum.errors import LocalServerError
+from exactum.local.broker import HOST, choose_ports
 from exactum.local.server_process import START_TIMEOUT_S, ServerProcess
-from exactum.local.settings import HOST, choose_ports
 
 STOP_TIMEOUT_S = 30.0
 INIT_TIMEOUT_S = 180.0

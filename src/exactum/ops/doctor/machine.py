@@ -11,6 +11,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 from packaging.requirements import Requirement
 
 from exactum.errors import LocalServerError
@@ -122,7 +123,7 @@ def _java() -> Problem:
 def _jars() -> Iterator[Problem]:
     # Here: it looks for PySpark's folder, and finds none where PySpark is not installed.
     from exactum.java.jars import pyspark_version
-    from exactum.spark.runtime.connector import kept_connector
+    from exactum.spark.runtime.spark_jars import kept_connector
 
     try:
         version, folder = pyspark_version(), kept_connector()
@@ -161,14 +162,8 @@ def _memory() -> Problem:
 
 def _memory_bytes() -> tuple[int, int]:
     """Total and available, of the container where it has a limit."""
-    page = os.sysconf("SC_PAGE_SIZE")
-    total = os.sysconf("SC_PHYS_PAGES") * page
-    available = total
-    info = Path("/proc/meminfo")
-    if info.exists():
-        for name, value in re.findall(r"(\w+):\s+(\d+) kB", info.read_text()):
-            if name == "MemAvailable":
-                available = int(value) * 1024
+    memory = psutil.virtual_memory()
+    total, available = memory.total, memory.available
     limit, used = Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory.current")
     if limit.exists() and used.exists() and (text := limit.read_text().strip()).isdigit():
         total = min(total, int(text))

@@ -29,8 +29,8 @@ from exactum.spark.decoding.decode import METRIC_PREFIX, Policy
 from exactum.spark.decoding.decode_task import BAD
 from exactum.spark.live import RunningSource
 from exactum.spark.query import Batch, Run
-from exactum.spark.source.query_sources import all_initial_offsets
-from exactum.spark.source.start_position import EARLIEST_SENTINEL
+from exactum.spark.source.bounds import all_initial_offsets
+from exactum.spark.source.positions import EARLIEST_SENTINEL
 from exactum.spark.write.dead_letter import DeadLetterPlan
 from exactum.spark.write.write_job import Writing
 from exactum.spark.write.write_task import WriteTask

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -179,6 +179,9 @@ class Connect(Engine):
 
     def gate(self, run: Run) -> EpochGate:
         return StopNoteGate(run)
+
+    def termination(self, run: Run) -> Callable[[], None]:
+        return lambda: None  # it is Spark's server that ends
 
     def bad_records(self, run: Run) -> BadRecords:
         return PlainReads(run, self._decodings, self.writing(run))

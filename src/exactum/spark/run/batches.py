@@ -29,7 +29,7 @@ from exactum.errors import (
     SettingRefused,
     UnknownFailure,
 )
-from exactum.monitor.history_outlet import HISTORY
+from exactum.monitor.history import HISTORY
 from exactum.monitor.recorder import RECORDER
 from exactum.protocol.coordinator import Coordinator
 from exactum.protocol.model import (
@@ -49,7 +49,7 @@ from exactum.spark.run.housekeeping import Attending, Housekeeping, LateSweep
 from exactum.spark.run.opened_sinks import EpochWrite, OpenedSinks
 from exactum.spark.run.run_start import RunStart
 from exactum.spark.run.standing_epochs import StandingEpochs
-from exactum.spark.source.query_sources import all_initial_offsets
+from exactum.spark.source.bounds import all_initial_offsets
 from exactum.spark.supervised import process
 from exactum.spark.write.failure import place_of, thrown, unknown
 from exactum.spark.write.small_epoch import Fresh, partition_sizes

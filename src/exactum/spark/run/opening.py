@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 
@@ -12,7 +11,7 @@ from pyspark.sql import DataFrame
 
 from exactum.checkpoint.decision_place import open_log, refuse_another_log, shown_place
 from exactum.checkpoint.offset_log import last_given
-from exactum.monitor.history_outlet import HISTORY
+from exactum.monitor.history import HISTORY
 from exactum.monitor.recorder import RECORDER
 from exactum.protocol.at_least_once import AtLeastOnce, NoLog
 from exactum.protocol.at_most_once import AtMostOnce
@@ -26,8 +25,9 @@ from exactum.spark.decoding.bad_records import (
     CountedBadRecords,
     refuse_without_dead_letters,
 )
+from exactum.spark.open_queries import open_queries
 from exactum.spark.query import Run
-from exactum.spark.run import refusals
+from exactum.spark.run import refusals, termination
 from exactum.spark.run.batches import EpochRunner
 from exactum.spark.run.epoch_gate import EpochGate, StopRequest
 from exactum.spark.run.housekeeping import Attending, ProgressReports
@@ -36,8 +36,7 @@ from exactum.spark.run.run_start import FormerSinks, RunStart
 from exactum.spark.run.standing_epochs import DecidedEpochs, StandingEpochs
 from exactum.spark.settings import is_on
 from exactum.spark.source.bounds import Bounds, stops_of
-from exactum.spark.source.clients import Clients
-from exactum.spark.source.topic_watch import topic_watch_of
+from exactum.spark.source.watch import Clients, topic_watch_of
 from exactum.spark.supervised.process import current
 from exactum.spark.write.write_job import ClassicWriting, Writing
 
@@ -58,7 +57,13 @@ class Engine:
     def gate(self, run: Run) -> EpochGate:
         """What lets its batches begin."""
         supervised = current()
-        return EpochGate(run, threading.Event() if supervised is None else supervised.stopping)
+        return EpochGate(run, (open_queries if supervised is None else supervised).stopping)
+
+    def termination(self, run: Run) -> Callable[[], None]:
+        """SIGTERM waits for the micro-batch at hand, where nobody supervises the script. Returns
+        what is to be called at the run's end. Raises as ``termination.watch``.
+        """
+        return termination.watch(run) if current() is None else lambda: None
 
     def bad_records(self, run: Run) -> BadRecords:
         """What becomes of the bad records of its decodings."""
@@ -92,6 +97,7 @@ def open_run(run: Run, frame: DataFrame, delivery: DeliverySettings, engine: Eng
     with ExitStack() as undo:
         attending = Attending(engine.gate(run))
         undo.callback(attending.close)
+        attending.closes(engine.termination(run))
         _serve(run, attending)
         control: list[ControlListener] = []
         for stream in delivery.control:

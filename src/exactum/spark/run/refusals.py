@@ -23,8 +23,8 @@ from exactum.spark.arguments import Targets
 from exactum.spark.live import RunningSource
 from exactum.spark.query import Run
 from exactum.spark.settings import is_one_process
-from exactum.spark.source.clients import Clients
-from exactum.spark.source.subscription import Subscription
+from exactum.spark.source.options import Subscription
+from exactum.spark.source.watch import Clients
 
 logger = logging.getLogger("exactum")
 

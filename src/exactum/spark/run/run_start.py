@@ -25,8 +25,7 @@ from exactum.spark.event_log import watchers
 from exactum.spark.jvm.java_class import JvmError
 from exactum.spark.query import ENDING_TRIGGERS, Batch, Run
 from exactum.spark.run.opened_sinks import OpenedSinks
-from exactum.spark.source.bounds import stops_of
-from exactum.spark.source.start_report import StartReport
+from exactum.spark.source.bounds import StartReport, stops_of
 
 logger = logging.getLogger("exactum")
 
