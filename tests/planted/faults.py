@@ -417,8 +417,8 @@ FAULTS = (
     Fault(
         "state of another try is taken for that of the batch",
         STATE,
-        "spark/run/decided_epoch.py",
-        "        if self._has_ids or not self._exact or self._accepts_difference or not self.has_state():\n",
+        "spark/run/standing_epochs.py",
+        "        if self._has_ids or not is_exact or self._accepts_difference or not self.has_state():\n",
         "        if True:\n",
         ("tests/spark/test_void_attempts.py",),
     ),
@@ -473,7 +473,7 @@ FAULTS = (
     Fault(
         "what a removed sink left open is not swept",
         FORMER,
-        "spark/run/former_sinks.py",
+        "spark/run/run_start.py",
         "                self._reached.append((former, _Reached(participant)))\n",
         "                pass\n",
         ("tests/spark/test_former_sinks.py",),
@@ -482,7 +482,7 @@ FAULTS = (
         "a frame of another batch is taken for this one",
         NOT_WRITTEN,
         "spark/start.py",
-        "        query.refuse_other_batch(frame, batch_id)\n",
+        "        _refuse_other_batch(frame, batch_id)\n",
         "",
         ("tests/spark/test_misuse.py",),
     ),

@@ -14,7 +14,7 @@ from exactum.ops.run import run_display
 from exactum.ops.run.run_display import RunDisplay, numbers
 from exactum.protocol.model import Incarnation
 from exactum.protocol.sink import Guarantee, QueryRun
-from exactum.spark.run.progress import progress_of
+from exactum.spark.run.housekeeping import progress_of
 
 RUN = QueryRun("q1", Incarnation("0123456789abcdef"), Guarantee.EXACTLY_ONCE)
 STARTED = {

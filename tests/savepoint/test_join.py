@@ -17,7 +17,7 @@ from exactum.checkpoint.request_file import stop
 from exactum.checkpoint.savepoint.create import create
 from exactum.checkpoint.savepoint.restore import restore
 from exactum.spark.run.standing_epochs import ON_DIFFERENCE
-from exactum.spark.state_format import FORMAT
+from exactum.spark.settings import FORMAT
 from exactum.storage.folder import Folder
 from tests.kit.spark.torn_stream import IN_MEMORY, configured
 from tests.kit.waiting import WAIT_MAX_S

@@ -13,9 +13,8 @@ from exactum.checkpoint import request_file
 from exactum.checkpoint.layout import REQUESTS
 from exactum.errors import Unavailable
 from exactum.protocol.model import Incarnation, SourceOffsets
-from exactum.spark.epoch_listener import Batch
-from exactum.spark.run.epoch_gate import EpochGate
-from exactum.spark.run.stop_request import StopRequest
+from exactum.spark.query import Batch
+from exactum.spark.run.epoch_gate import EpochGate, StopRequest
 from exactum.storage.folder import Folder
 from tests.kit.waiting import WAIT_MAX_S, await_true
 

@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from exactum.local import LocalKafka
-from exactum.spark.jvm.packed_batches import PackedBatches
+from exactum.spark.jvm.packed import PackedBatches
 from tests.kit.source.columnar_ways import MOVING, ROWS, WAYS, way_of
 from tests.kit.source.source_stream import Stream, Topics
 

@@ -19,7 +19,7 @@ from pyspark.sql import functions as f
 import exactum
 from exactum import Delivery, errors, events
 from exactum.protocol.model import SourceOffsets
-from exactum.spark.run import small_epoch
+from exactum.spark.write import small_epoch
 from tests.kit.errors import check_query_error
 from tests.kit.waiting import WAIT_MAX_S, await_true
 

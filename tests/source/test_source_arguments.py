@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 import exactum
 from exactum.errors import SettingRefused
 from exactum.spark.source.options import further_options
-from exactum.spark.spark_refusals import refusal_in
+from exactum.spark.write.failure import refusal_in
 
 pytestmark = pytest.mark.spark
 

@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 import exactum
-from exactum.spark.state_format import CHANGELOG
+from exactum.spark.settings import CHANGELOG
 from tests.kit.spark import stateful
 from tests.kit.spark.torn_stream import (
     DIES_AT,

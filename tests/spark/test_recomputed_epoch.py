@@ -16,8 +16,8 @@ from pyspark.sql import functions as f
 
 import exactum
 from exactum.errors import CheckpointRefused
-from exactum.spark.jvm.batch_plan import BatchPlan
-from exactum.spark.jvm.error import JvmError
+from exactum.spark.jvm.java_class import JvmError
+from exactum.spark.jvm.state import BatchPlan
 from exactum.spark.run.standing_epochs import ON_DIFFERENCE
 from tests.kit.errors import check_query_error
 from tests.kit.spark import stateful

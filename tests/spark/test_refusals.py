@@ -14,7 +14,8 @@ import exactum
 from exactum import errors, events
 from exactum.checkpoint.query_place import open_log
 from exactum.protocol.sink import Guarantee
-from exactum.spark.query import Run, refuse_unsafe
+from exactum.spark.query import Run
+from exactum.spark.run.refusals import refuse_unsafe
 from tests.kit.errors import check_query_error, raised
 from tests.kit.spark.folder_sink import FolderSink, arm, await_struck
 

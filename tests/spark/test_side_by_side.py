@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from exactum import Rows
 from exactum.errors import FrameRefused, SettingRefused
 from exactum.spark.write.view import SideBySide, View
-from exactum.spark.write.view_columns import of_view
+from exactum.spark.write.write_task import of_view
 from tests.kit.errors import raised
 
 ROWS: dict[str, Rows | None] = {

@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from exactum.spark.run.standing_epochs import ON_DIFFERENCE
-from exactum.spark.state_format import CHANGELOG, FORMAT, PROVIDER
+from exactum.spark.settings import CHANGELOG, FORMAT, PROVIDER
 from tests.kit.spark.torn_stream import FORMAT_1, FORMAT_2, IN_MEMORY, configured
 
 pytestmark = pytest.mark.spark

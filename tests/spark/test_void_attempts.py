@@ -20,7 +20,7 @@ from pyspark.sql import functions as f
 import exactum
 from exactum.errors import SettingRefused
 from exactum.spark.run.standing_epochs import ON_DIFFERENCE
-from exactum.spark.state_format import CHANGELOG
+from exactum.spark.settings import CHANGELOG
 from tests.kit.errors import check_query_error
 from tests.kit.spark import stateful
 from tests.kit.spark.folder_sink import FolderSink, arm

@@ -21,13 +21,12 @@ from exactum.errors import InvariantBroken
 from exactum.protocol.model import Incarnation, PreparedTransaction
 from exactum.protocol.sink import DEAD_LETTERS, Guarantee, QueryRun, Rejection, TaskName, WriteOrder
 from exactum.spark.decoding.decode_task import DecodeTask, Decoding
+from exactum.spark.write.dead_letter import DeadLetterPlan, _first
 from exactum.spark.write.failure import TaskFailed, carried_by, thrown
-from exactum.spark.write.fingerprint import Fingerprint
 from exactum.spark.write.prefetch import Prefetch
 from exactum.spark.write.write_task import (
-    DeadLetterPlan,
+    Fingerprint,
     WriteTask,
-    _first,
     fingerprint_of,
     prepared_of,
     record_batch,

@@ -26,8 +26,7 @@ from exactum.checkpoint.run_file import runs
 from exactum.errors import CheckpointRefused, ExactumError, SettingRefused, Unavailable
 from exactum.ops.dead_letters.replay import inherited
 from exactum.protocol.ends import Noted
-from exactum.spark.jvm.hadoop_files import HadoopFiles
-from exactum.spark.jvm.hadoop_storage import HadoopStorage
+from exactum.spark.jvm.hadoop import HadoopFiles, HadoopStorage
 from exactum.storage.folder import Folder
 from tests.kit.errors import raised
 from tests.kit.query_record import damage, newest, note, on_file

@@ -70,6 +70,7 @@ class Difference:
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @could_not_tell
 def accept(
+    *,
     checkpoint: str | None,
     decision_log: str | None,
     sinks: str | None,

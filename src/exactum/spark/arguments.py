@@ -1,16 +1,20 @@
 """What ``exactly_once`` and its like are given, checked where it is given: a wrong argument never
-waits for a batch.
+waits for a batch. What is refused is a ``SettingRefused`` that says what to write instead.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from exactum import events
+from exactum.checkpoint.query_place import Places
 from exactum.errors import SettingRefused
+from exactum.protocol.sink import DEAD_LETTERS, Guarantee, Sink, participant_names
 from exactum.spark.control.stream import ControlStream
-from exactum.spark.jvm.stream_writer import given_over_connect, given_to
+from exactum.spark.jvm.frames import given_over_connect, given_to
 from exactum.values.excerpt import cut
 
 _SINK_METHODS = ("check_columns", "open")
@@ -19,40 +23,57 @@ _SINKS = (
     "KafkaSink, PostgresSink, MySQLSink, FileSink, DeltaSink, IcebergSink, or your own "
     "(TwoPhaseCommitSink, WriteAheadSink)"
 )
+SHOWN_CHARACTERS_MAX = 100
 
 
-def checked_sinks(sinks: Sequence[Any], dead_letters: Any, call: str) -> None:
-    """Refuse what is no sink, none at all, and one sink given twice. ``call`` is what the user
-    wrote, for messages.
+@dataclass(frozen=True)
+class Targets:
+    """A query's sinks, and the sink for the rows that these refuse, if there is one."""
 
-    Raises:
-        SettingRefused: see above; says what to write instead.
+    sinks: tuple[Sink, ...]
+    dead_letters: Sink | None = None
+
+    def all(self) -> tuple[Sink, ...]:
+        return self.sinks if self.dead_letters is None else (*self.sinks, self.dead_letters)
+
+    def names(self) -> list[str]:
+        """The participants' names: the sinks' own, the later of equal ones numbered, then
+        ``DEAD_LETTERS``.
+        """
+        names = participant_names(self.sinks)
+        return names if self.dead_letters is None else [*names, DEAD_LETTERS]
+
+
+@dataclass(frozen=True)
+class DeliverySettings:
+    """One call of ``exactly_once``, ``at_least_once`` or ``at_most_once``: its checked
+    arguments.
     """
-    if not sinks:
-        raise SettingRefused(
-            "SINKS_WANTED",
-            f"{call}() was given no sink. Pass at least one, for example "
-            f'exactum.{call}(exactum.KafkaSink("totals", bootstrap_servers="localhost:9092")).',
-        )
-    for sink in sinks:
-        _check_sink(sink, call)
-    if dead_letters is not None:
-        _check_sink(dead_letters, f"{call}(dead_letters=...)")
-        if getattr(dead_letters, "rows", None) is not None:
+
+    targets: Targets
+    guarantee: Guarantee
+    places: Places
+    control: tuple[ControlStream, ...]
+    on_event: events.Listener | None
+
+    @staticmethod
+    def checked(
+        targets: Targets, guarantee: Guarantee, places: Places, control: Any, on_event: Any
+    ) -> DeliverySettings:
+        """
+        Raises:
+            SettingRefused: one of these cannot be.
+        """
+        call = guarantee.name.lower()  # what the user wrote, for messages
+        _check_sinks(targets.sinks, targets.dead_letters, call)
+        _check_decision_log(places.decision_log, call)
+        if on_event is not None and not callable(on_event):
             raise SettingRefused(
-                "DEAD_LETTERS_VIEW",
-                f"{call}(dead_letters={dead_letters!r}): the sink of the dead letters takes all of "
-                "them, so it cannot have rows=. Remove it.",
+                "START_ARGUMENT",
+                f"{call}(on_event={on_event!r}): it must be a function of one event, or None.",
             )
-    everything = [*sinks, *([] if dead_letters is None else [dead_letters])]
-    for place, sink in enumerate(everything):
-        if any(sink is other for other in everything[:place]):
-            raise SettingRefused(
-                "SINK_TWICE",
-                f"{call}() was given the same sink twice: {sink!r}. It would write every row "
-                "twice. Give each sink once; for two parts of a batch make two sinks, each with "
-                "rows= of its own.",
-            )
+        streams = _checked_control(control, call)
+        return DeliverySettings(targets, guarantee, places, streams, on_event)
 
 
 def checked_writer(writer: Any) -> None:
@@ -93,11 +114,65 @@ def checked_checkpoint(checkpoint: Any) -> str:
     )
 
 
-def checked_decision_log(decision_log: Any, call: str) -> None:
-    """
-    Raises:
-        SettingRefused: it can be no decision log.
-    """
+def _check_sinks(sinks: Sequence[Any], dead_letters: Any, call: str) -> None:
+    if not sinks:
+        raise SettingRefused(
+            "SINKS_WANTED",
+            f"{call}() was given no sink. Pass at least one, for example "
+            f'exactum.{call}(exactum.KafkaSink("totals", bootstrap_servers="localhost:9092")).',
+        )
+    for sink in sinks:
+        _check_sink(sink, call)
+    if dead_letters is not None:
+        _check_sink(dead_letters, f"{call}(dead_letters=...)")
+        if getattr(dead_letters, "rows", None) is not None:
+            raise SettingRefused(
+                "DEAD_LETTERS_VIEW",
+                f"{call}(dead_letters={dead_letters!r}): the sink of the dead letters takes all of "
+                "them, so it cannot have rows=. Remove it.",
+            )
+    everything = [*sinks, *([] if dead_letters is None else [dead_letters])]
+    for place, sink in enumerate(everything):
+        if any(sink is other for other in everything[:place]):
+            raise SettingRefused(
+                "SINK_TWICE",
+                f"{call}() was given the same sink twice: {sink!r}. It would write every row "
+                "twice. Give each sink once; for two parts of a batch make two sinks, each with "
+                "rows= of its own.",
+            )
+
+
+def _check_sink(sink: Any, call: str) -> None:
+    is_sink = hasattr(sink, "name") and all(
+        callable(getattr(sink, name, None)) for name in _SINK_METHODS
+    )
+    if isinstance(sink, type) and is_sink:
+        raise SettingRefused(
+            "SINKS_WANTED",
+            f"{call}() was given the class {sink.__name__}. Make a sink of it: "
+            f"{sink.__name__}(...).",
+        )
+    if isinstance(sink, list | tuple):
+        raise SettingRefused(
+            "SINKS_WANTED",
+            f"{call}() was given a {type(sink).__name__}. Pass the sinks one by one: "
+            f"{call}(*sinks).",
+        )
+    if not is_sink:
+        shown = f"{cut(repr(sink), SHOWN_CHARACTERS_MAX)} ({type(sink).__name__})"
+        raise SettingRefused(
+            "SINKS_WANTED", f"{call}() was given {shown}, which is no sink. A sink is a {_SINKS}."
+        )
+    rows = getattr(sink, "rows", None)
+    if rows is not None and not callable(rows):
+        raise SettingRefused(
+            "VIEW_ARGUMENT",
+            f"{sink!r}: rows={rows!r} must be exactum.Rows(...), or a function from the batch's "
+            "DataFrame to the DataFrame that this sink writes.",
+        )
+
+
+def _check_decision_log(decision_log: Any, call: str) -> None:
     if decision_log is None or (isinstance(decision_log, str | Path) and str(decision_log).strip()):
         _refuse_home(decision_log, "DECISION_LOG_ARGUMENT", "decision_log")
         return
@@ -122,12 +197,7 @@ def _refuse_home(place: object, code: str, argument: str) -> None:
         )
 
 
-def checked_control(control: Any, call: str) -> tuple[ControlStream, ...]:
-    """The control streams that were given.
-
-    Raises:
-        SettingRefused: something else was given.
-    """
+def _checked_control(control: Any, call: str) -> tuple[ControlStream, ...]:
     streams = (control,) if isinstance(control, ControlStream) else control
     if not isinstance(streams, list | tuple) or not all(
         isinstance(stream, ControlStream) for stream in streams
@@ -137,65 +207,13 @@ def checked_control(control: Any, call: str) -> tuple[ControlStream, ...]:
             f"{call}(control={control!r}): it must be what exactum.control_stream(...) returns, or "
             "a list of them.",
         )
-    if len({id(stream) for stream in streams}) != len(streams):
+    names = [stream.topic for stream in streams]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:  # what tasks are given, and what is on record, goes by the topic's name
         raise SettingRefused(
-            "CONTROL_ARGUMENT", f"{call}(control=...) was given the same control stream twice."
+            "CONTROL_ARGUMENT",
+            f"{call}(control=...) was given {names.count(twice[0])} streams of topics named "
+            f"{twice[0]!r}. Give each stream once; to use topics of one name on two clusters, "
+            "mirror one of them under another name.",
         )
     return tuple(streams)
-
-
-def checked_on_event(on_event: Any, call: str) -> None:
-    """
-    Raises:
-        SettingRefused: it cannot be called.
-    """
-    if on_event is not None and not callable(on_event):
-        raise SettingRefused(
-            "START_ARGUMENT",
-            f"{call}(on_event={on_event!r}): it must be a function of one event, or None.",
-        )
-
-
-def _check_sink(sink: Any, call: str) -> None:
-    """
-    Raises:
-        SettingRefused: it is no sink.
-    """
-    if isinstance(sink, type) and _is_sink(sink):
-        raise SettingRefused(
-            "SINKS_WANTED",
-            f"{call}() was given the class {sink.__name__}. Make a sink of it: "
-            f"{sink.__name__}(...).",
-        )
-    if isinstance(sink, list | tuple):
-        raise SettingRefused(
-            "SINKS_WANTED",
-            f"{call}() was given a {type(sink).__name__}. Pass the sinks one by one: "
-            f"{call}(*sinks).",
-        )
-    if isinstance(sink, type) or not _is_sink(sink):
-        raise SettingRefused(
-            "SINKS_WANTED",
-            f"{call}() was given {_shown(sink)}, which is no sink. A sink is a {_SINKS}.",
-        )
-    rows = getattr(sink, "rows", None)
-    if rows is not None and not callable(rows):
-        raise SettingRefused(
-            "VIEW_ARGUMENT",
-            f"{sink!r}: rows={rows!r} must be exactum.Rows(...), or a function from the batch's "
-            "DataFrame to the DataFrame that this sink writes.",
-        )
-
-
-def _is_sink(value: Any) -> bool:
-    return all(callable(getattr(value, name, None)) for name in _SINK_METHODS) and hasattr(
-        value, "name"
-    )
-
-
-SHOWN_CHARACTERS_MAX = 100
-
-
-def _shown(value: Any) -> str:
-    """The value as text for a message, cut: it may be anything."""
-    return f"{cut(repr(value), SHOWN_CHARACTERS_MAX)} ({type(value).__name__})"

@@ -16,12 +16,11 @@ from exactum.errors import SettingRefused
 from exactum.protocol.decision_log import DecisionLog
 from exactum.protocol.sink import Guarantee, Sink
 from exactum.spark import arguments
+from exactum.spark.arguments import DeliverySettings, Targets
 from exactum.spark.connect import start as connect
 from exactum.spark.control.stream import ControlStream
-from exactum.spark.event_log import listener
 from exactum.spark.load import Loaded, loaded
 from exactum.spark.query import is_connect
-from exactum.spark.run.delivery import DeliverySettings, Targets
 from exactum.spark.start import BatchFunction, started
 from exactum.spark.streaming_query import Query
 
@@ -170,14 +169,8 @@ class Delivery:
         control: Control,
         on_event: events.Listener | None,
     ) -> None:
-        call = guarantee.name.lower()
-        arguments.checked_sinks(targets.sinks, targets.dead_letters, call)
-        arguments.checked_decision_log(places.decision_log, call)
-        arguments.checked_on_event(on_event, call)
-        streams = arguments.checked_control(control, call)
-        self._call = call
-        self._settings = DeliverySettings(targets, guarantee, places, streams, listener(on_event))
-        self._on_event = on_event
+        self._call = guarantee.name.lower()
+        self._settings = DeliverySettings.checked(targets, guarantee, places, control, on_event)
         self._starting = threading.Lock()
         self._query: Query | None = None
 
@@ -222,11 +215,8 @@ class Delivery:
                     "first, or make an object for each query. Nothing was started.",
                 )
             setattr(writer, _STARTED, True)
-            self._query = (
-                connect.started(self._settings, self._on_event, writer, place, name)
-                if is_connect(writer)
-                else started(self._settings, writer, place, name)
-            )
+            start = connect.started if is_connect(writer) else started
+            self._query = start(self._settings, writer, place, name)
             return self._query
 
     def write(self, frame: DataFrame, *, id: str, compare: bool = True) -> Loaded:  # noqa: A002

@@ -37,22 +37,20 @@ def level_of(event: events.Event) -> int:
 
 
 def listener(on_event: events.Listener | None) -> events.Listener:
-    """A listener that logs, then calls ``on_event``.
+    """A listener of one run that logs, then calls ``on_event``.
 
     An error of ``on_event`` is logged and goes no further: between two steps of an epoch it would
     look like an error of the protocol.
     """
-
-    runs: dict[str, events.RunStarted] = {}  # by query: one sink may serve several
+    run: events.RunStarted | None = None
+    report = watchers()
 
     def listen(event: events.Event) -> None:
+        nonlocal run
         if isinstance(event, events.RunStarted):
-            runs[event.query_id] = event
+            run = event
         level = level_of(event)
         if logger.isEnabledFor(level):
-            run = runs.get(event.query_id)
-            if run is not None and run.incarnation != event.incarnation:
-                run = None  # the new run has not told its name yet
             extra = {
                 "exactum_event": event,
                 "exactum_run_id": run and run.run_id,
@@ -66,7 +64,7 @@ def listener(on_event: events.Listener | None) -> events.Listener:
                 sentence_of(type(event).__name__, vars(event)) or event,
                 extra=extra,
             )
-        report_to_watchers(event)
+        report(event)
         if on_event is None:
             return
         try:
@@ -77,9 +75,13 @@ def listener(on_event: events.Listener | None) -> events.Listener:
     return listen
 
 
-def report_to_watchers(event: events.Event) -> None:
-    """To whoever looks on in this process, and to its supervisor if it has one. Never blocks."""
-    RECORDER.observe(event)
+def watchers() -> events.Listener:
+    """Whoever looks on in this process, and its supervisor if it has one. Never blocks."""
     supervised = process.current()
-    if supervised is not None:
-        supervised.report_event(event)
+
+    def report(event: events.Event) -> None:
+        RECORDER.observe(event)
+        if supervised is not None:
+            supervised.report_event(event)
+
+    return report

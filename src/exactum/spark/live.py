@@ -74,7 +74,7 @@ def below_checkpoint(metadata_path: str) -> str | None:
 
 class LiveRun(Protocol):
     """One run of one streaming query. ``jvm.execution.Execution`` in a classic session,
-    ``connect.live.ConnectRun`` over Spark Connect.
+    ``connect.server.ConnectRun`` over Spark Connect.
     """
 
     def is_active(self) -> bool:
@@ -90,9 +90,6 @@ class LiveRun(Protocol):
         """The text of the error with which it ended; None: it was stopped, runs, or is not
         known.
         """
-
-    def last_logged_batch(self) -> int | None:
-        """The highest batch id in Spark's commit log."""
 
     def last_progress(self) -> str | None:
         """Spark's last StreamingQueryProgress as JSON text, before there is any None."""

@@ -30,15 +30,15 @@ from exactum.protocol.model import (
     new_incarnation,
     rows_by_participant,
 )
-from exactum.protocol.sink import Guarantee, QueryRun, WriteOrder
-from exactum.spark.connect.engine import ConnectWriting
+from exactum.protocol.sink import DEAD_LETTERS, Guarantee, QueryRun, WriteOrder
+from exactum.spark.arguments import DeliverySettings
+from exactum.spark.connect.server import ConnectWriting
+from exactum.spark.event_log import listener
 from exactum.spark.query import hadoop_of, is_connect
-from exactum.spark.run.delivery import DEAD_LETTERS, DeliverySettings
-from exactum.spark.run.epoch_write import EpochWrite
-from exactum.spark.run.opened_sinks import OpenedSinks, check_columns
-from exactum.spark.run.shared_places import refuse_within
-from exactum.spark.write.fingerprint import Fingerprint
-from exactum.spark.write.writing import RowsWriting
+from exactum.spark.run.opened_sinks import EpochWrite, OpenedSinks, check_columns
+from exactum.spark.run.refusals import refuse_within
+from exactum.spark.write.write_job import Writing
+from exactum.spark.write.write_task import Fingerprint
 
 logger = logging.getLogger("exactum")
 
@@ -65,7 +65,7 @@ def loaded(settings: DeliverySettings, frame: DataFrame, load_id: str, *, compar
     staging = staging_at(load, settings.places.staging or _default_staging(settings))
     run = QueryRun(load.query_id, new_incarnation(), Guarantee.EXACTLY_ONCE, staging)
     tag = f"exactum-{run.incarnation}"
-    writing = ConnectWriting(tag) if over_connect else RowsWriting()
+    writing = ConnectWriting(tag) if over_connect else Writing()
     with ExitStack() as closing:
         columns = check_columns(frame, settings.targets)
         log = open_log(load, settings.places.decision_log)
@@ -80,16 +80,17 @@ def loaded(settings: DeliverySettings, frame: DataFrame, load_id: str, *, compar
             if record.decision is Decision.COMMIT:
                 _refuse_other_sinks(load, record.engine, sinks)
         epoch = EpochWrite(sinks, run, writing, hashed=compare)
+        emit = listener(settings.on_event)
         coordinator = Coordinator(
             run,
             sinks.participants,
             log,
             engine=lambda: _record(sinks, epoch.fingerprint),
-            on_event=settings.emit,
+            on_event=emit,
             parallel=sinks.parallel,
         )
         about = run.query_id, BATCH, run.incarnation
-        settings.emit(events.EpochBegan(*about, None))
+        emit(events.EpochBegan(*about, None))
         prepared: list[PreparedTransaction] = []
 
         def write(order: WriteOrder) -> Sequence[PreparedTransaction]:
@@ -100,7 +101,7 @@ def loaded(settings: DeliverySettings, frame: DataFrame, load_id: str, *, compar
     if completed.written:
         refused = rows_by_participant(prepared).get(DEAD_LETTERS, 0)
         if refused:
-            settings.emit(events.RowsDeadLettered(*about, refused))
+            emit(events.RowsDeadLettered(*about, refused))
     else:
         _refuse_other_sinks(load, completed.engine, sinks)  # decided by another call meanwhile
         now = partial(writing.fingerprint, frame) if compare else None
@@ -109,10 +110,6 @@ def loaded(settings: DeliverySettings, frame: DataFrame, load_id: str, *, compar
 
 
 def _check(settings: DeliverySettings, frame: Any, load_id: Any) -> None:
-    """
-    Raises:
-        FrameRefused, SettingRefused: this cannot be a load.
-    """
     if not isinstance(frame, DataFrame) or frame.isStreaming:
         raise FrameRefused(
             "LOAD_FRAME",
@@ -162,10 +159,6 @@ def _traces(sinks: OpenedSinks) -> dict[str, dict[str, str]]:
 
 
 def _refuse_other_sinks(load: BatchLoad, recorded: str, sinks: OpenedSinks) -> None:
-    """
-    Raises:
-        CheckpointRefused: the load of this id went to other sinks.
-    """
     facts = json.loads(recorded)
     if facts["sinks"] != _traces(sinks):
         raise CheckpointRefused(
@@ -176,10 +169,6 @@ def _refuse_other_sinks(load: BatchLoad, recorded: str, sinks: OpenedSinks) -> N
 
 
 def _compare(load: BatchLoad, recorded: str, fingerprint: Callable[[], Fingerprint] | None) -> None:
-    """
-    Raises:
-        CheckpointRefused: the load of this id has other rows.
-    """
     if fingerprint is None:
         return
     stands = json.loads(recorded)["fingerprint"]

@@ -1,11 +1,16 @@
-"""The queries of exactum in this process: the one table of them."""
+"""The queries of exactum in this process, the one table of them; and whether one may start."""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
-from typing import Protocol
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import NoReturn, Protocol
+
+from pyspark import SparkContext
+
+from exactum.errors import SettingRefused
 
 POLL_S = 0.02
 EPOCH_TIMEOUT_S = 600.0
@@ -78,3 +83,45 @@ open_queries = OpenQueries()
 """Of this process: the supervisor asks the whole script to stop, and two functions of exactum in
 one query meet nowhere else.
 """
+
+
+_START = "_ensure_initialized"
+"""What every way to a SparkContext calls before it starts the JVM."""
+
+
+class _Refusal:
+    """Stands where PySpark has that. ``place`` is what the command imports, as it was typed."""
+
+    def __init__(self, place: str) -> None:
+        self._place = place
+
+    def __call__(self, *_: object, **__: object) -> NoReturn:
+        raise SettingRefused(
+            "SINKS_START",
+            f"--sinks {self._place}: this script starts Spark when it is imported, and the command "
+            "imports it for its sinks alone. Nothing was started.\n"
+            "Put the start under if __name__ == '__main__': or the sinks in a module of their own.",
+        )
+
+
+@contextmanager
+def no_start(place: str) -> Iterator[None]:
+    """Meanwhile every start is refused: a query's of exactum's, and that of a SparkContext, without
+    which there is no session.
+    """
+    before = SparkContext.__dict__[_START]
+    setattr(SparkContext, _START, _Refusal(place))
+    try:
+        yield
+    finally:
+        setattr(SparkContext, _START, before)
+
+
+def refuse_while_importing() -> None:
+    """
+    Raises:
+        SettingRefused: a command imports the script for its sinks.
+    """
+    start = SparkContext.__dict__[_START]
+    if isinstance(start, _Refusal):
+        start()

@@ -1,9 +1,4 @@
-"""One run of one streaming query: who it is, and whether it may run.
-
-Spark refuses async progress tracking, the continuous trigger and real-time mode for
-``foreachBatch`` when the query starts, each with a conf that switches the check off; here they are
-refused whatever is set.
-"""
+"""One run of one streaming query: who it is, and who attends its micro-batches."""
 
 from __future__ import annotations
 
@@ -19,20 +14,19 @@ from exactum.checkpoint import offset_log
 from exactum.checkpoint.layout import QUERY
 from exactum.checkpoint.query_place import files_of, staging_at
 from exactum.checkpoint.query_record import RecordFile, record_of
-from exactum.errors import ExactumError, InvariantBroken, SettingRefused
+from exactum.errors import ExactumError, InvariantBroken
 from exactum.events import Listener
-from exactum.protocol.model import Incarnation, new_incarnation
+from exactum.protocol.model import Completed, Incarnation, SourceOffsets, new_incarnation
 from exactum.protocol.sink import Guarantee, QueryRun
-from exactum.spark.jvm.error import JvmError
 from exactum.spark.jvm.execution import Execution
-from exactum.spark.jvm.hadoop_files import HadoopFiles
-from exactum.spark.jvm.hadoop_storage import HadoopStorage
+from exactum.spark.jvm.hadoop import HadoopFiles, HadoopStorage
+from exactum.spark.jvm.java_class import JvmError
 from exactum.spark.live import LiveRun, RunningSource
 from exactum.storage.folder import Folder
 from exactum.storage.storage import Storage
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 RETAINED = "spark.sql.streaming.minBatchesToRetain"
 RETAINED_DEFAULT = "100"
@@ -113,8 +107,12 @@ class Run:
         return self.query_id, batch_id, self.incarnation
 
     def last_logged_batch(self) -> int | None:
-        """The highest batch id in Spark's commit log."""
-        return last_logged_batch(self.checkpoint, self.live)
+        """The highest batch id in Spark's commit log: read where it lies in a folder, which a run
+        that is at an end still has.
+        """
+        if self.folder is None:
+            return self.execution.last_logged_batch()
+        return offset_log.highest_batch(Folder(self.folder), offset_log.COMMITS)
 
     @property
     def folder(self) -> Path | None:
@@ -169,42 +167,9 @@ class Run:
         return f"query {called}, checkpoint {self.checkpoint}"
 
 
-def classic_run(
-    execution: Execution,
-    first_batch_id: int,
-    guarantee: Guarantee,
-    staging: str | Path | None,
-    emit: Listener,
-) -> Run:
-    """The run of a query that Spark runs in this process's JVM."""
-    session = execution.session()
-    return Run(
-        query_id=execution.query_id(),
-        run_id=execution.run_id(),
-        name=execution.name(),
-        checkpoint=execution.checkpoint(),
-        execution_class=execution.kind(),
-        trigger=execution.trigger(),
-        master=str(session.sparkContext.master),
-        retained=int(str(session.conf.get(RETAINED, RETAINED_DEFAULT))),
-        first_batch_id=first_batch_id,
-        guarantee=guarantee,
-        session=session,
-        live=execution,
-        emit=emit,
-        staging=staging,
-        hadoop=hadoop_of(session),
-    )
-
-
-def last_logged_batch(checkpoint: str, live: LiveRun) -> int | None:
-    """The highest batch id in Spark's commit log: read where it lies in a folder, which a run that
-    is at an end still has.
-    """
-    folder = offset_log.local_folder(checkpoint)
-    if folder is None:
-        return live.last_logged_batch()
-    return offset_log.highest_batch(Folder(folder), offset_log.COMMITS)
+def retained_by(session: SparkSession) -> int:
+    """How many batches Spark's own logs keep."""
+    return int(str(session.conf.get(RETAINED, RETAINED_DEFAULT)))
 
 
 def hadoop_of(session: SparkSession) -> dict[str, str]:
@@ -213,65 +178,39 @@ def hadoop_of(session: SparkSession) -> dict[str, str]:
     return {name: value for name, value in settings if name.startswith(HADOOP)}
 
 
-def find(frame: DataFrame) -> Execution:
-    """The query whose micro-batch ``frame`` is.
-
-    Raises:
-        SettingRefused: the frame is no micro-batch of a query of this process.
-    """
-    session = frame.sparkSession
-    query_id = session.sparkContext.getLocalProperty("sql.streaming.queryId")
-    execution = None if query_id is None else Execution.find(session, str(query_id))
-    if execution is None:
-        raise SettingRefused(
-            "CALL_OUTSIDE",
-            "exactum was called outside of a streaming query's micro-batch. Call it in the "
-            "function given to foreachBatch, in the same thread (and leave PYSPARK_PIN_THREAD at "
-            "its default). Nothing was written.",
-        )
-    return execution
-
-
-def refuse_other_batch(frame: DataFrame, batch_id: int) -> None:
-    """
-    Raises:
-        SettingRefused: ``batch_id`` is not the number of the micro-batch that Spark is at in this
-            thread.
-    """
-    at_hand = frame.sparkSession.sparkContext.getLocalProperty("streaming.sql.batchId")
-    if at_hand is not None and at_hand != str(batch_id):
-        raise SettingRefused(
-            "CALL_OTHER_BATCH",
-            f"exactum was called with batch id {batch_id!r}, and Spark is at micro-batch "
-            f"{at_hand}. Pass the frame and the number on as Spark gives them to your function, in "
-            "the same call. Nothing was written.",
-        )
-
-
 def is_connect(thing: Any) -> bool:
     """Whether this session, frame or writer is Spark Connect's, which may not be installed."""
     return type(thing).__module__.startswith("pyspark.sql.connect")
 
 
-def refuse_unsafe(run: Run) -> None:
-    """Refuse a query under which no guarantee can hold.
-
-    Raises:
-        SettingRefused: its trigger or its progress tracking gives the same batch id other offsets
-            later.
+@dataclass(frozen=True)
+class Batch:
+    """One micro-batch: its id, what it reads, and whether it is the first one of this run of the
+    query.
     """
-    if "AsyncProgressTracking" in run.execution_class:
-        raise SettingRefused(
-            "TRIGGER_UNSAFE",
-            f"{run} runs with async progress tracking, with which a batch may have other offsets "
-            "after a crash: rows would be lost or doubled. Remove the option "
-            "asyncProgressTrackingEnabled. Nothing was written.",
-        )
-    for unsafe in ("Continuous", "RealTime"):
-        if run.trigger.startswith(unsafe) or run.execution_class.startswith(unsafe):
-            raise SettingRefused(
-                "TRIGGER_UNSAFE",
-                f"{run} runs with {run.trigger}, which fixes a batch's offsets only after it "
-                "was written, so nobody can tell after a crash what was. Use a processing-time or "
-                "available-now trigger. Nothing was written.",
-            )
+
+    batch_id: int
+    offsets: SourceOffsets
+    first: bool
+
+
+class EpochListener:
+    """Called in the thread of the query, ``close`` in any. A method that a listener does not have
+    does nothing.
+    """
+
+    def begin(self, batch: Batch) -> None:
+        """Before the batch is computed, also where it was decided by an earlier run and is only
+        drained.
+
+        Raises:
+            Refused: the batch must not be run; nothing of it was written.
+        """
+
+    def done(self, batch: Batch, completed: Completed) -> None:
+        """After the batch stands in every sink. A failure here stops the query after an epoch that
+        is complete.
+        """
+
+    def close(self) -> None:
+        """The run is over. Idempotent."""

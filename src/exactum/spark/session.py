@@ -16,11 +16,11 @@ import exactum
 from exactum.errors import LocalServerError, SettingRefused
 from exactum.java.jars import ClassArchive, pyspark_version
 from exactum.java.program import spark_java_options
-from exactum.spark.jvm import virtual_machine
-from exactum.spark.no_start import refuse_while_importing
+from exactum.spark.jvm import java_class
+from exactum.spark.open_queries import refuse_while_importing
 from exactum.spark.runtime import sockets, spark_jars
+from exactum.spark.settings import CHANGELOG, PROVIDER, ROCKSDB
 from exactum.spark.startup import class_archive, warm_up
-from exactum.spark.state_format import CHANGELOG, PROVIDER, ROCKSDB
 
 logger = logging.getLogger("exactum")
 
@@ -118,7 +118,7 @@ def _defaults(given: dict[str, str], archive: ClassArchive | None = None) -> dic
         CHANGELOG: "true",
         "spark.sql.streaming.stateStore.maintenanceInterval": SNAPSHOTS_EVERY,
     }
-    if virtual_machine.has_context():
+    if java_class.has_context():
         return defaults  # the rest is of the JVM, and of who has started it
     defaults |= {
         "spark.ui.enabled": "false",

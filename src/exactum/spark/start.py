@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 import time
-from functools import partial
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import DataFrame
@@ -20,17 +20,15 @@ from exactum.checkpoint.query_place import files_of, is_object_url
 from exactum.checkpoint.retirement import refuse_retired
 from exactum.errors import EpochAborted, SettingRefused, Unavailable
 from exactum.spark import query
-from exactum.spark.batches import Batches
+from exactum.spark.arguments import DeliverySettings
+from exactum.spark.event_log import listener
 from exactum.spark.jvm.execution import Execution
-from exactum.spark.jvm.hadoop_files import HadoopFiles
-from exactum.spark.no_start import refuse_while_importing
-from exactum.spark.open_queries import open_queries
+from exactum.spark.jvm.hadoop import HadoopFiles
+from exactum.spark.open_queries import open_queries, refuse_while_importing
 from exactum.spark.query import Run
-from exactum.spark.run.delivery import DeliverySettings
-from exactum.spark.run.engine import Classic
-from exactum.spark.run.epoch_runner import EpochRunner
-from exactum.spark.run.opening import open_run
-from exactum.spark.state_format import state_format
+from exactum.spark.run.batches import Batches
+from exactum.spark.run.opening import Engine, open_run
+from exactum.spark.settings import state_format
 from exactum.spark.streaming_query import Query, translated
 from exactum.spark.supervised import process, standby
 from exactum.spark.write.view import refuse_other_columns
@@ -62,28 +60,33 @@ def started(
         raise Unavailable(
             "SIGTERM ends this script, so no query is started any more. Nothing was written."
         )
-    batches = Batches(settings)
+    batches = Batches()
     chosen = writer.option("checkpointLocation", checkpoint).foreachBatch(batches)
     plain: Any = writer
-    session = plain._df.sparkSession
-    _try_store(checkpoint, session)
+    frame: DataFrame = plain._df
+    _try_store(checkpoint, frame.sparkSession)
     try:
-        newest = HadoopFiles(session, checkpoint).newest
-        with open_queries.starting, state_format(session, newest):
+        newest = HadoopFiles(frame.sparkSession, checkpoint).newest
+        with open_queries.starting, state_format(frame.sparkSession, newest):
             spark_query = (chosen if name is None else chosen.queryName(name)).start()
     except Exception as error:  # noqa: BLE001  (raised again, in our words)
         raise translated(error) from None
     try:
-        run = _opened(settings, writer, spark_query)
+        execution = _planned(spark_query)
+        run = _run_of(execution, None, settings)
+        # Of the same columns, and empty: what rows= makes of it, it makes of each batch.
+        empty = run.session.createDataFrame([], frame.schema)
+        runner = open_run(run, empty, settings, Engine())
     except BaseException as error:
-        reason = _reason(spark_query, error)
+        failure = spark_query.exception()  # where Spark has failed meanwhile, this is why
+        reason = error if failure is None else translated(failure)
         batches.refuse(reason)
         spark_query.stop()
         if reason is error:
             raise
         raise reason from None
-    batches.open(run)
-    return Query(spark_query, batches, run.gate)
+    batches.open(runner)
+    return Query(spark_query, batches, runner.gate)
 
 
 def _try_store(checkpoint: str, session: Any) -> None:
@@ -101,32 +104,39 @@ def _try_store(checkpoint: str, session: Any) -> None:
             refuse_retired(files)
 
 
-def _opened(
-    settings: DeliverySettings, writer: DataStreamWriter, spark_query: StreamingQuery
-) -> EpochRunner:
-    plain: Any = writer
+def _planned(spark_query: StreamingQuery) -> Execution:
     execution = Execution.of(spark_query)
     while not execution.sources():
         if not execution.is_active():
             raise EpochAborted(CANCELLED)
         time.sleep(POLL_S)
-    last = query.last_logged_batch(execution.checkpoint(), execution)
-    run = _run_of(execution, 0 if last is None else last + 1, settings)
-    # Of the same columns, and empty: what rows= makes of it, it makes of each batch.
-    frame = run.session.createDataFrame([], plain._df.schema)
-    return open_run(run, frame, settings, Classic())
+    return execution
 
 
-def _run_of(execution: Execution, first_batch_id: int, settings: DeliverySettings) -> Run:
-    return query.classic_run(
-        execution, first_batch_id, settings.guarantee, settings.places.staging, settings.emit
+def _run_of(execution: Execution, batch_id: int | None, settings: DeliverySettings) -> Run:
+    """The run of a query that Spark runs in this process's JVM; it begins with ``batch_id``, None:
+    with the one after the last that Spark has logged.
+    """
+    session = execution.session()
+    run = Run(
+        query_id=execution.query_id(),
+        run_id=execution.run_id(),
+        name=execution.name(),
+        checkpoint=execution.checkpoint(),
+        execution_class=execution.kind(),
+        trigger=execution.trigger(),
+        master=str(session.sparkContext.master),
+        retained=query.retained_by(session),
+        first_batch_id=batch_id or 0,
+        guarantee=settings.guarantee,
+        session=session,
+        live=execution,
+        emit=listener(settings.on_event),
+        staging=settings.places.staging,
+        hadoop=query.hadoop_of(session),
     )
-
-
-def _reason(spark_query: StreamingQuery, error: BaseException) -> BaseException:
-    """Where Spark has failed meanwhile, this is why nothing could be opened."""
-    failure = spark_query.exception()
-    return error if failure is None else translated(failure)
+    last = run.last_logged_batch() if batch_id is None else None
+    return run if last is None else replace(run, first_batch_id=last + 1)
 
 
 class BatchFunction:
@@ -139,7 +149,7 @@ class BatchFunction:
         self._checkpoint = checkpoint
         self._lock = threading.Lock()
         self._run_id = ""
-        self._batches = Batches(settings)
+        self._batches = Batches()
 
     def __call__(self, frame: DataFrame, batch_id: int) -> None:
         """
@@ -149,9 +159,9 @@ class BatchFunction:
         refuse_while_importing()
         if query.is_connect(frame):
             raise SettingRefused("SPARK_CONNECT", NO_CONNECT)
-        query.refuse_other_batch(frame, batch_id)
+        _refuse_other_batch(frame, batch_id)
         with self._lock:
-            execution = query.find(frame)
+            execution = _find(frame)
             if execution.run_id() != self._run_id:
                 self._begin(frame, batch_id, execution)
         self._batches(frame, batch_id)
@@ -170,11 +180,14 @@ class BatchFunction:
                 "written.",
             )
         self._run_id = run.run_id
-        names = self._settings.targets.names()
-        check = partial(refuse_other_columns, first=frame.dtypes, sinks=names)
-        self._batches = batches = Batches(self._settings, check=check)
+        first, names = frame.dtypes, self._settings.targets.names()
+
+        def check(frame: DataFrame, batch_id: int) -> None:
+            refuse_other_columns(frame, first, names, batch_id)
+
+        self._batches = batches = Batches(check=check)
         try:
-            batches.open(open_run(run, frame, self._settings, Classic()))
+            batches.open(open_run(run, frame, self._settings, Engine()))
         except BaseException as error:
             open_queries.leave(run.run_id)
             batches.refuse(error)
@@ -184,11 +197,34 @@ class BatchFunction:
         raise SettingRefused("SPARK_CONNECT", NO_CONNECT)  # which pickles it for its server
 
 
+def _find(frame: DataFrame) -> Execution:
+    """The query whose micro-batch ``frame`` is."""
+    session = frame.sparkSession
+    query_id = session.sparkContext.getLocalProperty("sql.streaming.queryId")
+    execution = None if query_id is None else Execution.find(session, str(query_id))
+    if execution is None:
+        raise SettingRefused(
+            "CALL_OUTSIDE",
+            "exactum was called outside of a streaming query's micro-batch. Call it in the "
+            "function given to foreachBatch, in the same thread (and leave PYSPARK_PIN_THREAD at "
+            "its default). Nothing was written.",
+        )
+    return execution
+
+
+def _refuse_other_batch(frame: DataFrame, batch_id: int) -> None:
+    """Spark is at another micro-batch in this thread."""
+    at_hand = frame.sparkSession.sparkContext.getLocalProperty("streaming.sql.batchId")
+    if at_hand is not None and at_hand != str(batch_id):
+        raise SettingRefused(
+            "CALL_OTHER_BATCH",
+            f"exactum was called with batch id {batch_id!r}, and Spark is at micro-batch "
+            f"{at_hand}. Pass the frame and the number on as Spark gives them to your function, in "
+            "the same call. Nothing was written.",
+        )
+
+
 def _refuse_other_checkpoint(run: Run, checkpoint: str) -> None:
-    """
-    Raises:
-        SettingRefused: the query has another one.
-    """
     given = local_folder(checkpoint)
     is_same = (
         run.checkpoint.rstrip("/") == checkpoint.rstrip("/")

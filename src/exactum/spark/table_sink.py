@@ -190,10 +190,6 @@ class SparkTableTarget(StagedTarget):
         return max((one for one in (noted, known) if one is not None), default=None)
 
     def _asked(self, last_version: Callable[[str], int | None]) -> int | None:
-        """
-        Raises:
-            CodeFailed: the user's function failed, or gave something else.
-        """
         try:
             known = last_version(self._app_id)
         except Exception as error:
@@ -238,11 +234,6 @@ class SparkTableTarget(StagedTarget):
         return self._staging.by_hand(epoch.batch_id)
 
     def _hand_over(self, names: Sequence[str], transaction: TableTransaction) -> None:
-        """
-        Raises:
-            PublishFailed: the rows may be in the table or not.
-            Unavailable: there is no Spark in this process, or it is a command's.
-        """
         from pyspark.errors import AnalysisException, PySparkRuntimeError
         from pyspark.sql import SparkSession
 

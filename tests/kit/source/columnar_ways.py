@@ -19,7 +19,7 @@ from confluent_kafka import Producer
 import exactum
 from exactum.local import LocalKafka
 from exactum.spark.source import columnar
-from exactum.spark.write import packing
+from exactum.spark.write import write_job
 from tests.kit.spark.torn_stream import configured
 from tests.kit.waiting import WAIT_MAX_S
 
@@ -28,7 +28,7 @@ MOVING = "packed, by consumers that move"
 """As of a micro-batch of more partitions than Spark keeps consumers for."""
 WAYS: dict[str, dict[str, str]] = {
     ROWS: {columnar.SETTING: "false"},
-    LAZY: {packing.SETTING: "false"},
+    LAZY: {write_job.PACKED_SETTING: "false"},
     PACKED: {},
 }
 KEPT = "spark.kafka.consumer.cache.capacity"

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from pyspark.sql import DataFrame
 
-from exactum.spark.batches import Batches
+from exactum.spark.run.batches import Batches
 
 Write = Callable[[], None]
 

@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 import exactum
 from exactum import events
-from exactum.spark.state_format import FORMAT, PLAIN, PROVIDER, WITH_IDS
+from exactum.spark.settings import FORMAT, PLAIN, PROVIDER, WITH_IDS
 from tests.kit.waiting import WAIT_MAX_S
 
 RUN_TIMEOUT_S = WAIT_MAX_S

@@ -21,8 +21,8 @@ from exactum.protocol.model import PreparedTransaction, SourceOffsets, new_incar
 from exactum.protocol.participant import judges
 from exactum.protocol.participants import one_after_another
 from exactum.protocol.sink import DEAD_LETTERS, Guarantee, QueryRun, TaskName, WriteOrder
-from exactum.spark.write.judging import judged
-from exactum.spark.write.write_task import DeadLetterPlan
+from exactum.spark.run.opened_sinks import judged
+from exactum.spark.write.dead_letter import DeadLetterPlan
 from exactum.sql.postgres.sink import PostgresSink
 from exactum.sql.target import REFUSED_MAX
 from exactum.storage.folder import Folder

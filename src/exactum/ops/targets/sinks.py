@@ -142,7 +142,7 @@ def given_sinks(place: str) -> dict[str, Sink]:
             "SINKS_OPTION",
             f"{where} must be FILE.py:NAME or MODULE:NAME, like --sinks sinks.py:SINKS.",
         )
-    from exactum.spark.no_start import no_start
+    from exactum.spark.open_queries import no_start
 
     reading = f"{module_name} cannot be imported"
     try:

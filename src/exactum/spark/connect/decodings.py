@@ -1,5 +1,8 @@
-"""Dead letters of ``decode`` over Spark Connect, where no metric is seen before a batch is over:
-each epoch's records are read once more, by a plain read of their offsets, and decoded once more.
+"""What the plan that a client of Spark Connect sends says of a query
+(spark/connect/relations.proto): its sources, and the decodings that want dead letters.
+
+No metric is seen there before a batch is over. So each epoch's records are read once more, by a
+plain read of their offsets, and decoded once more.
 
     client    the plan of each decoding, which stands on a source itself  --with the function-->
     worker    the same plan, its source read from the epoch's first offsets to its last
@@ -11,6 +14,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,16 +24,50 @@ from exactum.checkpoint.offset_log import Offsets, from_json, to_json
 from exactum.errors import SettingRefused
 from exactum.protocol.model import PreparedTransaction, SourceOffsets
 from exactum.protocol.sink import WriteOrder
-from exactum.spark.connect.sources import messages, streaming_reads
 from exactum.spark.decoding.bad_records import BadRecords, DeadLetterWriters
 from exactum.spark.decoding.decode import METRIC_PREFIX, Policy
 from exactum.spark.decoding.decode_task import BAD
-from exactum.spark.epoch_listener import Batch
-from exactum.spark.query import Run
+from exactum.spark.live import RunningSource
+from exactum.spark.query import Batch, Run
 from exactum.spark.source.bounds import all_initial_offsets
 from exactum.spark.source.positions import EARLIEST_SENTINEL
-from exactum.spark.write.write_task import DeadLetterPlan, WriteTask
-from exactum.spark.write.writing import Writing
+from exactum.spark.write.dead_letter import DeadLetterPlan
+from exactum.spark.write.write_job import Writing
+from exactum.spark.write.write_task import WriteTask
+
+_TABLES = {"kafka": "kafkatable"}
+"""By format what Spark calls the table behind it; the others are known by no name."""
+
+
+def sources_in(plan: Any) -> tuple[RunningSource, ...]:
+    """What a frame's plan streams, in the order in which Spark numbers sources: as they stand
+    there, from the left. A view's are not in the plan.
+    """
+    reads = list(streaming_reads(plan))
+    found = []
+    for index, read in enumerate(reads):
+        source = read.data_source  # empty for a table
+        table = _TABLES.get(source.format.lower(), "")
+        options, metadata = dict(source.options), f"sources/{index}"
+        found.append(RunningSource(index, reads.index(read), table, options, metadata))
+    return tuple(found)
+
+
+def streaming_reads(message: Any) -> Iterator[Any]:
+    """What a part of a plan reads as a stream, from the left."""
+    return (read for read in messages(message, "spark.connect.Read") if read.is_streaming)
+
+
+def messages(message: Any, kind: str) -> Iterator[Any]:
+    """The parts of this kind, from the left; those within another one of it as well."""
+    if message.DESCRIPTOR.full_name == kind:
+        yield message
+    for field, value in message.ListFields():  # by their numbers: left stands before right
+        if field.message_type is None or field.message_type.GetOptions().map_entry:
+            continue
+        for inner in [value] if hasattr(value, "DESCRIPTOR") else value:
+            yield from messages(inner, kind)
+
 
 _LETTERS = f"{METRIC_PREFIX}{Policy.DEAD_LETTER.value}."
 _PLACED = ("subscribe", "subscribepattern", "startingoffsets")
@@ -44,14 +82,12 @@ class DecodingPlan:
     relation: bytes
 
 
-def decodings_of(writer: Any) -> tuple[DecodingPlan, ...]:
-    """Those of the writer's frame that want dead letters.
+def decodings_in(plan: Any) -> tuple[DecodingPlan, ...]:
+    """Those in a frame's plan that want dead letters.
 
     Raises:
         SettingRefused: a frame is used twice, so that two streams decode its records.
     """
-    command = writer._write_stream.command(writer._session.client)
-    plan = command.write_stream_operation_start.input
     reads, found = list(streaming_reads(plan)), []
     for metrics in messages(plan, "spark.connect.CollectMetrics"):
         if metrics.name.startswith(_LETTERS):

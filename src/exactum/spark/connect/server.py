@@ -1,29 +1,40 @@
-"""What the process beside Spark's server calls with each micro-batch: the coordinator's side."""
+"""The process beside Spark's server, which calls exactum with each micro-batch: the coordinator's
+side of a query over Spark Connect, on PySpark's public API alone.
+"""
 
 from __future__ import annotations
 
 import json
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 
-from exactum import events
-from exactum.checkpoint.query_place import Places
+from exactum.checkpoint.offset_log import OFFSETS, highest_batch, parse, reader
 from exactum.errors import ExactumError, SettingRefused
-from exactum.protocol.sink import Guarantee
-from exactum.spark.batches import Batches
-from exactum.spark.connect.decodings import DecodingPlan
-from exactum.spark.connect.engine import Connect
-from exactum.spark.connect.live import ConnectRun
+from exactum.protocol.sink import WriteOrder
+from exactum.spark.arguments import DeliverySettings
+from exactum.spark.connect.decodings import DecodingPlan, PlainReads
+from exactum.spark.control.listener import ControlListener
+from exactum.spark.decoding.bad_records import BadRecords
 from exactum.spark.event_log import listener
 from exactum.spark.live import RunningSource
-from exactum.spark.query import RETAINED, RETAINED_DEFAULT, Run
-from exactum.spark.run.delivery import DeliverySettings, Targets
-from exactum.spark.run.opening import open_run
+from exactum.spark.query import Batch, Run, retained_by
+from exactum.spark.run.batches import Batches
+from exactum.spark.run.epoch_gate import EpochGate
+from exactum.spark.run.opening import Engine, open_run
+from exactum.spark.run.standing_epochs import StandingEpochs
 from exactum.spark.write.failure import TaskFailed
+from exactum.spark.write.small_epoch import Fresh
+from exactum.spark.write.write_job import FingerprintTask, WriteJob, Writing, whole
+from exactum.spark.write.write_task import Fingerprint, WriteTask
+from exactum.storage.folder import Folder
+
+_PREPARED = "prepared string"
 
 
 @dataclass
@@ -32,10 +43,7 @@ class ServerFunction:
     its own for each run, in which this is unpickled once.
     """
 
-    targets: Targets
-    guarantee: Guarantee
-    places: Places
-    on_event: events.Listener | None
+    settings: DeliverySettings
     checkpoint: str
     folder: Path
     sources: tuple[RunningSource, ...]
@@ -55,26 +63,22 @@ class ServerFunction:
             raise TaskFailed.carrying(error) from None
 
     def _opened(self, frame: DataFrame, batch_id: int) -> Batches:
-        settings = DeliverySettings(
-            self.targets, self.guarantee, self.places, (), listener(self.on_event)
-        )
-        run = self._run(frame, batch_id, settings)
-        engine = Connect(f"exactum-{run.run_id}", self.decodings)
-        batches = Batches(settings, partial(engine.interrupt, frame.sparkSession))
+        run = self._run(frame, batch_id)
+        tag = f"exactum-{run.run_id}"
+        batches = Batches(partial(frame.sparkSession.interruptTag, tag))
         try:
-            batches.open(open_run(run, frame, settings, engine))
+            batches.open(open_run(run, frame, self.settings, Connect(tag, self.decodings)))
         except BaseException as error:
             batches.refuse(error)
             raise
         return batches
 
-    def _run(self, frame: DataFrame, batch_id: int, settings: DeliverySettings) -> Run:
-        session = frame.sparkSession
+    def _run(self, frame: DataFrame, batch_id: int) -> Run:
+        session: Any = frame.sparkSession
         query_id = query_id_of(self.folder)
         found = next((q for q in session.streams.active if str(q.id) == query_id), None)
         if found is None:
             raise _out_of_sight(self.folder, f"it is that of query {query_id}")
-        plain: Any = session
         return Run(
             query_id=query_id,
             run_id=str(found.runId),
@@ -82,13 +86,13 @@ class ServerFunction:
             checkpoint=self.checkpoint,
             execution_class="",  # Spark refuses for foreachBatch what could not be kept
             trigger="",
-            master=str(plain.conf.get("spark.master", "")),
-            retained=int(str(plain.conf.get(RETAINED, RETAINED_DEFAULT))),
+            master=str(session.conf.get("spark.master", "")),
+            retained=retained_by(session),
             first_batch_id=batch_id,
-            guarantee=self.guarantee,
+            guarantee=self.settings.guarantee,
             session=session,
-            emit=settings.emit,
-            staging=self.places.staging,
+            emit=listener(self.settings.on_event),
+            staging=self.settings.places.staging,
             live=ConnectRun(session, str(found.runId), self.folder, self.sources),
         )
 
@@ -111,3 +115,144 @@ def _out_of_sight(folder: Path, why: str) -> SettingRefused:
         f"{why}. Over Spark Connect the checkpoint has to be a folder that the server and the "
         "process beside it see under this path. Nothing was written.",
     )
+
+
+# ---- how it is seen, and how it writes -----------------------------------------------------------
+
+
+class ConnectRun:
+    """See ``live.LiveRun``. ``session`` is that of its batches, ``folder`` its checkpoint,
+    ``sources`` what the client says of its sources.
+    """
+
+    def __init__(
+        self, session: SparkSession, run_id: str, folder: Path, sources: Sequence[RunningSource]
+    ) -> None:
+        self._session: Any = session
+        self._run_id = run_id
+        self._files = Folder(folder)
+        self._sources = sources
+
+    def is_active(self) -> bool:
+        return self._query() is not None
+
+    def stop(self) -> None:
+        query = self._query()
+        if query is not None:
+            query.stop()
+
+    def fail(self, message: str) -> None:
+        """It is stopped: over Spark Connect nothing but a batch's function can fail a query."""
+        self.stop()
+
+    def failure(self) -> str | None:
+        """None: an ended query is not told of any more."""
+        return None
+
+    def last_progress(self) -> str | None:
+        query = self._query()
+        report = None if query is None else query.lastProgress
+        return None if report is None else json.dumps(json.loads(report.json))
+
+    def doing(self) -> str:
+        query = self._query()
+        return "" if query is None else str(query.status["message"])
+
+    def sources(self) -> Sequence[RunningSource]:
+        """None where they are not as many as Spark logs offsets of: a view has more."""
+        last = highest_batch(self._files, OFFSETS)
+        text = None if last is None else reader(self._files)(f"offsets/{last}")
+        lines = () if text is None else parse(text, self._files.where)
+        return self._sources if len(lines) == len(self._sources) else ()
+
+    def _query(self) -> Any:
+        return next((q for q in self._session.streams.active if str(q.runId) == self._run_id), None)
+
+
+class Connect(Engine):
+    """Of a run over Spark Connect. ``tag`` is on all its jobs; ``decodings``: that want dead
+    letters.
+    """
+
+    def __init__(self, tag: str, decodings: tuple[DecodingPlan, ...]) -> None:
+        self._tag = tag
+        self._decodings = decodings
+
+    def gate(self, run: Run) -> EpochGate:
+        return StopNoteGate(run)
+
+    def termination(self, run: Run) -> Callable[[], None]:
+        return lambda: None  # it is Spark's server that ends
+
+    def bad_records(self, run: Run) -> BadRecords:
+        return PlainReads(run, self._decodings, self.writing(run))
+
+    def writing(self, run: Run) -> Writing:
+        return ConnectWriting(self._tag)
+
+    def standing_epochs(
+        self, run: Run, control: Sequence[ControlListener], writing: Writing
+    ) -> StandingEpochs:
+        return StandingEpochs(run, control, writing)
+
+
+class ConnectWriting(Writing):
+    """By jobs that carry a tag: a query that is stopped leaves them, for they are the worker's."""
+
+    def __init__(self, tag: str) -> None:
+        self._tag = tag
+
+    def fingerprint(self, frame: DataFrame) -> Fingerprint:
+        return whole(_texts(frame, FingerprintTask()))
+
+    def job(self, task: WriteTask) -> WriteJob:
+        return ConnectJob(task, self._tag)
+
+
+class ConnectJob(WriteJob):
+    """A write job whose tasks carry their order."""
+
+    def __init__(self, task: WriteTask, tag: str) -> None:
+        super().__init__(task)
+        self._tag = tag
+
+    def _texts(self, frame: DataFrame, order: WriteOrder, fresh: Fresh | None) -> list[str]:
+        frame.sparkSession.addTag(self._tag)  # of this thread
+        return _texts(frame, OrderedTask(self.task, order))
+
+
+@dataclass(frozen=True)
+class OrderedTask:
+    """A task that knows its order: over Spark Connect no property of a job tells it."""
+
+    task: WriteTask
+    order: WriteOrder
+
+    def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
+        return self.task.on_behalf_of(self.order, batches)
+
+
+def _texts(frame: DataFrame, task: Any) -> list[str]:
+    return [str(row[0]) for row in frame.mapInArrow(task, _PREPARED).collect()]
+
+
+# ---- a stop --------------------------------------------------------------------------------------
+
+STOP_ASKED, STOP_ANSWERED = "spark.exactum.stop.", "spark.exactum.stopped."
+"""Settings of the session, which the client and this process share, each with the id of a run: it
+is to begin no further micro-batch; and it begins none, and the last one is in Spark's commit log.
+"""
+
+
+class StopNoteGate(EpochGate):
+    """The gate that the client shuts by a note in the session's settings: it is another process."""
+
+    def __init__(self, run: Run) -> None:
+        super().__init__(run, threading.Event())
+        self._session = run.session
+
+    def begin(self, batch: Batch) -> None:
+        if self._session.conf.get(f"{STOP_ASKED}{self._run.run_id}", "") == "true":
+            self.shut()
+            self._session.conf.set(f"{STOP_ANSWERED}{self._run.run_id}", "true")
+        super().begin(batch)

@@ -10,32 +10,23 @@ from pyspark import cloudpickle
 from exactum._version import __version__
 from exactum.checkpoint.offset_log import local_folder
 from exactum.errors import ExactumError, SettingRefused
-from exactum.events import Listener
-from exactum.spark.connect import stop_note
-from exactum.spark.connect.decodings import DecodingPlan, decodings_of
-from exactum.spark.connect.server import ServerFunction
-from exactum.spark.connect.sources import sources_of
-from exactum.spark.live import RunningSource
-from exactum.spark.run.delivery import DeliverySettings
+from exactum.spark.arguments import DeliverySettings
+from exactum.spark.connect.decodings import decodings_in, sources_in
+from exactum.spark.connect.server import STOP_ANSWERED, STOP_ASKED, ServerFunction
 from exactum.spark.streaming_query import Query, translated
 from exactum.spark.supervised import process
 
 
-def started(
-    settings: DeliverySettings,
-    on_event: Listener | None,
-    writer: Any,
-    checkpoint: str,
-    name: str | None,
-) -> Query:
+def started(settings: DeliverySettings, writer: Any, checkpoint: str, name: str | None) -> Query:
     """See ``Delivery.start``. Sinks are opened with the first micro-batch.
 
     Raises:
         SettingRefused: it cannot run over Spark Connect.
         Exception: what Spark has raised of it.
     """
-    sources, decodings = sources_of(writer), decodings_of(writer)
-    function = _function(settings, on_event, checkpoint, sources, decodings)
+    folder = _checked(settings, checkpoint)
+    plan = writer._write_stream.command(writer._session.client).write_stream_operation_start.input
+    function = ServerFunction(settings, checkpoint, folder, sources_in(plan), decodings_in(plan))
     chosen = writer.option("checkpointLocation", checkpoint).foreachBatch(function)
     try:
         spark_query = (chosen if name is None else chosen.queryName(name)).start()
@@ -45,13 +36,8 @@ def started(
     return Query(spark_query, there, there)
 
 
-def _function(
-    settings: DeliverySettings,
-    on_event: Listener | None,
-    checkpoint: str,
-    sources: tuple[RunningSource, ...],
-    decodings: tuple[DecodingPlan, ...],
-) -> ServerFunction:
+def _checked(settings: DeliverySettings, checkpoint: str) -> Path:
+    """The checkpoint's folder, of a query that can run over Spark Connect."""
     if process.current() is not None:
         raise _refused("exactum run does not supervise queries over Spark Connect")
     folder = local_folder(checkpoint)
@@ -68,16 +54,7 @@ def _function(
     for sink, copy in zip(sinks, pickled.loads(pickled.dumps(sinks)), strict=True):
         if sink.rows is not None and copy.rows is None:
             raise _refused(f"{sink!r} leaves its rows= behind when it is pickled for the server")
-    return ServerFunction(
-        settings.targets,
-        settings.guarantee,
-        settings.places,
-        on_event,
-        checkpoint,
-        folder,
-        sources,
-        decodings,
-    )
+    return folder
 
 
 def _in_our_words(error: Exception) -> Exception:
@@ -104,16 +81,17 @@ class Remote:
 
     def __init__(self, spark_query: Any, session: Any) -> None:
         self._spark_query = spark_query
-        self._session = session
+        self._conf = session.conf
         self._run_id = str(spark_query.runId)
 
     def shut(self) -> None:
-        stop_note.leave(self._session, self._run_id)
+        self._conf.set(f"{STOP_ASKED}{self._run_id}", "true")
 
     def between_epochs(self, log_timeout_s: float) -> bool:
         """Spark's trigger rests, or the function has answered that it begins no batch."""
         resting = not self._spark_query.status["isTriggerActive"]
-        return resting or stop_note.is_answered(self._session, self._run_id)
+        return resting or self._conf.get(f"{STOP_ANSWERED}{self._run_id}", "") == "true"
 
     def finish(self) -> None:
-        stop_note.forget(self._session, self._run_id)
+        for name in (STOP_ASKED, STOP_ANSWERED):
+            self._conf.unset(f"{name}{self._run_id}")

@@ -10,19 +10,23 @@ Workers import this module, so it imports neither pyspark nor a Kafka client at 
 
 from __future__ import annotations
 
+import base64
+import json
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
 from exactum.errors import SettingRefused
 from exactum.kafka.connection_settings import checked_servers
-from exactum.spark.control.record import view_of
 
 SIZE_MAX_BYTES = 1 << 20
 """Default of ``max_bytes``: what travels with every task should be small."""
 PROPERTY = "exactum.control."
 """Prefix of the local property in which Spark carries a view to the tasks of a job."""
 
+View = Mapping[bytes, bytes]
+"""The last value of each key."""
 Decoder = Callable[[bytes], Any]
 
 
@@ -63,59 +67,43 @@ def control_stream(
         SettingRefused: an argument that cannot be.
     """
     where = f"control_stream({topic!r})"
+    decoders: tuple[Any, ...] = (key, value)
+    given: Any = consumer
+    wrong = ""
     if not isinstance(topic, str) or not topic:
-        raise SettingRefused("CONTROL_ARGUMENT", f"{where}: topic must be the name of a topic.")
-    for setting, decoder in (("key", key), ("value", value)):
-        if not callable(decoder):
-            raise SettingRefused(
-                "CONTROL_ARGUMENT", f"{where}: {setting}={decoder!r} must be a function of bytes."
-            )
-    if consumer is not None and not isinstance(consumer, Mapping):
-        raise SettingRefused(
-            "CONTROL_ARGUMENT",
-            f"{where}: consumer={consumer!r} must be a dictionary of librdkafka's settings.",
-        )
-    if type(max_bytes) is not int:
-        raise SettingRefused(
-            "CONTROL_ARGUMENT", f"{where}: max_bytes={max_bytes!r} must be a whole number of bytes."
-        )
-    if max_bytes < 1:
-        raise SettingRefused(
-            "CONTROL_ARGUMENT", f"{where}: max_bytes={max_bytes} leaves no room for any rule."
-        )
+        wrong = "topic must be the name of a topic"
+    elif not all(map(callable, decoders)):
+        wrong = f"key={key!r} and value={value!r} must be functions of bytes"
+    elif given is not None and not isinstance(given, Mapping):
+        wrong = f"consumer={consumer!r} must be a dictionary of librdkafka's settings"
+    elif type(max_bytes) is not int or max_bytes < 1:
+        wrong = f"max_bytes={max_bytes!r} must be a whole number of bytes, one or more"
+    if wrong:
+        raise SettingRefused("CONTROL_ARGUMENT", f"{where}: {wrong}.")
     return ControlStream(
         topic,
         checked_servers(bootstrap_servers, where),
-        key=key,
-        value=value,
-        max_bytes=max_bytes,
-        consumer=dict(consumer or {}),
+        key,
+        value,
+        max_bytes,
+        dict(consumer or {}),
     )
 
 
+@dataclass(eq=False, repr=False)
 class ControlStream:
     """The user's handle. It travels to the tasks by pickle; there, ``current`` finds what Spark
     brought along.
     """
 
-    def __init__(
-        self,
-        topic: str,
-        bootstrap_servers: str,
-        *,
-        key: Decoder,
-        value: Decoder,
-        max_bytes: int,
-        consumer: dict[str, object],
-    ) -> None:
-        self.topic = topic
-        self.bootstrap_servers = bootstrap_servers
-        self.max_bytes = max_bytes
-        self.consumer = consumer
-        self._key = key
-        self._value = value
-        # What current() decoded last, and from which text.
-        self._current: tuple[str, Mapping[Any, Any]] | None = None
+    topic: str
+    bootstrap_servers: str
+    key: Decoder
+    value: Decoder
+    max_bytes: int
+    consumer: Mapping[str, object]
+    _current: tuple[str, Mapping[Any, Any]] | None = field(default=None, init=False)
+    """What ``current`` decoded last, and from which text."""
 
     def __repr__(self) -> str:
         return f"control_stream({self.topic!r})"
@@ -146,7 +134,7 @@ class ControlStream:
 
     def decoded(self, view: str) -> dict[Any, Any]:
         """The view through the user's decoders, whose errors come as they are."""
-        return {self._key(k): self._value(v) for k, v in view_of(view).items()}
+        return {self.key(k): self.value(v) for k, v in view_of(view).items()}
 
     def _find(self) -> str:
         """The view of the epoch that this code runs in, as text: in a task, or on the driver in the
@@ -165,3 +153,19 @@ class ControlStream:
             "StatefulProcessor, rows=), with no persist() or count() before. Where there is a "
             "shuffle and no state, set spark.sql.adaptive.streaming.stateless.enabled=false.",
         )
+
+
+def text_of(view: View) -> str:
+    """The view as JSON text, always the same for the same content: pairs of key and value in
+    base64.
+    """
+    pairs = [
+        [base64.b64encode(k).decode(), base64.b64encode(v).decode()]
+        for k, v in sorted(view.items())
+    ]
+    return json.dumps(pairs, separators=(",", ":"))
+
+
+def view_of(text: str) -> dict[bytes, bytes]:
+    """The opposite of ``text_of``."""
+    return {base64.b64decode(key): base64.b64decode(value) for key, value in json.loads(text)}

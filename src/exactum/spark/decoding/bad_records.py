@@ -28,12 +28,11 @@ from exactum.protocol.model import Completed, PreparedTransaction
 from exactum.protocol.sink import Guarantee, Rejection, TaskName, WriteOrder, Writer
 from exactum.spark.decoding.decode import METRIC_PREFIX, Policy, counts_of
 from exactum.spark.decoding.decode_task import BAD
-from exactum.spark.epoch_listener import Batch, EpochListener
-from exactum.spark.jvm.frame import frame_of, unchecked_session
-from exactum.spark.query import Run
+from exactum.spark.jvm.frames import frame_of, unchecked_session
+from exactum.spark.query import Batch, EpochListener, Run
 from exactum.spark.write import view, write_job
-from exactum.spark.write.dead_letter import dead_letters
-from exactum.spark.write.write_task import DeadLetterPlan, WriteTask
+from exactum.spark.write.dead_letter import DeadLetterPlan, dead_letters
+from exactum.spark.write.write_task import WriteTask
 
 SINK = "decode"
 """What stands in a dead letter's ``sink``: no sink has refused it."""

@@ -27,10 +27,9 @@ from exactum.formats.format import Bound, Format, arrow_type
 from exactum.formats.function_format import Function
 from exactum.formats.text_format import TextCodec
 from exactum.spark.decoding.decode_task import BAD, DecodeTask, Decoding, null_reason, refusal_of
-from exactum.spark.jvm import arrow_job
-from exactum.spark.jvm.error import JvmError
-from exactum.spark.jvm.frame import frame_of, logical_plan, node_names
-from exactum.spark.jvm.java_class import java_class
+from exactum.spark.jvm import frames
+from exactum.spark.jvm.frames import frame_of, logical_plan, node_names
+from exactum.spark.jvm.java_class import JvmError, java_class
 from exactum.spark.query import is_connect
 from exactum.spark.runtime.spark_jars import FORMAT
 from exactum.spark.write.failure import MARKER
@@ -217,7 +216,7 @@ def _marked(
     task = DecodeTask(tuple(decodings), fail, nulls_are_bad)
     if is_connect(frame):
         return frame.mapInArrow(task, schema)
-    return arrow_job.applied(frame, arrow_job.call(frame.columns, task, schema))
+    return frames.applied(frame, frames.call(frame.columns, task, schema))
 
 
 def _text_marked(

@@ -1,28 +1,27 @@
 """Spark's StreamExecution: a run of a streaming query (StreamExecution.scala,
-MicroBatchExecution.scala).
+MicroBatchExecution.scala), with the leaves of its plan, which read its sources
+(StreamingRelation.scala, DataSourceV2Relation.scala).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from py4j.java_gateway import JavaClass
 
-from exactum.spark.jvm.java_class import java_class
-from exactum.spark.jvm.seq import class_name, listed, nodes_of
-from exactum.spark.jvm.source_leaf import running_sources
-from exactum.spark.live import RunningSource
+from exactum.spark.jvm.java_class import class_name, java_class, listed, nodes_of
+from exactum.spark.live import RunningSource, below_checkpoint
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 _FAILURE = "org.apache.spark.sql.streaming.StreamingQueryException"
 _EMPTY_MAP = "scala.collection.immutable.Map$EmptyMap$"
 
-if TYPE_CHECKING:  # a supervisor knows queries, and has no pyspark to import
-    from pyspark.sql import SparkSession
-
 
 class Execution:
-    """One run of one streaming query of this process.
+    """One run of one streaming query of this process; see ``live.LiveRun``.
 
     Every method raises JvmError where Spark does not answer.
     """
@@ -87,7 +86,6 @@ class Execution:
         return bool(self._execution.isActive())
 
     def stop(self) -> None:
-        """Stop the query and wait for its thread, unless this is that one."""
         self._execution.stop()
 
     def fail(self, message: str) -> None:
@@ -113,17 +111,14 @@ class Execution:
         return int(last.get()) if last.isDefined() else None
 
     def last_progress(self) -> str | None:
-        """Spark's last StreamingQueryProgress as JSON text, before there is any None."""
         report = self._execution.lastProgress()
         return None if report is None else str(report.json())
 
     def failure(self) -> str | None:
-        """The text of the error with which it ended; None: it was stopped, or runs."""
         error = self._execution.exception()
         return str(error.get().getMessage()) if error.isDefined() else None
 
     def doing(self) -> str:
-        """What Spark says that it does: ``Waiting for data to arrive``, and the like."""
         return str(self._execution.status().message())
 
     # ---- its plans ---------------------------------------------------------------------------
@@ -170,3 +165,54 @@ class Execution:
         return {
             n: tuple(int(row.getLong(i)) for i in range(row.length())) for n, row in rows.items()
         }
+
+
+_BETWEEN = "\0"
+_Leaf = tuple[Any, str, Mapping[str, str], str]
+"""The stream that a leaf of the plan reads (None: none that is known), and what it tells of it:
+table, options, path of its metadata."""
+_UNKNOWN: _Leaf = None, "", {}, ""
+
+
+def running_sources(streams: Sequence[Any], logical_plan: Any) -> list[RunningSource]:
+    """One for each of a query's streams, which is one for each line of the offset log.
+
+    Which leaf belongs to which line is told by the stream object itself, never by its place.
+    """
+    leaves = [_read(leaf) for leaf in listed(logical_plan.collectLeaves())]
+    found: list[RunningSource] = []
+    for index, stream in enumerate(streams):
+        same_as = next((i for i in range(index) if _same(streams[i], stream)), index)
+        matching = (leaf for leaf in leaves if leaf[0] is not None and _same(leaf[0], stream))
+        _, table, options, path = next(matching, _UNKNOWN)
+        found.append(RunningSource(index, same_as, table, options, below_checkpoint(path)))
+    return found
+
+
+def _read(leaf: Any) -> _Leaf:
+    kind = class_name(leaf)
+    if kind == "StreamingDataSourceV2ScanRelation":
+        relation = leaf.relation()
+        return (
+            leaf.stream(),
+            str(relation.table().name()).lower(),
+            _texts(relation.options().asCaseSensitiveMap()),
+            str(relation.metadataPath()),
+        )
+    if kind == "StreamingExecutionRelation":
+        return leaf.source(), "", {}, ""
+    return _UNKNOWN
+
+
+def _texts(options: Any) -> dict[str, str]:
+    """A Java map of texts as a dictionary, in few calls to the JVM: a start waits for each of
+    them.
+    """
+    text = JavaClass("java.lang.String", options._gateway_client)
+    names, values = text.join(_BETWEEN, options.keySet()), text.join(_BETWEEN, options.values())
+    return dict(zip(names.split(_BETWEEN), values.split(_BETWEEN), strict=True)) if names else {}
+
+
+def _same(one: Any, other: Any) -> bool:
+    """Streams have no equality but identity."""
+    return bool(one.equals(other))

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from pyspark import java_gateway
 
-from exactum.spark.jvm.error import JvmError
-from exactum.spark.jvm.java_class import java_class
+from exactum.spark.jvm.java_class import JvmError, java_class
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -12,15 +12,22 @@ the thread at most. Who stops a query closes the clients, which ends what is ask
 
 from __future__ import annotations
 
+import json
 import logging
+import math
 import threading
 import time
-from collections.abc import Callable, Sequence
-from typing import Protocol
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from typing import Any, Protocol
 
+from exactum import events
 from exactum.errors import CheckpointRefused
-from exactum.spark.jvm.error import JvmError
-from exactum.spark.query import Run
+from exactum.protocol.coordinator import Coordinator
+from exactum.protocol.sink import QueryRun
+from exactum.spark.jvm.java_class import JvmError
+from exactum.spark.query import EpochListener, Run
+from exactum.spark.run.epoch_gate import EpochGate
 
 logger = logging.getLogger("exactum")
 
@@ -46,6 +53,34 @@ class Duty(Protocol):
             CheckpointRefused: no other batch may be run. The query ends with it.
             Exception: is logged, and stops neither the query nor the other duties.
         """
+
+
+class Attending:
+    """Who serves a run besides its protocol: ``listeners``, which are called with each batch in
+    their order, the gate first: where the query is to stop, nobody else begins the batch; the
+    ``duties``; and what is closed with the run.
+    """
+
+    def __init__(self, gate: EpochGate) -> None:
+        self.gate = gate
+        self.listeners: list[EpochListener] = [gate]
+        self.duties: list[Duty] = []
+        self._closing = ExitStack()
+
+    def attends(self, listener: EpochListener) -> None:
+        """From here on it is called for each batch, and closed with the run."""
+        self.listeners.append(listener)
+        self.closes(listener.close)
+
+    def closes(self, close: Callable[[], object]) -> None:
+        """Close what is given later first."""
+        self._closing.callback(close)
+
+    def close(self) -> None:
+        """Close all, each whatever becomes of the others; an error is raised at the end.
+        Idempotent.
+        """
+        self._closing.close()
 
 
 class Housekeeping:
@@ -110,3 +145,91 @@ class Housekeeping:
             return self._run.still_runs()
         except (JvmError, OSError):  # the JVM is gone, and the query with it
             return False
+
+
+IDLE_SWEEPS_S = (2.0, 6.0, 15.0)
+"""How long after a quiet stream's last epoch its leftovers are looked for. Spark kills the losers
+of speculation within seconds of the winner's end."""
+FAILED_SWEEPS_S = (1.0, 3.0)
+"""How long after a failed query was found to have ended its leftovers are looked for: a worker
+whose task Spark has cancelled may take its cut-off input for a whole one, and goes on until it
+finds nobody there to tell of what it has prepared."""
+
+
+class LateSweep:
+    """Aborts what late tasks of one run open when nothing else would sweep it."""
+
+    every_s = 1.0
+    trouble = "late leftovers could not be swept; the next epoch does it"
+
+    def __init__(self, protocol: Coordinator) -> None:
+        self._protocol = protocol
+        self._done: tuple[int, float] | None = None  # the last batch's id, and when it was done
+        self._sweeps = 0
+
+    def epoch_done(self, batch_id: int) -> None:
+        """Another batch may not come for long."""
+        self._done, self._sweeps = (batch_id, time.monotonic()), 0
+
+    def tend(self) -> None:
+        """Sweep a few times after an epoch."""
+        if self._done is None or self._sweeps == len(IDLE_SWEEPS_S):
+            return
+        batch_id, done_s = self._done
+        if time.monotonic() - done_s >= IDLE_SWEEPS_S[self._sweeps]:
+            self._sweeps += 1
+            self._protocol.sweep_own(batch_id)
+
+    def after_failure(self, is_closed: Callable[[], bool]) -> None:
+        """Sweep for seconds what tasks of an abandoned epoch may still open, until the run is
+        closed: a next start sweeps by itself.
+        """
+        if self._protocol.abandoned is None:
+            return
+        began_s = time.monotonic()
+        for after_s in FAILED_SWEEPS_S:
+            time.sleep(max(0.0, began_s + after_s - time.monotonic()))
+            if not is_closed():
+                self._protocol.sweep_own(self._protocol.abandoned)
+
+
+class ProgressReports:
+    """Emits ``Progress`` when Spark has a new report. Spark keeps its last one, and is asked for
+    it: that costs one call into the JVM and no work within an epoch.
+    """
+
+    every_s = 2.0
+    trouble = "what Spark reports of it is not known"
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._last = ""
+
+    def tend(self) -> None:
+        text = self._run.live.last_progress()
+        if text is not None and text != self._last:
+            self._last = text
+            self._run.emit(progress_of(json.loads(text), self._run.identity))
+
+
+def progress_of(report: Mapping[str, Any], run: QueryRun) -> events.Progress:
+    """The event that says what ``report`` does: Spark's StreamingQueryProgress as JSON."""
+    states = report.get("stateOperators") or ()
+    return events.Progress(
+        run.query_id,
+        int(report["batchId"]),
+        run.incarnation,
+        input_rows=int(report.get("numInputRows") or 0),
+        input_rows_per_s=_rate(report.get("inputRowsPerSecond")),
+        processed_rows_per_s=_rate(report.get("processedRowsPerSecond")),
+        state_rows=sum(int(s.get("numRowsTotal") or 0) for s in states) if states else None,
+        state_bytes=sum(int(s.get("memoryUsedBytes") or 0) for s in states) if states else None,
+        event_time_watermark=(report.get("eventTime") or {}).get("watermark"),
+        phase_ms={name: float(ms) for name, ms in (report.get("durationMs") or {}).items()},
+    )
+
+
+def _rate(value: object) -> float:
+    """Spark leaves a rate out, or says NaN or Infinity, where it has nothing to divide by."""
+    rate = float(value) if isinstance(value, int | float | str) else 0.0
+    return rate if math.isfinite(rate) else 0.0

@@ -1,21 +1,29 @@
-"""A run's sinks, checked and opened, and what calls several of them at once."""
+"""A run's sinks, checked and opened, and the writing of one frame into all of them, each its view
+of it: by an epoch of a query as by a batch load.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property
 from typing import Any
 
 from pyspark.sql import DataFrame
 
 from exactum.errors import FrameRefused
-from exactum.protocol.participant import Participant
+from exactum.protocol import resolve
+from exactum.protocol.model import PreparedTransaction
+from exactum.protocol.participant import Participant, judges
 from exactum.protocol.participants import Parallel, all_at_once
-from exactum.protocol.sink import OpenSink, QueryRun, WriterFactory
-from exactum.spark.run.delivery import Targets
-from exactum.spark.run.shared_places import refuse_shared_targets
-from exactum.spark.write import view
-from exactum.spark.write.write_task import DeadLetterPlan
+from exactum.protocol.sink import DEAD_LETTERS, OpenSink, QueryRun, TaskName, WriteOrder, Writer
+from exactum.spark.arguments import Targets
+from exactum.spark.run.refusals import refuse_shared_targets
+from exactum.spark.write.dead_letter import DeadLetterPlan, Rejections
+from exactum.spark.write.small_epoch import Fresh
+from exactum.spark.write.view import SideBySide, View, read_once, refuse_other_columns, views
+from exactum.spark.write.write_job import WriteJob, Writing
+from exactum.spark.write.write_task import Fingerprint, WriteTask, abort, prepare
 
 Columns = tuple[tuple[str, str], ...]
 """(name, Spark's simple type string) of what a sink writes."""
@@ -52,15 +60,12 @@ class OpenedSinks:
         return [sink.participant for _, sink in self.each]
 
     @property
-    def writers(self) -> list[tuple[str, WriterFactory]]:
-        return [(name, sink.writers) for name, sink in self.each]
-
-    @property
     def timeouts_ms(self) -> dict[str, int]:
         """How long a transaction may be open, by sink, where its target sets a limit to that."""
         return {name: sink.timeout_ms for name, sink in self.each if sink.timeout_ms is not None}
 
-    def dead_letter_plan(self) -> DeadLetterPlan | None:
+    @cached_property
+    def dead_letters(self) -> DeadLetterPlan | None:
         dead_letters = self.targets.dead_letters
         if dead_letters is None:
             return None
@@ -109,10 +114,18 @@ def check_columns(frame: DataFrame, targets: Targets) -> tuple[Columns, ...]:
         FrameRefused: two columns share a name, or a sink cannot write its view of the frame.
     """
     found: dict[int, Columns] = {}
-    for one in view.views(targets.sinks):
-        columns = tuple(one.columns(frame))
-        refuse_equal_names(columns)
-        for place in one.sinks:
+    for view in views(targets.sinks):
+        columns = tuple(view.columns(frame))
+        names = [name for name, _ in columns]
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            raise FrameRefused(
+                "COLUMN_TWICE",
+                f"The frame has more than one column named {', '.join(twice)}; nobody can tell "
+                f"which one is meant. Rename or drop one of: {', '.join(names)}. Nothing was "
+                "written.",
+            )
+        for place in view.sinks:
             targets.sinks[place].check_columns(columns)
             found[place] = columns
     if targets.dead_letters is not None:
@@ -121,16 +134,130 @@ def check_columns(frame: DataFrame, targets: Targets) -> tuple[Columns, ...]:
     return tuple(found[place] for place in range(len(found)))
 
 
-def refuse_equal_names(columns: Sequence[tuple[str, str]]) -> None:
+class _ViewJob:
+    """Of several ``views`` that are declared, or of one function."""
+
+    def __init__(self, views: Sequence[View], sinks: OpenedSinks, write: WriteJob) -> None:
+        self.write = write
+        self._view = views[0]
+        columns = [sinks.columns[view.sinks[0]] for view in views]
+        self._columns = columns[0]
+        self._sinks = [sinks.each[place][0] for view in views for place in view.sinks]
+        names = [[name for name, _ in own] for own in columns]
+        self._together = SideBySide(views, names) if len(views) > 1 else None
+
+    def frame(self, batch: DataFrame, batch_id: int) -> DataFrame:
+        """What is written of the batch.
+
+        Raises:
+            FrameRefused: a function gives other columns than of the run's first batch.
+        """
+        if self._together is not None:
+            return self._together.of(batch)
+        if self._view.rows is None:
+            return batch
+        frame = self._view.of(batch)
+        if not self._view.is_declared:
+            refuse_other_columns(frame, self._columns, self._sinks, batch_id)
+        return frame
+
+
+class EpochWrite:
+    """Writes the frames of one run into its ``sinks``: one job for all that see the batch, or
+    declare what they see of it, and one for each function of ``rows=``.
+
+    ``count_once``: the rows of a batch are computed once, whatever a function does with them.
+    ``hashed``: its fingerprint is asked for. It is had where a sink sees the whole batch, as which
+    the first view comes: what ``rows`` makes of it may be another thing each time.
+
+    ``fingerprint`` is that of the frame that was written last; None: of none, or it is not known.
     """
+
+    def __init__(
+        self,
+        sinks: OpenedSinks,
+        run: QueryRun,
+        writing: Writing,
+        *,
+        hashed: bool,
+        count_once: bool = False,
+    ) -> None:
+        self.fingerprint: Fingerprint | None = None
+        self._sinks = sinks
+        seen = views(sinks.targets.sinks)
+        declared = tuple(view for view in seen if view.is_declared)
+        others = [(view,) for view in seen if not view.is_declared]
+        self._count_once = count_once and bool(others)
+        self._jobs: list[_ViewJob] = []
+        for some in filter(None, [declared, *others]):
+            places = tuple(place for place, view in enumerate(some) for _ in view.sinks)
+            own = [sinks.each[sink] for view in some for sink in view.sinks]
+            task = WriteTask(
+                tuple((name, sink.writers) for name, sink in own),
+                run,
+                sinks.dead_letters,
+                places if len(some) > 1 else None,
+                hashed and some[0].rows is None,
+            )
+            self._jobs.append(_ViewJob(some, sinks, writing.job(task)))
+
+    def write(
+        self, frame: DataFrame, order: WriteOrder, fresh: Fresh | None = None
+    ) -> list[PreparedTransaction]:
+        """Write the batch into every sink, each its view of it, and return what is prepared then.
+        Raises as ``WriteJob.run``, ``judged``, and what ``rows`` does.
+        """
+        if len(self._jobs) == 1 and not self._count_once:
+            (job,) = self._jobs
+            whole = job.frame(frame, order.batch_id)
+            # Rows that the user keeps, and may have looked at, are not read from Kafka again:
+            # records may be gone meanwhile.
+            keeps = frame.is_cached or whole.is_cached
+            written = [job.write.run(whole, order, None if keeps else fresh)]
+        else:
+            with read_once(frame, 2) as kept:
+                written = [
+                    job.write.run(job.frame(kept, order.batch_id), order) for job in self._jobs
+                ]
+        self.fingerprint = written[0].fingerprint
+        prepared = [one for some in written for one in some.prepared]
+        sinks = self._sinks
+        return judged(order, prepared, sinks.participants, sinks.dead_letters, sinks.parallel)
+
+
+def judged(
+    order: WriteOrder,
+    prepared: Sequence[PreparedTransaction],
+    participants: Sequence[Participant],
+    dead_letters: DeadLetterPlan | None,
+    parallel: Parallel[Any, Any],
+) -> list[PreparedTransaction]:
+    """What the epoch has prepared, without the rows of which only their target knows that it
+    refuses them, and with the dead letters that these have become.
+
     Raises:
-        FrameRefused: two columns share a name.
+        RowsRefused: there are no dead letters, or they refuse them too, or they are too many.
+        ExactumError: a target or the dead letters failed; nothing of the epoch is visible.
     """
-    names = [name for name, _ in columns]
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if twice:
-        raise FrameRefused(
-            "COLUMN_TWICE",
-            f"The frame has more than one column named {', '.join(twice)}; nobody can tell which "
-            f"one is meant. Rename or drop one of: {', '.join(names)}. Nothing was written.",
-        )
+    judging = {p.name: p for p in participants if judges(p) and p.name != DEAD_LETTERS}
+    if not judging:
+        return list(prepared)
+    found = [p for p in prepared if p.participant not in judging]
+    own = {
+        name: [p for p in prepared if p.participant == name]
+        for name in judging
+        if any(p.participant == name for p in prepared)
+    }
+    refused = Rejections(dead_letters, order, TaskName(0, 0, 0))
+    writers: list[Writer] = []
+    try:
+        answers = parallel(lambda name: judging[name].judge(own[name]), list(own))
+        for (name, asked), (kept, rejection) in zip(own.items(), answers, strict=True):
+            resolve.require_same(name, "judged", asked, kept)
+            found.extend(kept)
+            if rejection is not None:
+                refused.take(rejection, name, writers)
+        return [*found, *prepare(writers)]
+    except BaseException:
+        abort(writers)
+        raise

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 
@@ -10,31 +11,72 @@ from pyspark.sql import DataFrame
 
 from exactum.checkpoint.offset_log import last_given
 from exactum.checkpoint.query_place import open_log, refuse_another_log, shown_place
-from exactum.errors import SettingRefused
+from exactum.monitor.history import HISTORY
+from exactum.monitor.recorder import RECORDER
 from exactum.protocol.coordinator import Coordinator
 from exactum.protocol.decision_log import DecisionLog
 from exactum.protocol.sink import Guarantee
 from exactum.protocol.weaker_guarantees import AtLeastOnce, AtMostOnce, NoLog
-from exactum.spark import query
+from exactum.spark.arguments import DeliverySettings
 from exactum.spark.control.listener import ControlListener
-from exactum.spark.decoding.bad_records import refuse_without_dead_letters
-from exactum.spark.master import is_one_process
+from exactum.spark.decoding.bad_records import (
+    BadRecords,
+    CountedBadRecords,
+    refuse_without_dead_letters,
+)
+from exactum.spark.open_queries import open_queries
 from exactum.spark.query import Run
-from exactum.spark.run.delivery import DeliverySettings
-from exactum.spark.run.engine import Engine
-from exactum.spark.run.epoch_runner import EpochRunner
-from exactum.spark.run.former_sinks import FormerSinks
-from exactum.spark.run.history import keep_history
-from exactum.spark.run.kafka_to_kafka import kept_from_input
+from exactum.spark.run import refusals, termination
+from exactum.spark.run.batches import EpochRunner
+from exactum.spark.run.epoch_gate import EpochGate, StopRequest
+from exactum.spark.run.housekeeping import Attending, ProgressReports
 from exactum.spark.run.opened_sinks import OpenedSinks, check_columns
-from exactum.spark.run.run_start import RunStart
-from exactum.spark.run.shared_places import refuse_within
+from exactum.spark.run.run_start import FormerSinks, RunStart
+from exactum.spark.run.standing_epochs import DecidedEpochs, StandingEpochs
+from exactum.spark.settings import is_on
+from exactum.spark.source.bounds import Bounds, stops_of
+from exactum.spark.source.watch import Clients, topic_watch_of
+from exactum.spark.supervised.process import current
+from exactum.spark.write.write_job import ClassicWriting, Writing
 
+HISTORY_SETTING = "spark.exactum.history.enabled"
+"""A Spark setting; "false" keeps no history beside the checkpoint (``monitor.history``)."""
 PROTOCOLS = {
     Guarantee.EXACTLY_ONCE: Coordinator,
     Guarantee.AT_LEAST_ONCE: AtLeastOnce,
     Guarantee.AT_MOST_ONCE: AtMostOnce,
 }
+
+
+class Engine:
+    """What a run asks of the kind of its query's session: here of a classic one, whose JVM and
+    plans are at hand; ``connect.server.Connect`` is the other.
+    """
+
+    def gate(self, run: Run) -> EpochGate:
+        """What lets its batches begin."""
+        supervised = current()
+        return EpochGate(run, (open_queries if supervised is None else supervised).stopping)
+
+    def termination(self, run: Run) -> Callable[[], None]:
+        """SIGTERM waits for the micro-batch at hand, where nobody supervises the script. Returns
+        what is to be called at the run's end. Raises as ``termination.watch``.
+        """
+        return termination.watch(run) if current() is None else lambda: None
+
+    def bad_records(self, run: Run) -> BadRecords:
+        """What becomes of the bad records of its decodings."""
+        return CountedBadRecords(run)
+
+    def writing(self, run: Run) -> Writing:
+        """How its micro-batches are written."""
+        return ClassicWriting(run)
+
+    def standing_epochs(
+        self, run: Run, control: Sequence[ControlListener], writing: Writing
+    ) -> StandingEpochs:
+        """What goes on from an epoch that stands."""
+        return DecidedEpochs(run, control, writing)
 
 
 def open_run(run: Run, frame: DataFrame, delivery: DeliverySettings, engine: Engine) -> EpochRunner:
@@ -45,20 +87,24 @@ def open_run(run: Run, frame: DataFrame, delivery: DeliverySettings, engine: Eng
         Refused: the query, a sink, its settings or the frame's columns cannot hold the guarantee.
         Unavailable: a target did not answer.
     """
-    query.refuse_unsafe(run)
-    if run.guarantee is Guarantee.AT_MOST_ONCE:
-        refuse_repeated_stages(run)
+    refusals.refuse_unsafe(run)
+    refusals.refuse_repeated_stages(run)
     identity = run.identity
-    keep_history(run.session, run.query_id, run.files)
+    if run.files is not None and is_on(run.session, HISTORY_SETTING):
+        HISTORY.begin(run.query_id, run.files)
+        RECORDER.add(HISTORY)
     with ExitStack() as undo:
-        run_start = RunStart(run)
-        attending = engine.attending(run, delivery.control)
+        attending = Attending(engine.gate(run))
         undo.callback(attending.close)
+        attending.closes(engine.termination(run))
+        _serve(run, attending)
+        control: list[ControlListener] = []
+        for stream in delivery.control:
+            control.append(ControlListener(stream, run))
+            attending.attends(control[-1])
         bad_records = engine.bad_records(run)
         if delivery.targets.dead_letters is None:
             refuse_without_dead_letters(run, bad_records)
-        attending.attends(run_start)
-        attending.duties.append(run_start)
         attending.attends(bad_records)
         # Who attends is there: rows= may ask a control stream for its rules.
         columns = check_columns(frame, delivery.targets)
@@ -74,17 +120,16 @@ def open_run(run: Run, frame: DataFrame, delivery: DeliverySettings, engine: Eng
         undo.callback(sinks.close)
         if run.files is not None:
             where = run.files.where if run.folder is None else os.path.realpath(run.folder)
-            refuse_within(sinks.each, "checkpoint", where)
+            refusals.refuse_within(sinks.each, "checkpoint", where)
         if identity.staging is not None:
-            refuse_within(sinks.each, "staging", identity.staging.where)
-        sinks.each = kept_from_input(run, sinks.each)
-        run_start.opened(sinks)
+            refusals.refuse_within(sinks.each, "staging", identity.staging.where)
+        sinks.each = refusals.kept_from_input(run, sinks.each)
         former = FormerSinks(run, sinks, log, place)
-        attending.attends(former)
-        control = [each for each in attending.listeners if isinstance(each, ControlListener)]
+        attending.closes(former.close)
+        start = RunStart(run, sinks, former)
+        attending.duties.append(start)
         writing = engine.writing(run)
         standing_epochs = engine.standing_epochs(run, control, writing)
-        attending.attends(standing_epochs)
         protocol = PROTOCOLS[run.guarantee](
             identity,
             sinks.participants,
@@ -92,21 +137,45 @@ def open_run(run: Run, frame: DataFrame, delivery: DeliverySettings, engine: Eng
             former=former.reached(),
             noted=noted,
             engine=standing_epochs.record,
-            on_event=run_start.listen,
+            on_event=start.listen,
             parallel=sinks.parallel,
         )
-        for each in control:
-            each.opened()
+        for listener in control:
+            listener.opened()
         undo.pop_all()
     return EpochRunner(
         run,
         protocol,
         sinks,
+        start=start,
         standing_epochs=standing_epochs,
         attending=attending,
+        control=control,
         bad_records=bad_records,
         writing=writing,
     )
+
+
+def _serve(run: Run, attending: Attending) -> None:
+    """Who serves any run: requests to stop, the topics that it reads, the ends of its sources, and
+    Spark's reports. Raises as these do.
+    """
+    if run.files is not None:  # where ``exactum savepoint create --stop`` asks
+        request = StopRequest(run, run.files, attending.gate)
+        attending.closes(request.close)
+        attending.duties.append(request)
+    clients = Clients(run)
+    attending.closes(clients.close)  # after those who use them
+    topics = topic_watch_of(run, clients)
+    if topics is not None:
+        attending.attends(topics)
+        attending.duties += [topics, topics.groups]
+    stops = stops_of(run)
+    if stops:
+        bounds = Bounds(run, stops, attending.gate)
+        attending.attends(bounds)
+        attending.duties.append(bounds)
+    attending.duties.append(ProgressReports(run))
 
 
 def log_of(run: Run, delivery: DeliverySettings) -> DecisionLog:
@@ -117,24 +186,3 @@ def log_of(run: Run, delivery: DeliverySettings) -> DecisionLog:
     if is_without and delivery.guarantee is Guarantee.AT_LEAST_ONCE:
         return NoLog()
     return open_log(run, delivery.places.decision_log)
-
-
-def refuse_repeated_stages(run: Run) -> None:
-    """At most once cannot tell a repeated stage's tasks from first tries: Spark does not tell
-    Python.
-
-    Stages repeat when another machine's shuffle files are lost, so a local master needs no setting.
-
-    Raises:
-        SettingRefused: the cluster may repeat a stage.
-    """
-    key = "spark.stage.maxConsecutiveAttempts"
-    if is_one_process(run.master):
-        return
-    if run.session.conf.get(key, "4") != "1":
-        raise SettingRefused(
-            "AT_MOST_ONCE_CLUSTER",
-            f"{run} is at most once on the cluster {run.master}, where Spark repeats a "
-            "stage whose shuffle files are lost and so would write rows twice. Start the session "
-            f"with {key}=1. Nothing was written.",
-        )

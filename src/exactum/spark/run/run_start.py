@@ -1,5 +1,5 @@
-"""Says once for each run what it is and where it goes on: by the event ``RunStarted``, and in the
-log.
+"""What a run does around its first micro-batch: it says what it is and where it goes on, compares
+its settings and its sinks with those of the run before, and puts its own on record.
 """
 
 from __future__ import annotations
@@ -8,15 +8,23 @@ import json
 import logging
 import re
 from collections.abc import Sequence
+from dataclasses import replace
+
+from msgspec import structs
 
 from exactum import events
-from exactum.protocol.model import Completed
+from exactum.checkpoint.query_place import recorded_staging
+from exactum.checkpoint.query_record import KnownSink, QueryRecord
+from exactum.errors import ExactumError
+from exactum.protocol.decision_log import DecisionLog, Identified
+from exactum.protocol.ends import Noted
+from exactum.protocol.model import Sighting
+from exactum.protocol.participant import Sweepable
 from exactum.protocol.sink import Guarantee
-from exactum.spark.epoch_listener import Batch, EpochListener
-from exactum.spark.event_log import report_to_watchers
-from exactum.spark.query import ENDING_TRIGGERS, Run
+from exactum.spark.event_log import watchers
+from exactum.spark.jvm.java_class import JvmError
+from exactum.spark.query import ENDING_TRIGGERS, Batch, Run
 from exactum.spark.run.opened_sinks import OpenedSinks
-from exactum.spark.run.session_settings import SessionSettings
 from exactum.spark.source.bounds import StartReport, stops_of
 
 logger = logging.getLogger("exactum")
@@ -28,9 +36,10 @@ VERSION_EVERY_MS = 2_000
 DAY_MS = 86_400_000
 
 
-class RunStart(EpochListener):
-    """What recovery did is known from the events that it emits: ``listen`` passes every event on,
-    and emits ``RunStarted`` right after older runs are fenced.
+class RunStart:
+    """Of one run. What recovery did is known from the events that it emits: ``listen`` passes every
+    event on, and emits ``RunStarted`` right after older runs are fenced. ``begin``, ``writing`` and
+    ``done`` are for its first micro-batch, as those of ``EpochListener``.
 
     As a duty it says that the query waits for its first batch: onlookers would take it for dead.
     """
@@ -38,22 +47,19 @@ class RunStart(EpochListener):
     every_s = 10.0
     trouble = "that it waits is not seen by onlookers"
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: Run, sinks: OpenedSinks, former: FormerSinks) -> None:
         self._run = run
+        self._former = former
         self._settings = SessionSettings(run)
-        self._report = StartReport(run)
         self._first: Batch | None = None
         self._redelivered: list[int] = []
         self._swept = 0
-        self._timeouts_ms: dict[str, int] = {}
+        decides = run.guarantee is Guarantee.EXACTLY_ONCE
+        self._timeouts_ms = sinks.timeouts_ms if decides else {}
         self._said = False
-
-    def opened(self, sinks: OpenedSinks) -> None:
-        """The run's sinks are open. Called before anything is emitted."""
-        if self._run.guarantee is Guarantee.EXACTLY_ONCE:
-            self._timeouts_ms = sinks.timeouts_ms
+        self._report = watchers()
         tables = [repr(name) for name, sink in sinks.each if sink.makes_versions]
-        trigger = INTERVAL.fullmatch(self._run.trigger)
+        trigger = INTERVAL.fullmatch(run.trigger)
         if tables and trigger and int(trigger[1]) < VERSION_EVERY_MS:
             self._warn_of_versions(tables, int(trigger[1]))
 
@@ -85,19 +91,22 @@ class RunStart(EpochListener):
                 self._say(event.batch_id)
 
     def begin(self, batch: Batch) -> None:
-        if batch.first:
-            self._first = batch
-            self._settings.compare()
-            self._report.begins(batch)
+        self._first = batch
+        self._settings.compare()
+        StartReport(self._run).begins(batch)
 
-    def done(self, batch: Batch, completed: Completed) -> None:
-        if batch.first:
-            self._settings.remember()
+    def writing(self, batch: Batch) -> None:
+        """Under at-least-once also for the batches after it; see ``FormerSinks.writing``."""
+        self._former.writing(batch)
+
+    def done(self, batch: Batch) -> None:
+        self._former.done(batch)
+        self._settings.remember()
 
     def tend(self) -> None:
         if self._first is None:
             run = self._run
-            report_to_watchers(
+            self._report(
                 events.QueryWaits(
                     *run.about(-1), run.run_id, run.name, run.checkpoint, run.live.doing()
                 )
@@ -136,23 +145,182 @@ def inputs_of(run: Run) -> dict[str, str]:
     found: dict[str, str] = {}
     for source in run.sources:
         servers = source.option("kafka.bootstrap.servers") or ""
-        asked = source.option("subscribePattern")
-        topics = [asked] if asked is not None else (source.option("subscribe") or "").split(",")
-        assigned = source.option("assign")
+        pattern, assigned = source.option("subscribePattern"), source.option("assign")
         if assigned is not None:
-            topics = list(from_json_topics(assigned))
+            topics = list(json.loads(assigned))
+        elif pattern is not None:
+            topics = [pattern]
+        else:
+            topics = (source.option("subscribe") or "").split(",")
         found |= {topic.strip(): servers for topic in topics if topic and source.is_kafka}
     return found
-
-
-def from_json_topics(assigned: str) -> tuple[str, ...]:
-    """The topics of Spark's option ``assign``: ``{"orders":[0,1]}``."""
-    try:
-        return tuple(json.loads(assigned))
-    except (ValueError, TypeError):
-        return ()
 
 
 def ends_by_itself(run: Run) -> bool:
     """Whether the query ends when it has read what is there."""
     return run.trigger.startswith(ENDING_TRIGGERS) or bool(stops_of(run))
+
+
+WATCHED = (
+    "spark.sql.session.timeZone",
+    "spark.sql.ansi.enabled",
+    "spark.sql.timestampType",
+    "spark.sql.caseSensitive",
+    "spark.sql.mapKeyDedupPolicy",
+    "spark.sql.legacy.timeParserPolicy",
+)
+
+
+class SessionSettings:
+    """Compares this run's with those of the run before, and remembers them once a batch stands."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._now: dict[str, str] = {}
+
+    def compare(self) -> None:
+        """Say what is another one."""
+        try:
+            found = {name: self._run.session.conf.get(name, None) for name in WATCHED}
+            self._now = {name: value for name, value in found.items() if value is not None}
+        except JvmError as error:
+            logger.debug("%s: settings are not compared: %s", self._run, error)
+        before = self._run.record.content.settings
+        changed = [
+            f"{name} was {before[name]!r} and is {value!r} now"
+            for name, value in self._now.items()
+            if before.get(name, value) != value
+        ]
+        if changed:
+            logger.warning(
+                "%s is started with other settings than before, which Spark does not keep in the "
+                "checkpoint: %s. From here on the query may give another result for the same "
+                "rows: days and hours are cut elsewhere, keys of its state and folders of its "
+                "files are named otherwise. If that is not meant, stop it and set them as before.",
+                self._run,
+                "; ".join(changed),
+            )
+
+    def remember(self) -> None:
+        """A batch stands with these."""
+        if self._now:
+            self._run.record.change(lambda record: structs.replace(record, settings=self._now))
+
+
+class FormerSinks:
+    """Finds the sinks of earlier runs, and puts this run's on record before its first task, where
+    these may leave something open.
+    """
+
+    def __init__(self, run: Run, sinks: OpenedSinks, log: DecisionLog, log_place: str) -> None:
+        """``log_place``: where the query's decisions are, without secrets."""
+        self._run = run
+        self._opened = sinks.each
+        self._present = [KnownSink(name, dict(sink.trace)) for name, sink in sinks.each]
+        self._log = log
+        self._log_place = log_place
+        before = [structs.replace(sink, present=True) for sink in run.record.content.sinks]
+        self._former = [sink for sink in before if sink.trace and sink not in self._present]
+        self._reached: list[tuple[KnownSink, _Reached]] = []
+
+    def reached(self) -> Sequence[Sweepable]:
+        """What the former sinks left open that one of this run's sinks reaches; the others are told
+        of.
+        """
+        for former in self._former:
+            participant = self._reach(former)
+            if participant is None:
+                about = self._run.about(self._run.first_batch_id)
+                self._run.emit(events.FormerSinkOutOfReach(*about, former.name, former.place))
+            else:
+                self._reached.append((former, _Reached(participant)))
+        return [reached for _, reached in self._reached]
+
+    def _reach(self, former: KnownSink) -> Sweepable | None:
+        for _, sink in self._opened:
+            try:
+                participant = sink.reach(former.name, former.trace)
+            except ExactumError as error:
+                logger.warning(
+                    "the former sink %r (%s) could not be looked at: %s",
+                    former.name,
+                    former.place,
+                    error,
+                )
+                continue
+            if participant is not None:
+                return participant
+        return None
+
+    def writing(self, batch: Batch) -> None:
+        """From here on tasks may leave something open, and the batch may be
+        decided. Or it is written without a decision: not with the first batch alone, for that one
+        may be decided, and is committed again.
+        """
+        noted = self._run.record.content.noted
+        counts = noted.first is not None and noted.undecided_from is None
+        if self._run.guarantee is Guarantee.AT_LEAST_ONCE and counts:
+            noted = replace(noted, undecided_from=batch.batch_id)
+            self._run.record.change(lambda record: structs.replace(record, noted=noted))
+        if batch.first:
+            self._put_on_record(noted if counts else Noted(first=batch.batch_id))
+
+    def done(self, batch: Batch) -> None:
+        """The run's first batch is decided: not before it is, so that a start which dies before its
+        first record leaves no promise. A former sink that the start found empty is forgotten.
+        """
+        noted = self._run.record.content.noted
+        if noted.first is None or noted.undecided_from is not None:  # decided by an earlier run
+            noted = Noted(first=batch.batch_id)
+        empty = [former for former, reached in self._reached if reached.was_empty]
+        self._former = [sink for sink in self._former if sink not in empty]
+        self._put_on_record(replace(noted, decided=batch.batch_id))
+
+    def close(self) -> None:
+        for _, reached in self._reached:
+            reached.close()
+
+    def _put_on_record(self, noted: Noted) -> None:
+        """Another guarantee than exactly once says nothing of sinks and decisions: what is on
+        record of these holds for the run that comes after it.
+        """
+        run = self._run
+        staging = recorded_staging(run, run.identity.staging)
+        log_id = self._log.log_id() if isinstance(self._log, Identified) else None
+
+        def changed(record: QueryRecord) -> QueryRecord:
+            if log_id is not None:
+                record = structs.replace(record, decision_log=self._log_place, log_id=log_id)
+            if run.guarantee is not Guarantee.EXACTLY_ONCE:
+                return record
+            former = [structs.replace(sink, present=False) for sink in self._former]
+            sinks = (*self._present, *former)
+            return structs.replace(record, sinks=sinks, noted=noted, staging=staging)
+
+        self._run.record.change(changed)
+
+
+class _Reached:
+    """What a former sink left open, and whether that was nothing when the start looked.
+
+    Where it cannot be listed, this is logged and stops nobody: the target may have been taken down
+    with its sink.
+    """
+
+    def __init__(self, participant: Sweepable) -> None:
+        self.name = participant.name
+        self.abort = participant.abort
+        self.close = participant.close
+        self.was_empty = False
+        self._participant = participant
+
+    def list_open(self) -> Sequence[Sighting]:
+        try:
+            seen = self._participant.list_open()
+        except ExactumError as error:
+            logger.warning(
+                "what the former sink %r left open could not be listed: %s", self.name, error
+            )
+            return ()
+        self.was_empty = not seen
+        return seen

@@ -1,7 +1,9 @@
-"""An epoch that stands in its sinks and not in Spark's commit log: it is computed once more, so
-that Spark's state goes on from it, and its rows are compared with those that were written.
+"""An epoch that stands in its sinks and not in Spark's commit log: Spark goes on from it with the
+state that belongs to the output.
 
-``decided_epoch.DecidedEpochs`` spares this where the session lets it reach Spark's state.
+Computed once more, its state could differ from the output that stands: a table that was joined has
+changed since, or a function looks things up. So it is not computed again where the session lets
+exactum reach Spark's state (``DecidedEpochs``), and compared where it is.
 """
 
 from __future__ import annotations
@@ -10,19 +12,23 @@ import json
 import logging
 from collections.abc import Sequence
 from dataclasses import astuple
+from functools import cached_property
 from typing import Any
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 
-from exactum.errors import CheckpointRefused
-from exactum.protocol.sink import Guarantee, WriteOrder
+from exactum.checkpoint.offset_log import local_folder
+from exactum.checkpoint.state_store import DEFAULT, VERSION_FILE
+from exactum.errors import CheckpointRefused, SettingRefused
+from exactum.protocol.sink import Guarantee
 from exactum.spark.control.listener import ControlListener
-from exactum.spark.epoch_listener import Batch, EpochListener
-from exactum.spark.jvm.error import JvmError
+from exactum.spark.jvm.hadoop import HadoopFiles
+from exactum.spark.jvm.java_class import JvmError
+from exactum.spark.jvm.state import BatchPlan, CheckpointIds, StateOperator, report_commits
 from exactum.spark.query import Run
-from exactum.spark.write import write_job
-from exactum.spark.write.fingerprint import Fingerprint
-from exactum.spark.write.writing import Writing
+from exactum.spark.settings import FORMAT, PLAIN, PROVIDER, ROCKSDB, WITH_IDS
+from exactum.spark.write.write_job import Writing, drain
+from exactum.spark.write.write_task import Fingerprint
 
 logger = logging.getLogger("exactum")
 
@@ -31,16 +37,17 @@ ON_DIFFERENCE = "spark.exactum.standingEpoch.onDifference"
 another result than the one that stands."""
 
 
-class StandingEpochs(EpochListener):
-    """What a run records with each decision, and does with an epoch that stands."""
+class StandingEpochs:
+    """What a run records with each decision, and does with an epoch that stands: it is computed
+    once more, so that Spark's state goes on from it, and its rows are compared with those that were
+    written.
+    """
 
     def __init__(self, run: Run, control: Sequence[ControlListener], writing: Writing) -> None:
         self._control = control
         self._writing = writing
         self._session = run.session
         self._run = run
-        self._guarantee = run.guarantee
-        self._exact = self._guarantee is Guarantee.EXACTLY_ONCE
         self._fingerprint: Fingerprint | None = None
 
     @property
@@ -73,13 +80,8 @@ class StandingEpochs(EpochListener):
 
     # ------------------------------------------------------------------------------------------
 
-    def writing(self, batch: Batch, order: WriteOrder) -> None:
-        """Raises as ``refuse_unnamed_state``."""
-        if batch.first:
-            self.refuse_unnamed_state()
-
     def wrote(self, fingerprint: Fingerprint | None) -> None:
-        """The fingerprint of the batch at hand, whose write job has succeeded."""
+        """The fingerprint of the batch at hand, whose write job has succeeded; None: not known."""
         self._fingerprint = fingerprint
 
     def record(self) -> str:
@@ -100,7 +102,7 @@ class StandingEpochs(EpochListener):
         facts: dict[str, Any] = {}
         if self._control:
             facts["rules"] = {each.topic: each.recorded() for each in self._control}
-        if self._guarantee is Guarantee.AT_MOST_ONCE:
+        if self._run.guarantee is Guarantee.AT_MOST_ONCE:
             return json.dumps(facts) if facts else ""
         if self._fingerprint is not None:
             facts["fingerprint"] = astuple(self._fingerprint)
@@ -135,10 +137,11 @@ class StandingEpochs(EpochListener):
             self._compute_again(batch_id, recorded, frame, why)
         else:
             logger.info("%s: epoch %d is computed once more: %s", self._run, batch_id, why)
-            write_job.drain(frame)
+            drain(frame)
 
     def _compute_again(self, batch_id: int, recorded: str, frame: DataFrame, why: str) -> None:
-        written = _fingerprint_in(recorded)
+        found = facts_in(recorded).get("fingerprint")
+        written = None if found is None else Fingerprint(*found)
         logger.warning(
             "%s: epoch %d stands, and is computed once more for its state: %s. %s",
             self._run,
@@ -152,7 +155,7 @@ class StandingEpochs(EpochListener):
         )
         self.refuse_unnamed_state()
         if written is None:
-            write_job.drain(frame)
+            drain(frame)
             return
         now = self._writing.fingerprint(frame)
         if now == written:
@@ -163,17 +166,17 @@ class StandingEpochs(EpochListener):
             if written.rows != now.rows
             else f"it gives as many rows ({now.rows}) as were written, but not the same ones"
         )
-        found = (
+        differs = (
             f"{self._run}: epoch {batch_id} stands in the sinks. It was computed once more for "
             f"its state, because {why}; and the result is another one: {counts}. State and output "
             "would disagree from here on."
         )
         if self._accepts_difference:
-            logger.warning("%s %s=warn lets the query go on with it.", found, ON_DIFFERENCE)
+            logger.warning("%s %s=warn lets the query go on with it.", differs, ON_DIFFERENCE)
             return
         raise CheckpointRefused(
             "RESULT_DIFFERS",
-            f"{found} What may differ: a table or a service that the query looks things up in, "
+            f"{differs} What may differ: a table or a service that the query looks things up in, "
             "rand(), uuid(), the order of rows behind a shuffle, the query itself. Give it what it "
             "had when the rows were written, and start again; or restore a savepoint; or begin "
             f"with a new checkpoint. {ON_DIFFERENCE}=warn accepts the difference. Nothing was "
@@ -186,6 +189,138 @@ def facts_in(recorded: str) -> dict[str, Any]:
     return dict(json.loads(recorded)) if recorded else {}
 
 
-def _fingerprint_in(recorded: str) -> Fingerprint | None:
-    found = facts_in(recorded).get("fingerprint")
-    return None if found is None else Fingerprint(*found)
+class DecidedEpochs(StandingEpochs):
+    """In a classic session, where Spark's plans are at hand, nothing is computed again.
+
+    State stores write their next version in the job that writes the sinks, so when an epoch is
+    decided, the state that belongs to it is there. What Spark takes from an executed plan besides
+    is recorded with the decision and put back: the greatest event time of each watermark, and the
+    ids of the versions of the state (docs/adr/0020).
+    """
+
+    def __init__(self, run: Run, control: Sequence[ControlListener], writing: Writing) -> None:
+        super().__init__(run, control, writing)
+        self._plan = BatchPlan(run.session, run.execution)
+
+    def has_state(self) -> bool:
+        """See the base class."""
+        try:
+            return bool(self._plan.state_operators())
+        except JvmError:
+            return True
+
+    def refuse_unnamed_state(self) -> None:
+        """See the base class. In format 1 an attempt writes over the state of the one before, and
+        a snapshot of that one may come back beside it.
+        """
+        is_exact = self._run.guarantee is Guarantee.EXACTLY_ONCE
+        if self._has_ids or not is_exact or self._accepts_difference or not self.has_state():
+            return
+        raise SettingRefused(
+            "STATE_FORMAT",
+            f"{self._run} keeps state in checkpoint format 1, where the state of a batch that was "
+            "decided cannot be told from that of a try that failed. Begin with a new checkpoint, "
+            f"and leave {PROVIDER} to start(), or set it to {ROCKSDB} and {FORMAT} to 2.\n"
+            f"Where the query gives the same result each time, {ON_DIFFERENCE}=warn lets it go "
+            "on. Nothing was written.",
+        )
+
+    def _known_to_spark(self) -> dict[str, Any]:
+        facts: dict[str, Any] = {
+            "watermarks_ms": [mark.greatest_ms() for mark in self._plan.watermarks()]
+        }
+        operators = self._plan.state_operators() if self._has_ids else []
+        ids = {str(one.operator_id()): self._checkpoint_ids.of(one) for one in operators}
+        return {**facts, "state_ids": ids}
+
+    def _why_not(self, recorded: str) -> str:
+        facts = facts_in(recorded)
+        if "watermarks_ms" not in facts:
+            return "its record does not say what Spark has to know of it"
+        try:
+            marks, times_ms = self._plan.watermarks(), facts["watermarks_ms"]
+            if len(marks) != len(times_ms):
+                return f"the query has {len(marks)} watermarks, and had {len(times_ms)}"
+            operators = self._plan.state_operators()
+            if operators and not self._has_ids:
+                return "in checkpoint format 1 nobody can tell whether its state is this one"
+            ids = [facts.get("state_ids", {}).get(str(one.operator_id())) for one in operators]
+            stores = [
+                stores_with_ids(self._session, one, own)
+                for one, own in zip(operators, ids, strict=True)
+            ]
+            for mark, time_ms in zip(marks, times_ms, strict=True):
+                if time_ms is not None:
+                    mark.note(time_ms)
+            for operator, own, there in zip(operators, ids, stores, strict=True):
+                report_commits(self._session, self._run.run_id, operator, there)
+                operator.put_checkpoint_ids(self._session, own)
+        except (NotWhole, OSError) as why:
+            return str(why)
+        except JvmError as error:
+            return f"Spark did not answer: {error}"
+        return ""
+
+    @cached_property
+    def _has_ids(self) -> bool:
+        return str(self._session.conf.get(FORMAT, PLAIN)) == WITH_IDS
+
+    @cached_property
+    def _checkpoint_ids(self) -> CheckpointIds:
+        return CheckpointIds(self._session)
+
+
+class NotWhole(Exception):
+    """The state that belongs to an epoch is not all there."""
+
+
+def stores_with_ids(
+    session: SparkSession, operator: StateOperator, ids: Sequence[Sequence[str]] | None
+) -> list[tuple[int, str]]:
+    """The stores (partition, name) of an ``operator`` of the batch at hand whose next versions have
+    these ``ids``, whatever else was written since: each try of a task has an id of its own.
+
+        <state>/<operator>/<partition>/[<store>/]8_<id>.changelog
+
+    What came before was there when the batch began, and Spark rests on it in any case.
+
+    Raises:
+        NotWhole: one is missing or empty, or the record has no ids.
+        OSError: the local folder could not be read.
+        JvmError: the JVM could not read the folder.
+    """
+    folder, version = f"{operator.location()}/{operator.operator_id()}", operator.version() + 1
+    if ids is None:
+        raise NotWhole(f"its record does not name the state of {folder}")
+    found = _stores_of(session, folder, version)
+    wanted = [(partition, one) for partition, own in enumerate(ids) for one in own]
+    for partition, one in wanted:
+        if (partition, one) not in found:
+            raise NotWhole(f"{folder}/{partition} has no version {version} with the id {one}")
+    partitions = operator.partitions()
+    if len(ids) != partitions:
+        raise NotWhole(f"{folder} has {partitions} partitions, and its record names {len(ids)}")
+    return [(partition, found[partition, one]) for partition, one in wanted]
+
+
+def _stores_of(session: SparkSession, operator: str, version: int) -> dict[tuple[int, str], str]:
+    """By partition and id the store of each file of ``version`` below the folder ``operator``, a
+    URI as Spark prints it, that is not empty.
+    """
+    patterns = f"[0-9]*/{version}[._]*", f"[0-9]*/*/{version}[._]*"
+    folder = local_folder(operator)
+    # The whole of a version in two calls of the file system. In a local folder's own name Hadoop
+    # would take brackets for a pattern.
+    files = (
+        HadoopFiles(session, operator).like(patterns)
+        if folder is None
+        else ((str(p), p.stat().st_size) for each in patterns for p in folder.glob(each))
+    )
+    found: dict[tuple[int, str], str] = {}
+    for path, size_bytes in files:
+        *_, above, inner, name = path.split("/")
+        match = VERSION_FILE.fullmatch(name)
+        partition, store = (inner, DEFAULT) if inner.isdigit() else (above, inner)
+        if match is not None and size_bytes and partition.isdigit():
+            found[int(partition), match[2] or ""] = store
+    return found

@@ -10,10 +10,9 @@ from dataclasses import dataclass
 from exactum.checkpoint.offset_log import Offsets, ReadText, from_json, name_of, source_offsets
 from exactum.errors import ExactumError
 from exactum.protocol.model import Completed, SourceOffsets
-from exactum.spark.epoch_listener import Batch, EpochListener
 from exactum.spark.live import RunningSource, noted_offsets
 from exactum.spark.open_queries import Stoppable
-from exactum.spark.query import Run
+from exactum.spark.query import Batch, EpochListener, Run
 from exactum.spark.source.options import SourceOptions
 
 logger = logging.getLogger("exactum")

@@ -10,11 +10,10 @@ import logging
 from pyspark.sql import SparkSession
 
 from exactum.errors import SettingRefused
-from exactum.spark.jvm.error import JvmError
-from exactum.spark.jvm.java_class import is_there, java_class
-from exactum.spark.jvm.packed_batches import listed_jars
-from exactum.spark.master import is_one_process
+from exactum.spark.jvm.java_class import JvmError, is_there, java_class
+from exactum.spark.jvm.packed import listed_jars
 from exactum.spark.runtime.spark_jars import COLUMNAR_KAFKA_JAR, FORMAT, SPARK_VERSIONS
+from exactum.spark.settings import is_one_process
 
 logger = logging.getLogger("exactum")
 

@@ -19,8 +19,7 @@ from exactum.errors import SettingRefused
 from exactum.kafka.connection_settings import checked_servers, librdkafka_settings
 from exactum.kafka.requests import TopicRequests, TopicSeen
 from exactum.kafka.settings import as_texts
-from exactum.spark.jvm.error import JvmError, reason_of
-from exactum.spark.jvm.java_class import java_class
+from exactum.spark.jvm.java_class import JvmError, java_class, reason_of
 from exactum.spark.query import is_connect
 from exactum.spark.source import positions
 from exactum.spark.source.columnar import SPARKS, kafka_format, rows_format

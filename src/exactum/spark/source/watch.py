@@ -21,9 +21,8 @@ from exactum.kafka.connection_settings import librdkafka_settings
 from exactum.kafka.requests import Holder, TopicRequests
 from exactum.kafka.transaction import Partition
 from exactum.protocol.model import Completed
-from exactum.spark.epoch_listener import Batch, EpochListener
 from exactum.spark.live import RunningSource
-from exactum.spark.query import Run
+from exactum.spark.query import Batch, EpochListener, Run
 from exactum.spark.source.bounds import SourceRange, begin_of, kafka_sources_of
 from exactum.spark.source.groups import GroupOffsets
 from exactum.spark.source.lag import TopicLag, TopicState

@@ -28,9 +28,9 @@ from pathlib import Path
 from exactum.errors import LocalServerError
 from exactum.java.jars import MADE_NAME, SILENCE, ClassArchive, archive_of, pyspark_jars
 from exactum.java.program import spark_java_options
-from exactum.spark.jvm import virtual_machine
-from exactum.spark.master import is_one_process
+from exactum.spark.jvm import java_class
 from exactum.spark.runtime.spark_jars import spark_kafka_jars
+from exactum.spark.settings import is_one_process
 
 CLASS_PATH = "spark.driver.extraClassPath"
 OTHERS = ("SPARK_HOME", "SPARK_CONF_DIR", "PYSPARK_SUBMIT_ARGS", "PYSPARK_GATEWAY_PORT")
@@ -53,7 +53,7 @@ def owns_class_path(given: Mapping[str, str]) -> bool:
     nobody else says what is on its class path.
     """
     return (
-        not virtual_machine.has_started()
+        not java_class.has_started()
         and is_one_process(given.get("spark.master", ""))
         and CLASS_PATH not in given
         and not any(name in os.environ for name in OTHERS)

@@ -82,7 +82,7 @@ def touch_workers(spark: SparkSession) -> None:
     """Run a job that starts the session's Python workers, or keeps them from ending. Never
     raises. It is a job of Spark's core: to plan one of SQL takes a cold JVM a second of CPU.
     """
-    from exactum.spark.jvm.packed_job import PackedJob
+    from exactum.spark.jvm.packed import PackedJob
 
     try:
         spark.sparkContext.setJobDescription("exactum starts Python workers")

@@ -24,8 +24,8 @@ from pathlib import Path
 from pyspark import RDD
 from pyspark.sql import DataFrame, SparkSession
 
-from exactum.spark.jvm import virtual_machine
-from exactum.spark.jvm.frame import unheard_session
+from exactum.spark.jvm import java_class
+from exactum.spark.jvm.frames import unheard_session
 from exactum.spark.startup import warm_up
 from exactum.spark.supervised import process
 from exactum.spark.supervised.supervisor_channel import WHOLE_BYTES_MAX
@@ -68,7 +68,7 @@ def wait_for_turn() -> None:
     supervised = process.current()
     if supervised is None:
         return
-    supervised.beat_with(virtual_machine.ping)
+    supervised.beat_with(java_class.ping)
 
     def warm() -> None:
         threading.Thread(

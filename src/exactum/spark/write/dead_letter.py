@@ -1,5 +1,5 @@
-"""Rows that a sink refused, as they go to the epoch's dead letters: the original bytes, where from,
-who and why, and the whole row. Nothing here fails for what a row holds.
+"""Rows that a sink refused: the epoch stops with them, or they go to its dead letters: the original
+bytes, where from, who and why, and the whole row. Nothing here fails for what a row holds.
 
 Workers import this module, so it imports neither pyspark nor pyarrow at module level.
 """
@@ -7,14 +7,114 @@ Workers import this module, so it imports neither pyspark nor pyarrow at module 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from exactum.protocol.sink import Rejection
+from exactum.errors import RowsRefused
+from exactum.protocol.sink import (
+    DEAD_LETTERS,
+    Rejection,
+    TaskName,
+    WriteOrder,
+    Writer,
+    WriterFactory,
+)
 
 HEADER_PREFIX = "exactum."
 """Where dead letters go to Kafka, what is a column elsewhere is a header ``exactum.<column>``,
 as text.
 """
+
+
+@dataclass(frozen=True)
+class DeadLetterPlan:
+    """Where rows go that a sink refuses: a writer factory, and the columns it takes them in."""
+
+    writers: WriterFactory
+    columns: tuple[str, ...]
+
+
+class Rejections:
+    """Takes what the sinks of one task refuse: writes it to the dead letters, or stops the
+    epoch.
+    """
+
+    def __init__(self, plan: DeadLetterPlan | None, order: WriteOrder, task: TaskName) -> None:
+        self._plan = plan
+        self._order = order
+        self._task = task
+        self._writer: Writer | None = None
+
+    def take(self, rejection: Rejection, sink: str, writers: list[Writer]) -> None:
+        """Write it, through a writer that is opened at need and appended to ``writers``.
+
+        Raises:
+            RowsRefused: there are no dead letters, or they refuse it too.
+        """
+        whose = ""
+        if self._plan is not None:
+            if self._writer is None:
+                self._writer = self._plan.writers.open(self._order, self._task)
+                writers.append(self._writer)
+            again = self._writer.write(dead_letters(rejection, sink, self._plan.columns))
+            if again is None or not again.reasons:
+                return
+            rejection, whose = again, f" which {sink} refused"
+        elif sink != DEAD_LETTERS:
+            raise RowsRefused(
+                "ROWS_REFUSED",
+                f"{sink} can never take {_count(rejection)} of epoch {self._order.batch_id}: "
+                f"{_first(rejection)} Nothing of the epoch is visible. Correct the rows in the "
+                "query, change the table, or give dead_letters= to exactly_once() so that such "
+                "rows are put aside.",
+            )
+        raise RowsRefused(
+            "DEAD_LETTERS_REFUSED",
+            f"The dead letters can never take {_count(rejection)}{whose} in epoch "
+            f"{self._order.batch_id}: {_first(rejection)} Nothing of the epoch is visible. Let the "
+            "dead letters' target take larger rows: of a topic, raise max.message.bytes.",
+        )
+
+
+RULES_SHOWN_MAX = 3
+HAS = ", the row has "
+"""What follows the rule in a reason: what this row has instead."""
+
+
+def _count(rejection: Rejection) -> str:
+    count = len(rejection.reasons)
+    return "a row" if count == 1 else f"{count} rows"
+
+
+def _first(rejection: Rejection) -> str:
+    """One row for each rule, and how many more break it: a rule is said once."""
+    rows_of: dict[str, list[int]] = {}
+    for place, reason in enumerate(rejection.reasons):
+        rows_of.setdefault(_rule(reason), []).append(place)
+    shown = []
+    for places in list(rows_of.values())[:RULES_SHOWN_MAX]:
+        more = "" if len(places) == 1 else f" ({len(places) - 1} more by this rule)"
+        shown.append(f"{rejection.reasons[places[0]]}{_source(rejection.rows, places[0])}{more}")
+    others = sum(map(len, list(rows_of.values())[RULES_SHOWN_MAX:]))
+    return f"{'; '.join(shown)}{f'; and {others} more by other rules' if others else ''}."
+
+
+def _rule(reason: str) -> str:
+    """The reason without what names the row and what the row has, as far as a sink says them (see
+    ``sql.rules``).
+    """
+    return (reason.partition(": column ")[2] or reason).partition(HAS)[0]
+
+
+def _source(rows: Any, place: int) -> str:
+    """Where the row came from, if the frame still has the columns of Spark's Kafka source."""
+    names = ("topic", "partition", "offset")
+    if not all(rows.schema.names.count(name) == 1 for name in names):
+        return ""
+    from exactum.values.shown import shown
+
+    topic, partition, offset = (shown(rows.column(name).slice(place, 1))[0] for name in names)
+    return f" (topic {topic}, partition {partition}, offset {offset})"
 
 
 def dead_letters(rejection: Rejection, sink: str, columns: Sequence[str]) -> Any:

@@ -19,9 +19,9 @@ from pyspark.sql import Column, DataFrame, functions
 
 from exactum.errors import FrameRefused, SettingRefused
 from exactum.protocol.sink import Sink
-from exactum.spark.jvm.arrow_job import quoted
+from exactum.spark.jvm.frames import quoted
 from exactum.spark.query import is_connect
-from exactum.spark.write.view_columns import mask, named
+from exactum.spark.write.write_task import mask, named
 
 Function = Callable[[Any], Any]
 
@@ -110,11 +110,6 @@ class View:
 
 
 def _check(rows: Rows, frame: DataFrame) -> None:
-    """
-    Raises:
-        FrameRefused: an expression has no column of the frame, or gives more than one value of each
-            row, or one of all of them.
-    """
     f = _functions(frame)
     try:
         beside = [f.when(f.lit(True), f.expr(text)) for text in rows.columns]

@@ -1,13 +1,15 @@
 """The driver half of the write job: one Spark job for all sinks, and what its winning tasks
 prepared.
 
-A job returns one result for each partition, the winner's, whatever retries and speculation did.
+A job returns one result for each partition, the winner's, whatever retries and speculation did. Its
+records come packed, past Spark's rows, where they can be (docs/adr/0025-columnar-kafka-source.md).
 """
 
 from __future__ import annotations
 
+import logging
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -18,12 +20,18 @@ from pyspark.sql.types import StringType, StructField, StructType
 from exactum.errors import EpochAborted
 from exactum.protocol.model import PreparedTransaction
 from exactum.protocol.sink import WriteOrder
-from exactum.spark.jvm import arrow_job
-from exactum.spark.jvm.collecting import Tasks, collected
+from exactum.spark.jvm import frames
+from exactum.spark.jvm.frames import Tasks, collected
+from exactum.spark.jvm.java_class import JvmError
+from exactum.spark.jvm.packed import PackedBatches, PackedJob
+from exactum.spark.query import Run
+from exactum.spark.settings import is_on
 from exactum.spark.write.failure import carried_by
-from exactum.spark.write.fingerprint import Fingerprint
+from exactum.spark.write.packed_records import Layout, UnpackedTask
+from exactum.spark.write.small_epoch import Fresh, SmallEpochs
 from exactum.spark.write.write_task import (
     ORDER_PROPERTY,
+    Fingerprint,
     WriteTask,
     fingerprint_of,
     order_text,
@@ -31,10 +39,13 @@ from exactum.spark.write.write_task import (
     record_batch,
 )
 
+logger = logging.getLogger("exactum")
+
 PREPARED_SCHEMA = StructType([StructField("prepared", StringType(), False)])
 """One row for each task that prepared anything."""
 
 AS_PLANNED = Tasks()
+
 
 # The last words are for Spark, which knows an interruption on query.stop() by them. Spark looks for
 # them with a regular expression that overflows the stack on a text as long as its own error's.
@@ -58,16 +69,6 @@ class Written:
     fingerprint: Fingerprint | None
 
 
-@dataclass(frozen=True)
-class Fresh:
-    """A micro-batch that is read from its source: how many offsets each Kafka partition advances,
-    None where that is not known; and whether it is a run's first.
-    """
-
-    sizes: Sequence[int] | None
-    first: bool
-
-
 class WriteJob:
     """The write jobs of a run for some of its sinks, one for each epoch."""
 
@@ -82,12 +83,13 @@ class WriteJob:
         Raises:
             EpochAborted: Spark cancelled the job; or a task failed with an error that is not one of
                 exactum's.
-            ExactumError: the error that a task raised, as it raised it; Spark's own is its
-                ``__context__``.
+            ExactumError: the error that a task raised, as it raised it.
             Exception: Spark's error, where the job failed outside of our code.
         """
         with errors_of_jobs():
-            return self._written(self._texts(frame, order, fresh))
+            texts = self._texts(frame, order, fresh)
+        prepared = [one for text in texts for one in prepared_of(text)]
+        return Written(prepared, whole(texts) if self.task.hashed else None)
 
     def _texts(self, frame: DataFrame, order: WriteOrder, fresh: Fresh | None) -> list[str]:
         return self._by_rows(frame, order, AS_PLANNED)
@@ -95,41 +97,96 @@ class WriteJob:
     def _by_rows(self, frame: DataFrame, order: WriteOrder, tasks: Tasks) -> list[str]:
         columns = frame.columns
         if self._call is None or self._call[0] != columns:
-            self._call = columns, arrow_job.call(columns, self.task, PREPARED_SCHEMA)
+            self._call = columns, frames.call(columns, self.task, PREPARED_SCHEMA)
         call = self._call[1]
         # Spark hands a thread's properties on to the tasks of its next job.
         frame.sparkSession.sparkContext.setLocalProperty(ORDER_PROPERTY, order_text(order))
-        return tasks.texts(frame, lambda rows: arrow_job.applied(rows, call))
-
-    def _written(self, texts: list[str]) -> Written:
-        prepared = [one for text in texts for one in prepared_of(text)]
-        return Written(prepared, whole(texts) if self.task.hashed else None)
+        return tasks.texts(frame, lambda rows: frames.applied(rows, call))
 
 
-@contextmanager
-def errors_of_jobs() -> Iterator[None]:
-    """Raises what jobs of an epoch fail with as ``WriteJob.run`` says."""
-    try:
-        yield
-    except Exception as error:
-        if was_cancelled(error):
-            raise EpochAborted(CANCELLED) from None
-        carried = carried_by(error)
-        if carried is None:
-            raise
-        # "from None": py4j passes the printed traceback on to the user, and Spark's own would come
-        # first.
-        raise carried from None
+PACKED_SETTING = "spark.exactum.columnarKafka.packed.enabled"
+"""A Spark setting; "false" lets Spark make rows of all records that are read in columns."""
+_LARGE = "spark.sql.execution.arrow.useLargeVarTypes"
+_ZONE = "spark.sql.session.timeZone"
 
 
-def was_cancelled(error: BaseException) -> bool:
-    """True when Spark ended the job from outside: ``query.stop()``, or somebody killed it."""
-    return _CANCELLATIONS.search(str(error)) is not None
+class PackedWriteJob(WriteJob):
+    """Of a run in a classic session, whose records are packed where they can be, and whose small
+    epochs go into few tasks. What could not be packed once is not asked for again.
+    """
+
+    def __init__(self, task: WriteTask, run: Run, small_epochs: SmallEpochs) -> None:
+        super().__init__(task)
+        self._session = run.session
+        self._small_epochs = small_epochs
+        self._batches = PackedBatches(run.session, run.execution)
+        self._job: tuple[str, PackedJob] | None = None  # with the layout that it is made for
+        self._is_known = False
+
+    def _texts(self, frame: DataFrame, order: WriteOrder, fresh: Fresh | None) -> list[str]:
+        if fresh is None:
+            return self._by_rows(frame, order, AS_PLANNED)
+        tasks = self._small_epochs.tasks(frame, fresh)
+        if not self._is_known:
+            self._job, self._is_known = self._made(frame), True
+        if self._job is not None:
+            named = ORDER_PROPERTY, order_text(order)
+            texts = self._batches.texts(frame, *self._job, tasks, named)
+            if texts is not None:
+                return texts
+            self._job = None
+        return self._by_rows(frame, order, tasks)
+
+    def _made(self, frame: DataFrame) -> tuple[str, PackedJob] | None:
+        why = "they are more than columns of Kafka records that are read in columns"
+        try:
+            layout = self._batches.layout(frame) if self._may() else None
+            if layout is not None:
+                zone = str(self._session.conf.get(_ZONE))
+                task = UnpackedTask(self.task, Layout.of(layout, zone))
+                logger.debug("the query's records reach its tasks packed")
+                return layout, PackedJob(frame.sparkSession, task)
+        except JvmError as error:
+            why = str(error)
+        logger.debug("the query's records reach its tasks as Spark's rows: %s", why)
+        return None
+
+    def _may(self) -> bool:
+        # Large types are the user's wish, for all that comes as Arrow.
+        large = str(self._session.conf.get(_LARGE, "false")).lower() == "true"
+        return not large and is_on(self._session, PACKED_SETTING) and self._batches.are_there()
 
 
-def map_in_arrow(frame: DataFrame, task: arrow_job.Task) -> DataFrame:
+class Writing:
+    """How the rows of a frame come to the sinks' tasks: here by rows, in the tasks that Spark
+    plans, for any frame of a classic session. ``connect.server.ConnectWriting`` is that of Spark
+    Connect.
+    """
+
+    def fingerprint(self, frame: DataFrame) -> Fingerprint:
+        """Compute the frame, and write nothing of it. Raises as ``drain``."""
+        with _errors_of_drains():
+            return whole(collected(map_in_arrow(frame, FingerprintTask())))
+
+    def job(self, task: WriteTask) -> WriteJob:
+        """What runs this task over a frame, one Spark job for each call."""
+        return WriteJob(task)
+
+
+class ClassicWriting(Writing):
+    """Of a run in a classic session."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._small_epochs = SmallEpochs(run)
+
+    def job(self, task: WriteTask) -> WriteJob:
+        return PackedWriteJob(task, self._run, self._small_epochs)
+
+
+def map_in_arrow(frame: DataFrame, task: frames.Task) -> DataFrame:
     """The frame of what ``task`` has prepared for each partition of ``frame``."""
-    return arrow_job.applied(frame, arrow_job.call(frame.columns, task, PREPARED_SCHEMA))
+    return frames.applied(frame, frames.call(frame.columns, task, PREPARED_SCHEMA))
 
 
 class FingerprintTask:
@@ -142,15 +199,6 @@ class FingerprintTask:
 def whole(texts: list[str]) -> Fingerprint:
     """The fingerprint of all that tasks have read who returned these."""
     return sum(map(fingerprint_of, texts), Fingerprint())
-
-
-def fingerprint(frame: DataFrame) -> Fingerprint:
-    """Compute the frame, and write nothing of it.
-
-    Raises as ``drain``.
-    """
-    with _errors_of_drains():
-        return whole(collected(map_in_arrow(frame, FingerprintTask())))
 
 
 def drain(frame: DataFrame) -> None:
@@ -167,6 +215,18 @@ def drain(frame: DataFrame) -> None:
 
 
 @contextmanager
+def errors_of_jobs() -> Iterator[None]:
+    """Raises what jobs of an epoch fail with as ``WriteJob.run`` says."""
+    with _errors_of_drains():
+        try:
+            yield
+        except Exception as error:
+            if was_cancelled(error):
+                raise EpochAborted(CANCELLED) from None
+            raise
+
+
+@contextmanager
 def _errors_of_drains() -> Iterator[None]:
     try:
         yield
@@ -174,4 +234,11 @@ def _errors_of_drains() -> Iterator[None]:
         carried = None if was_cancelled(error) else carried_by(error)
         if carried is None:
             raise
+        # "from None": py4j passes the printed traceback on to the user, and Spark's own would come
+        # first.
         raise carried from None
+
+
+def was_cancelled(error: BaseException) -> bool:
+    """True when Spark ended the job from outside: ``query.stop()``, or somebody killed it."""
+    return _CANCELLATIONS.search(str(error)) is not None

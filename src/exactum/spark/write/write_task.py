@@ -16,31 +16,12 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import astuple, dataclass
 from typing import Any
 
-from exactum.errors import InvariantBroken, RowsRefused
+from exactum.errors import InvariantBroken
 from exactum.protocol.model import PreparedTransaction
-from exactum.protocol.sink import (
-    DEAD_LETTERS,
-    Guarantee,
-    QueryRun,
-    Rejection,
-    TaskName,
-    WriteOrder,
-    Writer,
-    WriterFactory,
-)
+from exactum.protocol.sink import Guarantee, QueryRun, TaskName, WriteOrder, Writer, WriterFactory
+from exactum.spark.write.dead_letter import DeadLetterPlan, Rejections
 from exactum.spark.write.failure import TaskFailed
-from exactum.spark.write.fingerprint import Fingerprint
 from exactum.spark.write.prefetch import Prefetch
-from exactum.spark.write.view_columns import of_view
-
-
-@dataclass(frozen=True)
-class DeadLetterPlan:
-    """Where rows go that a sink refuses: a writer factory, and the columns it takes them in."""
-
-    writers: WriterFactory
-    columns: tuple[str, ...]
-
 
 ORDER_PROPERTY = "exactum.writeOrder"
 """Spark's local property that tells the tasks of a job their order: batch id, attempt and
@@ -130,91 +111,6 @@ class WriteTask:
         return [seen[place] for place in self.views]
 
 
-class Rejections:
-    """Takes what the sinks of one task refuse: writes it to the dead letters, or stops the
-    epoch.
-    """
-
-    def __init__(self, plan: DeadLetterPlan | None, order: WriteOrder, task: TaskName) -> None:
-        self._plan = plan
-        self._order = order
-        self._task = task
-        self._writer: Writer | None = None
-
-    def take(self, rejection: Rejection, sink: str, writers: list[Writer]) -> None:
-        """Write it, through a writer that is opened at need and appended to ``writers``.
-
-        Raises:
-            RowsRefused: there are no dead letters, or they refuse it too.
-        """
-        from exactum.spark.write.dead_letter import dead_letters
-
-        whose = ""
-        if self._plan is not None:
-            if self._writer is None:
-                self._writer = self._plan.writers.open(self._order, self._task)
-                writers.append(self._writer)
-            again = self._writer.write(dead_letters(rejection, sink, self._plan.columns))
-            if again is None or not again.reasons:
-                return
-            rejection, whose = again, f" which {sink} refused"
-        elif sink != DEAD_LETTERS:
-            raise RowsRefused(
-                "ROWS_REFUSED",
-                f"{sink} can never take {_count(rejection)} of epoch {self._order.batch_id}: "
-                f"{_first(rejection)} Nothing of the epoch is visible. Correct the rows in the "
-                "query, change the table, or give dead_letters= to exactly_once() so that such "
-                "rows are put aside.",
-            )
-        raise RowsRefused(
-            "DEAD_LETTERS_REFUSED",
-            f"The dead letters can never take {_count(rejection)}{whose} in epoch "
-            f"{self._order.batch_id}: {_first(rejection)} Nothing of the epoch is visible. Let the "
-            "dead letters' target take larger rows: of a topic, raise max.message.bytes.",
-        )
-
-
-RULES_SHOWN_MAX = 3
-HAS = ", the row has "
-"""What follows the rule in a reason: what this row has instead."""
-
-
-def _count(rejection: Rejection) -> str:
-    count = len(rejection.reasons)
-    return "a row" if count == 1 else f"{count} rows"
-
-
-def _first(rejection: Rejection) -> str:
-    """One row for each rule, and how many more break it: a rule is said once."""
-    rows_of: dict[str, list[int]] = {}
-    for place, reason in enumerate(rejection.reasons):
-        rows_of.setdefault(_rule(reason), []).append(place)
-    shown = []
-    for places in list(rows_of.values())[:RULES_SHOWN_MAX]:
-        more = "" if len(places) == 1 else f" ({len(places) - 1} more by this rule)"
-        shown.append(f"{rejection.reasons[places[0]]}{_source(rejection.rows, places[0])}{more}")
-    others = sum(map(len, list(rows_of.values())[RULES_SHOWN_MAX:]))
-    return f"{'; '.join(shown)}{f'; and {others} more by other rules' if others else ''}."
-
-
-def _rule(reason: str) -> str:
-    """The reason without what names the row and what the row has, as far as a sink says them (see
-    ``sql.rules``).
-    """
-    return (reason.partition(": column ")[2] or reason).partition(HAS)[0]
-
-
-def _source(rows: Any, place: int) -> str:
-    """Where the row came from, if the frame still has the columns of Spark's Kafka source."""
-    names = ("topic", "partition", "offset")
-    if not all(rows.schema.names.count(name) == 1 for name in names):
-        return ""
-    from exactum.values.shown import shown
-
-    topic, partition, offset = (shown(rows.column(name).slice(place, 1))[0] for name in names)
-    return f" (topic {topic}, partition {partition}, offset {offset})"
-
-
 def prepare(writers: Sequence[Writer]) -> list[PreparedTransaction]:
     """Prepare all writers, overlapped where there are several; each waits for its own target."""
     if len(writers) <= 1:
@@ -302,3 +198,66 @@ def prepared_of(text: str) -> list[PreparedTransaction]:
 def fingerprint_of(text: str) -> Fingerprint:
     """Of the rows that the task has read; of none where they were not hashed."""
     return Fingerprint(*json.loads(text)["fingerprint"])
+
+
+# ---- several views side by side in one batch -----------------------------------------------------
+
+
+def named(place: int, columns: Sequence[str]) -> list[str]:
+    """What the columns of the view at ``place`` are called next to those of others: no two views
+    share a name.
+    """
+    return [f"{place}:{column}" for column in columns]
+
+
+def mask(place: int) -> str:
+    """The name of the boolean column that is true where the view at ``place`` has the row, if it
+    leaves rows out.
+    """
+    return f"{place}?"
+
+
+def of_view(batch: Any, place: int) -> Any:
+    """The Arrow record batch that the view at ``place`` would give alone, of one with all views'
+    columns.
+
+    Its columns are those of ``batch``, without a copy, unless the view leaves rows out.
+    """
+    import pyarrow as pa
+
+    prefix = f"{place}:"
+    fields = [
+        (number, field)
+        for number, field in enumerate(batch.schema)
+        if field.name.startswith(prefix)
+    ]
+    own = pa.RecordBatch.from_arrays(
+        [batch.column(number) for number, _ in fields],
+        schema=pa.schema([field.with_name(field.name.removeprefix(prefix)) for _, field in fields]),
+    )
+    has_row = batch.schema.get_field_index(mask(place))
+    return own if has_row < 0 else own.filter(batch.column(has_row))
+
+
+# ---- whether rows were computed once more with the same result -----------------------------------
+
+
+@dataclass(frozen=True)
+class Fingerprint:
+    """Of some rows: how many, and the sum of their hashes, modulo 2 to the 64th. It needs no order,
+    and a row that is there twice counts twice.
+    """
+
+    rows: int = 0
+    sum_of_hashes: int = 0
+
+    def __add__(self, other: Fingerprint) -> Fingerprint:
+        total = (self.sum_of_hashes + other.sum_of_hashes) % 2**64
+        return Fingerprint(self.rows + other.rows, total)
+
+    @staticmethod
+    def of(rows: Any) -> Fingerprint:
+        """Of the rows of an Arrow record batch."""
+        from exactum.values.row_hash import row_hashes
+
+        return Fingerprint(rows.num_rows, int(row_hashes(rows).sum()))

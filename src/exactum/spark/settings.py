@@ -1,8 +1,9 @@
-"""Which checkpoint format Spark gives the state of a query that is started.
+"""Settings of a session that exactum reads, or makes for a query that is started.
 
-In format 2 every attempt at a micro-batch keeps its state under an id of its own, and Spark's
-commit log names those that count. Spark takes the format from a setting when it starts a query, and
-keeps it nowhere but in the first line of its commit log: a query with another one does not start.
+In checkpoint format 2 every attempt at a micro-batch keeps its state under an id of its own, and
+Spark's commit log names those that count. Spark takes the format from a setting when it starts a
+query, and keeps it nowhere but in the first line of its commit log: a query with another one does
+not start.
 
     commits/41     v2                                       that was format 2
                    {"stateUniqueIds": {"0": [["<id>"]]}}
@@ -17,6 +18,17 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+def is_on(session: SparkSession, name: str) -> bool:
+    """Whether the setting is anything but ``false``. What is not set is on."""
+    return str(session.conf.get(name, "true")).lower() != "false"
+
+
+def is_one_process(master: str) -> bool:
+    """Whether tasks run in the driver's own JVM, as with ``local[2]``."""
+    return master.startswith("local") and not master.startswith("local-cluster")
+
 
 FORMAT = "spark.sql.streaming.stateStore.checkpointFormatVersion"
 PLAIN, WITH_IDS = "1", "2"

@@ -1,16 +1,19 @@
-"""The operators of a batch's plan that keep state, and the event times that it notes
+"""The nodes of a batch's plan that keep state, and those that note event times
 (statefulOperators.scala, EventTimeWatermarkExec.scala, StateStoreCoordinator.scala).
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from itertools import count, takewhile
 from typing import Any
 
+from py4j.java_gateway import get_java_class
 from pyspark.sql import SparkSession
 
-from exactum.spark.jvm.java_class import first_there, is_there, java_class
+from exactum.spark.jvm.execution import Execution
+from exactum.spark.jvm.java_class import class_name, first_there, is_there, java_class
 
 _STREAMING = "org.apache.spark.sql.execution.streaming"
 _INFO = "StatefulOpStateStoreCheckpointInfo"
@@ -125,3 +128,70 @@ def report_commits(
         named = store_id(location, operator_id, partition, store)
         provider = provider_id(named, run)
         coordinator.reportStateStoreCommit(provider, version + 1, store)
+
+
+_WATERMARK = "EventTimeWatermark"
+_WRITERS = (
+    "org.apache.spark.sql.execution.streaming.operators.stateful.StateStoreWriter",
+    "org.apache.spark.sql.execution.streaming.StateStoreWriter",  # Spark 4.0
+)
+
+
+class BatchPlan:
+    """Finds nodes in the physical plan of the batch at hand. Each look into the JVM costs a call,
+    so the nodes' numbers are kept: the plan of a query's batches hardly changes.
+
+    Every method raises JvmError where Spark does not answer.
+    """
+
+    def __init__(self, session: SparkSession, execution: Execution) -> None:
+        writer = first_there(session, *_WRITERS)
+        self._writer: Any = None if writer is None else get_java_class(writer)
+        self._execution = execution
+        self._marks: int | None = None
+        self._marks_at: list[int] = []
+        self._writers_at: list[int] | None = None
+
+    def watermarks(self) -> list[Watermark]:
+        """The nodes that note event times (EventTimeWatermarkExec), parents first."""
+        if self._marks is None:
+            self._marks = str(self._execution.logical_plan().toString()).count(_WATERMARK)
+        if not self._marks:
+            return []
+        # Spark leaves branches without input out: only of all of them can it be said that there are
+        # no others.
+        known = self._marks_at if len(self._marks_at) == self._marks else None
+        self._marks_at, nodes = self._nodes(known, _is_watermark)
+        return [Watermark(node) for node in nodes]
+
+    def state_operators(self) -> list[StateOperator]:
+        """The nodes that keep state (StateStoreWriter), parents first. No batch is without any of
+        them.
+        """
+        self._writers_at, nodes = self._nodes(self._writers_at, self._is_writer)
+        return [StateOperator(node) for node in nodes]
+
+    def _nodes(
+        self, numbers: list[int] | None, is_one: Callable[[Any], bool]
+    ) -> tuple[list[int], list[Any]]:
+        """Those with these ``numbers``, if they still are of the kind; else all that are in the
+        plan, with their numbers.
+        """
+        if numbers == []:
+            return [], []
+        plan = self._execution.executed_plan()
+        if numbers is not None:
+            nodes = [plan.apply(number) for number in numbers]
+            if all(node is not None and is_one(node) for node in nodes):
+                return numbers, nodes
+        numbered = ((number, plan.apply(number)) for number in count())
+        whole = takewhile(lambda each: each[1] is not None, numbered)
+        found = [(number, node) for number, node in whole if is_one(node)]
+        return [number for number, _ in found], [node for _, node in found]
+
+    def _is_writer(self, node: Any) -> bool:
+        return self._writer is not None and bool(self._writer.isInstance(node))
+
+
+def _is_watermark(node: Any) -> bool:
+    return class_name(node) == f"{_WATERMARK}Exec"

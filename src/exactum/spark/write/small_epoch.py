@@ -10,17 +10,16 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Sequence, Set
+from dataclasses import dataclass
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
 from exactum.checkpoint.offset_log import Offsets, from_json
 from exactum.protocol.model import SourceOffsets
-from exactum.spark.jvm.collecting import BRIEF_TASKS_MAX, Tasks
-from exactum.spark.jvm.frame import classes_in, logical_plan
+from exactum.spark.jvm.frames import BRIEF_TASKS_MAX, Tasks, classes_in, logical_plan
 from exactum.spark.query import Run
-from exactum.spark.switch import is_on
-from exactum.spark.write.write_job import Fresh
+from exactum.spark.settings import is_on
 
 logger = logging.getLogger("exactum")
 
@@ -64,6 +63,16 @@ _FOREIGN = re.compile(
     r"UDF|UserDefined|Python|Invoke|Reflection|Subquery(?!Alias)|Exists|ListQuery|\.objects\."
 )
 """Expressions that run code of the user, or a plan, and so may take any time for one row."""
+
+
+@dataclass(frozen=True)
+class Fresh:
+    """A micro-batch that is read from its source: how many offsets each Kafka partition advances,
+    None where that is not known; and whether it is a run's first.
+    """
+
+    sizes: Sequence[int] | None
+    first: bool
 
 
 class SmallEpochs:

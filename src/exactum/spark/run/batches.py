@@ -1,0 +1,412 @@
+"""What Spark calls with each micro-batch of a run, and how one comes through the protocol into the
+sinks.
+
+    Spark --Batches--> the run is open --EpochRunner.batch--> offsets --protocol.run--> write job
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import cached_property, partial
+from typing import Any
+
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame
+
+from exactum import events
+from exactum.checkpoint import offset_log
+from exactum.checkpoint.offset_log import from_json, name_of
+from exactum.errors import (
+    CheckpointRefused,
+    CodeFailed,
+    EpochAborted,
+    ExactumError,
+    RowsRefused,
+    SettingRefused,
+    UnknownFailure,
+)
+from exactum.monitor.history import HISTORY
+from exactum.monitor.recorder import RECORDER
+from exactum.protocol.coordinator import Coordinator
+from exactum.protocol.model import (
+    Completed,
+    PreparedTransaction,
+    SourceOffsets,
+    rows_by_participant,
+)
+from exactum.protocol.sink import DEAD_LETTERS, Guarantee, WriteOrder
+from exactum.spark.control.listener import ControlListener
+from exactum.spark.decoding.bad_records import BadRecords
+from exactum.spark.jvm.java_class import JvmError, reason_of
+from exactum.spark.open_queries import open_queries
+from exactum.spark.query import Batch, Run
+from exactum.spark.run.epoch_gate import EpochGate
+from exactum.spark.run.housekeeping import Attending, Housekeeping, LateSweep
+from exactum.spark.run.opened_sinks import EpochWrite, OpenedSinks
+from exactum.spark.run.run_start import RunStart
+from exactum.spark.run.standing_epochs import StandingEpochs
+from exactum.spark.source.bounds import all_initial_offsets
+from exactum.spark.supervised import process
+from exactum.spark.write.failure import place_of, thrown, unknown
+from exactum.spark.write.small_epoch import Fresh, partition_sizes
+from exactum.spark.write.write_job import CANCELLED, Writing, was_cancelled
+
+logger = logging.getLogger("exactum")
+
+
+class EpochRunner:
+    """Everything that lives as long as one run of one query. Made by ``opening.open_run``."""
+
+    def __init__(
+        self,
+        run: Run,
+        protocol: Coordinator,
+        sinks: OpenedSinks,
+        *,
+        start: RunStart,
+        standing_epochs: StandingEpochs,
+        attending: Attending,
+        control: Sequence[ControlListener],
+        bad_records: BadRecords,
+        writing: Writing,
+    ) -> None:
+        self.run = run
+        self.attending = attending
+        self._protocol = protocol
+        self._sinks = sinks
+        self._start = start
+        self._standing_epochs = standing_epochs
+        self._control = control
+        self._bad_records = bad_records
+        self._writing = writing
+        self._decides = run.guarantee is Guarantee.EXACTLY_ONCE
+        self._late_sweep = LateSweep(protocol)
+        attending.duties.append(self._late_sweep)
+        self._last_batch_id: int | None = None
+        self._working = threading.Lock()
+        self._closed = False
+        self._end_reported = False
+
+    @property
+    def gate(self) -> EpochGate:
+        """What lets no batch begin while it is shut."""
+        return self.attending.gate
+
+    @property
+    def may_leave_open(self) -> bool:
+        """True where an epoch was abandoned: its tasks may still open transactions, which ``ended``
+        sweeps.
+        """
+        return self._protocol.abandoned is not None
+
+    @cached_property
+    def _write(self) -> EpochWrite:
+        """Made with the first batch: only then Spark has planned the state."""
+        return EpochWrite(
+            self._sinks,
+            self.run.identity,
+            self._writing,
+            hashed=self._decides and self._standing_epochs.has_state(),
+            count_once=self._bad_records.count_once,
+        )
+
+    def batch(self, frame: DataFrame, batch_id: int) -> Completed:
+        """Bring one micro-batch into every sink, or drain it where it stands already.
+
+        Raises:
+            EpochAborted: the query was stopped, and the run closed, before the batch began.
+        """
+        prepared: list[PreparedTransaction] = []
+
+        def ready(order: WriteOrder) -> None:
+            for listener in self._control:
+                listener.writing(batch)
+            if batch.first:
+                self._standing_epochs.refuse_unnamed_state()
+            if batch.first or not self._decides:
+                self._start.writing(batch)
+
+        def write(order: WriteOrder) -> Sequence[PreparedTransaction]:
+            with input_named(offsets):
+                prepared.extend(self._write.write(frame, order, Fresh(sizes, batch.first)))
+                self._standing_epochs.wrote(self._write.fingerprint)
+                if self._sinks.dead_letters is not None:
+                    prepared.extend(
+                        self._bad_records.write(
+                            frame, order, DEAD_LETTERS, self._sinks.dead_letters
+                        )
+                    )
+            return prepared
+
+        with self._working:
+            if self._closed:
+                raise EpochAborted(CANCELLED)
+            read = self.run.read
+            offsets = offset_log.source_offsets(read, batch_id, self.run.checkpoint)
+            began = all_initial_offsets(read, len(offsets.end)) if batch_id == 0 else ()
+            sizes = partition_sizes(offsets, began)
+            batch = Batch(batch_id, offsets, first=self._last_batch_id is None)
+            for listener in self.attending.listeners:
+                listener.begin(batch)
+            if batch.first:
+                self._start.begin(batch)
+            records = None if sizes is None else sum(sizes)
+            self.run.emit(events.EpochBegan(*self.run.about(batch_id), records))
+            completed = self._protocol.run(batch_id, offsets, write, ready)
+            if not completed.written:
+                self._standing_epochs.go_on(batch_id, completed.engine, frame)
+            refused = rows_by_participant(prepared).get(DEAD_LETTERS, 0)
+            if refused:
+                self.run.emit(events.RowsDeadLettered(*self.run.about(batch_id), refused))
+            for listener in self.attending.listeners:
+                listener.done(batch, completed)
+            if batch.first:
+                self._start.done(batch)
+            self._late_sweep.epoch_done(batch_id)
+            self._prune(batch_id)
+            self._last_batch_id = batch_id
+            return completed
+
+    def ended(self) -> None:
+        """The query has ended. Its batch at hand goes on to its end or to Spark's cancelling it,
+        and needs its connections for that: a decided epoch as long as its commit has time, which
+        only its sinks know. Then sweep what its tasks leave.
+        """
+        with self._working:
+            pass
+        self._late_sweep.after_failure(lambda: self._closed)
+
+    def report_end(self, error: BaseException | None = None) -> None:
+        """The run is over, with this error; without one it was stopped, or Spark has failed between
+        two batches. Idempotent: the first call counts.
+        """
+        if self._end_reported:
+            return
+        self._end_reported = True
+        failure = self.run.failure() if error is None else None
+        error = error if failure is None else thrown(RuntimeError(failure))
+        if isinstance(error, EpochAborted) and failure is None and self.run.was_stopped():
+            how = ("", "", "")  # stop() ended the query before, and cut the micro-batch off
+        elif error is not None:
+            disposition = error.disposition.value if isinstance(error, ExactumError) else ""
+            how = (type(error).__name__, disposition, str(error))
+        else:
+            how = ("", "", "") if failure is None else ("StreamingQueryException", "", failure)
+        last = -1 if self._last_batch_id is None else self._last_batch_id
+        self.run.emit(events.RunEnded(*self.run.about(last), *how))
+
+    def close(self) -> None:
+        """Let go of every connection; what is open in the targets stays as it is."""
+        self._closed = True
+        self.report_end()
+        # Who sees that the run is over, by its file, reads in the history how it ended.
+        RECORDER.flush(only=HISTORY)
+        try:
+            self.attending.close()
+        finally:
+            try:
+                self._protocol.close()
+            finally:
+                self._sinks.release_threads()
+
+    def _prune(self, batch_id: int) -> None:
+        below = batch_id - self.run.retained - 1
+        if below <= 0:
+            return
+        try:
+            self._protocol.prune(below)
+        except Exception as error:  # noqa: BLE001  (the epoch stands; what is kept too long harms nobody)
+            logger.warning("%s: old decision records could not be pruned: %s", self.run, error)
+
+
+class Batches:
+    """The function that a query has as its ``foreachBatch``. Spark calls it with one batch after
+    another; the first one waits until the run is open.
+
+    ``error`` is that with which the query stopped, by itself; None: it runs, or was stopped.
+    """
+
+    def __init__(
+        self,
+        interrupt: Callable[[], object] = lambda: None,
+        check: Callable[[DataFrame, int], None] | None = None,
+    ) -> None:
+        """``interrupt`` cancels jobs that Spark leaves running when the query has ended. ``check``
+        of (frame, batch id) raises what ends the query before a batch is written.
+        """
+        self.error: BaseException | None = None
+        self._interrupt = interrupt
+        self._check = check
+        self._decided_on = threading.Event()
+        self._runner: EpochRunner | None = None
+        self._closer: Any = None
+        self._lock, self._closing = threading.Lock(), threading.Lock()
+        self._last_batch_id: int | None = None
+
+    def open(self, runner: EpochRunner) -> None:
+        """From here on batches are written."""
+        self._runner = runner
+        self._closer = weakref.finalize(self, runner.close)  # at the latest when Python ends
+        open_queries.opened(runner.run.run_id, runner.gate)
+        supervised = process.current()
+        if supervised is not None:
+            supervised.report_run(runner.run.query_id)
+        Housekeeping(
+            runner.run,
+            runner.attending.duties,
+            refused=partial(self._refused_between, runner),
+            ended=partial(self._over, runner),
+            close=self._close,
+        ).start()
+        self._decided_on.set()
+
+    def refuse(self, error: BaseException) -> None:
+        """No run is opened: Spark gets this error for the batch that it may have planned."""
+        self.error = error
+        self._decided_on.set()
+
+    def __call__(self, frame: DataFrame, batch_id: int) -> None:
+        """Bring one micro-batch into every sink.
+
+        Raises:
+            ExactumError: see ``protocol.coordinator.Coordinator.run``; the query stops with it.
+        """
+        self._decided_on.wait()
+        runner = self._runner
+        if runner is None or self.error is not None:
+            raise self._refused(batch_id)
+        with self._lock:
+            last, self._last_batch_id = self._last_batch_id, batch_id
+        if last is not None and batch_id <= last:  # it would take the first call's record for its
+            raise SettingRefused(
+                "CALL_TWICE",
+                f"exactum was called a second time for micro-batch {batch_id}. One micro-batch is "
+                "one call, for one record decides it: give all sinks to one call, and each that "
+                "takes a part of the batch its own rows=. Nothing of this second call was written.",
+            )
+        try:
+            if self._check is not None:
+                self._check(frame, batch_id)
+            runner.batch(frame, batch_id)
+        except BaseException as error:
+            is_stop = isinstance(error, EpochAborted) and runner.run.was_stopped()
+            if not is_stop:  # the script's own stop() cuts a micro-batch off, which is no failure
+                self._keep(runner.run, error)
+            runner.report_end(error)
+            self.finish()
+            logger.debug("the run stops with", exc_info=error)
+            # What Spark shows of it is the printed traceback: our own frames would bury the
+            # message.
+            raise error.with_traceback(None)  # noqa: B904
+
+    def finish(self) -> None:
+        """The query has ended: let go of everything, once the batch at hand is over. Idempotent.
+        Where tasks may still open transactions, the housekeeping sweeps these first.
+        """
+        runner = self._runner
+        if runner is None or runner.may_leave_open:
+            return
+        runner.ended()
+        try:
+            self._close()
+        except Exception as error:  # noqa: BLE001  (the query has ended, whatever this is)
+            logger.warning("%s: a connection could not be closed: %s", runner.run, error)
+
+    def _close(self) -> None:
+        """It is closed when this returns, whoever closes it."""
+        with self._closing:
+            self._closer()
+
+    def _over(self, runner: EpochRunner) -> None:
+        open_queries.leave(runner.run.run_id)
+        self._interrupt()
+        runner.ended()
+
+    def _refused(self, batch_id: int) -> BaseException:
+        """Spark must never take a batch for done that was not written."""
+        if self._runner is None or self.error is None:
+            return self.error or EpochAborted("The run was not opened. Nothing was written.")
+        error = SettingRefused(
+            "ERROR_CAUGHT",
+            f"A function of yours caught exactum's error of micro-batch {self._last_batch_id}, so "
+            "Spark has logged that batch as done: its rows are missing.\nNothing of micro-batch "
+            f"{batch_id} was written, and Spark may log it as well. Let errors reach Spark, and "
+            f"accept the loss ('exactum accept').\nThe error was: {self.error}",
+        )
+        logger.error("%s", error)  # this one may be caught as well
+        self._runner.run.stop()
+        return error
+
+    def _refused_between(self, runner: EpochRunner, error: CheckpointRefused) -> None:
+        """Between two batches, what would refuse the next one ends the query now."""
+        self._keep(runner.run, error)
+        runner.report_end(error)
+        runner.run.fail(error)
+
+    def _keep(self, run: Run, error: BaseException) -> None:
+        self.error = error
+        supervised = process.current()
+        if (
+            isinstance(error, ExactumError)
+            and supervised is not None
+            and not supervised.stopping.is_set()
+        ):
+            supervised.report_error(error, run.query_id)
+
+
+# ---- errors of a batch ---------------------------------------------------------------------------
+
+OF_ROWS = (RowsRefused, CodeFailed, UnknownFailure)
+SHOWN_MAX = 8
+
+
+@contextmanager
+def input_named(offsets: SourceOffsets) -> Iterator[None]:
+    """Adds to an error about rows which records the epoch reads, for the same rows will meet it
+    again; and lets no error through but those of exactum.
+
+    Raises:
+        ExactumError: as it was raised within, where it is about rows with more to say; or what is
+            made of an error of Spark or of another library.
+        Exception: Spark has cancelled what was done within.
+    """
+    try:
+        yield
+    except Exception as error:
+        if was_cancelled(error) or "Interrupt" in str(error):  # Spark knows its stop by such words
+            raise
+        ours = error if isinstance(error, ExactumError) else thrown(error) or _unknown(error)
+        text = input_of(offsets) if isinstance(ours, OF_ROWS) else ""
+        if ours is error and not text:
+            raise
+        # "from None": Spark shows the printed traceback, and the same message twice would bury the
+        # end of it.
+        raise ours.followed_by(f" {text}".rstrip()) from None
+
+
+def _unknown(error: Exception) -> EpochAborted:
+    if not isinstance(error, JvmError | PySparkException):
+        return unknown(f"{type(error).__name__}: {error} (at {place_of(error)})", error)
+    cause = str(error).rpartition("\nCaused by: ")[2]
+    return unknown(reason_of(RuntimeError(cause)), error)
+
+
+def input_of(offsets: SourceOffsets) -> str:
+    """Which records of Kafka's partitions these are, half-open; empty where no source says so."""
+    found: list[str] = []
+    for place, end in enumerate(offsets.end):
+        before = from_json(offsets.start[place]) if place < len(offsets.start) else {}
+        for partition, last in sorted(from_json(end).items()):
+            first = before.get(partition)
+            if first is None:
+                found.append(f"{name_of(partition)} before {last}")
+            elif first < last:
+                found.append(f"{name_of(partition)} from {first} to before {last}")
+    if not found:
+        return ""
+    more = f", and {len(found) - SHOWN_MAX} more partitions" if len(found) > SHOWN_MAX else ""
+    return f"The epoch reads these offsets: {', '.join(found[:SHOWN_MAX])}{more}."
