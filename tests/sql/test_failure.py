@@ -14,11 +14,10 @@ from exactum.errors import (
 from exactum.sql.dialect import ServerFailure, SqlFailure
 from exactum.sql.failure import TRANSIENT, port_error
 from exactum.sql.mysql import errors
-from exactum.sql.mysql.sink import MySQLSink
 from exactum.sql.postgres.errors import failure_of as of_sqlstate
 from tests.kit.servers.mariadb import LocalMariaDB
-from tests.kit.sql.mysql_query import Query
 from tests.kit.sql.mysql_server import Database
+from tests.kit.sql.sql_epochs import NUMBERS
 
 
 @pytest.mark.parametrize(
@@ -114,7 +113,7 @@ def test_what_no_other_start_mends_is_a_setting(
     with Database.made(mariadb) as database:
         database.run("CREATE TABLE t (v bigint NOT NULL)")
         database.run("CREATE USER IF NOT EXISTS locked IDENTIFIED BY 'x' ACCOUNT LOCK")
-        query = Query(lambda: MySQLSink(database.url, table="t", connect=connect))
+        query = database.query("t", NUMBERS, connect=connect)
         with pytest.raises(error, match=words) as caught:
             query.start()
     assert "It needs to read and insert" not in str(caught.value)
