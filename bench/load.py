@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from exactum.kafka.native.librdkafka import MESSAGE
-from exactum.kafka.producer.producer import Producer
+from exactum.kafka.librdkafka import MESSAGE
+from exactum.kafka.producer import Producer
 from exactum.local import LocalKafka
 
 PARTITIONS = 4

@@ -65,6 +65,8 @@ def main(
         conf["spark.sql.extensions"] = "io.delta.sql.DeltaSparkSessionExtension"
         catalog = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
         conf["spark.sql.catalog.spark_catalog"] = catalog
+        # Delta takes 50 tasks for a snapshot otherwise, also for a table of one file.
+        conf["spark.databricks.delta.snapshotPartitions"] = "2"
     spark = exactum.local_session("bench", master="local[2]", **conf)
     spark.sparkContext.setLogLevel("ERROR")
     frame = spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", files).parquet(source)

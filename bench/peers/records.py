@@ -16,8 +16,8 @@ import numpy as np
 from confluent_kafka import Producer as PlainProducer
 
 from bench.peers.settings import KEYS, PARTITIONS, TRANSACTION_TIMEOUT_MS
-from exactum.kafka.native.librdkafka import MESSAGE
-from exactum.kafka.producer.producer import Producer
+from exactum.kafka.librdkafka import MESSAGE
+from exactum.kafka.producer import Producer
 
 CHUNK = 50_000
 TICKS_PER_S = 200

@@ -26,8 +26,8 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
 import exactum
+from exactum.kafka import topic as topic_facts
 from exactum.kafka.sink import KafkaSink
-from exactum.kafka.topics import topic_facts
 from exactum.local import LocalKafka
 from exactum.protocol.sink import TaskName, WriteOrder
 from kafka import KafkaConsumer

@@ -212,7 +212,7 @@ def test_a_broker_that_advertises_what_nobody_reaches(
 ) -> None:
     """The classic of containers: the bootstrap server answers, and names an address of its own."""
     silent = SimpleNamespace(create_connection=refuse)
-    monkeypatch.setattr("exactum.kafka.examination.socket", silent)
+    monkeypatch.setattr("exactum.kafka.proof.socket", silent)
     found = diagnosed("--bootstrap-servers", kafka.bootstrap_servers, "--topic", topic("in"))
     assert found.has("error", f"Broker 1 at {kafka.bootstrap_servers} cannot be reached")
     assert found.has("unknown", "No broker can be reached")

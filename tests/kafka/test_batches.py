@@ -10,10 +10,10 @@ from collections.abc import Callable
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from exactum.kafka.producer.messages import produce
-from exactum.kafka.producer.producer_pool import ProducerPlan, initialised
+from exactum.kafka.messages import produce
+from exactum.kafka.producer_pool import ProducerPlan, initialised
 from exactum.kafka.sink import KafkaSink
-from exactum.kafka.transactional_id import KafkaScope
+from exactum.kafka.transaction import KafkaScope
 from exactum.local import LocalKafka
 from exactum.protocol.model import new_incarnation
 from exactum.protocol.sink import Guarantee, TaskName, WriteOrder

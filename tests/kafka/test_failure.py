@@ -17,12 +17,11 @@ from exactum.errors import (
     SettingRefused,
     UnknownFailure,
 )
-from exactum.kafka.failure import KafkaFailure, certificate_refused, failure_of
-from exactum.kafka.producer.delivery_errors import DeliveryError
-from exactum.kafka.producer.producer_pool import ProducerPlan
-from exactum.kafka.requests.connection import is_denied
-from exactum.kafka.topics.topic_facts import TopicFacts
-from exactum.kafka.transactional_id import KafkaScope
+from exactum.kafka.client import is_denied
+from exactum.kafka.failure import DeliveryError, KafkaFailure, certificate_refused, failure_of
+from exactum.kafka.producer_pool import ProducerPlan
+from exactum.kafka.topic import TopicFacts
+from exactum.kafka.transaction import KafkaScope
 from exactum.kafka.writer import KafkaWriterFactory, write_failure
 from exactum.protocol.model import new_incarnation
 from exactum.protocol.sink import TaskName

@@ -10,10 +10,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from exactum.kafka.producer import messages
-from exactum.kafka.producer.delivery_errors import DeliveryError
-from exactum.kafka.producer.producer import Producer
-from exactum.kafka.records.record_headers import FIELDS_MAX, FIELDS_OF_A_RECORD, HeaderColumn
+from exactum.kafka import messages
+from exactum.kafka.failure import DeliveryError
+from exactum.kafka.producer import Producer
+from exactum.kafka.records import FIELDS_MAX, FIELDS_OF_A_RECORD, HeaderColumn
 from exactum.kafka.sink import KafkaSink
 from exactum.local import LocalKafka
 from exactum.protocol.sink import TaskName, WriteOrder

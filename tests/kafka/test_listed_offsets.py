@@ -12,7 +12,7 @@ import pytest
 from confluent_kafka import Producer
 
 from exactum.errors import Unavailable
-from exactum.kafka.requests.topic_requests import LATEST, TopicRequests
+from exactum.kafka.requests import LATEST, TopicRequests
 from exactum.local import LocalKafka
 from tests.kit.waiting import WAIT_MAX_S
 

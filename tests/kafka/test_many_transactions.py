@@ -13,8 +13,8 @@ import pytest
 from confluent_kafka import TopicPartition
 
 from exactum.errors import Unavailable
-from exactum.kafka.requests.broker_requests import BrokerRequests
-from exactum.kafka.requests.routing import Again
+from exactum.kafka.requests import BrokerRequests
+from exactum.kafka.routing import Again
 from exactum.kafka.sink import KafkaSink
 from exactum.kafka.transaction import KafkaTransaction
 from exactum.local import LocalKafka

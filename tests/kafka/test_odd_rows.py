@@ -15,9 +15,9 @@ import pyarrow as pa
 import pytest
 
 from exactum.errors import RowsRefused, SettingRefused
+from exactum.kafka import topic as topic_facts
 from exactum.kafka.sink import KafkaSink
-from exactum.kafka.topics import topic_facts
-from exactum.kafka.topics.topic_facts import TopicBook
+from exactum.kafka.topic import TopicBook
 from exactum.local import LocalKafka
 from exactum.protocol.sink import Guarantee, Rejection
 from tests.kit.kafka.transactions import OpenedSink, frame, opened, read_all

@@ -11,7 +11,7 @@ from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from exactum.errors import EpochAborted, HeuristicOutcome, SettingRefused
-from exactum.kafka.producer.messages import HEADERS
+from exactum.kafka.messages import HEADERS
 from exactum.kafka.sink import KafkaSink
 from exactum.kafka.transaction import KafkaTransaction
 from tests.kit.kafka.transactions import frame, opened, read_all, wait_for_rest

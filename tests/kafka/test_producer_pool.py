@@ -19,16 +19,13 @@ import pyarrow as pa
 import pytest
 
 from exactum.errors import InvariantBroken, SettingRefused
-from exactum.kafka import writer
-from exactum.kafka.native import librdkafka
-from exactum.kafka.producer import messages, process_pools, producer_pool
-from exactum.kafka.producer.delivery_errors import DeliveryError
-from exactum.kafka.producer.messages import produce
-from exactum.kafka.producer.process_pools import ProcessPools
-from exactum.kafka.producer.producer import Producer
-from exactum.kafka.producer.producer_pool import ProducerPlan, ProducerPool, initialised
+from exactum.kafka import librdkafka, messages, producer_pool, writer
+from exactum.kafka.failure import DeliveryError
+from exactum.kafka.messages import produce
+from exactum.kafka.producer import Producer
+from exactum.kafka.producer_pool import ProcessPools, ProducerPlan, ProducerPool, initialised
 from exactum.kafka.sink import KafkaSink
-from exactum.kafka.transactional_id import KafkaScope
+from exactum.kafka.transaction import KafkaScope
 from exactum.local import LocalKafka
 from exactum.protocol.model import new_incarnation
 from exactum.protocol.sink import TaskName, WriteOrder
@@ -122,7 +119,7 @@ def test_whatever_the_user_logs(
 def test_a_librdkafka_that_logs_something_else(
     plan: ProducerPlan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("exactum.kafka.producer.producer._ACQUIRED", re.compile(b"Got PID"))
+    monkeypatch.setattr("exactum.kafka.producer._ACQUIRED", re.compile(b"Got PID"))
     with pytest.raises(SettingRefused, match=r"librdkafka 2\.\d+.* does not log the producer id"):
         initialised(plan, "other")
 
@@ -146,7 +143,7 @@ def test_many_sinks_in_one_task(
     kafka: LocalKafka, topic: Callable[..., str], pools: ProcessPools
 ) -> None:
     """However many they are, and however often: each keeps the producers that it writes with."""
-    count = process_pools.POOLS_IDLE_MAX + 1
+    count = producer_pool.POOLS_IDLE_MAX + 1
     names = [topic(f"many-{number}", partitions=1) for number in range(count)]
     with contextlib.ExitStack() as stack:
         made = [KafkaSink(name, bootstrap_servers=kafka.bootstrap_servers) for name in names]
@@ -185,7 +182,7 @@ def test_pools_go_when_nobody_uses_them(
     """Those idle for longest, of more than a few, and never at once; one whose user was
     forgotten is idle as well.
     """
-    monkeypatch.setattr(process_pools, "POOL_IDLE_MIN_S", 3600.0)
+    monkeypatch.setattr(producer_pool, "POOL_IDLE_MIN_S", 3600.0)
     many = plans(kafka, SINKS)
     kept, users = User(), [User() for _ in many]
     taken: dict[ProducerPlan, ProducerPool] = {}
@@ -197,16 +194,16 @@ def test_pools_go_when_nobody_uses_them(
     gc.collect()
     pools.pool_of(many[1], kept)
     assert len(pools.plans()) == SINKS
-    monkeypatch.setattr(process_pools, "POOL_IDLE_MIN_S", -1.0)
+    monkeypatch.setattr(producer_pool, "POOL_IDLE_MIN_S", -1.0)
     pools.pool_of(many[1], kept)
-    assert pools.plans() == [many[1], *many[-process_pools.POOLS_IDLE_MAX - 1 : -1]]
+    assert pools.plans() == [many[1], *many[-producer_pool.POOLS_IDLE_MAX - 1 : -1]]
 
 
 def test_a_later_run_ends_the_pools_of_the_one_before(
     kafka: LocalKafka, pools: ProcessPools, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of the same sink, when nobody has used them for some time."""
-    monkeypatch.setattr(process_pools, "POOL_IDLE_MIN_S", -1.0)
+    monkeypatch.setattr(producer_pool, "POOL_IDLE_MIN_S", -1.0)
     first, other = plans(kafka, 2)
     users = User(), User(), User()
     used = pools.pool_of(first, users[0])

@@ -146,7 +146,7 @@ def test_errors_have_a_number_and_a_name() -> None:
 
 
 def test_record_batches() -> None:
-    """What salvage reads of a batch and of a record (``kafka/transactions/readback.py``)."""
+    """What salvage reads of a batch and of a record (``kafka/readback.py``)."""
     builder = MemoryRecordsBuilder(
         2, 0, 1_000, transactional=True, producer_id=7, producer_epoch=3, base_sequence=0
     )

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 from confluent_kafka import Producer
 
-from exactum.kafka.records import record_size
+from exactum.kafka.records import after_recompression
 from exactum.kafka.sink import KafkaSink
 from exactum.local import LocalKafka
 from tests.kit.kafka.transactions import frame, opened, read_all
@@ -166,7 +166,7 @@ def test_a_topic_whose_broker_compresses_anew(
     name = topic(
         "anew", partitions=1, config={"max.message.bytes": LIMIT, "compression.type": made_anew}
     )
-    most = LIMIT if made_anew == "uncompressed" else record_size.after_recompression(LIMIT)
+    most = LIMIT if made_anew == "uncompressed" else after_recompression(LIMIT)
     value = fitting(most, b"k", [])
     many = [os.urandom(100) for _ in range(3 * LIMIT // 100)]  # which fill batches to their end
     batch = frame([value, value + b"!", *many], [b"k"] * (2 + len(many)))

@@ -8,9 +8,8 @@ import pytest
 
 import exactum
 from exactum.errors import SettingRefused
-from exactum.kafka.settings import listener
-from exactum.kafka.settings.connection_settings import admin_settings
-from exactum.kafka.settings.settings import OWNED, checked, with_sizes
+from exactum.kafka.connection_settings import admin_settings, checked_servers
+from exactum.kafka.settings import OWNED, checked_producer, with_sizes
 from exactum.kafka.sink import KafkaSink
 from exactum.local import LocalKafka
 
@@ -24,7 +23,7 @@ def test_a_setting_that_the_guarantee_rests_on_is_refused_with_the_reason(name: 
 
 def test_security_settings_mean_the_same_to_both_clients() -> None:
     """The user writes librdkafka's names once."""
-    pairs = checked(
+    pairs = checked_producer(
         {
             "security.protocol": "sasl_ssl",
             "sasl.mechanism": "SCRAM-SHA-512",
@@ -52,13 +51,13 @@ def test_security_settings_mean_the_same_to_both_clients() -> None:
 def test_a_security_setting_that_only_one_client_knows_is_refused(name: str) -> None:
     """Better than a driver that connects in another way than the tasks."""
     with pytest.raises(SettingRefused, match="known to librdkafka only"):
-        checked({name: "x"}, "KafkaSink")
+        checked_producer({name: "x"}, "KafkaSink")
 
 
 def test_values_that_cannot_travel_are_refused() -> None:
     """Callbacks and objects do not reach the executors."""
     with pytest.raises(SettingRefused, match="settings travel"):
-        checked({"error_cb": print}, "KafkaSink")
+        checked_producer({"error_cb": print}, "KafkaSink")
 
 
 def test_no_password_in_what_is_shown() -> None:
@@ -124,7 +123,7 @@ def test_settings_are_tried_without_a_trace() -> None:
 @pytest.mark.parametrize("name", ["batch.size", "message.max.bytes", "queue.buffering.max.kbytes"])
 def test_a_number_as_c_writes_it_is_refused(name: str) -> None:
     """librdkafka would take it, and exactum counts by it as well."""
-    pairs = checked({name: "0x100000"}, "KafkaSink")
+    pairs = checked_producer({name: "0x100000"}, "KafkaSink")
     with pytest.raises(SettingRefused, match=rf"{name}.*plain number"):
         with_sizes(pairs, True, None, 104_857_600)
 
@@ -140,7 +139,7 @@ def test_a_number_as_c_writes_it_is_refused(name: str) -> None:
     ],
 )
 def test_addresses_are_taken_as_kafkas_own_clients_take_them(given: str, taken: str) -> None:
-    assert listener.checked(given, "here") == taken
+    assert checked_servers(given, "here") == taken
     assert exactum.control_stream("t", bootstrap_servers=given).bootstrap_servers == taken
     assert KafkaSink("t", bootstrap_servers=given).client_settings["bootstrap.servers"] == taken
 

@@ -13,9 +13,8 @@ from typing import Any
 import pytest
 from confluent_kafka.admin import NewTopic
 
-from exactum.kafka.producer.messages import produce
-from exactum.kafka.producer.producer import Producer
-from exactum.kafka.producer.sticky import LearnedTopic, linger_ms
+from exactum.kafka.messages import produce
+from exactum.kafka.producer import LearnedTopic, Producer, linger_ms
 from exactum.kafka.sink import KafkaSink
 from exactum.protocol.sink import Guarantee, TaskName, WriteOrder
 from tests.kit.kafka.transactions import frame, opened, read_all
@@ -153,7 +152,7 @@ def test_what_was_learned_long_ago_does_not_count(
     together: bool,
 ) -> None:
     """A spare producer may wait for an hour, and a partition may lose its leader meanwhile."""
-    monkeypatch.setattr("exactum.kafka.producer.sticky.LEARNED_AGE_MAX_S", age_max_s)
+    monkeypatch.setattr("exactum.kafka.producer.LEARNED_AGE_MAX_S", age_max_s)
     name = topic("old", partitions=4)
     with producer(kafka, name, **{"sticky.partitioning.linger.ms": "1"}) as sender:
         assert sender.knows(name) == together
@@ -173,7 +172,7 @@ def test_a_task_asks_again_when_that_is_long_ago(
     monkeypatch: pytest.MonkeyPatch,
     guarantee: Guarantee,
 ) -> None:
-    monkeypatch.setattr("exactum.kafka.producer.sticky.LEARNED_AGE_MAX_S", OLD_S)
+    monkeypatch.setattr("exactum.kafka.producer.LEARNED_AGE_MAX_S", OLD_S)
     name = topic("asks", partitions=4)
     settings = {"sticky.partitioning.linger.ms": 1}
     with opened(

@@ -11,9 +11,9 @@ import pytest
 from confluent_kafka import Producer
 
 from exactum.errors import CheckpointRefused
-from exactum.kafka.requests.topic_requests import TopicSeen
-from exactum.kafka.topics import topic_reader
-from exactum.kafka.topics.topic_reader import TopicReader
+from exactum.kafka import topic_reader
+from exactum.kafka.requests import TopicSeen
+from exactum.kafka.topic_reader import TopicReader
 from exactum.local import LocalKafka
 from tests.kit.waiting import WAIT_MAX_S
 

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from exactum.errors import SettingRefused
-from exactum.kafka.transactional_id import KafkaScope, checked_prefix
+from exactum.kafka.transaction import KafkaScope, checked_prefix
 from exactum.protocol.model import Incarnation
 
 MINE = KafkaScope("q-1", "kafka:out", "app")

@@ -22,8 +22,8 @@ import pytest
 
 from exactum import FileSink
 from exactum.checkpoint.savepoint.create import create
-from exactum.kafka.requests.log_requests import ProducerState
-from exactum.kafka.transactions.hanging import BlockedPartitions, HangingTransaction
+from exactum.kafka.inspection import BlockedPartitions, HangingTransaction
+from exactum.kafka.log_requests import ProducerState
 from exactum.ops import render
 from exactum.ops.cli import main
 from exactum.ops.transactions import hanging

@@ -218,7 +218,7 @@ FAULTS = (
     Fault(
         "an id is initialised again in the write job that uses it",
         ANOTHER,
-        "kafka/producer/producer_pool.py",
+        "kafka/producer_pool.py",
         "for name, last in self._ids.items() if last < self._sequence",
         "for name, last in self._ids.items() if last <= self._sequence",
         ("tests/kafka/test_producer_pool.py", "tests/contract/test_sink.py -k kafka"),
@@ -250,7 +250,7 @@ FAULTS = (
     Fault(
         "ids are matched by what they begin with",
         OTHERS,
-        "kafka/transactional_id.py",
+        "kafka/transaction.py",
         "        match = NAME.fullmatch(transactional_id)\n",
         "        match = NAME.search(transactional_id)\n",
         ("tests/kafka/test_transactional_id.py",),
@@ -286,7 +286,7 @@ FAULTS = (
     Fault(
         "records that the log has lost are salvaged as whole",
         TIMED_OUT,
-        "kafka/salvage.py",
+        "kafka/participant.py",
         "            if found.count != expected:\n",
         "            if found.count > expected:\n",
         ("tests/kafka/test_participant.py",),
@@ -294,7 +294,7 @@ FAULTS = (
     Fault(
         "a salvage forgets the partition of a record",
         ORDER,
-        "kafka/salvage.py",
+        "kafka/participant.py",
         '            "partition": pa.array([partition] * len(records), pa.int32()),\n',
         "",
         ("tests/kafka/test_participant.py", "tests/contract/test_sink.py -k kafka"),
@@ -497,7 +497,7 @@ FAULTS = (
     Fault(
         "verify does not see records that no decision names",
         DRIVER,
-        "kafka/evidence/evidence.py",
+        "kafka/evidence.py",
         "        if stray and evidence:\n",
         "        if stray > 1_000_000 and evidence:\n",
         ("tests/verify/test_kafka_evidence.py",),

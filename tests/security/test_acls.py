@@ -27,8 +27,8 @@ from confluent_kafka.admin import (
 )
 
 from exactum.java.program import java_program
-from exactum.kafka.producer.process_pools import process_pools
-from exactum.kafka.settings.settings import RECORD_BYTES_MAX
+from exactum.kafka.producer_pool import process_pools
+from exactum.kafka.settings import RECORD_BYTES_MAX
 from exactum.kafka.sink import BROKER_TIMEOUT_MAX_MS, KafkaSink
 from exactum.kafka.transaction import KafkaTransaction
 from exactum.protocol.sink import Guarantee

@@ -13,11 +13,10 @@ import pytest
 from confluent_kafka import Producer
 
 from exactum.errors import SettingRefused, Unavailable
-from exactum.kafka.requests.broker_requests import BrokerRequests
-from exactum.kafka.requests.topic_requests import TopicRequests
-from exactum.kafka.settings.listener import mismatch
-from exactum.kafka.topics import topic_reader
-from exactum.kafka.topics.topic_reader import TopicReader
+from exactum.kafka import topic_reader
+from exactum.kafka.connection_settings import mismatch
+from exactum.kafka.requests import BrokerRequests, TopicRequests
+from exactum.kafka.topic_reader import TopicReader
 from exactum.local import LocalKafka
 from tests.kit.errors import raised
 from tests.kit.security.rights import SECURED, Right, add_users, documented, refused, revoke

@@ -13,7 +13,7 @@ from typing import Any
 
 import exactum
 from exactum.errors import Unavailable
-from exactum.kafka.requests.topic_requests import EARLIEST, TopicRequests
+from exactum.kafka.requests import EARLIEST, TopicRequests
 from exactum.local import LocalKafka
 from tests.kit.errors import raised
 from tests.kit.source.source_stream import Topics

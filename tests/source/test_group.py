@@ -18,7 +18,7 @@ import exactum
 from exactum.errors import CheckpointRefused, SettingRefused
 from exactum.java import jars
 from exactum.java.program import SMALL_OPTIONS, java_program
-from exactum.kafka.requests.topic_requests import TopicRequests
+from exactum.kafka.requests import TopicRequests
 from exactum.local import LocalKafka, broker
 from exactum.spark.source import group_offsets
 from exactum.spark.source.group_offsets import PAUSE_S

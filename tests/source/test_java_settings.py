@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from exactum.errors import SettingRefused, Unavailable
-from exactum.kafka.requests.topic_requests import TopicRequests
-from exactum.kafka.settings.connection_settings import librdkafka_settings
+from exactum.kafka.connection_settings import librdkafka_settings
+from exactum.kafka.requests import TopicRequests
 from exactum.spark.source.upstream_stall import StallTracker
 from tests.kit.errors import raised
 from tests.kit.servers.kafka_cluster import KafkaCluster

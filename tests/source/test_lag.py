@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from pyspark.sql.streaming import StreamingQuery
 
 from exactum import events
-from exactum.kafka.requests.log_requests import batch_time_ms
+from exactum.kafka.log_requests import batch_time_ms
 from exactum.local import LocalKafka
 from exactum.spark.run import housekeeping
 from exactum.spark.source import topic_watch

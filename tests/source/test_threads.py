@@ -13,7 +13,7 @@ import pytest
 import exactum
 from exactum import events
 from exactum.errors import Unavailable
-from exactum.kafka.requests.topic_requests import TopicRequests
+from exactum.kafka.requests import TopicRequests
 from exactum.local import LocalKafka
 from exactum.spark.source import topic_watch
 from exactum.spark.source.subscription import Subscription

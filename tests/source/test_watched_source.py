@@ -11,7 +11,7 @@ import pytest
 
 from exactum.checkpoint.query_record import KnownTopic, record_of
 from exactum.errors import CheckpointRefused
-from exactum.kafka.requests.topic_requests import EARLIEST, TopicSeen
+from exactum.kafka.requests import EARLIEST, TopicSeen
 from exactum.spark.live import RunningSource
 from exactum.spark.source import watched_source
 from exactum.spark.source.watched_source import SourceRange, WatchedSource

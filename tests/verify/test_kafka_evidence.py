@@ -14,8 +14,8 @@ from confluent_kafka.admin import AdminClient
 
 from exactum import KafkaSink
 from exactum.checkpoint.query_place import QueryPlace
-from exactum.kafka.evidence.evidence import KafkaEvidence, promised
-from exactum.kafka.requests.broker_requests import BrokerRequests
+from exactum.kafka.evidence import KafkaEvidence, promised
+from exactum.kafka.requests import BrokerRequests
 from exactum.local import LocalKafka
 from exactum.ops.verify.promise import SparkProgress, promises
 from exactum.protocol.evidence import Evidence, Finding, Promise

@@ -1,25 +1,171 @@
 """Whether a query can read from Kafka and write to it: a sink is opened as a start opens it, for a
 query that nobody has; and what a start does not look at.
+
+For ``exactum doctor``. Nothing here changes anything: the one request that could (EndTxn) names a
+transaction that nobody has, and is refused.
 """
 
 from __future__ import annotations
 
+import socket
+import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
-from exactum.errors import ExactumError
-from exactum.kafka.examination import ClusterExamination, NodeExamined
-from exactum.kafka.requests.broker_requests import TRANSACTION_LOG, DescribedTopic
-from exactum.kafka.settings.connection_settings import security_settings
-from exactum.kafka.transactional_id import KafkaScope
+import kafka.errors as kafka_errors
+from kafka.admin import KafkaAdminClient
+
+from exactum._version import __version__
+from exactum.errors import ExactumError, SettingRefused, Unavailable
+from exactum.kafka.client import (
+    ApiVersionsRequest,
+    BrokerVersionData,
+    DescribeGroupsRequest,
+    EndTxnRequest,
+)
+from exactum.kafka.connection_settings import security_settings
+from exactum.kafka.failure import DENIALS, KafkaFailure, failure_of
+from exactum.kafka.requests import (
+    END_TXN_VERSION_MAX,
+    TRANSACTION_LOG,
+    BrokerRequests,
+    DescribedTopic,
+)
+from exactum.kafka.routing import check
+from exactum.kafka.transaction import KafkaScope
 from exactum.problem import Problem, clock, error, of_failure, ok, unknown, warning
 from exactum.protocol.model import new_incarnation
 from exactum.protocol.sink import Guarantee, QueryRun
 
 if TYPE_CHECKING:
     from exactum.kafka.sink import KafkaSink
+
+
+ACL_READ = 3
+"""``AclOperation.READ``, by the number with which a broker tells a user's rights on a group."""
+NOBODY = 2**62
+"""A producer id that no broker has given out."""
+CONNECT_TIMEOUT_S = 5.0
+
+
+@dataclass(frozen=True)
+class NodeExamined:
+    """A node as the cluster's metadata name it. ``version`` is "4.1", by the requests that it
+    knows; empty where it did not answer, and then ``trouble`` says why.
+    """
+
+    node_id: int
+    address: str
+    version: str = ""
+    trouble: str = ""
+
+
+class ClusterExamination(BrokerRequests):
+    """The connections of one examination. What a cluster tells of itself beyond what a query asks:
+    versions, rights, its clock.
+    """
+
+    def nodes(self) -> list[NodeExamined]:
+        """Every node that the cluster has named, each asked at the address that it advertises:
+        without any other answer, so that one that nobody can reach is named.
+        """
+        places = sorted(self._router.connection().addresses().items())
+        return [self._node(node_id, host, port) for node_id, (host, port) in places]
+
+    def _node(self, node_id: int, host: str, port: int) -> NodeExamined:
+        address = f"{host}:{port}"
+        request = ApiVersionsRequest(
+            client_software_name="exactum", client_software_version=__version__, min_version=0
+        )
+        try:
+            socket.create_connection((host, port), CONNECT_TIMEOUT_S).close()
+            answer = self._router.send(request, node_id)
+        except (OSError, Unavailable) as error:
+            return NodeExamined(node_id, address, trouble=str(error))
+        versions = {each.api_key: (each.min_version, each.max_version) for each in answer.api_keys}
+        return NodeExamined(
+            node_id, address, BrokerVersionData(api_versions=versions).broker_version_str
+        )
+
+    def is_missing(self, topic: str) -> bool:
+        """Whether there is no such topic; False also where the user may not know."""
+        (found,) = self._router.call(lambda admin: admin.describe_topics([topic]))
+        return failure_of(found["error_code"]) is KafkaFailure.MISSING
+
+    def group(self, group_id: str) -> tuple[str, int] | None:
+        """The consumer group's state, as Kafka calls it, and how many members it has; None where
+        the user may not read it.
+        """
+
+        def ask(node_id: int) -> tuple[str, int] | None:
+            request = DescribeGroupsRequest(
+                groups=[group_id], include_authorized_operations=True, min_version=3, max_version=5
+            )
+            (found,) = self._router.connection().ask(request, node_id).groups
+            check(found.error_code)
+            rights = found.authorized_operations
+            may_read = rights is None or ACL_READ in rights
+            return (found.group_state, len(found.members)) if may_read else None
+
+        try:
+            return self.of_group(group_id, ask)
+        except SettingRefused:
+            return None
+
+    def may_end(self, transactional_id: str) -> bool:
+        """Whether WRITE on the transactional id is granted: by asking to abort a transaction that
+        nobody has, which is refused either way, for one reason or the other.
+        """
+
+        def request(ids: Sequence[str]) -> Any:
+            return EndTxnRequest(
+                transactional_id=ids[0],
+                producer_id=NOBODY,
+                producer_epoch=0,
+                committed=False,
+                max_version=END_TXN_VERSION_MAX,
+            )
+
+        code = self._one_each([transactional_id], request)[transactional_id]
+        return failure_of(code) not in DENIALS
+
+    def controller_clock(self) -> tuple[float, float] | None:
+        """By how many seconds the active controller's is ahead of ours, give or take how many; None
+        where the user lacks DESCRIBE on the cluster, or the cluster has no such request (before
+        Kafka 3.3, and with ZooKeeper).
+        """
+
+        def ask(admin: KafkaAdminClient) -> Mapping[str, Any]:
+            try:
+                answer: Mapping[str, Any] = admin.describe_metadata_quorum()
+            except (
+                kafka_errors.ClusterAuthorizationFailedError,
+                kafka_errors.UnsupportedVersionError,
+            ):
+                return {"topics": []}
+            return answer
+
+        before_s = time.time()
+        answer = self._router.call(ask)
+        after_s = time.time()
+        stamps = [
+            voter.get("last_caught_up_timestamp", -1)
+            for topic in answer["topics"]
+            for partition in topic["partitions"]
+            for voter in partition["current_voters"]
+            if voter["replica_id"] == partition["leader_id"]
+        ]
+        if not stamps or stamps[0] <= 0:
+            return None
+        middle_s = (before_s + after_s) / 2
+        return stamps[0] / 1000 - middle_s, (after_s - before_s) / 2 + 0.001
+
+
+# ---- proving ---------------------------------------------------------------------------------
+
 
 CONNECT_TIMEOUT_MS = 5_000
 DEADLINE_MS = 10_000
@@ -276,12 +422,13 @@ def _group(asked: ClusterExamination, group_id: str) -> Problem:
         text = "No group has committed anything on this cluster yet: it was not tried."
         return ok(where, text)
     found = asked.group(group_id)
-    if found is None or not found.may_read:
+    if found is None:
         return _denied(where, "READ", f"the group {group_id}")
-    if found.state not in WITHOUT_MEMBERS:
+    state, members = found
+    if state not in WITHOUT_MEMBERS:
         return error(
             where,
-            f"It has {found.members} members and is {found.state}.",
+            f"It has {members} members and is {state}.",
             "The members of a group alone may set its offsets, so that exactum's commits are "
             "refused; and both would read the same topics.",
             "Stop those consumers, or take a group of the query's own.",

@@ -7,16 +7,15 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from exactum.errors import SettingRefused
+from exactum.kafka import messages, settings
+from exactum.kafka.connection_settings import checked_servers, security_settings
 from exactum.kafka.participant import KafkaParticipant
-from exactum.kafka.producer import messages
-from exactum.kafka.producer.producer_pool import ProducerPlan
-from exactum.kafka.requests.broker_requests import BrokerRequests
-from exactum.kafka.settings import client_settings, listener, settings
-from exactum.kafka.settings.connection_settings import security_settings
-from exactum.kafka.topics import topic_name
-from exactum.kafka.topics.dead_letters import dead_letters_in
-from exactum.kafka.topics.topic_facts import CONFIGS, TopicFacts, facts_of
-from exactum.kafka.transactional_id import KafkaScope, checked_prefix
+from exactum.kafka.producer_pool import ProducerPlan
+from exactum.kafka.requests import BrokerRequests
+from exactum.kafka.settings import try_out
+from exactum.kafka.topic import CONFIGS, TopicFacts, facts_of, name_trouble
+from exactum.kafka.topic_reader import dead_letters_in
+from exactum.kafka.transaction import KafkaScope, checked_prefix
 from exactum.kafka.writer import KafkaWriterFactory
 from exactum.problem import Problem
 from exactum.protocol.dead_letter import DeadLetter
@@ -27,6 +26,7 @@ from exactum.storage.storage import Storage
 
 if TYPE_CHECKING:
     from exactum.kafka.inspection import KafkaInspector
+
 
 BROKER_TIMEOUT_MAX_MS = 900_000
 """Kafka's default of transaction.max.timeout.ms: used where the user may not read the broker's
@@ -78,7 +78,7 @@ class KafkaSink(NotAFunction):
     ) -> None:
         where = f"KafkaSink({topic!r})" if topic is not None else "KafkaSink()"
         if topic is not None and (
-            trouble := topic_name.trouble(topic.encode(errors="backslashreplace"))
+            trouble := name_trouble(topic.encode(errors="backslashreplace"))
             if isinstance(topic, str)
             else "is no text"
         ):
@@ -98,10 +98,10 @@ class KafkaSink(NotAFunction):
         self._where = where
         self.rows = rows
         self._topic = topic
-        self._bootstrap_servers = listener.checked(bootstrap_servers, where)
+        self._bootstrap_servers = checked_servers(bootstrap_servers, where)
         self._prefix = checked_prefix(transactional_id_prefix, where)
         self._timeout_ms = transaction_timeout_ms
-        self._settings = settings.checked(producer, where)
+        self._settings = settings.checked_producer(producer, where)
 
     @property
     def topic(self) -> str | None:
@@ -196,7 +196,7 @@ class KafkaSink(NotAFunction):
         )
         if run.guarantee is Guarantee.EXACTLY_ONCE:
             self._check_transactions(plan, facts, requests)
-            client_settings.try_out(plan.producer_settings("tried"), self._where)
+            try_out(plan.producer_settings("tried"), self._where)
         cluster_id = requests.cluster_id()
         topics = "all topics" if self._topic is None else f"topic {self._topic!r}"
 

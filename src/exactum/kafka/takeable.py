@@ -16,10 +16,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from exactum.kafka.native.arrow_memory import Array, lengths
-from exactum.kafka.records import record_size
-from exactum.kafka.topics import topic_name
-from exactum.kafka.topics.topic_facts import TopicBook, TopicFacts
+from exactum.kafka.records import (
+    BATCH_HEAD,
+    RECORD_OVERHEAD_MAX,
+    Array,
+    batch_bytes,
+    header_bytes,
+    header_counts,
+    lengths,
+)
+from exactum.kafka.topic import TopicBook, TopicFacts, name_trouble
 from exactum.protocol.sink import Rejection
 from exactum.sinks.rows import RowCheck
 from exactum.values.excerpt import cut
@@ -47,7 +53,7 @@ class RecordRules:
 
     def trouble(self, name: bytes) -> str:
         """Why no row may go to a topic of this name, whether it is there or not; empty: it may."""
-        trouble = topic_name.trouble(name)
+        trouble = name_trouble(name)
         if not trouble and any(names.fullmatch(name.decode()) for names in self.inputs):
             return "this query reads, so it would read the row again (failOnLoop=False allows it)"
         return trouble
@@ -157,7 +163,7 @@ class _Inspection:
         if "headers" not in self._columns:
             return np.zeros(1, dtype=np.int64), np.zeros(1, dtype=np.int64)
         column = self._batch.column("headers")
-        cells, counts = column.flatten(), record_size.header_counts(column)
+        cells, counts = column.flatten(), header_counts(column)
         names, _ = cells.flatten()
         if cells.null_count:
             self._refuse_headers(cells.is_null(), counts, "has a header that is null")
@@ -170,7 +176,7 @@ class _Inspection:
             )
         cut_short = pc.fill_null(pc.match_substring(names.cast(pa.binary()), "\0"), False)
         self._refuse_headers(cut_short, counts, "has a header with NUL in its key")
-        return record_size.header_bytes(column), counts
+        return header_bytes(column), counts
 
     def _refuse_headers(self, wrong: pa.Array, counts: Array, reason: str) -> None:
         rows = np.repeat(np.arange(len(counts)), counts)[wrong.to_numpy(zero_copy_only=False)]
@@ -208,14 +214,12 @@ class _Inspection:
             lambda facts: NO_LIMIT if facts.batch_bytes_max is None else facts.batch_bytes_max
         )
         content = values + keys + headers
-        overhead_max = record_size.BATCH_HEAD + record_size.RECORD_OVERHEAD_MAX
+        overhead_max = BATCH_HEAD + RECORD_OVERHEAD_MAX
         least = min(limits.record_bytes_max, limits.value_bytes_max, int(topic_limits.min()))
         if int(content.max()) <= least - overhead_max:
             return
-        client = content + record_size.RECORD_OVERHEAD_MAX
-        batch = np.broadcast_to(
-            record_size.batch_bytes(keys, values, headers, header_counts), content.shape
-        )
+        client = content + RECORD_OVERHEAD_MAX
+        batch = np.broadcast_to(batch_bytes(keys, values, headers, header_counts), content.shape)
         topic_limits = np.broadcast_to(topic_limits, content.shape)
         self._refuse(
             batch > topic_limits,

@@ -14,22 +14,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from exactum.errors import (
-    EpochAborted,
-    ExactumError,
-    RowsRefused,
-    SettingRefused,
-    UnknownFailure,
-)
-from exactum.kafka.failure import KafkaFailure
-from exactum.kafka.producer.delivery_errors import DeliveryError
-from exactum.kafka.producer.messages import produce
-from exactum.kafka.producer.process_pools import process_pools
-from exactum.kafka.producer.producer import Producer
-from exactum.kafka.producer.producer_pool import OwnedProducer, ProducerPlan
-from exactum.kafka.settings.settings import number
+from exactum.errors import EpochAborted, ExactumError, RowsRefused, SettingRefused, UnknownFailure
+from exactum.kafka.failure import DeliveryError, KafkaFailure
+from exactum.kafka.messages import produce
+from exactum.kafka.producer import Producer
+from exactum.kafka.producer_pool import OwnedProducer, ProducerPlan, process_pools
+from exactum.kafka.settings import number
 from exactum.kafka.takeable import RecordRules
-from exactum.kafka.topics.topic_facts import TopicFacts
+from exactum.kafka.topic import TopicFacts
 from exactum.kafka.transaction import KafkaTransaction
 from exactum.protocol.model import PreparedTransaction
 from exactum.protocol.sink import Guarantee, Rejection, TaskName, WriteOrder, Writer

@@ -19,8 +19,7 @@ from kafka.protocol.producer import (
 )
 from kafka.record.default_records import DefaultRecordBatchBuilder
 
-from exactum.kafka.transaction import KafkaTransaction
-from exactum.kafka.transactional_id import KafkaScope
+from exactum.kafka.transaction import KafkaScope, KafkaTransaction
 from exactum.protocol.model import PreparedTransaction
 from tests.kit.kafka.transactions import OpenedSink
 

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from exactum.errors import Unavailable
-from exactum.kafka.topics.committed_records import CommittedRecords, NotReadable, RangeGone
-from exactum.kafka.topics.dead_letters import GROUP
+from exactum.kafka.topic_reader import DEAD_LETTERS_GROUP, CommittedRecords, NotReadable, RangeGone
 from exactum.kafka.transaction import Partition
 from exactum.ops.dead_letters.replay import REPLAYED_HEADER, Headers, Record
 from exactum.protocol.dead_letter import DeadLetter
@@ -43,7 +42,7 @@ class Originals:
 
     def __init__(self, settings: Mapping[str, str]) -> None:
         """``settings`` are librdkafka's, with ``bootstrap.servers``."""
-        self._records = CommittedRecords(settings, GROUP, "exactum dead-letters")
+        self._records = CommittedRecords(settings, DEAD_LETTERS_GROUP, "exactum dead-letters")
         self.lost: list[DeadLetter] = []
 
     def close(self) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from exactum.kafka.requests.broker_requests import BrokerRequests
+from exactum.kafka.requests import BrokerRequests
 
 
 class BrokerView:

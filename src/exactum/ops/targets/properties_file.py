@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from exactum.errors import SettingRefused
-from exactum.kafka.settings.connection_settings import of_java
+from exactum.kafka.connection_settings import of_java
 
 _PAIR = re.compile(r"(?P<name>(?:\\.|[^\\\s:=])+)\s*[:=]?\s*(?P<value>.*)", re.DOTALL)
 _ESCAPED = re.compile(r"\\(u[0-9A-Fa-f]{4}|.)", re.DOTALL)

@@ -17,8 +17,8 @@ from exactum.ops.targets.options import COMMAND_CONFIG, JSON, could_not_tell
 from exactum.ops.transactions.places import ClusterPlace
 
 if TYPE_CHECKING:
-    from exactum.kafka.requests.broker_requests import BrokerRequests
-    from exactum.kafka.transactions.hanging import BlockedPartitions, HangingTransaction
+    from exactum.kafka.inspection import BlockedPartitions, HangingTransaction
+    from exactum.kafka.requests import BrokerRequests
 
 Ask = Callable[[str], bool]
 
@@ -85,8 +85,8 @@ def search(
     quiet: bool,
 ) -> tuple[dict[str, Any], ExitStatus]:
     """(for JSON, exit status). ``ask``: before each marker; None: it was said beforehand."""
-    from exactum.kafka.requests.log_requests import MarkerRefused
-    from exactum.kafka.transactions.hanging import find_hanging
+    from exactum.kafka.inspection import find_hanging
+    from exactum.kafka.log_requests import MarkerRefused
 
     found = find_hanging(admin, topics, idle_ms_min=idle_ms_min)
     if not quiet:

@@ -58,10 +58,10 @@ class ClusterPlace:
         Raises:
             ExactumError: the brokers did not answer, or refused.
         """
-        from exactum.kafka.requests.broker_requests import BrokerRequests
-        from exactum.kafka.settings import settings
+        from exactum.kafka import settings
+        from exactum.kafka.requests import BrokerRequests
 
-        plain = settings.checked(self.settings, WHERE)
+        plain = settings.checked_producer(self.settings, WHERE)
         return BrokerRequests(
             self.servers, plain, WHERE, connect_timeout_ms=8_000, deadline_ms=20_000
         )

@@ -11,8 +11,8 @@ from typing import Any
 from exactum import events
 from exactum.checkpoint.layout import CONTROL
 from exactum.errors import CheckpointRefused, RowsRefused
-from exactum.kafka.topics.topic_identity import TopicIdentity
-from exactum.kafka.topics.topic_reader import TopicReader, TopicRecord, another, checked
+from exactum.kafka.topic import TopicIdentity
+from exactum.kafka.topic_reader import TopicReader, TopicRecord, another, checked
 from exactum.protocol.model import Completed
 from exactum.protocol.sink import WriteOrder
 from exactum.spark.control.record import ControlRecords, Seen, View, record_name, text_of

@@ -22,7 +22,7 @@ from pathlib import Path
 import msgspec
 
 from exactum.checkpoint.records import VERSION, damaged, decoded
-from exactum.kafka.topics.topic_identity import TopicIdentity
+from exactum.kafka.topic import TopicIdentity
 from exactum.storage.folder import Folder
 
 _VIEW = re.compile(r"\d{20}-[0-9a-f]{16}\.json")

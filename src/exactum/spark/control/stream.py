@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import Any
 
 from exactum.errors import SettingRefused
-from exactum.kafka.settings import listener
+from exactum.kafka.connection_settings import checked_servers
 from exactum.spark.control.record import view_of
 
 SIZE_MAX_BYTES = 1 << 20
@@ -85,7 +85,7 @@ def control_stream(
         )
     return ControlStream(
         topic,
-        listener.checked(bootstrap_servers, where),
+        checked_servers(bootstrap_servers, where),
         key=key,
         value=value,
         max_bytes=max_bytes,

@@ -7,8 +7,8 @@ from __future__ import annotations
 import logging
 
 from exactum.errors import SettingRefused
-from exactum.kafka.requests.topic_requests import TopicRequests
-from exactum.kafka.settings.connection_settings import librdkafka_settings
+from exactum.kafka.connection_settings import librdkafka_settings
+from exactum.kafka.requests import TopicRequests
 from exactum.spark.live import RunningSource
 from exactum.spark.query import Run
 from exactum.spark.source.source_options import SourceOptions

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from exactum.checkpoint.partition_offsets import Offsets, from_json
 from exactum.errors import ExactumError, SettingRefused
-from exactum.kafka.requests.topic_requests import TopicRequests
+from exactum.kafka.requests import TopicRequests
 from exactum.spark.epoch_listener import Batch
 from exactum.spark.live import RunningSource
 from exactum.spark.query import Run

@@ -19,11 +19,10 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from exactum.errors import SettingRefused
-from exactum.kafka.requests.topic_requests import TopicRequests, TopicSeen
-from exactum.kafka.settings import listener
-from exactum.kafka.settings.connection_settings import librdkafka_settings
-from exactum.kafka.settings.settings import as_texts
-from exactum.kafka.topics.topic_name import LEGAL
+from exactum.kafka.connection_settings import checked_servers, librdkafka_settings
+from exactum.kafka.requests import TopicRequests, TopicSeen
+from exactum.kafka.settings import as_texts
+from exactum.kafka.topic import LEGAL
 from exactum.spark.jvm.error import JvmError, reason_of
 from exactum.spark.jvm.java_class import java_class
 from exactum.spark.query import is_connect
@@ -122,7 +121,7 @@ def read_kafka(
     check_group(group_id, auto_offset_reset, commit_offsets)
     begin = start_position.checked(start, group_id)
     chosen = {
-        "kafka.bootstrap.servers": listener.checked(bootstrap_servers, "read_kafka"),
+        "kafka.bootstrap.servers": checked_servers(bootstrap_servers, "read_kafka"),
         **_read_by_java(spark, subscription(topics)),
         **further_options(options),
     }

@@ -20,7 +20,7 @@ from typing import Any
 
 from exactum.checkpoint.partition_offsets import Offsets, name_of, to_json
 from exactum.errors import SettingRefused, Unavailable
-from exactum.kafka.requests.topic_requests import EARLIEST, LATEST, TopicRequests
+from exactum.kafka.requests import EARLIEST, LATEST, TopicRequests
 from exactum.kafka.transaction import Partition
 
 logger = logging.getLogger("exactum")

@@ -9,7 +9,7 @@ from datetime import datetime
 
 from exactum.checkpoint.partition_offsets import Offsets, as_argument, name_of
 from exactum.errors import SettingRefused, Unavailable
-from exactum.kafka.requests.topic_requests import LATEST
+from exactum.kafka.requests import LATEST
 from exactum.spark.source.start_position import (
     OffsetMap,
     Positions,

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from exactum.errors import SettingRefused
-from exactum.kafka.requests.topic_requests import TopicRequests, TopicSeen
+from exactum.kafka.requests import TopicRequests, TopicSeen
 from exactum.kafka.transaction import Partition
 
 

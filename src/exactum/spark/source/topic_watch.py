@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 
 from exactum import events
 from exactum.errors import CheckpointRefused
-from exactum.kafka.requests.broker_requests import Holder
+from exactum.kafka.requests import Holder
 from exactum.protocol.model import Completed, SourceOffsets
 from exactum.spark.epoch_listener import Batch, EpochListener
 from exactum.spark.live import RunningSource

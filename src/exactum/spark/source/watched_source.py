@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from exactum.checkpoint.partition_offsets import Offsets, from_json, name_of
 from exactum.checkpoint.query_record import KnownTopic, QueryRecord, RecordFile
 from exactum.errors import CheckpointRefused
-from exactum.kafka.requests.topic_requests import EARLIEST, LATEST, TopicRequests, TopicSeen
+from exactum.kafka.requests import EARLIEST, LATEST, TopicRequests, TopicSeen
 from exactum.protocol.model import SourceOffsets
 from exactum.spark.live import RunningSource
 from exactum.spark.query import Run

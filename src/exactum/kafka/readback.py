@@ -1,5 +1,5 @@
-"""Reading a transaction's records and its control marker straight from the log, aborted ones
-included.
+"""What became of a transaction: by its coordinator where it speaks of exactly this one, else by its
+records and its control marker, read straight from the log, aborted ones included.
 
 A record batch's header carries (producer id, producer epoch); a control batch ends the producer's
 transaction in that partition. One producer has one transaction at a time, so the first control
@@ -10,16 +10,16 @@ format, v2).
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from exactum.errors import OutcomeUnknown
+from exactum.kafka.client import MemoryRecords
 from exactum.kafka.failure import KafkaFailure, failure_of
-from exactum.kafka.outcome import Marker, TransactionOutcome, from_description
-from exactum.kafka.requests.broker_requests import BrokerRequests
-from exactum.kafka.requests.client_internals import MemoryRecords
-from exactum.kafka.requests.routing import error_name
+from exactum.kafka.outcome import Marker, TransactionOutcome, from_description, from_markers
+from exactum.kafka.requests import BrokerRequests
+from exactum.kafka.routing import error_name
 from exactum.kafka.transaction import KafkaTransaction, Partition
 
 NO_LOG = "the topic or the partition is no more"
@@ -189,3 +189,33 @@ def _open_of(
         for t in transactions
         if from_description(found[t.transactional_id], *t.producer) is TransactionOutcome.OPEN
     }
+
+
+K = TypeVar("K")
+
+
+def outcomes_of(
+    requests: BrokerRequests, transactions: Mapping[K, KafkaTransaction]
+) -> dict[K, TransactionOutcome]:
+    """The outcome of each.
+
+    Raises:
+        OutcomeUnknown: a log could not be read.
+        Unavailable, SettingRefused: as the requests.
+    """
+    found = requests.describe_transactions(t.transactional_id for t in transactions.values())
+    outcomes = {
+        key: from_description(found[t.transactional_id], *t.producer)
+        for key, t in transactions.items()
+    }
+    unknown = [key for key, outcome in outcomes.items() if outcome is TransactionOutcome.UNKNOWN]
+    logs = LogReader(requests, {p for key in unknown for p, _ in transactions[key].partitions})
+    for key in unknown:
+        t = transactions[key]
+        markers: list[Marker] = []
+        for partition, (first_offset, _) in t.partitions:
+            markers.append(logs.read_back(partition, first_offset, t.producer).marker)
+            if markers[-1] in (Marker.COMMIT, Marker.ABORT):
+                break
+        outcomes[key] = from_markers(markers, found[t.transactional_id], *t.producer)
+    return outcomes

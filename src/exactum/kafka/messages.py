@@ -15,11 +15,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from exactum.errors import FrameRefused
-from exactum.kafka.native.arrow_memory import Array, pointers
-from exactum.kafka.native.librdkafka import MESSAGE, PARTITION_UNASSIGNED
-from exactum.kafka.producer.producer import Producer
-from exactum.kafka.records import record_size
-from exactum.kafka.records.record_headers import HeaderColumn
+from exactum.kafka.librdkafka import MESSAGE, PARTITION_UNASSIGNED
+from exactum.kafka.producer import Producer
+from exactum.kafka.records import BATCH_HEAD, Array, HeaderColumn, pointers, record_bytes_max
 
 TYPES = {
     "value": ("string", "binary"),
@@ -187,8 +185,8 @@ def _parts(batch: pa.RecordBatch, chosen: Array | None, bytes_max: int | None) -
     count = batch.num_rows if chosen is None else len(chosen)
     if bytes_max is None:
         return [slice(0, count)]
-    sizes = record_size.record_bytes_max(batch)
-    room = bytes_max - record_size.BATCH_HEAD
+    sizes = record_bytes_max(batch)
+    room = bytes_max - BATCH_HEAD
     parts, begin, filled = [], 0, 0
     for place, size in enumerate((sizes if chosen is None else sizes[chosen]).tolist()):
         if filled and filled + size > room:

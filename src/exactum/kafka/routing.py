@@ -19,9 +19,8 @@ import kafka.errors as kafka_errors
 from kafka.admin import KafkaAdminClient
 
 from exactum.errors import SettingRefused, Unavailable
+from exactum.kafka.client import AdminConnection, FindCoordinatorRequest, is_denied, reason_of
 from exactum.kafka.failure import KafkaFailure, failure_of
-from exactum.kafka.requests.client_internals import AdminConnection, FindCoordinatorRequest
-from exactum.kafka.requests.connection import is_denied, reason_of
 from exactum.kafka.transaction import Partition
 
 T = TypeVar("T")

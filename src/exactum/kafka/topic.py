@@ -1,25 +1,75 @@
-"""What decides which records a topic takes: its partitions and a few of its settings, as the
-brokers tell them.
+"""A topic: what it may be called, which one it is, and what decides which records it takes, as the
+brokers tell it.
+
+Workers import this module, so it imports a client only where one is asked.
 """
 
 from __future__ import annotations
 
 import logging
+import re
 import threading
 import time
 from collections.abc import Collection, Iterable, Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import dataclass
-from typing import TypeVar
-
-from confluent_kafka import KafkaException, TopicCollection
-from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
+from typing import TYPE_CHECKING, TypeVar
 
 from exactum.errors import Unavailable
 from exactum.kafka.failure import KafkaFailure, failure_of
-from exactum.kafka.records import record_size
-from exactum.kafka.settings.settings import Settings
+from exactum.kafka.records import after_recompression
+from exactum.kafka.settings import Settings
+
+if TYPE_CHECKING:
+    from confluent_kafka.admin import AdminClient
+
+
+CHARACTERS_MAX = 249
+KAFKAS_OWN = (
+    b"__consumer_offsets",
+    b"__transaction_state",
+    b"__share_group_state",
+    b"__cluster_metadata",
+)
+LEGAL = re.compile(rb"[a-zA-Z0-9._-]*")
+
+
+def name_trouble(name: bytes) -> str:
+    """Why no topic of a user can have this name, to be read after it; empty where one can. As every
+    broker checks it (org.apache.kafka.common.internals.Topic).
+    """
+    if not name:
+        return "is empty"
+    if not LEGAL.fullmatch(name):
+        return (
+            "has other characters than a topic's name may have: A to Z, a to z, 0 to 9, '.', '_' "
+            "and '-'"
+        )
+    if name in (b".", b".."):
+        return "may not be a topic's name"
+    if len(name) > CHARACTERS_MAX:
+        return f"has {len(name)} characters, and a topic's name has at most {CHARACTERS_MAX}"
+    return "is Kafka's own topic" if name in KAFKAS_OWN else ""
+
+
+@dataclass(frozen=True)
+class TopicIdentity:
+    """The ids of a topic and of its cluster: None where the brokers do not tell (topic ids came
+    with Kafka 2.8).
+    """
+
+    topic_id: str | None
+    cluster_id: str | None
+
+    def is_another(self, than: TopicIdentity) -> bool:
+        """True where an id that is known of both differs."""
+        pairs = ((self.topic_id, than.topic_id), (self.cluster_id, than.cluster_id))
+        return any(None not in pair and pair[0] != pair[1] for pair in pairs)
+
+    def __str__(self) -> str:
+        return f"topic id {self.topic_id or 'unknown'}, cluster {self.cluster_id or 'unknown'}"
+
 
 log = logging.getLogger("exactum.kafka")
 
@@ -60,7 +110,7 @@ def facts_of(partitions: int, configs: Mapping[str, str | None]) -> TopicFacts:
     bytes_max = None if limit is None else int(limit)
     kept = ("producer", "uncompressed", None)
     if bytes_max is not None and configs.get("compression.type") not in kept:
-        bytes_max = record_size.after_recompression(bytes_max)
+        bytes_max = after_recompression(bytes_max)
     policies = (configs.get("cleanup.policy") or "").replace(" ", "").split(",")
     return TopicFacts(partitions, bytes_max, "compact" in policies)
 
@@ -122,6 +172,9 @@ class TopicBook:
     def _learn(self, names: Collection[str]) -> None:
         if not names:
             return
+        from confluent_kafka import TopicCollection
+        from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
+
         if self._admin is None:
             own = {"bootstrap.servers": self._servers, "log_level": str(_LOG_WARNING)}
             self._admin = AdminClient({**own, **dict(self._settings)}, logger=log)
@@ -151,6 +204,8 @@ class TopicBook:
 
     def _answer(self, name: str, future: Future[T]) -> T | None:
         """None where the topic is missing, or this user may not see what was asked for."""
+        from confluent_kafka import KafkaException
+
         try:
             return future.result(TIMEOUT_S + 1)
         except (KafkaException, FutureTimeoutError) as error:

@@ -9,27 +9,85 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import random
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from ctypes import POINTER, byref, c_char_p, c_int
 
 import numpy as np
 
 from exactum.errors import InvariantBroken, SettingRefused
-from exactum.kafka.native import librdkafka
-from exactum.kafka.native.arrow_memory import Array
-from exactum.kafka.producer import sticky
-from exactum.kafka.producer.delivery_errors import (
-    DeliveryError,
-    DeliveryErrors,
-    fatal_error,
-    raise_error,
-    refused,
-)
-from exactum.kafka.records import record_headers
-from exactum.kafka.settings import client_settings
-from exactum.kafka.topics import topic_name
+from exactum.kafka import librdkafka
+from exactum.kafka.failure import DeliveryError, DeliveryErrors, fatal_error, raise_error, refused
+from exactum.kafka.records import Array, joined_fields
+from exactum.kafka.settings import new_producer
+from exactum.kafka.topic import name_trouble
+
+PARTITIONERS = ("murmur2_random", "consistent_random", "fnv1a_random")
+"""Those of librdkafka that stay with a partition where there is no key (rdkafka_msg.c,
+rd_kafka_msg_partitioner).
+"""
+LINGER_MS = 10
+"""librdkafka's default of sticky.partitioning.linger.ms."""
+LEARNED_AGE_MAX_S = 60.0
+"""How long a producer goes by what it learned of a topic; a leader may have been lost since, and
+librdkafka knows.
+"""
+
+
+class LearnedTopic:
+    """What a broker said of one topic, and whose turn it is: records without key and partition go
+    into one partition for a while, then into another (KIP-480). Not for use by several threads at
+    once.
+
+    librdkafka does the same, but asks its partitioner for each record, and that is a good part of
+    what a small record costs it. Chosen here, once for a whole array, it need not ask.
+    """
+
+    def __init__(self, led: Sequence[int], partitions: int, linger_ms: int) -> None:
+        """``led``: those that have a leader, each kept for ``linger_ms``, and for one array."""
+        self.partitions = partitions
+        self._led = led
+        self._linger_s = linger_ms / 1000
+        self._at_s = time.monotonic()
+        self._chosen, self._until_s = -1, float("-inf")
+
+    @property
+    def is_fresh(self) -> bool:
+        return time.monotonic() - self._at_s < LEARNED_AGE_MAX_S
+
+    def turn(self) -> int | None:
+        """The partition to send to; None: librdkafka's partitioner is to be asked."""
+        if not self._led or not self._linger_s or not self.is_fresh:
+            return None
+        now_s = time.monotonic()
+        if now_s >= self._until_s:
+            self._chosen, self._until_s = random.choice(self._led), now_s + self._linger_s
+        return self._chosen
+
+
+def learned(topic: str, metadata: librdkafka.Metadata, linger_ms: int) -> LearnedTopic:
+    """From a broker's answer; one that does not know the topic names no partitions."""
+    for known in metadata.topics[: metadata.topic_cnt]:
+        if known.topic == topic.encode():
+            partitions = known.partitions[: known.partition_cnt]
+            led = sorted(partition.id for partition in partitions if partition.leader >= 0)
+            return LearnedTopic(led, len(partitions), linger_ms)
+    return LearnedTopic((), 0, linger_ms)
+
+
+def linger_ms(settings: Mapping[str, str]) -> int:
+    """How long a producer with these settings stays with a partition; 0: it asks its partitioner
+    for each record.
+    """
+    if settings.get("partitioner", PARTITIONERS[1]) not in PARTITIONERS:
+        return 0
+    return int(settings.get("sticky.partitioning.linger.ms", LINGER_MS))
+
+
+# ---- the producer ----------------------------------------------------------------------------
+
 
 log = logging.getLogger("exactum.kafka")
 
@@ -64,16 +122,14 @@ class Producer:
         self._errors = DeliveryErrors()
         self._identity: tuple[int, int] | None = None
         self._topics: dict[str, int] = {}  # librdkafka's handles, made when first asked for
-        self._learned: dict[str, sticky.LearnedTopic] = {}
-        self._linger_ms = sticky.linger_ms(settings)
+        self._learned: dict[str, LearnedTopic] = {}
+        self._linger_ms = linger_ms(settings)
         self.uncounted_bytes = 0  # at most, of keys and headers since the queue was last empty
         own = {"delivery.report.only.error": "true", "log.queue": "true"}
         if "transactional.id" in settings:
             # Where _ACQUIRED is found.
             own["debug"] = ",".join(filter(None, (settings.get("debug", ""), "eos")))
-        self._handle: int | None = client_settings.new_producer(
-            {**settings, **own}, events=librdkafka.EVENTS
-        )
+        self._handle: int | None = new_producer({**settings, **own}, events=librdkafka.EVENTS)
         self._log_level = (
             None if settings.get("debug") else int(settings.get("log_level", librdkafka.LOG_INFO))
         )
@@ -138,7 +194,7 @@ class Producer:
         """Connect and fetch the metadata of ``topic`` now rather than with its first record.
 
         Records without key and partition are spread by this producer itself as long as it ``knows``
-        the topic (see ``sticky``).
+        the topic (see ``LearnedTopic``).
 
         Before ``init_transactions`` it saves 500 ms half of the time (see
         ``producer_pool.initialised``): librdkafka asks for the coordinator before a connection is
@@ -154,7 +210,7 @@ class Producer:
             raise DeliveryError(code, self._c.rd_kafka_err2str(code).decode(), retriable=True)
         try:
             if topic is not None:
-                self._learned[topic] = sticky.learned(topic, answer.contents, self._linger_ms)
+                self._learned[topic] = learned(topic, answer.contents, self._linger_ms)
         finally:
             self._c.rd_kafka_metadata_destroy(answer)
 
@@ -175,8 +231,8 @@ class Producer:
         kept.
 
         ``partition`` of each message counts; -1 leaves it to the partitioner. ``anywhere``: none
-        has a key or a partition, so they all go where it is this producer's turn (see ``sticky``).
-        Waits while the queue is full.
+        has a key or a partition, so they all go where it is this producer's turn (see
+        ``LearnedTopic``). Waits while the queue is full.
 
         Raises:
             DeliveryError: librdkafka refused one (its ``err``), or the queue stayed full
@@ -236,7 +292,7 @@ class Producer:
             DeliveryError: as ``produce_array``.
         """
         client, end_s = self._client, time.monotonic() + timeout_ms / 1000
-        fields, begins, counts = record_headers.joined(
+        fields, begins, counts = joined_fields(
             self._topic(topic), messages, headers, counts, timestamps_ms
         )
         addresses = fields.ctypes.data + begins * fields.itemsize
@@ -368,7 +424,7 @@ class Producer:
             DeliveryError: no topic can have this name.
         """
         if name not in self._topics:
-            trouble = topic_name.trouble(name.encode(errors="backslashreplace"))
+            trouble = name_trouble(name.encode(errors="backslashreplace"))
             made = (
                 None if trouble else self._c.rd_kafka_topic_new(self._client, name.encode(), None)
             )

@@ -1,17 +1,147 @@
-"""A small topic read whole and in steps: up to offsets that the caller names, no further."""
+"""What readers see of a topic: a range of a partition, a small topic read whole and in steps (up to
+offsets that the caller names, no further), and a topic's dead letters.
+"""
 
 from __future__ import annotations
 
+import logging
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
+
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Message, TopicPartition
 
 from exactum.errors import CheckpointRefused, SettingRefused, Unavailable
-from exactum.kafka.failure import KafkaFailure
-from exactum.kafka.requests.topic_requests import EARLIEST, LATEST, TopicRequests
-from exactum.kafka.settings.settings import Settings, as_texts
-from exactum.kafka.topics.committed_records import CommittedRecords, NotReadable
-from exactum.kafka.topics.topic_identity import TopicIdentity
+from exactum.kafka.failure import KafkaFailure, failure_of
+from exactum.kafka.requests import EARLIEST, LATEST, TopicRequests
+from exactum.kafka.settings import Settings, as_texts
+from exactum.kafka.topic import TopicIdentity
+from exactum.kafka.transaction import Partition
+from exactum.protocol.dead_letter import DeadLetter, number
+
+# ---- a range of a partition ------------------------------------------------------------------
+
+
+_client_log = logging.getLogger("exactum.kafka")
+
+READ_TIMEOUT_S = 30.0
+POLL_S = 0.1
+MESSAGES_MAX = 10_000
+"""Taken at once of those that have come already."""
+END_WAIT_MS = 10
+"""How long the broker keeps the answer that there is nothing more."""
+
+
+class NotReadable(Exception):
+    """The brokers refuse to give a range. The message is their reason, ``failure`` its kind."""
+
+    def __init__(self, reason: str, failure: KafkaFailure) -> None:
+        super().__init__(reason)
+        self.failure = failure
+
+
+class RangeGone(NotReadable):
+    """Nothing is at its begin: retention took it, or the topic was made anew or deleted."""
+
+
+class CommittedRecords:
+    """Of one cluster: records of committed transactions, and of none. No offsets of a group are
+    kept. One thread, one range at a time; closed by its owner.
+    """
+
+    def __init__(self, settings: Mapping[str, str], group: str, where: str) -> None:
+        """``settings`` are librdkafka's, with ``bootstrap.servers``. ``group``: librdkafka demands
+        one, and asks for its coordinator.
+
+        Raises:
+            SettingRefused: librdkafka does not take the settings.
+        """
+        own = {
+            "group.id": group,
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "isolation.level": "read_committed",
+            "auto.offset.reset": "error",
+            "fetch.wait.max.ms": END_WAIT_MS,
+        }
+        try:
+            self._consumer = Consumer({**settings, **own}, logger=_client_log)
+        except KafkaException as error:
+            raise SettingRefused(
+                "KAFKA_SETTING",
+                f"{where}: librdkafka refuses its settings: {error.args[0].str()}",
+            ) from error
+
+    def close(self) -> None:
+        self._consumer.close()
+
+    def partitions(self, topic: str) -> list[Partition]:
+        """
+        Raises:
+            Unavailable: the brokers did not answer for 30 s, or do not name them.
+        """
+        try:
+            found = self._consumer.list_topics(topic, timeout=READ_TIMEOUT_S).topics[topic]
+        except KafkaException as error:
+            raise Unavailable(f"The topic {topic!r}: {error.args[0].str()}.") from error
+        if found.error is not None:
+            raise Unavailable(f"The topic {topic!r}: {found.error.str()}.")
+        return [(topic, index) for index in sorted(found.partitions)]
+
+    def read(
+        self, partition: Partition, since: int = OFFSET_BEGINNING, until: int | None = None
+    ) -> Iterator[Message]:
+        """Those from ``since`` to before ``until``, which is waited for; None: to the end that the
+        partition has.
+
+        Raises:
+            NotReadable: also in the midst of it.
+            Unavailable: nothing came for 30 s.
+        """
+        topic, index = partition
+        self._consumer.assign([TopicPartition(topic, index, since)])
+        try:
+            yield from self._read(partition, since, until)
+        finally:
+            self._consumer.unassign()  # it would ask for more, a hundred times a second
+
+    def _read(self, partition: Partition, since: int, until: int | None) -> Iterator[Message]:
+        position = since
+        while until is None or position < until:
+            for message in self._some(partition, position):
+                error = message.error()
+                if error is None:
+                    position = message.offset() + 1
+                    if until is None or position <= until:
+                        yield message
+                    continue
+                failure = failure_of(error.code())
+                if failure is KafkaFailure.END:
+                    if until is None:
+                        return
+                    position = max(position, message.offset())
+                elif failure in (KafkaFailure.OUTSIDE, KafkaFailure.MISSING):
+                    raise RangeGone(error.str(), failure)
+                elif failure is not KafkaFailure.GROUP_DENIED and not error.retriable():
+                    # nothing is asked of the group
+                    raise NotReadable(error.str(), failure)
+
+    def _some(self, partition: Partition, position: int) -> list[Message]:
+        """The next one, and what came with it."""
+        waited_s = 0.0
+        while (first := self._consumer.poll(POLL_S)) is None:
+            waited_s += POLL_S
+            if waited_s >= READ_TIMEOUT_S:
+                where = "its begin" if position == OFFSET_BEGINNING else f"offset {position}"
+                raise Unavailable(
+                    f"{partition[0]}-{partition[1]} gave nothing from {where} for {waited_s:.0f} s."
+                )
+        return [first, *self._consumer.consume(MESSAGES_MAX, 0)]
+
+
+# ---- a topic, step by step -------------------------------------------------------------------
+
 
 GROUP = "exactum-control"
 ANSWER_S = 10.0
@@ -210,3 +340,50 @@ def checked(settings: Mapping[str, object], where: str) -> Settings:
         SettingRefused: as ``as_texts``.
     """
     return as_texts(settings, dict.fromkeys(OWNED, "exactum sets it"), where)
+
+
+# ---- dead letters ----------------------------------------------------------------------------
+
+
+DEAD_LETTERS_GROUP = "exactum-dead-letters"
+"""The group whose name stands in the brokers' logs; it has no offsets."""
+HEADER_PREFIX = "exactum."
+"""Of the headers."""
+
+
+def dead_letters_in(topic: str, settings: Mapping[str, str], where: str) -> Iterator[DeadLetter]:
+    """``settings``: librdkafka's, with ``bootstrap.servers``.
+
+    Raises:
+        Unavailable: the topic cannot be read.
+    """
+    records = CommittedRecords(settings, DEAD_LETTERS_GROUP, where)
+    try:
+        for partition in records.partitions(topic):
+            for message in records.read(partition):
+                yield _of_message(message)
+    except NotReadable as error:
+        raise Unavailable(f"The topic {topic!r} cannot be read: {error}.") from error
+    finally:
+        records.close()
+
+
+def _of_message(message: Any) -> DeadLetter:
+    fields = {
+        name.removeprefix(HEADER_PREFIX): (value or b"").decode("utf-8", "replace")
+        for name, value in message.headers() or ()
+        if name.startswith(HEADER_PREFIX)
+    }
+    return DeadLetter(
+        f"{message.topic()}-{message.partition()}@{message.offset()}",
+        message.key(),
+        message.value(),
+        fields.get("sink", ""),
+        fields.get("error", ""),
+        fields.get("source_topic"),
+        number(fields.get("source_partition")),
+        number(fields.get("source_offset")),
+        fields.get("source_timestamp"),
+        fields.get("row_json"),
+        message.timestamp()[1],
+    )

@@ -10,13 +10,9 @@ from typing import Any
 import kafka.errors as kafka_errors
 from kafka.admin import AbortTransactionSpec, KafkaAdminClient
 
+from exactum.kafka.client import DescribeProducersRequest, FetchRequest, ListOffsetsRequest
 from exactum.kafka.failure import DENIALS, KafkaFailure, failure_of
-from exactum.kafka.requests.client_internals import (
-    DescribeProducersRequest,
-    FetchRequest,
-    ListOffsetsRequest,
-)
-from exactum.kafka.requests.routing import Router, by_topic, error_name
+from exactum.kafka.routing import Router, by_topic, error_name
 from exactum.kafka.transaction import Partition
 from kafka import TopicPartition
 

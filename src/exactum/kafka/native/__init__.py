@@ -1,1 +1,0 @@
-"""Librdkafka's C interface, and where Arrow's values lie for it."""

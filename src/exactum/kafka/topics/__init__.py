@@ -1,1 +1,0 @@
-"""What a topic is and takes, and a small one read whole."""

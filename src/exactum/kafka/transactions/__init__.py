@@ -1,1 +1,0 @@
-"""What became of transactions, read back from their coordinator and their partitions."""
