@@ -37,7 +37,7 @@ RUN_BY = {
     "docs/own-target.md": "docs/test_guides.py",
     "docs/postgres.md": "docs/test_guides.py",
     "docs/quickstart.md": "docs/test_quickstart.py",
-    "docs/reference/own-targets.md": "custom/test_example.py",
+    "docs/reference/own-targets.md": "custom/test_two_phase.py",
     "docs/running.md": "docs/test_guides.py",
     "docs/savepoints.md": "docs/test_guides.py",
     "docs/source.md": "docs/test_guides.py",

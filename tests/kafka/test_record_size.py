@@ -99,7 +99,6 @@ def test_what_just_fits_arrives_and_a_byte_more_is_handed_back(
         with opened(sink) as run:
             run.epoch(batch)
             (rejection,) = run.rejections
-        assert rejection is not None
         assert [value[-1:] for value in rejection.rows.column("value").to_pylist()] == [b"!"] * 6
         assert all(
             f"larger than the {LIMIT} that the topic" in reason for reason in rejection.reasons
@@ -176,7 +175,6 @@ def test_a_topic_whose_broker_compresses_anew(
     with opened(sink) as run:
         run.epoch(batch)
         (rejection,) = run.rejections
-    assert rejection is not None
     assert rejection.rows.num_rows == 1
     assert [r.value for r in read_all(kafka.bootstrap_servers, name)] == [value, *many]
 
@@ -196,7 +194,6 @@ def test_a_record_that_fits_only_compressed_is_handed_back(
     ) as run:
         run.epoch(frame([blank, b"small"], [b"blank", b"k"]))
         (rejection,) = run.rejections
-    assert rejection is not None
     assert rejection.rows.column("key").to_pylist() == [b"blank"]
     assert "max.message.bytes" in rejection.reasons[0]
     assert [r.key for r in read_all(kafka.bootstrap_servers, name)] == [b"plain", b"k"]
@@ -213,7 +210,6 @@ def test_librdkafkas_own_limit(kafka: LocalKafka, topic: TopicFactory) -> None:
     ) as run:
         run.epoch(frame(values, keys))
         (rejection,) = run.rejections
-    assert rejection is not None
     assert [len(value) for value in rejection.rows.column("value").to_pylist()] == [
         len(fits) + 1,
         len(fits),
@@ -235,7 +231,6 @@ def test_a_value_that_the_queue_can_never_hold(kafka: LocalKafka, topic: TopicFa
     ) as run:
         run.epoch(frame([fits, fits + b"!", fits]))
         (rejection,) = run.rejections
-    assert rejection is not None
     assert "queue.buffering.max.kbytes" in rejection.reasons[0]
     assert len(read_all(kafka.bootstrap_servers, name)) == 2
 
@@ -280,6 +275,5 @@ def test_a_record_larger_than_a_request_may_be(own_topic: bool) -> None:
             with opened(sink) as run:
                 run.epoch(batch)
                 (rejection,) = run.rejections
-            assert rejection is not None
             assert "socket.request.max.bytes" in rejection.reasons[0]
         assert [r.value for r in read_all(cluster.bootstrap_servers, "large")] == [fits] * 2
