@@ -18,7 +18,8 @@ from pyspark.sql import SparkSession
 
 import exactum
 from exactum.java.program import SMALL_OPTIONS
-from exactum.local import LocalKafka, settings
+from exactum.local import LocalKafka
+from exactum.local import broker as local_broker
 from exactum.testing.faults import EVERY_VARIABLE
 from tests.kit.environment import python_path
 from tests.kit.memory import memory_folder
@@ -59,9 +60,9 @@ def pytest_configure(config: pytest.Config) -> None:
     of their own.
     """
     number = int(os.environ.get("PYTEST_XDIST_WORKER", f"gw{RANGES - 1}").removeprefix("gw"))
-    span = (settings.PORT_MAX - settings.PORT_MIN) // RANGES
-    settings.PORT_MIN += number % RANGES * span
-    settings.PORT_MAX = settings.PORT_MIN + span
+    span = (local_broker.PORT_MAX - local_broker.PORT_MIN) // RANGES
+    local_broker.PORT_MIN += number % RANGES * span
+    local_broker.PORT_MAX = local_broker.PORT_MIN + span
 
 
 RUN_SERVERS = pytest.StashKey[RunServers]()

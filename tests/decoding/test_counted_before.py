@@ -19,7 +19,7 @@ import exactum
 from exactum import KafkaSink, events
 from exactum.errors import EpochAborted
 from exactum.local import LocalKafka
-from exactum.spark.decoding.bad_count import Bad, BadCount
+from exactum.spark.decoding.bad_records import Bad, BadCount
 from tests.decoding.test_policies import kafka_frame, produce
 from tests.kit.decoding.decoded_stream import Job, read
 from tests.kit.errors import check_query_error

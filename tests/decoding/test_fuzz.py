@@ -28,8 +28,8 @@ import pytest
 from pyspark.sql import types as t
 
 from exactum import Avro, Function, Json, Protobuf, String
-from exactum.formats import record_type
 from exactum.formats import registry as registry_client
+from exactum.formats.format import arrow_type
 from tests.kit.decoding import records as made
 from tests.kit.decoding.messages import narrow_and_wide, narrow_or_wide
 from tests.kit.decoding.oracles import (
@@ -165,7 +165,7 @@ def fuzz(seed: int, records: int) -> None:
 
 def fuzz_one(name: str, case: Case, seed: int, records: int) -> None:
     bound = case.given.bind()
-    decoder = bound.codec.open(record_type.arrow_type(record_type.as_nullable(bound.kind), name))
+    decoder = bound.codec.open(arrow_type(bound.column, name))
     seen = good = 0
 
     @hypothesis.seed(seed)

@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 
 from exactum import Json
 from exactum.errors import SettingRefused
-from exactum.formats import record_type
+from exactum.formats.format import arrow_type
 from exactum.formats.json_format import _kind_of
 from tests.kit.environment import ROOT
 from tests.kit.errors import raised
@@ -37,7 +37,7 @@ sys.stdout.buffer.write(pickle.dumps((column.to_pylist(), reasons)))
 
 def in_a_worker(given: Json, records: list[Any]) -> tuple[list[Any], dict[int, str]]:
     bound = given.bind()
-    kind = record_type.arrow_type(record_type.as_nullable(bound.kind), "test")
+    kind = arrow_type(bound.column, "test")
     texts = pa.array([json.dumps(one, ensure_ascii=False).encode() for one in records])
     ended = subprocess.run(
         [sys.executable, "-c", WORKER],

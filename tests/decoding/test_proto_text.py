@@ -14,8 +14,7 @@ from google.protobuf.descriptor import FileDescriptor
 from exactum import Protobuf
 from exactum.errors import SettingRefused
 from exactum.formats.format import BadRecord
-from exactum.formats.message_type import name_at
-from exactum.formats.proto_text import descriptor_of
+from exactum.formats.message_type import descriptor_of, name_at
 from tests.kit.decoding.format_cases import (
     PROTO_DECODED,
     decoded,

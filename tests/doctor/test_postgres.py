@@ -103,7 +103,7 @@ def test_a_synchronous_standby_that_is_not_there(poor: LocalPostgres, tmp_path: 
 @contextmanager
 def pooler(server: LocalPostgres, folder: Path, mode: str) -> Iterator[str]:
     """A pgbouncer before the server; its URL."""
-    from exactum.local.settings import choose_ports
+    from exactum.local.broker import choose_ports
 
     port = choose_ports(1, 0)[0].clients
     users = folder / "users.txt"

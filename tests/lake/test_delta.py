@@ -84,7 +84,7 @@ def test_files_are_of_bounded_size(table: Path) -> None:
 def test_a_list_of_files_that_is_too_long_for_the_record(table: Path) -> None:
     frame = numbers(*range(300), day=[f"d{n}" for n in range(300)])
     query = OpenedSink(DeltaSink(table, partition_by="day"), columns_of(frame))
-    assert query.write(frame).expired == ()
+    assert query.commit(query.decide(frame)).expired == ()
     assert ids(table) == list(range(300))
 
 
@@ -130,9 +130,8 @@ def test_upsert(table: Path) -> None:
     query = OpenedSink(upsert(table), columns_of(changes((1, "a", None))))
     query.write(changes((1, "a", None), (2, "b", False), (1, "c", False), (3, "d", True)))
     assert values(table) == {1: "c", 2: "b"}
-    query.write(
-        1, changes((2, "x", True), (4, "e", None)), changes((2, "again", False), (1, "y", True))
-    )
+    tasks = changes((2, "x", True), (4, "e", None)), changes((2, "again", False), (1, "y", True))
+    query.write(*tasks, batch_id=1)
     assert values(table) == {2: "again", 4: "e"}
     query.write(changes((None, "no key", False), (5, "f", False)), batch_id=2)
     assert values(table) == {2: "again", 4: "e", 5: "f"}

@@ -24,7 +24,7 @@ from kafka.admin import KafkaAdminClient
 from exactum.errors import LocalServerError
 from exactum.java.program import SMALL_OPTIONS
 from exactum.local import LocalKafka
-from exactum.local.foreground import run_kafka
+from exactum.local.kafka import run_kafka
 from tests.kit.errors import raised
 from tests.kit.servers.kafka_cluster import KafkaCluster
 from tests.kit.servers.shared import started_kafka

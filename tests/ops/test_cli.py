@@ -72,7 +72,7 @@ def test_an_error_is_a_message_without_a_traceback(monkeypatch: pytest.MonkeyPat
     def refuse(*arguments: object, **named: object) -> None:
         raise LocalServerError("port 9092 of 127.0.0.1 is in use.")
 
-    monkeypatch.setattr("exactum.local.foreground.run_kafka", refuse)
+    monkeypatch.setattr("exactum.local.kafka.run_kafka", refuse)
     result = CliRunner().invoke(cli.main, ["local", "kafka"])
     assert result.exit_code == 1
     assert result.stderr == "exactum: port 9092 of 127.0.0.1 is in use.\n"
@@ -85,7 +85,7 @@ def test_a_defect_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*arguments: object, **named: object) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr("exactum.local.foreground.run_kafka", fail)
+    monkeypatch.setattr("exactum.local.kafka.run_kafka", fail)
     assert isinstance(CliRunner().invoke(cli.main, ["local", "kafka"]).exception, ZeroDivisionError)
 
 

@@ -441,9 +441,9 @@ FAULTS = (
     Fault(
         "a group is committed before the batch stands",
         GROUP,
-        "spark/source/group_offsets.py",
-        "        self._find_groups()\n        self._refuse_shared(batch)\n",
-        "        self._find_groups()\n        self._refuse_shared(batch)\n        self._put(batch)\n",
+        "spark/source/groups.py",
+        "        self._find_groups()\n        self._refuse_shared(ends)\n",
+        "        self._find_groups()\n        self._refuse_shared(ends)\n        self.done(ends)\n",
         ("tests/source/test_group.py",),
     ),
     Fault(

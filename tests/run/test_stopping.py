@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 from exactum.spark.open_queries import Stoppable, open_queries
-from exactum.spark.supervised.stopping import stop_queries
+from exactum.spark.supervised.process import stop_queries
 from tests.kit.run.run_command import Command
 from tests.kit.waiting import await_true
 

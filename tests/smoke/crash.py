@@ -23,9 +23,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from exactum.java.jars import JarSet, cached, dependency, recipe
-from exactum.local import LocalKafka, broker, postgres
+from exactum.local import LocalKafka, broker
 from exactum.packages import pyspark_version
 from tests.kit.crash.jobs import World, live_and_die, new_world
+from tests.kit.servers import postgres
 from tests.kit.servers.postgres import LocalPostgres
 
 RECORDS = 240

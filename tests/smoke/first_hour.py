@@ -19,7 +19,7 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from exactum.local.settings import choose_ports
+from exactum.local.broker import choose_ports
 from tests.kit.docs.newcomer import Newcomer
 from tests.kit.docs.onlooker import keys_and_values
 from tests.kit.docs.steps import PageStep, steps

@@ -21,7 +21,11 @@ from pyspark.sql import functions as f
 import exactum
 from exactum.errors import SettingRefused, Unavailable
 from exactum.local import LocalKafka
-from exactum.spark.source import columnar, start_position, watched_source
+from exactum.spark.source import (
+    columnar,
+    positions,
+    watched_source,
+)
 from tests.kit.errors import check_facts, raised
 from tests.kit.source.columnar_ways import PACKED, ROWS, WAYS
 from tests.kit.source.source_stream import EPOCH_MS
@@ -243,7 +247,7 @@ def test_stop_at_latest_behind_an_open_transaction(
     with topics.open_transaction(name) as transaction:
         topics.give(name, 5)  # committed; in partition 0 the offsets 6 to 10
         with monkeypatch.context() as short:
-            short.setattr(start_position, "SETTLE_S", 1.5)
+            short.setattr(positions, "SETTLE_S", 1.5)
             with caplog.at_level("WARNING", "exactum"), pytest.raises(Unavailable) as caught:
                 make_stream().read(name, stop="latest")
             dirty = make_stream()

@@ -20,8 +20,8 @@ from exactum.java import jars
 from exactum.java.program import SMALL_OPTIONS, java_program
 from exactum.kafka.requests import TopicRequests
 from exactum.local import LocalKafka, broker
-from exactum.spark.source import group_offsets
-from exactum.spark.source.group_offsets import PAUSE_S
+from exactum.spark.source import groups
+from exactum.spark.source.groups import PAUSE_S
 from tests.kit.errors import check_query_error, raised
 from tests.kit.source.source_stream import Topics
 from tests.kit.waiting import WAIT_MAX_S, await_true
@@ -174,7 +174,7 @@ def test_group_in_use(
         lambda: consumer.poll(0.1) is not None or bool(consumer.assignment()),
         "the consumer is in the group",
     )
-    monkeypatch.setattr(group_offsets, "PAUSE_S", 0.05)
+    monkeypatch.setattr(groups, "PAUSE_S", 0.05)
     one, two = (
         stream.read(own, group_id=group_id, start="earliest", maxOffsetsPerTrigger=1)
         for own, group_id in ((name, group), (other, "free"))

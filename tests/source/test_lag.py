@@ -19,8 +19,12 @@ from exactum import events
 from exactum.kafka.log_requests import batch_time_ms
 from exactum.local import LocalKafka
 from exactum.spark.run import housekeeping
-from exactum.spark.source import topic_watch
-from exactum.spark.source.lag_table import LOOKS_MAX, LagTable, TopicLag
+from exactum.spark.source import watch
+from exactum.spark.source.lag import (
+    LOOKS_MAX,
+    LagTable,
+    TopicLag,
+)
 from tests.kit.source.source_stream import EPOCH_MS, Stream, Topics
 from tests.kit.waiting import WAIT_MAX_S, await_true
 
@@ -31,7 +35,7 @@ FIRST_ONLY = {"processingTime": "1 hour"}
 
 @pytest.fixture
 def look_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(topic_watch, "LOOK_EVERY_S", 0.4)
+    monkeypatch.setattr(watch, "CHECK_EVERY_S", 0.4)
     monkeypatch.setattr(housekeeping, "TICK_S", 0.2)
 
 

@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 import exactum
 from exactum.errors import SettingRefused
-from exactum.spark.source.kafka_options import further_options
+from exactum.spark.source.options import further_options
 from exactum.spark.spark_refusals import refusal_in
 
 pytestmark = pytest.mark.spark

@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 import exactum
 from exactum.errors import SettingRefused, Unavailable
 from exactum.local import LocalKafka
-from exactum.spark.source import read_kafka, start_position
+from exactum.spark.source import positions, read_kafka
 from tests.kit.errors import check_facts, raised
 from tests.kit.source.source_stream import EPOCH_MS, Stream, Topics
 
@@ -361,7 +361,7 @@ def test_time_behind_an_open_transaction(
         topics.give(name, 5, partitions=1)  # the offsets 6 to 10
         times = {"start": EPOCH_MS + 8000, "stop": EPOCH_MS + 8000}
         with monkeypatch.context() as short:
-            short.setattr(start_position, "SETTLE_S", 0.3)
+            short.setattr(positions, "SETTLE_S", 0.3)
             stream = make_stream()
             with raised(Unavailable, f"{name}-0", 5, 8):
                 stream.read(name, stop=times["stop"])
@@ -381,5 +381,5 @@ def test_a_moment_between_two_milliseconds(micros: int, millis: int) -> None:
     """The first record at or after it is the first of the next one."""
     moment = datetime(2026, 11, 28, tzinfo=timezone.utc)
     whole_ms = round(moment.timestamp() * 1000)
-    found = start_position.milliseconds(moment + timedelta(microseconds=micros), "start")
+    found = positions.milliseconds(moment + timedelta(microseconds=micros), "start")
     assert found == whole_ms + millis

@@ -15,8 +15,8 @@ from exactum import events
 from exactum.errors import Unavailable
 from exactum.kafka.requests import TopicRequests
 from exactum.local import LocalKafka
-from exactum.spark.source import topic_watch
-from exactum.spark.source.subscription import Subscription
+from exactum.spark.source import watch
+from exactum.spark.source.options import Subscription
 from tests.kit.source.source_stream import Topics
 from tests.kit.waiting import WAIT_MAX_S, await_true
 
@@ -65,7 +65,7 @@ def test_a_broker_that_does_not_answer_keeps_nobody_from_stopping(
     """The housekeeping is in the middle of a request that nobody answers: who stops the query does
     not wait for it.
     """
-    monkeypatch.setattr(topic_watch, "LOOK_EVERY_S", 0.1)
+    monkeypatch.setattr(watch, "CHECK_EVERY_S", 0.1)
     name = topic("silent", partitions=1)
     topics.give(name, 1, partitions=1)
     query = stream.start(stream.read(name), processingTime="100 milliseconds")

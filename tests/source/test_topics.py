@@ -19,8 +19,8 @@ from exactum.checkpoint.query_record import KnownTopic
 from exactum.errors import CheckpointRefused, SettingRefused, Unavailable
 from exactum.local import LocalKafka
 from exactum.spark.run import housekeeping
-from exactum.spark.source import topic_watch, watched_source
-from exactum.spark.source.subscription import Subscription
+from exactum.spark.source import watch, watched_source
+from exactum.spark.source.options import Subscription
 from tests.kit.errors import check_query_error
 from tests.kit.query_record import on_file
 from tests.kit.waiting import WAIT_MAX_S, await_true
@@ -73,7 +73,7 @@ def test_topic_made_anew_with_more_partitions_while_the_query_runs(
     stream: Any, topics: Any, topic: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nobody looks between the two batches: that a partition is new is reason enough to."""
-    monkeypatch.setattr(topic_watch, "LOOK_EVERY_S", WAIT_MAX_S)
+    monkeypatch.setattr(watch, "CHECK_EVERY_S", WAIT_MAX_S)
     name = topic("widened", partitions=1)
     topics.give(name, 5, partitions=1)
     retrying = stream.read(name, **{"fetchOffset.numRetries": 60})
@@ -98,7 +98,7 @@ def test_topic_made_anew_while_the_query_is_quiet(
     """No batch begins, since nothing comes or the offsets look as they did: it ends all the same,
     and is not taken for one that was stopped.
     """
-    monkeypatch.setattr(topic_watch, "LOOK_EVERY_S", 0.5)
+    monkeypatch.setattr(watch, "CHECK_EVERY_S", 0.5)
     name = topic("quiet", partitions=1)
     topics.give(name, 5, partitions=1)
     # Spark finds by itself that offsets went back, after three tries: our look has to come first.
@@ -218,10 +218,10 @@ def test_a_partition_added_to_an_idle_query(
     for partitions in range(2, 6):
         await_true(partial(read, partitions - 1), "the query reads")
         assert query.isActive
-        monkeypatch.setattr(topic_watch, "LOOK_EVERY_S", 0.1)
+        monkeypatch.setattr(watch, "CHECK_EVERY_S", 0.1)
         seen = len(looks(stream))
         await_true(lambda: len(looks(stream)) > seen, "and waits, and looks")  # noqa: B023
-        monkeypatch.setattr(topic_watch, "LOOK_EVERY_S", WAIT_MAX_S)
+        monkeypatch.setattr(watch, "CHECK_EVERY_S", WAIT_MAX_S)
         (grown,) = topics.admin.create_partitions([NewPartitions(name, partitions)]).values()
         grown.result(WAIT_MAX_S)
         producer = Producer({"bootstrap.servers": topics.kafka.bootstrap_servers})
@@ -244,7 +244,7 @@ def test_open_transaction_upstream(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A transaction left open upstream is told of, with who holds it, and so is its end."""
-    monkeypatch.setattr(topic_watch, "LOOK_EVERY_S", 0.5)
+    monkeypatch.setattr(watch, "CHECK_EVERY_S", 0.5)
     name = topic("stalled", partitions=2)
     topics.give(name, 3)
     settings = {

@@ -14,7 +14,8 @@ from exactum.errors import CheckpointRefused
 from exactum.kafka.requests import EARLIEST, TopicSeen
 from exactum.spark.live import RunningSource
 from exactum.spark.source import watched_source
-from exactum.spark.source.watched_source import SourceRange, WatchedSource
+from exactum.spark.source.bounds import SourceRange
+from exactum.spark.source.watched_source import WatchedSource
 from tests.kit.errors import raised
 from tests.kit.query_record import note, on_file
 
@@ -89,21 +90,21 @@ def test_a_partition_that_is_new(
     cluster = Cluster(*(None if own is None else TopicSeen(*own) for own in now))
     source = watched(tmp_path, cluster, None if known is None else TopicSeen(*known))
     if refused is None:
-        source.look(GROWS)
+        source.check(GROWS)
         assert source.differs(GROWS)
         assert not source.differs(GROWS.rest())
     else:
         with raised(CheckpointRefused, *refused):
-            source.look(GROWS)
+            source.check(GROWS)
 
 
 def test_what_is_gone_before_it_was_planned(tmp_path: Path) -> None:
     """After a batch it is compared with what is to be read next."""
     source = watched(tmp_path, Cluster(TopicSeen("a", 1), beginning=5), TopicSeen("a", 1))
     batch = planned({0: 4}, {0: 5})
-    source.look(batch.rest())
+    source.check(batch.rest())
     with raised(CheckpointRefused, "RECORDS_LOST", "t-0", 5, 4):
-        source.look(batch)
+        source.check(batch)
 
 
 @pytest.mark.parametrize("now", ["a", "b"])
@@ -116,14 +117,14 @@ def test_what_spark_goes_on_without(tmp_path: Path, now: str) -> None:
     other = ("u", 0)
     both, without = {("t", 0): 5, other: 1}, {other: 1}
     source = watched(tmp_path, Cluster(TopicSeen("a", 1)), TopicSeen("a", 1), accepts)
-    source.look(SourceRange(both, both))
+    source.check(SourceRange(both, both))
     assert source.differs(SourceRange(both, without))
-    source.look(SourceRange(both, without))
+    source.check(SourceRange(both, without))
     assert topics_of(tmp_path).keys() == {"u"}
     note(tmp_path, "q", topics={})
     source = watched(tmp_path, Cluster(TopicSeen(now, 1)), None, accepts)
-    source.look(SourceRange(without, both))
+    source.check(SourceRange(without, both))
     assert topics_of(tmp_path)["t"] == KnownTopic(now, 1)
     source = watched(tmp_path, Cluster(TopicSeen("c", 1)), None, accepts)
     with raised(CheckpointRefused, "TOPIC_CHANGED", "'t'", now, "c"):
-        source.look(SourceRange(both, both))
+        source.check(SourceRange(both, both))

@@ -15,7 +15,7 @@ import pytest
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
-from exactum.spark.runtime import checkpoint_fs
+from exactum.spark.runtime.spark_jars import CHECKPOINT_FS, CHECKPOINT_FS_SETTING
 from tests.kit.waiting import WAIT_MAX_S
 
 pytestmark = pytest.mark.spark
@@ -51,7 +51,7 @@ def forks_of(folder: Path, own: str) -> list[str]:
         program.chmod(0o755)
     path = os.pathsep.join([str(programs), os.environ["PATH"]])
     done = subprocess.run(
-        [sys.executable, "-c", JOB, own, str(folder / "up"), checkpoint_fs.SETTING],
+        [sys.executable, "-c", JOB, own, str(folder / "up"), CHECKPOINT_FS_SETTING],
         env={**os.environ, "PATH": path},
         capture_output=True,
         text=True,
@@ -72,12 +72,12 @@ def test_no_process_is_started_for_a_checkpoint(tmp_path: Path) -> None:
     assert forks_of(tmp_path / "ours", "ours") == []
 
 
-@pytest.fixture(params=[checkpoint_fs.CLASS, SPARKS_OWN])
+@pytest.fixture(params=[CHECKPOINT_FS, SPARKS_OWN])
 def files(request: pytest.FixtureRequest, spark: SparkSession) -> Any:
     """Hadoop's FileContext on ``file:``, served by ours and by its own."""
     jvm: Any = spark.sparkContext._jvm
     conf = jvm.org.apache.hadoop.conf.Configuration(spark.sparkContext._jsc.hadoopConfiguration())
-    conf.set(checkpoint_fs.SETTING.removeprefix("spark.hadoop."), request.param)
+    conf.set(CHECKPOINT_FS_SETTING.removeprefix("spark.hadoop."), request.param)
     conf.set("fs.permissions.umask-mode", "027")
     return jvm.org.apache.hadoop.fs.FileContext.getFileContext(
         jvm.java.net.URI.create("file:///"), conf
@@ -158,7 +158,7 @@ def test_it_does_what_hadoops_own_does(spark: SparkSession, files: Any, tmp_path
     assert not checksums.exists(), "a checksum file goes with its file, or they would pile up"
 
 
-@pytest.mark.parametrize("files", [checkpoint_fs.CLASS], indirect=True)
+@pytest.mark.parametrize("files", [CHECKPOINT_FS], indirect=True)
 @pytest.mark.parametrize("overwrite", [False, True])
 def test_checksums_of_a_file_that_is_gone(
     spark: SparkSession, files: Any, tmp_path: Path, overwrite: bool

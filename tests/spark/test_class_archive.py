@@ -13,11 +13,10 @@ from typing import Any
 import pytest
 from pyspark import SparkContext
 
-from exactum.java.class_archive import MADE_NAME, ClassArchive
-from exactum.java.jars import pyspark_jars
+from exactum.java.jars import MADE_NAME, ClassArchive, pyspark_jars
 from exactum.java.program import spark_java_options
-from exactum.spark.runtime.connector import spark_kafka_jars
-from exactum.spark.startup import class_archive, class_path
+from exactum.spark.runtime.spark_jars import spark_kafka_jars
+from exactum.spark.startup import class_archive
 from tests.kit.environment import environment
 from tests.kit.spark.own_archive import archive_of_its_own, list_few_classes
 from tests.kit.waiting import WAIT_MAX_S
@@ -39,7 +38,10 @@ def shares_classes(archive: ClassArchive) -> bool:
     """
     options = [*archive.reading_options(), class_archive.VERIFIED, "-version"]
     command = [str(pyspark_jars().parent / "bin" / "spark-submit"), "--master", "local[*]"]
-    command += ["--conf", f"{class_path.SETTING}={os.pathsep.join(map(str, spark_kafka_jars()))}"]
+    command += [
+        "--conf",
+        f"{class_archive.CLASS_PATH}={os.pathsep.join(map(str, spark_kafka_jars()))}",
+    ]
     command += ["--conf", f"{class_archive.OPTIONS}={spark_java_options(options)}", "pyspark-shell"]
     told = subprocess.run(
         command,

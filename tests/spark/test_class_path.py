@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 
 import exactum
 from exactum.spark.session import _defaults
-from exactum.spark.startup import class_archive, class_path
+from exactum.spark.startup import class_archive
 from tests.kit.environment import environment
 from tests.kit.waiting import WAIT_MAX_S
 
@@ -94,7 +94,7 @@ def test_a_local_session_has_its_jars_on_the_class_path(tmp_path: Path) -> None:
     ("settings", "env"),
     [
         pytest.param(
-            {class_path.SETTING: "/theirs.jar"}, {}, id="a setting", marks=pytest.mark.deep
+            {class_archive.CLASS_PATH: "/theirs.jar"}, {}, id="a setting", marks=pytest.mark.deep
         ),
         pytest.param(
             {},
@@ -116,30 +116,30 @@ def test_a_class_path_of_the_users_own_is_left_to_the_user(
 
 
 def test_who_says_what_is_on_the_class_path(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in class_path.OTHERS:
+    for name in class_archive.OTHERS:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(SparkContext, "_gateway", None)
-    assert class_path.is_ours(LOCAL)
-    assert not class_path.is_ours({"spark.master": "local-cluster[1,1,1024]"})
-    assert not class_path.is_ours({"spark.master": "spark://host:7077"})
-    assert not class_path.is_ours({**LOCAL, class_path.SETTING: "/theirs.jar"})
+    assert class_archive.owns_class_path(LOCAL)
+    assert not class_archive.owns_class_path({"spark.master": "local-cluster[1,1,1024]"})
+    assert not class_archive.owns_class_path({"spark.master": "spark://host:7077"})
+    assert not class_archive.owns_class_path({**LOCAL, class_archive.CLASS_PATH: "/theirs.jar"})
     monkeypatch.setattr(SparkContext, "_gateway", object())
-    assert not class_path.is_ours(LOCAL), "the JVM runs"
+    assert not class_archive.owns_class_path(LOCAL), "the JVM runs"
     monkeypatch.setattr(SparkContext, "_gateway", None)
-    for name in class_path.OTHERS:
+    for name in class_archive.OTHERS:
         with monkeypatch.context() as one:
             one.setenv(name, "/somewhere")
-            assert not class_path.is_ours(LOCAL), name
+            assert not class_archive.owns_class_path(LOCAL), name
 
 
 def test_each_jar_is_named_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in class_path.OTHERS:
+    for name in class_archive.OTHERS:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(SparkContext, "_gateway", None)
     local = _defaults(LOCAL)
     cluster = _defaults({"spark.master": "spark://host:7077"})
-    assert class_path.SETTING not in cluster
-    named = [*local[class_path.SETTING].split(os.pathsep), *local["spark.jars"].split(",")]
+    assert class_archive.CLASS_PATH not in cluster
+    named = [*local[class_archive.CLASS_PATH].split(os.pathsep), *local["spark.jars"].split(",")]
     assert named == cluster["spark.jars"].split(",")
     assert len(set(named)) == len(named)
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from exactum.java.program import java_program
-from exactum.spark.runtime.columnar_kafka import FORMAT, SOURCES, columnar_kafka_jar
-from tests.kit.spark.columnar_jar import class_path
+from exactum.spark.runtime.spark_jars import FORMAT, columnar_kafka_jar
+from tests.kit.spark.columnar_jar import SOURCES, class_path
 from tests.kit.spark.java_classes import classes, compiled, kept
 from tests.kit.waiting import WAIT_MAX_S
 

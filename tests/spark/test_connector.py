@@ -18,8 +18,8 @@ import exactum
 from exactum.errors import LocalServerError
 from exactum.java import jars
 from exactum.spark import session
-from exactum.spark.runtime import connector
-from exactum.spark.runtime.connector import spark_kafka_jars
+from exactum.spark.runtime import spark_jars
+from exactum.spark.runtime.spark_jars import spark_kafka_jars
 from exactum.spark.startup.class_archive import spark_archive
 
 pytestmark = pytest.mark.slow
@@ -53,11 +53,11 @@ class Published:
 
     def write(self, *versions: str, further: str = "") -> None:
         for version in versions:
-            place = self._folder.joinpath(*connector.GROUP.split("."), connector.MODULE, version)
+            place = self._folder.joinpath(*spark_jars.GROUP.split("."), spark_jars.MODULE, version)
             place.mkdir(parents=True)
-            pom = POM.format(group=connector.GROUP, module=connector.MODULE, version=version)
-            (place / f"{connector.MODULE}-{version}.pom").write_text(pom)
-            with zipfile.ZipFile(place / f"{connector.MODULE}-{version}.jar", "w") as jar:
+            pom = POM.format(group=spark_jars.GROUP, module=spark_jars.MODULE, version=version)
+            (place / f"{spark_jars.MODULE}-{version}.pom").write_text(pom)
+            with zipfile.ZipFile(place / f"{spark_jars.MODULE}-{version}.jar", "w") as jar:
                 jar.writestr("nothing", "")
         self.settings.write_text(SETTINGS.format(folder=self._folder, further=further))
 
@@ -73,7 +73,7 @@ def published(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Published:
 
 def install(monkeypatch: pytest.MonkeyPatch, version: str) -> None:
     """The installed PySpark is of this version from now on."""
-    for module in (connector, session):
+    for module in (spark_jars, session):
         monkeypatch.setattr(module, "pyspark_version", lambda: version)
 
 
@@ -83,7 +83,7 @@ def test_own_version_comes_first(published: Published, monkeypatch: pytest.Monke
     """
     published.write("4.2.1", "4.2.9")
     install(monkeypatch, "4.2.1")
-    assert connector.connector_version(spark_kafka_jars()) == "4.2.1"
+    assert spark_jars.connector_version(spark_kafka_jars()) == "4.2.1"
 
 
 def test_newest_of_the_minor_line(
@@ -95,7 +95,7 @@ def test_newest_of_the_minor_line(
     published.write("4.1.9", "4.2.0-preview1", "4.2.0", "4.2.10", "4.3.0")
     install(monkeypatch, "4.2.11")
     found = spark_kafka_jars()
-    assert connector.connector_version(found) == "4.2.10"
+    assert spark_jars.connector_version(found) == "4.2.10"
     monkeypatch.setenv("JAVA_HOME", str(published.settings.parent / "no java here"))
     assert spark_kafka_jars() == found, "asked for only once"
     monkeypatch.delenv("JAVA_HOME")
@@ -123,7 +123,7 @@ def test_no_connector_of_the_minor_line(
     (last,) = [line for line in shown.splitlines() if "LocalServerError" in line]
     assert shown.splitlines()[-1] == last
     assert "PySpark 4.3.1" in last
-    assert last.endswith("pip install 'pyspark==4.2.7'")
+    assert last.endswith("pip install 'pyspark<4.3'")
     assert "spark.jars" not in session._defaults({"spark.jars": "mine.jar"}), (
         "who has jars is asked for no others"
     )

@@ -8,7 +8,7 @@ import pytest
 from pyspark import RDD
 from pyspark.sql import SparkSession
 
-from exactum.spark.supervised import rehearsal
+from exactum.spark.supervised import standby
 
 pytestmark = pytest.mark.spark
 
@@ -20,8 +20,8 @@ def test_nothing_of_it_is_left_in_the_script(spark: SparkSession) -> None:
     """
     spark.streams.resetTerminated()
     to_frame = vars(RDD)["toDF"]
-    with rehearsal.hidden_session(spark) as hidden:
-        rehearsal.play(hidden, {}, threading.Event())
+    with standby.hidden_session(spark) as hidden:
+        standby.play(hidden, {}, threading.Event())
         assert hidden.streams.awaitAnyTermination(1), "it has run, and ended"
     assert not spark.streams.awaitAnyTermination(1)
     assert vars(RDD)["toDF"] is to_frame

@@ -15,8 +15,8 @@ import pytest
 import exactum
 from exactum.errors import SettingRefused
 from exactum.spark.session import setting_name
-from exactum.spark.source import read_kafka as source
-from exactum.spark.source import start_position
+from exactum.spark.source import positions
+from exactum.spark.source.options import further_options, subscription
 from tests.kit.errors import raised
 from tests.kit.waiting import WAIT_MAX_S
 
@@ -33,7 +33,7 @@ from tests.kit.waiting import WAIT_MAX_S
 )
 def test_topics(topics: Any, option: dict[str, str]) -> None:
     """A name, several, a pattern or an assignment, each as Spark's own option."""
-    assert source.subscription(topics) == option
+    assert subscription(topics) == option
 
 
 @pytest.mark.parametrize(
@@ -42,14 +42,14 @@ def test_topics(topics: Any, option: dict[str, str]) -> None:
 def test_topics_that_name_nothing(topics: Any) -> None:
     """Refused before Spark is asked."""
     with pytest.raises(SettingRefused):
-        source.subscription(topics)
+        subscription(topics)
 
 
 def test_defaults_hold_the_guarantee() -> None:
     """Committed records only, no silent loss, no half second for nothing, no questions after every
     500 records or megabyte; further options pass through with Spark's names.
     """
-    assert source.further_options({"maxOffsetsPerTrigger": 10, "includeHeaders": True}) == {
+    assert further_options({"maxOffsetsPerTrigger": 10, "includeHeaders": True}) == {
         "maxOffsetsPerTrigger": "10",
         "includeHeaders": "true",
         "kafka.isolation.level": "read_committed",
@@ -58,7 +58,7 @@ def test_defaults_hold_the_guarantee() -> None:
         "kafka.max.poll.records": "10000",
         "kafka.max.partition.fetch.bytes": "2097152",
     }
-    given = source.further_options({"KAFKA.FETCH.MAX.WAIT.MS": 500})
+    given = further_options({"KAFKA.FETCH.MAX.WAIT.MS": 500})
     assert {n: v for n, v in given.items() if n.lower() == "kafka.fetch.max.wait.ms"} == {
         "KAFKA.FETCH.MAX.WAIT.MS": "500"
     }
@@ -77,7 +77,7 @@ def test_defaults_hold_the_guarantee() -> None:
 def test_options_that_are_refused(options: dict[str, Any]) -> None:
     """What has an argument of its own, what streams do not have, and what is unknown."""
     with pytest.raises(SettingRefused):
-        source.further_options(options)
+        further_options(options)
 
 
 @pytest.mark.parametrize(
@@ -88,25 +88,17 @@ def test_options_that_are_warned_about(
 ) -> None:
     """Allowed when they are asked for, with a warning."""
     with caplog.at_level(logging.WARNING, "exactum"):
-        chosen = source.further_options(options)
+        chosen = further_options(options)
     assert len(caplog.records) == 1
     assert len({name.lower() for name in chosen}) == len(chosen), "the user's spelling wins"
 
 
 def test_start_positions() -> None:
-    """ "earliest" is the default, "group" with a group id; words need no broker. The rest is in
-    tests/source.
-    """
-    assert start_position.checked(None, None) == "earliest"
-    assert start_position.checked(None, "billing") == "group"
-    assert [start_position.is_word(start) for start in ("earliest", "latest", "group", 0)] == [
-        True,
-        True,
-        False,
-        False,
-    ]
+    """ "earliest" is the default, "group" with a group id. The rest is in tests/source."""
+    assert positions.checked_start(None, None) == "earliest"
+    assert positions.checked_start(None, "billing") == "group"
     with raised(SettingRefused, "SOURCE_ARGUMENT", "'yesterday'"):
-        start_position.checked("yesterday", None)
+        positions.checked_start("yesterday", None)
 
 
 def test_setting_names() -> None:

@@ -13,8 +13,15 @@ from typing import Any, NoReturn
 
 from exactum.errors import SettingRefused
 from exactum.formats import exact, registry
-from exactum.formats.avro_resolution import default_value, resolved, value_reader
-from exactum.formats.avro_schema import COLUMNS, DEFAULT, meaning, parsed
+from exactum.formats.avro_resolution import (
+    COLUMNS,
+    DEFAULT,
+    default_value,
+    meaning,
+    parsed,
+    resolved,
+    value_reader,
+)
 from exactum.formats.format import BadRecord, Bound, RecordDecoder, reason_of, require
 
 DIGITS_MAX = 38

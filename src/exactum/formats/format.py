@@ -1,8 +1,10 @@
 """The port of a record format: what the user names, what it is on the driver, and what decodes in a
-task.
+task; and the types of a decoded record.
 
     Json(...), Avro(...), ... --bind (driver)--> Bound: Spark's type and a Codec --pickled-->
     Codec.open (task)
+
+Arrow's types go to the tasks: they carry which fields may be null, and need no pyspark there.
 
 Workers import this module, so it imports neither pyspark nor pyarrow at module level.
 """
@@ -52,7 +54,7 @@ class Decoder(Protocol):
 
 @dataclass(frozen=True)
 class Bound:
-    """A format with everything looked up: ``kind`` is Spark's type of the decoded column.
+    """A format with everything looked up: ``kind`` is Spark's type of what is decoded.
 
     ``framed``: each record has the id of a registry's schema, before it or in a header.
     """
@@ -60,6 +62,13 @@ class Bound:
     kind: Any
     codec: Codec
     framed: bool = False
+
+    @property
+    def column(self) -> Any:
+        """Spark's type of the decoded column in a frame: bad rows are null, whatever is in them."""
+        from pyspark.sql.types import StructType
+
+        return StructType().add("decoded", self.kind).toNullable()["decoded"].dataType
 
 
 @runtime_checkable
@@ -91,6 +100,17 @@ def reason_of(error: BaseException) -> str:
 def not_utf_8(error: UnicodeDecodeError) -> str:
     """Why a text is bad."""
     return f"it is not valid UTF-8: byte {error.start} is 0x{error.object[error.start]:02x}"
+
+
+def text_of(data: bytes, where: str = "") -> str:
+    """
+    Raises:
+        BadRecord: they are no UTF-8; ``where`` begins the reason.
+    """
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        raise BadRecord(f"{where}{not_utf_8(error)}") from None
 
 
 def require(package: str, extra: str, format_name: str) -> None:
@@ -141,3 +161,108 @@ class RecordDecoder:
                 values[row] = None
                 reasons[row] = reason_of(BadRecord(f"it does not fit its column: {error}"))
         return pa.array(values, self.kind), reasons
+
+
+# ---- types ---------------------------------------------------------------------------------------
+
+
+def arrow_type(kind: Any, where: str) -> Any:
+    """Arrow's type for one of Spark's; ``where`` names the record in errors.
+
+    Raises:
+        SettingRefused: a decoded record cannot have this type.
+    """
+    import pyarrow as pa
+    from pyspark.sql import types as t
+
+    def of(one: Any) -> Any:
+        if isinstance(one, t.StructType):
+            twice = sorted({name for name in one.names if one.names.count(name) > 1})
+            if twice:
+                raise SettingRefused(
+                    "DECODE_TYPE",
+                    f"{where}: a struct has two fields of the name {', '.join(twice)}, and nobody "
+                    "can tell which one a record means. Rename or remove one.",
+                )
+            return pa.struct([pa.field(f.name, of(f.dataType), f.nullable) for f in one.fields])
+        if isinstance(one, t.ArrayType):
+            return pa.list_(pa.field("element", of(one.elementType), one.containsNull))
+        if isinstance(one, t.MapType):
+            if isinstance(one.keyType, t.FloatType):
+                raise SettingRefused(
+                    "DECODE_TYPE",
+                    f"{where}: a map cannot have floats as its keys, because two numbers may "
+                    "become one. Use double, decimal or string.",
+                )
+            if isinstance(one.keyType, t.StructType | t.ArrayType | t.MapType):
+                raise SettingRefused(
+                    "DECODE_TYPE",
+                    f"{where}: a map cannot have {one.keyType.typeName()}s as its keys. Use a "
+                    "plain type, or an array of structs in place of the map.",
+                )
+            key = pa.field("key", of(one.keyType), False)
+            return pa.map_(key, pa.field("value", of(one.valueType), one.valueContainsNull))
+        if isinstance(one, t.DecimalType):
+            return pa.decimal128(one.precision, one.scale)
+        found = _atoms().get(type(one))
+        if found is None:
+            raise SettingRefused(
+                "DECODE_TYPE",
+                f"{where} cannot be decoded into {one.simpleString()}. Use string, binary, "
+                "boolean, tinyint, smallint, int, bigint, float, double, decimal, date, "
+                "timestamp, timestamp_ntz, and structs, arrays and maps.",
+            )
+        return found
+
+    return of(kind)
+
+
+def spark_type(given: Any, where: str) -> Any:
+    """Spark's type for what the user gave: a type, or its DDL (``"id bigint not null, name
+    string"``).
+
+    Raises:
+        SettingRefused: it is neither.
+    """
+    from pyspark.errors import PySparkException
+    from pyspark.sql import types as t
+
+    if isinstance(given, t.DataType):
+        return given
+    if not isinstance(given, str) or not given.strip():
+        raise SettingRefused(
+            "DECODE_TYPE",
+            f"{where} needs a type of Spark or its DDL, for example 'id bigint, name string'.",
+        )
+    try:
+        return t.DataType.fromDDL(given)
+    except PySparkException as error:
+        raise SettingRefused(
+            "DECODE_TYPE",
+            f"{where}: {given!r} is not a type that Spark knows: {_first_line(error)}. Write it as "
+            "in CREATE TABLE: 'id bigint not null, name string'.",
+        ) from None
+
+
+def _first_line(error: Exception) -> str:
+    return next(filter(None, map(str.strip, str(error).splitlines())), "").rstrip(".")
+
+
+def _atoms() -> dict[Any, Any]:
+    import pyarrow as pa
+    from pyspark.sql import types as t
+
+    return {
+        t.StringType: pa.string(),
+        t.BinaryType: pa.binary(),
+        t.BooleanType: pa.bool_(),
+        t.ByteType: pa.int8(),
+        t.ShortType: pa.int16(),
+        t.IntegerType: pa.int32(),
+        t.LongType: pa.int64(),
+        t.FloatType: pa.float32(),
+        t.DoubleType: pa.float64(),
+        t.DateType: pa.date32(),
+        t.TimestampType: pa.timestamp("us", "UTC"),
+        t.TimestampNTZType: pa.timestamp("us"),
+    }

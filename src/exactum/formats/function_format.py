@@ -11,8 +11,8 @@ from typing import Any
 from urllib.error import HTTPError, URLError
 
 from exactum.errors import SettingRefused, Unavailable
-from exactum.formats import exact, record_type
-from exactum.formats.format import Bound, RecordDecoder
+from exactum.formats import exact
+from exactum.formats.format import Bound, RecordDecoder, arrow_type, spark_type
 
 _UNREACHABLE = frozenset(
     {
@@ -60,8 +60,8 @@ class Function:
                 "DECODE_ARGUMENT",
                 f"{where}: the first argument must be a function from bytes to a value.",
             )
-        kind = record_type.spark_type(self.returns, where)
-        return Bound(kind, FunctionCodec(self.f, record_type.arrow_type(kind, where)))
+        kind = spark_type(self.returns, where)
+        return Bound(kind, FunctionCodec(self.f, arrow_type(kind, where)))
 
 
 @dataclass(frozen=True)

@@ -7,16 +7,26 @@ null for what is missing; here each of these is a bad record.
 
 from __future__ import annotations
 
+import datetime
 import json
 import re
+import types
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any, TypedDict
 
 from exactum.errors import SettingRefused
-from exactum.formats import exact, record_type, registry
+from exactum.formats import exact, registry
 from exactum.formats.exact import SHOWN_CHARS_MAX
-from exactum.formats.format import BadRecord, Bound, RecordDecoder, not_utf_8, require
+from exactum.formats.format import (
+    BadRecord,
+    Bound,
+    RecordDecoder,
+    arrow_type,
+    not_utf_8,
+    require,
+    spark_type,
+)
 
 _MAY_BE_FINER = re.compile(r":[0-9]{2}\.[0-9]{7}|\\u00[23]")
 """In each text of JSON with a time that is finer than a microsecond; few others have it."""
@@ -56,7 +66,7 @@ class Json:
         require("msgspec", "", "Json")
         place = registry.place(self.registry, self.subject, "Json")
         if self.schema is not None:
-            kind = record_type.spark_type(self.schema, "Json")
+            kind = spark_type(self.schema, "Json")
         elif place is not None:
             found = registry.reader_schema(place, self.subject, self.version)
             kind = _kind_of(
@@ -67,8 +77,8 @@ class Json:
                 "DECODE_ARGUMENT",
                 "Json() needs a schema, for example Json('id bigint not null, name string').",
             )
-        checked = record_type.arrow_type(kind, "Json")
-        record_type.json_type(checked)
+        checked = arrow_type(kind, "Json")
+        _checked_type(checked)
         return Bound(kind, JsonCodec(checked, place), place is not None)
 
 
@@ -99,11 +109,11 @@ def reader(checked: Any) -> Callable[[bytes], Any]:
     import msgspec
     import pyarrow as pa
 
-    decoder = msgspec.json.Decoder(record_type.json_type(checked), float_hook=exact.decimal_of)
+    decoder = msgspec.json.Decoder(_checked_type(checked), float_hook=exact.decimal_of)
     decode = decoder.decode
     # msgspec takes -0 for an integer, which has no sign
     floats = exact.fitter(checked, lambda of, _: float if pa.types.is_floating(of) else None)
-    signed = record_type.json_type(checked, signed_zeros=True)
+    signed = _checked_type(checked, signed_zeros=True)
     decode_signed = msgspec.json.Decoder(signed, float_hook=exact.decimal_of).decode
     fit = exact.fitter(checked, exact.json_numbers, null=False)
     refuse_finer = exact.fitter(checked, _times)
@@ -127,6 +137,96 @@ def reader(checked: Any) -> Callable[[bytes], Any]:
         return made if fit is None else fit(made)
 
     return one
+
+
+def _checked_type(kind: Any, *, signed_zeros: bool = False) -> Any:
+    """What msgspec decodes JSON into, so that it fits the Arrow type ``kind``: dictionaries and
+    lists, in which only fields that may be null may be missing.
+
+    Decimals and floats are left as the numbers and texts that they are written as
+    (``exact.json_numbers``). ``signed_zeros``: an integer may be written as -0.0.
+
+    Raises:
+        SettingRefused: a map has booleans as its keys, which JSON does not have.
+    """
+    import pyarrow as pa
+
+    def of(one: Any) -> Any:
+        if pa.types.is_struct(one):
+            required = {each.name for each in one if not each.nullable}
+            return _record({each.name: inside(each) for each in one}, required)
+        if pa.types.is_list(one):
+            return list[inside(one.value_field)]  # type: ignore[misc]
+        if pa.types.is_map(one):
+            if pa.types.is_boolean(one.key_type):
+                raise SettingRefused(
+                    "DECODE_TYPE",
+                    "Json: a map cannot have booleans as its keys, because those of JSON are "
+                    "texts. Use string.",
+                )
+            key = str if pa.types.is_decimal(one.key_type) else _json_atom(one.key_type)
+            return dict[key, inside(one.item_field)]  # type: ignore[valid-type, misc]
+        return (
+            _json_atom(one) | float
+            if signed_zeros and pa.types.is_integer(one)
+            else _json_atom(one)
+        )
+
+    def inside(one: Any) -> Any:
+        return of(one.type) | None if one.nullable else of(one.type)
+
+    return of(kind)
+
+
+def _record(fields: dict[str, Any], required: set[str]) -> Any:
+    """A ``TypedDict`` with these fields.
+
+    msgspec compares a name that is not ASCII with the UTF-8 that CPython keeps in the name's own
+    object, and finds none, so no field, where nobody has asked that object for it before, as after
+    unpickling. To encode a name by msgspec leaves it there. It keeps the objects of
+    ``__annotations__``, so a probe with these tells whether it finds them.
+
+    Raises:
+        SettingRefused: it does not: records would lose those fields.
+    """
+    import msgspec
+
+    made = TypedDict("Record", {name: fields[name] for name in required})  # type: ignore[misc]
+    others = {name: one for name, one in fields.items() if name not in required}
+    record = types.new_class(
+        "Record", (made,), {"total": False}, lambda new: new.update(__annotations__=others)
+    )
+    names = list(record.__annotations__)
+    text = msgspec.json.encode(dict.fromkeys(names))
+    probe = TypedDict("Probe", dict.fromkeys(names, Any), total=False)  # type: ignore[misc]
+    missed = set(names) - msgspec.json.decode(text, type=probe).keys()
+    if missed:
+        raise SettingRefused(
+            "DECODE_TYPE",
+            f"Json: msgspec {msgspec.__version__} does not find the fields {', '.join(missed)} by "
+            "their names, so their values would be lost. Install another version of msgspec.",
+        )
+    return record
+
+
+def _json_atom(kind: Any) -> Any:
+    import msgspec
+    import pyarrow as pa
+
+    if pa.types.is_decimal(kind) or pa.types.is_float32(kind):
+        return Any
+    if pa.types.is_integer(kind):
+        end = 2 ** (kind.bit_width - 1)
+        return Annotated[int, msgspec.Meta(ge=-end, le=end - 1)]
+    if pa.types.is_timestamp(kind):
+        return Annotated[datetime.datetime, msgspec.Meta(tz=kind.tz is not None)]
+    return {
+        pa.string(): str,
+        pa.binary(): bytes,
+        pa.bool_(): bool,
+        pa.float64(): float,
+        pa.date32(): datetime.date,
+    }[kind]
 
 
 def _with_a_point(found: re.Match[str]) -> str:

@@ -14,7 +14,7 @@ from datetime import datetime, timedelta, timezone
 from decimal import Decimal
 from typing import Any
 
-from exactum.formats.format import BadRecord, not_utf_8
+from exactum.formats.format import BadRecord, text_of
 
 KINDS = (
     "",
@@ -211,19 +211,13 @@ def _final(read: Any, where: str) -> Convert:
     """A function from a value that fits to what Arrow takes."""
     kind = KINDS[read.type]
     if kind == "string":
-        return lambda value: value if isinstance(value, str) else _text(value, where)
+        named = f"the field {where}: "
+        return lambda value: value if isinstance(value, str) else text_of(value, named)
     if kind == "bool":
         return bool
     if kind in NUMBERS:
         return Decimal if NUMBERS[kind] == _UINT64 else int
     return lambda value: value
-
-
-def _text(value: bytes, where: str) -> str:
-    try:
-        return value.decode()
-    except UnicodeDecodeError as error:
-        raise BadRecord(f"the field {where}: {not_utf_8(error)}") from None
 
 
 def _name(written: Any, read: Any, where: str) -> Convert:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from exactum.formats.format import BadRecord, Bound, RecordDecoder, not_utf_8
+from exactum.formats.format import Bound, RecordDecoder, text_of
 
 
 @dataclass(frozen=True)
@@ -35,11 +35,4 @@ class TextCodec:
         try:
             return column.cast(pa.string()), {}
         except pa.ArrowInvalid:  # one of them is not UTF-8: find out which
-            return RecordDecoder(pa.string(), _text).decode(column)
-
-
-def _text(data: bytes) -> str:
-    try:
-        return data.decode()
-    except UnicodeDecodeError as error:
-        raise BadRecord(not_utf_8(error)) from None
+            return RecordDecoder(pa.string(), text_of).decode(column)

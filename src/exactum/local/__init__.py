@@ -2,9 +2,7 @@
 
 from exactum.local.broker import broker_jars
 from exactum.local.kafka import LocalKafka
-from exactum.spark.runtime.checkpoint_fs import checkpoint_jar
-from exactum.spark.runtime.columnar_kafka import columnar_kafka_jar
-from exactum.spark.runtime.connector import spark_kafka_jars
+from exactum.spark.runtime.spark_jars import checkpoint_jar, columnar_kafka_jar, spark_kafka_jars
 
 __all__ = [
     "LocalKafka",

@@ -1,16 +1,21 @@
-"""Requests of a cluster's administration, with their errors turned into exactum's."""
+"""What a local Kafka is asked: its administration, with errors turned into exactum's, and whether
+its nodes serve.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import socket
+from collections.abc import Iterable, Set
 from typing import TYPE_CHECKING, Any
 
 from exactum.errors import LocalServerError
+from exactum.local.broker import HOST, Ports
 
 if TYPE_CHECKING:  # confluent-kafka is imported where it is used: importing this layer stays cheap
     from confluent_kafka.admin import AdminClient
 
 CHANGE_TIMEOUT_S = 120.0
+REQUEST_TIMEOUT_S = 5.0
 
 
 def admin_client(servers: Iterable[str]) -> AdminClient:
@@ -49,3 +54,42 @@ def settle(what: str, future: Any) -> None:
         future.result(CHANGE_TIMEOUT_S)
     except (KafkaException, FutureTimeoutError) as error:
         raise LocalServerError(f"could not {what}: {error or 'no answer'}") from error
+
+
+def has_leaders(topic: Any, partitions: int) -> bool:
+    """Whether a node's metadata of the topic (confluent_kafka's) has as many partitions, each with
+    a leader.
+    """
+    return len(topic.partitions) == partitions and all(
+        each.leader > 0 for each in topic.partitions.values()
+    )
+
+
+def not_serving(ports: Ports, expected: Set[int], nodes: int) -> str | None:
+    """Why the node with these ports does not serve yet, or None if it does. ``expected``: the
+    nodes that run, of ``nodes``.
+    """
+    from confluent_kafka import KafkaException
+
+    for port in (ports.clients, ports.internal):
+        with socket.socket() as probe:
+            probe.settimeout(REQUEST_TIMEOUT_S)
+            if probe.connect_ex((HOST, port)) != 0:
+                return f"port {port} is closed"
+    try:
+        seen = admin_client([f"{HOST}:{ports.internal}"]).list_topics(timeout=REQUEST_TIMEOUT_S)
+    except KafkaException as error:
+        return str(error)
+    if not expected <= set(seen.brokers):
+        return f"it lists the nodes {sorted(seen.brokers)} of {sorted(expected)}"
+    if seen.controller_id <= 0:
+        return "no controller is elected"
+    if len(expected) < nodes:
+        return None
+    leaderless = [
+        f"{topic.topic}-{partition.id}"
+        for topic in seen.topics.values()
+        for partition in topic.partitions.values()
+        if partition.leader <= 0
+    ]
+    return f"partitions without a leader: {', '.join(leaderless)}" if leaderless else None

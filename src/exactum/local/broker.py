@@ -1,15 +1,33 @@
-"""The program of a Kafka broker: its version and jars, the archive of its classes, its command
-line.
+"""A node of a local Kafka before it runs: its ports and properties, its program, and its formatted
+folder.
 """
 
 from __future__ import annotations
 
+import base64
+import fcntl
+import json
 import os
+import random
+import socket
+import subprocess
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-from exactum.java.class_archive import ClassArchive, archive_of
-from exactum.java.jars import SCALA_VERSION, JarSet, cached, dependency, recipe
-from exactum.java.program import java_program
+from exactum.errors import LocalServerError
+from exactum.java.jars import (
+    SCALA_VERSION,
+    ClassArchive,
+    JarSet,
+    archive_of,
+    cached,
+    dependency,
+    recipe,
+)
+from exactum.java.program import SMALL_OPTIONS, java_program
 
 KAFKA_VERSION = "4.3.1"
 SLF4J_VERSION = "1.7.36"  # the line that Kafka's own slf4j-api belongs to
@@ -25,6 +43,139 @@ LOG_OPTIONS = (
 
 # What a real broker runs with: benchmarks run on a cluster of one node.
 LASTING_OPTIONS = ("-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20")
+
+HOST = "127.0.0.1"  # not "localhost": some machines try ::1 first, where no broker listens
+
+# Below the range from which systems take the ports of outgoing connections: a client that tries
+# again and again while the broker is down must not get the broker's own port by chance.
+PORT_MIN, PORT_MAX = 15_000, 32_000
+PORT_TRIES_MAX = 200
+
+CLIENTS, INTERNAL, CONTROLLER = "CLIENTS", "INTERNAL", "CONTROLLER"
+
+FORMAT_TIMEOUT_S = 180.0
+FORMAT_HEAP_MB = 128
+
+
+# ---- ports and properties ------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Ports:
+    """The TCP ports of one node. `internal` serves brokers and the test's own administration."""
+
+    clients: int
+    internal: int
+    controller: int
+
+
+def choose_ports(nodes: int, first: int) -> list[Ports]:
+    """Return free ports for each node; the clients' ones count up from `first` unless it is 0.
+
+    Raises LocalServerError where a demanded port is taken.
+    """
+    free = _free_ports(nodes * 3)
+    if first:
+        wanted = range(first, first + nodes)
+        taken = [port for port in wanted if not _is_free(port)]
+        if taken:
+            raise LocalServerError(
+                f"port {taken[0]} of {HOST} is in use. Stop what listens there, "
+                "choose another port, or let port=0 find a free one."
+            )
+        free = [port for port in free if port not in wanted]
+        return [Ports(port, *_pair(free, position)) for position, port in enumerate(wanted)]
+    return [Ports(free[3 * n], free[3 * n + 1], free[3 * n + 2]) for n in range(nodes)]
+
+
+def _pair(ports: Sequence[int], position: int) -> tuple[int, int]:
+    return ports[2 * position], ports[2 * position + 1]
+
+
+def _free_ports(count: int) -> list[int]:
+    found: set[int] = set()
+    # Random, so that two test runs that start at once hardly ever meet.
+    for _ in range(PORT_TRIES_MAX):
+        port = random.randrange(PORT_MIN, PORT_MAX)
+        if port not in found and _is_free(port):
+            found.add(port)
+        if len(found) == count:
+            return list(found)
+    raise LocalServerError(f"found no {count} free ports between {PORT_MIN} and {PORT_MAX}.")
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as the broker does
+        try:
+            probe.bind((HOST, port))
+        except OSError:
+            return False
+    return True
+
+
+def server_properties(
+    node_id: int,
+    ports: Sequence[Ports],
+    log_folder: str,
+    security: Mapping[str, str],
+    extra: Mapping[str, str],
+) -> dict[str, str]:
+    """Return the server properties of node `node_id` (from 1) of a combined KRaft cluster.
+
+    `security` is empty for a plaintext cluster; `extra` has the last word.
+    """
+    own, nodes = ports[node_id - 1], len(ports)
+    replicas, in_sync = (str(min(nodes, 3)), "2" if nodes >= 3 else "1")
+    voters = ",".join(f"{n}@{HOST}:{each.controller}" for n, each in enumerate(ports, 1))
+    advertised = f"{CLIENTS}://{HOST}:{own.clients},{INTERNAL}://{HOST}:{own.internal}"
+    return {
+        "process.roles": "broker,controller",
+        "node.id": str(node_id),
+        "controller.quorum.voters": voters,
+        "controller.listener.names": CONTROLLER,
+        "inter.broker.listener.name": INTERNAL,
+        "listeners": f"{advertised},{CONTROLLER}://{HOST}:{own.controller}",
+        "advertised.listeners": advertised,
+        "listener.security.protocol.map": ",".join(
+            f"{name}:PLAINTEXT" for name in (CLIENTS, INTERNAL, CONTROLLER)
+        ),
+        "log.dirs": log_folder,
+        "auto.create.topics.enable": "false",
+        "default.replication.factor": replicas,
+        "min.insync.replicas": in_sync,
+        "offsets.topic.replication.factor": replicas,
+        "transaction.state.log.replication.factor": replicas,
+        "transaction.state.log.min.isr": in_sync,
+        # 50 partitions each are for clusters; their creation is what a first commit waits for.
+        "offsets.topic.num.partitions": "8",
+        "transaction.state.log.num.partitions": "8",
+        "share.coordinator.state.topic.replication.factor": replicas,
+        "share.coordinator.state.topic.min.isr": in_sync,
+        "group.initial.rebalance.delay.ms": "0",
+        # A controller with nothing to say writes and flushes a record twice a second by default.
+        "metadata.max.idle.interval.ms": "5000",
+        # A node that was killed may come back before the cluster has noticed: a new registration
+        # is refused while the old session lasts.
+        "broker.session.timeout.ms": "3000",
+        "broker.heartbeat.interval.ms": "500",
+        "num.network.threads": "2",
+        "num.io.threads": "4",
+        "num.recovery.threads.per.data.dir": "1",
+        **security,
+        **extra,
+    }
+
+
+def render_properties(properties: Mapping[str, str]) -> str:
+    """Return the text of a Java properties file. Raises LocalServerError for a line break."""
+    for key, value in properties.items():
+        if "\n" in key + value:
+            raise LocalServerError(f"the broker property {key!r} contains a line break.")
+    return "".join(f"{key}={value}\n".replace("\\", "\\\\") for key, value in properties.items())
+
+
+# ---- the program ---------------------------------------------------------------------------------
 
 
 def broker_jars() -> list[Path]:
@@ -71,3 +222,90 @@ def kafka_command(program: str, heap_mb: int, *options: str) -> list[str]:
         *("-cp", os.pathsep.join(str(jar) for jar in broker_jars())),
         program,
     ]
+
+
+# ---- the folder ----------------------------------------------------------------------------------
+
+
+def locked(folder: Path) -> int:
+    """Take the folder for this process; returns the descriptor that holds it, to be closed.
+
+    The system frees it when the process dies, however it dies. Raises LocalServerError where
+    another cluster runs there: two of them would ruin each other's data.
+    """
+    descriptor = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        raise LocalServerError(
+            f"a Kafka runs on {folder} already, whatever its port. Use that one or stop it first; "
+            "or give this one another data_dir. Nothing was changed."
+        ) from None
+    return descriptor
+
+
+def identify(folder: Path, shape: dict[str, object]) -> str:
+    """Return the id of the cluster in `folder`, noted there together with its `shape`.
+
+    Idempotent. Raises LocalServerError where a cluster of another shape is there.
+    """
+    note = folder / "cluster.json"
+    if not note.exists():
+        # A leading "-" would read as an option on the command line.
+        cluster_id = "e" + base64.urlsafe_b64encode(uuid.uuid4().bytes).decode()[1:22]
+        writing = note.with_suffix(".writing")
+        writing.write_text(json.dumps({"cluster_id": cluster_id, **shape}) + "\n")
+        writing.replace(note)
+        return cluster_id
+    found: dict[str, object] = json.loads(note.read_text())
+    cluster_id = str(found.pop("cluster_id"))
+    if found != shape:
+        raise LocalServerError(
+            f"{folder} holds a cluster made with {found}, and {shape} is asked for. "
+            "Ask for the same, or use another data_dir."
+        )
+    return cluster_id
+
+
+def format_nodes(folders: Sequence[Path], cluster_id: str, transaction_version: int | None) -> None:
+    """Format the data of every node that are not yet formatted, all at once. Idempotent.
+
+    Each folder has its ``server.properties``, whose log folder is ``data`` within it.
+    Raises LocalServerError with the tool's own words.
+    """
+    command = kafka_command(
+        "kafka.tools.StorageTool",
+        FORMAT_HEAP_MB,
+        *SMALL_OPTIONS,
+        *kafka_archive().reading_options(),
+    )
+    command += ["format", "--ignore-formatted", "-t", cluster_id]
+    if transaction_version is not None:
+        command += ["--feature", f"transaction.version={transaction_version}"]
+    running = {
+        folder: subprocess.Popen(
+            [*command, "-c", str(folder / "server.properties")],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        for folder in folders
+        if not (folder / "data" / "meta.properties").exists()
+    }
+    deadline = time.monotonic() + FORMAT_TIMEOUT_S
+    try:
+        for folder, process in running.items():
+            output, _ = process.communicate(timeout=max(0.0, deadline - time.monotonic()))
+            if process.returncode != 0:
+                raise LocalServerError(f"Kafka could not format {folder}:\n{output}")
+    except subprocess.TimeoutExpired as error:
+        raise LocalServerError(
+            f"formatting {folder} took more than {FORMAT_TIMEOUT_S:.0f} s."
+        ) from error
+    finally:
+        for process in running.values():
+            if process.poll() is None:
+                process.kill()
+            process.communicate()

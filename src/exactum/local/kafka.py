@@ -1,36 +1,40 @@
-"""A real Kafka broker on this machine, for tests and demos."""
+"""A real Kafka broker on this machine, for tests and demos, and until somebody interrupts it."""
 
 from __future__ import annotations
 
 import atexit
 import os
 import shutil
+import signal
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
+from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any
 
 from exactum.errors import LocalServerError
-from exactum.local.admin import admin_client, listed_topics, settle
-from exactum.local.broker import LASTING_OPTIONS, kafka_archive, kafka_command
-from exactum.local.server_process import START_TIMEOUT_S, STOP_TIMEOUT_S, ServerProcess
-from exactum.local.serving import has_leaders, not_serving
-from exactum.local.settings import (
+from exactum.local.admin import admin_client, has_leaders, listed_topics, not_serving, settle
+from exactum.local.broker import (
     HOST,
+    LASTING_OPTIONS,
     choose_ports,
+    format_nodes,
+    identify,
+    kafka_archive,
+    kafka_command,
+    locked,
     render_properties,
     server_properties,
 )
-from exactum.local.storage import format_nodes, identify, locked
+from exactum.local.server_process import START_TIMEOUT_S, STOP_TIMEOUT_S, ServerProcess
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
 
-REQUEST_TIMEOUT_S = 5.0
 TOPIC_TIMEOUT_S = 120.0
 POLL_INTERVAL_S = 0.05
+CHECK_INTERVAL_S = 0.5
 
 
 class LocalKafka:
@@ -40,7 +44,7 @@ class LocalKafka:
         data_dir: where the data live; reused if it holds a cluster already, and kept at `stop`.
             None takes a temporary folder that `stop` removes.
         port: the clients' port; 0 takes a free one. It stays the same for the life of this object.
-        properties: broker properties that override those of `exactum.local.settings`.
+        properties: broker properties that override those of `exactum.local.broker`.
         heap_mb: the Java heap, by default 512.
         jvm_options: replaces the choice of collector and compiler.
         start_timeout_s: bound of `start` and `restart`.
@@ -328,3 +332,71 @@ class LocalKafka:
     def _stop_at_exit(self, owner: int) -> None:
         if os.getpid() == owner:  # a forked child shares the hook, not the processes
             self.stop()
+
+
+def run_kafka(
+    port: int = 9092,
+    data_dir: str | os.PathLike[str] | None = None,
+    topics: Sequence[str] = (),
+    *,
+    echo: Callable[[str], None] = lambda line: None,
+) -> None:
+    """What `exactum local kafka` does: start a Kafka, tell `echo` how to use it, and stop it
+    cleanly at SIGINT or SIGTERM.
+
+    `port` and `data_dir` are those of `LocalKafka`. Of `topics` those that are missing are made.
+    It must be called from the main thread, which receives the signals. Raises LocalServerError if
+    it does not start, or ends by itself.
+    """
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    before = {number: signal.signal(number, _interrupt) for number in numbers}
+    try:
+        _serve(port, data_dir, topics, echo)
+    except KeyboardInterrupt:
+        echo("Kafka is stopped.")
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    """Leave whatever is going on, a start or a download too; each cleans up behind itself."""
+    raise KeyboardInterrupt
+
+
+def _serve(
+    port: int,
+    data_dir: str | os.PathLike[str] | None,
+    topics: Sequence[str],
+    echo: Callable[[str], None],
+) -> None:
+    cluster = LocalKafka(port=port, data_dir=data_dir)
+    echo("Starting Kafka.")
+    with cluster:
+        servers = cluster.bootstrap_servers
+        kept = "removed at the end" if data_dir is None else "kept"
+        echo(f"Kafka serves at {servers}, its data are in {cluster.data_dir} ({kept}).")
+        for topic in topics:
+            echo(_make_topic(cluster, topic))
+        if not topics:
+            echo("Topics are not made by themselves: --topic NAME makes one; in Python:")
+            echo("    from confluent_kafka.admin import AdminClient, NewTopic")
+            echo(f'    admin = AdminClient({{"bootstrap.servers": "{servers}"}})')
+            echo(
+                '    admin.create_topics([NewTopic("orders", num_partitions=4)])["orders"].result()'
+            )
+        echo("Ctrl-C stops it.")
+        while True:
+            time.sleep(CHECK_INTERVAL_S)
+            if not cluster.is_running():
+                raise LocalServerError(
+                    f"Kafka ended by itself. Its last lines:\n{cluster.log_tail()}"
+                )
+
+
+def _make_topic(cluster: LocalKafka, name: str) -> str:
+    """Make the topic unless it is there, and say which."""
+    if name in listed_topics(cluster.admin()):
+        return f"Topic {name} is there."
+    cluster.create_topic(name)
+    return f"Topic {name} is made."

@@ -41,7 +41,7 @@ from exactum.monitor.words import duration, millis
 
 WINDOW_MS = 30_000
 LOOK_MS = 5_000
-"""How far apart two samples of the lag are (``spark.source.topic_watch``)."""
+"""How far apart two samples of the lag are (``spark.source.watch``)."""
 LONGEST_TIMES = 3
 FIRST_TIMES = 10
 FAILED_STARTS = 3

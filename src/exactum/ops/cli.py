@@ -89,7 +89,7 @@ def kafka(port: int, data_dir: Path | None, topics: tuple[str, ...]) -> None:
 
     The jars are fetched at the first time, into a cache of exactum's own. Needs Java 17 or later.
     """
-    from exactum.local.foreground import run_kafka
+    from exactum.local.kafka import run_kafka
 
     run_kafka(port, data_dir, topics, echo=click.echo)
 

@@ -6,20 +6,20 @@ from __future__ import annotations
 
 import logging
 import os
+import site
 import sys
+from pathlib import Path
 
 from pyspark.sql import SparkSession
 
+import exactum
 from exactum.errors import LocalServerError, SettingRefused
-from exactum.java.class_archive import ClassArchive
-from exactum.java.jars import pyspark_version
+from exactum.java.jars import ClassArchive, pyspark_version
 from exactum.java.program import spark_java_options
 from exactum.spark.jvm import virtual_machine
 from exactum.spark.no_start import refuse_while_importing
-from exactum.spark.runtime import checkpoint_fs, columnar_kafka, sockets
-from exactum.spark.runtime.connector import connector_version, spark_kafka_jars
-from exactum.spark.startup import class_archive, class_path, warm_up
-from exactum.spark.startup.python_path import package_path
+from exactum.spark.runtime import sockets, spark_jars
+from exactum.spark.startup import class_archive, warm_up
 from exactum.spark.state_format import CHANGELOG, PROVIDER, ROCKSDB
 
 logger = logging.getLogger("exactum")
@@ -130,20 +130,32 @@ def _defaults(given: dict[str, str], archive: ClassArchive | None = None) -> dic
     if sockets.ENABLED not in given:
         defaults |= sockets.socket_settings()
     if "spark.jars" not in given:
-        jars = spark_kafka_jars()
-        _report_connector(connector_version(jars))
-        ours = [checkpoint_fs.checkpoint_jar(), columnar_kafka.columnar_kafka_jar()]
-        if class_path.is_ours(given):
-            defaults[class_path.SETTING] = os.pathsep.join(map(str, jars))
+        jars = spark_jars.spark_kafka_jars()
+        _report_connector(spark_jars.connector_version(jars))
+        ours = [spark_jars.checkpoint_jar(), spark_jars.columnar_kafka_jar()]
+        if class_archive.owns_class_path(given):
+            defaults[class_archive.CLASS_PATH] = os.pathsep.join(map(str, jars))
             jars = []
         defaults["spark.jars"] = ",".join(map(str, [*jars, *ours]))
-        defaults[checkpoint_fs.SETTING] = checkpoint_fs.CLASS
+        defaults[spark_jars.CHECKPOINT_FS_SETTING] = spark_jars.CHECKPOINT_FS
         if archive is not None and (options := class_archive.start_options(archive)):
             defaults[class_archive.OPTIONS] = spark_java_options(options)
-    package = package_path()
+    package = _package_path()
     if package is not None:
         defaults["spark.executorEnv.PYTHONPATH"] = package
     return defaults
+
+
+def _package_path() -> str | None:
+    """What other Python processes need on their PYTHONPATH to import this very exactum: its folder
+    and what this process was given, as absolute paths; None where it is installed.
+    """
+    folder = str(Path(exactum.__file__).resolve().parent.parent)
+    installed = [*site.getsitepackages(), site.getusersitepackages()]
+    if folder in [str(Path(path).resolve()) for path in installed]:
+        return None
+    given = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
+    return os.pathsep.join([folder, *map(os.path.abspath, given)])
 
 
 def _report_connector(version: str) -> None:

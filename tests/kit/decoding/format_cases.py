@@ -15,7 +15,7 @@ import pyarrow as pa
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, timestamp_pb2
 from pyspark import cloudpickle
 
-from exactum.formats import record_type
+from exactum.formats.format import arrow_type
 
 UTC = timezone.utc
 
@@ -91,7 +91,7 @@ def decoded(given: Any, records: Sequence[bytes | None]) -> tuple[list[Any], dic
     """What a task makes of the records, its codec having been carried there as Spark does."""
     bound = given.bind()
     codec = pickle.loads(cloudpickle.dumps(bound.codec))
-    kind = record_type.arrow_type(record_type.as_nullable(bound.kind), "test")
+    kind = arrow_type(bound.column, "test")
     column, reasons = codec.open(kind).decode(pa.array(records, pa.binary()))
     assert column.type == kind and len(column) == len(records)
     return column.to_pylist(), reasons

@@ -15,8 +15,8 @@ from typing import TypeVar
 from urllib.parse import quote
 
 from exactum.errors import LocalServerError
+from exactum.local.broker import HOST, choose_ports
 from exactum.local.server_process import START_TIMEOUT_S, ServerProcess
-from exactum.local.settings import HOST, choose_ports
 
 STOP_TIMEOUT_S = 30.0
 POLL_INTERVAL_S = 0.05

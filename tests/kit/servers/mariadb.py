@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from exactum.errors import LocalServerError
+from exactum.local.broker import HOST
 from exactum.local.server_process import STOP_TIMEOUT_S
-from exactum.local.settings import HOST
 from tests.kit.servers.local_server import DATABASE, USER, LocalServer
 
 INSTALL_TIMEOUT_S = 180.0

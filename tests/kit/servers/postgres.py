@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from exactum.errors import LocalServerError
-from exactum.local.settings import HOST
+from exactum.local.broker import HOST
 from tests.kit.servers.local_server import DATABASE, POLL_INTERVAL_S, USER, LocalServer
 
 INIT_TIMEOUT_S = 180.0

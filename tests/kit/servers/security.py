@@ -11,7 +11,12 @@ from typing import TYPE_CHECKING
 from exactum.errors import LocalServerError
 from exactum.java.program import java_program
 from exactum.local.admin import settle
-from exactum.local.settings import CLIENTS, CONTROLLER, HOST, INTERNAL
+from exactum.local.broker import (
+    CLIENTS,
+    CONTROLLER,
+    HOST,
+    INTERNAL,
+)
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient

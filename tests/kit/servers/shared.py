@@ -21,8 +21,8 @@ import psycopg
 from exactum.errors import LocalServerError
 from exactum.java.program import SMALL_OPTIONS
 from exactum.local import LocalKafka
+from exactum.local.broker import Ports
 from exactum.local.server_process import ServerProcess
-from exactum.local.settings import Ports
 from tests.kit.memory import memory_folder
 from tests.kit.servers.postgres import LocalPostgres
 from tests.kit.sql.postgres_server import hash_quickly

@@ -9,8 +9,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from exactum.java.jars import pyspark_jars
-from exactum.spark.runtime.checkpoint_fs import JAR, SOURCE
+from exactum.spark.runtime.spark_jars import CHECKPOINT_FS_JAR
 from tests.kit.spark.java_classes import make_jar
+
+SOURCE = CHECKPOINT_FS_JAR.with_name("CheckpointFs.java")
 
 
 def class_path() -> list[Path]:
@@ -18,4 +20,4 @@ def class_path() -> list[Path]:
 
 
 if __name__ == "__main__":
-    make_jar(JAR, [SOURCE], class_path())
+    make_jar(CHECKPOINT_FS_JAR, [SOURCE], class_path())

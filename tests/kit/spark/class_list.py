@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.functions import col, count
 
 import exactum
-from exactum.java.class_archive import SILENCE
+from exactum.java.jars import SILENCE
 from exactum.java.program import spark_java_options
 from exactum.local import LocalKafka
 from exactum.spark.startup.class_archive import CLASSES, OPTIONS

@@ -7,9 +7,14 @@ from __future__ import annotations
 from pathlib import Path
 
 from exactum.java.jars import pyspark_jars
-from exactum.spark.runtime.columnar_kafka import JAR, SOURCES
-from exactum.spark.runtime.connector import spark_kafka_jars
+from exactum.spark.runtime.spark_jars import COLUMNAR_KAFKA_JAR, spark_kafka_jars
 from tests.kit.spark.java_classes import make_jar
+
+SOURCES = sorted(
+    source
+    for source in COLUMNAR_KAFKA_JAR.parent.glob("*.java")
+    if source.name != "CheckpointFs.java"
+)
 
 
 def class_path() -> list[Path]:
@@ -17,4 +22,4 @@ def class_path() -> list[Path]:
 
 
 if __name__ == "__main__":
-    make_jar(JAR, SOURCES, class_path())
+    make_jar(COLUMNAR_KAFKA_JAR, SOURCES, class_path())

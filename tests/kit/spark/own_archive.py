@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from exactum.java.class_archive import ClassArchive
-from exactum.java.jars import cache_folder
-from exactum.spark.runtime.connector import spark_kafka_jars
+from exactum.java.jars import ClassArchive, cache_folder
+from exactum.spark.runtime.spark_jars import spark_kafka_jars
 from exactum.spark.startup import class_archive
 from exactum.spark.startup.class_archive import spark_archive
 

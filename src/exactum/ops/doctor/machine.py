@@ -122,7 +122,7 @@ def _java() -> Problem:
 def _jars() -> Iterator[Problem]:
     # Here: it looks for PySpark's folder, and finds none where PySpark is not installed.
     from exactum.java.jars import pyspark_version
-    from exactum.spark.runtime.connector import kept_connector
+    from exactum.spark.runtime.spark_jars import kept_connector
 
     try:
         version, folder = pyspark_version(), kept_connector()

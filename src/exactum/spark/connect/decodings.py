@@ -26,8 +26,8 @@ from exactum.spark.decoding.decode import METRIC_PREFIX, Policy
 from exactum.spark.decoding.decode_task import BAD
 from exactum.spark.epoch_listener import Batch
 from exactum.spark.query import Run
-from exactum.spark.source.query_sources import all_initial_offsets
-from exactum.spark.source.start_position import EARLIEST_SENTINEL
+from exactum.spark.source.bounds import all_initial_offsets
+from exactum.spark.source.positions import EARLIEST_SENTINEL
 from exactum.spark.write.write_task import DeadLetterPlan, WriteTask
 from exactum.spark.write.writing import Writing
 

@@ -5,11 +5,17 @@ the dead letters.
 some, its records are read and decoded a second time: the part of the query's plan below the metric,
 which holds this epoch's offsets, is run as a batch, and what it marks as bad is written to the
 epoch's dead letters, under the epoch's decision.
+
+Spark counts whenever it executes the decoding, and that is not always once, in the write job. From
+4.1 on Spark plans a query without state adaptively, and runs the stages before a shuffle ahead of
+calling ``foreachBatch``. A function of the user's may look at the batch first. The write job then
+reads what was shuffled or persisted, and counts nothing. A frame that reads the batch twice counts
+twice. So a number alone does not say whether the same records were bad each time: for dead letters
+their places are summed up beside it, and each leaves a mark, one bit of 63.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,8 +26,7 @@ from exactum import events
 from exactum.errors import EpochAborted, SettingRefused
 from exactum.protocol.model import Completed, PreparedTransaction
 from exactum.protocol.sink import Guarantee, Rejection, TaskName, WriteOrder, Writer
-from exactum.spark.decoding.bad_count import Bad, BadCount, mark, place
-from exactum.spark.decoding.decode import METRIC_PREFIX, Policy
+from exactum.spark.decoding.decode import METRIC_PREFIX, Policy, counts_of
 from exactum.spark.decoding.decode_task import BAD
 from exactum.spark.epoch_listener import Batch, EpochListener
 from exactum.spark.jvm.frame import frame_of, unchecked_session
@@ -32,6 +37,51 @@ from exactum.spark.write.write_task import DeadLetterPlan, WriteTask
 
 SINK = "decode"
 """What stands in a dead letter's ``sink``: no sink has refused it."""
+
+
+@dataclass(frozen=True)
+class Bad:
+    """So many bad records, the sum of their places, and their marks; 0 where places are not summed
+    up.
+    """
+
+    number: int = 0
+    places: int = 0
+    marks: int = 0
+
+    def __sub__(self, other: Bad) -> Bad:
+        """What came after ``other``, with the marks of both."""
+        return Bad(self.number - other.number, self.places - other.places, self.marks)
+
+    def is_several_times(self, other: Bad) -> bool:
+        """Whether this is ``other`` once, or several times over."""
+        if not other.number:
+            return not self.number
+        times, rest = divmod(self.number, other.number)
+        return times > 0 and not rest and self.places == times * other.places
+
+
+@dataclass(frozen=True)
+class BadCount:
+    """``before``: when the micro-batch came to exactum; ``after``: when it was written."""
+
+    before: Bad
+    after: Bad
+
+    @property
+    def counted(self) -> Bad:
+        """What the write job counted; where that was nothing, what was counted ahead of it."""
+        job = self.after - self.before
+        return job if job.number else self.after
+
+    def allows(self, found: Bad) -> bool:
+        """Whether ``found`` may be all there are. More may be found than were counted: a frame with
+        a limit does not execute all of the decoding. All that were counted must be among them, as
+        far as marks tell: each was left out of the sinks.
+        """
+        if self.after.marks & ~found.marks:
+            return False
+        return found.number > self.counted.number or self.counted.is_several_times(found)
 
 
 class BadRecords(EpochListener):
@@ -110,10 +160,11 @@ class CountedBadRecords(BadRecords):
         """See the base class."""
         counted = self._bad(Policy.DEAD_LETTER)
         prepared: list[PreparedTransaction] = []
+        execution = self._run.execution
         some = {metric: count for metric, count in counted.items() if count.counted.number}
-        for metric, decoded in self._metrics() if some else ():
-            # Of a frame that is used twice Spark keeps the first stream's count, and this is its
-            # plan.
+        for metric, decoded in execution.metrics_named(METRIC_PREFIX) if some else ():
+            # A frame that is used twice comes twice. Spark keeps the first stream's count, and this
+            # is its plan.
             count = some.pop(metric, None)
             if count is None:
                 continue
@@ -121,7 +172,7 @@ class CountedBadRecords(BadRecords):
                 job = write_job.WriteJob(WriteTask(((name, DeadLetterWriters(plan)),), order.run))
                 prepared.extend(job.run(kept, order).prepared)
                 with write_job.errors_of_jobs():
-                    found = _bad_in(kept)
+                    found = Bad(*kept.agg(*counts_of(f.lit(True))).collect()[0])
             self._refuse_others(found, count, order)
             self._lettered += found.number
         return prepared
@@ -174,18 +225,6 @@ class CountedBadRecords(BadRecords):
     def _counts(self) -> dict[str, Bad]:
         found = self._run.execution.observed(self._names) if self._names else {}
         return {name: Bad(*counts) for name, counts in found.items()}
-
-    def _metrics(self) -> Iterator[tuple[str, Any]]:
-        """Name and plan of each decoding in the batch at hand; one that is used twice comes
-        twice.
-        """
-        return self._run.execution.metrics_named(METRIC_PREFIX)
-
-
-def _bad_in(letters: DataFrame) -> Bad:
-    sums = (f.coalesce(own, f.lit(0)) for own in (f.sum(place()), f.bit_or(mark())))
-    found = letters.agg(f.count(f.lit(1)), *sums).collect()
-    return Bad(*found[0])
 
 
 @dataclass(frozen=True)

@@ -22,19 +22,17 @@ from pyspark.sql import functions as f
 from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
 from exactum.errors import FrameRefused, RowsRefused, SettingRefused
-from exactum.formats import record_type
 from exactum.formats.avro_format import AvroCodec
-from exactum.formats.format import Bound, Format
+from exactum.formats.format import Bound, Format, arrow_type
 from exactum.formats.function_format import Function
 from exactum.formats.text_format import TextCodec
-from exactum.spark.decoding.bad_count import mark, place
 from exactum.spark.decoding.decode_task import BAD, DecodeTask, Decoding, null_reason, refusal_of
 from exactum.spark.jvm import arrow_job
 from exactum.spark.jvm.error import JvmError
 from exactum.spark.jvm.frame import frame_of, logical_plan, node_names
 from exactum.spark.jvm.java_class import java_class
 from exactum.spark.query import is_connect
-from exactum.spark.runtime.columnar_kafka import FORMAT
+from exactum.spark.runtime.spark_jars import FORMAT
 from exactum.spark.write.failure import MARKER
 
 SOURCE_COLUMNS = {
@@ -48,6 +46,8 @@ SOURCE_COLUMNS = {
 """What ``decode`` needs of Spark's Kafka source, by Spark's names of the types."""
 HEADERS = "array<struct<key:string,value:binary>>"
 """The type of the column ``headers``, which that source has with ``includeHeaders``."""
+MARKS = 63
+PLACES = 2**32
 METRIC_PREFIX = "exactum.decode."
 """Observed metrics with this prefix are ours; the policy and a unique number follow."""
 BAD_TYPE = StructType(
@@ -180,16 +180,25 @@ def _with_null_times(frame: DataFrame) -> DataFrame | None:
 
 
 def _counted(policy: Policy) -> list[Column]:
-    """See ``bad_count``. Places cost columns that are not read otherwise, so only where they are
-    compared.
+    """Places cost columns that are not read otherwise, so only where they are compared."""
+    number, *places = counts_of(f.col(BAD).isNotNull())
+    return [number, *places] if policy is Policy.DEAD_LETTER else [number]
+
+
+def counts_of(is_bad: Column) -> list[Column]:
+    """So many bad records, the sum of their places, and their marks (bigint): the fields of
+    ``bad_records.Bad``, as aggregates.
+
+    A record's place is a hash of topic, partition and offset, small enough that the sum stays
+    within 63 bits over more bad records than an epoch can have; its mark is one bit of 63.
     """
-    number = f.count(f.col(BAD)).alias("number")
-    if policy is not Policy.DEAD_LETTER:
-        return [number]
-    is_bad = f.col(BAD).isNotNull()
-    places, marks = f.sum(f.when(is_bad, place())), f.bit_or(f.when(is_bad, mark()))
-    sums = {"places": places, "marks": marks}
-    return [number, *(f.coalesce(own, f.lit(0)).alias(name) for name, own in sums.items())]
+    place = f.expr(f"pmod(xxhash64(topic, partition, offset), {PLACES}L)")
+    mark = f.expr(f"shiftleft(1L, cast(pmod(xxhash64(topic, partition, offset), {MARKS}) AS int))")
+    return [
+        f.count(f.when(is_bad, 1)).alias("number"),
+        f.coalesce(f.sum(f.when(is_bad, place)), f.lit(0)).alias("places"),
+        f.coalesce(f.bit_or(f.when(is_bad, mark)), f.lit(0)).alias("marks"),
+    ]
 
 
 def _marked(
@@ -200,9 +209,9 @@ def _marked(
     fields = {field.name: field for field in frame.schema.fields}
     has_headers = _has_headers(frame)
     for name, one in bound.items():
-        outward = record_type.as_nullable(one.kind)
+        outward = one.column
         header = f"__{name}_schema_id" if one.framed and has_headers else ""
-        decodings.append(Decoding(name, one.codec, record_type.arrow_type(outward, name), header))
+        decodings.append(Decoding(name, one.codec, arrow_type(outward, name), header))
         fields[name] = StructField(name, outward)
     schema = StructType([*fields.values(), StructField(BAD, BAD_TYPE)])
     task = DecodeTask(tuple(decodings), fail, nulls_are_bad)

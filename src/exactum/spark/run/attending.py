@@ -18,8 +18,7 @@ from exactum.spark.run.housekeeping import Duty
 from exactum.spark.run.progress import ProgressReports
 from exactum.spark.run.stop_request import StopRequest
 from exactum.spark.source.bounds import Bounds, stops_of
-from exactum.spark.source.clients import Clients
-from exactum.spark.source.topic_watch import topic_watch_of
+from exactum.spark.source.watch import Clients, topic_watch_of
 from exactum.spark.supervised.process import current
 
 

@@ -33,7 +33,7 @@ from exactum.spark.run.late_sweep import LateSweep
 from exactum.spark.run.opened_sinks import OpenedSinks
 from exactum.spark.run.small_epoch import partition_sizes
 from exactum.spark.run.standing_epochs import StandingEpochs
-from exactum.spark.source.query_sources import all_initial_offsets
+from exactum.spark.source.bounds import all_initial_offsets
 from exactum.spark.write import epoch_input, write_job
 from exactum.spark.write.failure import thrown
 from exactum.spark.write.write_job import Fresh

@@ -14,8 +14,8 @@ from exactum.kafka.writer import KafkaWriterFactory
 from exactum.protocol.sink import DEAD_LETTERS, OpenSink
 from exactum.spark.live import RunningSource
 from exactum.spark.query import Run
-from exactum.spark.source.clients import Clients
-from exactum.spark.source.subscription import Subscription
+from exactum.spark.source.options import Subscription
+from exactum.spark.source.watch import Clients
 
 logger = logging.getLogger("exactum")
 

@@ -17,8 +17,7 @@ from exactum.spark.event_log import report_to_watchers
 from exactum.spark.query import ENDING_TRIGGERS, Run
 from exactum.spark.run.opened_sinks import OpenedSinks
 from exactum.spark.run.session_settings import SessionSettings
-from exactum.spark.source.bounds import stops_of
-from exactum.spark.source.start_report import StartReport
+from exactum.spark.source.bounds import StartReport, stops_of
 
 logger = logging.getLogger("exactum")
 

@@ -1,28 +1,103 @@
-"""Ends a query when everything before the stops of its sources is in the sinks.
-
-No batch reads past a stop, but Spark's streams have no end, and a query that finds nothing to read
-runs no batch in which anybody could look.
-"""
+"""Where the sources of a run begin, in it and in each of its batches, and where it ends."""
 
 from __future__ import annotations
 
 import logging
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
-from exactum.checkpoint.offset_log import source_offsets
-from exactum.checkpoint.partition_offsets import Offsets, from_json
-from exactum.protocol.model import Completed
+from exactum.checkpoint.offset_log import ReadText, source_offsets
+from exactum.checkpoint.partition_offsets import Offsets, from_json, name_of
+from exactum.protocol.model import Completed, SourceOffsets
 from exactum.spark.epoch_listener import Batch, EpochListener
+from exactum.spark.live import RunningSource, noted_offsets
 from exactum.spark.open_queries import Stoppable
 from exactum.spark.query import Run
-from exactum.spark.source.query_sources import all_initial_offsets
-from exactum.spark.source.source_options import SourceOptions
+from exactum.spark.source.options import SourceOptions
 
 logger = logging.getLogger("exactum")
 
+CHECKPOINT = "checkpoint"
+NAMED_MAX = 100
+"""How many partitions of a source a line names."""
+CLOCK_SLACK_S = 1.0
 WAITING = "Waiting"
 """How Spark's words begin for what a query does that has asked for offsets, and found none."""
+
+
+@dataclass(frozen=True)
+class SourceRange:
+    """What a micro-batch that Spark has planned reads of one source."""
+
+    begins: Offsets
+    ends: Offsets
+
+    @staticmethod
+    def of(offsets: SourceOffsets, index: int) -> SourceRange:
+        """Of the source with this place in the offset log."""
+        begins = offsets.start[index] if index < len(offsets.start) else None
+        return SourceRange(from_json(begins), from_json(offsets.end[index]))
+
+    def rest(self) -> SourceRange:
+        """What is to be read after it."""
+        return SourceRange(self.ends, self.ends)
+
+
+def kafka_sources_of(run: Run) -> list[RunningSource]:
+    """Kafka's, each stream once."""
+    return [s for s in run.sources if s.is_kafka and s.same_as == s.index]
+
+
+def all_initial_offsets(read: ReadText, sources: int) -> list[Offsets]:
+    """Those of so many sources, in the order of the offset log's lines, without asking Spark; empty
+    for one that is not Kafka's, or that has no folder of its own.
+    """
+    return [noted_offsets(read, f"sources/{number}/0") for number in range(sources)]
+
+
+def begin_of(source: RunningSource, batch: Batch, read: ReadText) -> Offsets:
+    """Where a batch begins to read the source; empty where that is not on record."""
+    if source.index < len(batch.offsets.start):
+        return from_json(batch.offsets.start[source.index])
+    return source.initial_offsets(read) if batch.batch_id == 0 else {}
+
+
+class StartReport:
+    """Says once for each run where its Kafka sources begin, and why there: a line for each."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+
+    def begins(self, batch: Batch) -> None:
+        """With the first batch of the run."""
+        for source in kafka_sources_of(self._run):
+            where = self._line(source, batch)
+            logger.info("%s: source %d begins with %s", self._run, source.index, where)
+
+    def _line(self, source: RunningSource, batch: Batch) -> str:
+        begins = begin_of(source, batch, self._run.read)
+        chosen = SourceOptions.of(source.options)
+        fresh = batch.batch_id == 0 and not self._begun_before(source, chosen)
+        parts: list[str] = []
+        for partition, offset in sorted(begins.items()):
+            name = name_of(partition)
+            why = chosen.why.get(name) or chosen.word or "Spark's own start position"
+            parts.append(f"{name} at {offset} ({why if fresh else CHECKPOINT})")
+        more = f" and {len(parts) - NAMED_MAX} more partitions" if len(parts) > NAMED_MAX else ""
+        return (", ".join(parts[:NAMED_MAX]) or "no partitions") + more
+
+    def _begun_before(self, source: RunningSource, chosen: SourceOptions) -> bool:
+        """Whether an earlier start fixed the beginning: the file is older than the frame that is
+        read now.
+        """
+        name, folder = source.initial_file, self._run.folder
+        if name is None or folder is None or chosen.made_ms == 0:
+            return False
+        try:
+            return (folder / name).stat().st_mtime < chosen.made_ms / 1000 - CLOCK_SLACK_S
+        except OSError:
+            return False
 
 
 def stops_of(run: Run) -> list[Offsets]:
@@ -33,7 +108,10 @@ def stops_of(run: Run) -> list[Offsets]:
 
 
 class Bounds(EpochListener):
-    """Of a run that all its sources have a stop for, and a duty of it."""
+    """Ends a run that all its sources have a stop for, when everything before the stops is in the
+    sinks. A duty of the run: no batch reads past a stop, but Spark's streams have no end, and a
+    query that finds nothing to read runs no batch in which anybody could look.
+    """
 
     every_s = 0.5
     trouble = "whether it has come to its stops is not known, so it goes on"

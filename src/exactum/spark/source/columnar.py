@@ -14,7 +14,7 @@ from exactum.spark.jvm.error import JvmError
 from exactum.spark.jvm.java_class import is_there, java_class
 from exactum.spark.jvm.packed_batches import listed_jars
 from exactum.spark.master import is_one_process
-from exactum.spark.runtime.columnar_kafka import FORMAT, JAR, SPARK_VERSIONS
+from exactum.spark.runtime.spark_jars import COLUMNAR_KAFKA_JAR, FORMAT, SPARK_VERSIONS
 
 logger = logging.getLogger("exactum")
 
@@ -43,7 +43,7 @@ def why_not(session: SparkSession) -> str:
         return f"this is Spark {session.version}"
     why = _why_not_here(session)
     if not why and setting != "true" and not _has_executors_class(session):
-        return f"spark.jars does not list {JAR.name}, and the executors may lack it"
+        return f"spark.jars does not list {COLUMNAR_KAFKA_JAR.name}, and the executors may lack it"
     return why
 
 
@@ -69,7 +69,7 @@ def _why_not_here(session: SparkSession) -> str:
     try:
         source = java_class(session, FORMAT)
         if not is_there(source):
-            return f"the driver's class path has no {JAR.name}"
+            return f"the driver's class path has no {COLUMNAR_KAFKA_JAR.name}"
         source()  # which fails where its class loader does not see Spark's connector
     except JvmError as error:
         return str(error)
@@ -79,4 +79,4 @@ def _why_not_here(session: SparkSession) -> str:
 def _has_executors_class(session: SparkSession) -> bool:
     if is_one_process(str(session.sparkContext.master)):
         return True
-    return any(jar.endswith(f"/{JAR.name}") for jar in listed_jars(session))
+    return any(jar.endswith(f"/{COLUMNAR_KAFKA_JAR.name}") for jar in listed_jars(session))

@@ -4,15 +4,12 @@ holds.
 
 from __future__ import annotations
 
-import json
 import logging
 import math
-import re
 import secrets
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
 
 import pyspark
 from pyspark.errors import PySparkException
@@ -22,17 +19,21 @@ from exactum.errors import SettingRefused
 from exactum.kafka.connection_settings import checked_servers, librdkafka_settings
 from exactum.kafka.requests import TopicRequests, TopicSeen
 from exactum.kafka.settings import as_texts
-from exactum.kafka.topic import LEGAL
 from exactum.spark.jvm.error import JvmError, reason_of
 from exactum.spark.jvm.java_class import java_class
 from exactum.spark.query import is_connect
-from exactum.spark.source import start_position, stop_position
+from exactum.spark.source import positions
 from exactum.spark.source.columnar import SPARKS, kafka_format, rows_format
-from exactum.spark.source.kafka_options import further_options, reads_committed
-from exactum.spark.source.source_options import STALL_AFTER_S, SourceOptions
-from exactum.spark.source.start_position import Positions, Resolved, Start
-from exactum.spark.source.stop_position import StopAt
-from exactum.spark.source.subscription import Subscription
+from exactum.spark.source.options import (
+    STALL_AFTER_S,
+    SourceOptions,
+    Subscription,
+    Topics,
+    further_options,
+    refused,
+    subscription,
+)
+from exactum.spark.source.positions import Positions, Resolved, Start, StopAt
 from exactum.spark.supervised import standby
 
 logger = logging.getLogger("exactum")
@@ -43,8 +44,6 @@ LOOK_TIMEOUT_MS = 8_000
 NEW_TOPIC_S = 2.0
 """How long a topic that does not exist is looked for."""
 LOOK_PAUSE_S = 0.2
-
-Topics = str | Sequence[str] | re.Pattern[str] | Mapping[str, Sequence[int]]
 
 
 def read_kafka(
@@ -112,14 +111,14 @@ def read_kafka(
             hold readers back before the ``stop``.
     """
     if client is not None and not isinstance(client, Mapping):
-        raise SettingRefused(
-            "SOURCE_ARGUMENT",
-            f"read_kafka: client={client!r} must be a dictionary of librdkafka's settings.",
-        )
-    _check_session(spark)
-    check_stall(stall_after_s)
-    check_group(group_id, auto_offset_reset, commit_offsets)
-    begin = start_position.checked(start, group_id)
+        raise refused(f": client={client!r} must be a dictionary of librdkafka's settings.")
+    session: object = spark
+    if not isinstance(session, SparkSession) and not is_connect(session):
+        raise refused(f": spark={spark!r} must be a SparkSession, as exactum.local_session makes.")
+    _check_stall(stall_after_s)
+    _check_group(group_id, auto_offset_reset, commit_offsets)
+    begin = positions.checked_start(start, group_id)
+    until = None if stop is None else positions.checked(stop, "stop", positions.STOP_WORDS)
     chosen = {
         "kafka.bootstrap.servers": checked_servers(bootstrap_servers, "read_kafka"),
         **_read_by_java(spark, subscription(topics)),
@@ -127,15 +126,15 @@ def read_kafka(
     }
     own = dict(as_texts(client or {}, {}, "read_kafka(client=)"))
     made_ms = time.time_ns() // 1_000_000
-    word = str(begin) if start_position.is_word(begin) else None
+    word = str(begin) if begin in positions.SPARKS_WORDS else None
     resolved, end = Resolved(word or ""), None
     with _asked(
-        chosen, own, group_id, auto_offset_reset, needed=stop is not None or word is None
+        chosen, own, group_id, auto_offset_reset, needed=until is not None or word is None
     ) as found:
         if found is not None and word is None:
-            resolved = start_position.resolve(begin, found)
-        if found is not None and stop is not None:
-            end = stop_position.resolve(stop, found)
+            resolved = positions.resolved_start(begin, found)
+        if found is not None and until is not None:
+            end = positions.resolved_stop(until, found)
     if resolved.refusal is not None:
         logger.warning(
             "read_kafka: %s. A query that has a checkpoint goes on from there.", resolved.refusal
@@ -158,52 +157,32 @@ def read_kafka(
     )
 
 
-def _check_session(spark: Any) -> None:
-    if not isinstance(spark, SparkSession) and not is_connect(spark):
-        raise SettingRefused(
-            "SOURCE_ARGUMENT",
-            f"read_kafka: spark={spark!r} must be a SparkSession, as exactum.local_session makes.",
-        )
-
-
-def check_stall(seconds: Any) -> None:
+def _check_stall(seconds: object) -> None:
     """
     Raises:
         SettingRefused: it is no length of time.
     """
     plain = isinstance(seconds, int | float) and not isinstance(seconds, bool)
-    if not plain or not 0 < seconds < math.inf:
-        raise SettingRefused(
-            "SOURCE_ARGUMENT",
-            f"read_kafka: stall_after_s={seconds!r} must be a number of seconds above 0.",
-        )
+    if not plain or not 0 < seconds < math.inf:  # type: ignore[operator]
+        raise refused(f": stall_after_s={seconds!r} must be a number of seconds above 0.")
 
 
-def check_group(group_id: str | None, auto_offset_reset: str, commit_offsets: bool | None) -> None:
+def _check_group(group_id: str | None, auto_offset_reset: str, commit_offsets: bool | None) -> None:
     """
     Raises:
         SettingRefused: one of the three is not known, or offsets shall be committed to no group.
     """
     if group_id is not None and (not isinstance(group_id, str) or not group_id.strip()):
-        raise SettingRefused(
-            "SOURCE_ARGUMENT", "read_kafka: group_id must be the name of a consumer group, or None."
-        )
-    if auto_offset_reset not in start_position.RESETS:
-        raise SettingRefused(
-            "SOURCE_ARGUMENT",
-            f"read_kafka: auto_offset_reset={auto_offset_reset!r} is not known; it may be "
-            f"{', '.join(map(repr, start_position.RESETS))}.",
+        raise refused(": group_id must be the name of a consumer group, or None.")
+    if auto_offset_reset not in positions.RESETS:
+        raise refused(
+            f": auto_offset_reset={auto_offset_reset!r} is not known; it may be "
+            f"{', '.join(map(repr, positions.RESETS))}."
         )
     if commit_offsets is not None and not isinstance(commit_offsets, bool):
-        raise SettingRefused(
-            "SOURCE_ARGUMENT",
-            f"read_kafka: commit_offsets={commit_offsets!r} must be True, False or None.",
-        )
+        raise refused(f": commit_offsets={commit_offsets!r} must be True, False or None.")
     if commit_offsets and group_id is None:
-        raise SettingRefused(
-            "SOURCE_ARGUMENT",
-            "read_kafka: commit_offsets=True needs group_id=, the group to commit to.",
-        )
+        raise refused(": commit_offsets=True needs group_id=, the group to commit to.")
 
 
 def _read_by_java(spark: SparkSession, subscribed: dict[str, str]) -> dict[str, str]:
@@ -216,10 +195,9 @@ def _read_by_java(spark: SparkSession, subscribed: dict[str, str]) -> dict[str, 
         try:
             java_class(spark, "java.util.regex.Pattern").compile(pattern)
         except (JvmError, PySparkException) as error:
-            raise SettingRefused(
-                "SOURCE_ARGUMENT",
-                f"read_kafka: Java, which reads the pattern {pattern!r} as well, does not "
-                f"understand it: {reason_of(error)}. Write it so that both do.",
+            raise refused(
+                f": Java, which reads the pattern {pattern!r} as well, does not understand it: "
+                f"{reason_of(error)}. Write it so that both do."
             ) from None
     return subscribed
 
@@ -255,11 +233,10 @@ def _asked(
         yield None
         return
     try:
-        subscribed = Subscription.of(chosen)
-        seen = _seen(subscribed, requests, chosen["kafka.bootstrap.servers"])
-        yield Positions(
-            requests, subscribed.partitions(seen), group_id, reset, reads_committed(chosen)
-        )
+        given = SourceOptions.of(chosen)
+        seen = _seen(given.subscription, requests, chosen["kafka.bootstrap.servers"])
+        partitions = given.subscription.partitions(seen)
+        yield Positions(requests, partitions, group_id, reset, given.read_committed)
     finally:
         requests.close()
 
@@ -318,59 +295,6 @@ def _load(spark: SparkSession, options: dict[str, str], *, bounded: bool) -> Dat
         if "kafka" in str(error) and "find" in str(error) and "data source" in str(error):
             raise SettingRefused("CONNECTOR_MISSING", _no_connector()) from error
         raise
-
-
-def subscription(topics: Topics) -> dict[str, str]:
-    """The option of Spark's source that names ``topics``.
-
-    Raises:
-        SettingRefused: none is named, or it is of no known form.
-    """
-    if isinstance(topics, re.Pattern):
-        text: Any = topics.pattern
-        if not isinstance(text, str) or re.compile(text).flags != topics.flags:
-            raise SettingRefused(
-                "SOURCE_ARGUMENT",
-                f"read_kafka: {topics!r} is a pattern of bytes or with flags, and Spark is given "
-                "its text alone. Write a flag into the text: re.compile('(?i)orders-.*').",
-            )
-        return {"subscribePattern": text}
-    if isinstance(topics, Mapping):
-        if topics and all(_partitions(value) for value in topics.values()):
-            return {"assign": json.dumps({name: list(value) for name, value in topics.items()})}
-        raise SettingRefused(
-            "SOURCE_ARGUMENT",
-            f"read_kafka: partitions by topic look like {{'orders': [0, 1]}}, not {topics!r}.",
-        )
-    names = topics.split(",") if isinstance(topics, str) else topics
-    if (
-        not isinstance(names, list | tuple | set | frozenset)
-        or not names
-        or not all(isinstance(name, str) and name.strip() for name in names)
-    ):
-        raise SettingRefused(
-            "SOURCE_ARGUMENT",
-            f"read_kafka: topics={topics!r} names no topic. Give a name, a list of names, a "
-            "compiled pattern, or partitions by topic.",
-        )
-    named = [name.strip() for name in names]
-    for name in named:
-        if not LEGAL.fullmatch(name.encode()):
-            raise SettingRefused(
-                "SOURCE_ARGUMENT",
-                f"read_kafka: no topic can be called {name!r}. For every topic like a pattern give "
-                f"topics=re.compile({name!r}).",
-            )
-    return {"subscribe": ",".join(named)}
-
-
-def _partitions(value: object) -> bool:
-    return (
-        isinstance(value, Sequence)
-        and not isinstance(value, str)
-        and bool(value)
-        and all(isinstance(p, int) and not isinstance(p, bool) and p >= 0 for p in value)
-    )
 
 
 def _no_connector() -> str:

@@ -6,20 +6,19 @@ import logging
 import threading
 import time
 from collections.abc import Mapping, Set
-from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from exactum.checkpoint.partition_offsets import Offsets, from_json, name_of
+from exactum.checkpoint.partition_offsets import name_of
 from exactum.checkpoint.query_record import KnownTopic, QueryRecord, RecordFile
 from exactum.errors import CheckpointRefused
 from exactum.kafka.requests import EARLIEST, LATEST, TopicRequests, TopicSeen
-from exactum.protocol.model import SourceOffsets
 from exactum.spark.live import RunningSource
 from exactum.spark.query import Run
-from exactum.spark.source.kafka_options import reads_committed
-from exactum.spark.source.source_options import SourceOptions
-from exactum.spark.source.subscription import Subscription
+from exactum.spark.source.bounds import SourceRange
+from exactum.spark.source.lag import SourceLag, TopicState
+from exactum.spark.source.options import SourceOptions
+from exactum.spark.source.upstream_stall import StallTracker
 
 logger = logging.getLogger("exactum")
 
@@ -31,36 +30,6 @@ _NEW = (
     "Start a new query with a checkpoint location of its own; there start= says where it begins. "
     "Nothing of this batch was written."
 )
-
-
-@dataclass(frozen=True)
-class SourceRange:
-    """What a micro-batch that Spark has planned reads of one source."""
-
-    begins: Offsets
-    ends: Offsets
-
-    @staticmethod
-    def of(offsets: SourceOffsets, index: int) -> SourceRange:
-        """Of the source with this place in the offset log."""
-        begins = offsets.start[index] if index < len(offsets.start) else None
-        return SourceRange(from_json(begins), from_json(offsets.end[index]))
-
-    def rest(self) -> SourceRange:
-        """What is to be read after it."""
-        return SourceRange(self.ends, self.ends)
-
-
-@dataclass(frozen=True)
-class Look:
-    """What was seen at one moment: topics by name, where partitions begin, and their two ends (the
-    last stable offset only where the source reads committed records).
-    """
-
-    topics: Mapping[str, TopicSeen]
-    beginnings: Offsets
-    last_stable_offsets: Offsets
-    high_watermarks: Offsets
 
 
 class WatchedSource:
@@ -78,16 +47,17 @@ class WatchedSource:
     ) -> None:
         self.source = source
         self.chosen = SourceOptions.of(source.options)
-        self.read_committed = reads_committed(source.options)
         self.requests = requests
+        self.lag = SourceLag(self.chosen.read_committed, self.chosen.stop)
+        self.stalls = StallTracker(self.chosen.stall_after_s)
         self._run = run
         self._record = record
         self._number = "" if source.metadata is None else source.metadata.rpartition("/")[2]
         self._known = dict(record.content.topics.get(self._number, {}))
-        self._subscribed = Subscription.of(source.options)
+        self._subscribed = self.chosen.subscription
         self._losses_refused = source.refuses("failOnDataLoss")
         self._losses_reported: set[str] = set()
-        self._looking = threading.Lock()
+        self._checking = threading.Lock()
 
     def differs(self, planned: SourceRange) -> bool:
         """Whether the batch reads other partitions than the one before, or a topic that nobody has
@@ -97,7 +67,7 @@ class WatchedSource:
             topic not in self._known for topic, _ in planned.ends
         )
 
-    def look(self, planned: SourceRange) -> Look:
+    def check(self, planned: SourceRange) -> TopicState:
         """Ask the cluster about the topics, and compare what it says with a batch: that is planned
         by now, so no answer is older than it. Topics that are read for the first time are put on
         record.
@@ -107,11 +77,11 @@ class WatchedSource:
                 next are gone and ``failOnDataLoss`` is not false.
             Unavailable, SettingRefused: see ``TopicRequests``.
         """
-        with self._looking:  # a topic that another thread puts on record may be newer than our look
+        with self._checking:  # a topic that another thread puts on record may be newer than ours
             self._forget(planned)
-            seen = self._seen(planned)
-            self._check(planned, seen)
-        return seen
+            state = self._seen(planned)
+            self._compare(planned, state)
+        return state
 
     def _forget(self, planned: SourceRange) -> None:
         """Where losses are accepted Spark goes on without a topic that it does not see, and forgets
@@ -130,7 +100,7 @@ class WatchedSource:
             del self._known[name]
         self._put_on_record(gone)
 
-    def _seen(self, planned: SourceRange) -> Look:
+    def _seen(self, planned: SourceRange) -> TopicState:
         """What would stop the query for good is asked again for some seconds: a broker that has
         just started, or hears of a change late, calls a topic unknown that is there.
         """
@@ -148,21 +118,23 @@ class WatchedSource:
         marks = self.requests.offsets(partitions, LATEST, read_committed=False)
         stable = (
             self.requests.offsets(partitions, LATEST, read_committed=True)
-            if self.read_committed
+            if self.chosen.read_committed
             else {}
         )
-        return Look(topics, beginnings, stable, marks)
+        return TopicState(topics, beginnings, stable, marks)
 
-    def _check(self, planned: SourceRange, look: Look) -> None:
-        changed = self._changed(planned, look.topics)
+    def _compare(self, planned: SourceRange, state: TopicState) -> None:
+        changed = self._changed(planned, state.topics)
         if changed is not None:
             raise changed
-        for topic in {topic for topic, _ in planned.ends} & look.topics.keys() - self._known.keys():
-            seen = look.topics[topic]
+        for topic in {
+            topic for topic, _ in planned.ends
+        } & state.topics.keys() - self._known.keys():
+            seen = state.topics[topic]
             self._known[topic] = KnownTopic(seen.topic_id, seen.partitions)
         self._put_on_record()
         for partition, offset in sorted(planned.begins.items()):
-            beginning = look.beginnings.get(partition, 0)
+            beginning = state.beginnings.get(partition, 0)
             if beginning > offset:
                 self._lost(
                     f"{name_of(partition)} begins at {beginning} now, but the next offset to read "

@@ -1,8 +1,15 @@
-"""The class archive of a local session's JVM: with it a session starts seconds earlier.
+"""What the JVM of a local session loads its classes from: its class path, and an archive with which
+it starts seconds earlier.
 
-It is dumped from a list of classes in the wheel, which ``make class-list`` records. The first
-session that misses it has it made beside its work, by a process that gives way to everybody else;
-``exactum local class-archive`` makes it at once.
+The connector's jars are on the class path, where that is exactum's to say. Of jars in
+``spark.jars`` Spark reads the classes with a class loader of its own, which takes none from a class
+archive, and it sends itself each jar over a socket, to keep a copy for its tasks: 10 MB, a second
+of CPU. exactum's own jars are small, and written anew by every install, with which an archive made
+for them would be lost. They stay in ``spark.jars``.
+
+The archive is dumped from a list of classes in the wheel, which ``make class-list`` records. The
+first session that misses it has it made beside its work, by a process that gives way to everybody
+else; ``exactum local class-archive`` makes it at once.
 """
 
 from __future__ import annotations
@@ -19,12 +26,15 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from exactum.errors import LocalServerError
-from exactum.java.class_archive import MADE_NAME, SILENCE, ClassArchive, archive_of
-from exactum.java.jars import pyspark_jars
+from exactum.java.jars import MADE_NAME, SILENCE, ClassArchive, archive_of, pyspark_jars
 from exactum.java.program import spark_java_options
-from exactum.spark.runtime.connector import spark_kafka_jars
-from exactum.spark.startup import class_path
+from exactum.spark.jvm import virtual_machine
+from exactum.spark.master import is_one_process
+from exactum.spark.runtime.spark_jars import spark_kafka_jars
 
+CLASS_PATH = "spark.driver.extraClassPath"
+OTHERS = ("SPARK_HOME", "SPARK_CONF_DIR", "PYSPARK_SUBMIT_ARGS", "PYSPARK_GATEWAY_PORT")
+"""In the environment: somebody else may say what is on the class path, or has started the JVM."""
 ENABLED = "spark.exactum.classArchive.enabled"
 OPTIONS = "spark.driver.defaultJavaOptions"
 """The setting that brings the archive's options to the JVM."""
@@ -38,6 +48,18 @@ CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
 DELAY_S, TIMEOUT_S = 20, 1800
 
 
+def owns_class_path(given: Mapping[str, str]) -> bool:
+    """Whether the JVM of a session with these settings, the master among them, is yet to start, and
+    nobody else says what is on its class path.
+    """
+    return (
+        not virtual_machine.has_started()
+        and is_one_process(given.get("spark.master", ""))
+        and CLASS_PATH not in given
+        and not any(name in os.environ for name in OTHERS)
+    )
+
+
 def archive_for(given: Mapping[str, str]) -> ClassArchive | None:
     """The archive that fits a session with these settings, made or not; None where none would: the
     JVM runs already, somebody else has a say in its class path or options, or it is switched off.
@@ -46,7 +68,7 @@ def archive_for(given: Mapping[str, str]) -> ClassArchive | None:
         return None
     options = [given.get("spark.driver.extraJavaOptions", "")]
     options += [os.environ.get(name, "") for name in JAVA_OPTIONS]
-    if any(map(AGAINST.search, options)) or not class_path.is_ours(given):
+    if any(map(AGAINST.search, options)) or not owns_class_path(given):
         return None
     return spark_archive()
 
@@ -114,7 +136,7 @@ def _dump(folder: Path) -> None:
     options = ["-Xshare:dump", f"-XX:SharedClassListFile={classes}", made, SILENCE]
     jars = os.pathsep.join(map(str, spark_kafka_jars()))
     command = [str(pyspark_jars().parent / "bin" / "spark-submit"), "--master", "local[*]"]
-    command += ["--conf", f"{class_path.SETTING}={jars}"]
+    command += ["--conf", f"{CLASS_PATH}={jars}"]
     command += ["--conf", f"{OPTIONS}={spark_java_options(options)}", "pyspark-shell"]
     unwanted = (*JAVA_OPTIONS, "SPARK_DIST_CLASSPATH", "HADOOP_CONF_DIR", "YARN_CONF_DIR")
     environment = {name: value for name, value in os.environ.items() if name not in unwanted}

@@ -26,6 +26,7 @@ from typing import Any
 
 from exactum import events
 from exactum.errors import ExactumError, Fenced, Unavailable
+from exactum.spark.open_queries import EPOCH_TIMEOUT_S, await_rest, open_queries
 from exactum.spark.supervised.supervisor_channel import (
     VARIABLE,
     ChannelMessage,
@@ -291,13 +292,46 @@ def _encoded(message: ChannelMessage) -> bytes:
 
 def _stopped(level: int) -> int:
     """How many queries were stopped. Why not is logged at ``level``."""
-    from exactum.spark.supervised import stopping
-
     try:
-        return stopping.stop_queries()
+        return stop_queries()
     except Exception as error:  # noqa: BLE001  (the supervisor goes on to signals)
         logger.log(level, "the queries could not be stopped: %s", error)
         return 0
+
+
+def stop_queries() -> int:
+    """Stop every streaming query of this Spark application, of whichever session; returns how many
+    there were.
+
+    Those of exactum are stopped between two epochs, so that Spark's commit log has the last one:
+    one that waits where it waits, a busy one after its epoch, however long that takes; its gate
+    lets no other one begin (``spark.run.epoch_gate``). Others end by Spark's own ``stop``. None is
+    stopped before all of exactum's are there: a script may end with the first of its queries that
+    does. Whoever calls has seen to it that no run begins another epoch.
+
+    Raises:
+        JvmError: Spark does not answer.
+    """
+    from pyspark.errors import PySparkException
+    from pyspark.sql import SparkSession
+
+    from exactum.spark.jvm.execution import Execution
+
+    try:
+        session = SparkSession.active()
+    except PySparkException:  # there is no session
+        return 0
+    executions = Execution.active(session)
+    deadline_s = time.monotonic() + EPOCH_TIMEOUT_S
+    for execution in executions:
+        gate = open_queries.gate_of(execution.run_id())
+        if gate is not None:
+            await_rest(gate, execution.is_active, deadline_s - time.monotonic())
+    for execution in executions:
+        what = execution.name() or execution.query_id()
+        logger.info("query %s (%s): stopped after its epoch", what, execution.run_id())
+        execution.stop()
+    return len(executions)
 
 
 class _Supervision:

@@ -1,0 +1,253 @@
+"""The topics that a query reads: they are those that it has read so far, and nothing is gone of
+them.
+
+They are checked when a run begins, before anything is written, where a batch reads other partitions
+than the one before, and every few seconds; what is found wrong then refuses the next batch, or ends
+a query that waits for one. What the cluster says is compared with a batch that was planned before.
+From the same answers onlookers see transactions upstream that keep the query back, and how far it
+is behind.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping, Sequence
+
+from exactum import events
+from exactum.checkpoint.partition_offsets import Offsets
+from exactum.errors import CheckpointRefused, SettingRefused
+from exactum.kafka.connection_settings import librdkafka_settings
+from exactum.kafka.requests import Holder, TopicRequests
+from exactum.kafka.transaction import Partition
+from exactum.protocol.model import Completed
+from exactum.spark.epoch_listener import Batch, EpochListener
+from exactum.spark.live import RunningSource
+from exactum.spark.query import Run
+from exactum.spark.source.bounds import SourceRange, begin_of, kafka_sources_of
+from exactum.spark.source.groups import GroupOffsets
+from exactum.spark.source.lag import TopicLag, TopicState
+from exactum.spark.source.options import ISOLATION, SourceOptions
+from exactum.spark.source.upstream_stall import Stall
+from exactum.spark.source.watched_source import WatchedSource
+
+logger = logging.getLogger("exactum")
+
+CHECK_EVERY_S = 5.0
+
+
+class Clients:
+    """The driver's connections to the clusters that a query reads from: one for each way to
+    connect. They are closed with the run.
+
+    Forgotten ones would stay: Spark's JVM refers to what ``foreachBatch`` was given for as long as
+    it likes, and what holds more than 1,024 descriptors cannot be called by that JVM any more (py4j
+    waits by ``select``).
+    """
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._made: dict[tuple[tuple[str, str], ...], TopicRequests] = {}
+
+    def of(self, source: RunningSource) -> TopicRequests | None:
+        """A client for the source's cluster; None, with a warning, where the driver cannot log in
+        as Spark does.
+
+        Raises:
+            SettingRefused: likewise, and the source's offsets are to be committed to a group.
+        """
+        where = str(self._run)
+        chosen = SourceOptions.of(source.options)
+        try:
+            settings = librdkafka_settings(source.options, chosen.client, where)
+            key = tuple(sorted(settings.items()))
+            if key not in self._made:
+                self._made[key] = TopicRequests(settings, where)
+        except SettingRefused as error:
+            if chosen.commit_offsets:
+                raise
+            logger.warning(
+                "Source %d is not watched for topics that change: %s", source.index, error
+            )
+            return None
+        return self._made[key]
+
+    def close(self) -> None:
+        """After those who use them: whoever still waits for an answer hears that it is closed."""
+        for requests in self._made.values():
+            requests.close()
+
+
+def topic_watch_of(run: Run, clients: Clients) -> TopicWatch | None:
+    """Watches the query's Kafka sources; None where it has no such source, or the driver cannot log
+    in as they do. It uses ``clients`` to its end.
+
+    Raises:
+        SettingRefused: the driver cannot log in as a source does, and has to commit offsets.
+    """
+    watched: list[WatchedSource] = []
+    for source in kafka_sources_of(run):
+        chosen = SourceOptions.of(source.options)
+        if not chosen.source_id and not chosen.read_committed:
+            logger.warning(
+                "%s: source %d, made by Spark's own reader, reads records of transactions that are "
+                "still open or were aborted as if they were valid: kafka.isolation.level is not "
+                'read_committed. Say .option("%s", "read_committed"), or use exactum.read_kafka.',
+                run,
+                source.index,
+                ISOLATION,
+            )
+        requests = clients.of(source)
+        if requests is not None:
+            watched.append(WatchedSource(run, source, requests, run.record))
+    return TopicWatch(run, watched) if watched else None
+
+
+class TopicWatch(EpochListener):
+    """Watches all Kafka sources of one run. ``tend`` is called by one thread, the others by the
+    query's.
+    """
+
+    every_s = 0.0
+    """What was found wrong ends the query as soon as it is between two batches; checks have a clock
+    of their own."""
+    trouble = "the topics are not watched"
+
+    def __init__(self, run: Run, watched: Sequence[WatchedSource]) -> None:
+        self._run = run
+        self._watched = tuple(watched)
+        self.groups = GroupOffsets(run, watched)
+        self._batch_id = -1
+        self._planned: tuple[SourceRange, ...] = ()
+        self._trouble: CheckpointRefused | None = None
+        self._reported: set[str] = set()
+        self._at_work = True
+        self._closed = False
+        self._asked_s = 0.0
+
+    def begin(self, batch: Batch) -> None:
+        """
+        Raises:
+            CheckpointRefused: see ``WatchedSource.check``.
+            Unavailable, SettingRefused: likewise, where this is the run's first batch, or one that
+                reads other partitions than the one before; or two sources have one group.
+        """
+        self._at_work = True
+        if self._trouble is not None:
+            raise self._trouble
+        planned = tuple(SourceRange.of(batch.offsets, s.source.index) for s in self._watched)
+        for source, own in zip(self._watched, planned, strict=True):
+            if batch.first:
+                source.lag.saw(source.check(own))
+                # It begins where the last complete one ended.
+                source.lag.position = begin_of(source.source, batch, self._run.read) or None
+            elif source.differs(own):
+                source.check(own)
+        if batch.first:
+            self._asked_s = time.monotonic()
+            self.groups.begin(self._ends(planned))
+        self._batch_id, self._planned = batch.batch_id, planned
+
+    def done(self, batch: Batch, completed: Completed) -> None:
+        self._at_work = False
+        for source, own in zip(self._watched, self._planned, strict=True):
+            source.lag.position = own.ends
+        self.groups.done(self._ends(self._planned))
+
+    def tend(self) -> None:
+        """Check again, if it is time.
+
+        Raises:
+            CheckpointRefused: it was found that the next batch will be refused.
+        """
+        planned = self._planned
+        if not planned or self._closed:
+            return
+        if time.monotonic() - self._asked_s >= CHECK_EVERY_S:
+            self._asked_s = time.monotonic()
+            for source, own in zip(self._watched, planned, strict=True):
+                self._check(source, own.rest())
+        if self._trouble is not None and not self._at_work:
+            raise self._trouble
+        try:
+            self._report_lags()
+        except Exception as error:  # noqa: BLE001  (an onlooker's trouble is not the query's)
+            logger.debug("%s: how far it is behind is not known: %r", self._run, error)
+
+    def close(self) -> None:
+        """A check that is under way ends with its client."""
+        self._closed = True
+        self.groups.close()
+
+    def _ends(self, planned: Sequence[SourceRange]) -> Mapping[int, Offsets]:
+        """Where each source ends, by its index."""
+        return {s.source.index: own.ends for s, own in zip(self._watched, planned, strict=True)}
+
+    def _check(self, source: WatchedSource, planned: SourceRange) -> None:
+        try:
+            state = source.check(planned)
+        except CheckpointRefused as error:
+            self._trouble = self._trouble or error
+            return
+        except Exception as error:  # noqa: BLE001  (a topic that does not answer may come back)
+            self._warn_once(error, source)
+            return
+        source.lag.saw(state)
+        if source.chosen.read_committed:
+            self._report_stalls(source, state)
+
+    def _report_lags(self) -> None:
+        """An event for each topic that was seen since the last call and has a position."""
+        found: dict[str, TopicLag] = {}
+        for source in self._watched:
+            for topic, lag in source.lag.take(source.requests).items():
+                found[topic] = lag if topic not in found else found[topic].plus(lag)
+        for topic, lag in sorted(found.items()):
+            seconds = None if lag.seconds is None else round(lag.seconds, 3)
+            about = self._run.about(self._batch_id)
+            self._run.emit(
+                events.InputLag(*about, topic, lag.partitions, lag.records, seconds, lag.lso_gap)
+            )
+
+    def _warn_once(self, error: Exception, source: WatchedSource) -> None:
+        kind = f"{source.source.index} {type(error).__name__}"
+        if kind in self._reported or self._closed:
+            return
+        self._reported.add(kind)
+        logger.warning(
+            "%s: the topics could not be looked at, so it is not known whether they changed: %s",
+            self._run,
+            error,
+        )
+
+    def _report_stalls(self, source: WatchedSource, state: TopicState) -> None:
+        began, over = source.stalls.update(
+            state.last_stable_offsets, state.high_watermarks, time.monotonic()
+        )
+        about = self._run.about(self._batch_id)
+        for stall in over:
+            self._run.emit(events.UpstreamMoved(*about, *stall.partition, _since_ms(stall)))
+        if not began:
+            return
+        who: Mapping[Partition, Holder] = {}
+        try:
+            who = source.requests.holders({s.partition: s.last_stable_offset for s in began})
+        except Exception as error:  # noqa: BLE001  (likewise)
+            logger.debug("%s: who holds its partitions back is not known: %s", self._run, error)
+        for stall in began:
+            holder = who.get(stall.partition)
+            self._run.emit(
+                events.UpstreamStalled(
+                    *about,
+                    *stall.partition,
+                    _since_ms(stall),
+                    stall.last_stable_offset,
+                    stall.lso_gap,
+                    None if holder is None else holder.producer_id,
+                    None if holder is None else holder.transactional_id,
+                )
+            )
+
+
+def _since_ms(stall: Stall) -> int:
+    return round((time.time() - (time.monotonic() - stall.since_s)) * 1000)
