@@ -20,6 +20,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+import psutil
 from kafka.errors import RetriableError
 
 from bench import report
@@ -155,16 +156,12 @@ def look(driver: int, checkpoint: Path, admin: KafkaAdminClient) -> Sample | Non
 def footprint(driver: int) -> tuple[dict[str, float], int]:
     """(MiB by kind of process, open files of all)."""
     memory, files = {"java": 0.0, "driver": 0.0, "python": 0.0}, 0
-    for pid, _ in tree(driver):
+    for process in tree(driver):
         try:
-            name = Path(f"/proc/{pid}/comm").read_text().strip()
-            resident = (
-                int(Path(f"/proc/{pid}/statm").read_text().split()[1])
-                * os.sysconf("SC_PAGE_SIZE")
-                / 2**20
-            )
-            files += len(os.listdir(f"/proc/{pid}/fd"))
-        except OSError:
+            name, pid = process.name(), process.pid
+            resident = process.memory_info().rss / 2**20
+            files += process.num_fds()
+        except psutil.Error:
             continue
         kind = "driver" if pid == driver else "java" if name == "java" else "python"
         memory[kind] += resident

@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import re
-import signal
 import subprocess
 import sys
 import threading
@@ -15,6 +14,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import psutil
 
 from exactum.local.guard import Guard
 
@@ -55,12 +56,9 @@ def run(
         stderr=subprocess.PIPE,
         text=True,
     )
-    spent_s: dict[tuple[int, str], float] = {}
+    spent_s: dict[psutil.Process, float] = {}
     while process.poll() is None:
-        for pid, started in tree(process.pid):
-            seconds = cpu_seconds(pid)
-            if seconds is not None:
-                spent_s[pid, started] = max(seconds, spent_s.get((pid, started), 0.0))
+        add_cpu(spent_s, process.pid)
         if time.perf_counter() - began_s > timeout_s:
             process.kill()
         time.sleep(SAMPLE_INTERVAL_S)
@@ -73,36 +71,28 @@ def run(
     return Run(wall_s, sum(spent_s.values()), json.loads(out.strip().splitlines()[-1]))
 
 
-def tree(root: int) -> list[tuple[int, str]]:
-    """(pid, start time) of a process and all its descendants."""
-    parents: dict[int, list[int]] = {}
-    starts: dict[int, str] = {}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            fields = stat(int(entry.name))
-            if fields is not None:
-                parents.setdefault(int(fields[1]), []).append(int(entry.name))
-                starts[int(entry.name)] = fields[19]
-    found, todo = [], [root]
-    while todo:
-        pid = todo.pop()
-        if pid in starts:
-            found.append((pid, starts[pid]))
-        todo.extend(parents.get(pid, []))
-    return found
-
-
-def stat(pid: int) -> list[str] | None:
-    """The fields of /proc/PID/stat behind the command's name; None when the process is gone."""
+def tree(root: int) -> list[psutil.Process]:
+    """A process and all its descendants; none when it is gone."""
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return None
+        process = psutil.Process(root)
+        return [process, *process.children(recursive=True)]
+    except psutil.NoSuchProcess:
+        return []
 
 
-def cpu_seconds(pid: int) -> float | None:
-    fields = stat(pid)
-    return None if fields is None else (int(fields[11]) + int(fields[12])) / CLOCK_TICKS_PER_S
+def add_cpu(spent_s: dict[psutil.Process, float], root: int) -> None:
+    """User and system time of each process of a tree so far; what is dead keeps what it had."""
+    for process in tree(root):
+        spent_s[process] = max(cpu_seconds(process), spent_s.get(process, 0.0))
+
+
+def cpu_seconds(process: psutil.Process) -> float:
+    """0 when it is gone."""
+    try:
+        times = process.cpu_times()
+    except psutil.NoSuchProcess:
+        return 0.0
+    return float(times.user + times.system)
 
 
 class ContenderFailed(RuntimeError):
@@ -132,7 +122,7 @@ class ContenderProcess:
                 start_new_session=True,
             )
         self._guard = Guard(self._process.pid, group=True)
-        self._spent_s: dict[tuple[int, str], float] = {}
+        self._spent_s: dict[psutil.Process, float] = {}
         self._lock = threading.Lock()
         self._ended = threading.Event()
         self.peak_mib = 0.0
@@ -146,12 +136,7 @@ class ContenderProcess:
     def cpu_s(self) -> float:
         """User and system time of the whole tree so far, that of the dead included."""
         with self._lock:
-            for pid, started in tree(self.pid):
-                seconds = cpu_seconds(pid)
-                if seconds is not None:
-                    self._spent_s[pid, started] = max(
-                        seconds, self._spent_s.get((pid, started), 0.0)
-                    )
+            add_cpu(self._spent_s, self.pid)
             return sum(self._spent_s.values())
 
     def threads_s(self) -> dict[str, float]:
@@ -159,7 +144,7 @@ class ContenderProcess:
         that live.
         """
         spent: dict[str, float] = {}
-        for pid, _ in tree(self.pid):
+        for pid in (process.pid for process in tree(self.pid)):
             with contextlib.suppress(OSError):  # it ends just now
                 process = Path(f"/proc/{pid}/comm").read_text().strip()
                 for task in Path(f"/proc/{pid}/task").iterdir():
@@ -207,27 +192,20 @@ class ContenderProcess:
     def _sample(self) -> None:
         while not self._ended.wait(CONTENDER_SAMPLE_INTERVAL_S):
             self.cpu_s()
-            self.peak_mib = max(
-                self.peak_mib, sum(proportional_mib(pid) for pid, _ in tree(self.pid))
-            )
+            self.peak_mib = max(self.peak_mib, sum(map(proportional_mib, tree(self.pid))))
 
 
 def kill_tree(root: int) -> None:
     """SIGKILL a process and all its descendants. Idempotent."""
     for _ in range(2):  # a second look finds what was started during the first
-        for pid, started in tree(root):
-            fields = stat(pid)
-            if fields is not None and fields[19] == started:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
+        for process in tree(root):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
 
 
-def proportional_mib(pid: int) -> float:
+def proportional_mib(process: psutil.Process) -> float:
     """Proportional set size; 0 when the process is gone."""
     try:
-        for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
-            if line.startswith("Pss:"):
-                return int(line.split()[1]) / 1024
-    except OSError:
-        pass
-    return 0.0
+        return float(process.memory_full_info().pss) / 2**20
+    except psutil.Error:
+        return 0.0

@@ -20,14 +20,17 @@ from collections.abc import Callable, Iterator, Mapping
 from enum import Enum
 from pathlib import Path
 
+import psutil
+
 from chaos import ROOT
 from chaos.clock import Clock
 from chaos.job_spec import JobSpec, Result
 from chaos.proxy import HOST, Proxy
 from exactum.java.program import SMALL_OPTIONS
 from exactum.local import LocalKafka
+from exactum.ops.processes import members
 from tests.kit import environment as kit
-from tests.kit.crash.deaths import session_members, signal_session
+from tests.kit.crash.deaths import signal_session
 from tests.kit.servers.mariadb import LocalMariaDB
 from tests.kit.servers.postgres import LocalPostgres
 
@@ -175,8 +178,13 @@ class Driver:
 
     def workers(self) -> list[int]:
         """The Python workers; not the process that forks them."""
-        daemons = [pid for pid in session_members(self.pid) if _is_worker_program(pid)]
-        return [pid for pid in daemons if _parent(pid) in daemons]
+        found = []
+        for process in map(psutil.Process, members(self.pid)):
+            with contextlib.suppress(psutil.Error):  # it has ended
+                parent = process.parent()
+                if parent is not None and all(map(_is_worker_program, (process, parent))):
+                    found.append(process.pid)
+        return found
 
     def kill_workers(self) -> int:
         """SIGKILL every Python worker; returns how many."""
@@ -190,18 +198,8 @@ class Driver:
         return self.log[-LOG_TAIL_CHARACTERS:]
 
 
-def _is_worker_program(pid: int) -> bool:
-    try:
-        return b"exactum.spark.startup.daemon" in Path(f"/proc/{pid}/cmdline").read_bytes()
-    except OSError:  # it has ended
-        return False
-
-
-def _parent(pid: int) -> int:
-    try:
-        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
-    except OSError:
-        return 0
+def _is_worker_program(process: psutil.Process) -> bool:
+    return "exactum.spark.startup.daemon" in " ".join(process.cmdline())
 
 
 class Servers:

@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+import psutil
+
 from bench.peers.contender import COPY, FAN_OUT, POSTGRES, TABLE_JOBS, Contender
 from bench.peers.order import Order
 from bench.peers.reader import Both, Gauge, Reader, Table
@@ -102,7 +104,7 @@ class Place:
 
     def broker_s(self) -> float:
         """User and system time of the broker so far."""
-        return cpu_seconds(self.kafka.pid()) or 0.0
+        return cpu_seconds(psutil.Process(self.kafka.pid()))
 
     @contextmanager
     def writer(self, size: int, *, keyed: bool, linger_ms: int) -> Iterator[Writer]:

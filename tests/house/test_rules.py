@@ -39,7 +39,8 @@ def test_one_file_makes_durable() -> None:
 @pytest.mark.parametrize(
     ("call", "file"),
     [
-        (r"\bopen_log\(|\bQueryStats\(\"|\brefuse_retired\(", "monitor/job.py"),
+        (r"\bopen_log\(", "monitor/decisions.py"),
+        (r"\bQueryStats\(\"|\brefuse_retired\(", "monitor/job.py"),
         (r"\bJudgement\(", "monitor/verdict.py"),
         (r"\bHistoryReader\(|\bsegments\(", "monitor/job_history.py"),
         (r"\bsentence_of\(", "monitor/job_history.py"),
@@ -47,7 +48,10 @@ def test_one_file_makes_durable() -> None:
 )
 def test_a_query_is_read_and_judged_in_one_place(call: str, file: str) -> None:
     """Who shows, measures or probes it takes that state and that verdict."""
-    rooms = ("monitor/", "ops/status/", "ops/dashboard/", "ops/run/")
+    rooms = (
+        *("monitor/", "ops/status", "ops/dashboard/", "ops/run/", "ops/verify"),
+        "ops/transactions/state",
+    )
     texts = {
         path.relative_to(ROOT / "src" / "exactum").as_posix(): path.read_text() for path in SOURCES
     }

@@ -18,8 +18,7 @@ from exactum.checkpoint.layout import HISTORY
 from exactum.local import LocalKafka
 from exactum.monitor import history
 from exactum.monitor.fact import Fact
-from exactum.monitor.history import HistoryWriter, segments
-from exactum.monitor.history_outlet import LETTERS_MAX, HistoryOutlet
+from exactum.monitor.history import LETTERS_MAX, HistoryOutlet, HistoryWriter, segments
 from exactum.monitor.job_history import JobHistory
 from exactum.monitor.query_stats import QueryStats
 from exactum.monitor.recorder import RECORDER

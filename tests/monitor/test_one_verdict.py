@@ -206,16 +206,6 @@ def verdict(made: MadeCheckpoint) -> Judgement:
     return judge(read_job(made.folder))
 
 
-def test_damaged_decisions(made: MadeCheckpoint) -> None:
-    """Whether the batch is decided is not known: that comes before a start."""
-    (record,) = (made.folder / DECISIONS).glob("*5-0.json")
-    record.write_text('{"torn')
-    found = verdict(made)
-    assert found.verdict.value == "DOWN"
-    assert "Whether micro-batch 5 is decided is not known." in found.reason
-    assert found.todo.startswith("First see to this: ") and record.name in found.todo
-
-
 def test_a_history_that_is_destroyed(made: MadeCheckpoint) -> None:
     """The run's file and the decision log have what counts."""
     shutil.rmtree(made.folder / HISTORY)

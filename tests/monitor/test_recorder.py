@@ -149,7 +149,7 @@ ENDING = """
 import sys
 from pathlib import Path
 from exactum import events
-from exactum.monitor.history_outlet import HistoryOutlet
+from exactum.monitor.history import HistoryOutlet
 from exactum.monitor.recorder import RECORDER
 history = HistoryOutlet()
 history.begin("q", Path(sys.argv[1]))

@@ -19,7 +19,7 @@ from exactum.monitor.history import HistoryWriter
 from exactum.monitor.job import read_job
 from exactum.ops import render
 from exactum.ops.render import job_value
-from exactum.ops.status.command import checkpoints_below
+from exactum.ops.status import checkpoints_below
 from tests.kit.environment import environment
 from tests.kit.monitor.facts import QUERY
 from tests.kit.monitor.made_checkpoint import Checkpoint, ago

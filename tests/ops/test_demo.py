@@ -9,9 +9,10 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
+import psutil
 import pytest
 
 from tests.kit.waiting import WAIT_MAX_S
@@ -25,17 +26,11 @@ def processes_of(folder: Path) -> list[str]:
     inherit it.
     """
     found = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                environment = (entry / "environ").read_bytes()
-                line = (
-                    (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-                )
-            except (FileNotFoundError, ProcessLookupError, PermissionError):
-                continue  # it ended meanwhile, or is a stranger's
-            if f"TMPDIR={folder}".encode() in environment:
-                found.append(line)
+    for process in psutil.process_iter():
+        # It ended meanwhile, or is a stranger's.
+        with suppress(psutil.Error):
+            if process.environ().get("TMPDIR") == str(folder):
+                found.append(" ".join(process.cmdline()))
     return found
 
 

@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 
 from rich.console import Console
 
-from exactum.ops.demo.screen import DemoNumbers, QueryNumbers, Screen
+from exactum.ops.crash_test.demo_screen import DemoNumbers, QueryNumbers, Screen
 
 
 def test_the_picture_shows_the_kills_the_table_and_the_verdict() -> None:

@@ -6,8 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import pytest
 
-from exactum.ops.demo.order import CUSTOMERS, shouted
-from exactum.ops.demo.verdict import DemoVerdict, RowsSeen
+from exactum.ops.crash_test.demo_orders import CUSTOMERS, DemoVerdict, RowsSeen, shouted
 from exactum.testing.output import OutputRecord
 
 

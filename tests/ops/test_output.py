@@ -143,9 +143,8 @@ def test_status(tmp_path: Path) -> None:
     doubt.commit(8, 200).tells(_of(ago(900).starts().epoch(7).lag(9, 40.0), doubt))
     Checkpoint(tmp_path / "unknown", "4f0d9c7a-1111-4222-8333-444455556668").spark(1, 1)
     with works.alive():
-        check("status", "status")
-        check("status-one", "status", "--checkpoint", "works", "--wait-ready", "0")
-    check("status-nowhere", "status", "--checkpoint", "nowhere")
+        texts = {kind: ran("status", terminal=kind == "terminal") for kind in ("pipe", "terminal")}
+        check_text("status", {**texts, "json": ran("status", "--checkpoint", "works", "--json")})
 
 
 def _of(story: Story, checkpoint: Checkpoint) -> Story:
@@ -177,31 +176,18 @@ def query(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RecordedQuery:
 AT = ("--checkpoint", "checkpoint")
 
 
-def test_transactions_of_a_query_that_is_well(query: RecordedQuery) -> None:
-    query.run([0, 1])
-    check("transactions-none", "transactions", "list", *AT)
-    check("verify-exact", "verify", *AT)
-    check("transactions-finish-nothing", "transactions", "finish", *AT)
-    check("transactions-abort-nothing", "transactions", "abort", *AT, "--all-leftovers")
-
-
 def test_transactions_that_are_decided(query: RecordedQuery, tmp_path: Path) -> None:
     query.run([0, 1], dies_after_decision=True)
     _made_long_ago(tmp_path)
     check("transactions-decided", "transactions", "list", *AT)
-    check("verify-in-doubt", "verify", *AT, "--from", "0")
     identity = re.findall(r'"identity": "([^"]*)"', raw("transactions", "list", *AT, "--json"))[0]
     check("transactions-describe", "transactions", "describe", identity, *AT)
-    check("transactions-abort-decided", "transactions", "abort", identity, *AT)
     check("transactions-finish", "transactions", "finish", *AT, again=False)
-    check_text("transactions-describe-none", {"pipe": ran("transactions", "describe", "x", *AT)})
 
 
 def test_transactions_that_are_not_decided(query: RecordedQuery, tmp_path: Path) -> None:
     query.run([0, 1], dies_before_decision=True)
     _made_long_ago(tmp_path)
-    check("transactions-undecided", "transactions", "list", *AT)
-    check("transactions-finish-undecided", "transactions", "finish", *AT)
     check("transactions-abort", "transactions", "abort", *AT, "--all-leftovers", again=False)
 
 
@@ -209,12 +195,6 @@ def test_a_query_without_its_sinks(query: RecordedQuery, monkeypatch: pytest.Mon
     query.run([0, 1], dies_after_decision=True)
     monkeypatch.delenv("EXACTUM_SINKS")
     check("sinks-not-given-list", "transactions", "list", *AT)
-    check("sinks-not-given-finish", "transactions", "finish", *AT)
-    check("sinks-not-given-verify", "verify", *AT)
-    check_text(
-        "sinks-not-given-abort",
-        {"pipe": ran("transactions", "abort", *AT, "--all-leftovers")},
-    )
 
 
 def _made_long_ago(folder: Path) -> None:
@@ -236,8 +216,6 @@ def test_sinks_that_are_gone(query: RecordedQuery, tmp_path: Path) -> None:
     (tmp_path / "files").rename(tmp_path / "away")
     (tmp_path / "files").write_text("no folder")
     check("transactions-trouble", "transactions", "list", *AT)
-    check("transactions-finish-trouble", "transactions", "finish", *AT)
-    check("verify-unknowable", "verify", *AT)
 
 
 def test_a_savepoint(query: RecordedQuery, tmp_path: Path) -> None:
@@ -325,4 +303,3 @@ def test_dead_letters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     check("dead-letters-each", "dead-letters", "list", *AT, "--each")
     identity = raw("dead-letters", "list", *AT, "--each").partition("\t")[0]
     check("dead-letters-show", "dead-letters", "show", *AT, identity)
-    check("dead-letters-show-none", "dead-letters", "show", *AT, "nothing@1")

@@ -14,11 +14,9 @@ from click.testing import CliRunner
 from exactum import KafkaSink
 from exactum.checkpoint.query_record import KnownSink, QueryRecord
 from exactum.errors import SettingRefused
-from exactum.ops.targets.given_sinks import given_sinks
-from exactum.ops.targets.options import QueryOptions, query_options, with_password
+from exactum.ops.targets.options import ClusterPlace, QueryOptions, query_options, with_password
 from exactum.ops.targets.properties_file import client_settings_of, read_properties
-from exactum.ops.targets.target import QueryTargets, targets_of
-from exactum.ops.transactions.places import ClusterPlace
+from exactum.ops.targets.sinks import QueryTargets, given_sinks, targets_of
 from tests.kit.docs.code import blocks
 from tests.kit.environment import ROOT
 from tests.kit.errors import raised
@@ -156,7 +154,7 @@ def test_a_script_without_a_guard_starts_nothing(tmp_path: Path, starts: str) ->
     assert refused.stderr.count("\n") == 2 and "JVM" not in refused.stderr
     body = SCRIPTS[starts].strip().replace("\n", "\n    ")
     script.write_text(f"{head}if __name__ == '__main__':\n    {body}\n")
-    take = "from exactum.ops.targets.given_sinks import given_sinks as g; print(*g('app.py:SINKS'))"
+    take = "from exactum.ops.targets.sinks import given_sinks as g; print(*g('app.py:SINKS'))"
     taken = typed("-c", take)
     assert (taken.returncode, taken.stdout[:6]) == (0, "files:"), taken.stderr
     assert not (tmp_path / "started").exists()

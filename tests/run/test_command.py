@@ -348,8 +348,8 @@ def test_nothing_of_a_dead_life_is_left_when_the_next_begins(tmp_path: Path) -> 
     )
     program = f"""{COUNTED}
 import subprocess
-from tests.kit.crash.deaths import session_members
-alive = session_members(int(Path("leader").read_text())) if life else []
+from exactum.ops.processes import members
+alive = members(int(Path("leader").read_text())) if life else []
 Path("leader").write_text(str(os.getpid()))
 if alive:
     Path("left").write_text(str(alive))

@@ -14,7 +14,7 @@ import secrets
 import signal
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ import pytest
 from exactum.local import LocalKafka
 from exactum.monitor.job import read_job
 from exactum.monitor.verdict import Verdict, judge
-from tests.kit.run.run_command import SESSION, new_world
+from tests.kit.run.run_command import SESSION, check_stopped_between_epochs, new_world
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 
@@ -278,11 +278,3 @@ def without_worker_flush(log: str) -> str:
         "",
         log,
     )
-
-
-def check_stopped_between_epochs(checkpoint: Path, completed: Sequence[dict[str, Any]]) -> None:
-    """Spark's commit log ends with the last epoch that stands in the sink, and has it."""
-    logged = max(
-        int(file.name) for file in (checkpoint / "commits").iterdir() if file.name.isdigit()
-    )
-    assert logged == completed[-1]["batch_id"]

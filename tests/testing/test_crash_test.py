@@ -15,20 +15,20 @@ import pytest
 from exactum.errors import ExactumError, SettingRefused
 from exactum.local import LocalKafka
 from exactum.ops.crash_test.crash_test import CrashTest
-from exactum.ops.crash_test.plan import CrashMoment, plan_crashes
+from exactum.ops.crash_test.killing import Moment, plan_kills
 from exactum.testing import CrashRun, CrashVerdict, OutputNotExact
 from tests.kit.environment import ROOT
 from tests.kit.errors import raised
 
 JOB = ROOT / "tests" / "kit" / "testing" / "plain_job.py"
-MOMENTS = [moment for moment in CrashMoment if moment is not CrashMoment.OUTPUT]
+MOMENTS = [Moment.BATCH, Moment.DONE, Moment.RANDOM]
 """What a test without an output topic waits for."""
 LATE_SEED = next(
     seed
     for seed in itertools.count()
     if any(
-        crash.moment is CrashMoment.BATCH and crash.sighting > 1 and 0.4 < crash.part < 0.8
-        for crash in plan_crashes(4, seed, MOMENTS)
+        kill.moment is Moment.BATCH and kill.sighting > 1 and 0.4 < kill.part < 0.8
+        for kill in plan_kills(4, seed, MOMENTS)
     )
 )
 """Its plan has a kill late in a micro-batch, after one from which it is known what one takes. The
@@ -172,8 +172,8 @@ def test_a_missing_script_is_refused(kafka: LocalKafka, tmp_path: Path) -> None:
 
 def test_a_seed_gives_the_same_kills() -> None:
     """And the moments take turns."""
-    moments = list(CrashMoment)
-    assert plan_crashes(7, 3, moments) == plan_crashes(7, 3, moments)
-    assert plan_crashes(7, 3, moments) != plan_crashes(7, 4, moments)
-    assert len(plan_crashes(7, 3, moments)) == 7
-    assert {crash.moment for crash in plan_crashes(4, 5, moments)} == set(CrashMoment)
+    moments = [Moment.OUTPUT, *MOMENTS]
+    assert plan_kills(7, 3, moments) == plan_kills(7, 3, moments)
+    assert plan_kills(7, 3, moments) != plan_kills(7, 4, moments)
+    assert len(plan_kills(7, 3, moments)) == 7
+    assert {kill.moment for kill in plan_kills(4, 5, moments)} == set(moments)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from exactum.ops.transactions.finding import OnRecord, Owner, Runs, judged, on_record
+from exactum.ops.transactions.state import OnRecord, Owner, Runs, judged, on_record
 from exactum.protocol.inspection import TransactionState, TransactionView
 from exactum.protocol.model import (
     Decision,

@@ -7,7 +7,6 @@ from __future__ import annotations
 import json
 import re
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -25,7 +24,7 @@ from exactum.files.slot_log import SlotLog
 from exactum.local import LocalKafka
 from exactum.monitor.job import read_job
 from exactum.ops.render import job_value
-from exactum.ops.targets.target import targets_of
+from exactum.ops.targets.sinks import targets_of
 from exactum.ops.transactions import settlement
 from exactum.protocol.coordinator import Coordinator
 from exactum.protocol.model import Decision, DecisionRecord, SourceOffsets, new_incarnation
@@ -65,12 +64,9 @@ class World:
         self.servers, self.topic = kafka.bootstrap_servers, topic
         self.query = RecordedQuery(folder, {SINK: (self.sink, COLUMNS, tasks)})
         self.checkpoint = folder
-        self.timeout_ms: int | None = None
 
     def sink(self) -> KafkaSink:
-        return KafkaSink(
-            self.topic, bootstrap_servers=self.servers, transaction_timeout_ms=self.timeout_ms
-        )
+        return KafkaSink(self.topic, bootstrap_servers=self.servers)
 
     def read(self, *, open_ones: bool = False) -> list[bytes | None]:
         return sorted(
@@ -160,61 +156,38 @@ def test_finish_beside_a_living_driver(world: World) -> None:
     assert world.read() == values(range(2))
 
 
-def test_undecided(world: World) -> None:
-    """A leftover is named, finish refuses it, abort fences and aborts it, and what is somebody
-    else's stays.
+def test_undecided_beside_others(world: World) -> None:
+    """An abort says whom it would stop, goes into the query's history, and leaves what is somebody
+    else's.
     """
     world.query.run([0, 1], dies_before_decision=True)
-    other = World(world.checkpoint.parent / "other", LocalServers(world.servers), world.topic)
-    other.query.run([0], dies_before_decision=True)
+    arguments = ("abort", "--all-leftovers", "--checkpoint", world.checkpoint)
     with foreign(world) as name:
         found = listed(world.checkpoint, status=1)
-        assert len(found) == TASKS
-        assert {(t["state"], t["on_record"], t["query_id"]) for t in found} == {
-            ("open", "nothing on record", world.query.query_id)
-        }
-        assert "leftover, undecided" in found[0]["do"]
-        out = transactions("finish", "--checkpoint", world.checkpoint, status=1).output
-        assert f"{TASKS} transactions are open and undecided" in out
-
         alive = RunFile(world.checkpoint, new_incarnation(), "", "")
         alive.hold()
-        arguments = ("abort", "--all-leftovers", "--checkpoint", world.checkpoint)
         assert "say --take-over" in transactions(*arguments, status=1).output
-        for stranger in (listed(other.checkpoint, status=1)[0]["identity"], name):
-            told = transactions("abort", stranger, *arguments[2:], "--take-over", status=2).output
-            assert "only its owner may abort it" in told
+        told = transactions("abort", name, *arguments[2:], "--take-over", status=2).output
+        assert "only its owner may abort it" in told
         assert world.log().read(1) == ()  # nobody was fenced so far
         done = transactions(*arguments, "--take-over", "--json", status=0).json
         alive.release()
         assert sorted(done["aborted"]) == sorted(t["identity"] for t in found)
-        assert done["fenced_at"] == {"batch_id": 1, "attempt": 0}
         assert [r.decision for r in world.log().read(1)] == [Decision.ABORT]
         (told_of,) = read_facts(world.checkpoint)
         assert (told_of.name, told_of.query_id) == ("OperatorFenced", world.query.query_id)
         assert told_of.fields["transactions"] == len(found)
-        assert "nobody was fenced" in transactions(*arguments, status=0).output
-        assert listed(world.checkpoint, status=0) == []
 
-        assert len(listed(other.checkpoint, status=1)) == TASKS
-        everything = transactions(
-            "list", "--bootstrap-servers", world.servers, "--json", status=0
-        ).json["transactions"]
+        world.query.run([1, 2], dies_before_decision=True)
+        everywhere = ("--bootstrap-servers", world.servers)
+        everything = transactions("list", *everywhere, "--json", status=0).json["transactions"]
         owners = {t["identity"]: (t["owner"], t["query_id"]) for t in everything}
         assert owners[name] == ("no query of exactum's", None)
-        assert ("another query", other.query.query_id) in owners.values()
-        told = transactions("describe", name, "--bootstrap-servers", world.servers, status=0)
+        assert ("another query", world.query.query_id) in owners.values()
+        told = transactions("describe", name, *everywhere, status=0)
         assert f"{world.topic}-1" in told.output
-    transactions("abort", "--all-leftovers", "--checkpoint", other.checkpoint, status=0)
-    world.query.run([1, 2])
+    world.query.run([2])
     assert world.read() == sorted([*values(range(3)), b"foreign"])
-
-
-class LocalServers:
-    """A broker that runs already, by its address."""
-
-    def __init__(self, bootstrap_servers: str) -> None:
-        self.bootstrap_servers = bootstrap_servers
 
 
 class HeldLog:
@@ -327,32 +300,6 @@ def test_hanging(world: World) -> None:
     assert world.read() == [b"foreign"]
     told = transactions(*arguments[:3], "--topic", "no-such-topic", status=2).output
     assert "no topic 'no-such-topic' can be seen" in told
-
-
-@pytest.mark.deep
-def test_decided_and_timed_out(world: World) -> None:
-    """The broker has aborted what was decided: it is told, neither finished nor aborted, and the
-    next start salvages it.
-    """
-    world.timeout_ms = 8_000
-    world.query.run([0, 1], dies_after_decision=True)
-    arguments = ("--checkpoint", world.checkpoint)
-    end_s = time.monotonic() + 60
-    while {t["state"] for t in listed(world.checkpoint, status=1)} != {"aborted"}:
-        assert time.monotonic() < end_s, "the broker does not abort it"
-        time.sleep(0.5)
-    assert (
-        "decided, and undone since: start the query"
-        in transactions("list", *arguments, status=1).output
-    )
-    typed = transactions("finish", *arguments, status=1).output
-    assert f"{TASKS} are not" in typed and "undone since" in typed
-    assert (
-        "nobody was fenced" in transactions("abort", "--all-leftovers", *arguments, status=0).output
-    )
-    world.timeout_ms = None
-    world.query.run([1, 2])
-    assert world.read() == values(range(3))
 
 
 def test_servers_that_are_away(world: World) -> None:

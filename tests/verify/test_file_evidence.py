@@ -10,7 +10,7 @@ import pytest
 
 from exactum import FileSink
 from exactum.checkpoint.query_place import QueryPlace
-from exactum.ops.verify.promise import SparkProgress, promises
+from exactum.monitor.decisions import read_promises
 from exactum.protocol.evidence import Evidence
 from tests.kit.verify.recorded_query import RecordedQuery
 
@@ -48,9 +48,7 @@ class World:
 
     def look(self) -> list[Evidence]:
         place = QueryPlace.of(self.query.folder)
-        log = place.open_log()
-        found = promises(log, SparkProgress(place.planned() or 0), None, None).each
-        log.close()
+        found = read_promises(place, None, None).each
         sink = self.query.sinks()["files"]
         assert isinstance(sink, FileSink)
         return list(sink.inspector(place.query_id, "files").evidence(found, lambda: found))

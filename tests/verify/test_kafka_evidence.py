@@ -17,7 +17,7 @@ from exactum.checkpoint.query_place import QueryPlace
 from exactum.kafka.evidence import KafkaEvidence, promised
 from exactum.kafka.requests import BrokerRequests
 from exactum.local import LocalKafka
-from exactum.ops.verify.promise import SparkProgress, promises
+from exactum.monitor.decisions import read_promises
 from exactum.protocol.evidence import Evidence, Finding, Promise
 from tests.kit.verify.recorded_query import RecordedQuery
 from tests.kit.waiting import WAIT_MAX_S
@@ -60,15 +60,12 @@ class World:
         self.place = QueryPlace.of(folder)
 
     def look(self, first: int = 0, last: int = 100) -> list[Evidence]:
-        log = self.place.open_log()
-        newest = self.place.planned()
-        assert newest is not None
         requests = BrokerRequests(self.servers, (), "a test")
         try:
             readings: list[Sequence[Promise]] = []
 
             def read() -> Sequence[Promise]:
-                readings.append(promises(log, SparkProgress(newest), None, None).each)
+                readings.append(read_promises(self.place, None, None).each)
                 return readings[-1]
 
             found = KafkaEvidence("kafka:out", requests, read, first, last).evidence()
@@ -76,7 +73,6 @@ class World:
             return found
         finally:
             requests.close()
-            log.close()
 
 
 @pytest.fixture

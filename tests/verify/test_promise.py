@@ -9,7 +9,7 @@ import pytest
 
 from exactum.errors import InvariantBroken
 from exactum.files.slot_log import SlotLog
-from exactum.ops.verify.promise import SparkProgress, promises
+from exactum.monitor.decisions import SparkProgress, promises
 from exactum.protocol.decision_log import DecisionLog
 from exactum.protocol.model import Decision, DecisionRecord, Epoch
 from exactum.storage.folder import Folder

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from exactum.checkpoint.query_place import QueryPlace
-from exactum.ops.verify.promise import SparkProgress, promises
+from exactum.monitor.decisions import read_promises
 from exactum.protocol.evidence import Evidence
 from exactum.sql.sink import SqlSink
 from tests.kit.sql.sql_database import SqlDatabase
@@ -38,9 +38,7 @@ class World:
 
     def look(self, first: int | None = None) -> list[Evidence]:
         place = QueryPlace.of(self.query.folder)
-        log = place.open_log()
-        found = promises(log, SparkProgress(place.planned() or 0), first, None).each
-        log.close()
+        found = read_promises(place, first, None).each
         sink = self.query.sinks()["out"]
         assert isinstance(sink, SqlSink)
         with closing(sink.inspector(place.query_id, "out", place.staging())) as inspector:

@@ -18,6 +18,7 @@ from exactum.checkpoint.run_file import RecordedRun, runs
 from exactum.errors import ExactumError
 from exactum.files.slot_log import slot_name
 from exactum.monitor import words
+from exactum.monitor.decisions import read_batch
 from exactum.monitor.job_history import JobHistory, JobPast
 from exactum.monitor.query_stats import BATCHES_MAX, BatchAtHand, InDoubt, QueryStats
 from exactum.protocol.model import DecisionRecord, rows_of
@@ -195,7 +196,7 @@ class _Reading:
         if stats.guarantee not in (None, Guarantee.EXACTLY_ONCE.value):
             return None, ""
         before = len(self._problems)
-        commit = self._attempt(lambda: commit_in_force(read_decisions(place, batch_id)))
+        commit = self._attempt(lambda: commit_in_force(read_batch(place, batch_id)))
         return commit, "".join(self._problems[before:])
 
     def _with_past(self, state: JobState) -> JobState:
@@ -218,19 +219,6 @@ class _Reading:
             )
         past = history.past(self._at_ms) if self._follows else JobPast()
         return replace(state, problems=tuple(self._problems), past=past)
-
-
-def read_decisions(place: QueryPlace, batch_id: int) -> tuple[DecisionRecord, ...]:
-    """What the decision log has of one micro-batch.
-
-    Raises:
-        ExactumError, OSError: it cannot be read.
-    """
-    log = place.open_log()
-    try:
-        return tuple(log.read(batch_id))
-    finally:
-        log.close()
 
 
 def _refusal(check: Callable[[], None]) -> str:

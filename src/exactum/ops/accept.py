@@ -23,7 +23,7 @@ from exactum.ops.targets.options import QueryOptions, could_not_tell, query_opti
 
 if TYPE_CHECKING:
     from exactum.checkpoint.query_place import QueryPlace
-    from exactum.ops.targets.target import QueryTargets
+    from exactum.ops.targets.sinks import QueryTargets
     from exactum.protocol.decision_log import PermitLog
     from exactum.protocol.ends import Ends
     from exactum.protocol.participant import Participant
@@ -95,9 +95,7 @@ def accept(options: QueryOptions, batch_id: int, without: str | None, yes: bool)
 
 def _who_lives(place: QueryPlace) -> str:
     from exactum.checkpoint import run_file
-    from exactum.checkpoint.retirement import refuse_retired
 
-    refuse_retired(place.folder)
     return ", ".join(map(str, run_file.outliving(place.folder, ENDING_S)))
 
 
@@ -123,7 +121,7 @@ def _compared(
         ExactumError: the log or a sink cannot be asked.
     """
     from exactum.checkpoint.decision_place import open_log
-    from exactum.ops.targets.inspection import inspector_of
+    from exactum.ops.targets.sinks import inspector_of
     from exactum.protocol.decision_log import PermitLog
     from exactum.protocol.inspection import Inspectable
 

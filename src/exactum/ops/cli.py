@@ -19,12 +19,12 @@ from exactum.ops.accept import accept
 from exactum.ops.dashboard.command import dashboard
 from exactum.ops.dead_letters.commands import dead_letters
 from exactum.ops.doctor.command import doctor
-from exactum.ops.project.command import init
+from exactum.ops.project.project import init
 from exactum.ops.run.command import run
-from exactum.ops.savepoint.commands import savepoint
-from exactum.ops.status.command import status
+from exactum.ops.savepoint import savepoint
+from exactum.ops.status import status
 from exactum.ops.transactions.commands import transactions
-from exactum.ops.verify.command import verify
+from exactum.ops.verify import verify
 
 ENDING = (signal.SIGINT, signal.SIGTERM)
 INTERRUPTED = 130  # what shells say of a program that Ctrl-C ended: 128 + SIGINT
@@ -157,7 +157,7 @@ def demo(
     Shows what a read_committed reader sees all along, and ends with a verdict. The exit status is 0
     only if exactum's output is exact: no order lost, none doubled, order kept within each key.
     """
-    from exactum.ops.demo.show import Settings, Show
+    from exactum.ops.crash_test.demo import Settings, Show
 
     for number in ENDING:
         signal.signal(number, _interrupt)

@@ -17,11 +17,12 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+import psutil
+
 from exactum.errors import ExactumError
 from exactum.java.program import SMALL_OPTIONS
 from exactum.local.guard import Guard
 
-PROC = Path("/proc")
 GONE_TIMEOUT_S = 10.0
 POLL_INTERVAL_S = 0.005
 LOG_LINES_SHOWN = 15
@@ -32,12 +33,14 @@ PACKAGE = Path(__file__).resolve().parents[2]
 
 def members(session: int) -> set[int]:
     """The ids of the session's processes that live (a zombie does not)."""
-    return {pid for pid in _running() if _session_of(pid) == session}
+    return {pid for pid in psutil.pids() if _session_of(pid) == session and _lives(pid)}
 
 
 def children(parent: int) -> set[int]:
     """The ids of the living processes that ``parent`` has started, or inherited."""
-    return {pid for pid, started_by in _running().items() if started_by == parent}
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return {each.pid for each in psutil.Process(parent).children() if _lives(each.pid)}
+    return set()
 
 
 def kill_all(session: int, known: set[int], frozen: Callable[[], bool] = lambda: True) -> int:
@@ -83,32 +86,16 @@ def _session_of(pid: int) -> int | None:
         return None  # it ended meanwhile, or is a stranger's
 
 
+def _lives(pid: int) -> bool:
+    try:
+        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
+    except psutil.Error:
+        return False  # it ended meanwhile, or is somebody else's and hidden
+
+
 def _signal(pid: int, number: signal.Signals) -> None:
     with contextlib.suppress(ProcessLookupError):  # it ended by itself
         os.kill(pid, number)
-
-
-def _running() -> dict[int, int]:
-    """The ids of all living processes, each with its parent's."""
-    if not PROC.is_dir():
-        listed = subprocess.run(
-            ["ps", "-A", "-o", "pid=,ppid=,stat="], capture_output=True, text=True, check=True
-        ).stdout
-        rows = (line.split() for line in listed.splitlines())
-        return {int(pid): int(parent) for pid, parent, state in rows if not state.startswith("Z")}
-    found = {}
-    for entry in os.listdir(PROC):
-        if entry.isdigit():
-            try:
-                stat = (PROC / entry / "stat").read_bytes()
-            except OSError:
-                continue  # it ended meanwhile, or is somebody else's and hidden
-            # The name in parentheses may hold anything, a piece of a letter as well; the state is
-            # the first letter after it.
-            state, parent, *_ = stat.rpartition(b")")[2].split()
-            if state != b"Z":
-                found[int(entry)] = int(parent)
-    return found
 
 
 # ---- one driver ------------------------------------------------------------------------------
@@ -155,7 +142,7 @@ class Driver:
         self.name = name
         self.starts = 0
         self._command = [sys.executable, *arguments]
-        self._log_file = log_file
+        self.log_file = log_file
         self._folder = folder or log_file.parent
         self._variables = dict(variables or {})
         self._process: subprocess.Popen[bytes] | None = None
@@ -169,7 +156,7 @@ class Driver:
 
     def start(self) -> None:
         """Start the process. It must not run."""
-        with self._log_file.open("ab") as log:
+        with self.log_file.open("ab") as log:
             self._process = subprocess.Popen(
                 self._command,
                 cwd=self._folder,
@@ -184,7 +171,7 @@ class Driver:
         self._known = set()
         self.starts += 1
 
-    def look(self) -> None:
+    def note_processes(self) -> None:
         """Note which processes there are, so that ``kill`` stops them at once."""
         if self._process is not None:
             self._known = members(self._process.pid)
@@ -213,7 +200,7 @@ class Driver:
         """
         if self._process is None:
             return
-        self.look()
+        self.note_processes()
         if self.ended() is None:
             self._process.terminate()
         deadline = time.monotonic() + timeout_s
@@ -248,9 +235,9 @@ class Driver:
         """The error that says ``what`` became of the driver, with the end of its log."""
         return ExactumError(
             f"the driver of {self.name} {what}. The last lines of "
-            f"{self._log_file}:\n{self._log_tail()}"
+            f"{self.log_file}:\n{self._log_tail()}"
         )
 
     def _log_tail(self) -> str:
-        with self._log_file.open(errors="replace") as log:
+        with self.log_file.open(errors="replace") as log:
             return "".join(f"    {line}" for line in deque(log, maxlen=LOG_LINES_SHOWN))

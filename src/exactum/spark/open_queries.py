@@ -42,6 +42,8 @@ class OpenQueries:
     def __init__(self) -> None:
         self.starting = threading.Lock()
         """Held while Spark starts a query: its settings are those of the session meanwhile."""
+        self.stopping = threading.Event()
+        """Set for good when the process has been told to end: no micro-batch begins any more."""
         self._lock = threading.Lock()
         self._gates: dict[str, Stoppable | None] = {}
 
@@ -60,6 +62,11 @@ class OpenQueries:
         """Idempotent."""
         with self._lock:
             self._gates.pop(run_id, None)
+
+    def are_there(self) -> bool:
+        """Whether any run is under way."""
+        with self._lock:
+            return bool(self._gates)
 
     def gate_of(self, run_id: str) -> Stoppable | None:
         """None where the run is not open, or not exactum's."""

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import DataFrame
 
 from exactum.checkpoint.offset_log import local_folder
-from exactum.errors import EpochAborted, SettingRefused
+from exactum.errors import EpochAborted, SettingRefused, Unavailable
 from exactum.spark import query
 from exactum.spark.batches import Batches
 from exactum.spark.jvm.execution import Execution
@@ -56,6 +56,10 @@ def started(
     supervised = process.current()
     if supervised is not None:
         supervised.refuse_start()
+    if open_queries.stopping.is_set():
+        raise Unavailable(
+            "SIGTERM ends this script, so no query is started any more. Nothing was written."
+        )
     batches = Batches(settings)
     chosen = writer.option("checkpointLocation", checkpoint).foreachBatch(batches)
     plain: Any = writer

@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
+from exactum.ops.processes import members
 from exactum.protocol.decision_log import DecisionLog, PermitLog
 from exactum.protocol.model import (
     CommitPermit,
@@ -100,32 +101,16 @@ def hold(folder: Path) -> None:
         time.sleep(0.01)
 
 
-def session_members(session: int) -> list[int]:
-    """All processes of a session: a job is the leader of its own, and nothing below it leaves
-    it.
-    """
-    found = []
-    for entry in os.listdir("/proc"):
-        if entry.isdigit():
-            try:
-                fields = Path("/proc", entry, "stat").read_text().rpartition(")")[2].split()
-            except OSError:  # it has ended
-                continue
-            if int(fields[3]) == session and fields[0] != "Z":
-                found.append(int(entry))
-    return found
-
-
 def signal_session(session: int, number: int) -> None:
-    """Send a signal to every process of a session but this one, and to those born meanwhile."""
+    """Send a signal to every process of a session but this one, and to those born meanwhile: a job
+    is the leader of its own, and nothing below it leaves it.
+    """
     done = {os.getpid()}
-    while new := [pid for pid in session_members(session) if pid not in done]:
+    while new := members(session) - done:
         for pid in new:
-            done.add(pid)
-            try:
+            with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, number)
-            except ProcessLookupError:
-                continue
+        done |= new
 
 
 def kill_session() -> None:
@@ -142,7 +127,7 @@ def kill_session() -> None:
         time.sleep(HOLD_TIMEOUT_S)
     session, own = os.getsid(0), os.getpgid(0)
     signal_session(session, signal.SIGSTOP)
-    for pid in session_members(session):
+    for pid in members(session):
         with contextlib.suppress(ProcessLookupError):
             if os.getpgid(pid) != own:
                 os.kill(pid, signal.SIGKILL)

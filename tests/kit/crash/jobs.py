@@ -14,8 +14,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from exactum.ops.processes import members
 from tests.kit.crash import oracle
-from tests.kit.crash.deaths import session_members, signal_session
+from tests.kit.crash.deaths import signal_session
 from tests.kit.environment import environment
 from tests.kit.waiting import WAIT_MAX_S
 
@@ -88,9 +89,9 @@ class Job:
             code = self._process.wait(timeout_s)
         except subprocess.TimeoutExpired:
             raise self.failed(f"the job did not end within {timeout_s:.0f} s") from None
-        while session_members(self._process.pid):
+        while members(self._process.pid):
             if time.monotonic() > deadline:
-                raise self.failed(f"processes are left: {session_members(self._process.pid)}")
+                raise self.failed(f"processes are left: {members(self._process.pid)}")
             time.sleep(0.01)
         return code
 

@@ -56,6 +56,8 @@ death = planned(Path(play["deaths"]))
 if "after_s" in death:
     threading.Thread(target=later, args=(death["after_s"],), daemon=True).start()
 
+from pyspark.sql import SparkSession  # noqa: E402
+
 import exactum  # noqa: E402  (a life may end before)
 
 seen = 0
@@ -110,7 +112,10 @@ def shown(session: Any) -> list[str | None]:
     return [name for name in ("shout", "exactum-standby", "&lt;no name&gt;") if name in text]
 
 
-spark = exactum.local_session("run", **play["session"])
+if "PYSPARK_GATEWAY_PORT" in os.environ:  # below spark-submit, which was given what it needs
+    spark = SparkSession.builder.appName("run").getOrCreate()
+else:
+    spark = exactum.local_session("run", **play["session"])
 if "noticed" in play:
     listen(spark)
 topic = play.get("control")

@@ -15,8 +15,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
+from exactum.ops.processes import members
 from tests.kit.crash import oracle
-from tests.kit.crash.deaths import session_members, signal_session
+from tests.kit.crash.deaths import signal_session
 from tests.kit.environment import environment
 from tests.kit.waiting import WAIT_MAX_S
 
@@ -118,7 +119,7 @@ class Command:
     def until_gone(self, pid: int, timeout_s: float) -> None:
         """Wait until nothing of a process's session lives, whether the command does or not."""
         deadline_s = time.monotonic() + timeout_s
-        while session_members(pid):
+        while members(pid):
             if time.monotonic() > deadline_s:
                 raise self.failed(f"process {pid} is not gone within {timeout_s:.0f} s")
             time.sleep(0.05)
@@ -133,7 +134,7 @@ class Command:
             status = self._process.wait(timeout_s)
         except subprocess.TimeoutExpired:
             raise self.failed(f"it did not end within {timeout_s:.0f} s") from None
-        left = [member for pid in self.pids() for member in session_members(pid)]
+        left = [member for pid in self.pids() for member in members(pid)]
         if left:
             raise self.failed(f"processes are left: {left}")
         return status
@@ -209,3 +210,11 @@ def new_world(
     if records:
         source.produce(bootstrap_servers, records)
     return World(bootstrap_servers, folder, source, create_topic("out", partitions=2))
+
+
+def check_stopped_between_epochs(checkpoint: Path, completed: Sequence[dict[str, Any]]) -> None:
+    """Spark's commit log ends with the last epoch that stands in the sink, and has it."""
+    logged = max(
+        int(file.name) for file in (checkpoint / "commits").iterdir() if file.name.isdigit()
+    )
+    assert logged == completed[-1]["batch_id"]

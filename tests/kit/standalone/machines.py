@@ -7,17 +7,20 @@ one.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import re
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import psutil
 import pyspark
 
 from exactum.java.program import SMALL_OPTIONS, java_program
+from exactum.ops import processes
 from tests.kit.standalone.shipment import environment
 from tests.kit.waiting import WAIT_MAX_S
 
@@ -77,13 +80,9 @@ class Program:
             f"{what}\n---- the end of {self._log}:\n{self.log[-LOG_TAIL_CHARACTERS:]}"
         )
 
-    def members(self) -> list[int]:
+    def members(self) -> set[int]:
         """The processes of its session."""
-        return [
-            pid
-            for pid, state, _, session in processes()
-            if session == self._process.pid and state != "Z"
-        ]
+        return processes.members(self._process.pid)
 
     def kill(self) -> None:
         """SIGKILL the whole tree. Idempotent."""
@@ -125,12 +124,12 @@ class Machines:
         assert any(pid in worker.members() for worker in self._workers), (
             f"{pid} is no process of this cluster"
         )
-        assert EXECUTOR in Path(f"/proc/{pid}/cmdline").read_text(), f"{pid} is no executor"
+        assert EXECUTOR in " ".join(psutil.Process(pid).cmdline()), f"{pid} is no executor"
         send(pid, signal.SIGSTOP)  # it starts nothing any more
-        daemons = children([pid])
+        daemons = processes.children(pid)
         for daemon in daemons:
             send(daemon, signal.SIGSTOP)
-        below = [*daemons, *children(daemons)]
+        below = [*daemons, *itertools.chain(*map(processes.children, daemons))]
         for each in below:
             send(each, signal.SIGSTOP)
         for each in (pid, *below):
@@ -157,20 +156,6 @@ class Machines:
         command = [*java, f"org.apache.spark.deploy.{kind}", *arguments, "--webui-port", "0"]
         self._programs.append(Program(command, self._folder / f"{name}.log", self._folder))
         return self._programs[-1]
-
-
-def processes() -> Iterator[tuple[int, str, int, int]]:
-    """Of each process of the machine: its id, its state, its parent's id, its session."""
-    for entry in filter(str.isdigit, os.listdir("/proc")):
-        with contextlib.suppress(OSError):  # it has ended
-            state, parent, _, session = (
-                Path("/proc", entry, "stat").read_text().rpartition(")")[2].split()[:4]
-            )
-            yield int(entry), state, int(parent), int(session)
-
-
-def children(parents: Sequence[int]) -> list[int]:
-    return [pid for pid, _, parent, _ in processes() if parent in parents]
 
 
 def send(pid: int, number: int) -> None:

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import secrets
+import time
+from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from exactum.errors import SettingRefused
-from exactum.ops.crash_test.job import Job
-from exactum.ops.crash_test.killing import SLICES, Killing
-from exactum.ops.crash_test.plan import CrashMoment, plan_crashes
+from exactum.ops.crash_test.killing import (
+    Killing,
+    Moment,
+    PlannedKill,
+    Shown,
+    plan_kills,
+)
 from exactum.ops.crash_test.topics import PARTITIONS, Given, LocalTopics
+from exactum.ops.processes import SUCCESS, Driver
 from exactum.testing.crash_verdict import SEED_VARIABLE, CrashRun, CrashVerdict, OutputNotExact
 from exactum.testing.output import OutputDifference, OutputRecord
 
@@ -22,6 +31,15 @@ if TYPE_CHECKING:
 KILLS = 4
 TIMEOUT_S = 300.0
 SEEDS = 10**6
+SLICES = 6
+"""Parts of the input for each kill: a job that has nothing to do is given the next one."""
+QUIET_S = 0.5
+BATCH_TIMEOUT_S = 60.0
+START_TIMEOUT_S = 120.0
+STOP_TIMEOUT_S = 20.0
+POLL_S = 0.05
+REST_S = 0.5
+"""How long the output has to stand still before the job counts as drained."""
 
 Rows = Iterable[Hashable]
 
@@ -44,6 +62,10 @@ class CrashTest:
     def __init__(self, kafka: LocalKafka, folder: Path) -> None:
         self._topics = LocalTopics(kafka)
         self._folder = folder
+
+    def close(self) -> None:
+        """Let go of the connections to the cluster."""
+        self._topics.close()
 
     def __call__(
         self,
@@ -123,12 +145,11 @@ class CrashTest:
         def rows(run: CrashRun) -> Sequence[Hashable]:
             return self._topics.read(run.output) if read is None else list(read(run))
 
-        seen = [m for m in CrashMoment if read is None or m is not CrashMoment.OUTPUT]
-        plan = plan_crashes(kills, seed, seen)
+        moments = [Moment.BATCH, Moment.DONE, Moment.RANDOM]
+        plan = plan_kills(kills, seed, [Moment.OUTPUT, *moments] if read is None else moments)
         killed = job("killed")
         try:
-            killing = Killing(killed, self._topics, given, plan)
-            killing.run()
+            met = _kill_all(killed, self._topics, given, plan)
             killed.drain(timeout_s)
         finally:
             killed.kill()
@@ -150,7 +171,7 @@ class CrashTest:
         verdict = CrashVerdict(
             job=str(script),
             seed=seed,
-            kills=tuple(killing.kills),
+            kills=tuple(met),
             expected=len(wanted),
             found=len(found),
             difference=OutputDifference.of(wanted, found),
@@ -194,3 +215,133 @@ def _check(script: Path, records: Sequence[OutputRecord], kills: int) -> None:
 def _seed() -> int:
     given = os.environ.get(SEED_VARIABLE)
     return int(given) if given else secrets.randbelow(SEEDS)
+
+
+# ---- one run ---------------------------------------------------------------------------------
+
+
+class Job(Driver):
+    """One run of the script under test. ``output_is_topic``: whether ``run.output`` is a topic."""
+
+    def __init__(
+        self,
+        run: CrashRun,
+        command: Sequence[str],
+        topics: LocalTopics,
+        log_file: Path,
+        *,
+        variables: Mapping[str, str],
+        output_is_topic: bool,
+    ) -> None:
+        super().__init__(
+            Path(command[0]).name, command, log_file, folder=Path.cwd(), variables=variables
+        )
+        self.run = run
+        self._topics = topics
+
+        def output_end() -> int:
+            return sum(topics.ends(run.output).values()) if output_is_topic else 0
+
+        self.shown = Shown(Path(run.checkpoint), output_end)
+
+    def is_done(self) -> bool:
+        """Whether it has ended with status 0.
+
+        Raises:
+            ExactumError: it ended in another way, though nobody killed it.
+        """
+        if self.ended() == SUCCESS:
+            return True
+        self.check()
+        return False
+
+    def drain(self, timeout_s: float) -> None:
+        """Return when it has read all input, and has ended or was stopped.
+
+        Raises:
+            ExactumError: it ended with an error, or did not come to the end in ``timeout_s``.
+        """
+        ends = self._topics.ends(self.run.input)
+        deadline = time.monotonic() + timeout_s
+        while not self.is_done():
+            read = self.shown.read_up_to()
+            if all(read.get((self.run.input, part), 0) >= end for part, end in ends.items()):
+                self._await_rest(deadline)
+                self.stop(STOP_TIMEOUT_S)
+                return
+            if time.monotonic() > deadline:
+                raise self.failure(
+                    f"did not read all of its input within {timeout_s:.0f} s (timeout_s). A job "
+                    "has come to the end when it ends with status 0, or when the checkpoint at "
+                    "run.checkpoint shows it"
+                )
+            time.sleep(POLL_S)
+        self.kill()
+
+    def _await_rest(self, deadline: float) -> None:
+        """Wait until nothing moves any more: what is on its way must not be lost by the stop."""
+        last, since = self.shown.progress(), time.monotonic()
+        while time.monotonic() < min(since + REST_S, deadline):
+            time.sleep(POLL_S)
+            if (now := self.shown.progress()) != last:
+                last, since = now, time.monotonic()
+
+
+def _kill_all(
+    job: Job, topics: LocalTopics, records: Sequence[OutputRecord], plan: Sequence[PlannedKill]
+) -> list[str]:
+    """Make all kills, give what is left of the input, and start the job once more. Each life gets a
+    part of the input, so that every kill meets work. Returns what each kill met.
+
+    Raises:
+        ExactumError: the job fails by itself, does not begin to work, or ends before a kill.
+    """
+    number = SLICES * (len(plan) + 1)
+    ends = [len(records) * part // number for part in range(number + 1)]
+    slices = deque(records[start:end] for start, end in itertools.pairwise(ends))
+    spare = number  # slices that are kept for the later kills and for the end
+
+    def feed() -> bool:
+        if len(slices) <= spare:
+            return False
+        topics.produce(job.run.input, slices.popleft())
+        return True
+
+    killing = Killing(
+        job.shown, job.is_done, quiet_s=QUIET_S, batch_timeout_s=BATCH_TIMEOUT_S, feed=feed
+    )
+    found: list[str] = []
+    for count, planned in enumerate(plan, 1):
+        spare -= SLICES
+        kill = planned
+        feed()
+        while (met := _life(job, killing, kill)) is None:
+            if not feed():
+                raise job.failure(
+                    f"ended by itself before kill {count} of {len(plan)}. A test that kills "
+                    "nothing shows nothing: give it more records, or smaller micro-batches "
+                    "(maxOffsetsPerTrigger)"
+                )
+            # Its lives are brief: take the first that comes.
+            kill = replace(kill, sighting=1, wait_s=0.0)
+        found.append(f"{met.value}, in life {job.starts}")
+    topics.produce(job.run.input, [record for part in slices for record in part])
+    job.start()
+    return found
+
+
+def _life(job: Job, killing: Killing, kill: PlannedKill) -> Moment | None:
+    """Start the job and kill it. None if it has ended by itself before."""
+    before = job.shown.progress()
+    job.start()
+    works = killing.works(before, START_TIMEOUT_S)
+    if works is None:
+        raise job.failure(
+            f"did no work within {START_TIMEOUT_S:.0f} s of its start: neither its output nor its "
+            "checkpoint moved. Does the script write to run.output, and keep its checkpoint at "
+            "run.checkpoint?"
+        )
+    job.note_processes()
+    met = killing.met(kill) if works else None
+    job.kill()
+    return met

@@ -7,6 +7,7 @@ no hooks. A server that is missing is an error, never a skipped test.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,16 +29,18 @@ def exactum_kafka() -> Iterator[LocalKafka]:
 
 
 @pytest.fixture
-def exactum_topics(exactum_kafka: LocalKafka) -> LocalTopics:
+def exactum_topics(exactum_kafka: LocalKafka) -> Iterator[LocalTopics]:
     """Topics on the session's broker: made, filled, and read with ``read_committed``."""
     from exactum.ops.crash_test.topics import LocalTopics
 
-    return LocalTopics(exactum_kafka)
+    with closing(LocalTopics(exactum_kafka)) as topics:
+        yield topics
 
 
 @pytest.fixture
-def exactum_crash_test(exactum_kafka: LocalKafka, tmp_path: Path) -> CrashTest:
+def exactum_crash_test(exactum_kafka: LocalKafka, tmp_path: Path) -> Iterator[CrashTest]:
     """Kill and compare: call it with your script. Checkpoints and logs are in ``tmp_path``."""
     from exactum.ops.crash_test.crash_test import CrashTest
 
-    return CrashTest(exactum_kafka, tmp_path)
+    with closing(CrashTest(exactum_kafka, tmp_path)) as crash_test:
+        yield crash_test

@@ -1,169 +1,249 @@
-"""Kills a job as planned. Each life gets a part of the input, so that every kill meets work."""
+"""The moments at which a driver is killed, and the watch for them: by what its checkpoint and its
+output topic show to somebody outside.
+
+A kill at random nearly never meets the moments at which output and position disagree. So most wait
+until the one or the other has just moved.
+"""
 
 from __future__ import annotations
 
-import dataclasses
-import itertools
+import os
+import random
 import time
-from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
 
-from exactum.ops.crash_test.job import Job, JobProgress
-from exactum.ops.crash_test.plan import CrashMoment, PlannedCrash
-from exactum.ops.crash_test.topics import LocalTopics
-from exactum.testing.output import OutputRecord
+from exactum.checkpoint.layout import DECISIONS
+from exactum.checkpoint.offset_log import folder_reader, highest_batch, parse
+from exactum.checkpoint.partition_offsets import Offsets, from_json
+from exactum.files.slot_log import slot_name, slots
 
-SLICES = 6
-"""Parts of the input for each kill: a job that has nothing to do is given the next one."""
-QUIET_S = 0.5
-"""A job between micro-batches, at which nothing moves for so long, has nothing to do."""
-BATCH_TIMEOUT_S = 60.0
-"""How long a micro-batch may run without a sign before it is killed anyway."""
-START_TIMEOUT_S = 120.0
+SIGHTINGS_MAX = 3
+WAIT_MAX_S = 1.5
 START_POLL_S = 0.01
-WORK_POLL_S = 0.001
+WORK_POLL_S = 0.0005
 BATCH_GUESS_S = 0.1
 """How long a micro-batch is taken to last before one was seen whole."""
 
 
+class Moment(Enum):
+    """What a kill waits for."""
+
+    OUTPUT = "right after the output grew"
+    BATCH = "in the middle of a micro-batch"
+    DECIDED = "between decision and commit"
+    DONE = "right after a micro-batch was done"
+    RANDOM = "at a random moment"
+
+
+@dataclass(frozen=True)
+class PlannedKill:
+    """One kill.
+
+    Attributes:
+        moment: what it waits for.
+        sighting: at which sight of it in this life it strikes; from 1.
+        part: the part of a micro-batch that is over when it strikes: of the time that one takes,
+            or of what one writes.
+        wait_s: from the first sign of work to a kill at a random moment.
+    """
+
+    moment: Moment
+    sighting: int = 1
+    part: float = 0.0
+    wait_s: float = 0.0
+
+
+def plan_kills(kills: int, seed: int, moments: Sequence[Moment]) -> list[PlannedKill]:
+    """``kills`` kills, at all ``moments`` in turn, each turn in an order of its own. The same seed
+    gives the same plan.
+    """
+    dice = random.Random(seed)
+    turns: list[Moment] = []
+    while len(turns) < kills:
+        turns += dice.sample(list(moments), len(moments))
+    return [_planned(moment, dice) for moment in turns[:kills]]
+
+
+def _planned(moment: Moment, dice: random.Random) -> PlannedKill:
+    sighting, part = dice.randint(1, SIGHTINGS_MAX), dice.random()
+    wait_s = dice.uniform(0, WAIT_MAX_S)
+    return PlannedKill(moment, sighting, part if moment is Moment.BATCH else 0.0, wait_s)
+
+
+@dataclass(frozen=True)
+class JobProgress:
+    """How far a query is: the last micro-batches done and planned, the newest decision record, and
+    the end of its output topic, which is read after what is done: so all that a batch wrote is in.
+    """
+
+    done: int
+    planned: int
+    decided: str
+    output: int
+
+    def shows(self, moment: Moment, before: JobProgress) -> bool:
+        """Whether the moment was met since ``before``. A record's content is not read: only a
+        driver that starts records an ABORT.
+        """
+        return {
+            Moment.OUTPUT: self.output != before.output,
+            Moment.BATCH: self.planned != before.planned,
+            Moment.DECIDED: self.decided > before.decided,
+            Moment.DONE: self.done != before.done,
+            Moment.RANDOM: False,
+        }[moment]
+
+
+class Shown:
+    """What a query shows of itself: a checkpoint of Spark, with exactum's decision log in it if it
+    is exactum's, and by ``output_end`` how much stands in its output. Threads may share it.
+    """
+
+    def __init__(self, checkpoint: Path, output_end: Callable[[], int]) -> None:
+        self.checkpoint = checkpoint
+        self._output_end = output_end
+
+    @property
+    def started(self) -> bool:
+        """Whether the query has started for the first time: Spark writes this file then."""
+        return (self.checkpoint / "metadata").exists()
+
+    def done(self) -> int:
+        """The last batch that Spark's own commit log calls done; -1 before the first."""
+        return _last(self.checkpoint / "commits")
+
+    def progress(self) -> JobProgress:
+        """How far it is now. The decision log comes last: between decision and commit there are
+        milliseconds.
+        """
+        done, planned, output = self.done(), _last(self.checkpoint / "offsets"), self._output_end()
+        decided = max(_records(self.checkpoint / DECISIONS), default="")
+        return JobProgress(done, planned, decided, output)
+
+    def read_up_to(self) -> Offsets:
+        """The end of the last batch that is done, of all partitions of all Kafka sources. Empty
+        before the first, and where Spark removes its files while they are read.
+        """
+        text = folder_reader(self.checkpoint)(f"offsets/{self.done()}")
+        ends = () if text is None else parse(text, f"{self.checkpoint}/offsets")
+        return {at: offset for end in ends for at, offset in from_json(end).items()}
+
+
+def _last(folder: Path) -> int:
+    last = highest_batch(folder)
+    return -1 if last is None else last
+
+
+def _records(decisions: Path) -> Iterator[str]:
+    try:
+        names = os.listdir(decisions)
+    except FileNotFoundError:
+        return iter(())
+    return (slot_name(*slot) for slot in slots(names))
+
+
 class Killing:
-    """The killed run, from the first start until all kills are made and all input is given.
+    """Watches one driver for the moments of its kills. For one thread.
 
     Args:
-        job: the run.
-        topics: of the cluster.
-        records: the input.
-        plan: of the kills, at least one.
+        shown: what it shows.
+        is_over: whether nobody waits any more: it has ended, or is to be left alone. May raise
+            what the driver has ended with.
+        quiet_s: a driver between micro-batches, at which nothing moves for so long, has nothing
+            to do.
+        batch_timeout_s: how long a micro-batch may run without a sign before it is killed anyway.
+        feed: gives a driver that has nothing to do more input; False: there is none.
     """
 
     def __init__(
         self,
-        job: Job,
-        topics: LocalTopics,
-        records: Sequence[OutputRecord],
-        plan: Sequence[PlannedCrash],
+        shown: Shown,
+        is_over: Callable[[], bool],
+        *,
+        quiet_s: float,
+        batch_timeout_s: float,
+        feed: Callable[[], bool] = lambda: False,
     ) -> None:
-        self.kills: list[str] = []
-        self._job = job
-        self._topics = topics
-        self._plan = plan
-        self._pace = _Pace()
-        self._slices = deque(_sliced(records, SLICES * (len(plan) + 1)))
+        self.pace = Pace()
+        self._shown = shown
+        self._is_over = is_over
+        self._quiet_s, self._batch_timeout_s = quiet_s, batch_timeout_s
+        self._feed = feed
 
-    def run(self) -> None:
-        """Make all kills, give what is left of the input, and start the job once more.
-
-        Raises:
-            ExactumError: the job fails by itself, does not begin to work, or ends before a kill.
+    def works(
+        self, before: JobProgress, timeout_s: float, *, finishes: bool = False
+    ) -> bool | None:
+        """Wait for a sign of work since ``before``, or (``finishes``) for a micro-batch that is
+        done. False: it is over. None: not within ``timeout_s``.
         """
-        for number, crash in enumerate(self._plan, 1):
-            # what is kept for the later kills and for the end
-            self._kill(crash, number, spare=SLICES * (len(self._plan) + 1 - number))
-        rest = [record for part in self._slices for record in part]
-        self._topics.produce(self._job.run.input, rest)
-        self._job.start()
-
-    def _kill(self, crash: PlannedCrash, number: int, spare: int) -> None:
-        self._feed()
-        while (met := self._life(crash, spare)) is None:
-            if len(self._slices) <= spare:
-                raise self._job.failure(
-                    f"ended by itself before kill {number} of {len(self._plan)}. A test that kills "
-                    "nothing shows nothing: give it more records, or smaller micro-batches "
-                    "(maxOffsetsPerTrigger)"
-                )
-            # Its lives are brief: take the first that comes.
-            crash = dataclasses.replace(crash, sighting=1, wait_s=0.0)
-            self._feed()
-        self.kills.append(f"{met.value}, in life {self._job.starts}")
-
-    def _feed(self) -> None:
-        self._topics.produce(self._job.run.input, self._slices.popleft())
-
-    def _life(self, crash: PlannedCrash, spare: int) -> CrashMoment | None:
-        """Start the job and kill it. None if it has ended by itself before."""
-        before = self._job.progress()
-        self._job.start()
-        met = self._moment(crash, spare) if self._works(before) else None
-        self._job.kill()
-        return met
-
-    def _works(self, before: JobProgress) -> bool:
-        """Wait for the first sign of work. False if the job has ended without one."""
-        deadline = time.monotonic() + START_TIMEOUT_S
-        while self._job.progress() == before:
-            if self._job.is_done():
+        deadline = time.monotonic() + timeout_s
+        while True:
+            now = self._shown.progress()
+            if now.done != before.done if finishes else now != before:
+                return True
+            if self._is_over():
                 return False
             if time.monotonic() > deadline:
-                raise self._job.failure(
-                    f"did no work within {START_TIMEOUT_S:.0f} s of its start: neither its output "
-                    "nor its checkpoint moved. Does the script write to run.output, and keep its "
-                    "checkpoint at run.checkpoint?"
-                )
+                return None
             time.sleep(START_POLL_S)
-        self._job.look()
-        return True
 
-    def _moment(self, crash: PlannedCrash, spare: int) -> CrashMoment | None:
-        """Wait for the moment of the kill. Any will do where the job has done all there is to do.
-        None if it has ended.
+    def met(self, kill: PlannedKill) -> Moment | None:
+        """Wait for the moment of the kill. Any will do where the driver has nothing to do, or shows
+        no sign. None: it is over.
         """
-        moment = crash.moment
         begun_s = moved_s = time.monotonic()
-        last, seen = self._job.progress(), 0
-        while not self._job.is_done():
-            now, now_s = self._job.progress(), time.monotonic()
-            self._pace.note(now, now_s)
+        last, seen = self._shown.progress(), 0
+        while not self._is_over():
+            now, now_s = self._shown.progress(), time.monotonic()
+            self.pace.note(now, now_s)
             if now != last:
-                seen += _shows(moment, last, now)
+                seen += now.shows(kill.moment, last)
                 last, moved_s = now, now_s
-            if moment is CrashMoment.RANDOM and now_s > begun_s + crash.wait_s:
-                return moment
-            if seen >= crash.sighting and (
-                moment is not CrashMoment.BATCH or self._pace.is_past(crash.part, now_s)
-            ):
-                return moment
+            if kill.moment is Moment.RANDOM and now_s > begun_s + kill.wait_s:
+                return kill.moment
+            if seen >= kill.sighting and self.pace.is_past(kill, now, now_s):
+                return kill.moment
             runs = now.planned > now.done
-            if now_s > moved_s + (BATCH_TIMEOUT_S if runs else QUIET_S):
-                if runs or len(self._slices) <= spare:
-                    return CrashMoment.RANDOM
-                self._feed()
+            if now_s > moved_s + (self._batch_timeout_s if runs else self._quiet_s):
+                if runs or not self._feed():
+                    return Moment.RANDOM
                 moved_s = now_s
             time.sleep(WORK_POLL_S)
         return None
 
 
-class _Pace:
-    """How long a micro-batch takes, learnt from those that were seen."""
+class Pace:
+    """How long a micro-batch takes and how much it writes, learnt from those that were seen.
+
+    ``done`` is the last one that was seen to be done, ``end`` that of the output then.
+    """
 
     def __init__(self) -> None:
-        self._planned, self._done = -1, -1
+        self.done, self.end = -1, 0
+        self._planned = -1
         self._began_s = 0.0
         self._took_s: float | None = None
+        self._wrote: int | None = None
 
     def note(self, now: JobProgress, now_s: float) -> None:
         if now.planned != self._planned:
             self._planned, self._began_s = now.planned, now_s
-        if now.done != self._done:
-            self._done = now.done
+        if now.done != self.done:
+            # Of one that was not seen from its begin it is not known.
+            self._wrote = now.output - self.end if now.done == self.done + 1 else None
+            self.done, self.end = now.done, now.output
             if now.done == now.planned and self._began_s:
                 self._took_s = now_s - self._began_s
 
-    def is_past(self, part: float, now_s: float) -> bool:
-        """Whether a micro-batch runs, and this part of it is over."""
-        runs = self._planned > self._done
-        return runs and now_s >= self._began_s + part * (self._took_s or BATCH_GUESS_S)
-
-
-def _shows(moment: CrashMoment, last: JobProgress, now: JobProgress) -> bool:
-    return {
-        CrashMoment.OUTPUT: now.output != last.output,
-        CrashMoment.BATCH: now.planned != last.planned,
-        CrashMoment.DONE: now.done != last.done,
-        CrashMoment.RANDOM: False,
-    }[moment]
-
-
-def _sliced(records: Sequence[OutputRecord], number: int) -> Iterator[Sequence[OutputRecord]]:
-    ends = [len(records) * part // number for part in range(number + 1)]
-    yield from (records[start:end] for start, end in itertools.pairwise(ends))
+    def is_past(self, kill: PlannedKill, now: JobProgress, now_s: float) -> bool:
+        """Whether a micro-batch runs, and its part of the time is over, or of what one writes."""
+        if kill.moment is Moment.OUTPUT and kill.part:
+            enough = None if self._wrote is None else max(1, int(kill.part * self._wrote))
+            return enough is not None and now.output >= self.end + enough
+        if kill.moment is not Moment.BATCH:
+            return True
+        runs = self._planned > self.done
+        return runs and now_s >= self._began_s + kill.part * (self._took_s or BATCH_GUESS_S)

@@ -12,16 +12,15 @@ from typing import TYPE_CHECKING
 
 from confluent_kafka import (
     Consumer,
-    IsolationLevel,
     KafkaError,
     KafkaException,
     Message,
     Producer,
     TopicPartition,
 )
-from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from exactum.errors import ExactumError
+from exactum.kafka.requests import BrokerRequests
 from exactum.testing.output import OutputRecord, Text
 
 if TYPE_CHECKING:
@@ -31,19 +30,13 @@ PARTITIONS = 4
 TIMEOUT_S = 60.0
 POLL_S = 0.1
 MESSAGES_MAX = 2_000
-LEADER_UNKNOWN = {
-    KafkaError.LEADER_NOT_AVAILABLE,
-    KafkaError.NOT_LEADER_FOR_PARTITION,
-    KafkaError.UNKNOWN_TOPIC_OR_PART,
-}
-"""What brokers answer for a moment after a topic was made."""
 
 Given = tuple[Text, Text]
 """The key and the value of a record: text, bytes or None."""
 
 
 class LocalTopics:
-    """Makes topics on a cluster, fills them and reads them. For one thread at a time.
+    """Makes topics on a cluster, fills them and reads them. Only ``produce`` is for one thread.
 
     Args:
         kafka: a running cluster.
@@ -52,7 +45,10 @@ class LocalTopics:
     def __init__(self, kafka: LocalKafka) -> None:
         self.bootstrap_servers = kafka.bootstrap_servers
         self._kafka = kafka
-        self._admin = AdminClient({"bootstrap.servers": self.bootstrap_servers, "log_level": 0})
+        self._requests = BrokerRequests(
+            self.bootstrap_servers, (), "the test's topics", is_lazy=True
+        )
+        self._known: dict[str, list[int]] = {}  # partitions of topics
 
     @cached_property
     def _producer(self) -> Producer:
@@ -181,34 +177,33 @@ class LocalTopics:
 
     def ends(self, topic: str) -> dict[int, int]:
         """The high watermark of each partition."""
-        return self._ends(topic, IsolationLevel.READ_UNCOMMITTED)
+        return self._ends(topic, read_committed=False)
 
     def hidden(self, topic: str) -> int:
         """How many offsets open transactions hide: high watermark minus last stable offset."""
-        stable = self._ends(topic, IsolationLevel.READ_COMMITTED)
+        stable = self._ends(topic, read_committed=True)
         return max(0, sum(self.ends(topic).values()) - sum(stable.values()))
 
-    def _ends(self, topic: str, isolation: IsolationLevel) -> dict[int, int]:
-        deadline = time.monotonic() + TIMEOUT_S
-        while True:
-            asked = {
-                TopicPartition(topic, part): OffsetSpec.latest() for part in self._partitions(topic)
-            }
-            answers = self._admin.list_offsets(
-                asked, isolation_level=isolation, request_timeout=TIMEOUT_S
-            )
-            try:
-                return {
-                    at.partition: int(answer.result(TIMEOUT_S).offset)
-                    for at, answer in answers.items()
-                }
-            except KafkaException as error:
-                if error.args[0].code() not in LEADER_UNKNOWN or time.monotonic() > deadline:
-                    raise
-            time.sleep(POLL_S)
+    def open_transactions(self) -> int:
+        """How many transactions are open in the cluster, whoever opened them."""
+        return len(self._requests.list_ongoing(None))
+
+    def close(self) -> None:
+        """Let go of the connections. Idempotent."""
+        self._requests.close()
+
+    def _ends(self, topic: str, *, read_committed: bool) -> dict[int, int]:
+        asked = [(topic, part) for part in self._partitions(topic)]
+        ends = self._requests.end_offsets(asked, read_committed=read_committed)
+        return {part: end for (_, part), end in ends.items()}
 
     def _partitions(self, topic: str) -> list[int]:
-        return list(self._admin.list_topics(topic, timeout=TIMEOUT_S).topics[topic].partitions)
+        if topic not in self._known:
+            found = self._requests.topics([topic], all_visible=True).get(topic)
+            if found is None:
+                raise ExactumError(f"there is no topic {topic} at {self.bootstrap_servers}.")
+            self._known[topic] = [each.index for each in found.partitions]
+        return self._known[topic]
 
 
 def _consumed(consumer: Consumer, take: Callable[[int, OutputRecord], None]) -> set[int]:

@@ -10,7 +10,8 @@ from exactum.checkpoint.offset_log import folder_reader, source_offsets
 from exactum.checkpoint.partition_offsets import from_json
 from exactum.checkpoint.query_place import QueryPlace
 from exactum.errors import ExactumError
-from exactum.monitor.job import JobState, read_decisions
+from exactum.monitor.decisions import read_batch as read_records
+from exactum.monitor.job import JobState
 from exactum.monitor.query_stats import ABANDONED, BatchLine
 from exactum.monitor.words import GOOD, QUIET, WARN, count
 from exactum.protocol.model import (
@@ -72,7 +73,7 @@ def read_batch(job: JobState, batch_id: int, decision_log: str | None = None) ->
     try:
         place = QueryPlace.of(job.checkpoint, decision_log)
         planned = _planned(place, batch_id)
-        records = read_decisions(place, batch_id)
+        records = read_records(place, batch_id)
         in_force = commit_in_force(records)
     except (ExactumError, OSError) as error:  # pruned, among others
         problem = str(error)

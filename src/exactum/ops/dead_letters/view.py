@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from exactum.checkpoint.retirement import refuse_retired
 from exactum.errors import SettingRefused
-from exactum.ops.dead_letters.original import Originals
 from exactum.ops.dead_letters.replay import (
+    Originals,
     Record,
     Replay,
     Replayed,
@@ -21,7 +20,7 @@ from exactum.ops.dead_letters.replay import (
 )
 from exactum.ops.targets.options import QueryOptions
 from exactum.ops.targets.properties_file import SERVERS, client_settings_of
-from exactum.ops.targets.target import Target
+from exactum.ops.targets.sinks import Target
 from exactum.protocol.dead_letter import DeadLetter, DeadLetterStore
 from exactum.protocol.sink import DEAD_LETTERS
 
@@ -47,12 +46,11 @@ class QueryDeadLetters:
 
     Raises:
         SettingRefused: the query has no sink for dead letters, and none is known that it had.
-        CheckpointRefused: its checkpoint is retired.
+        CheckpointRefused: its checkpoint is retired: what was sent again is known at its new place.
     """
 
     def __init__(self, options: QueryOptions) -> None:
         self.place = options.place()
-        refuse_retired(self.place.folder)  # what was sent again is known at its new place
         self.targets = options.targets(self.place)
         target = self.targets.named(DEAD_LETTERS)
         if target is None and DEAD_LETTERS in self.targets.left_out:

@@ -64,13 +64,12 @@ def doctor(
 
     from exactum.errors import ExactumError
     from exactum.ops import render
-    from exactum.ops.doctor.examination import examine
-    from exactum.ops.doctor.subject import DoctorSubject
-    from exactum.ops.transactions.places import ClusterPlace
+    from exactum.ops.doctor.examination import areas_of, examine
+    from exactum.ops.targets.options import ClusterPlace
 
     signal.signal(signal.SIGTERM, _interrupt)  # what is made is removed
     try:
-        subject = DoctorSubject(
+        areas = areas_of(
             checkpoint=checkpoint,
             decision_log=with_password(decision_log),
             staging=staging,
@@ -80,7 +79,6 @@ def doctor(
             group=group,
             longest_outage_s=longest_outage,
         )
-        areas = subject.areas()
     except ExactumError as refused:
         click.secho(f"exactum: {refused}", fg="red", err=True)
         sys.exit(render.ExitStatus.CANNOT_TELL)

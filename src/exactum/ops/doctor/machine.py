@@ -11,6 +11,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 from packaging.requirements import Requirement
 
 from exactum.errors import LocalServerError
@@ -161,14 +162,8 @@ def _memory() -> Problem:
 
 def _memory_bytes() -> tuple[int, int]:
     """Total and available, of the container where it has a limit."""
-    page = os.sysconf("SC_PAGE_SIZE")
-    total = os.sysconf("SC_PHYS_PAGES") * page
-    available = total
-    info = Path("/proc/meminfo")
-    if info.exists():
-        for name, value in re.findall(r"(\w+):\s+(\d+) kB", info.read_text()):
-            if name == "MemAvailable":
-                available = int(value) * 1024
+    memory = psutil.virtual_memory()
+    total, available = memory.total, memory.available
     limit, used = Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory.current")
     if limit.exists() and used.exists() and (text := limit.read_text().strip()).isdigit():
         total = min(total, int(text))

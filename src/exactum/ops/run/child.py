@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
-import socket
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -14,16 +12,14 @@ from typing import Any
 from exactum.errors import Disposition
 from exactum.ops import processes
 from exactum.ops.run.ending import LastError, Report
-from exactum.spark.supervised.supervisor_channel import (
-    VARIABLE,
-    ChannelMessage,
-    MessageDecoder,
-    address_of,
-)
+from exactum.ops.run.script_link import NamedScriptLink, ScriptLink
+from exactum.ops.run.submit import SIGNALLED
+from exactum.spark.supervised.supervisor_channel import VARIABLE, ChannelMessage, MessageDecoder
 
-READ_BYTES = 1 << 16
 GRACE_S = 5.0
 """How long the JVM of a script that ended by itself has to leave in its own way."""
+JVM_ENDS_S = 30.0
+"""How long spark-submit has to end after its script: it stops executors, and tells the status."""
 POLL_S = 0.02
 
 
@@ -38,22 +34,24 @@ class Child:
     that: other threads may go on.
     """
 
-    def __init__(self, command: Sequence[str]) -> None:
-        ours, theirs = socket.socketpair()
-        with theirs:
-            theirs.set_inheritable(True)
+    def __init__(self, command: Sequence[str], *, by_submit: bool = False) -> None:
+        """``by_submit``: the command is spark-submit, and the script a child of it."""
+        self._by_submit = by_submit
+        self._link = NamedScriptLink() if by_submit else ScriptLink()
+        try:
             self._process = subprocess.Popen(
                 command,
                 # in a session of its own it cannot read from the terminal
                 stdin=subprocess.DEVNULL,
                 start_new_session=True,
-                pass_fds=(theirs.fileno(),),
-                env={**os.environ, VARIABLE: address_of(theirs)},
+                pass_fds=self._link.passed,
+                env={**os.environ, VARIABLE: self._link.address},
             )
-        ours.setblocking(False)
-        self._link = ours
+        finally:
+            self._link.started()
+        self._script_pid = self._process.pid
         self._decoder = MessageDecoder()
-        self._silent = False
+        self._closed_s: float | None = None  # when the other end was
         self.joined = False
         self.ready = False
         self.began_s: float | None = None
@@ -74,22 +72,16 @@ class Child:
         return self.began_s is not None
 
     @property
-    def link(self) -> socket.socket | None:
-        """The channel's socket, or None once the other end is closed."""
-        return None if self._silent else self._link
+    def link(self) -> ScriptLink | None:
+        """The channel, or None once the other end is closed."""
+        return self._link if self._closed_s is None else None
 
     def received(self) -> list[ChannelMessage]:
         """What it has said since the last look. Never blocks."""
         messages: list[ChannelMessage] = []
-        while not self._silent:
-            try:
-                data = self._link.recv(READ_BYTES)
-            except BlockingIOError:
-                break
-            except OSError:
-                data = b""
+        while self._closed_s is None and (data := self._link.received()) is not None:
             if not data:
-                self._silent = True
+                self._closed_s = time.monotonic()
             messages += self._decoder.feed(data)
         return messages
 
@@ -100,7 +92,7 @@ class Child:
         if message.kind == "beat":
             self.dropped = int(fields.get("dropped", 0))
         elif message.kind == "hello":
-            self.joined = True
+            self.joined, self._script_pid = True, int(fields["pid"])
         elif message.kind == "ready":
             self.ready = True
         elif message.kind == "error":
@@ -114,8 +106,15 @@ class Child:
             self.over_s = now_s if fields.get("over") else self.over_s
 
     def silent_s(self, now_s: float) -> float:
-        """For how long it has said nothing. Before it has joined it has nothing to say."""
-        return now_s - self.observed_s if self.joined else 0.0
+        """For how long it has said nothing. Before it has joined it has nothing to say; nor when it
+        has ended, and spark-submit has not.
+        """
+        return now_s - self.observed_s if self.joined and self._closed_s is None else 0.0
+
+    def end_leftover(self, now_s: float) -> None:
+        """A spark-submit that outlives its script by so long is killed."""
+        if self._by_submit and self._closed_s is not None and now_s - self._closed_s > JVM_ENDS_S:
+            os.kill(self.pid, signal.SIGKILL)
 
     def give_turn(self) -> None:
         """Its queries may run."""
@@ -131,10 +130,7 @@ class Child:
         self._say("source", options=options)
 
     def _say(self, kind: str, **fields: Any) -> None:
-        with contextlib.suppress(
-            OSError
-        ):  # it is dead, or frozen with a full buffer: seen by other signs
-            self._link.sendall(ChannelMessage(kind, fields).encoded())
+        self._link.send(ChannelMessage(kind, fields).encoded())
 
     def status(self) -> int | None:
         """How it ended, negative for a signal; None while it runs. It is not reaped: its id stays
@@ -143,11 +139,19 @@ class Child:
         ended = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
         if ended is None:
             return None
-        return ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status
+        if ended.si_code != os.CLD_EXITED:
+            return -ended.si_status
+        by_signal = self._by_submit and ended.si_status > SIGNALLED
+        return SIGNALLED - ended.si_status if by_signal else ended.si_status
 
     def signal(self, number: signal.Signals) -> None:
-        """To the script's own process alone."""
-        os.kill(self.pid, number)  # not reaped yet, so it is nobody else's id
+        """To the script's own process alone; to spark-submit where the script is not there, and
+        SIGKILL: it ends with everything then.
+        """
+        # The leader is not reaped yet, so the session is nobody else's.
+        is_there = self._script_pid in processes.members(self.pid)
+        to_script = is_there and number != signal.SIGKILL
+        os.kill(self._script_pid if to_script else self.pid, number)
 
     def kill_tree(self, grace_s: float = 0.0, meanwhile: Callable[[], None] = lambda: None) -> None:
         """Kill what is left of its tree after ``grace_s``, and reap it. Nothing of it lives when

@@ -45,6 +45,11 @@ class RunCommand(click.Command):
 @click.argument("script", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 @click.option(
+    "--submit",
+    metavar="COMMAND",
+    help='Start the script by spark-submit, in client mode: "spark-submit --master ...".',
+)
+@click.option(
     "--restart",
     type=click.Choice(STRATEGIES),
     default="exponential-delay",
@@ -151,6 +156,7 @@ def run(
     *,
     script: Path,
     arguments: tuple[str, ...],
+    submit: str | None,
     restart: str,
     start_attempts: int,
     standby: bool,
@@ -174,17 +180,23 @@ def run(
     from exactum.ops.run.plan import Plan, refuse_short_timeout
     from exactum.ops.run.run_display import RunDisplay
     from exactum.ops.run.script_facts import ScriptFacts
+    from exactum.ops.run.submit import submitted
     from exactum.ops.run.supervisor import Supervisor
     from exactum.ops.run.web import serving
 
     chosen = strategy_of(restart, strategy)
     if standby:
         refuse_short_timeout(standby_timeout)
+    command = (sys.executable, str(script), *arguments)
+    if submit is not None:
+        command = submitted(submit, script, arguments)
     facts = ScriptFacts(standby=standby, script=str(script))
     with RunDisplay(facts.stats, watch=watch) as view, serving(listen, facts, view.say):
         _restore(from_savepoint, checkpoint, identity, view.say)
         plan = Plan(
-            command=(sys.executable, str(script), *arguments),
+            script=str(script),
+            command=command,
+            by_submit=submit is not None,
             standby=standby,
             standby_timeout_s=standby_timeout,
             stop_timeout_s=stop_timeout,

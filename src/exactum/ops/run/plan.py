@@ -32,13 +32,15 @@ class Status(Enum):
 
 @dataclass(frozen=True)
 class Plan:
-    """``command`` is the script with its interpreter and arguments. ``kills`` is False in tests
-    only.
+    """``command`` is the script with its interpreter, or with spark-submit (``by_submit``), and its
+    arguments. ``kills`` is False in tests only.
 
     ``start_attempts``: how often it may end before any query of it has begun.
     """
 
+    script: str
     command: tuple[str, ...]
+    by_submit: bool = False
     standby: bool = False
     standby_timeout_s: float = 5.0
     stop_timeout_s: float = 60.0

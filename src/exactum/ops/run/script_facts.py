@@ -14,7 +14,7 @@ from typing import Any
 
 from exactum.checkpoint.offset_log import local_folder
 from exactum.monitor.fact import Fact
-from exactum.monitor.history_outlet import HistoryOutlet
+from exactum.monitor.history import HistoryOutlet
 from exactum.monitor.recorder import Recorder
 from exactum.monitor.script_stats import ScriptState, ScriptStats
 from exactum.monitor.words import now_ms

@@ -119,7 +119,9 @@ class Supervisor:
             status = child.status()
             for message in child.received():
                 self._observe(child, message, now_s)
-            if status is not None:
+            if status is None:
+                child.end_leftover(now_s)
+            else:
                 ended.append((child, status))
         # How a script is stopped depends on what it has said before the signal.
         for number in taken:
@@ -202,7 +204,7 @@ class Supervisor:
     # ---- starts ------------------------------------------------------------------------------
 
     def _start(self, *, has_turn: bool) -> None:
-        child = Child(self._plan.command)
+        child = Child(self._plan.command, by_submit=self._plan.by_submit)
         if has_turn:
             self._active = child
             child.give_turn()
@@ -211,7 +213,7 @@ class Supervisor:
             if self._source is not None:
                 child.report_source(self._source)
         as_what = "" if has_turn else ", a standby"
-        self._say(f"started {self._plan.command[1]} as process {child.pid}{as_what}")
+        self._say(f"started {self._plan.script} as process {child.pid}{as_what}")
         self._facts.saw("ProcessStarted", pid=child.pid, standby=not has_turn)
 
     def _start_standby(self, now_s: float) -> None:

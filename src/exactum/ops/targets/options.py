@@ -1,4 +1,4 @@
-"""Options that commands on a query share."""
+"""Options that commands on a query share, and a whole Kafka cluster instead of a query."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import functools
 import os
 import shlex
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -16,16 +17,21 @@ import click
 
 from exactum.checkpoint.decision_place import MYSQL_SCHEMES
 from exactum.checkpoint.query_place import QueryPlace
+from exactum.checkpoint.retirement import refuse_retired
 from exactum.errors import ExactumError
 from exactum.ops.render import ExitStatus
-from exactum.ops.targets.given_sinks import given_sinks
-from exactum.ops.targets.target import QueryTargets, targets_of
+from exactum.ops.targets.properties_file import SERVERS, client_settings_of
+from exactum.ops.targets.sinks import QueryTargets, given_sinks, targets_of
+from exactum.problem import Problem, not_seen
+from exactum.protocol.inspection import TransactionView
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 MYSQL_PASSWORD = "MYSQL_PWD"
 """Environment variable of MySQL's own tools."""
 SINKS_VARIABLE = "EXACTUM_SINKS"
+CLUSTER = "exactum transactions"
+"""Whose the connection to a whole cluster is, in messages."""
 
 CHECKPOINT = click.option(
     "--checkpoint", required=True, metavar="DIR", help="The query's checkpointLocation."
@@ -82,9 +88,12 @@ class QueryOptions:
     def place(self) -> QueryPlace:
         """
         Raises:
+            CheckpointRefused: the checkpoint is retired: the query, and its records, are elsewhere.
             ExactumError: as ``QueryPlace.of``.
         """
-        return QueryPlace.of(self.checkpoint, self.decision_log)
+        place = QueryPlace.of(self.checkpoint, self.decision_log)
+        refuse_retired(place.folder)
+        return place
 
     def targets(self, place: QueryPlace) -> QueryTargets:
         """
@@ -131,3 +140,98 @@ def with_password(place: str | None) -> str | None:
         return place
     user, _, host = parts.netloc.rpartition("@")
     return parts._replace(netloc=f"{user}:{quote(password, safe='')}@{host}").geturl()
+
+
+# ---- a whole cluster -------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class ClusterPlace:
+    """A whole Kafka cluster. ``settings`` are librdkafka's, to log in."""
+
+    servers: str
+    settings: Mapping[str, str] = field(repr=False)
+
+    @staticmethod
+    def of(servers: str | None, command_config: Path | None) -> ClusterPlace | None:
+        """None where neither the option nor the file names servers.
+
+        Raises:
+            SettingRefused: the file cannot be read or used.
+        """
+        settings = {} if command_config is None else client_settings_of(command_config)
+        in_file = settings.pop(SERVERS, "")
+        named = servers or in_file
+        return ClusterPlace(named, settings) if named else None
+
+    def transactions(
+        self, identities: Sequence[str] = ()
+    ) -> tuple[list[TransactionView], list[Problem]]:
+        """What is open in it, or what it knows of these transactional ids; and what it hides.
+
+        Raises:
+            ExactumError: the brokers did not answer, or refused.
+        """
+        from exactum.kafka.inspection import cluster_transactions
+
+        with closing(self.admin()) as admin:
+            views = cluster_transactions(admin, [i.partition("@")[0] for i in identities])
+            sees_all = identities or admin.may_describe_any_id()
+        hidden = "this user may not see all transactional ids (DESCRIBE on '*')"
+        return views, [] if sees_all else [not_seen(f"all of {self.servers}", hidden)]
+
+    def admin(self) -> Any:
+        """A ``BrokerRequests``. The caller closes it.
+
+        Raises:
+            ExactumError: the brokers did not answer, or refused.
+        """
+        from exactum.kafka import settings
+        from exactum.kafka.requests import BrokerRequests
+
+        plain = settings.checked_producer(self.settings, CLUSTER)
+        return BrokerRequests(
+            self.servers, plain, CLUSTER, connect_timeout_ms=8_000, deadline_ms=20_000
+        )
+
+
+StatePlace = QueryOptions | ClusterPlace
+
+
+def place_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The command gets ``where: StatePlace``."""
+
+    @functools.wraps(function)
+    def gathered(
+        *,
+        checkpoint: str | None,
+        bootstrap_servers: str | None,
+        decision_log: str | None,
+        command_config: Path | None,
+        sinks: str | None,
+        **others: Any,
+    ) -> Any:
+        where: StatePlace | None = None
+        if checkpoint is None and bootstrap_servers is not None:
+            where = ClusterPlace.of(bootstrap_servers, command_config)
+        elif checkpoint is not None and bootstrap_servers is None and command_config is None:
+            where = QueryOptions.of(checkpoint, decision_log, sinks)
+        if where is None:
+            raise click.UsageError(
+                "Give --checkpoint DIR (with --sinks), or --bootstrap-servers SERVERS (with "
+                "--command-config where the brokers want a login)."
+            )
+        return function(where=where, **others)
+
+    command: Callable[..., Any] = gathered
+    for option in (
+        SINKS,
+        COMMAND_CONFIG,
+        DECISION_LOG,
+        click.option(
+            "--bootstrap-servers", metavar="SERVERS", help="All of a Kafka cluster, whoever's."
+        ),
+        click.option("--checkpoint", metavar="DIR", help="All sinks of this query."),
+    ):
+        command = option(command)
+    return command

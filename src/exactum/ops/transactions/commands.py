@@ -12,15 +12,20 @@ from exactum.errors import SettingRefused
 from exactum.monitor.words import count, millis, now_ms
 from exactum.ops import render
 from exactum.ops.render import ExitStatus
-from exactum.ops.targets.options import JSON, QueryOptions, could_not_tell, query_options
+from exactum.ops.targets.options import (
+    JSON,
+    ClusterPlace,
+    QueryOptions,
+    StatePlace,
+    could_not_tell,
+    place_options,
+    query_options,
+)
 from exactum.ops.transactions.hanging import find_hanging_command
-from exactum.ops.transactions.places import ClusterPlace, LookPlace, look_options
 from exactum.problem import Problem
 
 if TYPE_CHECKING:
-    from exactum.ops.transactions.finding import JudgedTransaction
-    from exactum.ops.transactions.query_look import QueryLook
-    from exactum.protocol.model import DecisionRecord
+    from exactum.ops.transactions.state import JudgedTransaction, QueryTransactions
 
 SHOWN_MAX = 5
 """How many transactions of one group are named."""
@@ -43,16 +48,16 @@ transactions.add_command(find_hanging_command)
 
 
 @transactions.command("list")
-@look_options
+@place_options
 @JSON
 @could_not_tell
-def list_command(where: LookPlace, as_json: bool) -> None:
+def list_command(where: StatePlace, as_json: bool) -> None:
     """List open and unfinished transactions, and what to do with each."""
+    query = None
     if isinstance(where, QueryOptions):
-        look = _looked_at(where)
-        found, problems, status = look.findings, look.problems, look.status
+        query = _read(where)
+        found, problems, status = query.each, query.problems, query.status
     else:
-        look = None
         found, problems = _elsewhere(where)
         status = ExitStatus.CANNOT_TELL if problems else ExitStatus.FINE
     if as_json:
@@ -60,27 +65,27 @@ def list_command(where: LookPlace, as_json: bool) -> None:
             "transactions": [_plain(each) for each in found],
             "troubles": _plain_of(problems),
         }
-        if look is not None:
+        if query is not None:
             value |= {
-                "query_id": look.place.query_id,
-                "checkpoint": str(look.place.folder),
-                "living_runs": [run.incarnation for run in look.living],
-                "former_sinks": [sink.name for sink in look.former],
+                "query_id": query.place.query_id,
+                "checkpoint": str(query.place.folder),
+                "living_runs": [run.incarnation for run in query.living],
+                "former_sinks": [sink.name for sink in query.former],
                 "status": status,
             }
         render.show_json(value)
         sys.exit(status)
-    if look is not None:
-        click.echo(str(look.place))
-        for run in look.living:
+    if query is not None:
+        click.echo(str(query.place))
+        for run in query.living:
             click.echo(f"lives: {run}")
-        if not look.living:
+        if not query.living:
             click.echo("no run of it lives here")
-        for sink in look.former:
+        for sink in query.former:
             click.echo(f"former sink, not looked into: {sink.name} ({sink.place})")
     _show_groups(found)
     render.show_not_seen(problems)
-    if look is None and not found:
+    if query is None and not found:
         click.echo("nothing is open that this user may see")
     elif not found and not problems:
         click.echo("nothing is open, and nothing that is decided is unfinished")
@@ -89,19 +94,16 @@ def list_command(where: LookPlace, as_json: bool) -> None:
 
 @transactions.command()
 @click.argument("identity")
-@look_options
+@place_options
 @JSON
 @could_not_tell
-def describe(identity: str, where: LookPlace, as_json: bool) -> None:
+def describe(identity: str, where: StatePlace, as_json: bool) -> None:
     """Tell everything known of one transaction."""
-    record = None
     if isinstance(where, QueryOptions):
-        look = _looked_at(where)
-        problems = look.problems
+        query = _read(where)
+        problems = query.problems
         render.show_not_seen(problems)
-        found = [f for f in look.findings if f.view.identity == identity]
-        if found:
-            record = look.record_of(found[0])
+        found = tuple(each for each in query.each if each.view.identity == identity)
     else:
         found, problems = _elsewhere(where, identity)
     if not found and problems:
@@ -117,11 +119,12 @@ def describe(identity: str, where: LookPlace, as_json: bool) -> None:
             "epoch names it.",
         )
     if as_json:
+        record = found[0].record
         render.show_json(
             {**_plain(found[0]), "record": None if record is None else record.to_json()}
         )
     else:
-        _show_one(found[0], record)
+        _show_one(found[0])
     sys.exit(ExitStatus.NEEDS_PERSON if found[0].needs_person else ExitStatus.FINE)
 
 
@@ -251,20 +254,20 @@ def abort(
     sys.exit(ExitStatus.NEEDS_PERSON if refused else ExitStatus.FINE)
 
 
-def _looked_at(where: QueryOptions) -> QueryLook:
-    from exactum.ops.transactions.query_look import look_at
+def _read(where: QueryOptions) -> QueryTransactions:
+    from exactum.ops.transactions.state import read_transactions
 
     place = where.place()
-    return look_at(place, where.targets(place))
+    return read_transactions(place, where.targets(place))
 
 
 def _elsewhere(
     where: ClusterPlace, identity: str = ""
-) -> tuple[list[JudgedTransaction], list[Problem]]:
-    from exactum.ops.transactions.finding import judged_elsewhere
+) -> tuple[tuple[JudgedTransaction, ...], tuple[Problem, ...]]:
+    from exactum.ops.transactions.state import judged_elsewhere
 
-    views, problems = where.look([identity] if identity else [])
-    return [judged_elsewhere(view) for view in views], problems
+    views, problems = where.transactions([identity] if identity else [])
+    return tuple(map(judged_elsewhere, views)), tuple(problems)
 
 
 def _warn_not_recorded(why: str) -> None:
@@ -337,9 +340,9 @@ def _heading(group: Sequence[JudgedTransaction]) -> str:
     return "; ".join(part for part in parts if part)
 
 
-def _show_one(found: JudgedTransaction, record: DecisionRecord | None) -> None:
+def _show_one(found: JudgedTransaction) -> None:
     """Everything that is known of it."""
-    view, now = found.view, now_ms()
+    view, record, now = found.view, found.record, now_ms()
     age, left = view.age_ms(now), view.left_ms(now)
     click.secho(view.identity, bold=True)
     by = record and (

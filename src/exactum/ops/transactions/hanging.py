@@ -13,8 +13,7 @@ import click
 from exactum.ops import render
 from exactum.ops.render import ExitStatus
 from exactum.ops.run.values import duration
-from exactum.ops.targets.options import COMMAND_CONFIG, JSON, could_not_tell
-from exactum.ops.transactions.places import ClusterPlace
+from exactum.ops.targets.options import COMMAND_CONFIG, JSON, ClusterPlace, could_not_tell
 
 if TYPE_CHECKING:
     from exactum.kafka.inspection import BlockedPartitions, HangingTransaction

@@ -10,13 +10,11 @@ from typing import Any
 
 from exactum.checkpoint import run_file
 from exactum.checkpoint.query_place import QueryPlace
-from exactum.checkpoint.retirement import refuse_retired
 from exactum.errors import ExactumError, SettingRefused
 from exactum.monitor.fact import Fact
 from exactum.monitor.history import HistoryWriter
 from exactum.ops.render import ExitStatus
-from exactum.ops.targets.inspection import inspector_of, inspectors
-from exactum.ops.targets.target import QueryTargets
+from exactum.ops.targets.sinks import QueryTargets, inspector_of, inspectors
 from exactum.problem import Problem, not_seen
 from exactum.protocol.decision_log import DecisionLog
 from exactum.protocol.ends import Ends, refuse_gaps, target_end
@@ -71,10 +69,8 @@ def finish_query(
     from a driver that lives, but for write-ahead sinks (see ``--take-over``).
 
     Raises:
-        CheckpointRefused: the checkpoint is retired: the query goes on elsewhere.
         ExactumError: the decision log refused, did not answer, or is not the query's.
     """
-    refuse_retired(place.folder)
     with closing(place.open_log()) as log:
         unfinished = place.first_unfinished()
         permits = decided_from(log, unfinished)
@@ -131,10 +127,9 @@ def abort_of_query(
         SettlementRefused: a COMMIT names one of them, or a run of the query lives.
         SettingRefused: a name is not open under this query, or a sink is not given or cannot be
             reached; nothing was changed.
-        CheckpointRefused: the checkpoint is retired, or the decision log is not the query's.
+        CheckpointRefused: the decision log is not the query's.
         ExactumError: as ``abort_undecided``.
     """
-    refuse_retired(place.folder)
     targets.refuse_left_out()
     with closing(place.open_log()) as log, inspectors(place, targets) as open_sinks:
         opened = {v.identity for each in open_sinks for v in each.list_open()}

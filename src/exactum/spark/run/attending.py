@@ -4,7 +4,6 @@ and what is closed with it.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 
@@ -12,7 +11,9 @@ from exactum.errors import SettingRefused
 from exactum.spark.control.listener import ControlListener
 from exactum.spark.control.stream import ControlStream
 from exactum.spark.epoch_listener import EpochListener
+from exactum.spark.open_queries import open_queries
 from exactum.spark.query import Run
+from exactum.spark.run import termination
 from exactum.spark.run.epoch_gate import EpochGate
 from exactum.spark.run.housekeeping import Duty
 from exactum.spark.run.progress import ProgressReports
@@ -75,10 +76,12 @@ def classic_attending(run: Run, control: Sequence[ControlStream]) -> Attending:
         Unavailable: a server that one of them needs did not answer.
     """
     supervised = current()
-    stopping = threading.Event() if supervised is None else supervised.stopping
+    stopping = open_queries.stopping if supervised is None else supervised.stopping
     found = Attending(EpochGate(run, stopping))
     with ExitStack() as undo:
         undo.callback(found.close)
+        if supervised is None:
+            found.closes(termination.watch(run))
         stop_requests(run, found)
         watch_topics(run, found)
         _refuse_same_name(control)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from exactum.monitor.history_outlet import HISTORY
+from exactum.monitor.history import HISTORY
 from exactum.monitor.recorder import RECORDER
 from exactum.spark.switch import is_on
 

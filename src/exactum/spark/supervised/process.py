@@ -31,7 +31,7 @@ from exactum.spark.supervised.supervisor_channel import (
     VARIABLE,
     ChannelMessage,
     MessageDecoder,
-    inherited,
+    joined,
 )
 from exactum.spark.write.failure import thrown
 
@@ -349,7 +349,7 @@ class _Supervision:
 
     def _join(self) -> None:
         address = os.environ.pop(VARIABLE, None)
-        link = inherited(address) if address else None
+        link = joined(address) if address else None
         if link is not None and self._joined is None:
             self._joined = SupervisedProcess(link)
             _report_what_ends_the_script(self._joined)

@@ -6,7 +6,8 @@ inherits.
 
 A line is one object with ``kind`` and what belongs to it. The socket's number and inode are in an
 environment variable; a process that has the variable but not this very socket (a Python worker, a
-program that the script starts) has no part in it.
+program that the script starts) has no part in it. Below spark-submit, whose JVM passes no socket
+on, the variable has the path of one that the script connects to.
 
 Who sends keeps to the limits: long texts are cut, with a note of how much.
 """
@@ -24,6 +25,8 @@ from typing import Any
 from exactum.errors import InvariantBroken
 
 VARIABLE = "EXACTUM_SUPERVISOR"
+OF_SPARK_SUBMIT = "PYSPARK_GATEWAY_PORT"
+"""Spark sets this variable for the script alone, and not for the JVM nor the Python workers."""
 LINE_BYTES_MAX = 1 << 20
 WHOLE_BYTES_MAX = 1 << 14
 """A line up to this size is sent as it is."""
@@ -121,6 +124,25 @@ class MessageDecoder:
 def address_of(link: socket.socket) -> str:
     """What ``VARIABLE`` says to a child that inherits ``link``."""
     return f"{link.fileno()}:{os.fstat(link.fileno()).st_ino}"
+
+
+def joined(address: str) -> socket.socket | None:
+    """This process's end of the channel that ``address`` names; None where it has no part in it."""
+    if not os.path.isabs(address):
+        return inherited(address)
+    if OF_SPARK_SUBMIT not in os.environ:
+        return None
+    link = socket.socket(socket.AF_UNIX)
+    try:
+        link.connect(address)
+    except FileNotFoundError:  # the script has joined already
+        link.close()
+        return None
+    except OSError:  # the supervisor is gone: as where it goes later, the channel is at its end
+        link.close()
+        link, theirs = socket.socketpair()
+        theirs.close()
+    return link
 
 
 def inherited(address: str) -> socket.socket | None:

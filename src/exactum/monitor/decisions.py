@@ -1,0 +1,217 @@
+"""The one reader of a query's decision log: a batch, what is not finished, or what a range
+promises. Who writes into it, a coordinator or an operator's command, opens it for itself.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import dataclass
+
+from exactum.checkpoint.query_place import QueryPlace
+from exactum.errors import CheckpointRefused, InvariantBroken, SettingRefused
+from exactum.files.slot_log import SlotLog
+from exactum.protocol.decision_log import DecisionLog
+from exactum.protocol.ends import RECENT_BATCHES
+from exactum.protocol.evidence import Promise
+from exactum.protocol.finish import BATCHES_MAX
+from exactum.protocol.model import Decision, DecisionRecord, PreparedTransaction
+from exactum.protocol.resolve import commit_in_force
+
+
+def read_batch(place: QueryPlace, batch_id: int) -> tuple[DecisionRecord, ...]:
+    """What the log has of one micro-batch.
+
+    Raises:
+        ExactumError, OSError: it cannot be read.
+    """
+    with closing(place.open_log()) as log:
+        return tuple(log.read(batch_id))
+
+
+def read_unfinished(place: QueryPlace, first: int) -> tuple[DecisionRecord, ...]:
+    """From a few batches before ``first`` up to the first one that is not decided. ``first`` is the
+    first one that Spark has not logged as done.
+
+    Raises:
+        ExactumError: it cannot be read.
+    """
+    found: list[DecisionRecord] = []
+    with closing(place.open_log()) as log:
+        for batch_id in range(max(0, first - RECENT_BATCHES), first):
+            # Pruned, or damaged and long done: nobody needs it.
+            with contextlib.suppress(CheckpointRefused, InvariantBroken):
+                found += log.read(batch_id)
+        for batch_id in range(first, first + BATCHES_MAX):
+            records = log.read(batch_id)
+            found += records
+            if commit_in_force(records) is None:
+                break
+    return tuple(found)
+
+
+def in_force(records: Sequence[DecisionRecord], first_batch: int = 0) -> list[DecisionRecord]:
+    """The COMMITs in force from a batch on."""
+    batches = sorted({r.epoch.batch_id for r in records if r.epoch.batch_id >= first_batch})
+    of_batches = ([r for r in records if r.epoch.batch_id == batch_id] for batch_id in batches)
+    return [record for record in map(commit_in_force, of_batches) if record is not None]
+
+
+# ---- promises --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Promises:
+    """Those of a range, oldest first. ``undecided`` are batches of the range without a COMMIT;
+    ``unrecorded`` are such that Spark has finished all the same: their records are gone, or they
+    ran without a decision; ``forgotten_below`` is the batch below which the log has forgotten its
+    records, where the range goes further back; ``not_begun`` the first batch of the range that
+    Spark has not begun.
+    """
+
+    each: tuple[Promise, ...]
+    undecided: tuple[int, ...] = ()
+    unrecorded: tuple[int, ...] = ()
+    forgotten_below: int | None = None
+    not_begun: int | None = None
+
+    def participants(self) -> list[str]:
+        """Every sink that a record names, in the order of their first."""
+        names = [p.participant for promise in self.each for p in promise.record.prepared]
+        return list(dict.fromkeys(names))
+
+
+@dataclass(frozen=True)
+class SparkProgress:
+    """How far Spark is, by its own logs. ``newest`` is the last batch that it has begun,
+    ``finished`` the last that it has logged as done; of those below ``kept`` it keeps nothing.
+    """
+
+    newest: int
+    finished: int = -1
+    kept: int = 0
+
+
+def read_promises(place: QueryPlace, first: int | None, last: int | None) -> Promises:
+    """As they are on record now.
+
+    Raises:
+        ExactumError: as ``promises``; or the query has begun no batch.
+    """
+    newest, finished = place.planned(), place.finished()
+    if newest is None:
+        raise SettingRefused(
+            "COMMAND_ARGUMENT",
+            f"{place} has not begun any micro-batch: nothing is promised yet.",
+        )
+    with closing(place.open_log()) as log:
+        progress = SparkProgress(newest, -1 if finished is None else finished, place.kept())
+        return promises(log, progress, first, last)
+
+
+def promises(
+    log: DecisionLog,
+    progress: SparkProgress,
+    first: int | None,
+    last: int | None,
+) -> Promises:
+    """What is promised from batch ``first`` to ``last``; by default of all records there are.
+
+    Raises:
+        SettingRefused: the range is empty.
+        Unavailable: the log did not answer.
+        InvariantBroken: a record is damaged, or missing where there must be one.
+    """
+    newest = progress.newest
+    end = newest if last is None else min(last, newest)
+    begin = 0 if first is None else first
+    if begin > end:
+        raise SettingRefused(
+            "COMMAND_ARGUMENT",
+            f"There is no batch from {begin} to {end}: the query has begun batches 0 to {newest}.",
+        )
+    found: list[Promise] = []
+    undecided: list[int] = []
+    without: list[int] = []
+    forgotten: int | None = None
+    lowest = _lowest(log)
+    above = _next_records(log, end, newest)
+    for batch_id in range(end, begin - 1, -1):
+        try:
+            records = _read(log, batch_id, above)
+        except CheckpointRefused:  # pruned
+            forgotten = batch_id + 1
+            break
+        if not records and batch_id < max(lowest, progress.kept):
+            forgotten = batch_id + 1
+            break
+        in_force = commit_in_force(records)
+        if in_force is not None:
+            found.append(Promise(in_force, _superseded(records, in_force)))
+        else:
+            (without if batch_id <= progress.finished else undecided).append(batch_id)
+        above = records or above
+    if _is_begin(above) and min(without, default=end) < above[0].epoch.batch_id <= end:
+        forgotten = above[0].epoch.batch_id  # exactum took over there
+    return Promises(
+        tuple(reversed(found)),
+        tuple(reversed(undecided)),
+        tuple(b for b in reversed(without) if forgotten is None or b >= forgotten),
+        forgotten,
+        newest + 1 if last is not None and last > newest else None,
+    )
+
+
+def _read(
+    log: DecisionLog, batch_id: int, above: Sequence[DecisionRecord]
+) -> Sequence[DecisionRecord]:
+    """The records of a batch; none where a start passed it over: something else had written it, as
+    ``at_least_once`` does, or Spark's own sink. Then those of the next batch that has some, which
+    are ``above``, begin with the ABORT of that start.
+
+    Raises:
+        ExactumError: as ``DecisionLog.read``.
+    """
+    try:
+        return log.read(batch_id)
+    except InvariantBroken:
+        is_damaged = isinstance(log, SlotLog) and log.has_records(batch_id)
+        if is_damaged or not _is_begin(above):
+            raise
+        return ()
+
+
+def _next_records(log: DecisionLog, end: int, newest: int) -> Sequence[DecisionRecord]:
+    """Those of the first batch behind ``end`` that has some; none where there is none."""
+    for batch_id in range(end + 1, newest + 1):
+        with contextlib.suppress(CheckpointRefused, InvariantBroken):
+            if records := log.read(batch_id):
+                return records
+    return ()
+
+
+def _is_begin(records: Sequence[DecisionRecord]) -> bool:
+    """Whether they begin as every run does."""
+    return bool(records) and records[0].decision is Decision.ABORT
+
+
+def _lowest(log: DecisionLog) -> int:
+    """The batch below which there can be no record, as far as the log can tell cheaply: where
+    exactum took over a checkpoint of Spark's, for one.
+    """
+    first = log.first_batch() if isinstance(log, SlotLog) else None
+    return -1 if first is None else first
+
+
+def _superseded(
+    records: Sequence[DecisionRecord], in_force: DecisionRecord
+) -> tuple[PreparedTransaction, ...]:
+    named = {(p.participant, p.identity) for p in in_force.prepared}
+    return tuple(
+        p
+        for record in records
+        if record.decision is Decision.COMMIT and record is not in_force
+        for p in record.prepared
+        if (p.participant, p.identity) not in named
+    )

@@ -1,3 +1,0 @@
-"""Savepoints: a user-ordered, verified copy of a query's checkpoint at one complete epoch, and
-starting from it.
-"""

@@ -1,0 +1,331 @@
+"""The transactions of a query at one moment: where each stands in its target, whose it is, what the
+decision log says of it, and what to do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from enum import Enum
+
+from exactum.checkpoint import run_file
+from exactum.checkpoint.layout import REPLAYS
+from exactum.checkpoint.query_place import QueryPlace
+from exactum.checkpoint.query_record import KnownSink
+from exactum.errors import ExactumError
+from exactum.monitor.decisions import in_force, read_unfinished
+from exactum.ops.render import ExitStatus
+from exactum.ops.targets.sinks import QueryTargets, inspector_of, views_of
+from exactum.problem import Level, Problem, not_seen
+from exactum.protocol import resolve
+from exactum.protocol.inspection import TransactionState, TransactionView
+from exactum.protocol.model import (
+    Decision,
+    DecisionRecord,
+    Incarnation,
+    PreparedTransaction,
+)
+
+FINISH = "exactum transactions finish"
+ABORT = "exactum transactions abort"
+REPLAY = "run 'exactum dead-letters replay' again"
+LOG = "the decision log"
+OF_REPLAYS = "the replays of dead letters"
+
+
+class OnRecord(Enum):
+    """What the decision log says of a transaction."""
+
+    COMMIT = "COMMIT on record"
+    SUPERSEDED = "a COMMIT that salvage replaced"
+    WITHOUT_IT = "COMMIT on record, without this one"
+    ABORT = "ABORT on record"
+    NOTHING = "nothing on record"
+    UNKNOWN = "the decision log cannot be asked"
+
+
+class Owner(Enum):
+    """Whose a transaction is."""
+
+    LIVING_RUN = "this query's living run"
+    DEAD_RUN = "a dead run of this query"
+    FORMER_INCARNATION = "a former incarnation of this query"
+    OTHER_QUERY = "another query"
+    REPLAY = "a replay of this query's dead letters"
+    FOREIGN = "no query of exactum's"
+
+
+@dataclass(frozen=True)
+class Runs:
+    """The incarnations of a query that left a file beside its checkpoint."""
+
+    living: frozenset[Incarnation] = frozenset()
+    dead: frozenset[Incarnation] = frozenset()
+
+    def owner(self, incarnation: Incarnation | None) -> Owner:
+        if incarnation in self.living:
+            return Owner.LIVING_RUN
+        return Owner.DEAD_RUN if incarnation in self.dead else Owner.FORMER_INCARNATION
+
+
+@dataclass(frozen=True)
+class JudgedTransaction:
+    """One transaction, and what is to be done with it: ``problem`` is a warning where somebody has
+    to do something. ``record`` says what ``on_record`` is.
+    """
+
+    view: TransactionView
+    on_record: OnRecord
+    owner: Owner
+    problem: Problem
+    record: DecisionRecord | None = None
+
+    @staticmethod
+    def of(
+        view: TransactionView,
+        says: OnRecord,
+        owner: Owner,
+        advice: tuple[str, bool],
+        record: DecisionRecord | None = None,
+    ) -> JudgedTransaction:
+        """``advice``: what to do, and whether a person has to."""
+        do, needs_person = advice
+        level = Level.WARNING if needs_person else Level.OK
+        where = view.participant or "unknown sink"
+        problem = Problem(level, where, view.state.value, says.value, do)
+        return JudgedTransaction(view, says, owner, problem, record)
+
+    @property
+    def needs_person(self) -> bool:
+        return self.problem.level is Level.WARNING
+
+
+@dataclass(frozen=True)
+class QueryTransactions:
+    """Those of a query: what is open, and where what is decided and unfinished stands. ``former``:
+    sinks that it had, of which something may be open.
+    """
+
+    place: QueryPlace
+    living: tuple[run_file.RecordedRun, ...]
+    each: tuple[JudgedTransaction, ...]
+    problems: tuple[Problem, ...]
+    former: tuple[KnownSink, ...] = ()
+
+    @property
+    def status(self) -> ExitStatus:
+        if any(each.needs_person for each in self.each):
+            return ExitStatus.NEEDS_PERSON
+        return ExitStatus.CANNOT_TELL if self.problems else ExitStatus.FINE
+
+
+def read_transactions(place: QueryPlace, targets: QueryTargets) -> QueryTransactions:
+    """What cannot be read or reached is among ``problems``."""
+    first = place.first_unfinished()
+    problems = targets.unseen()
+    records: tuple[DecisionRecord, ...] | None = None
+    try:
+        records = read_unfinished(place, first)
+    except ExactumError as error:
+        problems.append(not_seen(LOG, str(error)))
+    decided = in_force(records or (), first)
+    views = [view for name in targets.left_out for view in _unseen(name, place, decided)]
+    for target in targets.each:
+        try:
+            with closing(inspector_of(target, place)) as inspector:
+                views += views_of(inspector, decided)
+        except ExactumError as error:
+            if target.present or any(record.of(target.name) for record in decided):
+                problems.append(not_seen(f"sink {target.name!r}", str(error)))
+    known = {*targets.left_out, *(target.name for target in targets.each)}
+    problems += [
+        not_seen(f"sink {name!r}", "a decided epoch names it, and the query has it no longer")
+        for name in sorted({p.participant for r in decided for p in r.prepared} - known)
+    ]
+    found = run_file.runs(place.folder)
+    living = tuple(run for run, alive in found if alive)
+    runs = Runs(
+        frozenset(Incarnation(run.incarnation) for run in living),
+        frozenset(Incarnation(run.incarnation) for run, alive in found if not alive),
+    )
+    judged = [_judged_by(view, records, runs) for view in views]
+    replays, unseen = _replays(place, targets)
+    problems += [not_seen(OF_REPLAYS, why) for why in unseen]
+    return QueryTransactions(place, living, (*judged, *replays), tuple(problems), targets.former)
+
+
+def _unseen(
+    name: str, place: QueryPlace, decided: Sequence[DecisionRecord]
+) -> Iterator[TransactionView]:
+    """What unfinished records name of a sink that cannot be looked into."""
+    for record in decided:
+        for p in record.of(name):
+            view = TransactionView(
+                name, p.identity, place.query_id, record.incarnation, TransactionState.UNKNOWN
+            )
+            yield view.of_record(p, record.epoch.batch_id, record.attempt)
+
+
+def _judged_by(
+    view: TransactionView, records: Sequence[DecisionRecord] | None, runs: Runs
+) -> JudgedTransaction:
+    """``records`` None: the log does not answer."""
+    says, record = OnRecord.UNKNOWN, None
+    if records is not None:
+        says, record = on_record(view, records)
+    if record is not None and view.batch_id is None:
+        own = [p for p in record.of(view.participant or "") if p.identity == view.identity]
+        if own:
+            view = view.of_record(own[0], record.epoch.batch_id, record.attempt)
+    owner = runs.owner(view.incarnation)
+    return judged(view, says, owner, lives=bool(runs.living), record=record)
+
+
+def on_record(
+    view: TransactionView, records: Sequence[DecisionRecord]
+) -> tuple[OnRecord, DecisionRecord | None]:
+    """What ``records`` (of several batches, each batch's by attempt) say of it, and which one says
+    it.
+    """
+    named = [
+        r
+        for r in records
+        if r.decision is Decision.COMMIT
+        and any(
+            p.participant == view.participant and p.identity == view.identity for p in r.prepared
+        )
+    ]
+    for record in named:
+        of_batch = [r for r in records if r.epoch == record.epoch]
+        if resolve.commit_in_force(of_batch) is record:
+            return OnRecord.COMMIT, record
+    if named:
+        return OnRecord.SUPERSEDED, named[-1]
+    for record in records:
+        if (record.epoch.batch_id, record.attempt) == (view.batch_id, view.attempt):
+            is_commit = record.decision is Decision.COMMIT
+            return (OnRecord.WITHOUT_IT if is_commit else OnRecord.ABORT), record
+    return OnRecord.NOTHING, None
+
+
+def judged(
+    view: TransactionView,
+    says: OnRecord,
+    owner: Owner,
+    *,
+    lives: bool,
+    record: DecisionRecord | None = None,
+) -> JudgedTransaction:
+    """``lives``: whether any run of the query does, as far as locks on files tell."""
+    advice = _advice(view.state, says, owner, lives)
+    return JudgedTransaction.of(view, says, owner, advice, record)
+
+
+def judged_elsewhere(view: TransactionView) -> JudgedTransaction:
+    """Of a whole Kafka cluster: without a checkpoint nobody knows what is decided."""
+    owner = Owner.OTHER_QUERY
+    if view.query_id:
+        do = f"ask by the checkpoint of query {view.query_id}: --checkpoint says what is decided"
+    elif view.incarnation is not None:
+        do = "ask by its query's checkpoint: --checkpoint says what is decided"
+    else:
+        owner, do = Owner.FOREIGN, "nothing: it is not exactum's. Ask its owner"
+    return JudgedTransaction.of(view, OnRecord.UNKNOWN, owner, (do, False))
+
+
+def _advice(state: TransactionState, says: OnRecord, owner: Owner, lives: bool) -> tuple[str, bool]:
+    if says is OnRecord.UNKNOWN:
+        return "look again when the decision log answers: nobody knows whether it is decided", False
+    if says is OnRecord.COMMIT:
+        return _of_decided(state, lives)
+    if not state.unsettled:
+        return "nothing: it is settled", False
+    if owner is Owner.LIVING_RUN and says in (OnRecord.NOTHING, OnRecord.WITHOUT_IT):
+        return "nothing: the living run is at work on it", False
+    if lives:
+        return "nothing: a leftover; the living run aborts it with its next epoch", False
+    return (
+        f"a leftover, undecided: '{ABORT}' aborts it, or the next start of the query does",
+        True,
+    )
+
+
+def _of_decided(state: TransactionState, lives: bool) -> tuple[str, bool]:
+    if state is TransactionState.COMMITTED:
+        return "nothing: it is committed", False
+    if state.unsettled:
+        if lives:
+            return "nothing: decided; the living run commits it", False
+        return f"decided, not committed: run '{FINISH}', or start the query", True
+    if state is TransactionState.UNKNOWN:
+        text = f"decided, and whether it is committed is not known: '{FINISH}' asks its target"
+        return (f"{text}; the living run does as well", False) if lives else (text, True)
+    if lives:
+        return "nothing: decided, and undone since; the living run makes it whole", False
+    return (
+        "decided, and undone since: start the query, which makes it whole or says what is missing",
+        True,
+    )
+
+
+# ---- replays of dead letters -----------------------------------------------------------------
+
+
+def _replays(place: QueryPlace, targets: QueryTargets) -> tuple[list[JudgedTransaction], list[str]]:
+    """What replays left open, which send under decisions of their own; and why something of it
+    could not be looked at.
+
+    In the clusters of the query's Kafka sinks: of a replay that was sent elsewhere, by
+    --replay-config, it is known what it has decided, and not what it left open besides.
+    """
+    if not (place.folder / REPLAYS).is_dir():
+        return [], []
+    from exactum.kafka.transaction import KafkaTransaction
+    from exactum.ops.dead_letters.replay import (
+        PARTICIPANT,
+        replays_of,
+        sink_of,
+        unfinished_records,
+    )
+
+    try:
+        records = unfinished_records(place.folder, place.query_id)
+    except ExactumError as error:
+        return [], [f"their decisions: {error}"]
+    decided = in_force(records)
+    left = {prepared.identity for record in decided for prepared in record.prepared}
+    views: dict[str, TransactionView] = {}
+    unseen: list[str] = []
+    for target in (each for each in targets.each if each.client_settings is not None):
+        try:
+            sink = sink_of(None, target.client_settings or {})
+            with closing(sink.inspector(replays_of(place.query_id), PARTICIPANT)) as inspector:
+                cluster = inspector.cluster_id()
+
+                def is_there(prepared: PreparedTransaction, cluster: str = cluster) -> bool:
+                    return KafkaTransaction.of(prepared).cluster_id in ("", cluster)
+
+                views |= {v.identity: v for v in views_of(inspector, decided, is_there)}
+        except ExactumError as error:
+            if target.present or left:
+                unseen.append(str(error))
+    if (gone := left - views.keys()) and not unseen:
+        unseen.append(
+            f"{len(gone)} transactions are decided, in a Kafka cluster that no sink given by "
+            f"--sinks leads to: {REPLAY}, with the --replay-config of last time"
+        )
+    return [_judged_replay(view, records) for view in views.values()], unseen
+
+
+def _judged_replay(view: TransactionView, records: Sequence[DecisionRecord]) -> JudgedTransaction:
+    says, record = on_record(view, records)
+    if says is OnRecord.COMMIT and view.state is TransactionState.COMMITTED:
+        advice = "nothing: it is committed", False
+    elif says is OnRecord.COMMIT:
+        advice = f"decided, not known to be visible: {REPLAY}, which finishes it first", True
+    elif not view.state.unsettled:
+        advice = "nothing: it is settled", False
+    else:
+        advice = f"undecided: where no replay is at work, {REPLAY}, which aborts it", True
+    return JudgedTransaction.of(view, says, Owner.REPLAY, advice, record)

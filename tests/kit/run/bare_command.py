@@ -1,0 +1,54 @@
+"""The same script without ``exactum run``: by Python, or below spark-submit."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+from exactum.local import columnar_kafka_jar, spark_kafka_jars
+from tests.kit.environment import environment
+from tests.kit.run.run_command import SESSION, TIMEOUT_S, Command
+from tests.kit.standalone.machines import SPARK_HOME
+
+
+class BareCommand(Command):
+    """``options`` are the words before the script."""
+
+    def __init__(
+        self, folder: Path, script: Path, options: Sequence[str], arguments: Sequence[str] = ()
+    ) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self._log = folder / "run.log"
+        with self._log.open("wb") as log:
+            self._process = subprocess.Popen(
+                [*options, str(script), *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                cwd=folder,
+                env=environment(),
+                start_new_session=True,
+            )
+
+    def ends(self, timeout_s: float = TIMEOUT_S) -> int:
+        """See the base class. The JVM of a plain script ends after it."""
+        self.until(lambda: self._process.poll() is not None, "it has ended", timeout_s)
+        self.until_gone(self._process.pid, timeout_s)
+        return super().ends(timeout_s)
+
+    def pids(self) -> list[int]:
+        """See the base class."""
+        return [self._process.pid]
+
+
+SETTINGS = {name: value for name, value in SESSION.items() if name != "master"}
+
+
+def spark_submit(master: str = "local[2]") -> list[str]:
+    """Spark's own, with what a script needs to read Kafka."""
+    jars = ",".join(map(str, [*spark_kafka_jars(), columnar_kafka_jar()]))
+    settings = {**SETTINGS, "spark.driver.memory": "512m", "spark.ui.enabled": "false"}
+    words = [word for name in settings for word in ("--conf", f"{name}={settings[name]}")]
+    program = str(SPARK_HOME / "bin" / "spark-submit")
+    return [program, "--master", master, "--jars", jars, *words]

@@ -1,0 +1,160 @@
+"""``exactum run --submit``: spark-submit is the parent of the script, and all is as without it."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from exactum.local import LocalKafka
+from tests.kit.environment import environment
+from tests.kit.run.bare_command import spark_submit
+from tests.kit.run.run_command import (
+    EXACTUM,
+    Command,
+    check_stopped_between_epochs,
+    new_world,
+)
+from tests.kit.standalone.machines import Machines
+from tests.kit.waiting import WAIT_MAX_S
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("submit", "said"),
+    [
+        ("no-such-submit --master local", "'no-such-submit'"),
+        ("", "no program ''"),
+        ("sh -c 'x", "is no command"),
+        ("sh --deploy-mode cluster", "another machine"),
+        ("sh --conf spark.submit.deployMode=cluster", "another machine"),
+    ],
+)
+def test_what_cannot_be_submitted_is_refused(tmp_path: Path, submit: str, said: str) -> None:
+    """In one line, before anything is started."""
+    (tmp_path / "app.py").touch()
+    command = [sys.executable, *EXACTUM, "run", "app.py", "--listen", "none", "--submit", submit]
+    done = subprocess.run(
+        command,
+        cwd=tmp_path,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=WAIT_MAX_S,
+        check=False,
+    )
+    assert done.returncode != 0 and done.stdout == ""
+    (line,) = done.stderr.splitlines()
+    assert "[COMMAND_ARGUMENT] --submit: " in line and said in line
+    assert line.endswith("Nothing was started.")
+
+
+@pytest.mark.broker
+@pytest.mark.spark
+def test_a_killed_script_is_started_again_and_stopped(
+    kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
+) -> None:
+    """The script's Python dies behind a decision, and then its JVM: each time both are gone before
+    the next life. SIGTERM stops the query between two micro-batches, with status 0.
+    """
+    world = new_world(kafka.bootstrap_servers, topic, tmp_path, records=2000)
+    world.plan({"event": "EpochDecided", "nth": 2})
+    options = ["--submit", shlex.join(spark_submit()), "--restart", "fixed-delay"]
+    options += ["--restart-strategy.fixed-delay.attempts=2"]
+    with world.reader() as reader:
+        with world.run("run", options, drain=False, max_offsets=10) as run:
+            run.says("is started again in")
+            assert "was ended by SIGKILL" in run.log
+            died = world.events("EpochDecided")[-1]
+            run.until(lambda: len(run.pids()) == 2, "a second life")
+            run.until_gone(run.pids()[0], WAIT_MAX_S)
+            run.until(lambda: world.events("EpochRedelivered"), "what was decided is committed")
+            (redelivered,) = world.events("EpochRedelivered")
+            assert redelivered["batch_id"] == died["batch_id"]
+            second = redelivered["pid"]
+            assert second != run.pids()[1], "the script is a child of spark-submit"
+            os.kill(run.pids()[1], signal.SIGKILL)  # the JVM
+            run.until(lambda: len(run.pids()) == 3, "a third life")
+            run.until_gone(run.pids()[1], WAIT_MAX_S)
+            run.until(lambda: completed_after(world.events(), second), "it goes on")
+            run.signal(signal.SIGTERM)
+            assert run.ends() == 0
+            assert "the script ends by itself" in run.log
+        check_stopped_between_epochs(world.checkpoint.folder, world.events("EpochCompleted"))
+        with world.run("rest", ["--submit", shlex.join(spark_submit())]) as run:
+            assert run.ends() == 0
+        world.check_exact(reader)
+
+
+def completed_after(events: list[dict[str, object]], pid: object) -> bool:
+    """Whether a process that came later has completed an epoch."""
+    later = [each for each in events if each["pid"] != pid]
+    return bool(later) and later[-1]["event"] == "EpochCompleted" and events[-1]["pid"] != pid
+
+
+@pytest.mark.broker
+@pytest.mark.spark
+def test_a_standby_takes_over_on_a_cluster(
+    kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
+) -> None:
+    """Below spark-submit in client mode, with executors elsewhere."""
+    world = new_world(kafka.bootstrap_servers, topic, tmp_path, records=50)
+    with Machines(tmp_path, ("127.0.0.2", "127.0.0.3")) as machines, world.reader() as reader:
+        submit = [*spark_submit(machines.url), "--total-executor-cores", "1"]
+        submit += ["--executor-memory", "512m", "--conf", "spark.driver.host=127.0.0.1"]
+        options = ["--submit", shlex.join(submit), "--standby"]
+        with world.run("run", options, drain=False) as run:
+            run.until(lambda: len(reader.seen) == 50, "all is visible")
+            run.says("stands by")
+            os.kill(world.events("RunStarted")[0]["pid"], signal.SIGKILL)
+            run.says("takes over")
+            world.source.produce(kafka.bootstrap_servers, 50)
+            run.until(lambda: len(reader.seen) == 100, "the standby goes on")
+            assert len({each["pid"] for each in world.events("RunStarted")}) == 2
+            run.signal(signal.SIGTERM)
+            assert run.ends() == 0
+        world.check_exact(reader)
+
+
+@pytest.mark.slow
+def test_the_channel_is_for_the_script_alone(tmp_path: Path) -> None:
+    """Python workers of the same JVM have the variable as well; and a script whose supervisor is
+    gone before it comes runs no query.
+    """
+    (tmp_path / "submit").write_text(
+        f"#!/bin/sh\n{sys.executable} worker.py\n"
+        f"PYSPARK_GATEWAY_PORT=1 {sys.executable} worker.py\nexit 137\n"
+    )
+    (tmp_path / "submit").chmod(0o700)
+    (tmp_path / "worker.py").write_text(
+        "from exactum.spark.supervised import process\n"
+        "own = process.current()\n"
+        "print('takes part:', own is not None, flush=True)\n"
+        "if own: own.turn.wait()\n"
+    )
+    options = ["--submit", str(tmp_path / "submit"), "--restart", "none"]
+    with Command(tmp_path, tmp_path / "worker.py", options) as run:
+        assert run.ends() == 1
+    assert run.log.index("takes part: False") < run.log.index("takes part: True")
+    assert "was ended by SIGKILL" in run.log, "as spark-submit tells it"
+
+
+@pytest.mark.deep
+@pytest.mark.slow
+def test_a_submit_that_outlives_its_script_is_killed(tmp_path: Path) -> None:
+    """Nobody would start the script again."""
+    (tmp_path / "submit").write_text(
+        f"#!/bin/sh\nPYSPARK_GATEWAY_PORT=1 {sys.executable} app.py\nsleep 300\n"
+    )
+    (tmp_path / "submit").chmod(0o700)
+    (tmp_path / "app.py").write_text("import exactum\nexactum.KafkaSink\n")
+    options = ["--submit", str(tmp_path / "submit"), "--restart", "none"]
+    with Command(tmp_path, tmp_path / "app.py", options) as run:
+        assert run.ends(90) == 1
+    assert "was ended by SIGKILL" in run.log
