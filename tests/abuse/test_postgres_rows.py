@@ -154,7 +154,6 @@ def test_frames_of_any_shape(postgres: LocalPostgres, frame: Frame) -> None:
     try:
         query = Query(
             lambda: database.sink(name, create_table=True),
-            name,
             frame.columns,
             lambda batch_id: [[frame.part(0, 2).batch(), frame.part(2, 9).batch()]],
         )
