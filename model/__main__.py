@@ -14,8 +14,8 @@ import sys
 
 from rich.console import Console
 
-from exactum.testing import Violation, replay
 from model import schedules, tlc
+from model.simulation import Violation, replay
 
 PIPE_WIDTH = 120
 """Columns of the tables where nobody says how wide a terminal is."""

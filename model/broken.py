@@ -26,10 +26,10 @@ from exactum.protocol.model import (
 )
 from exactum.protocol.participant import Participant
 from exactum.protocol.takeover import TakenOver, abort_undecided
-from exactum.testing import MemoryDecisionLog, Setup, System, interpose
-from exactum.testing.memory import Around
-from exactum.testing.memory_slots import MemorySlotLog, SlotStorage
-from exactum.testing.world import QUERY_ID
+from exactum.testing import MemoryDecisionLog, interpose
+from exactum.testing.faults import Around
+from model.schedule import Setup
+from model.world import QUERY_ID, MemorySlotLog, SlotStorage, System
 
 
 class NoFence(Coordinator):

@@ -24,9 +24,9 @@ from rich.progress import (
 )
 from rich.table import Table
 
-from exactum.testing.process import SPARKS_OWN
-from exactum.testing.simulation import SimulationReport, Violation, checked, play, schedules
 from model.broken import BROKEN, Broken
+from model.process import SPARKS_OWN
+from model.simulation import SimulationReport, Violation, checked, play, schedules
 
 CHUNK = 2_500
 """Schedules that one process plays in a row; chunk n of a seed is the same whoever plays it."""

@@ -11,9 +11,9 @@ import pytest
 
 from exactum.errors import FrameRefused
 from exactum.sql.columns import matched
-from exactum.sql.dialect import Role
 from exactum.sql.mysql.dialect import MySQLDialect
-from exactum.sql.mysql.sink import address_of
+from exactum.sql.mysql.session import address_of
+from exactum.sql.session import Role
 from exactum.sql.table import Column, Table, TableName
 from tests.abuse.test_mariadb_rows import WAYS, Tally, played
 from tests.kit.abuse.frames import ALL, BIGINT, Frame, edges

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 
 from exactum.errors import FrameRefused, SettingRefused
-from exactum.sql.postgres.binary import binary_rows
+from exactum.sql.postgres.rows import binary_rows
 from tests.kit.abuse.frames import SCALARS, Frame, draw, frames
 from tests.kit.abuse.kinds import Kind, Raw, has_bad_text
 from tests.kit.abuse.postgres_columns import cells, columns_of

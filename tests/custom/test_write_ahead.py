@@ -15,8 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from exactum.custom.write_ahead import WriteAheadSink
-from exactum.custom.write_ahead_target import ChunkRows
+from exactum.custom.write_ahead import ChunkRows, WriteAheadSink
 from exactum.errors import (
     CodeFailed,
     ExactumError,
@@ -28,8 +27,7 @@ from exactum.errors import (
 from exactum.protocol.coordinator import Coordinator
 from exactum.protocol.model import SourceOffsets, new_incarnation
 from exactum.protocol.participant import delivers
-from exactum.protocol.scope import Scope
-from exactum.protocol.sink import Guarantee, OpenSink, QueryRun, TaskName, WriteOrder
+from exactum.protocol.sink import Guarantee, OpenSink, QueryRun, Scope, TaskName, WriteOrder
 from exactum.sinks.staging import StagedName, Staging
 from exactum.sinks.writer import TaskFiles
 from exactum.storage import folder as folder_storage

@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 import pytest
 
-from exactum.sql.dialect import Role
+from exactum.sql.session import Role
 from exactum.sql.table import TableName
 from tests.kit.doctor.diagnosis import Diagnosis, diagnosed
 from tests.kit.sql.sql_database import SqlDatabase

@@ -10,13 +10,7 @@ import kafka.errors as kafka_errors
 import pytest
 from confluent_kafka import KafkaError
 
-from exactum.errors import (
-    EpochAborted,
-    ExactumError,
-    RowsRefused,
-    SettingRefused,
-    UnknownFailure,
-)
+from exactum.errors import EpochAborted, ExactumError, RowsRefused, SettingRefused, UnknownFailure
 from exactum.kafka.client import is_denied
 from exactum.kafka.failure import DeliveryError, KafkaFailure, certificate_refused, failure_of
 from exactum.kafka.producer_pool import ProducerPlan

@@ -20,8 +20,7 @@ from exactum.errors import SettingRefused
 from exactum.monitor import http_server, metrics_server
 from exactum.monitor.fact import Fact
 from exactum.monitor.job_sources import HeardJobs
-from exactum.monitor.metric_table import HEARD_MS, METRICS, PREFIX
-from exactum.monitor.metrics import MetricsCollector, metrics_handler
+from exactum.monitor.metrics import HEARD_MS, METRICS, PREFIX, MetricsCollector, metrics_handler
 from exactum.monitor.query_stats import TOPICS_MAX
 from exactum.monitor.recorder import Recorder
 from exactum.monitor.script_stats import QUERIES_MAX, ScriptStats

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import pytest
 
 from exactum.ops.crash_test.demo_orders import CUSTOMERS, DemoVerdict, RowsSeen, shouted
-from exactum.testing.output import OutputRecord
+from exactum.testing.crash_verdict import OutputRecord
 
 
 def verdict_of(

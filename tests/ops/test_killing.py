@@ -17,7 +17,7 @@ from exactum.errors import ExactumError
 from exactum.ops import processes
 from exactum.ops.crash_test.demo import EXACTUM
 from exactum.ops.crash_test.kept_running import StandbyBeside
-from exactum.ops.crash_test.killing import JobProgress, Killing, Moment, PlannedKill, Shown
+from exactum.ops.crash_test.killing import JobProgress, Killing, KillMoment, PlannedKill, Shown
 from exactum.ops.processes import Driver
 from tests.kit.errors import raised
 
@@ -90,13 +90,13 @@ BATCHES = (
 @pytest.mark.parametrize(
     ("kill", "looks"),
     [
-        (PlannedKill(Moment.OUTPUT), 3),
-        (PlannedKill(Moment.OUTPUT, sighting=3), 5),
-        (PlannedKill(Moment.OUTPUT, part=0.5), 7),  # of what batch 5 wrote, seen whole
-        (PlannedKill(Moment.BATCH), 2),
-        (PlannedKill(Moment.DECIDED), 4),
-        (PlannedKill(Moment.DONE), 5),
-        (PlannedKill(Moment.RANDOM), 2),
+        (PlannedKill(KillMoment.OUTPUT), 3),
+        (PlannedKill(KillMoment.OUTPUT, sighting=3), 5),
+        (PlannedKill(KillMoment.OUTPUT, part=0.5), 7),  # of what batch 5 wrote, seen whole
+        (PlannedKill(KillMoment.BATCH), 2),
+        (PlannedKill(KillMoment.DECIDED), 4),
+        (PlannedKill(KillMoment.DONE), 5),
+        (PlannedKill(KillMoment.RANDOM), 2),
     ],
     ids=str,
 )
@@ -118,10 +118,10 @@ def test_a_query_that_rests_is_fed_and_at_last_killed_at_any_moment() -> None:
         batch_timeout_s=60,
         feed=lambda: given.pop(0),
     )
-    assert rests.met(PlannedKill(Moment.DECIDED)) is Moment.RANDOM
+    assert rests.met(PlannedKill(KillMoment.DECIDED)) is KillMoment.RANDOM
     assert given == []
     ended = Killing(Played((3, 4, "3-0", 9)), lambda: True, quiet_s=60, batch_timeout_s=60)
-    assert ended.met(PlannedKill(Moment.DECIDED)) is None
+    assert ended.met(PlannedKill(KillMoment.DECIDED)) is None
 
 
 def test_a_name_that_is_no_text() -> None:

@@ -2,22 +2,13 @@
 
 from __future__ import annotations
 
-from tests.planted.fault import (
-    ALL_ROWS,
-    AS_IT_WAS,
-    DRIVER,
-    ORDER,
-    OTHERS,
-    POWER,
-    TASK,
-    Fault,
-)
+from tests.planted.fault import ALL_ROWS, AS_IT_WAS, DRIVER, ORDER, OTHERS, POWER, TASK, Fault
 
 TABLES = (
     Fault(
         "an epoch is loaded without its ledger row",
         DRIVER,
-        "sql/ledger.py",
+        "sql/target.py",
         '        return session.execute(self._sql("enter_ledger"), (self._scope, *astuple(row))) == 1\n',
         "        return True\n",
         (
@@ -98,7 +89,7 @@ TABLES = (
     Fault(
         "a marker is committed before its rows",
         DRIVER,
-        "sql/ledger.py",
+        "sql/target.py",
         '        return session.execute(self._sql("enter_ledger"), (self._scope, *astuple(row))) == 1\n',
         '        is_new = session.execute(self._sql("enter_ledger"), (self._scope, *astuple(row))) == 1\n'
         "        session.commit()\n"
@@ -188,7 +179,7 @@ TABLES = (
     Fault(
         "a chunk counts as acknowledged with the one before it",
         DRIVER,
-        "custom/write_ahead_target.py",
+        "custom/write_ahead.py",
         'self._staging.write_note(identity, "acked", str(number + 1))\n',
         'self._staging.write_note(identity, "acked", str(number + 2))\n',
         ("tests/custom/test_write_ahead.py",),
@@ -196,7 +187,7 @@ TABLES = (
     Fault(
         "chunks that a staged file lacks are not missed",
         ALL_ROWS,
-        "custom/write_ahead_target.py",
+        "custom/write_ahead.py",
         "        if sent_rows != part.prepared.rows:\n",
         "        if False:\n",
         ("tests/custom/test_write_ahead.py",),
@@ -204,7 +195,7 @@ TABLES = (
     Fault(
         "a batch is marked as sent before it is",
         DRIVER,
-        "custom/write_ahead_target.py",
+        "custom/write_ahead.py",
         "            try:\n                self._send_rest(part)\n",
         "            self._staging.note_published(epoch.batch_id)\n"
         "            try:\n                self._send_rest(part)\n",

@@ -34,19 +34,8 @@ from exactum.protocol.model import (
 )
 from exactum.protocol.participant import Participant
 from exactum.protocol.sink import Guarantee, QueryRun, Write
-from exactum.testing import (
-    Crash,
-    Fault,
-    FaultPlan,
-    MemoryDecisionLog,
-    MemoryParticipant,
-    MemoryStorage,
-    MemoryTarget,
-    MemoryWrite,
-    State,
-    faulty,
-    sweep,
-)
+from exactum.testing import Crash, Fault, FaultPlan, MemoryDecisionLog, MemoryStorage, faulty, sweep
+from model.memory import MemoryParticipant, MemoryTarget, MemoryWrite, State
 from tests.kit.errors import raised
 
 QUERY = "query"

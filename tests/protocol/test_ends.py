@@ -13,14 +13,9 @@ from exactum.protocol.coordinator import Coordinator
 from exactum.protocol.ends import Ends, Noted, TargetEnd, gaps
 from exactum.protocol.model import Decision, DecisionRecord, Epoch, Incarnation, SourceOffsets
 from exactum.protocol.sink import Guarantee, QueryRun
-from exactum.testing import (
-    MemoryDecisionLog,
-    MemoryParticipant,
-    MemoryStorage,
-    MemoryTarget,
-    MemoryWrite,
-    replay,
-)
+from exactum.testing import MemoryDecisionLog, MemoryStorage
+from model.memory import MemoryParticipant, MemoryTarget, MemoryWrite
+from model.simulation import replay
 from tests.kit.errors import raised
 
 QUERY = "query"

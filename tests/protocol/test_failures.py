@@ -22,16 +22,11 @@ from exactum.errors import (
 )
 from exactum.protocol.coordinator import Coordinator
 from exactum.protocol.model import Incarnation, SourceOffsets
-from exactum.protocol.parallel import Parallel, all_at_once, one_after_another
 from exactum.protocol.participant import Participant
+from exactum.protocol.participants import Parallel, all_at_once, one_after_another
 from exactum.protocol.sink import Guarantee, QueryRun
-from exactum.testing import (
-    MemoryDecisionLog,
-    MemoryParticipant,
-    MemoryStorage,
-    MemoryTarget,
-    MemoryWrite,
-)
+from exactum.testing import MemoryDecisionLog, MemoryStorage
+from model.memory import MemoryParticipant, MemoryTarget, MemoryWrite
 
 WAIT_S = 0.3
 SERIOUS = [

@@ -10,8 +10,6 @@ import pytest
 
 from exactum import events
 from exactum.errors import CheckpointRefused, ExactumError, Fenced
-from exactum.protocol.at_least_once import AtLeastOnce
-from exactum.protocol.at_most_once import AtMostOnce
 from exactum.protocol.coordinator import Coordinator
 from exactum.protocol.decision_log import DecisionLog
 from exactum.protocol.model import (
@@ -23,18 +21,9 @@ from exactum.protocol.model import (
 )
 from exactum.protocol.participant import Participant
 from exactum.protocol.sink import Guarantee, QueryRun, WriteOrder
-from exactum.testing import (
-    Crash,
-    Fault,
-    FaultPlan,
-    MemoryDecisionLog,
-    MemoryParticipant,
-    MemoryStorage,
-    MemoryTarget,
-    MemoryWrite,
-    faulty,
-    sweep,
-)
+from exactum.protocol.weaker_guarantees import AtLeastOnce, AtMostOnce
+from exactum.testing import Crash, Fault, FaultPlan, MemoryDecisionLog, MemoryStorage, faulty, sweep
+from model.memory import MemoryParticipant, MemoryTarget, MemoryWrite
 
 EXACTLY, LEAST, MOST = Guarantee
 KINDS = {EXACTLY: Coordinator, LEAST: AtLeastOnce, MOST: AtMostOnce}

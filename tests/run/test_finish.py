@@ -17,18 +17,8 @@ from exactum.protocol.finish import Finished, commit_decided, decided_from, fini
 from exactum.protocol.model import Decision, Incarnation, SourceOffsets
 from exactum.protocol.participant import Participant
 from exactum.protocol.sink import Guarantee, QueryRun
-from exactum.testing import (
-    Crash,
-    Fault,
-    FaultPlan,
-    MemoryDecisionLog,
-    MemoryParticipant,
-    MemoryStorage,
-    MemoryTarget,
-    MemoryWrite,
-    faulty,
-    sweep,
-)
+from exactum.testing import Crash, Fault, FaultPlan, MemoryDecisionLog, MemoryStorage, faulty, sweep
+from model.memory import MemoryParticipant, MemoryTarget, MemoryWrite
 
 QUERY = "query"
 BATCHES = 2

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.broker
 COMMITS = """
 import sys
 from exactum.errors import Unavailable
-from exactum.kafka.requests.topic_requests import TopicRequests
+from exactum.kafka.requests import TopicRequests
 requests = TopicRequests({"bootstrap.servers": sys.argv[1]}, "here", timeout_ms=2000)
 offset = refused = 0
 while sys.stdin.readline():

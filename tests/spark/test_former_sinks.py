@@ -20,14 +20,7 @@ from exactum import events
 from exactum.checkpoint.layout import STAGING
 from exactum.local import LocalKafka
 from exactum.protocol.model import new_incarnation
-from exactum.protocol.sink import (
-    DEAD_LETTERS,
-    Guarantee,
-    QueryRun,
-    Sink,
-    TaskName,
-    WriteOrder,
-)
+from exactum.protocol.sink import DEAD_LETTERS, Guarantee, QueryRun, Sink, TaskName, WriteOrder
 from exactum.storage.folder import Folder
 from tests.kit.query_record import newest, on_file
 from tests.kit.servers.postgres import LocalPostgres

@@ -20,6 +20,7 @@ from exactum import errors, events
 from tests.kit.errors import raised
 from tests.kit.kafka.transactions import read_all
 from tests.kit.spark.folder_sink import FolderSink, arm, rows
+from tests.kit.transactions.operator import invoke
 from tests.kit.waiting import WAIT_MAX_S
 
 pytestmark = pytest.mark.spark
@@ -91,6 +92,24 @@ def test_what_failed_once_decided_is_finished(
     assert not again.written
     assert [type(each) for each in seen].count(events.EpochRedelivered) == 1
     assert values(tmp_path / "a") == values(tmp_path / "b") == ONCE
+
+
+def test_a_sink_that_does_not_take_it_is_given_up(
+    tmp_path: Path, into: Folders, numbers: DataFrame
+) -> None:
+    """By a person: the others have it, and no later call asks that sink for it."""
+    (tmp_path / "b").mkdir()
+    arm(tmp_path / "b", "commit", "unavailable")
+    with raised(errors.Unavailable, "did not answer"):
+        into("a", "b").write(numbers, id=ID)
+    of_load = ("accept", "--load", ID, "--decision-log", tmp_path / "log", "--yes")
+    other = invoke(*of_load, "--without", "c")
+    assert (other.exit_code, "it names a, b" in other.output) == (2, True)
+    said = invoke(*of_load, "--without", "b")
+    assert (said.exit_code, f"load {ID!r} is decided without sink 'b'" in said.output) == (0, True)
+    assert not into("a", "b").write(numbers, id=ID).written
+    assert values(tmp_path / "a") == ONCE
+    assert not values(tmp_path / "b")
 
 
 def test_a_used_id_is_refused_for_other_rows(

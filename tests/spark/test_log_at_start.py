@@ -24,7 +24,8 @@ from exactum.protocol.decision_log import DecisionLog, PermitLog
 from exactum.protocol.ends import Noted, check_start
 from exactum.protocol.model import Decision, DecisionRecord, Epoch, Incarnation
 from exactum.storage.folder import Folder
-from exactum.testing import MemoryDecisionLog, MemoryParticipant, MemoryStorage, MemoryTarget
+from exactum.testing import MemoryDecisionLog, MemoryStorage
+from model.memory import MemoryParticipant, MemoryTarget
 from tests.kit.errors import check_query_error, raised
 from tests.kit.query_record import note, on_file
 from tests.kit.servers.postgres import LocalPostgres

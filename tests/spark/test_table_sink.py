@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 import exactum
 from exactum import errors
-from exactum.protocol.scope import Scope
+from exactum.protocol.sink import Scope
 from exactum.sinks.staging import Staging
 from exactum.spark.table_sink import SparkTableTarget
 from exactum.storage.folder import Folder

@@ -14,9 +14,9 @@ from exactum.errors import OutcomeUnknown
 from exactum.protocol.coordinator import Coordinator
 from exactum.protocol.model import CommitPermit, Decision, DecisionRecord, Epoch, SourceOffsets
 from exactum.protocol.sink import TaskName, WriteOrder
-from exactum.sql import retrying_session
-from exactum.sql.dialect import ServerFailure, SqlFailure
-from exactum.sql.ledger import Ledger
+from exactum.sql import session as retrying_session
+from exactum.sql.session import ServerFailure, SqlFailure
+from exactum.sql.target import Ledger
 from exactum.testing import Crash, MemoryDecisionLog, interpose
 from exactum.testing.memory import permit_of
 from tests.kit.every_call import every_call

@@ -11,10 +11,9 @@ from exactum.errors import (
     SettingRefused,
     Unavailable,
 )
-from exactum.sql.dialect import ServerFailure, SqlFailure
-from exactum.sql.failure import TRANSIENT, port_error
-from exactum.sql.mysql import errors
-from exactum.sql.postgres.errors import failure_of as of_sqlstate
+from exactum.sql.mysql.session import failure_of
+from exactum.sql.postgres.session import failure_of as of_sqlstate
+from exactum.sql.session import TRANSIENT, ServerFailure, SqlFailure, port_error
 from tests.kit.servers.mariadb import LocalMariaDB
 from tests.kit.sql.mysql_server import Database
 from tests.kit.sql.sql_epochs import NUMBERS
@@ -65,7 +64,7 @@ POSTGRES = {
 }  # fmt: skip
 PASSING = (ServerFailure.LOST, ServerFailure.BUSY)
 CASES = [
-    *((c, errors.failure_of(int(c)), failure) for cs, failure in MYSQL.items() for c in cs.split()),
+    *((c, failure_of(int(c)), failure) for cs, failure in MYSQL.items() for c in cs.split()),
     *((c, of_sqlstate(c), failure) for cs, failure in POSTGRES.items() for c in cs.split()),
 ]
 

@@ -12,12 +12,8 @@ import pyarrow as pa
 import pytest
 
 from exactum import PostgresSink
-from exactum.errors import (
-    CheckpointRefused,
-    HeuristicOutcome,
-    RowsRefused,
-)
-from exactum.sql.plan import SqlScope
+from exactum.errors import CheckpointRefused, HeuristicOutcome, RowsRefused
+from exactum.sql.writer import SqlScope
 from tests.kit.sql.replicated import pair, until
 from tests.kit.sql.sql_database import SqlDatabase
 from tests.kit.sql.sql_epochs import ID_AND_NAME, Query, expected

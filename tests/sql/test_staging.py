@@ -14,7 +14,7 @@ import pytest
 from exactum.errors import EpochAborted, HeuristicOutcome, OutcomeUnknown
 from exactum.protocol.model import PreparedTransaction, SourceOffsets
 from exactum.protocol.sink import Guarantee, TaskName, WriteOrder
-from exactum.sql import retrying_session
+from exactum.sql import session as retrying_session
 from exactum.testing import Crash
 from tests.kit.sql.losses import Losses, lossy
 from tests.kit.sql.sql_database import SqlDatabase

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 import exactum.sql
-from exactum.sql.mysql.statements import sql as mysql
-from exactum.sql.postgres.statements import sql as postgres
+from exactum.sql.mysql.session import sql as mysql
+from exactum.sql.postgres.session import sql as postgres
 from exactum.sql.table import TableName
 from tests.kit.waiting import WAIT_MAX_S
 
@@ -115,7 +115,7 @@ def test_they_are_found_in_a_zip_file(tmp_path: Path) -> None:
                 file.write(path, path.relative_to(SQL.parents[1]))
     code = (
         f"import sys; sys.path.insert(0, {str(packed)!r}); import exactum.sql.statements as s; "
-        "from exactum.sql.mysql.statements import sql; print(s.__file__, sql('drop_temporary_table'))"
+        "from exactum.sql.mysql.session import sql; print(s.__file__, sql('drop_temporary_table'))"
     )
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=WAIT_MAX_S

@@ -15,19 +15,19 @@ import pytest
 from exactum.errors import ExactumError, SettingRefused
 from exactum.local import LocalKafka
 from exactum.ops.crash_test.crash_test import CrashTest
-from exactum.ops.crash_test.killing import Moment, plan_kills
+from exactum.ops.crash_test.killing import KillMoment, plan_kills
 from exactum.testing import CrashRun, CrashVerdict, OutputNotExact
 from tests.kit.environment import ROOT
 from tests.kit.errors import raised
 
 JOB = ROOT / "tests" / "kit" / "testing" / "plain_job.py"
-MOMENTS = [Moment.BATCH, Moment.DONE, Moment.RANDOM]
+MOMENTS = [KillMoment.BATCH, KillMoment.DONE, KillMoment.RANDOM]
 """What a test without an output topic waits for."""
 LATE_SEED = next(
     seed
     for seed in itertools.count()
     if any(
-        kill.moment is Moment.BATCH and kill.sighting > 1 and 0.4 < kill.part < 0.8
+        kill.moment is KillMoment.BATCH and kill.sighting > 1 and 0.4 < kill.part < 0.8
         for kill in plan_kills(4, seed, MOMENTS)
     )
 )
@@ -172,7 +172,7 @@ def test_a_missing_script_is_refused(kafka: LocalKafka, tmp_path: Path) -> None:
 
 def test_a_seed_gives_the_same_kills() -> None:
     """And the moments take turns."""
-    moments = [Moment.OUTPUT, *MOMENTS]
+    moments = [KillMoment.OUTPUT, *MOMENTS]
     assert plan_kills(7, 3, moments) == plan_kills(7, 3, moments)
     assert plan_kills(7, 3, moments) != plan_kills(7, 4, moments)
     assert len(plan_kills(7, 3, moments)) == 7

@@ -8,8 +8,9 @@ import time
 
 import pytest
 
-from exactum.testing import Schedule, Setup, Violation, explore, outcomes, replay, wander
 from model.broken import BROKEN, Broken
+from model.schedule import Schedule, Setup
+from model.simulation import Violation, explore, outcomes, replay, wander
 
 pytestmark = pytest.mark.slow
 

@@ -20,9 +20,8 @@ from hypothesis import strategies as st
 
 from exactum.values import times
 from exactum.values.json_text import is_writable, json_texts
-from exactum.values.nested import parents_of, rows_where
+from exactum.values.nested import not_utf8, parents_of, repaired, rows_where
 from exactum.values.shown import SHOWN_MAX, shown
-from exactum.values.utf8 import not_utf8, repaired
 
 UTC = datetime.timezone.utc
 BAD = [b"a\xffb", None, b"ok", b"\xed\xa0\x80", "ü\0".encode()]

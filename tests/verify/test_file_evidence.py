@@ -11,7 +11,7 @@ import pytest
 from exactum import FileSink
 from exactum.checkpoint.query_place import QueryPlace
 from exactum.monitor.decisions import read_promises
-from exactum.protocol.evidence import Evidence
+from exactum.protocol.inspection import Evidence
 from tests.kit.verify.recorded_query import RecordedQuery
 
 ROWS = 7

@@ -18,7 +18,7 @@ from exactum.kafka.evidence import KafkaEvidence, promised
 from exactum.kafka.requests import BrokerRequests
 from exactum.local import LocalKafka
 from exactum.monitor.decisions import read_promises
-from exactum.protocol.evidence import Evidence, Finding, Promise
+from exactum.protocol.inspection import Evidence, Finding, Promise
 from tests.kit.verify.recorded_query import RecordedQuery
 from tests.kit.waiting import WAIT_MAX_S
 

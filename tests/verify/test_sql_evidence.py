@@ -11,7 +11,7 @@ import pytest
 
 from exactum.checkpoint.query_place import QueryPlace
 from exactum.monitor.decisions import read_promises
-from exactum.protocol.evidence import Evidence
+from exactum.protocol.inspection import Evidence
 from exactum.sql.sink import SqlSink
 from tests.kit.sql.sql_database import SqlDatabase
 from tests.kit.sql.sql_epochs import ID_AND_NAME, tasks_of

@@ -14,8 +14,7 @@ from dataclasses import dataclass
 
 from exactum.errors import SettingRefused
 from exactum.protocol.model import Incarnation
-from exactum.protocol.scope import Scope
-from exactum.protocol.sink import TaskName, WriteOrder
+from exactum.protocol.sink import Scope, TaskName, WriteOrder
 
 LENGTH_MAX = 200
 """Longest name in characters: leaves room for a suffix in the 255 bytes of a file name."""

@@ -17,12 +17,14 @@ transaction must be one that another process can finish.
 
 from __future__ import annotations
 
+import dataclasses
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, ClassVar, Generic, TypeVar, get_args, get_origin
 
-from exactum.custom import handle
 from exactum.custom.transaction_name import TransactionName, TransactionScope
+from exactum.errors import SettingRefused
 from exactum.protocol.inspection import Inspector
 from exactum.protocol.sink import DEAD_LETTER_COLUMNS, NotAFunction, OpenSink, QueryRun, Rejection
 from exactum.storage.storage import Storage
@@ -222,13 +224,13 @@ class TwoPhaseCommitSink(NotAFunction, ABC, Generic[T]):
         Raises:
             SettingRefused: it has parts that JSON cannot hold.
         """
-        return handle.to_text(transaction, self._transaction_type, type(self).__name__)
+        return to_text(transaction, self._transaction_type, type(self).__name__)
 
     def deserialize(self, text: str) -> T:
         """The transaction that ``serialize`` was given. Later versions of your class must read
         older texts.
         """
-        transaction: T = handle.from_text(text, self._transaction_type)
+        transaction: T = from_text(text, self._transaction_type)
         return transaction
 
     # ---- the sink port ---------------------------------------------------------------------------
@@ -249,8 +251,7 @@ class TwoPhaseCommitSink(NotAFunction, ABC, Generic[T]):
         self, run: QueryRun, participant: str, columns: Sequence[tuple[str, str]] = ()
     ) -> OpenSink:
         """Called by exactum. ``connect`` and ``close`` are yours to override, not this."""
-        from exactum.custom.two_phase_participant import TwoPhaseParticipant
-        from exactum.custom.two_phase_writer import TwoPhaseWriterFactory
+        from exactum.custom.two_phase_run import TwoPhaseParticipant, TwoPhaseWriterFactory
 
         scope = TransactionScope(run.query_id, participant)
         scope.check()
@@ -268,7 +269,7 @@ class TwoPhaseCommitSink(NotAFunction, ABC, Generic[T]):
         self, query_id: str, participant: str, staging: Storage | None = None
     ) -> Inspector:
         """Called by exactum, for an operator's commands: ``connect`` and ``list_transactions``."""
-        from exactum.custom.inspection import TwoPhaseInspector
+        from exactum.custom.two_phase_run import TwoPhaseInspector
 
         return TwoPhaseInspector(self, TransactionScope(query_id, participant))
 
@@ -283,3 +284,61 @@ class TwoPhaseCommitSink(NotAFunction, ABC, Generic[T]):
             is_ours = isinstance(origin, type) and issubclass(origin, TwoPhaseCommitSink)
             if is_ours and arguments and isinstance(arguments[0], type):
                 cls._transaction_type = arguments[0]
+
+
+# ---- a transaction as text -------------------------------------------------------------------
+
+
+def to_text(handle: Any, kind: type[Any] | None, where: str) -> str:
+    """JSON text of text, numbers, lists, dictionaries with text as keys, None, or a dataclass of
+    these.
+
+    ``kind`` is the dataclass that ``from_text`` will be given.
+
+    Raises:
+        SettingRefused: the text would not give the same handle again.
+    """
+    value = dataclasses.asdict(handle) if _is_dataclass(handle) else handle
+    if _is_dataclass(handle) and kind is not type(handle):
+        raise SettingRefused(
+            "SINK_TRANSACTION",
+            f"{where}: its transactions are {type(handle).__name__}s, and nothing tells how to "
+            f"read one back. Write class {where}(TwoPhaseCommitSink[{type(handle).__name__}]), or "
+            "override serialize() and deserialize().",
+        )
+    try:
+        text = json.dumps(value, allow_nan=False)
+        again = from_text(text, kind if _is_dataclass(handle) else None)
+    except (TypeError, ValueError) as error:
+        raise SettingRefused(
+            "SINK_TRANSACTION",
+            f"{where}: its transaction {handle!r} is not made of JSON values ({error}). Use text, "
+            "numbers, lists, dictionaries and dataclasses of them, or override serialize() and "
+            "deserialize().",
+        ) from error
+    if again != handle:
+        raise SettingRefused(
+            "SINK_TRANSACTION",
+            f"{where}: its transaction {handle!r} would be read back as {again!r}. Use lists in "
+            "place of tuples and text as keys, or override serialize() and deserialize().",
+        )
+    return text
+
+
+def from_text(text: str, kind: type[Any] | None) -> Any:
+    """The handle that ``to_text`` was given; ``kind`` is its dataclass, or None for plain JSON
+    values.
+
+    Raises:
+        TypeError, ValueError: the text is not that of such a handle.
+    """
+    value = json.loads(text)
+    if kind is None or not dataclasses.is_dataclass(kind):
+        return value
+    if not isinstance(value, dict):
+        raise ValueError(f"a {kind.__name__} was expected, and {text!r} is none")
+    return kind(**value)
+
+
+def _is_dataclass(handle: Any) -> bool:
+    return dataclasses.is_dataclass(handle) and not isinstance(handle, type)

@@ -1,19 +1,21 @@
-"""What a folder, or a prefix in an object store, holds of a range of epochs: the files themselves,
-read and counted.
+"""What a folder, or a prefix in an object store, holds: of a range of epochs, the files themselves,
+read and counted; and the dead letters in it.
 """
 
 from __future__ import annotations
 
+import base64
 import csv
 import gzip
 import io
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import IO, Any, cast
 
+from exactum.errors import SettingRefused, Unavailable
 from exactum.files.place import HIDDEN, staging_at
-from exactum.protocol.evidence import Evidence, Finding, Promise, compared
+from exactum.protocol.inspection import Evidence, Finding, Promise, compared
 from exactum.protocol.model import PreparedTransaction
 from exactum.sinks.staging import StagedName
 from exactum.storage.storage import Storage
@@ -115,10 +117,10 @@ class FileEvidence:
 
     def _count(self, name: str) -> int:
         with self._storage.reader(name) as file:
-            return rows_in(name, file, self._options)
+            return count_rows(name, file, self._options)
 
 
-def rows_in(name: str, file: IO[bytes], options: Mapping[str, Any]) -> int:
+def count_rows(name: str, file: IO[bytes], options: Mapping[str, Any]) -> int:
     """The rows of one file, by its extension: Parquet's footer, lines of JSON, records of CSV.
 
     Raises:
@@ -131,7 +133,7 @@ def rows_in(name: str, file: IO[bytes], options: Mapping[str, Any]) -> int:
         return int(pq.ParquetFile(file).metadata.num_rows)
     if lower.endswith(".gz"):
         with gzip.open(file) as unzipped:
-            return rows_in(name[: -len(".gz")], cast(IO[bytes], unzipped), options)
+            return count_rows(name[: -len(".gz")], cast(IO[bytes], unzipped), options)
     if lower.endswith(".json"):
         return sum(1 for _ in file)
     if lower.endswith(".csv"):
@@ -141,3 +143,47 @@ def rows_in(name: str, file: IO[bytes], options: Mapping[str, Any]) -> int:
             records = sum(1 for _ in csv.reader(text, delimiter=options.get("delimiter", ",")))
         return max(0, records - bool(options.get("header", True)))
     raise ValueError(f"{name}: files of this kind cannot be counted")
+
+
+# ---- dead letters ----------------------------------------------------------------------------
+
+
+def dead_letter_rows(storage: Storage) -> Iterator[Mapping[str, Any]]:
+    """
+    Raises:
+        SettingRefused: a file is of a kind that is not read.
+        Unavailable: the place or a file cannot be read.
+    """
+    for name in sorted(entry.name for entry in storage.entries()):
+        folder, _, own = name.rpartition("/")
+        if NAME.fullmatch(own) and HIDDEN not in folder.split("/"):
+            try:
+                with storage.reader(name) as file:
+                    yield from _rows_of(name, file)
+            except (OSError, EOFError, ValueError) as error:
+                where = f"{storage.where}/{name}"
+                raise Unavailable(f"The dead letters in {where} cannot be read: {error}") from error
+
+
+def _rows_of(name: str, file: IO[bytes]) -> Iterator[Mapping[str, Any]]:
+    if name.endswith(".parquet"):
+        import pyarrow.parquet as pq
+
+        for batch in pq.ParquetFile(file).iter_batches():
+            yield from batch.to_pylist()
+    elif name.endswith(".gz"):
+        with gzip.open(file) as unzipped:
+            yield from _rows_of(name.removesuffix(".gz"), cast(IO[bytes], unzipped))
+    elif name.endswith(".json"):
+        for line in file:
+            row = json.loads(line)
+            for column in ("key", "value"):
+                if row.get(column) is not None:
+                    row[column] = base64.b64decode(row[column])
+            yield row
+    else:
+        raise SettingRefused(
+            "DEAD_LETTERS_PLACE",
+            f"Dead letters in {name} cannot be read from here: give the query a folder of Parquet "
+            "or JSON for them.",
+        )

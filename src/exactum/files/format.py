@@ -8,15 +8,16 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from exactum.errors import FrameRefused, SettingRefused
-from exactum.files import csv_lines
 from exactum.files.partition import escape
 from exactum.files.place import NAME_BYTES_MAX
+from exactum.values import times
 from exactum.values.json_text import json_texts
-from exactum.values.nested import data_of
-from exactum.values.texts import concatenated
+from exactum.values.nested import data_of, is_text
+from exactum.values.texts import TEXT, concatenated, decimals, floats, instants, without_nulls
 
 _NONE = ("none", "uncompressed")
 _OPTIONS: Mapping[str, Mapping[str, Any]] = {
@@ -122,7 +123,7 @@ class FileFormat:
         if self.name == "json":
             return LinesEncoder(stream, b"", None)
         delimiter = self._option("delimiter")
-        header = csv_lines.header(schema.names, delimiter) if self._option("header") else b""
+        header = csv_header(schema.names, delimiter) if self._option("header") else b""
         return LinesEncoder(stream, header, delimiter)
 
     def _option(self, name: str) -> Any:
@@ -161,7 +162,7 @@ class LinesEncoder:
             if self._delimiter is None:
                 lines = json_texts(rows.to_struct_array())
             else:
-                lines = csv_lines.lines(rows, self._delimiter)
+                lines = csv_lines(rows, self._delimiter)
             self._stream.write(data_of(concatenated(lines, "\n")))
 
     def close(self) -> None:
@@ -273,3 +274,38 @@ def check_frame(
             f"{where}: all columns are partition columns, so nothing is left to write into the "
             "files.",
         )
+
+
+# ---- CSV -------------------------------------------------------------------------------------
+
+
+def csv_header(names: Sequence[str], delimiter: str) -> bytes:
+    """The first line of a file."""
+    doubled = (name.replace('"', '""') for name in names)
+    return (delimiter.join(f'"{name}"' for name in doubled) + "\n").encode()
+
+
+def csv_lines(rows: pa.RecordBatch, delimiter: str) -> pa.Array:
+    """Rows as CSV after RFC 4180, whole columns at a time: each row, without the end of its line.
+
+    Texts are quoted, null is an empty field, the empty text is ``""``. NaN and the infinities are
+    spelled as Spark spells them, decimals have no exponent, timestamps are those of JSON. What has
+    no such text (``writer.Refusal``) is not among the rows.
+    """
+    return without_nulls(*map(_csv_values, rows.columns), between=delimiter)
+
+
+def _csv_values(values: pa.Array) -> pa.Array:
+    """Each value as a field, null where it is null."""
+    kind = values.type
+    if is_text(kind):
+        return concatenated('"', pc.replace_substring(values.cast(TEXT), '"', '""'), '"')
+    if pa.types.is_floating(kind):
+        return floats(values, "")
+    if pa.types.is_decimal(kind):
+        return decimals(values)
+    if pa.types.is_date(kind):
+        return times.texts(values).cast(TEXT)
+    if pa.types.is_timestamp(kind):
+        return instants(values)
+    return values.cast(TEXT)

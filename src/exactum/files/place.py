@@ -20,8 +20,7 @@ from dataclasses import dataclass
 from uuid import uuid4
 
 from exactum.errors import SettingRefused
-from exactum.protocol.scope import Scope
-from exactum.protocol.sink import Reach
+from exactum.protocol.sink import Reach, Scope
 from exactum.sinks.staging import Leftovers, Staging
 from exactum.storage.folder import Folder
 from exactum.storage.storage import Storage

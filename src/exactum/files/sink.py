@@ -9,16 +9,14 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from exactum.errors import SettingRefused
-from exactum.files.dead_letters import rows_in
-from exactum.files.evidence import FileEvidence
+from exactum.files.evidence import FileEvidence, dead_letter_rows
 from exactum.files.format import FileFormat, check_frame
 from exactum.files.place import nobodys, open_place, reach_folder, staging_at
 from exactum.files.target import FileTarget
 from exactum.files.writer import FilePlan, FileWriterFactory
 from exactum.problem import Problem
 from exactum.protocol.dead_letter import DeadLetter, of_columns
-from exactum.protocol.evidence import Evidence, Promise
-from exactum.protocol.inspection import Inspector
+from exactum.protocol.inspection import Evidence, Inspector, Promise
 from exactum.protocol.sink import DEAD_LETTER_COLUMNS, NotAFunction, OpenSink, QueryRun
 from exactum.sinks.inspection import StagedInspector
 from exactum.sinks.staged import StagedParticipant
@@ -190,7 +188,7 @@ class FileSink(NotAFunction):
 
     def dead_letters(self) -> Iterator[DeadLetter]:
         """See ``protocol.dead_letter.DeadLetterStore``."""
-        return of_columns(rows_in(storage_at(self._path, self._store)))
+        return of_columns(dead_letter_rows(storage_at(self._path, self._store)))
 
     def _folder(self) -> str:
         """Empty where only a store object knows."""

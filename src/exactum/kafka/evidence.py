@@ -18,7 +18,7 @@ from exactum.kafka.client import MemoryRecords
 from exactum.kafka.requests import BrokerRequests
 from exactum.kafka.routing import error_name
 from exactum.kafka.transaction import Partition
-from exactum.protocol.evidence import Evidence, Finding, Promise, compared
+from exactum.protocol.inspection import Evidence, Finding, Promise, compared
 from exactum.protocol.model import PreparedTransaction
 
 # ---- a log, counted --------------------------------------------------------------------------

@@ -18,8 +18,7 @@ from exactum.kafka.readback import outcomes_of
 from exactum.kafka.requests import TRANSACTION_LOG, BrokerRequests
 from exactum.kafka.routing import error_name
 from exactum.kafka.transaction import NAME, KafkaTransaction, Partition
-from exactum.protocol.evidence import Evidence, Promise
-from exactum.protocol.inspection import TransactionState, TransactionView
+from exactum.protocol.inspection import Evidence, Promise, TransactionState, TransactionView
 from exactum.protocol.model import Incarnation, PreparedTransaction
 
 

@@ -29,8 +29,7 @@ from exactum.kafka.topic import TopicBook, TopicFacts, name_trouble
 from exactum.protocol.sink import Rejection
 from exactum.sinks.rows import RowCheck
 from exactum.values.excerpt import cut
-from exactum.values.nested import mask_of
-from exactum.values.utf8 import not_utf8
+from exactum.values.nested import mask_of, not_utf8
 
 KEY_SHOWN_MAX = 100
 NO_LIMIT = 2**62

@@ -16,7 +16,7 @@ from typing import Any
 
 from exactum.errors import InvariantBroken, SettingRefused
 from exactum.protocol.model import Incarnation, PreparedTransaction, Sighting
-from exactum.protocol.scope import Scope
+from exactum.protocol.sink import Scope
 
 DEFAULT_PREFIX = "exactum"
 _HEX = r"[0-9a-f]{16}"

@@ -22,9 +22,8 @@ import pyarrow.compute as pc
 from exactum.errors import SettingRefused, Unavailable
 from exactum.files.partition import NULL, Partitioning
 from exactum.files.sink import BYTES_PER_FILE_MAX, checked_path, shown
-from exactum.lake import frame
 from exactum.lake.rows import ANY_NAME, Columns
-from exactum.lake.sink import TableSink, names
+from exactum.lake.sink import TableSink, names, schema_of
 from exactum.lake.target import (
     BatchMarker,
     CommitConflict,
@@ -266,7 +265,7 @@ class DeltaAccess(TableAccess):
         with _explained(self.where):
             DeltaTable.create(
                 self._path,
-                Schema.from_arrow(frame.schema_of(columns)),
+                Schema.from_arrow(schema_of(columns)),
                 partition_by=list(self._partition_by),
                 storage_options=self._options(),
             )

@@ -19,9 +19,8 @@ import pyarrow as pa
 
 from exactum.errors import FrameRefused, SettingRefused, Unavailable
 from exactum.files.sink import BYTES_PER_FILE_MAX, checked_path
-from exactum.lake import frame
 from exactum.lake.rows import Columns
-from exactum.lake.sink import TableSink, names
+from exactum.lake.sink import TableSink, check_table_columns, names, schema_of
 from exactum.lake.target import (
     BatchMarker,
     CommitConflict,
@@ -362,7 +361,7 @@ class IcebergAccess(TableAccess):
             if not self._catalog.namespace_exists(namespace):  # who may not make one may have one
                 self._catalog.create_namespace_if_not_exists(namespace)
             new = self._catalog.create_table_transaction(
-                self._name, frame.schema_of(columns), properties=NEW_TABLE
+                self._name, schema_of(columns), properties=NEW_TABLE
             )
             with new.update_spec() as spec:
                 for level in self._levels:
@@ -470,7 +469,7 @@ class IcebergSink(TableSink):
         )
 
     def _check(self, columns: Columns, partition_by: Sequence[str]) -> None:
-        frame.check_columns(columns, (), (), None, self._where)
+        check_table_columns(columns, (), (), None, self._where)
         for name, kind in columns:
             if {pa.int8(), pa.int16()} & set(parts_of(arrow_type(kind))):
                 raise FrameRefused(

@@ -15,8 +15,7 @@ from exactum.errors import FrameRefused
 from exactum.files.format import Encoder, FileFormat, ParquetEncoder
 from exactum.files.partition import Partitioning
 from exactum.files.place import NameLimits
-from exactum.files.refusal import Refusal
-from exactum.files.writer import FilePlan, FileRows
+from exactum.files.writer import FilePlan, FileRows, Refusal
 from exactum.lake.types import spark_type
 from exactum.protocol.sink import TaskName, WriteOrder, Writer
 from exactum.sinks.rows import RowCheck

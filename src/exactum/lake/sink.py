@@ -1,24 +1,36 @@
-"""What the sinks of all formats of tables share: the options, and the way from a frame to a run."""
+"""What the sinks of all formats of tables share: the options, whether a frame's columns go into a
+table, the table that is made for them, and the way from a frame to a run.
+"""
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from typing import Any
 
+import pyarrow as pa
+
 from exactum.errors import FrameRefused, SettingRefused, Unavailable
+from exactum.files.format import check_frame
 from exactum.files.place import reach_folder, staging_at
 from exactum.files.sink import OBJECT_BYTES_MAX, check_limit, true_place
-from exactum.lake import frame
-from exactum.lake.evidence import table_evidence
-from exactum.lake.rows import Columns, TableWriters
+from exactum.lake.rows import Columns, TablePlan, TableWriters
 from exactum.lake.target import VISIBLE, CommitConflict, TableAccess, TableTarget, TableVersion
+from exactum.lake.types import arrow_type
 from exactum.problem import Problem, ok
 from exactum.protocol.dead_letter import DeadLetter, of_columns
-from exactum.protocol.evidence import Evidence, Promise
-from exactum.protocol.inspection import Inspector
+from exactum.protocol.inspection import (
+    Evidence,
+    Finding,
+    Inspector,
+    Promise,
+    TransactionState,
+    TransactionView,
+    compared,
+)
 from exactum.protocol.sink import DEAD_LETTER_COLUMNS, NotAFunction, OpenSink, QueryRun
 from exactum.sinks.inspection import StagedInspector
 from exactum.sinks.staged import StagedParticipant
@@ -83,7 +95,7 @@ class TableSink(NotAFunction, ABC):
     ) -> OpenSink:
         written = [column for column in columns if column[0] != self._delete_when]
         table = self._ready(access, written)
-        plan = frame.plan_of(table, self._partition_by, self._key, self._delete_when, self._where)
+        plan = plan_of(table, self._partition_by, self._key, self._delete_when, self._where)
         if columns:  # they name the partitions of a table that was there
             self._check(columns, table.partition_by)
         location = access.location()
@@ -159,7 +171,7 @@ class TableSink(NotAFunction, ABC):
 
     def _check(self, columns: Columns, partition_by: Sequence[str]) -> None:
         """Raises FrameRefused: a table parted by these cannot hold the columns."""
-        frame.check_columns(columns, partition_by, self._key, self._delete_when, self._where)
+        check_table_columns(columns, partition_by, self._key, self._delete_when, self._where)
 
     # ---- small steps -------------------------------------------------------------------------
 
@@ -175,7 +187,7 @@ class TableSink(NotAFunction, ABC):
                     self._create(access, written)
                     continue
                 table.refuse(upserts=bool(self._key))
-                more = frame.lacking(table, written, self._where) if written else []
+                more = lacking(table, written, self._where) if written else []
                 if not more:
                     return table
                 if not self._merge_schema:
@@ -184,7 +196,7 @@ class TableSink(NotAFunction, ABC):
                         f"{self._where}: the table has no column {more[0][0]!r}. Drop it in the "
                         "query, or pass merge_schema=True. Nothing was written.",
                     )
-                table.add_columns(frame.schema_of(more))
+                table.add_columns(schema_of(more))
             except CommitConflict:
                 continue
         raise Unavailable(f"{self._where}: others change the table all the time. Start again.")
@@ -202,3 +214,142 @@ class TableSink(NotAFunction, ABC):
 def names(given: str | Sequence[str] | None) -> tuple[str, ...]:
     """One name, or several."""
     return (given,) if isinstance(given, str) else tuple(given or ())
+
+
+# ---- a frame and a table ---------------------------------------------------------------------
+
+
+_NO_NAME = re.compile(r"[ ,;{}()\n\t=]")
+"""Characters that names of columns in Parquet's tables do not have."""
+_PARTITION = re.compile(r"string|boolean|tinyint|smallint|int|bigint|date")
+"""No decimals: delta-rs spells -1.05 as -1.-5 there, and cannot read it (1.6)."""
+_KEY = re.compile(rf"{_PARTITION.pattern}|decimal\(.*|binary|timestamp|timestamp_ntz")
+
+
+def check_table_columns(
+    columns: Columns,
+    partition_by: Sequence[str],
+    key: Sequence[str],
+    delete_when: str | None,
+    where: str,
+) -> None:
+    """What the frame alone tells.
+
+    Raises:
+        FrameRefused: a table cannot hold a column, or it does not go with an argument.
+    """
+    check_frame(columns, partition_by, where)
+    kinds = dict(columns)
+    if delete_when is not None and kinds.pop(delete_when, None) != "boolean":
+        raise _refused(where, f"delete_when={delete_when!r} must name a boolean column")
+    for name, kind in kinds.items():
+        if _NO_NAME.search(name):
+            raise _refused(where, f"the column {name!r} has a name that tables do not have")
+        try:
+            arrow_type(kind)
+        except ValueError:
+            why = f"the column {name!r} has the type {kind}, which no column of a table holds"
+            raise _refused(where, why) from None
+    for setting, names, rule in (
+        ("key", key, _KEY),
+        ("partition_by", partition_by, _PARTITION),
+    ):
+        for name in names:
+            if not rule.fullmatch(kinds.get(name, "")):
+                why = f"the column {name!r} of type {kinds.get(name, '(it is not there)')}"
+                raise _refused(where, f"{setting} cannot have {why}")
+
+
+def _refused(where: str, why: str) -> FrameRefused:
+    return FrameRefused(
+        "LAKE_COLUMNS",
+        f"{where}: {why}. Rename, cast or drop it in the query. Nothing was written.",
+    )
+
+
+def schema_of(columns: Columns) -> pa.Schema:
+    """Of a new table. All may be null."""
+    return pa.schema([(name, arrow_type(kind)) for name, kind in columns])
+
+
+def lacking(table: TableVersion, columns: Columns, where: str) -> Columns:
+    """The columns that the table has not, all of which it could get.
+
+    Raises:
+        FrameRefused: a column is of another type there, or one that must have a value is missing.
+    """
+    spelled: Mapping[str, str] = {name.lower(): name for name in table.columns}
+    for name, kind in columns:
+        found = spelled.get(name.lower())
+        if found not in (name, None):
+            raise _refused(where, f"the column {name!r} is called {found!r} in the table")
+        if found is not None and table.columns[name] != kind:
+            there = table.columns[name] or "a type that no frame has"
+            raise _refused(where, f"the column {name!r} is {kind}, and {there} in the table")
+    missing = sorted(table.wanted - {name for name, _ in columns})
+    if missing:
+        why = f"the table's column {missing[0]!r} is NOT NULL, and the frame lacks it"
+        raise FrameRefused("LAKE_COLUMNS", f"{where}: {why}. Add it. Nothing was written.")
+    return [(name, kind) for name, kind in columns if name not in table.columns]
+
+
+def plan_of(
+    table: TableVersion,
+    partition_by: Sequence[str],
+    key: Sequence[str],
+    delete_when: str | None,
+    where: str,
+) -> TablePlan:
+    """
+    Raises:
+        SettingRefused: the table is parted by other columns than the sink.
+    """
+    if partition_by and tuple(partition_by) != tuple(table.partition_by):
+        raise SettingRefused(
+            "LAKE_TABLE",
+            f"{where}: partition_by={list(partition_by)!r}, and the table is partitioned by "
+            f"{list(table.partition_by)!r}. Leave it out, or make the table anew. Nothing was "
+            "written.",
+        )
+    return TablePlan(
+        table.table_id,
+        table.schema_id,
+        tuple((name, kind) for name, kind in table.columns.items() if kind is not None),
+        table.wanted,
+        table.indexed,
+        table.partition_by,
+        table.partitioning(),
+        table.codec,
+        tuple(key),
+        delete_when,
+    )
+
+
+# ---- what a table has of an epoch ------------------------------------------------------------
+
+
+BY = "table"
+
+
+def table_evidence(
+    promise: Promise, sink: str, views: Sequence[TransactionView], rows_by_file: Mapping[str, int]
+) -> Evidence:
+    """What a table has of an epoch: by its log, the rows of the files that came with it, and by the
+    marker where those were rewritten since.
+
+    ``views``: of what the promise names. ``rows_by_file``: of the files that the table names, by
+    the identity of their task.
+    """
+    batch_id, promised = promise.batch_id, promise.rows(sink)
+    states = {view.state for view in views}
+    found = sum(rows_by_file.get(view.identity, 0) for view in views)
+    if TransactionState.PREPARED in states or TransactionState.OPEN in states:
+        why = "decided, and staged: start the query, or finish it"
+        return Evidence(batch_id, sink, promised, found, Finding.IN_DOUBT, BY, why)
+    if states == {TransactionState.COMMITTED} and found < promised:
+        why = (
+            "the table has the batch, by its marker; an upsert, a compaction or somebody else has "
+            "rewritten files since, so its rows cannot be counted"
+        )
+        return Evidence(batch_id, sink, promised, None, Finding.UNKNOWABLE, BY, why)
+    return compared(batch_id, sink, promised, found, by=BY)

@@ -14,8 +14,8 @@ from exactum.errors import CheckpointRefused, InvariantBroken, SettingRefused
 from exactum.files.slot_log import SlotLog
 from exactum.protocol.decision_log import DecisionLog
 from exactum.protocol.ends import RECENT_BATCHES
-from exactum.protocol.evidence import Promise
 from exactum.protocol.finish import BATCHES_MAX
+from exactum.protocol.inspection import Promise
 from exactum.protocol.model import Decision, DecisionRecord, PreparedTransaction
 from exactum.protocol.resolve import commit_in_force
 

@@ -19,12 +19,12 @@ from msgspec.structs import replace
 
 from exactum.errors import CheckpointRefused, SettingRefused
 from exactum.ops.render import ExitStatus
-from exactum.ops.targets.options import QueryOptions, could_not_tell, query_options
+from exactum.ops.targets.options import DECISION_LOG, SINKS, QueryOptions, could_not_tell
 
 if TYPE_CHECKING:
     from exactum.checkpoint.query_place import QueryPlace
     from exactum.ops.targets.sinks import QueryTargets
-    from exactum.protocol.decision_log import PermitLog
+    from exactum.protocol.decision_log import DecisionLog, PermitLog
     from exactum.protocol.ends import Ends
     from exactum.protocol.participant import Participant
 
@@ -45,12 +45,19 @@ class Difference:
 
 
 @click.command()
-@query_options
+@click.option("--checkpoint", metavar="DIR", help="The query's checkpointLocation.")
+@DECISION_LOG
+@SINKS
+@click.option(
+    "--load",
+    "load_id",
+    metavar="ID",
+    help="Of a batch load, which has no checkpoint: what write() was given as id=.",
+)
 @click.option(
     "--batch",
     "batch_id",
     type=click.IntRange(min=0),
-    required=True,
     metavar="N",
     help="The micro-batch that the query goes on with, as the refusal names it; with --without, "
     "the decided one.",
@@ -58,26 +65,44 @@ class Difference:
 @click.option(
     "--without",
     metavar="SINK",
-    help="Keep micro-batch N as decided, without what is gone of it from this sink.",
+    help="Keep micro-batch N, or the load, as decided, without what is gone of it from this sink.",
 )
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @could_not_tell
-def accept(options: QueryOptions, batch_id: int, without: str | None, yes: bool) -> None:
+def accept(
+    checkpoint: str | None,
+    decision_log: str | None,
+    sinks: str | None,
+    load_id: str | None,
+    batch_id: int | None,
+    without: str | None,
+    yes: bool,
+) -> None:
     """Go on where target, decision log and checkpoint do not fit together.
 
     For a query that is stopped, and that a start refuses because one of them is older than the
     rest. Says what is lost or doubled by it, and asks. Changes the query's records and, in a
     target that is ahead of the log, what it notes of its batches; never a row.
 
+    A batch load that is decided, and that a sink does not take any more, is given up in that sink
+    by --load ID --decision-log PLACE --without SINK.
+
     Exit status: 0 accepted, or nothing to accept; 1 refused, or you said no; 2 it could not be
     found out.
     """
+    options = QueryOptions.of(checkpoint or "", decision_log, sinks)
+    if load_id is not None:
+        _keep_load_without(load_id, options.decision_log, without, batch_id, checkpoint, yes=yes)
+        return
+    if checkpoint is None or batch_id is None:
+        raise click.UsageError("Give --checkpoint and --batch; or, of a batch load, --load.")
     place = options.place()
     if living := _who_lives(place):
         click.secho(f"exactum: {living} lives. Stop the query first.", fg="red", err=True)
         sys.exit(ExitStatus.NEEDS_PERSON)
     if without is not None:
-        _keep_without(place, batch_id, without, yes=yes)
+        with closing(place.open_log()) as log:
+            _keep_without(log, f"micro-batch {batch_id}", place, batch_id, without, yes=yes)
         return
     targets = options.targets(place)
     targets.refuse_left_out()
@@ -257,7 +282,28 @@ def _forget(participant: Participant) -> None:
 # ---- a decided batch without a sink --------------------------------------------------------------
 
 
-def _keep_without(place: QueryPlace, batch_id: int, name: str, *, yes: bool) -> None:
+def _keep_load_without(
+    load_id: str,
+    decision_log: str | None,
+    without: str | None,
+    batch_id: int | None,
+    checkpoint: str | None,
+    *,
+    yes: bool,
+) -> None:
+    from exactum.checkpoint.decision_place import open_log
+    from exactum.checkpoint.load import BATCH, BatchLoad
+
+    if decision_log is None or without is None or batch_id is not None or checkpoint is not None:
+        raise click.UsageError("--load goes with --decision-log and --without, and no other.")
+    load = BatchLoad(load_id)
+    with closing(open_log(load, decision_log)) as log:
+        _keep_without(log, str(load), load, BATCH, without, yes=yes)
+
+
+def _keep_without(
+    log: DecisionLog, what: str, whose: object, batch_id: int, name: str, *, yes: bool
+) -> None:
     """
     Raises:
         SettingRefused: the batch is not decided, or not for this sink.
@@ -266,27 +312,23 @@ def _keep_without(place: QueryPlace, batch_id: int, name: str, *, yes: bool) -> 
     from exactum.protocol import resolve
     from exactum.protocol.model import rows_of
 
-    with closing(place.open_log()) as log:
-        records = log.read(batch_id)
-        in_force = resolve.commit_in_force(records)
-        own = () if in_force is None else in_force.of(name)
-        if in_force is None or not own:
-            named = () if in_force is None else in_force.prepared
-            sinks = ", ".join(sorted({p.participant for p in named})) or "no sink"
-            raise SettingRefused(
-                "COMMAND_ARGUMENT",
-                f"No decision of micro-batch {batch_id} names sink {name!r}; it names {sinks}. "
-                "Nothing was changed.",
-            )
-        lines = (
-            f"{len(own)} transactions with {rows_of(own)} rows of micro-batch {batch_id} are given "
-            f"up in sink {name!r}: what of them is not visible there stays missing",
-            "the other sinks keep their part, or get it at the next start; Spark never repeats it",
+    records = log.read(batch_id)
+    in_force = resolve.commit_in_force(records)
+    own = () if in_force is None else in_force.of(name)
+    if in_force is None or not own:
+        named = () if in_force is None else in_force.prepared
+        sinks = ", ".join(sorted({p.participant for p in named})) or "no sink"
+        raise SettingRefused(
+            "COMMAND_ARGUMENT",
+            f"No decision of {what} names sink {name!r}; it names {sinks}. Nothing was changed.",
         )
-        _say_and_ask(lines, "keep it as decided", yes=yes)
-        mine = resolve.superseding(in_force, len(records), in_force.incarnation, own, ())
-        if log.decide(mine) != mine:
-            raise CheckpointRefused(
-                "QUERY_RUNS", f"A run of {place} has just begun. Stop it first."
-            )
-    click.echo(f"accepted: micro-batch {batch_id} is decided without sink {name!r}")
+    lines = (
+        f"{len(own)} transactions with {rows_of(own)} rows of {what} are given up in sink "
+        f"{name!r}: what of them is not visible there stays missing",
+        "the other sinks keep their part, or get it at the next start; nobody repeats it",
+    )
+    _say_and_ask(lines, "keep it as decided", yes=yes)
+    mine = resolve.superseding(in_force, len(records), in_force.incarnation, own, ())
+    if log.decide(mine) != mine:
+        raise CheckpointRefused("QUERY_RUNS", f"A run of {whose} has just begun. Stop it first.")
+    click.echo(f"accepted: {what} is decided without sink {name!r}")

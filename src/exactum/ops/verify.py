@@ -23,8 +23,7 @@ from exactum.ops import render
 from exactum.ops.render import Cell, ExitStatus
 from exactum.ops.targets.options import JSON, QueryOptions, could_not_tell, query_options
 from exactum.ops.targets.sinks import QueryTargets, inspector_of
-from exactum.protocol.evidence import Evidence, Finding, Promise, unknowable
-from exactum.protocol.inspection import counts
+from exactum.protocol.inspection import Evidence, Finding, Promise, counts, unknowable
 from exactum.protocol.participant import remembers
 from exactum.protocol.resolve import commit_in_force
 

@@ -6,7 +6,7 @@ Every guarantee starts with it. ``AtLeastOnce`` and ``AtMostOnce`` write a batch
      |                              |                             |
      +--a task fails--> aborted     crash: presumed abort         crash: the next run redelivers
 
-Two rules carry the safety; ``testing.simulation`` walks every crash and interleaving of this code.
+Two rules carry the safety; ``model.simulation`` walks every crash and interleaving of this code.
 
 1. *Fencing.* A starting incarnation creates ABORT in the next free slot of the
    batch it begins with, redelivering every COMMIT it finds on the way. Whoever was running must
@@ -52,10 +52,8 @@ from exactum.protocol.model import (
     rows_by_participant,
     rows_of,
 )
-from exactum.protocol.parallel import Parallel, one_after_another
 from exactum.protocol.participant import Participant, Sweepable
-from exactum.protocol.participants import Participants
-from exactum.protocol.phase_timer import PhaseTimer
+from exactum.protocol.participants import Parallel, Participants, PhaseTimer, one_after_another
 from exactum.protocol.sink import QueryRun, Ready, Write, WriteOrder, refuse_nothing
 
 STARTS_CONTESTED_MAX = 1_000

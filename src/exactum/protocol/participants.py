@@ -6,12 +6,22 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import time
 from collections.abc import Callable, Collection, Sequence
+from concurrent.futures import Executor, wait
+from dataclasses import dataclass
 from typing import TypeVar
 
-from exactum.errors import CheckpointRefused, ExactumError, InvariantBroken
+from exactum.errors import (
+    CheckpointRefused,
+    Disposition,
+    ExactumError,
+    Fenced,
+    HeuristicOutcome,
+    InvariantBroken,
+    OutcomeUnknown,
+)
 from exactum.protocol import resolve
-from exactum.protocol.failure import Failure, refuse_failures
 from exactum.protocol.model import (
     CommitPermit,
     CommitReport,
@@ -20,11 +30,108 @@ from exactum.protocol.model import (
     Sighting,
     rows_of,
 )
-from exactum.protocol.parallel import Parallel
 from exactum.protocol.participant import Participant, Sweepable, delivers, remembers
-from exactum.protocol.phase_timer import PhaseTimer
 
+# ---- all at once -----------------------------------------------------------------------------
+
+
+T = TypeVar("T")
 R = TypeVar("R")
+Parallel = Callable[[Callable[[T], R], Sequence[T]], list[R]]
+"""Calls a function with each of some values, at once or in turn, and returns when all calls have
+ended.
+"""
+
+
+def one_after_another(function: Callable[[T], R], items: Sequence[T]) -> list[R]:
+    return [function(item) for item in items]
+
+
+def all_at_once(threads: Executor | None) -> Callable[[Callable[[T], R], Sequence[T]], list[R]]:
+    """In ``threads``; without any, or for one value, in the caller's."""
+
+    def run(function: Callable[[T], R], items: Sequence[T]) -> list[R]:
+        if threads is None or len(items) <= 1:
+            return one_after_another(function, items)
+        futures = [threads.submit(function, item) for item in items]
+        wait(futures)  # also where one has failed: nobody may use what another still uses
+        return [future.result() for future in futures]
+
+    return run
+
+
+class PhaseTimer:
+    """Adds the wall time of a block to ``phase_ms[phase]``."""
+
+    def __init__(self, phase_ms: dict[str, float], phase: str) -> None:
+        self._phase_ms = phase_ms
+        self._phase = phase
+
+    def __enter__(self) -> None:
+        self._began_s = time.perf_counter()
+
+    def __exit__(self, *_: object) -> None:
+        took_ms = (time.perf_counter() - self._began_s) * 1000
+        self._phase_ms[self._phase] = self._phase_ms.get(self._phase, 0.0) + took_ms
+
+
+# ---- which of several errors is raised -------------------------------------------------------
+
+
+log = logging.getLogger("exactum")
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A participant's name, and what it raised."""
+
+    participant: str
+    error: Exception
+
+
+def refuse_failures(failures: Sequence[Failure]) -> None:
+    """Raise the most serious error, the first of equal ones; log the others.
+
+    Raises:
+        Exception: there is one.
+    """
+    if not failures:
+        return
+    chosen = min(failures, key=lambda failure: _rank(failure.error))
+    for failure in failures:
+        if failure is not chosen:
+            log.error(
+                "sink %s failed as well, as sink %s did: %s: %s",
+                failure.participant,
+                chosen.participant,
+                type(failure.error).__name__,
+                failure.error,
+            )
+    raise chosen.error
+
+
+def _rank(error: Exception) -> int:
+    """0 for what a person must see whatever else there is; the more, the sooner another start
+    settles it.
+
+    One who is fenced stops before all that a successor meets as well; what is none of ours may be a
+    defect.
+    """
+    if isinstance(error, (InvariantBroken, HeuristicOutcome)):
+        return 0
+    if isinstance(error, Fenced):
+        return 1
+    if not isinstance(error, ExactumError):
+        return 3
+    if error.disposition is Disposition.HALT:
+        return 2
+    if error.disposition is Disposition.ABORT:
+        return 4
+    return 5 if isinstance(error, OutcomeUnknown) else 6
+
+
+# ---- the participants ------------------------------------------------------------------------
+
 
 logger = logging.getLogger("exactum")
 

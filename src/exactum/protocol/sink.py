@@ -4,6 +4,8 @@ executors.
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
@@ -13,6 +15,23 @@ from exactum.errors import SettingRefused
 from exactum.protocol.model import Incarnation, PreparedTransaction
 from exactum.protocol.participant import Participant, Sweepable
 from exactum.storage.storage import Storage
+
+
+@dataclass(frozen=True)
+class Scope:
+    """Everything that one participant of one query may open, over all incarnations. Two scopes
+    never share a name in a target.
+    """
+
+    query_id: str
+    participant: str
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of both, 64 hexadecimal digits. Names in targets are made of it: it never
+        changes.
+        """
+        return hashlib.sha256(json.dumps([self.query_id, self.participant]).encode()).hexdigest()
 
 
 class Guarantee(Enum):

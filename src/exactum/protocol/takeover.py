@@ -33,9 +33,8 @@ from exactum.protocol.model import (
     Sighting,
     new_incarnation,
 )
-from exactum.protocol.parallel import one_after_another
 from exactum.protocol.participant import Participant
-from exactum.protocol.participants import Participants
+from exactum.protocol.participants import Participants, one_after_another
 
 
 @dataclass(frozen=True)

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from exactum.protocol.evidence import Evidence, Promise, unknowable
-from exactum.protocol.inspection import TransactionState, TransactionView
+from exactum.protocol.inspection import (
+    Evidence,
+    Promise,
+    TransactionState,
+    TransactionView,
+    unknowable,
+)
 from exactum.protocol.model import PreparedTransaction
 from exactum.sinks.staged import Published, StagedEpoch, StagedParticipant, StagedTarget
 from exactum.sinks.staging import StagedName, Staging

@@ -30,8 +30,7 @@ from typing import IO
 
 from exactum.errors import SettingRefused, Unavailable
 from exactum.protocol.model import Incarnation, Sighting
-from exactum.protocol.scope import Scope
-from exactum.protocol.sink import Guarantee, QueryRun, Reach, TaskName, WriteOrder
+from exactum.protocol.sink import Guarantee, QueryRun, Reach, Scope, TaskName, WriteOrder
 from exactum.storage.storage import Entry, NewFile, Storage
 
 SUFFIX = ".staged"

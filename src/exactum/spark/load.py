@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import json
 import logging
-import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import astuple, dataclass, field
+from dataclasses import astuple, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from pyspark.sql import DataFrame
 
 from exactum import events
 from exactum.checkpoint.decision_place import open_log
+from exactum.checkpoint.load import BATCH, BatchLoad
 from exactum.checkpoint.offset_log import local_folder
 from exactum.checkpoint.staging_place import staging_at
 from exactum.errors import CheckpointRefused, FrameRefused, SettingRefused
@@ -43,7 +43,6 @@ from exactum.spark.write.writing import RowsWriting
 
 logger = logging.getLogger("exactum")
 
-BATCH = 0
 STAGING = "_staging"
 """Below a ``decision_log`` that is a folder, where no staging is given."""
 
@@ -59,28 +58,11 @@ class Loaded:
     written: bool
 
 
-@dataclass(frozen=True)
-class _Load:
-    """As ``decision_place.HasCheckpoint`` has it: of no checkpoint."""
-
-    id: str
-    hadoop: Mapping[str, str] = field(repr=False)
-    checkpoint: str = ""
-    folder: Path | None = None
-
-    @property
-    def query_id(self) -> str:
-        return str(uuid.uuid5(uuid.NAMESPACE_URL, f"exactum:load:{self.id}"))
-
-    def __str__(self) -> str:
-        return f"load {self.id!r}"
-
-
 def loaded(settings: DeliverySettings, frame: DataFrame, load_id: str, *, compare: bool) -> Loaded:
     """See ``Delivery.write``."""
     _check(settings, frame, load_id)
     over_connect = is_connect(frame)
-    load = _Load(load_id, {} if over_connect else hadoop_of(frame.sparkSession))
+    load = BatchLoad(load_id, {} if over_connect else hadoop_of(frame.sparkSession))
     staging = staging_at(load, settings.places.staging or _default_staging(settings))
     run = QueryRun(load.query_id, new_incarnation(), Guarantee.EXACTLY_ONCE, staging)
     tag = f"exactum-{run.incarnation}"
@@ -180,7 +162,7 @@ def _traces(sinks: OpenedSinks) -> dict[str, dict[str, str]]:
     return {name: dict(sink.trace) for name, sink in sinks.each}
 
 
-def _refuse_other_sinks(load: _Load, recorded: str, sinks: OpenedSinks) -> None:
+def _refuse_other_sinks(load: BatchLoad, recorded: str, sinks: OpenedSinks) -> None:
     """
     Raises:
         CheckpointRefused: the load of this id went to other sinks.
@@ -194,7 +176,7 @@ def _refuse_other_sinks(load: _Load, recorded: str, sinks: OpenedSinks) -> None:
         )
 
 
-def _compare(load: _Load, recorded: str, fingerprint: Callable[[], Fingerprint] | None) -> None:
+def _compare(load: BatchLoad, recorded: str, fingerprint: Callable[[], Fingerprint] | None) -> None:
     """
     Raises:
         CheckpointRefused: the load of this id has other rows.

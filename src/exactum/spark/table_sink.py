@@ -22,17 +22,17 @@ from exactum.files.format import FileFormat
 from exactum.files.place import FOLDER_BYTES_MAX, NAME_BYTES_MAX, NameLimits
 from exactum.files.sink import BYTES_PER_FILE_MAX
 from exactum.files.writer import FilePlan, FileRows
-from exactum.lake import frame
+from exactum.lake.sink import check_table_columns, schema_of
 from exactum.lake.types import ddl
 from exactum.problem import Problem, ok
 from exactum.protocol.inspection import Inspector
 from exactum.protocol.model import PreparedTransaction
-from exactum.protocol.scope import Scope
 from exactum.protocol.sink import (
     DEAD_LETTER_COLUMNS,
     NotAFunction,
     OpenSink,
     QueryRun,
+    Scope,
     TaskName,
     WriteOrder,
     Writer,
@@ -115,14 +115,14 @@ class SparkTableSink(NotAFunction):
 
     def check_columns(self, columns: Sequence[tuple[str, str]]) -> None:
         """See the port ``Sink``."""
-        frame.check_columns(columns, (), (), None, repr(self))
+        check_table_columns(columns, (), (), None, repr(self))
 
     def open(
         self, run: QueryRun, participant: str, columns: Sequence[tuple[str, str]] = ()
     ) -> OpenSink:
         """See the port ``Sink``."""
         staging = staging_of(run, Scope(run.query_id, participant), repr(self))
-        schema = ddl(frame.schema_of(columns))
+        schema = ddl(schema_of(columns))
         return OpenSink(
             StagedParticipant(staging, self._target(staging, schema)),
             TableWriterFactory(staging),
@@ -138,7 +138,7 @@ class SparkTableSink(NotAFunction):
         from exactum.sinks.inspection import StagedInspector
 
         place = Staging(wanted(staging, repr(self)), Scope(query_id, participant))
-        return StagedInspector(place, self._target(place, ""))
+        return StagedInspector(place, self._target(place, None))
 
     waits_in_staging = True
 
@@ -146,7 +146,7 @@ class SparkTableSink(NotAFunction):
         """See ``protocol.inspection.Provable``."""
         yield ok(self.name, "Its table was not tried: only its own write= knows it.")
 
-    def _target(self, staging: Staging, schema: str) -> SparkTableTarget:
+    def _target(self, staging: Staging, schema: str | None) -> SparkTableTarget:
         return SparkTableTarget(staging, schema, self._write, self._last_version)
 
 
@@ -165,7 +165,7 @@ class TableWriterFactory:
 
 class SparkTableTarget(StagedTarget):
     """See the base class. The marker is the staging's note, or what ``last_version`` says where
-    that is more. ``schema``: of the files, as DDL.
+    that is more. ``schema``: of the files, as DDL; None: not known, to a command.
     """
 
     at = ""
@@ -173,7 +173,7 @@ class SparkTableTarget(StagedTarget):
     def __init__(
         self,
         staging: Staging,
-        schema: str,
+        schema: str | None,
         write: Write,
         last_version: Callable[[str], int | None] | None,
     ) -> None:
@@ -241,17 +241,20 @@ class SparkTableTarget(StagedTarget):
         """
         Raises:
             PublishFailed: the rows may be in the table or not.
-            Unavailable: there is no Spark in this process.
+            Unavailable: there is no Spark in this process, or it is a command's.
         """
         from pyspark.errors import AnalysisException, PySparkRuntimeError
         from pyspark.sql import SparkSession
 
+        by_spark = Unavailable(
+            f"{self.shown}: only Spark can write its table. Start the query: it does."
+        )
+        if self._schema is None:
+            raise by_spark
         try:
             session = SparkSession.active()
         except PySparkRuntimeError as error:
-            raise Unavailable(
-                f"{self.shown}: only Spark can write its table. Start the query: it does."
-            ) from error
+            raise by_spark from error
         place = self._staging.where.replace("s3://", "s3a://", 1)  # as Hadoop says it
         where = _WILD.sub(r"\\\g<0>", place)
         try:

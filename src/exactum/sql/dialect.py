@@ -14,15 +14,16 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from exactum.errors import SettingRefused
-from exactum.problem import Problem
-from exactum.sql.columns import split_type
+from exactum.problem import Problem, warning
+from exactum.sql.session import Role, ServerFailure, Session, SqlFailure
 from exactum.sql.statements import Statements, unsubstituted
-from exactum.sql.table import Column, Kind, Table, TableName
+from exactum.sql.table import Column, Kind, Table, TableName, split_type
 from exactum.sql.url import Address
 
 if TYPE_CHECKING:
     from exactum.sinks.frames import Frame, FrameWriter
     from exactum.sql.rows import Broken
+
 
 ROW = "exactum_row"
 """Column of what an upsert loads, bigint: the row's place in the epoch, Spark's partition number
@@ -41,70 +42,9 @@ LOADED = "exactum_loaded"
 which the server alone knows whether it takes them.
 """
 CREATE_TRIES_MAX = 5
+PROOF_LABEL = "exactum doctor"
+PROOF_LOCK_TIMEOUT_S = 5.0
 DOUBLE_BITS = 53
-
-
-class ServerFailure(Enum):
-    """What is done about a server's error; the dialect maps its codes to these.
-
-    A code that is not listed is OTHER, which stops the query with the server's words. So it is
-    never taken for a success, and never tried again without end.
-    """
-
-    LOST = "the connection was lost or not made; a COMMIT under way may have taken effect"
-    BUSY = (
-        "a lock, no free connection, no room on the disk, a race with another session: the "
-        "transaction is rolled back, the same again may succeed"
-    )
-    DENIED = "authentication or rights"
-    MISSING = "a database, a schema or a table that does not exist"
-    CHANGED = (
-        "the table's definition is another one than at the query's start: a new start knows it"
-    )
-    ROWS = "the rows break a constraint or do not fit a type: the same again fails again"
-    OTHER = "anything else"
-
-
-class SqlFailure(Exception):
-    """A server's or client's error, classified. Internal to ``sql/``: ports turn it into
-    ``exactum.errors``.
-
-    ``text`` is one line of the server's message and detail, scrubbed of secrets by
-    ``Address.scrub``; ``code`` the SQLSTATE or error number. The transaction of its session is
-    void: roll it back (or the session is closed, if LOST).
-    """
-
-    def __init__(self, failure: ServerFailure, code: str, text: str) -> None:
-        super().__init__(f"{text} ({code})" if code else text)
-        self.failure = failure
-        self.code = code
-        self.text = text
-
-
-class Session(Protocol):
-    """One connection: READ COMMITTED, no autocommit (the first statement begins a transaction), one
-    thread.
-
-    Every method raises ``SqlFailure`` and nothing else of the client library.
-    """
-
-    def execute(self, sql: str, arguments: Sequence[object] = ()) -> int:
-        """Run one statement; returns the number of rows it affected (matched or inserted)."""
-
-    def query(self, sql: str, arguments: Sequence[object] = ()) -> list[tuple[Any, ...]]:
-        """Run one statement and return all its rows."""
-
-    def commit(self) -> None: ...
-
-    def rollback(self) -> None:
-        """Idempotent. Does nothing when the connection is gone."""
-
-    @property
-    def usable(self) -> bool:
-        """False once the connection is known to be broken or closed."""
-
-    def close(self) -> None:
-        """Idempotent; never raises."""
 
 
 class RowEncoder(Protocol):
@@ -122,13 +62,6 @@ class RowEncoder(Protocol):
 
         Returns which rows are too large to be sent, if any is; all others are written.
         """
-
-
-class Role(Enum):
-    """What a session is for."""
-
-    DRIVER = "asks, and writes a row of the ledger or of the decisions"
-    LOADER = "sends rows as well"
 
 
 class Mode(Enum):
@@ -353,6 +286,17 @@ class Dialect(ABC):
         """How many standbys follow the server, none of which a COMMIT waits for; 0 where that
         cannot be told.
         """
+
+    def prove_standbys(self, session: Session, where: str) -> Iterator[Problem]:
+        """Standbys that no COMMIT waits for."""
+        if count := self.lagging_standbys(session):
+            yield warning(
+                where,
+                f"{count} standbys get their data asynchronously, and none synchronously.",
+                "A failover to one of them loses what was committed last: rows or decisions.",
+                "Have a COMMIT wait for one of them, or never fail over to them "
+                "(docs/guarantees.md).",
+            )
 
     # ---- rows --------------------------------------------------------------------------------
 

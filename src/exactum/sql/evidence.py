@@ -12,15 +12,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
-from exactum.protocol.evidence import Evidence, Finding, Promise, compared
+from exactum.protocol.inspection import Evidence, Finding, Promise, compared
 from exactum.sinks.staged import StagedEpoch
 from exactum.sinks.staging import Staging
-from exactum.sql.dialect import LEDGER, Mode, Role, Session, SqlFailure
-from exactum.sql.failure import port_error
-from exactum.sql.plan import SqlScope
+from exactum.sql.dialect import LEDGER, Mode
+from exactum.sql.session import Role, Session, SqlFailure, port_error
 from exactum.sql.sink import SqlSink
 from exactum.sql.table import TableName
 from exactum.sql.target import WHOLE_EPOCH
+from exactum.sql.writer import SqlScope
 
 LEDGER_ROWS = """
 SELECT batch_id, identity, digest, row_count FROM {ledger}

@@ -26,16 +26,15 @@ from contextlib import contextmanager
 from typing import TypeVar
 
 from exactum.errors import InvariantBroken, OutcomeUnknown, SettingRefused
-from exactum.sql.dialect import (
-    DECISION_LOGS,
-    DECISIONS,
-    Dialect,
+from exactum.sql.dialect import DECISION_LOGS, DECISIONS, Dialect
+from exactum.sql.session import (
+    TIMEOUT_S,
+    RetryingSession,
     ServerFailure,
     Session,
     SqlFailure,
+    port_error,
 )
-from exactum.sql.failure import port_error
-from exactum.sql.retrying_session import TIMEOUT_S, RetryingSession
 from exactum.sql.table import TableName
 from exactum.sql.url import Address
 
@@ -276,7 +275,7 @@ def server_of(url: str) -> tuple[Dialect, Address]:
 
         return PostgresDialect(), postgres.address_of(url, None, where)
     if scheme in ("mysql", "mariadb"):
-        from exactum.sql.mysql import sink as mysql
+        from exactum.sql.mysql import session as mysql
         from exactum.sql.mysql.dialect import MySQLDialect
 
         return MySQLDialect(), mysql.address_of(url, None, where)

@@ -7,26 +7,30 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 
-from exactum.problem import Problem, error, ok, warning
+from exactum.problem import Problem, error, ok
 from exactum.sql.dialect import (
     DECISION_LOGS,
     DECISIONS,
     LEDGER,
+    PROOF_LABEL,
+    PROOF_LOCK_TIMEOUT_S,
     Dialect,
     Mode,
+)
+from exactum.sql.files import server_of
+from exactum.sql.session import (
+    TRANSIENT,
     Role,
     ServerFailure,
     Session,
     SqlFailure,
+    port_error,
+    refusal,
 )
-from exactum.sql.failure import TRANSIENT, port_error, refusal
-from exactum.sql.files import server_of
 from exactum.sql.sink import SqlSink
 from exactum.sql.table import TableName
 from exactum.sql.url import Address
 
-LABEL = "exactum doctor"
-LOCK_TIMEOUT_S = 5.0
 PROBE = "exactum_doctor"
 
 
@@ -39,7 +43,7 @@ def _session(dialect: Dialect, address: Address, role: Role) -> Iterator[Session
         ExactumError: it did not answer, or refused.
     """
     try:
-        session = dialect.connect(address, role, LABEL, LOCK_TIMEOUT_S)
+        session = dialect.connect(address, role, PROOF_LABEL, PROOF_LOCK_TIMEOUT_S)
         try:
             yield session
         finally:
@@ -54,17 +58,6 @@ def _prove_server(dialect: Dialect, address: Address) -> Iterator[Problem]:
         yield from dialect.prove_server(address, address.where)
     except SqlFailure as failure:
         raise port_error(failure, address.where) from failure
-
-
-def lagging(where: str, dialect: Dialect, session: Session) -> Iterator[Problem]:
-    """Standbys that no COMMIT waits for."""
-    if count := dialect.lagging_standbys(session):
-        yield warning(
-            where,
-            f"{count} standbys get their data asynchronously, and none synchronously.",
-            "A failover to one of them loses what was committed last: rows or decisions.",
-            "Have a COMMIT wait for one of them, or never fail over to them (docs/guarantees.md).",
-        )
 
 
 # ---- a table -----------------------------------------------------------------------------------

@@ -15,13 +15,13 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from exactum.protocol.sink import Rejection
 from exactum.sinks.rows import RowCheck
-from exactum.sql.json_check import is_json
 from exactum.sql.table import Column, Kind
 from exactum.values import times
 from exactum.values.json_text import is_writable
@@ -29,12 +29,12 @@ from exactum.values.nested import (
     data_of,
     is_bytes,
     is_text,
+    not_utf8,
     numpy_mask,
     parents_of,
     rows_where,
 )
 from exactum.values.shown import shown
-from exactum.values.utf8 import not_utf8
 
 CHOICES_SHOWN = 12  # of an ENUM's members
 _ESCAPED_NUL = r"(^|[^\\])(\\\\)*\\u0000"
@@ -356,3 +356,31 @@ RULES: Mapping[Kind, tuple[Rule, ...]] = {
     Kind.ARRAY: (_elements,),
 }
 """What is checked of each kind of column; which Spark types go into it, the dialect says."""
+
+
+# ---- whether a text is JSON ------------------------------------------------------------------
+
+
+def is_json(values: Any, depth_max: int) -> Any:
+    """A NumPy mask of the texts (valid UTF-8) that are JSON; true where there is none."""
+    decode = msgspec.json.Decoder(float_hook=str).decode  # a number of any size is one
+    texts = values.to_pylist()
+    return np.fromiter((t is None or _fits(t, decode, depth_max) for t in texts), bool, len(texts))
+
+
+def _fits(text: str, decode: Callable[[str], Any], depth_max: int) -> bool:
+    try:
+        value = decode(text)
+    except (ValueError, RecursionError):  # msgspec's errors are ValueErrors
+        return False
+    return text.count("[") + text.count("{") <= depth_max or not _is_deeper(value, depth_max)
+
+
+def _is_deeper(value: Any, depth_max: int) -> bool:
+    level = [value]
+    for _ in range(depth_max + 1):
+        inner = [v for v in level if isinstance(v, dict | list)]
+        if not inner:
+            return False
+        level = [child for v in inner for child in (v.values() if isinstance(v, dict) else v)]
+    return True

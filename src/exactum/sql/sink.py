@@ -10,9 +10,7 @@ from typing import Any
 from exactum.errors import FrameRefused, SettingRefused
 from exactum.problem import Problem
 from exactum.protocol.dead_letter import DeadLetter, of_columns
-from exactum.protocol.evidence import Evidence, Promise
-from exactum.protocol.inspection import Inspector
-from exactum.protocol.scope import Scope
+from exactum.protocol.inspection import Evidence, Inspector, Promise
 from exactum.protocol.sink import (
     DEAD_LETTER_ADDED,
     DEAD_LETTER_COLUMNS,
@@ -20,19 +18,17 @@ from exactum.protocol.sink import (
     NotAFunction,
     OpenSink,
     QueryRun,
+    Scope,
 )
 from exactum.sinks.staged import JudgingParticipant, StagedParticipant
 from exactum.sinks.staging import TRACE, Staging, reach_staging, staging_of, wanted
-from exactum.sql.columns import matched, named_by
-from exactum.sql.dialect import Dialect, Mode, Role, Session, SqlFailure
-from exactum.sql.failure import port_error
-from exactum.sql.plan import SqlScope, WritePlan
-from exactum.sql.retrying_session import LOCK_TIMEOUT_S
+from exactum.sql.columns import hidden_rows, matched, named_by
+from exactum.sql.dialect import Dialect, Mode
+from exactum.sql.session import LOCK_TIMEOUT_S, Role, Session, SqlFailure, port_error
 from exactum.sql.table import Column, Kind, Table, TableName, other_keys
-from exactum.sql.table_change import hidden_rows
 from exactum.sql.target import SqlTarget, rehearse
 from exactum.sql.url import Address
-from exactum.sql.writer import SqlWriterFactory
+from exactum.sql.writer import SqlScope, SqlWriterFactory, WritePlan
 from exactum.storage.storage import Storage
 
 
@@ -152,9 +148,10 @@ class SqlSink(NotAFunction, ABC):
             SettingRefused: it cannot be read, or what a dialect needs is not installed.
         """
 
-    @abstractmethod
     def quoted(self, name: TableName | str) -> str:
         """A table's name, or a column's, for the text of a statement."""
+        sql = self.dialect.sql
+        return sql.quote(name) if isinstance(name, str) else sql.quote_table(name)
 
     def inspector(
         self, query_id: str, participant: str, staging: Storage | None = None
@@ -190,7 +187,6 @@ class SqlSink(NotAFunction, ABC):
 
     def dead_letters(self) -> Iterator[DeadLetter]:
         """See ``protocol.dead_letter.DeadLetterStore``."""
-        from exactum.sql.dead_letters import rows_of
 
         return of_columns(rows_of(self))
 
@@ -358,3 +354,32 @@ def _column_names(setting: str, value: Sequence[str] | str | None, where: str) -
             f"{where}: {setting}={value!r} must be a column's name, or a list of different names.",
         )
     return tuple(found)
+
+
+TIMEOUT_S = 10.0
+
+
+def rows_of(sink: SqlSink) -> Iterator[dict[str, Any]]:
+    """
+    Raises:
+        ExactumError: the server did not answer, or refused; there is no table.
+    """
+    try:
+        session = sink.dialect.connect(sink.address, Role.DRIVER, "exactum dead letters", TIMEOUT_S)
+        try:
+            yield from _rows(sink, session)
+        finally:
+            session.close()
+    except SqlFailure as failure:
+        raise port_error(failure, f"the dead letters at {sink.address.where}") from failure
+
+
+def _rows(sink: SqlSink, session: Session) -> Iterator[dict[str, Any]]:
+    table = sink.dialect.read_table(session, sink.target)
+    if table is None:
+        raise sink.missing_table()
+    there = {column.name.lower(): column.name for column in table.columns}
+    names = [name for name, _ in DEAD_LETTER_COLUMNS if name in there]
+    columns = ", ".join(sink.quoted(there[name]) for name in names)
+    for row in session.query(f"SELECT {columns} FROM {sink.quoted(table.name)}"):
+        yield dict(zip(names, row, strict=True))

@@ -10,8 +10,13 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import TYPE_CHECKING
 
 from exactum.errors import SettingRefused
+
+if TYPE_CHECKING:
+    pass
+
 
 _PART = r'("(?:[^"]|"")+"|[^".][^.]*)'
 _NAME = re.compile(rf"(?:{_PART}\.)?{_PART}", re.DOTALL)
@@ -178,3 +183,18 @@ class Table:
 
     def column(self, name: str) -> Column | None:
         return next((c for c in self.columns if c.name == name), None)
+
+
+_DECIMAL = re.compile(r"decimal\((\d+),\s*(-?\d+)\)")
+_TEXT = re.compile(r"(varchar|char)\(\d+\)|string collate .*")
+
+
+def split_type(spark_type: str) -> tuple[str, tuple[int, int] | None]:
+    """The type without what it has in brackets, and of a decimal its digits and those after the
+    point; one that has none after it is a ``whole decimal``.
+    """
+    decimal = _DECIMAL.fullmatch(spark_type)
+    if decimal is not None:
+        scale = int(decimal[2])
+        return "decimal" if scale else "whole decimal", (int(decimal[1]), scale)
+    return "string" if _TEXT.fullmatch(spark_type) else spark_type, None

@@ -20,13 +20,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
+from dataclasses import astuple, dataclass
 from itertools import groupby
 from typing import TypeVar
 
-from exactum.errors import EpochAborted, OutcomeUnknown
+import pyarrow as pa
+
+from exactum.errors import EpochAborted, ExactumError, OutcomeUnknown, RowsRefused
 from exactum.protocol.model import PreparedTransaction
 from exactum.protocol.sink import Rejection
 from exactum.sinks.frames import Frame, FrameReader, without
+from exactum.sinks.rows import rejected
 from exactum.sinks.staged import (
     JudgingTarget,
     Published,
@@ -35,30 +39,129 @@ from exactum.sinks.staged import (
     StagedPart,
     of_another_sink,
 )
-from exactum.sql.dialect import (
-    LEDGER,
-    Dialect,
-    Load,
-    Mode,
-    RefusedRow,
+from exactum.sql.columns import check_table
+from exactum.sql.dialect import LEDGER, Dialect, Load, Mode, RefusedRow
+from exactum.sql.rows import TableRules
+from exactum.sql.session import (
+    TRANSIENT,
+    RetryingSession,
     Role,
     ServerFailure,
     Session,
     SqlFailure,
-)
-from exactum.sql.failure import (
-    TRANSIENT,
     port_error,
-    rejection_of,
-    rows_refused,
-    too_many_refused,
 )
-from exactum.sql.ledger import Ledger, LedgerRow
-from exactum.sql.plan import WritePlan
-from exactum.sql.retrying_session import RetryingSession
 from exactum.sql.table import TableName
-from exactum.sql.table_change import check_table
-from exactum.sql.writer import header_of
+from exactum.sql.writer import SqlScope, WritePlan, header_of
+
+
+def rows_refused(plan: WritePlan, batch_id: int, failure: SqlFailure) -> ExactumError:
+    """Staged rows do not go into the target."""
+    if failure.failure is ServerFailure.ROWS:
+        return RowsRefused(
+            "ROWS_REFUSED",
+            f"{plan.shown}: the table {plan.target} refused the rows of batch "
+            f"{batch_id}: {failure}. Nothing of the epoch is visible. Correct the rows in the "
+            "query, or the table.",
+        )
+    if failure.failure is ServerFailure.CHANGED:
+        return EpochAborted(
+            f"{plan.shown}: {failure} Nothing of batch {batch_id} is visible; start the query "
+            "again."
+        )
+    return port_error(failure, plan.shown)
+
+
+def rejection_of(plan: WritePlan, refused: Sequence[RefusedRow]) -> Rejection:
+    """Rows that the server alone refuses, as a task rejects the others."""
+    flag = () if plan.flag_column is None else (plan.flag_column,)
+    each = [row.row.select([*plan.frame_columns, *flag]) for row in refused]
+    (rows,) = pa.Table.from_batches(each).combine_chunks().to_batches()
+    rules = TableRules(plan.columns, plan.frame_columns, named_by=plan.named_by)
+    reasons = [f"{plan.dialect.name} refuses it: {row.why}" for row in refused]
+    return rejected(rows, reasons, rules.names)
+
+
+def too_many_refused(plan: WritePlan, batch_id: int, refused: Sequence[RefusedRow]) -> RowsRefused:
+    """More than are put aside."""
+    return RowsRefused(
+        "ROWS_REFUSED",
+        f"{plan.shown}: the table {plan.target} refuses {len(refused)} rows of batch {batch_id} or "
+        f"more, the first: {rejection_of(plan, refused[:1]).reasons[0]}. So many are not put "
+        "aside. Nothing of the epoch is visible. Correct the rows in the query, or the table.",
+    )
+
+
+# ---- the ledger ------------------------------------------------------------------------------
+
+
+BATCHES_KEPT = 100
+"""How many batches the ledger keeps at least."""
+PRUNE_EVERY = 20
+"""In batches."""
+
+
+@dataclass(frozen=True)
+class LedgerRow:
+    """What is committed: an epoch, of which ``digest`` names the staged files."""
+
+    batch_id: int
+    identity: str
+    digest: str
+    attempt: int
+    rows: int
+
+
+class Ledger:
+    """The ledger of one scope, beside the table ``sibling``. Every method works in the
+    session's transaction and raises ``SqlFailure``; none commits."""
+
+    def __init__(self, dialect: Dialect, scope: SqlScope, sibling: TableName) -> None:
+        self._dialect = dialect
+        self._scope = scope.text
+        self._sibling = sibling
+
+    def enter(self, session: Session, row: LedgerRow) -> bool:
+        """Write the row unless it is there; False when it was. Waits for whoever is just writing
+        the same one.
+        """
+        return session.execute(self._sql("enter_ledger"), (self._scope, *astuple(row))) == 1
+
+    def enter_again(self, session: Session, row: LedgerRow) -> None:
+        """Write another row in the place of the one that this transaction has entered."""
+        session.execute(self._sql("forget_batch"), (self._scope, row.batch_id, row.identity))
+        self.enter(session, row)
+
+    def highest(self, session: Session) -> int | None:
+        """The highest batch with a committed row; None when there is none."""
+        rows = session.query(self._sql("highest_batch"), (self._scope,))
+        return None if rows[0][0] is None else int(rows[0][0])
+
+    def digest(self, session: Session, batch_id: int, identity: str) -> str | None:
+        """Of the row, or None when it is not there."""
+        rows = session.query(self._sql("find_digest"), (self._scope, batch_id, identity))
+        return str(rows[0][0]) if rows else None
+
+    def prune(self, session: Session, batch_id: int) -> None:
+        """Now and then, forget what lies far below ``batch_id``. The row of a later batch speaks
+        for it.
+        """
+        if batch_id % PRUNE_EVERY:
+            return
+        before = batch_id - BATCHES_KEPT
+        for key in session.query(self._sql("list_old_batches"), (self._scope, before)):
+            session.execute(self._sql("forget_batch"), (self._scope, *key))
+
+    def forget_batches(self, session: Session) -> None:
+        """All of them: a person has accepted that they may be written again."""
+        session.execute(self._sql("forget_batches"), (self._scope,))
+
+    def _sql(self, name: str) -> str:
+        return self._dialect.sql(name, ledger=self._sibling.sibling(LEDGER))
+
+
+# ---- the target ------------------------------------------------------------------------------
+
 
 T = TypeVar("T")
 

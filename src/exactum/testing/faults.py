@@ -27,6 +27,17 @@ from typing import Any, TypeVar, cast
 
 from exactum.errors import OutcomeUnknown, SettingRefused, Unavailable
 
+# ---- write job -----------------------------------------------------------------------------------
+
+
+Around = Callable[[str, Callable[[], object]], object]
+
+
+def straight(label: str, call: Callable[[], object]) -> object:
+    """An ``Around`` that changes nothing."""
+    return call()
+
+
 P = TypeVar("P")
 
 CALLS_MAX = 10_000

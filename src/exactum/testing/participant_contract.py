@@ -27,8 +27,7 @@ from exactum.errors import CheckpointRefused, ExactumError, HeuristicOutcome
 from exactum.protocol.model import Decision, PreparedTransaction, Sighting, new_incarnation, rows_of
 from exactum.protocol.participant import Participant, delivers, remembers
 from exactum.protocol.sink import Guarantee, Sink, TaskName, Writer
-from exactum.testing.faults import Fault, FaultPlan, sweep
-from exactum.testing.memory import straight
+from exactum.testing.faults import Fault, FaultPlan, straight, sweep
 from exactum.testing.sink_place import Scenario, Takeover, die_before
 from exactum.testing.task_job import TaskJob
 

@@ -30,16 +30,14 @@ from exactum.protocol.model import (
 from exactum.protocol.participant import Participant
 from exactum.protocol.sink import Guarantee, OpenSink, QueryRun, Sink, WriteOrder, Writer
 from exactum.storage.folder import Folder
-from exactum.testing.faults import Crash, interpose
-from exactum.testing.memory import (
-    Around,
-    MemoryDecisionLog,
-    MemoryStorage,
-    permit_of,
-    straight,
-)
+from exactum.testing.faults import Around, Crash, interpose, straight
+from exactum.testing.memory import MemoryDecisionLog, MemoryStorage, permit_of
 from exactum.testing.task_job import Partition, TaskJob
-from exactum.testing.world import SparkStopped
+
+
+class SparkStopped(Exception):
+    """Spark found that another query had written its batch to the checkpoint."""
+
 
 EPOCHS = 2
 PARTITIONS = 2

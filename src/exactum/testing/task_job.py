@@ -11,8 +11,7 @@ from typing import Any, cast
 from exactum.errors import EpochAborted, ExactumError
 from exactum.protocol.model import PreparedTransaction
 from exactum.protocol.sink import TaskName, WriteOrder, Writer, WriterFactory
-from exactum.testing.faults import Crash, interpose
-from exactum.testing.memory import Around, straight
+from exactum.testing.faults import Around, Crash, interpose, straight
 
 Partition = Sequence[Any]
 """The Arrow record batches of one task."""

@@ -13,8 +13,7 @@ from typing import Any
 from exactum.protocol.model import PreparedTransaction
 from exactum.protocol.participant import Participant
 from exactum.protocol.sink import Sink
-from exactum.testing.faults import Fault, FaultPlan, sweep
-from exactum.testing.memory import Around
+from exactum.testing.faults import Around, Fault, FaultPlan, sweep
 from exactum.testing.participant_contract import NOT_REPEATED, SinkContract
 from exactum.testing.sink_place import Scenario, Takeover, die_before
 

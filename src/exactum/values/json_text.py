@@ -18,9 +18,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from exactum.values import times
-from exactum.values.nested import as_list, data_of, is_bytes, is_text
+from exactum.values.nested import as_list, data_of, is_bytes, is_text, not_utf8, repaired
 from exactum.values.texts import TEXT, concatenated, decimals, floats, instants, without_nulls
-from exactum.values.utf8 import not_utf8, repaired
 
 _ESCAPES = {chr(c): json.dumps(chr(c))[1:-1] for c in (0x5C, 0x22, *range(0x20))}
 """The backslash first."""

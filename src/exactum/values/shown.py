@@ -9,8 +9,7 @@ import pyarrow as pa
 from exactum.values import times
 from exactum.values.excerpt import cut
 from exactum.values.json_text import is_writable, json_texts
-from exactum.values.nested import is_bytes, is_text
-from exactum.values.utf8 import repaired
+from exactum.values.nested import is_bytes, is_text, repaired
 
 SHOWN_MAX = 60
 """Most characters of a value's text."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from exactum.sql.dialect import Role
 from exactum.sql.postgres.dialect import PostgresDialect
 from exactum.sql.postgres.sink import PostgresSink
+from exactum.sql.session import Role
 from exactum.sql.table import Column, TableName
 from tests.kit.abuse.frames import ALL
 from tests.kit.abuse.kinds import Kind

@@ -12,11 +12,7 @@ from typing import Any
 
 from kafka.admin import KafkaAdminClient
 from kafka.net.manager import KafkaConnectionManager
-from kafka.protocol.producer import (
-    AddPartitionsToTxnRequest,
-    InitProducerIdRequest,
-    ProduceRequest,
-)
+from kafka.protocol.producer import AddPartitionsToTxnRequest, InitProducerIdRequest, ProduceRequest
 from kafka.record.default_records import DefaultRecordBatchBuilder
 
 from exactum.kafka.transaction import KafkaScope, KafkaTransaction

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from confluent_kafka import Producer
 from deltalake import DeltaTable
@@ -20,6 +21,8 @@ from exactum import (
     KafkaSink,
     MySQLSink,
     PostgresSink,
+    SparkTableSink,
+    TableTransaction,
     WriteAheadSink,
 )
 from exactum.local import LocalKafka
@@ -43,8 +46,9 @@ Columns = Sequence[tuple[str, str]]
 class OperatedTarget:
     """``make``: the sink, as a restarted program makes it. ``seen``: the names that readers see.
     ``undo``: takes away by hand what waits of these transactions; they are then said to be in the
-    state ``undone``. ``counted``: whether rows can be counted there. ``dead_letter_sink``: a sink for dead
-    letters; None: no command reads them there.
+    state ``undone``. ``counted``: whether rows can be counted there. ``finished``: whether a command can
+    commit what is decided there. ``dead_letter_sink``: a sink for dead letters; None: no command reads
+    them there.
     """
 
     make: Callable[[], Sink]
@@ -53,6 +57,7 @@ class OperatedTarget:
     waits: str = "prepared"
     undone: str = "gone"
     counted: bool = True
+    finished: bool = True
     dead_letter_sink: Callable[[], Sink] | None = None
     columns: Columns = ID_AND_NAME
     tasks: Callable[[int], Sequence[Sequence[Any]]] = tasks_of
@@ -68,6 +73,7 @@ TARGETS = [
     "folder",
     "objects",
     "delta",
+    pytest.param("spark-table", marks=pytest.mark.spark),
     "write-ahead",
     "two-phase",
 ]
@@ -89,6 +95,9 @@ def made(kind: str, request: pytest.FixtureRequest, folder: Path) -> OperatedTar
             return _files(sink, storage_at(url, store))
         case "delta":
             return _delta(folder / "table")
+        case "spark-table":
+            request.getfixturevalue("spark")
+            return _spark_table(folder / "table")
         case "write-ahead":
             return _write_ahead(folder)
     return _two_phase(folder)
@@ -171,6 +180,26 @@ def _delta(table: Path) -> OperatedTarget:
         seen,
         lambda *_: _remove_hidden(storage_at(table)),
         dead_letter_sink=lambda: DeltaSink(table.with_name("letters")),
+    )
+
+
+def _spark_table(table: Path) -> OperatedTarget:
+    """Each micro-batch is a folder of its own, which is written again as it was."""
+
+    def write(rows: Any, transaction: TableTransaction) -> None:
+        own = table / transaction.app_id.replace(":", "-") / str(transaction.version)
+        rows.write.mode("overwrite").parquet(str(own))
+
+    def seen() -> list[str]:
+        files = table.rglob("*.parquet")
+        return sorted(name for file in files for name in pq.read_table(file)["name"].to_pylist())
+
+    return OperatedTarget(
+        lambda: SparkTableSink(write, name="table"),
+        seen,
+        _remove_staged,
+        counted=False,
+        finished=False,
     )
 
 

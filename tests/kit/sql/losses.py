@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from exactum.sinks.staged import StagedParticipant
-from exactum.sql.dialect import Dialect, Role, ServerFailure, Session, SqlFailure
+from exactum.sql.dialect import Dialect
+from exactum.sql.session import Role, ServerFailure, Session, SqlFailure
 from exactum.sql.target import SqlTarget
 from exactum.sql.url import Address
 from tests.kit.sql.sql_epochs import Incarnation

@@ -16,7 +16,8 @@ from pymysql.constants import CR, ER
 
 from exactum.sql.mysql import session as mysql_session
 from exactum.sql.mysql.dialect import MySQLDialect
-from exactum.sql.mysql.sink import MySQLSink, address_of
+from exactum.sql.mysql.session import address_of
+from exactum.sql.mysql.sink import MySQLSink
 from exactum.sql.url import Address
 from tests.kit.servers.mariadb import LocalMariaDB
 from tests.kit.sql.sql_database import SqlDatabase

@@ -17,16 +17,11 @@ from exactum.checkpoint.layout import DECISIONS, STAGING
 from exactum.checkpoint.query_record import KnownSink, record_of
 from exactum.checkpoint.staging_place import recorded_staging, staging_at
 from exactum.files.slot_log import SlotLog
-from exactum.protocol.at_least_once import AtLeastOnce
-from exactum.protocol.at_most_once import AtMostOnce
 from exactum.protocol.coordinator import Coordinator
 from exactum.protocol.ends import Noted
-from exactum.protocol.model import (
-    PreparedTransaction,
-    SourceOffsets,
-    new_incarnation,
-)
+from exactum.protocol.model import PreparedTransaction, SourceOffsets, new_incarnation
 from exactum.protocol.sink import Guarantee, OpenSink, QueryRun, Sink, WriteOrder
+from exactum.protocol.weaker_guarantees import AtLeastOnce, AtMostOnce
 from exactum.storage.folder import Folder
 from exactum.testing.task_job import TaskJob
 from tests.kit.staged_files import waiting

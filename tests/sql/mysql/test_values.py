@@ -13,8 +13,8 @@ import pytest
 
 from exactum.errors import RowsRefused
 from exactum.protocol.sink import Rejection
-from exactum.sql.json_check import is_json
-from exactum.sql.mysql import encoders
+from exactum.sql.mysql import rows as encoders
+from exactum.sql.rows import is_json
 from tests.kit.servers.mariadb import LocalMariaDB
 from tests.kit.sql.mysql_server import Database
 from tests.kit.sql.sql_epochs import NUMBERS, numbers

@@ -14,7 +14,7 @@ from exactum.errors import (
     SettingRefused,
     Unavailable,
 )
-from exactum.sql.dialect import Role
+from exactum.sql.session import Role
 from tests.kit.servers.mariadb import LocalMariaDB
 from tests.kit.servers.postgres import LocalPostgres
 from tests.kit.sql.certificates import make_certificate, serve_tls

@@ -14,11 +14,10 @@ import pytest
 
 from exactum.errors import EpochAborted
 from exactum.sinks.frames import FrameReader, FrameWriter
-from exactum.sql.dialect import Role
-from exactum.sql.postgres.binary import binary_rows
-from exactum.sql.postgres.copy import CHUNK_ROWS, CopyEncoder
 from exactum.sql.postgres.dialect import PostgresDialect
+from exactum.sql.postgres.rows import CHUNK_ROWS, CopyEncoder, binary_rows
 from exactum.sql.postgres.session import PostgresSession
+from exactum.sql.session import Role
 from exactum.sql.table import Column, TableName
 from exactum.storage.folder import Folder
 from tests.kit.sql.postgres_server import Database

@@ -18,8 +18,8 @@ import pytest
 from exactum.errors import OutcomeUnknown, RowsRefused
 from exactum.protocol.coordinator import Coordinator
 from exactum.protocol.model import PreparedTransaction, SourceOffsets, new_incarnation, rows_of
-from exactum.protocol.parallel import one_after_another
 from exactum.protocol.participant import judges
+from exactum.protocol.participants import one_after_another
 from exactum.protocol.sink import DEAD_LETTERS, Guarantee, QueryRun, TaskName, WriteOrder
 from exactum.spark.write.judging import judged
 from exactum.spark.write.write_task import DeadLetterPlan

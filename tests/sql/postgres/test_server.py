@@ -31,8 +31,8 @@ def test_a_server_that_stops_answering(database: Database, monkeypatch: pytest.M
     monkeypatch.setattr(postgres_session, "CONNECT_TIMEOUT_S", 2)
     database.server.pause()
     try:
-        monkeypatch.setattr("exactum.sql.retrying_session.TIMEOUT_S", 0.0)
-        monkeypatch.setattr("exactum.sql.retrying_session.TRIES_MIN", 1)
+        monkeypatch.setattr("exactum.sql.session.TIMEOUT_S", 0.0)
+        monkeypatch.setattr("exactum.sql.session.TRIES_MIN", 1)
         with pytest.raises(Unavailable, match="did not answer within"):
             driver.participant.verify(prepared)
     finally:

@@ -22,8 +22,14 @@ from exactum.ops.crash_test.killing import (
 )
 from exactum.ops.crash_test.topics import PARTITIONS, Given, LocalTopics
 from exactum.ops.processes import SUCCESS, Driver
-from exactum.testing.crash_verdict import SEED_VARIABLE, CrashRun, CrashVerdict, OutputNotExact
-from exactum.testing.output import OutputDifference, OutputRecord
+from exactum.testing.crash_verdict import (
+    SEED_VARIABLE,
+    CrashRun,
+    CrashVerdict,
+    OutputDifference,
+    OutputNotExact,
+    OutputRecord,
+)
 
 if TYPE_CHECKING:
     from exactum.local import LocalKafka

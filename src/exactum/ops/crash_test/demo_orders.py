@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from confluent_kafka import KafkaError, Message, Producer
 
 from exactum.errors import ExactumError
-from exactum.testing.output import OutputDifference, OutputRecord
+from exactum.testing.crash_verdict import OutputDifference, OutputRecord
 
 CUSTOMERS = 100
 TICK_S = 0.05

@@ -21,7 +21,7 @@ from confluent_kafka import (
 
 from exactum.errors import ExactumError
 from exactum.kafka.requests import BrokerRequests
-from exactum.testing.output import OutputRecord, Text
+from exactum.testing.crash_verdict import OutputRecord, Text
 
 if TYPE_CHECKING:
     from exactum.local import LocalKafka

@@ -9,8 +9,8 @@ from typing import Any
 from pyspark.sql import DataFrame
 
 from exactum.errors import FrameRefused
-from exactum.protocol.parallel import Parallel, all_at_once
 from exactum.protocol.participant import Participant
+from exactum.protocol.participants import Parallel, all_at_once
 from exactum.protocol.sink import OpenSink, QueryRun, WriterFactory
 from exactum.spark.run.delivery import Targets
 from exactum.spark.run.shared_places import refuse_shared_targets

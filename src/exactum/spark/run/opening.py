@@ -11,11 +11,10 @@ from pyspark.sql import DataFrame
 from exactum.checkpoint.decision_place import open_log, refuse_another_log, shown_place
 from exactum.checkpoint.offset_log import last_given
 from exactum.errors import SettingRefused
-from exactum.protocol.at_least_once import AtLeastOnce, NoLog
-from exactum.protocol.at_most_once import AtMostOnce
 from exactum.protocol.coordinator import Coordinator
 from exactum.protocol.decision_log import DecisionLog
 from exactum.protocol.sink import Guarantee
+from exactum.protocol.weaker_guarantees import AtLeastOnce, AtMostOnce, NoLog
 from exactum.spark import query
 from exactum.spark.control.listener import ControlListener
 from exactum.spark.decoding.bad_records import refuse_without_dead_letters

@@ -105,8 +105,7 @@ def _column(rows: Any, name: str, kind: Any) -> Any:
     import pyarrow.compute as pc
 
     from exactum.values import times
-    from exactum.values.nested import is_text
-    from exactum.values.utf8 import repaired
+    from exactum.values.nested import is_text, repaired
 
     if name not in rows.schema.names:
         return pa.nulls(rows.num_rows, kind)

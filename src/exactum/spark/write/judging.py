@@ -9,8 +9,8 @@ from typing import Any
 
 from exactum.protocol import resolve
 from exactum.protocol.model import PreparedTransaction
-from exactum.protocol.parallel import Parallel
 from exactum.protocol.participant import Participant, judges
+from exactum.protocol.participants import Parallel
 from exactum.protocol.sink import DEAD_LETTERS, TaskName, WriteOrder, Writer
 from exactum.spark.write.write_task import DeadLetterPlan, Rejections, abort, prepare
 

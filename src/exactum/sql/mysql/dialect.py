@@ -1,5 +1,5 @@
-"""MySQL 8 and MariaDB behind the seam: their catalog, and the driver's half of a load (the tasks':
-``encoders``). A schema is a database here.
+"""MySQL 8 and MariaDB behind the seam: their catalog, the driver's half of a load (the tasks':
+``rows``), and what a start does not look at in a server. A schema is a database here.
 
 LOAD DATA LOCAL never fails for a bad row: it warns, and skips or changes the row. So the server's
 count of rows must be the one that was sent, and a warning is an error. Its "file" is memory of this
@@ -12,34 +12,26 @@ import contextlib
 import json
 import os
 import tempfile
+import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from exactum.errors import SettingRefused
-from exactum.problem import Problem
-from exactum.sql.dialect import (
-    ROW,
-    Dialect,
-    Load,
-    Role,
-    RowEncoder,
-    ServerFailure,
-    Session,
-    SqlFailure,
-)
-from exactum.sql.mysql import types as mysql_types
-from exactum.sql.mysql.encoders import TUPLES, Lines, Tuples, insert_head
-from exactum.sql.mysql.errors import failure_of
-from exactum.sql.mysql.session import MySQLSession, connect
-from exactum.sql.mysql.statements import quote, quote_table, sql
+from exactum.problem import Problem, clock, error, ok, warning
+from exactum.sql.dialect import PROOF_LABEL, PROOF_LOCK_TIMEOUT_S, ROW, Dialect, Load, RowEncoder
+from exactum.sql.mysql.rows import TUPLES, Lines, Tuples, insert_head
+from exactum.sql.mysql.session import MySQLSession, connect, failure_of, quote, quote_table, sql
+from exactum.sql.mysql.types import TAKES, column_from, type_for
+from exactum.sql.session import Role, ServerFailure, Session, SqlFailure, refusal
 from exactum.sql.statements import unsubstituted
 from exactum.sql.table import Column, Table, TableName
 from exactum.sql.url import Address
 
 if TYPE_CHECKING:
     from exactum.sinks.frames import Frame
+
 
 _COLUMN_FACTS = (
     "COLUMN_NAME", "DATA_TYPE", "COLUMN_TYPE", "IS_NULLABLE", "COLUMN_DEFAULT", "EXTRA",
@@ -51,6 +43,8 @@ TABLES = ("BASE TABLE", "SYSTEM VERSIONED")
 """Kinds of tables, the second one of MariaDB; it also has SEQUENCE, and both VIEW."""
 CHUNK_BYTES = 8 * 2**20
 """How much text is sent in one LOAD DATA."""
+PACKET_MIN_BYTES = 4 * 2**20
+"""Of max_allowed_packet; less is warned of."""
 MEMORY_FILES = hasattr(os, "memfd_create") and Path("/proc/self/fd").exists()
 _RANK = "exactum_rank"
 _LAST = "exactum_last"
@@ -68,7 +62,7 @@ class MySQLDialect(Dialect):
     )
     upserts_by_any_key = True
     ledger_rights = ("SELECT", "INSERT", "UPDATE", "DELETE")
-    kinds_taken = mysql_types.TAKES
+    kinds_taken = TAKES
     sql = sql
     table_options = "ENGINE=InnoDB"
     temporary_options = "ENGINE=InnoDB"
@@ -97,7 +91,7 @@ class MySQLDialect(Dialect):
         rows = session.query(sql("list_columns"), self.arguments_of(full))
         json_columns = self._json_columns(session, full)
         described = (dict(zip(_COLUMN_FACTS, row, strict=True)) for row in rows)
-        columns = tuple(mysql_types.column_from(row, json_columns) for row in described)
+        columns = tuple(column_from(row, json_columns) for row in described)
         return Table(full, columns, self._unique_keys(session, full))
 
     def _json_columns(self, session: Session, name: TableName) -> frozenset[str]:
@@ -132,17 +126,59 @@ class MySQLDialect(Dialect):
         return fits and all("\0" < c <= "\uffff" for c in name)
 
     def type_for(self, spark_type: str, in_key: bool) -> str | None:
-        return mysql_types.type_for(spark_type, in_key)
+        return type_for(spark_type, in_key)
 
     def prove_server(self, address: Address, where: str) -> Iterator[Problem]:
-        from exactum.sql.mysql.proof import prove_server
-
-        return prove_server(self, address, where)
+        session = self.connect(address, Role.DRIVER, PROOF_LABEL, PROOF_LOCK_TIMEOUT_S)
+        try:
+            before_s = time.time()
+            (row,) = session.query(sql("examine_server"))
+            took_s = time.time() - before_s
+            version, clock_us, local_infile, packet_bytes, read_only = row
+            yield ok(where, f"{'MariaDB' if 'Maria' in version else 'MySQL'} {version} answers.")
+            if str(read_only).upper() not in ("0", "OFF", "FALSE"):
+                yield error(
+                    where,
+                    "The server is read-only.",
+                    "It is a replica, or in the middle of a failover.",
+                    "Name the server that takes writes, or SET GLOBAL read_only = 0.",
+                )
+            if not int(local_infile):
+                yield warning(
+                    where,
+                    "local_infile is off.",
+                    "Rows are then sent by INSERT, which is slower than LOAD DATA LOCAL.",
+                    "SET GLOBAL local_infile = 1, if the server's owner agrees.",
+                )
+            if int(packet_bytes) < PACKET_MIN_BYTES:
+                yield warning(
+                    where,
+                    f"max_allowed_packet is {int(packet_bytes):,} bytes.",
+                    "A larger row is refused, and each statement carries fewer of them.",
+                    "Set it to 64 MiB, MySQL's default.",
+                )
+            skew_s = int(clock_us) / 1e6 - before_s - took_s / 2
+            yield clock(where, "the server", skew_s, took_s / 2)
+            yield from self.prove_standbys(session, where)
+        finally:
+            session.close()
 
     def denied(self, session: Session, table: Table) -> Collection[str]:
-        from exactum.sql.mysql.proof import denied
-
-        return denied(session, table)
+        """Each is done to no row, and rolled back: what a role brings counts as well."""
+        columns = [column.name for column in table.columns if not column.generated]
+        name, first = quote_table(table.name), quote(columns[0])
+        listed, nulls = ", ".join(map(quote, columns)), ", ".join(["NULL"] * len(columns))
+        statements = {
+            "SELECT": f"SELECT {first} FROM {name} WHERE 1 = 0",
+            "INSERT": f"INSERT INTO {name} ({listed}) SELECT {nulls} FROM DUAL WHERE 1 = 0",
+            "UPDATE": f"UPDATE {name} SET {first} = NULL WHERE 1 = 0",
+            "DELETE": f"DELETE FROM {name} WHERE 1 = 0",
+        }
+        return [
+            right
+            for right, statement in statements.items()
+            if refusal(session, statement) is ServerFailure.DENIED
+        ]
 
     def lagging_standbys(self, session: Session) -> int:
         """Whoever reads the binary log counts as a standby."""

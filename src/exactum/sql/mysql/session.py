@@ -9,13 +9,81 @@ from typing import TYPE_CHECKING, Any
 
 from exactum.errors import SettingRefused
 from exactum.packages import not_installed
-from exactum.sql.dialect import Role, ServerFailure, SqlFailure
-from exactum.sql.mysql.errors import classified
-from exactum.sql.mysql.statements import sql
-from exactum.sql.url import Address
+from exactum.sql.session import Role, ServerFailure, SqlFailure
+from exactum.sql.statements import Statements
+from exactum.sql.url import Address, merged, split_url
 
 if TYPE_CHECKING:
     from exactum.sql.mysql.connection import Connection
+
+
+sql = Statements("exactum.sql.mysql", "`")
+quote, quote_table = sql.quote, sql.quote_table
+
+
+# ---- errors ----------------------------------------------------------------------------------
+
+
+_CODES: dict[ServerFailure, tuple[int, ...]] = {
+    ServerFailure.LOST: (
+        0,  # PyMySQL: the connection is closed already
+        1053,  # server shutdown in progress
+        1158, 1159, 1160, 1161,  # torn communication
+        1927,  # MariaDB: connection was killed
+        3169,  # MySQL: session was killed
+        4031,  # MySQL: disconnected because of inactivity
+        2003, 2006, 2013,  # PyMySQL: not reached, gone, lost during a query
+        1290, 1836,  # read-only, as in a failover: another connection may lead to the new primary
+    ),
+    ServerFailure.BUSY: (
+        1040, 1203, 1226,  # too many connections
+        1205, 1206, 1213, 3572,  # lock wait timeout, no room for locks, deadlock, NOWAIT
+        1020,  # MariaDB with innodb_snapshot_isolation: changed since last read
+        1047,  # Galera: the node is not ready for statements
+        1317, 1969, 3024,  # interrupted, statement time
+        1412,  # the table's definition has changed meanwhile
+        1050,  # another start has made the table
+        1021, 1114,  # a disk, or a table, that is full
+        1180, 3101,  # the COMMIT failed, as where a cluster of servers does not agree to it
+    ),
+    ServerFailure.DENIED: (1044, 1142, 1143, 1227, 1370),
+    ServerFailure.MISSING: (1049, 1146),
+    ServerFailure.ROWS: (
+        1048, 1364,  # null
+        1264, 1690,  # beyond a range
+        1153, 1265, 1406,  # too large, cut, too long
+        1292, 1366, 1411, 1416, 3140,  # no value of the type
+        1022, 1062,  # a key that is there
+        1451, 1452,  # foreign keys
+        1526,  # no partition takes it
+        3819, 4025,  # CHECK
+        1644,  # a trigger's own refusal
+    ),
+}  # fmt: skip
+_FAILURE_OF = {code: failure for failure, codes in _CODES.items() for code in codes}
+
+
+def classified(error: Exception, address: Address) -> SqlFailure:
+    """PyMySQL's error, or the operating system's under it, as ours. The text holds no secret."""
+    code = error.args[0] if error.args and isinstance(error.args[0], int) else None
+    text = str(error.args[1]) if code is not None and len(error.args) > 1 else str(error)
+    if isinstance(error, OSError):
+        return SqlFailure(ServerFailure.LOST, "", address.scrub(f"{type(error).__name__}: {error}"))
+    if code == 0:
+        text = text or "the connection is closed"
+    return SqlFailure(
+        failure_of(code),
+        "" if code is None else str(code),
+        address.scrub(text or type(error).__name__),
+    )
+
+
+def failure_of(code: int | None) -> ServerFailure:
+    """OTHER for a number that is not listed, and for none."""
+    return ServerFailure.OTHER if code is None else _FAILURE_OF.get(code, ServerFailure.OTHER)
+
+
+# ---- the session -----------------------------------------------------------------------------
 
 
 CONNECT_TIMEOUT_S = 10
@@ -62,6 +130,50 @@ OPTIONS: Mapping[str, Callable[[str], Any]] = {
     "server_public_key": str,
 }
 """PyMySQL's options that a user may set. The others would change what exactum's statements mean."""
+SCHEMES = ("mysql", "mariadb")
+DEFAULT_HOST = "localhost"
+DEFAULT_PORT = "3306"
+
+
+def address_of(url: str, connect: Mapping[str, object] | None, where: str) -> Address:
+    """The server that a URL and further options name.
+
+    Raises:
+        SettingRefused: the URL cannot be read or names no database; an option is unknown or of the
+            wrong type.
+    """
+    options = {"host": DEFAULT_HOST, "port": DEFAULT_PORT, **split_url(url, SCHEMES, where)}
+    pairs = merged(options, connect, where)
+    final = dict(pairs)
+    if not final.get("database"):
+        raise SettingRefused(
+            "SQL_URL",
+            f"{where}: the URL names no database; it must look like "
+            "mysql://user:password@host/database.",
+        )
+    for name, value in pairs:
+        _check_option(name, value, where)
+    user = f"{final['user']}@" if final.get("user") else ""
+    server = f"{final['host'] or DEFAULT_HOST}:{final['port']}"
+    if final.get("unix_socket"):  # PyMySQL goes there, whatever the host is
+        server = f"unix:{final['unix_socket']}"
+    return Address(f"mysql://{user}{server}/{final['database']}", pairs)
+
+
+def _check_option(name: str, value: str, where: str) -> None:
+    """An error shows no value: it may be a password under a wrong name."""
+    if name not in OPTIONS:
+        raise SettingRefused(
+            "SQL_URL",
+            f"{where}: connect={{{name!r}: ...}} is not an option that can be set here. These can: "
+            f"{', '.join(sorted(OPTIONS))}.",
+        )
+    try:
+        OPTIONS[name](value)
+    except ValueError:
+        raise SettingRefused(
+            "SQL_URL", f"{where}: the value of connect={{{name!r}: ...}} is of the wrong kind."
+        ) from None
 
 
 class MySQLSession:

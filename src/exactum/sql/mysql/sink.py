@@ -4,18 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from exactum.errors import SettingRefused
 from exactum.sql.dialect import Dialect
 from exactum.sql.mysql.dialect import MySQLDialect
-from exactum.sql.mysql.session import OPTIONS
-from exactum.sql.mysql.statements import quote, quote_table
+from exactum.sql.mysql.session import address_of
 from exactum.sql.sink import SqlSink
-from exactum.sql.table import TableName
-from exactum.sql.url import Address, merged, split_url
-
-SCHEMES = ("mysql", "mariadb")
-DEFAULT_HOST = "localhost"
-DEFAULT_PORT = "3306"
+from exactum.sql.url import Address
 
 
 class MySQLSink(SqlSink):
@@ -58,47 +51,3 @@ class MySQLSink(SqlSink):
 
     def _server(self, url: str, connect: Mapping[str, object] | None) -> tuple[Dialect, Address]:
         return MySQLDialect(), address_of(url, connect, self.where)
-
-    def quoted(self, name: TableName | str) -> str:
-        return quote(name) if isinstance(name, str) else quote_table(name)
-
-
-def address_of(url: str, connect: Mapping[str, object] | None, where: str) -> Address:
-    """The server that a URL and further options name.
-
-    Raises:
-        SettingRefused: the URL cannot be read or names no database; an option is unknown or of the
-            wrong type.
-    """
-    options = {"host": DEFAULT_HOST, "port": DEFAULT_PORT, **split_url(url, SCHEMES, where)}
-    pairs = merged(options, connect, where)
-    final = dict(pairs)
-    if not final.get("database"):
-        raise SettingRefused(
-            "SQL_URL",
-            f"{where}: the URL names no database; it must look like "
-            "mysql://user:password@host/database.",
-        )
-    for name, value in pairs:
-        _check_option(name, value, where)
-    user = f"{final['user']}@" if final.get("user") else ""
-    server = f"{final['host'] or DEFAULT_HOST}:{final['port']}"
-    if final.get("unix_socket"):  # PyMySQL goes there, whatever the host is
-        server = f"unix:{final['unix_socket']}"
-    return Address(f"mysql://{user}{server}/{final['database']}", pairs)
-
-
-def _check_option(name: str, value: str, where: str) -> None:
-    """An error shows no value: it may be a password under a wrong name."""
-    if name not in OPTIONS:
-        raise SettingRefused(
-            "SQL_URL",
-            f"{where}: connect={{{name!r}: ...}} is not an option that can be set here. These can: "
-            f"{', '.join(sorted(OPTIONS))}.",
-        )
-    try:
-        OPTIONS[name](value)
-    except ValueError:
-        raise SettingRefused(
-            "SQL_URL", f"{where}: the value of connect={{{name!r}: ...}} is of the wrong kind."
-        ) from None

@@ -15,8 +15,7 @@ from dataclasses import replace
 from datetime import date
 from typing import Any
 
-from exactum.sql.columns import split_type
-from exactum.sql.table import Column, ColumnLimits, Form, Kind
+from exactum.sql.table import Column, ColumnLimits, Form, Kind, split_type
 from exactum.values.times import MICROS_A_DAY
 
 _EPOCH = date(1970, 1, 1)

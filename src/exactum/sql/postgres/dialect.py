@@ -1,38 +1,51 @@
-"""PostgreSQL behind the seam: its catalog, and the driver's half of a load (tasks: ``copy``)."""
+"""PostgreSQL behind the seam: its catalog, the driver's half of a load (tasks: ``rows``), and what
+a start does not look at in a server.
+"""
 
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+
 from exactum.errors import SettingRefused
-from exactum.problem import Problem
+from exactum.problem import Problem, clock, error, ok, warning
 from exactum.sinks.frames import unpacked
-from exactum.sql.dialect import (
-    ROW,
-    Dialect,
-    Load,
-    RefusedRow,
-    Role,
-    RowEncoder,
-    ServerFailure,
-    Session,
-    SqlFailure,
+from exactum.sql.dialect import PROOF_LABEL, ROW, Dialect, Load, RefusedRow, RowEncoder
+from exactum.sql.postgres.rows import HEAD, TAIL, CopyEncoder, csv_text
+from exactum.sql.postgres.session import (
+    PostgresSession,
+    connect,
+    opened,
+    own,
+    quote,
+    quote_table,
+    regclass,
+    sql,
 )
-from exactum.sql.postgres import types as postgres_types
-from exactum.sql.postgres.copy import CopyEncoder, csv_text
-from exactum.sql.postgres.session import connect, own
-from exactum.sql.postgres.statements import quote, quote_table, regclass, sql
+from exactum.sql.postgres.types import (
+    NAME_BYTES,
+    TAKES,
+    CatalogColumn,
+    base_of,
+    column_of,
+    element_of,
+    type_for,
+)
+from exactum.sql.session import Role, ServerFailure, Session, SqlFailure
 from exactum.sql.statements import unsubstituted
 from exactum.sql.table import Column, Kind, Table, TableName
 from exactum.sql.url import Address
 
 if TYPE_CHECKING:
     from exactum.sinks.frames import Frame
+
 
 KINDS = {"v": "a view", "m": "a materialized view", "f": "a foreign table", "S": "a sequence"}
 MISREAD = frozenset({"22P03", "22P04", "08P01"})
@@ -54,7 +67,7 @@ class PostgresDialect(Dialect):
     way_to_wait_for_standbys = "Set synchronous_standby_names on the server"
     upserts_by_any_key = False
     ledger_rights = ("SELECT", "INSERT", "DELETE")
-    kinds_taken = postgres_types.TAKES
+    kinds_taken = TAKES
     sql = sql
     table_options = ""
     temporary_schema = "pg_temp"
@@ -79,7 +92,7 @@ class PostgresDialect(Dialect):
         keys = session.query(sql("list_unique_keys"), self.arguments_of(full))
         return Table(
             full,
-            tuple(postgres_types.column_of(postgres_types.CatalogColumn(*row)) for row in columns),
+            tuple(column_of(CatalogColumn(*row)) for row in columns),
             tuple(sorted((frozenset(row[0]) for row in keys), key=sorted)),
             bool(hides_rows),
         )
@@ -88,30 +101,47 @@ class PostgresDialect(Dialect):
         return (regclass(name),)
 
     def can_name(self, name: str) -> bool:
-        return 0 < len(name.encode()) <= postgres_types.NAME_BYTES and "\0" not in name
+        return 0 < len(name.encode()) <= NAME_BYTES and "\0" not in name
 
     def type_for(self, spark_type: str, in_key: bool) -> str | None:
-        return postgres_types.type_for(spark_type)
+        return type_for(spark_type)
 
     def takes(self, column: Column, spark_type: str) -> bool:
         """An array takes what its elements take."""
-        element = postgres_types.element_of(spark_type)
+        element = element_of(spark_type)
         if element is None or column.element is None:
             return super().takes(column, spark_type)
         return column.element.kind is not Kind.JSON and self.takes(column.element, element)
 
     def base_of(self, spark_type: str) -> str:
-        return postgres_types.base_of(spark_type)
+        return base_of(spark_type)
 
     def prove_server(self, address: Address, where: str) -> Iterator[Problem]:
-        from exactum.sql.postgres.proof import prove_server
-
-        return prove_server(self, address, where)
+        """By a session in which nothing is set for longer than a transaction: behind a pooler it
+        would be set for whoever is served next.
+        """
+        session = opened(address, PROOF_LABEL)
+        try:
+            _bound(session)
+            before_s = time.time()
+            ((text, pid, clock_s),) = session.query(sql("examine_server"))
+            took_s = time.time() - before_s
+            session.rollback()
+            facts = json.loads(text)
+            yield from _server(where, facts)
+            yield clock(where, "the server", float(clock_s) - before_s - took_s / 2, took_s / 2)
+            if int(pid) != session.connection.info.backend_pid:
+                yield _pooler(address, where)
+            if not facts["is_standby"]:
+                yield from self.prove_standbys(session, where)
+                yield _commit(where, session, facts)
+        finally:
+            session.close()
 
     def denied(self, session: Session, table: Table) -> Collection[str]:
-        from exactum.sql.postgres.proof import denied
-
-        return denied(session, table)
+        rows = session.query(sql("examine_table"), (regclass(table.name),))
+        session.rollback()
+        return [right for right, granted in zip(RIGHTS, rows[0], strict=True) if not granted]
 
     def lagging_standbys(self, session: Session) -> int:
         (found,) = session.query(sql("count_lagging_standbys"))
@@ -133,8 +163,6 @@ class PostgresDialect(Dialect):
         self, session: Session, table: TableName, header: str, frames: Iterator[Frame]
     ) -> None:
         """One ``COPY table (column, ...) FROM STDIN (FORMAT ...)``."""
-        from exactum.sql.postgres.binary import HEAD, TAIL
-
         said = json.loads(header)
         names = said["names"]
         sent: Iterator[Any] = (frame for frame, _ in frames)
@@ -165,8 +193,6 @@ class PostgresDialect(Dialect):
         """What is refused is tried again in halves, each within a savepoint, and what is taken is
         followed by twice as much.
         """
-        import pyarrow as pa
-
         names = json.loads(header)["names"]
         refused: list[RefusedRow] = []
         first = 0
@@ -304,3 +330,103 @@ def _changed(table: TableName, what: str, code: str) -> SqlFailure:
 
 def _list(names: Sequence[str]) -> str:
     return ", ".join(map(quote, names))
+
+
+# ---- proving a server ------------------------------------------------------------------------
+
+
+STATEMENT_TIMEOUT_MS = 10_000
+VERSION_MIN = 120_000
+SLOW_COMMIT_S = 0.25
+RIGHTS = ("SELECT", "INSERT", "UPDATE", "DELETE")
+
+
+def _bound(session: PostgresSession) -> None:
+    """No statement of the transaction that this begins takes longer."""
+    session.query(sql("bound_look"), (f"{STATEMENT_TIMEOUT_MS}ms",))
+
+
+def _server(where: str, facts: dict[str, object]) -> Iterator[Problem]:
+    version = f"PostgreSQL {facts['version']}"
+    if int(str(facts["number"])) < VERSION_MIN:
+        yield error(where, f"{version}.", "exactum needs 12 or later.", "Update it.")
+    else:
+        yield ok(where, f"{version} answers to {facts['user']}.")
+    if facts["is_standby"]:
+        yield error(
+            where,
+            "The server is a standby, which takes no writes.",
+            "",
+            "Name the primary; or all hosts, separated by commas, and exactum finds it.",
+        )
+    if not facts["full_page_writes"]:
+        yield error(
+            where,
+            "full_page_writes is off.",
+            "A crash of the machine can damage the database.",
+            "Set full_page_writes=on (the default) and reload the server's configuration.",
+        )
+
+
+def _commit(where: str, session: PostgresSession, facts: dict[str, object]) -> Problem:
+    """How long one takes that has something to keep."""
+    names = facts["synchronous_standby_names"]
+    if names and not facts["senders"]:
+        return error(
+            where,
+            f"synchronous_standby_names is {names!r}, and no standby is connected.",
+            "Every COMMIT waits for one, without end.",
+            "Bring the standby back, or empty synchronous_standby_names.",
+        )
+    _bound(session)
+    session.query(sql("note"))
+    began_s = time.monotonic()
+    session.commit()
+    took_s = time.monotonic() - began_s
+    text = f"A COMMIT took {took_s * 1000:.1f} ms."
+    if took_s <= SLOW_COMMIT_S:
+        return ok(where, text)
+    return warning(
+        where,
+        text,
+        "Every micro-batch waits for one or more of them.",
+        "Look at its disk, at its standbys, and at the way to it.",
+    )
+
+
+def _pooler(address: Address, where: str) -> Problem:
+    if _keeps_sessions(address):
+        return ok(where, "A pooler is in between, and keeps a session's connection to the end.")
+    return error(
+        where,
+        "A pooler is in between that lends a connection for each transaction only (pgbouncer's "
+        "pool_mode=transaction).",
+        "What exactum sets for its session (timeouts, time zone, synchronous_commit) is lost to "
+        "it, and is set for others.",
+        "Name the server itself, or a pool with pool_mode=session.",
+    )
+
+
+def _keeps_sessions(address: Address) -> bool:
+    """Whether what a session sets is still there in its next transaction, also when another client
+    was served between the two. Not so behind a pooler that lends a connection for each
+    transaction.
+    """
+    first = opened(address, PROOF_LABEL)
+    try:
+        second = opened(address, PROOF_LABEL)
+        try:
+            first.query(sql("mark_session"), ("first",))
+            before = first.query(sql("read_mark"))
+            first.commit()
+            second.query(sql("mark_session"), ("second",))  # holds a connection of the pool
+            after = first.query(sql("read_mark"))
+            for session in (first, second):  # what was set goes with it
+                session.rollback()
+                session.query(sql("mark_session"), ("",))
+                session.commit()
+            return before == after
+        finally:
+            second.close()
+    finally:
+        first.close()

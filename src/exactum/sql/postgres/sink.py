@@ -7,9 +7,7 @@ from collections.abc import Mapping
 from exactum.sql.dialect import Dialect
 from exactum.sql.postgres.dialect import PostgresDialect
 from exactum.sql.postgres.session import address_of
-from exactum.sql.postgres.statements import quote, quote_table
 from exactum.sql.sink import SqlSink
-from exactum.sql.table import TableName
 from exactum.sql.url import Address
 
 
@@ -52,6 +50,3 @@ class PostgresSink(SqlSink):
 
     def _server(self, url: str, connect: Mapping[str, object] | None) -> tuple[Dialect, Address]:
         return PostgresDialect(), address_of(url, connect, self.where)
-
-    def quoted(self, name: TableName | str) -> str:
-        return quote(name) if isinstance(name, str) else quote_table(name)

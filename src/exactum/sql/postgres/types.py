@@ -6,8 +6,7 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from exactum.sql.columns import split_type
-from exactum.sql.table import Column, ColumnLimits, Form, Kind
+from exactum.sql.table import Column, ColumnLimits, Form, Kind, split_type
 from exactum.values.times import MICROS_A_DAY
 
 UNFIT = frozenset({"char", "money", "oid", "xid", "xid8", "cid", "tid"})

@@ -20,10 +20,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from exactum.protocol.model import Incarnation
-from exactum.testing.process import CALLS_MAX, Process
-from exactum.testing.schedule import LETTERS, Schedule, Setup, draw, draw_setup
-from exactum.testing.verdict import judge
-from exactum.testing.world import System, World
+from model.process import CALLS_MAX, Process
+from model.schedule import LETTERS, Schedule, Setup, draw, draw_setup
+from model.verdict import judge
+from model.world import System, World
 
 
 class Violation(AssertionError):

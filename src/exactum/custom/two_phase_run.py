@@ -1,19 +1,21 @@
-"""The driver half of a ``TwoPhaseCommitSink``: which of the user's methods is called, and what its
-errors mean.
+"""A ``TwoPhaseCommitSink`` in a run: one task's rows in one transaction of the user's, and on the
+driver which of the user's methods is called, and what its errors mean. And what an operator sees of
+it.
 """
 
 from __future__ import annotations
 
 import copy
+import json
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from typing import Any
 
-from exactum.custom.answer import refuse_answer, shown
+from exactum.custom.answer import refuse_answer, refuse_unfinished, shown
 from exactum.custom.transaction_name import TransactionName, TransactionScope
 from exactum.custom.two_phase import TransactionLost, TwoPhaseCommitSink
-from exactum.custom.two_phase_writer import payload_of, transaction_of
 from exactum.errors import (
     CodeFailed,
     EpochAborted,
@@ -24,17 +26,166 @@ from exactum.errors import (
     SettingRefused,
     Unavailable,
 )
+from exactum.protocol.inspection import TransactionState, TransactionView
 from exactum.protocol.model import (
     CommitPermit,
     CommitReport,
     Incarnation,
     PreparedTransaction,
     Sighting,
+    new_incarnation,
     rows_of,
 )
-from exactum.protocol.sink import Guarantee, QueryRun
+from exactum.protocol.sink import Guarantee, QueryRun, Rejection, TaskName, WriteOrder, Writer
+
+# ---- a task ----------------------------------------------------------------------------------
+
 
 log = logging.getLogger("exactum.custom")
+
+VOID = "Nothing of the epoch is visible."
+
+
+@dataclass(frozen=True)
+class TwoPhaseWriterFactory:
+    """Goes to the executors; opens a writer there."""
+
+    sink: TwoPhaseCommitSink[Any]
+    scope: TransactionScope
+
+    def open(self, order: WriteOrder, task: TaskName) -> Writer:
+        return TwoPhaseWriter(self.sink, self.scope, order, task)
+
+
+class TwoPhaseWriter:
+    """Begins at the first rows, so a partition without rows neither connects nor opens anything."""
+
+    def __init__(
+        self,
+        template: TwoPhaseCommitSink[Any],
+        scope: TransactionScope,
+        order: WriteOrder,
+        task: TaskName,
+    ) -> None:
+        self._template = template
+        self._scope = scope
+        self._order = order
+        self._task = task
+        self._connected: TwoPhaseCommitSink[Any] | None = None
+        self._begun: tuple[TransactionName, Any] | None = None
+        self._rows = 0
+
+    def write(self, batch: Any) -> Rejection | None:
+        if batch.num_rows == 0:
+            return None
+        sink = self._sink()
+        if self._begun is None:
+            name = self._scope.name(self._order, self._task)
+            begun = sink.begin_transaction(name)
+            refuse_unfinished(begun, self._method("begin_transaction"), VOID)
+            self._begun = (name, begun)
+        rejection = sink.invoke(self._begun[1], batch)
+        if not isinstance(rejection, Rejection):
+            refuse_answer(rejection, self._method("invoke"), VOID)
+            rejection = None
+        self._rows += batch.num_rows - (rejection.rows.num_rows if rejection is not None else 0)
+        return rejection
+
+    def prepare(self) -> PreparedTransaction | None:
+        if self._begun is None:
+            return None
+        sink = self._sink()
+        name, transaction = self._begun
+        changed = sink.pre_commit(transaction)
+        refuse_unfinished(changed, self._method("pre_commit"), VOID)
+        if isinstance(changed, bool) and not isinstance(transaction, bool):
+            raise CodeFailed(
+                "SINK_ANSWER",
+                f"{self._method('pre_commit')} returned {shown(changed)}, which would be the "
+                f"transaction from now on, in place of {shown(transaction)}. Return that, or "
+                f"nothing. {VOID}",
+            )
+        if changed is not None:
+            transaction = changed
+            self._begun = (name, transaction)
+        if self._order.run.guarantee is not Guarantee.EXACTLY_ONCE:
+            refuse_answer(
+                sink.commit(transaction),
+                self._method("commit"),
+                "Whether the transaction is committed is not known.",
+            )
+            self._begun = None
+            self._close()
+            return None
+        payload = payload_of(sink, transaction)
+        self._close()
+        return PreparedTransaction(self._scope.participant, str(name), self._rows, payload)
+
+    def abort(self) -> None:
+        """Idempotent. After ``prepare`` as well: another sink's writer may have failed, so nobody
+        else knows of it.
+        """
+        begun, self._begun = self._begun, None
+        try:
+            if begun is not None:
+                refuse_answer(
+                    self._sink().abort(begun[1]), self._method("abort"), "It may be open still."
+                )
+        except Exception as error:  # noqa: BLE001  (it must not hide why the task failed; the driver sweeps)
+            log.warning(
+                "%s could not be aborted by its own task and is left to the driver: %s",
+                begun,
+                error,
+            )
+        self._close()
+
+    def _method(self, name: str) -> str:
+        return f"Sink {self._scope.participant!r}: {name}()"
+
+    def _sink(self) -> TwoPhaseCommitSink[Any]:
+        """This task's copy of the user's sink, connected."""
+        if self._connected is None:
+            mine = copy.copy(self._template)
+            mine.connect()
+            self._connected = mine
+        return self._connected
+
+    def _close(self) -> None:
+        connected, self._connected = self._connected, None
+        try:
+            if connected is not None:
+                connected.close()
+        except Exception as error:  # noqa: BLE001  (all that matters is durable by now, or aborted)
+            log.warning(
+                "task %s could not close %s: %s", self._task, type(connected).__name__, error
+            )
+
+
+def payload_of(sink: TwoPhaseCommitSink[Any], transaction: Any) -> str:
+    """What a decision record holds of ``transaction``, after proof that it can be read back.
+
+    Raises:
+        SettingRefused: it cannot.
+    """
+    text = sink.serialize(transaction)
+    try:
+        sink.deserialize(text)
+    except Exception as error:
+        raise SettingRefused(
+            "SINK_TRANSACTION",
+            f"{type(sink).__name__}: deserialize() cannot read what serialize() gave: "
+            f"{type(error).__name__}: {error}, so nobody could commit the transaction later: "
+            f"{text!r}.",
+        ) from error
+    return json.dumps({"transaction": text})
+
+
+def transaction_of(sink: TwoPhaseCommitSink[Any], payload: str) -> Any:
+    """The user's transaction in a payload."""
+    return sink.deserialize(json.loads(payload)["transaction"])
+
+
+# ---- the driver ------------------------------------------------------------------------------
 
 
 class TwoPhaseParticipant:
@@ -224,3 +375,73 @@ class TwoPhaseParticipant:
 
 def _text(error: Exception) -> str:
     return f"{type(error).__name__}: {error}"
+
+
+# ---- an operator -----------------------------------------------------------------------------
+
+
+class TwoPhaseInspector:
+    """Of one ``TwoPhaseCommitSink``; see ``protocol.inspection.Inspector``. What its target does
+    not list, nobody but the target knows.
+    """
+
+    def __init__(self, template: TwoPhaseCommitSink[Any], scope: TransactionScope) -> None:
+        run = QueryRun(scope.query_id, new_incarnation(), Guarantee.AT_LEAST_ONCE)
+        self._scope = scope
+        self._lists = type(template).list_transactions is not TwoPhaseCommitSink.list_transactions
+        # The guarantee is what the participant warns by, and nothing else here.
+        self._participant = TwoPhaseParticipant(template, run, scope)
+
+    @property
+    def name(self) -> str:
+        return self._scope.participant
+
+    def list_open(self) -> Sequence[TransactionView]:
+        return [
+            _view(self._scope, s.identity, TransactionState.OPEN, (s.payload,))
+            for s in self._participant.list_open()
+        ]
+
+    def describe(self, prepared: Sequence[PreparedTransaction]) -> Sequence[TransactionView]:
+        """Listed, or not: then it may be committed, and the next commit of it tells."""
+        listed = {s.identity for s in self._participant.list_open()}
+        views: list[TransactionView] = []
+        for p in prepared:
+            here = p.identity in listed
+            text = (
+                "its target lists it"
+                if here
+                else "its target does not list it any more: it is committed, or lost"
+                if self._lists
+                else "nobody can tell: the sink has no list_transactions()"
+            )
+            state = TransactionState.PREPARED if here else TransactionState.UNKNOWN
+            views.append(_view(self._scope, p.identity, state, (text, p.payload)))
+        return views
+
+    def participant(self) -> TwoPhaseParticipant:
+        return self._participant
+
+    def close(self) -> None:
+        self._participant.close()
+
+
+def _view(
+    scope: TransactionScope,
+    identity: str,
+    state: TransactionState,
+    details: tuple[str, ...],
+    began_ms: int | None = None,
+) -> TransactionView:
+    name = TransactionName.parse(identity)
+    return TransactionView(
+        scope.participant,
+        identity,
+        scope.query_id,
+        None if name is None else name.incarnation,
+        state,
+        began_ms,
+        batch_id=None if name is None else name.batch_id,
+        attempt=None if name is None else name.attempt,
+        details=details,
+    )

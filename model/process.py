@@ -16,9 +16,9 @@ from exactum.protocol.model import Incarnation, SourceOffsets
 from exactum.protocol.participant import Participant
 from exactum.protocol.sink import Guarantee, QueryRun, Write
 from exactum.testing.faults import Crash, interpose
-from exactum.testing.memory import MemoryParticipant, MemoryWrite
-from exactum.testing.schedule import FAULTS, FINISHERS, OPERATORS
-from exactum.testing.world import QUERY_ID, World
+from model.memory import MemoryParticipant, MemoryWrite
+from model.schedule import FAULTS, FINISHERS, OPERATORS
+from model.world import QUERY_ID, World
 
 CALLS_MAX = 2_000
 """Calls of one process; more means that it runs in circles."""

@@ -17,10 +17,11 @@ from exactum.errors import (
 )
 from exactum.protocol.model import Decision
 from exactum.testing.faults import Crash
-from exactum.testing.memory import MemoryWrite, Row
-from exactum.testing.process import Process
-from exactum.testing.schedule import OPERATORS
-from exactum.testing.world import SparkStopped, World
+from exactum.testing.sink_place import SparkStopped
+from model.memory import MemoryWrite, Row
+from model.process import Process
+from model.schedule import OPERATORS
+from model.world import World
 
 
 def judge(world: World, processes: Mapping[str, Process]) -> Iterator[str]:

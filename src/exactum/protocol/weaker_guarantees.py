@@ -1,5 +1,9 @@
 """At least once: what is written is visible at once, and no decision about it is recorded. Spark
 repeats a batch that it has not logged as done.
+
+At most once: a batch that was begun is never written again, so a crash loses rows and doubles none.
+The same decision log, used the other way round: the record is created *before* the write, and names
+no transactions. So ``engine`` is asked before the write, too.
 """
 
 from __future__ import annotations
@@ -8,8 +12,15 @@ from collections.abc import Sequence
 
 from exactum import events
 from exactum.protocol.coordinator import Coordinator
-from exactum.protocol.model import Completed, DecisionRecord, SourceOffsets, rows_of
-from exactum.protocol.phase_timer import PhaseTimer
+from exactum.protocol.model import (
+    Completed,
+    Decision,
+    DecisionRecord,
+    Epoch,
+    SourceOffsets,
+    rows_of,
+)
+from exactum.protocol.participants import PhaseTimer
 from exactum.protocol.sink import Write, WriteOrder
 
 
@@ -65,3 +76,35 @@ class AtLeastOnce(Coordinator):
 
     def _begin(self, order: WriteOrder, offsets: SourceOffsets) -> None:
         """The first row is about to be written."""
+
+
+class AtMostOnce(AtLeastOnce):
+    """Writes each batch at most once over all incarnations."""
+
+    prune = Coordinator.prune
+
+    def _begin(self, order: WriteOrder, offsets: SourceOffsets) -> None:
+        mine = DecisionRecord(
+            Epoch(self._run.query_id, order.batch_id),
+            order.attempt,
+            Decision.COMMIT,
+            self._run.incarnation,
+            offsets=offsets,
+            engine=self._engine(),
+        )
+        stands = self._log.decide(mine)
+        if stands != mine:
+            raise self._fenced(stands)
+
+    def _redeliver(self, record: DecisionRecord) -> DecisionRecord:
+        if record.prepared:
+            return super()._redeliver(record)
+        self._emit(
+            events.EpochAbandoned(
+                *self._name(record.epoch.batch_id),
+                record.attempt,
+                f"it was begun by incarnation {record.incarnation}, and at most once means that it "
+                "is not written again: whatever that run did not write is lost",
+            )
+        )
+        return record

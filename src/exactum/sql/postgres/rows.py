@@ -1,26 +1,41 @@
-"""COPY's binary format of Arrow batches, by whole arrays: the server reads it without parsing a
-text. Pure.
+"""Rows for PostgreSQL's COPY: in its binary format where each column has one here, which the server
+reads in two thirds of the time; else as CSV text that Arrow writes. A task encodes them, the driver
+sends them. By whole arrays: no value becomes a Python value.
 
-A row is the number of its fields, and each field is its length (-1: null) and its bytes. Fields of
-one width go first: of all rows, they are one NumPy array of records. Texts and bytes follow: Arrow
-joins them to the records, row by row, and what it joined is what goes over the wire. No value
-becomes a Python value.
+In the text a null is an empty field and every string is quoted, so an empty string stays one. What
+Arrow cannot write as PostgreSQL reads it (bytes, arrays, structs, days of odd years) is turned into
+text before.
+
+Where only the server knows what values a column takes (``Column.judged``: JSON, inet, a domain with
+a CHECK, ...), a task stages Arrow, of which the driver makes the text: so it finds a row that the
+server refuses, and has it as it was.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyarrow import csv
 
+from exactum.sinks.frames import packed
 from exactum.sql.dialect import DOUBLE_BITS, ROW
 from exactum.sql.table import Column, Kind
 from exactum.values import times
-from exactum.values.nested import is_bytes, is_text
+from exactum.values.json_text import joined, json_texts
+from exactum.values.nested import data_of, hex_texts, is_bytes, is_text
+
+if TYPE_CHECKING:
+    from exactum.sinks.frames import FrameWriter
+    from exactum.sql.rows import Broken
+
+
+# ---- the binary format -----------------------------------------------------------------------
+
 
 HEAD = b"PGCOPY\n\xff\r\n\0" + bytes(8)
 """Before the first row: a signature, no flags, no further header."""
@@ -284,3 +299,162 @@ def _bytes(values: Any) -> Any:
 def _lengths(values: Any) -> Any:
     """Of texts and bytes, in bytes."""
     return pc.fill_null(pc.binary_length(values), NULL).to_numpy()
+
+
+# ---- text ------------------------------------------------------------------------------------
+
+
+TEXT = pa.large_string()
+
+
+def sendable(column: Column, values: Any) -> Any:
+    """As Arrow's CSV writer can write it and the column reads it."""
+    kind = values.type
+    if pa.types.is_nested(kind):
+        return (
+            array_texts(column.element, values)
+            if column.element is not None
+            else json_texts(values)
+        )
+    if is_bytes(kind):
+        return pc.binary_join_element_wise(
+            pa.scalar("\\x", TEXT), hex_texts(values), pa.scalar("", TEXT)
+        )
+    if (
+        pa.types.is_float32(kind)
+        and column.kind is Kind.FLOAT
+        and column.limits.precision == DOUBLE_BITS
+    ):
+        return values.cast(pa.float64())  # as Spark casts it: not the shortest text of 32 bits
+    if pa.types.is_date32(kind) or pa.types.is_timestamp(kind):
+        if not times.are_ordinary(values):
+            return times.texts(values, spelled)
+        return (
+            values
+            if pa.types.is_date32(kind)
+            else values.cast(pa.timestamp("us", "UTC" if kind.tz else None))
+        )
+    return values
+
+
+def spelled(year: int, month: int, day: int) -> str:
+    """A day of any year: year 0 is 1 BC. The session's time zone is UTC and its DateStyle ISO."""
+    return (
+        f"{year:04d}-{month:02d}-{day:02d}"
+        if year > 0
+        else f"{1 - year:04d}-{month:02d}-{day:02d} BC"
+    )
+
+
+def array_texts(element: Column, values: Any) -> Any:
+    """PostgreSQL's array literals: every element in double quotes but null."""
+    texts = _element_texts(element, values.flatten()).cast(TEXT)
+    for character in ("\\", '"'):
+        if np.count_nonzero(data_of(texts) == ord(character)):
+            texts = pc.replace_substring(texts, character, "\\" + character)
+    quote = pa.scalar('"', TEXT)
+    quoted = pc.binary_join_element_wise(quote, texts, quote, pa.scalar("", TEXT))
+    return joined(values, pc.fill_null(quoted, "NULL"), "{", "}")
+
+
+def _element_texts(element: Column, values: Any) -> Any:
+    sent = sendable(element, values)
+    if is_text(sent.type):
+        return sent
+    if pa.types.is_date32(sent.type) or pa.types.is_timestamp(sent.type):
+        return times.texts(sent)
+    return sent.cast(TEXT)
+
+
+# ---- a task's rows ---------------------------------------------------------------------------
+
+
+CHUNK_ROWS = 65_536
+"""Most rows that are encoded at once."""
+
+
+class CopyEncoder:
+    """See ``RowEncoder``. ``kinds`` are the columns' Arrow types, which choose the format."""
+
+    def __init__(
+        self, columns: Sequence[Column], kinds: Sequence[Any] | None, first_row: int | None
+    ) -> None:
+
+        numbered = first_row is not None
+        binary = None if kinds is None else binary_rows(columns, kinds, numbered)
+        text = ArrowRows if any(column.judged for column in columns) else CsvRows
+        self._rows: CsvRows | BinaryRows = binary or text(columns, numbered)
+        self._next_row = first_row
+
+    @property
+    def header(self) -> Mapping[str, Any]:
+        """``names``: the columns in the order of a row. ``readers``: by which functions of the
+        server their binary form has to be read.
+        """
+        return {
+            "format": self._rows.format,
+            "names": self._rows.names,
+            "readers": self._rows.readers,
+        }
+
+    def write(self, batch: Any, frames: FrameWriter) -> Broken | None:
+        """See the port."""
+        for start in range(0, batch.num_rows, CHUNK_ROWS):
+            chunk = batch.slice(start, CHUNK_ROWS)
+            numbers = None
+            if self._next_row is not None:
+                end = self._next_row + chunk.num_rows
+                numbers = np.arange(self._next_row, end, dtype=np.int64)
+                self._next_row = end
+            frames.write(self._rows.encoded(chunk, numbers), chunk.num_rows)
+        return None
+
+
+class CsvRows:
+    """The rows of one task as a COPY of CSV takes them."""
+
+    format = "csv"
+    readers: Mapping[str, Sequence[str]] = {}
+
+    def __init__(self, columns: Sequence[Column], numbered: bool) -> None:
+        self._columns = tuple(columns)
+        self.names = (*(column.name for column in columns), *([ROW] if numbered else []))
+
+    def encoded(self, batch: Any, numbers: Any) -> Any:
+        """The text of a batch whose columns are those of the COPY; ``numbers`` (NumPy) if the rows
+        are numbered.
+        """
+        return csv_text(self._sent(batch.columns, numbers))
+
+    def _sent(self, arrays: Sequence[Any], numbers: Any) -> list[Any]:
+        """What COPY is sent of each column, as Arrow's CSV writer can write it."""
+        sent = [sendable(c, values) for c, values in zip(self._columns, arrays, strict=True)]
+        return sent if numbers is None else [*sent, pa.array(numbers)]
+
+
+class ArrowRows(CsvRows):
+    """The rows of one task. The first columns of a frame are what COPY is sent, in the order of
+    ``names``. What the batch had has its name there: such a column if it is sent as it was, else
+    one behind them.
+    """
+
+    format = "arrow"
+
+    def encoded(self, batch: Any, numbers: Any) -> Any:
+        sent = self._sent(batch.columns, numbers)
+        names = [""] * len(sent)
+        changed = {}
+        for place, (name, had) in enumerate(zip(batch.schema.names, batch.columns, strict=True)):
+            if sent[place] is had:
+                names[place] = name
+            else:
+                changed[name] = had
+        arrays, names = [*sent, *changed.values()], [*names, *changed]
+        return packed(pa.RecordBatch.from_arrays(arrays, names=names))
+
+
+def csv_text(arrays: Sequence[Any]) -> memoryview:
+    table = pa.RecordBatch.from_arrays(arrays, names=[str(i) for i in range(len(arrays))])
+    sink = pa.BufferOutputStream()
+    csv.write_csv(table, sink, csv.WriteOptions(include_header=False, quoting_style="needed"))
+    return memoryview(sink.getvalue())
