@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 LOCK := requirements/dev.lock
 SOURCES := $(shell find src -name '*.py' -o -name '*.sql' -o -name '*.jar') pyproject.toml hatch_build.py README.md LICENSE
 
-.PHONY: help setup lint format types contract dead duplicates check archive compiled checkpoint-jar columnar-jar class-list servers test test-fast deep deep-deaths deep-variants deep-sweeps model mutants chaos soak demo demo-picture bench profile bench-tables bench-peers smoke smoke-short smoke-oldest smoke-newest smoke-oldest-hour smoke-newest-hour smoke-oldest-run smoke-newest-run connect connect-4.0 connect-4.1 connect-4.2 connect-short tables tables-4.0 tables-4.1 tables-4.2 demo-tables first-hour from-duplicates matrix docs clean
+.PHONY: help setup lint format types contract dead duplicates check archive compiled checkpoint-jar columnar-jar class-list servers test test-fast deep deep-deaths deep-variants deep-sweeps model mutants chaos soak demo demo-picture bench profile bench-tables bench-peers smoke smoke-short smoke-oldest smoke-newest smoke-oldest-hour smoke-newest-hour smoke-oldest-run smoke-newest-run connect connect-4.0 connect-4.1 connect-4.2 connect-short tables tables-4.0 tables-4.1 tables-4.2 demo-tables submit kubernetes first-hour from-duplicates matrix docs clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
@@ -216,6 +216,15 @@ EXTRAS = spark,avro
 	.venv-$*/bin/python -m pip install --disable-pip-version-check -q --upgrade --find-links dist '$(PYSPARK)' 'exactum[$(EXTRAS)]'
 	.venv-$*/bin/python -m pip install --disable-pip-version-check -q --no-deps --force-reinstall dist/*.whl
 	@touch $@
+
+submit: export JAVA_TOOL_OPTIONS = -XX:TieredStopAtLevel=1
+submit: setup ## scripts below spark-submit, locally and on a standalone cluster: killed, stopped, with a standby
+	$(PYTEST) tests/run/test_submit.py tests/run/test_termination.py
+
+# Its control plane is built from Go modules, once, into exactum's cache. CI does not play it.
+kubernetes: export JAVA_TOOL_OPTIONS = -XX:TieredStopAtLevel=1
+kubernetes: setup ## both ways on Kubernetes, killed again and again; the first time it builds an API server, up to an hour; resumable
+	PYTHONPATH=. $(BIN)/python tests/smoke/kubernetes.py $(CELLS)
 
 matrix: export JAVA_TOOL_OPTIONS = -XX:TieredStopAtLevel=1
 matrix: setup ## a crash job on each supported version, once; the table of docs/versions.md

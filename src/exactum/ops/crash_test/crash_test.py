@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from exactum.errors import SettingRefused
 from exactum.ops.crash_test.killing import (
     Killing,
-    Moment,
+    KillMoment,
     PlannedKill,
     Shown,
     plan_kills,
@@ -151,8 +151,8 @@ class CrashTest:
         def rows(run: CrashRun) -> Sequence[Hashable]:
             return self._topics.read(run.output) if read is None else list(read(run))
 
-        moments = [Moment.BATCH, Moment.DONE, Moment.RANDOM]
-        plan = plan_kills(kills, seed, [Moment.OUTPUT, *moments] if read is None else moments)
+        moments = [KillMoment.BATCH, KillMoment.DONE, KillMoment.RANDOM]
+        plan = plan_kills(kills, seed, [KillMoment.OUTPUT, *moments] if read is None else moments)
         killed = job("killed")
         try:
             met = _kill_all(killed, self._topics, given, plan)
@@ -336,7 +336,7 @@ def _kill_all(
     return found
 
 
-def _life(job: Job, killing: Killing, kill: PlannedKill) -> Moment | None:
+def _life(job: Job, killing: Killing, kill: PlannedKill) -> KillMoment | None:
     """Start the job and kill it. None if it has ended by itself before."""
     before = job.shown.progress()
     job.start()

@@ -31,7 +31,7 @@ from exactum.ops.crash_test.kept_running import KeptRunning, StandbyBeside, Star
 from exactum.ops.crash_test.killing import (
     WAIT_MAX_S,
     Killing,
-    Moment,
+    KillMoment,
     PlannedKill,
     Shown,
 )
@@ -92,7 +92,7 @@ class Contender:
     script: Path
     kept: Callable[[str, Path, Sequence[str], Path], KeptRunning]
     topic: str
-    moments: Sequence[Moment]
+    moments: Sequence[KillMoment]
     transactional: bool
     lead: float
 
@@ -121,7 +121,7 @@ EXACTUM = Contender(
     FOLDER / "demo_query.py",
     StandbyBeside,
     "shouted",
-    (Moment.DECIDED, Moment.OUTPUT, Moment.RANDOM),
+    (KillMoment.DECIDED, KillMoment.OUTPUT, KillMoment.RANDOM),
     transactional=True,
     lead=0.55,
 )
@@ -130,7 +130,7 @@ SPARK = Contender(
     FOLDER / "demo_spark_query.py",
     StartedAgain,
     "shouted_spark",
-    (Moment.OUTPUT, Moment.OUTPUT, Moment.RANDOM),
+    (KillMoment.OUTPUT, KillMoment.OUTPUT, KillMoment.RANDOM),
     transactional=False,
     lead=0.05,
 )
@@ -260,7 +260,7 @@ class Subject:
                 return killed_s
         return None
 
-    def _kill(self, moment: Moment, *, late_too: bool) -> float | None:
+    def _kill(self, moment: KillMoment, *, late_too: bool) -> float | None:
         """Kill the driver, say what that met, and return when it did its last work. None where it
         came too late and let the driver go on.
         """
@@ -270,7 +270,7 @@ class Subject:
         def frozen() -> bool:
             frozen_s.append(time.monotonic())
             found, late = self._found(moment)
-            moment_met = IN_A_WRITE if moment is Moment.OUTPUT else moment.value
+            moment_met = IN_A_WRITE if moment is KillMoment.OUTPUT else moment.value
             met.extend(("right after a commit" if late else moment_met, found))
             return late_too or not late
 
@@ -282,17 +282,17 @@ class Subject:
         self._say(f"{self.name}: SIGKILL {met[0]}, {processes} processes, {met[1]}")
         return frozen_s[0]
 
-    def _found(self, moment: Moment) -> tuple[str, bool]:
+    def _found(self, moment: KillMoment) -> tuple[str, bool]:
         """What stands in the topic while the driver is frozen, and whether the kill is a few
         milliseconds late and meets something else than it waited for.
         """
         if self.open_transactions is not None:
             hidden = self._topics.hidden(self.topic)
             found = f"{hidden:,} records in open transactions" if hidden else "no transaction open"
-            return found, moment is Moment.DECIDED and not hidden
+            return found, moment is KillMoment.DECIDED and not hidden
         pace = self._killing.pace
-        late = moment is Moment.OUTPUT and self.shown.done() > pace.done
-        written = 0 if late or moment is not Moment.OUTPUT else self._end() - pace.end
+        late = moment is KillMoment.OUTPUT and self.shown.done() > pace.done
+        written = 0 if late or moment is not KillMoment.OUTPUT else self._end() - pace.end
         if written:
             return f"{written:,} records of an unfinished batch", late
         return "no record seen of an unfinished batch", late

@@ -28,7 +28,7 @@ BATCH_GUESS_S = 0.1
 """How long a micro-batch is taken to last before one was seen whole."""
 
 
-class Moment(Enum):
+class KillMoment(Enum):
     """What a kill waits for."""
 
     OUTPUT = "right after the output grew"
@@ -50,27 +50,27 @@ class PlannedKill:
         wait_s: from the first sign of work to a kill at a random moment.
     """
 
-    moment: Moment
+    moment: KillMoment
     sighting: int = 1
     part: float = 0.0
     wait_s: float = 0.0
 
 
-def plan_kills(kills: int, seed: int, moments: Sequence[Moment]) -> list[PlannedKill]:
+def plan_kills(kills: int, seed: int, moments: Sequence[KillMoment]) -> list[PlannedKill]:
     """``kills`` kills, at all ``moments`` in turn, each turn in an order of its own. The same seed
     gives the same plan.
     """
     dice = random.Random(seed)
-    turns: list[Moment] = []
+    turns: list[KillMoment] = []
     while len(turns) < kills:
         turns += dice.sample(list(moments), len(moments))
     return [_planned(moment, dice) for moment in turns[:kills]]
 
 
-def _planned(moment: Moment, dice: random.Random) -> PlannedKill:
+def _planned(moment: KillMoment, dice: random.Random) -> PlannedKill:
     sighting, part = dice.randint(1, SIGHTINGS_MAX), dice.random()
     wait_s = dice.uniform(0, WAIT_MAX_S)
-    return PlannedKill(moment, sighting, part if moment is Moment.BATCH else 0.0, wait_s)
+    return PlannedKill(moment, sighting, part if moment is KillMoment.BATCH else 0.0, wait_s)
 
 
 @dataclass(frozen=True)
@@ -84,16 +84,16 @@ class JobProgress:
     decided: str
     output: int
 
-    def shows(self, moment: Moment, before: JobProgress) -> bool:
+    def shows(self, moment: KillMoment, before: JobProgress) -> bool:
         """Whether the moment was met since ``before``. A record's content is not read: only a
         driver that starts records an ABORT.
         """
         return {
-            Moment.OUTPUT: self.output != before.output,
-            Moment.BATCH: self.planned != before.planned,
-            Moment.DECIDED: self.decided > before.decided,
-            Moment.DONE: self.done != before.done,
-            Moment.RANDOM: False,
+            KillMoment.OUTPUT: self.output != before.output,
+            KillMoment.BATCH: self.planned != before.planned,
+            KillMoment.DECIDED: self.decided > before.decided,
+            KillMoment.DONE: self.done != before.done,
+            KillMoment.RANDOM: False,
         }[moment]
 
 
@@ -190,7 +190,7 @@ class Killing:
                 return None
             time.sleep(START_POLL_S)
 
-    def met(self, kill: PlannedKill) -> Moment | None:
+    def met(self, kill: PlannedKill) -> KillMoment | None:
         """Wait for the moment of the kill. Any will do where the driver has nothing to do, or shows
         no sign. None: it is over.
         """
@@ -202,14 +202,14 @@ class Killing:
             if now != last:
                 seen += now.shows(kill.moment, last)
                 last, moved_s = now, now_s
-            if kill.moment is Moment.RANDOM and now_s > begun_s + kill.wait_s:
+            if kill.moment is KillMoment.RANDOM and now_s > begun_s + kill.wait_s:
                 return kill.moment
             if seen >= kill.sighting and self.pace.is_past(kill, now, now_s):
                 return kill.moment
             runs = now.planned > now.done
             if now_s > moved_s + (self._batch_timeout_s if runs else self._quiet_s):
                 if runs or not self._feed():
-                    return Moment.RANDOM
+                    return KillMoment.RANDOM
                 moved_s = now_s
             time.sleep(WORK_POLL_S)
         return None
@@ -240,10 +240,10 @@ class Pace:
 
     def is_past(self, kill: PlannedKill, now: JobProgress, now_s: float) -> bool:
         """Whether a micro-batch runs, and its part of the time is over, or of what one writes."""
-        if kill.moment is Moment.OUTPUT and kill.part:
+        if kill.moment is KillMoment.OUTPUT and kill.part:
             enough = None if self._wrote is None else max(1, int(kill.part * self._wrote))
             return enough is not None and now.output >= self.end + enough
-        if kill.moment is not Moment.BATCH:
+        if kill.moment is not KillMoment.BATCH:
             return True
         runs = self._planned > self.done
         return runs and now_s >= self._began_s + kill.part * (self._took_s or BATCH_GUESS_S)

@@ -54,9 +54,7 @@ def list_dead_letters(
 
     found = QueryDeadLetters(options)
     _note(found)
-    dead_letters = (
-        dead_letter for dead_letter in found.each() if Choice(None, sink, error).takes(dead_letter)
-    )
+    dead_letters = found.chosen(Choice(None, sink, error))
     if each:
         show_dead_letters(dead_letters, found.replays.sent, as_json=as_json)
     else:
@@ -129,33 +127,39 @@ def replay(
     Everybody who reads the topic gets the record again, not this query alone.
     Exit status 0: all were sent. 1: some cannot be sent; they are named.
     """
-    from exactum.ops.dead_letters.view import Choice, QueryDeadLetters, ReplayPlan
+    from exactum.ops.dead_letters.replay import refuse_loop
+    from exactum.ops.dead_letters.view import Choice, QueryDeadLetters
+    from exactum.ops.targets.properties_file import SERVERS
 
     if (topic is None) == (not to_source):
         raise click.UsageError("Give either --to TOPIC or --to-source.")
     found = QueryDeadLetters(options)
     _note(found)
     choice = Choice(frozenset(identities) or None, sink, error)
-    plan = ReplayPlan(found, choice, topic, replay_config)
-    plan.refuse_unknown()
-    count = sum(1 for _ in plan.dead_letters())
-    where = f"topic {topic!r}" if topic is not None else "the topics that they came from"
+    settings = found.cluster(replay_config)
+    where = "the topics that they came from"
+    if topic is not None:
+        where = f"topic {topic!r}"
+        refuse_loop(topic, getattr(found.target.sink, "topic", None))
+    found.refuse_unknown(identities)
+    count = sum(1 for _ in found.waiting(choice))
     if found.replays.unfinished:
         click.echo("An earlier replay was killed: what it had decided is finished first.", err=True)
-    click.echo(f"{count:,} dead letters are to be sent to {where}, at {plan.servers}.", err=True)
+    servers = settings[SERVERS]
+    click.echo(f"{count:,} dead letters are to be sent to {where}, at {servers}.", err=True)
     if not count:
         if found.replays.unfinished:
-            plan.run(lambda count: None)
+            found.replay(choice, topic, settings, lambda count: None)
             click.echo("What the earlier replay had decided is visible.")
         return
     if not yes:
         click.confirm("Send them?", abort=True, err=True)
     with click.progressbar(length=count, file=sys.stderr, label="sending") as bar:
-        done = plan.run(bar.update)
+        done = found.replay(choice, topic, settings, bar.update)
     click.echo(f"{done.sent:,} records are sent.")
-    for identity, reason in [*done.refused.items(), *plan.lost().items()]:
+    for identity, reason in done.refused.items():
         click.echo(f"not sent: {identity}: {reason}")
-    sys.exit(1 if done.refused or plan.lost() else 0)
+    sys.exit(1 if done.refused else 0)
 
 
 def _note(found: QueryDeadLetters) -> None:

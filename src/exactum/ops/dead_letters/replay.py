@@ -41,6 +41,7 @@ from exactum.protocol.sink import Guarantee, OpenSink, QueryRun, TaskName, Write
 from exactum.storage.folder import Folder
 
 LETTERS_PER_EPOCH_MAX = 1_000
+GONE = "the record at its place is gone, or is another one; send the letter by --to"
 NEAR = 500
 """A record so few offsets on is read up to, instead of looked for anew."""
 PARTICIPANT = "replay"
@@ -349,12 +350,14 @@ class Original:
 
 
 class Originals:
-    """Of one cluster. Closed by its owner. ``lost`` are letters whose record is not to be had."""
+    """Of one cluster. Closed by its owner. ``lost``: why a letter's record is not to be had, by the
+    letter's identity.
+    """
 
     def __init__(self, settings: Mapping[str, str]) -> None:
         """``settings`` are librdkafka's, with ``bootstrap.servers``."""
         self._records = CommittedRecords(settings, DEAD_LETTERS_GROUP, "exactum dead-letters")
-        self.lost: list[DeadLetter] = []
+        self.lost: dict[str, str] = {}
 
     def close(self) -> None:
         self._records.close()
@@ -369,7 +372,7 @@ class Originals:
         for dead_letter in dead_letters:
             origin = dead_letter.origin
             if origin is None:
-                self.lost.append(dead_letter)
+                self.lost[dead_letter.identity] = "it is not known which record it was"
             else:
                 topic, index, offset = origin
                 by_partition[topic, index].setdefault(offset, []).append(dead_letter)
@@ -387,7 +390,7 @@ class Originals:
                 for dead_letter in dead_letters
                 if found is not None and found.is_of(dead_letter)
             ]
-            self.lost += [dead_letter for dead_letter in dead_letters if dead_letter not in same]
+            self.lost |= {each.identity: GONE for each in dead_letters if each not in same}
             if found is not None and same:
                 marks = dict.fromkeys(mark for dead_letter in same for mark in dead_letter.marks)
                 yield Record(

@@ -1,8 +1,9 @@
-"""A query's dead letters, with what was sent again of them; and one replay, planned and run."""
+"""A query's dead letters, what of them was sent again, and the sending of the rest."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -14,7 +15,6 @@ from exactum.ops.dead_letters.replay import (
     Replay,
     Replayed,
     Replays,
-    refuse_loop,
     replays,
     sink_of,
 )
@@ -99,101 +99,42 @@ class QueryDeadLetters:
             )
         return sink.dead_letters()
 
+    def chosen(self, choice: Choice) -> Iterator[DeadLetter]:
+        """Raises as ``each``."""
+        return filter(choice.takes, self.each())
 
-class ReplayPlan:
-    """``topic`` None: each record goes back to its own topic. ``config``: a Kafka client's file for
-    the cluster that it goes to.
+    def waiting(self, choice: Choice) -> Iterator[DeadLetter]:
+        """What of them was not sent before. Raises as ``each``."""
+        known = {**self.replays.sent, **self.replays.unfinished}
+        return (each for each in self.chosen(choice) if each.sent_to(known) is None)
 
-    Raises:
-        SettingRefused: nothing says where the brokers are, or the letters would go in circles.
-    """
-
-    def __init__(
-        self, dead_letters: QueryDeadLetters, choice: Choice, topic: str | None, config: Path | None
-    ) -> None:
-        self._found = dead_letters
-        self._choice = choice
-        self._topic = topic
-        settings = self._settings(config)
-        self.servers = settings.pop(SERVERS)
-        self._client = settings
-        self._lost: list[DeadLetter] = []
-        if topic is not None:
-            refuse_loop(topic, getattr(dead_letters.target.sink, "topic", None))
-
-    def dead_letters(self) -> Iterator[DeadLetter]:
-        """What was chosen and was not sent before."""
-        known = {**self._found.replays.sent, **self._found.replays.unfinished}
-        return (
-            dead_letter
-            for dead_letter in self._found.each()
-            if dead_letter.sent_to(known) is None and self._choice.takes(dead_letter)
-        )
-
-    def refuse_unknown(self) -> None:
+    def refuse_unknown(self, identities: Iterable[str]) -> None:
         """
         Raises:
             SettingRefused: a letter was named, and there is none of this name.
         """
-        named = self._choice.identities
-        if named and (
-            unknown := named - {dead_letter.identity for dead_letter in self._found.each()}
-        ):
+        if unknown := set(identities) - {each.identity for each in self.each()}:
             raise SettingRefused(
                 "NOTHING_OF_THAT_NAME",
                 f"There is no dead letter {min(unknown)!r}. 'exactum dead-letters list --each' "
                 "names them. Nothing was sent.",
             )
 
-    def run(self, on_sent: Callable[[int], None]) -> Replayed:
-        """
+    def cluster(self, config: Path | None) -> dict[str, str]:
+        """librdkafka's settings of the cluster that a replay goes to: by a Kafka client's file, or
+        that of a Kafka sink of the query.
+
         Raises:
-            ExactumError: as ``Replay``; what stands is marked.
+            SettingRefused: nothing says where its brokers are.
         """
-        settings = {SERVERS: self.servers, **self._client}
-        sink = sink_of(self._topic, settings)
-        replay = Replay(self._found.place.folder, self._found.place.query_id, sink)
-        try:
-            if self._topic is not None:
-                topic = self._topic
-                as_stored = (
-                    Record(
-                        dead_letter.identity,
-                        dead_letter.marks[:1],
-                        topic,
-                        dead_letter.key,
-                        dead_letter.value,
-                    )
-                    for dead_letter in self.dead_letters()
-                )
-                return replay.send(as_stored, on_sent)
-            originals = Originals(settings)
-            try:
-                return replay.send(originals.of(self.dead_letters()), on_sent)
-            finally:
-                self._lost = originals.lost
-                originals.close()
-        finally:
-            replay.close()
-
-    def lost(self) -> dict[str, str]:
-        """Why letters cannot go back, by their identity."""
-        return {
-            dead_letter.identity: "it is not known which record it was"
-            if dead_letter.origin is None
-            else "the record at its place is gone, or is another one; send the letter by --to"
-            for dead_letter in self._lost
-        }
-
-    def _settings(self, config: Path | None) -> dict[str, str]:
         if config is not None:
             settings = client_settings_of(config)
-            if SERVERS not in settings:
-                raise SettingRefused(
-                    "DEAD_LETTERS_UNKNOWN", f"--replay-config {config} does not say {SERVERS}."
-                )
-            return settings
-        for target in self._found.targets.each:
+            if SERVERS in settings:
+                return settings
+            raise SettingRefused(
+                "DEAD_LETTERS_UNKNOWN", f"--replay-config {config} does not say {SERVERS}."
+            )
+        for target in self.targets.each:
             if target.client_settings is not None:
                 return dict(target.client_settings)
         raise SettingRefused(
@@ -201,3 +142,29 @@ class ReplayPlan:
             "No sink of the query is Kafka, so it is not known where its brokers are: give "
             f"--replay-config FILE, a Kafka client's .properties with {SERVERS}.",
         )
+
+    def replay(
+        self,
+        choice: Choice,
+        topic: str | None,
+        settings: Mapping[str, str],
+        on_sent: Callable[[int], None],
+    ) -> Replayed:
+        """Send what waits to the cluster of ``settings``. ``topic`` None: each record goes back to
+        the topic it came from.
+
+        Raises:
+            ExactumError: as ``Replay``; what stands is marked.
+        """
+        sink = sink_of(topic, settings)
+        with closing(Replay(self.place.folder, self.place.query_id, sink)) as replay:
+            waiting = self.waiting(choice)
+            if topic is not None:
+                records = (
+                    Record(each.identity, each.marks[:1], topic, each.key, each.value)
+                    for each in waiting
+                )
+                return replay.send(records, on_sent)
+            with closing(Originals(settings)) as originals:
+                done = replay.send(originals.of(waiting), on_sent)
+                return Replayed(done.sent, done.refused | originals.lost)
