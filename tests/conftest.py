@@ -93,7 +93,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
     class ByServer(LoadFileScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            return server_of(nodeid) or super()._split_scope(nodeid)
+            return server_of(nodeid) or target_of(nodeid) or super()._split_scope(nodeid)
 
     return ByServer(config, log)
 
@@ -116,6 +116,13 @@ def server_of(nodeid: str) -> str | None:
     return next((name for name, own in OF_ONE_PROCESS.items() if own.search(nodeid)), None)
 
 
+def target_of(nodeid: str) -> str | None:
+    """Of a test that is played over each kind of target: those of one kind stay together."""
+    kinds = "kafka|postgres|folder|objects|delta|iceberg|two|write"
+    found = re.search(rf"tests/contract/.*\[.*\b({kinds})\b", nodeid)
+    return found and f"contract of {found[1]}"
+
+
 def pytest_unconfigure(config: pytest.Config) -> None:
     if RUN_SERVERS in config.stash:
         config.stash[RUN_SERVERS].close()
@@ -128,6 +135,7 @@ def address_of_servers(config: pytest.Config) -> Address | None:
 
 
 LONG = (
+    "contract",
     "standalone",
     "run",
     "savepoint",
@@ -337,6 +345,13 @@ def every_call(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
     """Sweeps play every call, but for those marked ``sweep``: ``make deep`` runs these whole."""
     if request.node.get_closest_marker("sweep") is None:
         monkeypatch.delenv(EVERY_VARIABLE, raising=False)
+
+
+@pytest.fixture
+def memory() -> Iterator[Path]:
+    """A folder in memory where there is one: for tests in which no disk fails."""
+    with memory_folder() as folder:
+        yield folder
 
 
 @pytest.fixture

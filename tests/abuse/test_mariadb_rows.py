@@ -20,13 +20,12 @@ import pytest
 from hypothesis import event, given, settings
 
 from exactum.errors import Refused
-from exactum.sql.mysql.sink import MySQLSink
 from tests.kit.abuse.frames import BIGINT, SCALARS, Frame, frames
 from tests.kit.abuse.kinds import Kind, Raw
 from tests.kit.abuse.mariadb_columns import REFUSED, TARGETS_AND_JSON, Target, exact
 from tests.kit.servers.mariadb import LocalMariaDB
-from tests.kit.sql.mysql_query import Query
 from tests.kit.sql.mysql_server import Database
+from tests.kit.sql.sql_epochs import Query
 
 
 @dataclass(frozen=True)
@@ -41,7 +40,7 @@ class Way:
         if self.key is not None:
             settings |= {"mode": "upsert", "key": self.key}
         return Query(
-            lambda: MySQLSink(database.url, table=table, **settings),
+            lambda: database.sink(table, **settings),
             tuple(frame.columns),
             query_id=f"abuse-{table}",
         )

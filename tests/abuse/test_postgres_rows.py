@@ -15,7 +15,6 @@ from hypothesis import given, settings
 
 from exactum.errors import FrameRefused, SettingRefused
 from exactum.sql.postgres.rows import binary_rows
-from exactum.sql.postgres.sink import PostgresSink
 from tests.kit.abuse.frames import SCALARS, Frame, draw, frames
 from tests.kit.abuse.kinds import Kind, Raw, has_bad_text
 from tests.kit.abuse.postgres_columns import cells, columns_of
@@ -63,12 +62,11 @@ def play(
         batches[start : start + TASK_BATCHES] for start in range(0, len(batches), TASK_BATCHES)
     ]
     query = Query(
-        lambda: PostgresSink(database.url, table=table, **SETTINGS[way]),
-        f"abuse-{next(_queries)}",
+        lambda: database.sink(table, **SETTINGS[way]),
         frame.columns,
         lambda batch_id: tasks,
     )
-    rejections = query.run_once()
+    rejections = query.run(0)
     assert query.staged() == []
     refused = {
         n: why
@@ -155,8 +153,7 @@ def test_frames_of_any_shape(postgres: LocalPostgres, frame: Frame) -> None:
     name = f"any_{next(_queries)}"
     try:
         query = Query(
-            lambda: PostgresSink(database.url, table=name, create_table=True),
-            name,
+            lambda: database.sink(name, create_table=True),
             frame.columns,
             lambda batch_id: [[frame.part(0, 2).batch(), frame.part(2, 9).batch()]],
         )

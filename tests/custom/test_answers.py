@@ -4,7 +4,7 @@ for a success.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -12,23 +12,13 @@ import pytest
 from exactum.custom.transaction_name import TransactionName, TransactionScope
 from exactum.custom.two_phase import TwoPhaseCommitSink
 from exactum.errors import CodeFailed
-from exactum.protocol.model import (
-    CommitPermit,
-    Decision,
-    DecisionRecord,
-    Epoch,
-    PreparedTransaction,
-    new_incarnation,
-)
-from exactum.protocol.sink import Guarantee, OpenSink, QueryRun, Rejection, WriteOrder
-from exactum.testing import TaskJob
-from exactum.testing.memory import permit_of
+from exactum.protocol.model import CommitPermit
+from exactum.protocol.sink import Guarantee, Rejection
 from tests.kit.custom.custom_rows import batches
 from tests.kit.errors import raised
+from tests.kit.opened_sink import OpenedSink
 
 pytestmark = pytest.mark.slow
-
-QUERY = "5f1c9a3e-9f10-4c5e-8d5a-1f1de6c0b7aa"
 
 
 class Answering(TwoPhaseCommitSink[str]):
@@ -77,18 +67,12 @@ async def later() -> None:
     """A coroutine that nobody runs."""
 
 
-def run_of(guarantee: Guarantee = Guarantee.EXACTLY_ONCE) -> QueryRun:
-    return QueryRun(QUERY, new_incarnation(), guarantee)
+def opened(guarantee: Guarantee = Guarantee.EXACTLY_ONCE, **answers: Any) -> OpenedSink:
+    return OpenedSink(Answering(**answers), guarantee=guarantee)
 
 
-def prepare(opened: OpenSink, run: QueryRun) -> Sequence[PreparedTransaction]:
-    return TaskJob(opened.writers, [[batches(1)[0]]])(WriteOrder(run, 5, 0, 1))
-
-
-def permit(run: QueryRun, prepared: Sequence[PreparedTransaction]) -> CommitPermit:
-    return permit_of(
-        DecisionRecord(Epoch(QUERY, 5), 0, Decision.COMMIT, run.incarnation, tuple(prepared))
-    )
+def prepare(one: OpenedSink) -> CommitPermit:
+    return one.permit(one.prepare(batches(1)[0]))
 
 
 @pytest.mark.parametrize(
@@ -106,15 +90,13 @@ def test_a_commit_that_answers_is_not_taken_for_a_success(
     """Failure that is returned, or a coroutine: the epoch stays decided, and a class that is
     corrected commits it.
     """
-    run = run_of()
-    opened = Answering(commit=answer).open(run, "uploads")
-    prepared = prepare(opened, run)
+    one = opened(commit=answer)
+    permit = prepare(one)
     with raised(CodeFailed, "SINK_ANSWER", text) as caught:
-        opened.participant.commit(permit(run, prepared), prepared)
-    for part in (prepared[0].identity, "'uploads'", "commit()"):
+        one.commit(permit)
+    for part in (permit.record.prepared[0].identity, "'uploads'", "commit()"):
         assert part in str(caught.value)
-    corrected = Answering().open(run_of(), "uploads").participant
-    assert corrected.commit(permit(run, prepared), prepared).committed == tuple(prepared)
+    assert opened().commit(permit).committed == permit.record.prepared
 
 
 @pytest.mark.parametrize("method", ["verify", "recover_and_commit", "abort", "recover_and_abort"])
@@ -122,14 +104,14 @@ def test_other_methods_that_answer_are_not_taken_for_a_success(method: str) -> N
     """A verify that returns False has found something; an abort that returns it has undone
     nothing.
     """
-    run, sink = run_of(), Answering(**{method: lambda: False})
-    opened, other = sink.open(run, "uploads"), sink.open(run_of(), "uploads").participant
-    prepared = prepare(opened, run)
+    sink = Answering(**{method: lambda: False})
+    one, other = OpenedSink(sink), OpenedSink(sink)
+    permit = prepare(one)
     calls: dict[str, Callable[[], object]] = {
-        "verify": lambda: opened.participant.verify(prepared),
-        "recover_and_commit": lambda: other.commit(permit(run, prepared), prepared),
-        "abort": lambda: opened.participant.abort(opened.participant.list_open()),
-        "recover_and_abort": lambda: other.abort(other.list_open()),
+        "verify": lambda: one.participant.verify(permit.record.prepared),
+        "recover_and_commit": lambda: other.commit(permit),
+        "abort": one.sweep,
+        "recover_and_abort": other.sweep,
     }
     with raised(CodeFailed, "SINK_ANSWER", f"{method}()", "False (bool)"):
         calls[method]()
@@ -150,9 +132,8 @@ def test_in_a_task_an_answer_of_another_kind_stops_before_the_decision(
     method: str, answer: Callable[[], Any], text: str
 ) -> None:
     """What commit would be given, or what nobody wrote, is seen while nothing is decided."""
-    run = run_of()
     with raised(CodeFailed, "SINK_ANSWER", f"{method}()", text):
-        prepare(Answering(**{method: answer}).open(run, "uploads"), run)
+        prepare(opened(**{method: answer}))
 
 
 @pytest.mark.parametrize(
@@ -169,16 +150,14 @@ def test_a_listing_that_is_none_is_not_taken_for_an_empty_one(
     """Names as bytes would match nothing, and what is open would stay open. No new start mends
     it.
     """
-    opened = Answering(list_transactions=listing).open(run_of(), "uploads")
     with raised(CodeFailed, "SINK_ANSWER", "list_transactions()", text):
-        opened.participant.list_open()
+        opened(list_transactions=listing).participant.list_open()
 
 
 def test_under_weaker_guarantees_as_well() -> None:
     """There the task commits."""
-    run = run_of(Guarantee.AT_LEAST_ONCE)
     with raised(CodeFailed, "SINK_ANSWER", "commit()", "False"):
-        prepare(Answering(commit=lambda: False).open(run, "uploads"), run)
+        prepare(opened(Guarantee.AT_LEAST_ONCE, commit=lambda: False))
 
 
 def test_rows_are_rejected_with_a_reason_each() -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 import logging
 import pickle
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -25,23 +25,13 @@ from exactum.errors import (
     SettingRefused,
     Unavailable,
 )
-from exactum.protocol.model import (
-    CommitPermit,
-    Decision,
-    DecisionRecord,
-    Epoch,
-    PreparedTransaction,
-    new_incarnation,
-)
-from exactum.protocol.sink import Guarantee, OpenSink, QueryRun, Rejection, TaskName, WriteOrder
+from exactum.protocol.sink import Guarantee, Rejection
 from exactum.testing import TaskJob, check_two_phase_commit_sink
-from exactum.testing.memory import permit_of
 from tests.kit.custom.custom_rows import batches, empty, published
 from tests.kit.errors import raised
+from tests.kit.opened_sink import QUERY, OpenedSink
 
 pytestmark = pytest.mark.slow
-
-QUERY = "5f1c9a3e-9f10-4c5e-8d5a-1f1de6c0b7aa"
 
 
 @dataclass
@@ -116,34 +106,20 @@ class Diary(TwoPhaseCommitSink[Upload]):
         return [line[1] if len(line) == 2 else tuple(line[1:]) for line in self.lines()]
 
 
-def run_of(guarantee: Guarantee = Guarantee.EXACTLY_ONCE) -> QueryRun:
-    return QueryRun(QUERY, new_incarnation(), guarantee)
-
-
-def prepare(opened: OpenSink, run: QueryRun, *given: Any) -> Sequence[PreparedTransaction]:
-    return TaskJob(opened.writers, [[b] for b in given or batches(1)])(WriteOrder(run, 5, 0, 1))
-
-
-def permit(run: QueryRun, prepared: Sequence[PreparedTransaction]) -> CommitPermit:
-    return permit_of(
-        DecisionRecord(Epoch(QUERY, 5), 0, Decision.COMMIT, run.incarnation, tuple(prepared))
-    )
-
-
 def test_the_calls_of_an_epoch(folder: Path) -> None:
     """One copy for the task, one for the driver, each connected and closed once; the template is
     never touched.
     """
-    diary, run = Diary(folder / "diary"), run_of()
-    opened = diary.open(run, "diary")
-    prepared = TaskJob(opened.writers, [list(batches(2))])(WriteOrder(run, 5, 0, 1))
-    opened.participant.verify(prepared)
-    opened.participant.commit(permit(run, prepared), prepared)
-    opened.participant.close()
-    opened.participant.close()
+    diary = Diary(folder / "diary")
+    one = OpenedSink(diary)
+    prepared = TaskJob(one.opened.writers, [list(batches(2))])(one.order(5))
+    one.participant.verify(prepared)
+    one.commit(one.permit(prepared, 5))
+    one.participant.close()
+    one.participant.close()
     name = TransactionName.parse(prepared[0].identity)
     assert name is not None
-    assert (name.batch_id, name.partition_id, name.incarnation) == (5, 0, run.incarnation)
+    assert (name.batch_id, name.partition_id, name.incarnation) == (5, 0, one.run.incarnation)
     assert diary.calls() == [
         "connect",
         "connect",
@@ -166,18 +142,16 @@ def test_another_run_recovers(folder: Path) -> None:
     """What another incarnation prepared is committed by recover_and_commit, its leftovers by
     recover_and_abort.
     """
-    diary, run = Diary(folder / "diary"), run_of()
-    opened = diary.open(run, "diary")
-    prepared = prepare(opened, run)
-    later = diary.open(run_of(), "diary").participant
-    report = later.commit(permit(run, prepared), prepared)
-    assert report.committed == tuple(prepared)
-    sightings = later.list_open()
-    assert [(s.identity, s.incarnation) for s in sightings] == [
-        (prepared[0].identity, run.incarnation)
+    diary = Diary(folder / "diary")
+    one, later = OpenedSink(diary), OpenedSink(diary)
+    permit = one.permit(one.prepare(*batches(1)))
+    prepared = permit.record.prepared
+    assert later.commit(permit).committed == prepared
+    assert [(s.identity, s.incarnation) for s in later.participant.list_open()] == [
+        (prepared[0].identity, one.run.incarnation)
     ]
-    later.abort(sightings)
-    opened.participant.abort(opened.participant.list_open())
+    later.sweep()
+    one.sweep()
     assert [call for call in diary.calls() if "commit" in call[0] or "abort" in call[0]] == [
         ("recover_and_commit", {"etag": 7}),
         ("recover_and_abort", prepared[0].identity),
@@ -189,10 +163,10 @@ def test_a_failing_task_aborts_its_own_before_and_after_pre_commit(folder: Path)
     """With what begin gave; and after prepare, when another sink's writer fails, with what
     pre_commit gave.
     """
-    diary, run = Diary(folder / "diary"), run_of()
-    writers = diary.open(run, "diary").writers
+    diary = Diary(folder / "diary")
+    one = OpenedSink(diary)
     for prepares in (False, True):
-        writer = writers.open(WriteOrder(run, 5, 0, 1), TaskName(0, 0, 0))
+        writer = one.writer()
         writer.write(batches(1)[0])
         if prepares:
             writer.prepare()
@@ -206,8 +180,8 @@ def test_a_failing_task_aborts_its_own_before_and_after_pre_commit(folder: Path)
 
 def test_a_partition_without_rows_does_not_even_connect(folder: Path) -> None:
     """Nothing is opened in the target for nothing."""
-    diary, run = Diary(folder / "diary"), run_of()
-    writer = diary.open(run, "diary").writers.open(WriteOrder(run, 5, 0, 1), TaskName(0, 0, 0))
+    diary = Diary(folder / "diary")
+    writer = OpenedSink(diary).writer()
     writer.write(batches(1)[0].slice(0, 0))
     assert writer.prepare() is None
     assert diary.calls() == ["connect"]
@@ -215,8 +189,8 @@ def test_a_partition_without_rows_does_not_even_connect(folder: Path) -> None:
 
 def test_rejected_rows_are_handed_on_and_not_counted(folder: Path) -> None:
     """What invoke rejects goes to whoever called the writer."""
-    diary, run = Diary(folder / "diary"), run_of()
-    writer = diary.open(run, "diary").writers.open(WriteOrder(run, 5, 0, 1), TaskName(0, 0, 0))
+    diary = Diary(folder / "diary")
+    writer = OpenedSink(diary).writer()
     rejection = writer.write(pa.RecordBatch.from_pydict({"text": ["too long", "fits", "fits too"]}))
     assert rejection is not None
     assert rejection.reasons == ("text: too long",)
@@ -240,23 +214,22 @@ def test_what_a_commit_may_raise(
     """Our errors pass; any other one is "nobody knows", with its text, the transaction and the
     sink.
     """
-    diary, run = Diary(folder / "diary"), run_of()
+    diary = Diary(folder / "diary", name="my-diary")
     diary.fail = {"commit": raised, "recover_and_commit": raised}
-    opened = diary.open(run, "my-diary")
-    prepared = prepare(opened, run)
-    for participant in (opened.participant, diary.open(run_of(), "my-diary").participant):
+    one = OpenedSink(diary)
+    permit = one.permit(one.prepare(*batches(1)))
+    for driver in (one, OpenedSink(diary)):
         with pytest.raises(expected) as caught:
-            participant.commit(permit(run, prepared), prepared)
+            driver.commit(permit)
         assert type(caught.value) is expected
         assert text in str(caught.value)
         if not isinstance(raised, (Unavailable, OutcomeUnknown, HeuristicOutcome)):
-            assert prepared[0].identity in str(caught.value)
+            assert permit.record.prepared[0].identity in str(caught.value)
             assert "my-diary" in str(caught.value)
 
 
 def test_a_lost_transaction_stops_the_query_after_the_others_are_committed(folder: Path) -> None:
     """HeuristicOutcome names sink, transaction, rows and what the target said."""
-    run = run_of()
 
     class LosesTheFirst(Diary):
         def commit(self, transaction: Upload) -> None:
@@ -264,15 +237,14 @@ def test_a_lost_transaction_stops_the_query_after_the_others_are_committed(folde
             if sum(call[0] == "commit" for call in self.calls()) == 1:
                 raise TransactionLost("404 no such upload")
 
-    diary = LosesTheFirst(folder / "diary")
-    participant = diary.open(run, "diary").participant
-    prepared = prepare(diary.open(run, "diary"), run, *batches(2))
-    report = participant.commit(permit(run, prepared), prepared)
-    assert report.expired == tuple(prepared[:1])
-    assert report.committed == tuple(prepared[1:])
+    one = OpenedSink(LosesTheFirst(folder / "diary", name="diary"))
+    permit = one.permit(one.prepare(*batches(2), batch_id=5), 5)
+    report = one.commit(permit)
+    assert report.expired == permit.record.prepared[:1]
+    assert report.committed == permit.record.prepared[1:]
     with raised(HeuristicOutcome, "SINK_LOST", "404 no such upload") as caught:
-        participant.salvage(permit(run, prepared), report.expired)
-    for text in ("diary", prepared[0].identity, "3 rows", "epoch 5"):
+        one.participant.salvage(permit, report.expired)
+    for text in ("diary", permit.record.prepared[0].identity, "3 rows", "epoch 5"):
         assert text in str(caught.value)
 
 
@@ -280,24 +252,12 @@ def test_what_other_methods_may_raise(folder: Path) -> None:
     """Connecting, listing and aborting: Unavailable; verifying: the epoch is aborted. The cause
     is told each time.
     """
-    run = run_of()
-    for method, expected in (
-        ("connect", Unavailable),
-        ("list_transactions", Unavailable),
-        ("abort", Unavailable),
-    ):
+    for method in ("connect", "list_transactions", "recover_and_abort"):
         diary = Diary(folder / method)
-        opened = diary.open(run, "diary") if method != "connect" else None
-        prepared = prepare(opened, run) if opened is not None else ()
+        OpenedSink(diary).prepare(*batches(1))
         diary.fail = {method: ValueError("boom")}
-        with raised(expected, "ValueError: boom"):
-            _start_and_sweep(diary, run)
-        assert all(p.rows == 3 for p in prepared)
-
-
-def _start_and_sweep(diary: Diary, run: QueryRun) -> None:
-    participant = diary.open(run, "diary").participant
-    participant.abort(participant.list_open())
+        with raised(Unavailable, "ValueError: boom"):
+            OpenedSink(diary).sweep()
 
 
 def test_verify_before_the_decision(folder: Path) -> None:
@@ -307,16 +267,14 @@ def test_verify_before_the_decision(folder: Path) -> None:
         def verify(self, transaction: Upload) -> None:
             raise TransactionLost("expired")
 
-    run = run_of()
-    opened = Strict(folder / "diary").open(run, "diary")
     with raised(EpochAborted, "expired"):
-        opened.participant.verify(prepare(opened, run))
+        OpenedSink(Strict(folder / "diary")).decide(*batches(1))
 
 
 def test_weaker_guarantees_commit_in_the_task(folder: Path) -> None:
     """The task commits by itself, with what pre_commit gave; the driver has nothing to finish."""
-    diary, run = Diary(folder / "diary"), run_of(Guarantee.AT_LEAST_ONCE)
-    assert prepare(diary.open(run, "diary"), run) == ()
+    diary = Diary(folder / "diary")
+    assert OpenedSink(diary, guarantee=Guarantee.AT_LEAST_ONCE).prepare(*batches(1)) == []
     assert diary.calls()[-3:] == ["pre_commit", ("commit", {"etag": 7}), "close"]
 
 
@@ -327,10 +285,10 @@ def test_a_sink_that_lists_nothing_says_so(folder: Path, caplog: pytest.LogCaptu
         list_transactions = TwoPhaseCommitSink.list_transactions
 
     with caplog.at_level(logging.WARNING, "exactum.custom"):
-        JsonFolderSink(folder).open(run_of(), "loud")
+        OpenedSink(JsonFolderSink(folder), name="loud")
         assert caplog.records == []
-        opened = Silent(folder).open(run_of(), "silent")
-    assert opened.participant.list_open() == ()
+        one = OpenedSink(Silent(folder), name="silent")
+    assert one.participant.list_open() == ()
     assert f"exactum.{QUERY}.silent." in caplog.text
     assert "list_transactions" in caplog.text
 
@@ -371,20 +329,14 @@ def test_json_values_travel_as_they_are(given: Any) -> None:
     """Text, numbers, lists, dictionaries: commit is given what begin gave. `super().__init__` is
     optional.
     """
-    run = run_of()
     sink = Plain(lambda: given)
     assert (sink.name, sink.rows) == ("Plain", None)
-    opened = sink.open(run, "plain")
-    prepared = prepare(opened, run)
-    assert opened.participant.commit(permit(run, prepared), prepared).committed == tuple(prepared)
+    OpenedSink(sink).write(*batches(1))
 
 
 def test_dataclasses_travel_by_the_class_in_brackets() -> None:
     """TwoPhaseCommitSink[Part] tells how to read a Part back."""
-    run = run_of()
-    opened = Parts(lambda: Part(3, ["x"])).open(run, "parts")
-    prepared = prepare(opened, run)
-    assert opened.participant.commit(permit(run, prepared), prepared).committed == tuple(prepared)
+    OpenedSink(Parts(lambda: Part(3, ["x"]))).write(*batches(1))
 
 
 @pytest.mark.parametrize(
@@ -402,33 +354,30 @@ def test_a_handle_that_would_not_come_back_is_refused_before_the_decision(
     given: Any, text: str
 ) -> None:
     """In the task, with what to do; not when somebody tries to commit it."""
-    run = run_of()
     with raised(SettingRefused, "SINK_TRANSACTION", text):
-        prepare(Plain(lambda: given).open(run, "plain"), run)
+        OpenedSink(Plain(lambda: given)).prepare(*batches(1))
 
 
 def test_a_class_that_cannot_read_old_transactions_is_refused(folder: Path) -> None:
     """After a change of the class, the decided transaction is kept, and the operator is told to
     bring it back.
     """
-    run = run_of()
-    prepared = prepare(Parts(lambda: Part(3)).open(run, "parts"), run)
+    one = OpenedSink(Parts(lambda: Part(3)), name="parts")
+    permit = one.permit(one.prepare(*batches(1)))
 
     class Changed(Parts):
         def deserialize(self, text: str) -> Any:
             raise KeyError("etag")
 
-    with raised(SettingRefused, "SINK_CLASS_CHANGED", prepared[0].identity):
-        Changed(lambda: Part(3)).open(run, "parts").participant.commit(
-            permit(run, prepared), prepared
-        )
+    with raised(SettingRefused, "SINK_CLASS_CHANGED", permit.record.prepared[0].identity):
+        OpenedSink(Changed(lambda: Part(3)), name="parts").commit(permit)
 
 
 def test_rows_stay_on_the_driver(folder: Path) -> None:
     """The user's view function is not pickled, all else is."""
     sink = JsonFolderSink(folder)
     sink._rows = lambda frame: frame
-    copied = pickle.loads(pickle.dumps(sink.open(run_of(), "x").writers))
+    copied = pickle.loads(pickle.dumps(OpenedSink(sink).opened.writers))
     assert copied.sink.rows is None
     assert copied.sink.folder == folder
     assert sink.rows is not None
@@ -536,3 +485,15 @@ def test_the_check_finds_broken_classes(folder: Path, broken: type[JsonFolderSin
             visible_within_s=0,
         )
     print(broken.__name__, "->", str(found.value)[:200])
+
+
+@pytest.mark.sweep
+def test_the_worked_example_is_crashed_at_every_call(folder: Path) -> None:
+    """One line does it, for any user's class."""
+    runs = check_two_phase_commit_sink(
+        lambda: JsonFolderSink(folder),
+        lambda: published(folder),
+        batches,
+        reset=lambda: empty(folder),
+    )
+    assert runs > 300, runs

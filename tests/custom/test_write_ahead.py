@@ -1,13 +1,11 @@
-"""``WriteAheadSink``: the contract, a crash at every file operation, two drivers, and the bound
-on repeats.
-"""
+"""``WriteAheadSink``: a crash at every file operation, two drivers, and the bound on repeats."""
 
 from __future__ import annotations
 
 import os
 import shutil
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from concurrent.futures import Future
 from functools import partial
 from pathlib import Path
@@ -27,9 +25,9 @@ from exactum.errors import (
     Unavailable,
 )
 from exactum.protocol.coordinator import Coordinator
-from exactum.protocol.model import PreparedTransaction, SourceOffsets, new_incarnation
-from exactum.protocol.participant import Participant, delivers
-from exactum.protocol.sink import Guarantee, OpenSink, QueryRun, Scope, Sink, TaskName, WriteOrder
+from exactum.protocol.model import SourceOffsets, new_incarnation
+from exactum.protocol.participant import delivers
+from exactum.protocol.sink import Guarantee, OpenSink, QueryRun, Scope, TaskName, WriteOrder
 from exactum.sinks.staging import StagedName, Staging
 from exactum.sinks.writer import TaskFiles
 from exactum.storage import folder as folder_storage
@@ -39,7 +37,6 @@ from exactum.testing import (
     FaultPlan,
     MemoryDecisionLog,
     MemoryStorage,
-    SinkContract,
     TaskJob,
     interpose,
     sweep,
@@ -47,6 +44,7 @@ from exactum.testing import (
 from exactum.testing.participant_contract import NOT_REPEATED
 from tests.kit.custom.custom_rows import batches
 from tests.kit.custom.noted_target import Target
+from tests.kit.staged_files import waiting
 
 pytestmark = pytest.mark.slow
 
@@ -63,51 +61,6 @@ def make_sink(send: Callable[[Any, str], None], **settings: Any) -> WriteAheadSi
 
 def new_run(folder: Path, guarantee: Guarantee = Guarantee.EXACTLY_ONCE) -> QueryRun:
     return QueryRun(QUERY, new_incarnation(), guarantee, Folder(folder / "wal"))
-
-
-def waiting(folder: Path) -> list[str]:
-    """Files of batches that are not sent yet, and what is noted of them; those that are sent stay for
-    a while.
-    """
-    found = []
-    for scope in (folder / "wal").glob("*"):
-        notes = [int(f.name.partition("-")[2]) for f in scope.glob("published-*")]
-        last = max(notes, default=-1)
-        names = (f.name for f in scope.iterdir() if f.name[0].isdigit())
-        found += [name for name in names if int(name.split("-")[0]) > last]
-    return found
-
-
-@pytest.mark.sweep
-class TestWriteAheadSink(SinkContract):
-    """Toward a target that keeps the keys."""
-
-    @pytest.fixture(autouse=True)
-    def _place(self, folder: Path) -> None:
-        self.folder = folder
-
-    def make_sink(self) -> Sink:
-        return make_sink(Target(self.folder / "target").send)
-
-    def visible_rows(self) -> Iterable[object]:
-        return Target(self.folder / "target").deduplicated()
-
-    def batches(self) -> Sequence[Any]:
-        return batches()
-
-    def reset(self) -> None:
-        shutil.rmtree(self.folder / "wal", ignore_errors=True)
-        (self.folder / "target").unlink(missing_ok=True)
-
-    def staging_folder(self) -> str:
-        return str(self.folder / "wal")
-
-    def leftovers(self) -> Sequence[object]:
-        return waiting(self.folder)
-
-    def lose(self, participant: Participant, prepared: Sequence[PreparedTransaction]) -> None:
-        for p in prepared:
-            next((self.folder / "wal").rglob(f"{p.identity}.0.staged")).unlink()
 
 
 class World:
@@ -151,7 +104,7 @@ class World:
         expected = Counter(tuple(row.values()) for batch in self.rows for row in batch.to_pylist())
         assert Counter(self.target.deduplicated()) == expected
         assert self.target.repeats() <= repeats_max, f"{self.target.repeats()} chunks were repeated"
-        assert waiting(self.folder) == []
+        assert waiting(self.folder / "wal") == []
 
     def order(self) -> list[Any]:
         """The rows in the order in which their keys arrived first."""

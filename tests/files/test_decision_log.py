@@ -1,191 +1,72 @@
-"""The decision log in a folder and in object stores: the contract, real races, zombies at every
-step, damage, and every failure of the storage.
+"""The decision log in a folder and in object stores: zombies at every step, and every failure of the
+storage. (The contract, and damage, in every kind of place: tests/contract/test_log.py.)
 """
 
 from __future__ import annotations
 
 import errno
-import json
 import os
-import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import obstore
 import pytest
-from obstore.store import LocalStore, MemoryStore
+from obstore.store import MemoryStore
 
 from exactum.errors import (
     CheckpointRefused,
     ExactumError,
     Fenced,
-    InvariantBroken,
     OutcomeUnknown,
     SettingRefused,
     Unavailable,
 )
 from exactum.files.sink import FileSink
 from exactum.files.slot_log import LOG_ID, SlotLog
-from exactum.protocol.decision_log import DecisionLog
-from exactum.protocol.model import Decision
 from exactum.storage.folder import Folder
 from exactum.storage.objects import ObjectStore
 from exactum.storage.storage import Storage
-from exactum.testing import LogContract
 from exactum.testing.log_contract import QUERY_ID, record
-from tests.kit.files.epochs_in_files import OpenedSink
 from tests.kit.files.s3_server import s3_server
+from tests.kit.opened_sink import OpenedSink
 
 pytestmark = pytest.mark.slow
 
-KINDS = ("folder", "objects", "objects on disk")
-
 
 def storage_of(kind: str, folder: Path) -> Storage:
-    """One that is not there yet."""
     if kind == "folder":
-        return Folder(folder / "not" / "yet" / "there")
-    store: Any = MemoryStore() if kind == "objects" else LocalStore(folder)
-    return ObjectStore.of("memory://log", store).below("decisions")
-
-
-@pytest.fixture
-def folder() -> Iterator[Path]:
-    """A folder in memory where there is one: for tests in which no disk fails."""
-    memory = Path("/dev/shm")
-    with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as name:
-        yield Path(name)
-
-
-@pytest.fixture(params=KINDS)
-def storage(request: pytest.FixtureRequest, folder: Path) -> Storage:
-    return storage_of(request.param, folder)
+        return Folder(folder)
+    return ObjectStore.of("memory://log", MemoryStore()).below("decisions")
 
 
 def log_in(storage: Storage, query_id: str = QUERY_ID) -> SlotLog:
     return SlotLog(storage, query_id, prune_every=1)
 
 
-@pytest.fixture
-def log(storage: Storage) -> SlotLog:
-    return log_in(storage)
-
-
 def named(batch_id: int, attempt: int = 0) -> str:
     return f"{batch_id:020d}-{attempt}.json"
 
 
-@pytest.mark.parametrize("kind", KINDS)
-class TestSlotLog(LogContract):
-    @pytest.fixture(autouse=True)
-    def _place(self, kind: str, folder: Path) -> None:
-        self.storage = storage_of(kind, folder)
-
-    def open_log(self, query_id: str) -> DecisionLog:
-        return log_in(self.storage, query_id)
-
-
-def test_threads_that_race_have_one_winner_for_each_slot(storage: Storage) -> None:
-    """Four logs, 50 slots: all are given the same record, which is one of theirs."""
-    logs = [log_in(storage) for _ in range(4)]
-    with ThreadPoolExecutor(4) as pool:
-        for batch_id in range(50):
-            mine = [record(batch_id, 0, f"i{i}") for i in range(4)]
-            given = set(pool.map(lambda log, m: log.decide(m), logs, mine))
-            assert len(given) == 1
-            assert given <= set(mine)
-
-
-def test_a_record_is_readable_by_a_person(log: SlotLog, storage: Storage) -> None:
-    """One file, named by batch and attempt, of indented JSON; and one that says which log it is."""
-    log.decide(record(42))
-    names = [entry.name for entry in storage.entries()]
-    assert sorted(names) == ["00000000000000000042-0.json", LOG_ID]
-    text = (storage.read(named(42)) or b"").decode()
-    assert json.loads(text)["decision"] == "commit"
-    assert text.startswith('{\n  "version"')
-
-
-def test_a_record_of_another_query_is_refused(log: SlotLog, storage: Storage) -> None:
+def test_a_record_of_another_query_is_refused(memory: Path) -> None:
     """Two queries on one log is found at the first read, and at a lost race."""
-    log_in(storage, "other").decide(record(1, query_id="other"))
+    log = log_in(Folder(memory))
+    log_in(Folder(memory), "other").decide(record(1, query_id="other"))
     with pytest.raises(CheckpointRefused, match="belongs to query other"):
         log.read(1)
     with pytest.raises(CheckpointRefused, match="belongs to query other"):
         log.decide(record(1))
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"version": 1}', b"\xff"])
-def test_a_damaged_record_stops_the_query(log: SlotLog, storage: Storage, content: bytes) -> None:
-    """A record that cannot be read is never taken for an absent one."""
-    storage.open()
-    storage.put(named(1), content)
-    with pytest.raises(InvariantBroken, match="damaged"):
-        log.read(1)
-    with pytest.raises(InvariantBroken, match="damaged"):
-        log.decide(record(1))
-
-
-def test_a_record_of_a_newer_version_is_refused(log: SlotLog, storage: Storage) -> None:
-    """A newer format is not guessed at."""
-    log.decide(record(1))
-    text = storage.read(named(1)) or b""
-    storage.put(named(1), text.replace(b'"version": 1', b'"version": 2'))
-    with pytest.raises(CheckpointRefused, match="newer exactum"):
-        log.read(1)
-
-
-def test_a_copied_record_is_refused(log: SlotLog, storage: Storage) -> None:
-    """A record under another slot's name is damage, not a decision."""
-    log.decide(record(1))
-    storage.put(named(2), storage.read(named(1)) or b"")
-    with pytest.raises(InvariantBroken, match="it holds attempt 0 of epoch 1"):
-        log.read(2)
-
-
-def test_a_missing_record_stops_a_start(log: SlotLog, storage: Storage) -> None:
-    """A gap between attempts, and a lost batch before a later one, are found by the first read."""
-    for batch_id in (1, 2):
-        log.decide(record(batch_id, 0, decision=Decision.ABORT))
-        log.decide(record(batch_id, 1))
-    storage.delete([named(2)])
-    with pytest.raises(InvariantBroken, match="missing"):
-        log_in(storage).read(2)
-    storage.delete([named(1, attempt) for attempt in (0, 1)])
-    with pytest.raises(InvariantBroken, match="missing"):
-        log_in(storage).read(1)
-
-
-def test_the_log_does_not_grow(log: SlotLog, storage: Storage) -> None:
-    """After sixty epochs there are one record, one floor, and its id."""
-    for batch_id in range(60):
-        log.decide(record(batch_id))
-        log.prune(batch_id)
-    assert sorted(storage.names()) == [named(59), f"floor-{59:020d}", LOG_ID]
-
-
-def test_pruning_works_only_now_and_then(storage: Storage) -> None:
+def test_pruning_works_only_now_and_then(memory: Path) -> None:
     """Called after every batch it does real work once in twenty."""
-    log = SlotLog(storage, QUERY_ID)
+    log = SlotLog(Folder(memory), QUERY_ID)
     removed = []
     for batch_id in range(100):
         log.decide(record(batch_id))
         removed.append(log.prune(batch_id))
     assert [r for r in removed if r] == [20, 20, 20, 20]
-
-
-def test_a_void_commit_is_not_redelivered(storage: Storage) -> None:
-    """A zombie starter that already began does not take over the void COMMIT of another zombie."""
-    newer, starter = log_in(storage), SlotLog(storage, QUERY_ID)
-    assert starter.read(4) == ()
-    for batch_id in range(4, 12):
-        newer.decide(record(batch_id))
-    newer.prune(10)
-    storage.put(named(5), json.dumps(record(5, 0, "zombie").to_json()).encode())
-    with pytest.raises(CheckpointRefused):
-        starter.read(5)
 
 
 # ---- zombies -------------------------------------------------------------------------------------
@@ -240,7 +121,7 @@ def _zombie(
 @pytest.mark.parametrize("attempt", [0, 1])
 @pytest.mark.parametrize("kind", CALLS)
 def test_a_zombie_is_fenced_whenever_the_pruner_comes(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, kind: str, attempt: int
+    memory: Path, monkeypatch: pytest.MonkeyPatch, kind: str, attempt: int
 ) -> None:
     """Two pruning rounds may come between any two calls of a zombie's decide.
 
@@ -249,7 +130,7 @@ def test_a_zombie_is_fenced_whenever_the_pruner_comes(
     """
     observed: list[object] = []
     for at in range(1, 40):
-        stands, pruned, left = _zombie(kind, folder / str(at), attempt, at, monkeypatch)
+        stands, pruned, left = _zombie(kind, memory / str(at), attempt, at, monkeypatch)
         observed.append("fenced" if stands == "fenced" else "stands")
         expected = record(5) if attempt == 0 else record(5, 1, "zombie")
         assert stands in ("fenced", expected), f"at call {at}: {stands}"

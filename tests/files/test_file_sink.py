@@ -19,7 +19,6 @@ from exactum.protocol.model import CommitReport
 from exactum.sinks import writer as staged_writer
 from exactum.storage.folder import Folder
 from tests.kit.files.epochs_in_files import (
-    OpenedSink,
     duck,
     expected,
     hidden,
@@ -28,29 +27,13 @@ from tests.kit.files.epochs_in_files import (
     visible,
     write_run,
 )
+from tests.kit.opened_sink import OpenedSink
 
 pytestmark = pytest.mark.slow
 
 
 def dataset(folder: Path) -> pa.Table:
     return pyarrow.dataset.dataset(str(folder), format="parquet", partitioning="hive").to_table()
-
-
-# ---- what is there already -----------------------------------------------------------------------
-
-
-def test_a_batch_that_was_published_is_in_the_marker(table: Path) -> None:
-    """The coordinator refuses it by that (tests/files/test_gone_back.py). What was staged can be
-    aborted.
-    """
-    OpenedSink(FileSink(table, format="json")).commit(rows(0, 0))
-    before = visible(table)
-    again = OpenedSink(FileSink(table, format="json"))
-    again.prepare(rows(0, 0))
-    assert again.participant.last_batch() == 0
-    again.participant.abort(again.participant.list_open())
-    assert visible(table) == before
-    assert hidden(table) == []
 
 
 # ---- the happy path ------------------------------------------------------------------------------
@@ -69,7 +52,7 @@ def test_rows_are_invisible_until_the_commit_and_then_as_they_were(
     assert visible(table) == []
     assert not [f for f in hidden(table) if f.endswith((".parquet", ".json", ".csv"))]
     assert {s.identity for s in opened.participant.list_open()} == {p.identity for p in prepared}
-    report = opened.participant.commit(opened.permit(prepared), prepared)
+    report = opened.commit(opened.permit(prepared))
     assert report == CommitReport(committed=tuple(prepared))
     wanted = [(i, f"row {i}", f"2026-01-0{1 + i % 2}") for i in expected([0], 2)]
     assert duck(table, "id, text, day::varchar", format_) == wanted
@@ -82,7 +65,7 @@ def test_rows_are_invisible_until_the_commit_and_then_as_they_were(
 
 def test_partition_columns_are_not_in_the_files(table: Path) -> None:
     """As Spark writes them; every reader takes them from the folder's name."""
-    OpenedSink(FileSink(table, partition_by=["day"])).commit(rows(0, 0))
+    OpenedSink(FileSink(table, partition_by=["day"])).write(rows(0, 0))
     assert {tuple(pq.read_schema(table / f).names) for f in visible(table)} == {("id", "text")}
     assert sorted(dataset(table)["id"].to_pylist()) == expected([0])
     assert ids_in(table) == expected([0])
@@ -97,17 +80,10 @@ def test_many_batches_become_one_row_group_in_their_order(table: Path) -> None:
     for start in range(0, 5_000, 100):
         task.write(pa.record_batch({"id": pa.array(range(start, start + 100), pa.int64())}))
     prepared = [task.prepare()]
-    opened.participant.commit(opened.permit(prepared), prepared)
+    opened.commit(opened.permit(prepared))
     [file] = visible(table)
     assert pq.ParquetFile(table / file).num_row_groups == 1
     assert pq.read_table(table / file)["id"].to_pylist() == list(range(5_000))
-
-
-def test_a_task_without_rows_prepares_nothing(table: Path) -> None:
-    """No empty files."""
-    opened = OpenedSink(FileSink(table))
-    assert opened.prepare(rows(0, 0).slice(0, 0)) == []
-    assert opened.participant.list_open() == []
 
 
 def test_every_type_that_spark_has(table: Path) -> None:
@@ -115,7 +91,7 @@ def test_every_type_that_spark_has(table: Path) -> None:
     come back from Parquet, instants in UTC.
     """
     batch = all_types()
-    OpenedSink(FileSink(table)).commit(batch)
+    OpenedSink(FileSink(table)).write(batch)
     found = pq.read_table(table / visible(table)[0])
     zoned = batch.schema.get_field_index("zoned")
     batch = batch.set_column(zoned, "zoned", batch.column(zoned).cast(pa.timestamp("us", "UTC")))
@@ -161,7 +137,7 @@ def test_json_as_spark_writes_it(table: Path) -> None:
     """Null fields left out, instants in UTC with Z, decimals as numbers, binary in base64, NaN
     as text.
     """
-    OpenedSink(FileSink(table, format="json")).commit(all_types())
+    OpenedSink(FileSink(table, format="json")).write(all_types())
     text = (table / visible(table)[0]).read_text()
     first, second = text.splitlines()
     assert json.loads(first) == {
@@ -200,7 +176,7 @@ def test_json_texts_survive_every_character(table: Path) -> None:
     before: set[str] = set()
     for batch_id, wanted in enumerate((texts, texts[32:], ["plain", None])):
         batch = pa.record_batch({"id": range(len(wanted)), 'na"me': pa.array(wanted, pa.string())})
-        OpenedSink(FileSink(table, format="json")).commit(batch, batch_id=batch_id)
+        OpenedSink(FileSink(table, format="json")).write(batch, batch_id=batch_id)
         (newest,) = set(visible(table)) - before
         before.add(newest)
         found = [
@@ -216,7 +192,7 @@ def test_csv_tells_null_from_the_empty_text(table: Path) -> None:
     """
     texts = ["plain", "", None, 'quote " and ; and \n line', "ä"]
     batch = pa.record_batch({"id": range(5), "text": pa.array(texts)})
-    OpenedSink(FileSink(table, format="csv", options={"delimiter": ";"})).commit(batch)
+    OpenedSink(FileSink(table, format="csv", options={"delimiter": ";"})).write(batch)
     raw = (table / visible(table)[0]).read_text()
     assert raw.startswith('"id";"text"\n')
     assert '\n1;""\n2;\n' in raw
@@ -234,7 +210,7 @@ def test_csv_tells_null_from_the_empty_text(table: Path) -> None:
 )
 def test_compressed_files(table: Path, format_: str, options: dict[str, Any], ending: str) -> None:
     """Readable as they are, under the ending that readers go by."""
-    OpenedSink(FileSink(table, format=format_, options=options)).commit(rows(0, 0))
+    OpenedSink(FileSink(table, format=format_, options=options)).write(rows(0, 0))
     assert all(f.endswith(ending) for f in visible(table))
     assert [r[0] for r in duck(table, "id", format_)] == expected([0])
 
@@ -260,7 +236,7 @@ def test_special_characters_in_partition_values_and_in_the_path(tmp_path: Path) 
     batch = pa.record_batch(
         {"id": pa.array(range(len(values)), pa.int64()), "k=/y": pa.array(values)}
     )
-    OpenedSink(FileSink(table, partition_by=["k=/y"])).commit(batch)
+    OpenedSink(FileSink(table, partition_by=["k=/y"])).write(batch)
     assert "k%3D%2Fy=a%2Fb" in os.listdir(table)
     assert sorted(set(os.listdir(table)) - {".exactum"})[0].startswith("k%3D%2Fy=")
     assert len(os.listdir(table)) == len(values)  # null and '' share one, and .exactum
@@ -294,7 +270,7 @@ def test_partition_values_of_every_type(table: Path) -> None:
             "m": pa.array([Decimal("0.0000000100")], pa.decimal128(20, 10)),
         }
     )
-    OpenedSink(FileSink(table, partition_by=["n", "b", "d", "m"])).commit(batch)
+    OpenedSink(FileSink(table, partition_by=["n", "b", "d", "m"])).write(batch)
     [file] = visible(table)
     assert os.path.dirname(file) == "n=-5/b=true/d=2026-01-02/m=0.0000000100"
 
@@ -310,7 +286,7 @@ def test_several_partition_columns(table: Path) -> None:
             "c": [i % 2 == 0 for i in range(n)],
         }
     )
-    OpenedSink(FileSink(table, partition_by=["b", "a", "c"])).commit(
+    OpenedSink(FileSink(table, partition_by=["b", "a", "c"])).write(
         batch.slice(0, 4_000), batch.slice(4_000)
     )
     found = duck(table, "id, a, b, c")
@@ -325,14 +301,14 @@ def test_several_partition_columns(table: Path) -> None:
 
 def test_a_limit_of_rows_opens_a_new_file(table: Path) -> None:
     """Never more than so many rows, and no file without rows."""
-    OpenedSink(FileSink(table, rows_per_file_max=4, partition_by="day")).commit(
+    OpenedSink(FileSink(table, rows_per_file_max=4, partition_by="day")).write(
         rows(0, 0), rows(0, 1)
     )
     counts = sorted(pq.ParquetFile(table / f).metadata.num_rows for f in visible(table))
     assert counts == [3, 3, 3, 3]
     assert ids_in(table) == expected([0], 2)
     table = table / "other"
-    OpenedSink(FileSink(table, rows_per_file_max=2)).commit(rows(1, 0), batch_id=1)
+    OpenedSink(FileSink(table, rows_per_file_max=2)).write(rows(1, 0), batch_id=1)
     late = [f for f in visible(table) if "part-0000000001" in f]
     assert [pq.ParquetFile(table / f).metadata.num_rows for f in late] == [2, 2, 2]
     assert ids_in(table) == expected([1])
@@ -347,7 +323,7 @@ def test_a_limit_of_bytes_opens_a_new_file(table: Path, format_: str) -> None:
             "x": [os.urandom(8).hex() for _ in range(40_000)],
         }
     )
-    OpenedSink(FileSink(table, format=format_, bytes_per_file_max=100_000)).commit(batch)
+    OpenedSink(FileSink(table, format=format_, bytes_per_file_max=100_000)).write(batch)
     sizes = [(table / f).stat().st_size for f in visible(table)]
     assert len(sizes) >= 5
     assert 100_000 <= sorted(sizes)[1] <= max(sizes) < 300_000
@@ -377,13 +353,13 @@ def test_a_thousand_partitions_with_few_open_files(
     assert prepared[0].rows == 10_000
     prepared = opened.participant.verify(prepared)
     other = OpenedSink(FileSink(table, partition_by="p"))
-    assert other.participant.commit(other.permit(prepared), prepared).committed == tuple(prepared)
+    assert other.commit(other.permit(prepared)).committed == tuple(prepared)
     assert duck(table, "count(*), count(distinct p), sum(id)", order="1") == [
         (10_000, 1_000, sum(range(10_000)))
     ]
     assert duck(table, "count(*) filter (where id * 7 % 1000 != p)", order="1") == [(0,)]
     assert hidden(table) == []
-    assert other.participant.commit(other.permit(prepared), prepared).committed == tuple(prepared)
+    assert other.commit(other.permit(prepared)).committed == tuple(prepared)
 
 
 def open_below(folder: Path) -> int:
@@ -402,7 +378,7 @@ def test_open_descriptors_are_bounded_and_all_closed(table: Path) -> None:
     opened = OpenedSink(FileSink(table, partition_by="p"))
     batch = pa.record_batch({"id": pa.array(range(1_000), pa.int64()), "p": range(1_000)})
     before = open_below(table)
-    opened.commit(batch)
+    opened.write(batch)
     task = opened.writer(1)
     task.write(batch)
     write_run(task)
@@ -424,5 +400,5 @@ def test_a_partition_value_too_long_for_a_folder_is_rejected(table: Path) -> Non
     assert rejection.rows.column("id").to_pylist() == [1, 3]
     assert all("longer than 255 bytes" in r for r in rejection.reasons)
     prepared = [task.prepare()]
-    opened.participant.commit(opened.permit(prepared), prepared)
+    opened.commit(opened.permit(prepared))
     assert ids_in(table) == [0, 2, 4]

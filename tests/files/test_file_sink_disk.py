@@ -19,13 +19,13 @@ from exactum.errors import (
 )
 from exactum.files.sink import FileSink
 from tests.kit.files.epochs_in_files import (
-    OpenedSink,
     duck,
     expected,
     hidden,
     ids_in,
     rows,
 )
+from tests.kit.opened_sink import OpenedSink
 from tests.kit.small_disk import remount, small_disk
 
 pytestmark = pytest.mark.slow
@@ -59,7 +59,7 @@ def test_a_full_disk_aborts_the_epoch_and_is_cleaned_up(disk: Path, format_: str
     goes on.
     """
     opened = OpenedSink(FileSink(disk, format=format_, options={"compression": "none"}))
-    opened.commit(rows(0, 0))
+    opened.write(rows(0, 0))
     noise = pa.record_batch(
         {
             "id": pa.array(range(5_000), pa.int64()),
@@ -76,14 +76,14 @@ def test_a_full_disk_aborts_the_epoch_and_is_cleaned_up(disk: Path, format_: str
     task.abort()
     assert hidden(disk) == []
     assert opened.participant.list_open() == []
-    opened.commit(rows(1, 0), batch_id=1)
+    opened.write(rows(1, 0), batch_id=1)
     assert [r[0] for r in duck(disk, "id", format_)] == expected([0, 1])
 
 
 def test_a_disk_that_becomes_read_only(disk: Path) -> None:
     """No restart mends it: the refusal says so; with the right to write again all goes on."""
     opened = OpenedSink(FileSink(disk))
-    opened.commit(rows(0, 0))
+    opened.write(rows(0, 0))
     remount(disk, "ro")
     try:
         task = opened.writer(1)
@@ -92,7 +92,7 @@ def test_a_disk_that_becomes_read_only(disk: Path) -> None:
         task.abort()
     finally:
         remount(disk, "rw")
-    opened.commit(rows(1, 0), batch_id=1)
+    opened.write(rows(1, 0), batch_id=1)
 
 
 def test_a_disk_that_is_full_at_the_start(disk: Path) -> None:
@@ -105,7 +105,7 @@ def test_a_disk_that_is_full_at_the_start(disk: Path) -> None:
         OpenedSink(FileSink(disk))
     assert list(disk.rglob("*.tmp")) == []
     filler.unlink()
-    opened.commit(rows(0, 0))
+    opened.write(rows(0, 0))
     assert [r[0] for r in duck(disk, "id", "parquet")] == expected([0])
 
 
@@ -120,8 +120,8 @@ def test_a_disk_that_is_full_at_the_commit_is_no_loss(tmp_path: Path) -> None:
         with pytest.raises(OSError, match="No space"):
             fill_with_files(disk)
         with pytest.raises(Unavailable, match="No space left"):
-            opened.participant.commit(permit, prepared)
+            opened.commit(permit)
         for filler in disk.glob("filler*"):
             filler.unlink()
-        assert opened.participant.commit(permit, prepared).committed == tuple(prepared)
+        assert opened.commit(permit).committed == tuple(prepared)
         assert ids_in(disk) == expected([0])

@@ -20,7 +20,8 @@ from exactum.files.sink import FileSink
 from exactum.protocol.model import PreparedTransaction
 from exactum.protocol.sink import DEAD_LETTER_COLUMNS, Sink
 from exactum.sinks import writer
-from tests.kit.files.epochs_in_files import OpenedSink, expected, ids_in, rows
+from tests.kit.files.epochs_in_files import expected, ids_in, rows
+from tests.kit.opened_sink import OpenedSink
 from tests.kit.small_disk import small_disk
 
 SIMPLE = [
@@ -212,12 +213,12 @@ def test_a_record_of_another_kind_of_sink_is_not_guessed_at(tmp_path: Path) -> N
     opened = OpenedSink(FileSink(tmp_path))
     foreign = PreparedTransaction("files", "x", 1, '{"producer_id": 1}')
     with pytest.raises(InvariantBroken, match="not staged in files"):
-        opened.participant.commit(opened.permit([foreign]), [foreign])
+        opened.commit(opened.permit([foreign]))
     [prepared] = opened.prepare(rows(0, 0))
     payload = {**json.loads(prepared.payload), "facts": {"table": ["public", "t"]}}
     of_a_table = replace(prepared, payload=json.dumps(payload))
     with pytest.raises(InvariantBroken, match="has the file"):
-        opened.participant.commit(opened.permit([of_a_table]), [of_a_table])
+        opened.commit(opened.permit([of_a_table]))
 
 
 @pytest.mark.parametrize("folder", ["../out", "/etc", "a/../../b", "a//b", "day=1/.."])
@@ -233,11 +234,11 @@ def test_a_record_that_leads_out_of_the_folder(tmp_path: Path, folder: str) -> N
     ):
         edited = replace(prepared, payload=json.dumps({**payload, **changed}))
         with pytest.raises(InvariantBroken, match="has the file"):
-            opened.participant.commit(opened.permit([edited]), [edited])
+            opened.commit(opened.permit([edited]))
     for identity in ("../x", f"../{prepared.identity}", f"{prepared.identity}/../../x"):
         edited = replace(prepared, identity=identity)
         with pytest.raises(InvariantBroken, match="no name of a staged file"):
-            opened.participant.commit(opened.permit([edited]), [edited])
+            opened.commit(opened.permit([edited]))
     assert [path.name for path in tmp_path.iterdir()] == ["table"]
 
 
@@ -251,7 +252,7 @@ def test_a_list_of_files_that_is_damaged(
     (listed,) = tmp_path.rglob("*.list.staged")
     listed.write_text(content)
     with pytest.raises(InvariantBroken, match="is damaged"):
-        opened.participant.commit(opened.permit(prepared), prepared)
+        opened.commit(opened.permit(prepared))
 
 
 def test_a_file_in_the_place_of_the_folder_is_a_setting(tmp_path: Path) -> None:
@@ -282,8 +283,8 @@ def test_a_sink_that_was_pointed_elsewhere_does_not_lose_a_decided_epoch(tmp_pat
     """It stops, and the message says where it was; pointed back, it goes on."""
     old, new = (OpenedSink(FileSink(tmp_path / name, name="mine")) for name in ("old", "new"))
     prepared = old.prepare(rows(0, 0))
-    assert new.participant.commit(old.permit(prepared), prepared).expired == tuple(prepared)
+    assert new.commit(old.permit(prepared)).expired == tuple(prepared)
     with pytest.raises(SettingRefused, match=rf"staged for {tmp_path}/old. Point the sink back"):
         new.participant.salvage(old.permit(prepared), prepared)
-    assert old.participant.commit(old.permit(prepared), prepared).committed == tuple(prepared)
+    assert old.commit(old.permit(prepared)).committed == tuple(prepared)
     assert ids_in(tmp_path / "old") == expected([0])

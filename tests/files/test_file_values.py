@@ -19,7 +19,8 @@ import pytest
 from exactum.errors import FrameRefused, SettingRefused
 from exactum.files.sink import FileSink
 from exactum.protocol.sink import Rejection
-from tests.kit.files.epochs_in_files import OpenedSink, duck, ids_in, visible
+from tests.kit.files.epochs_in_files import duck, ids_in, visible
+from tests.kit.opened_sink import OpenedSink
 
 BAD = pa.array([b"good", b"\xff", b"bad \xc3", None, b"\xed\xa0\x80", b"end"]).view(pa.string())
 """As Spark's CAST(value AS STRING) hands Kafka's bytes over: it does not look at them."""
@@ -31,7 +32,7 @@ def written(sink: FileSink, batch: pa.RecordBatch) -> Rejection | None:
     task = opened.writer()
     rejection: Rejection | None = task.write(batch)
     prepared = list(opened.participant.verify([one] if (one := task.prepare()) is not None else []))
-    assert list(opened.participant.commit(opened.permit(prepared), prepared).committed) == prepared
+    assert list(opened.commit(opened.permit(prepared)).committed) == prepared
     return rejection
 
 
@@ -300,7 +301,7 @@ def test_good_rows_stand_beside_bad_ones_of_a_later_batch(tmp_path: Path) -> Non
     assert task.write(batch.slice(5, 1)) is None
     assert task.write(batch.slice(4, 2)).rows.column("id").to_pylist() == [4]
     prepared = [task.prepare()]
-    opened.participant.commit(opened.permit(prepared), prepared)
+    opened.commit(opened.permit(prepared))
     with duckdb.connect() as connection:
         found = connection.execute(
             f"select id from read_parquet('{tmp_path}/*.parquet')"

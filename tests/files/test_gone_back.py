@@ -1,5 +1,5 @@
-"""A folder that is not the one that has the last batches: refused at the start, and nothing else
-that only looks like it.
+"""A folder that is not the one that has the last batches, and what only looks like it. (Of every target:
+tests/contract/test_put_back.py.)
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tests.kit.sql.sql_epochs import Query, expected
 
 
 def query_at(folder: Path) -> Query:
-    return Query(lambda: FileSink(str(folder)), "mounted", participant="files")
+    return Query(lambda: FileSink(str(folder)), participant="files")
 
 
 def rows_below(folder: Path) -> list[tuple[int, str]]:
@@ -27,11 +27,6 @@ def rows_below(folder: Path) -> list[tuple[int, str]]:
 def scope_of(folder: Path) -> Path:
     (found,) = (folder / ".exactum").iterdir()
     return found
-
-
-def remove_marks(folder: Path) -> None:
-    for mark in scope_of(folder).glob("published-*"):
-        mark.unlink()
 
 
 def test_a_mount_that_is_not_there(tmp_path: Path) -> None:
@@ -53,21 +48,6 @@ def test_a_mount_that_is_not_there(tmp_path: Path) -> None:
     assert rows_below(mount / "orders") == expected([0, 1, 2])
 
 
-def test_a_folder_that_was_restored_from_an_older_copy(tmp_path: Path) -> None:
-    folder = tmp_path / "orders"
-    query = query_at(folder)
-    query.run(0)
-    shutil.copytree(folder, tmp_path / "copy")
-    query.run(1, 2)
-    shutil.rmtree(folder)
-    (tmp_path / "copy").rename(folder)
-    with pytest.raises(CheckpointRefused, match="ends with batch 0.*batch 2 as committed"):
-        query.run(3)
-    remove_marks(folder)
-    query.run(3)
-    assert rows_below(folder) == expected([0, 3])
-
-
 def test_a_folder_that_was_removed_on_purpose(tmp_path: Path) -> None:
     """It is refused, for it looks like a mount that is missing, until its mark is removed."""
     folder = tmp_path / "orders"
@@ -80,15 +60,6 @@ def test_a_folder_that_was_removed_on_purpose(tmp_path: Path) -> None:
     query.run(1)
     query.run(2)
     assert rows_below(folder) == expected([1, 2])
-
-
-def test_marks_that_were_removed_are_none_that_went_back(tmp_path: Path) -> None:
-    """To write batches again on purpose, by docs/guarantees.md."""
-    query = query_at(tmp_path / "orders")
-    query.run(0, 1)
-    remove_marks(tmp_path / "orders")
-    query.run(2)
-    assert rows_below(tmp_path / "orders") == expected([0, 1, 2])
 
 
 def test_old_files_that_a_script_removed(tmp_path: Path) -> None:

@@ -11,9 +11,8 @@ from __future__ import annotations
 import errno
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -50,13 +49,6 @@ FAULTS: dict[str, tuple[bool, int | None]] = {
 
 ALIKE = ("stale before", "no quota")
 """As two others, but for the number."""
-
-
-@pytest.fixture
-def memory() -> Iterator[Path]:
-    shm = Path("/dev/shm")
-    with TemporaryDirectory(dir=shm if shm.is_dir() else None) as name:
-        yield Path(name)
 
 
 def answering(patched: pytest.MonkeyPatch, fault: str, at: int) -> Callable[[], str]:

@@ -8,7 +8,6 @@ import io
 import itertools
 import pickle
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +21,11 @@ from exactum.errors import EpochAborted, HeuristicOutcome, SettingRefused, Unava
 from exactum.files.sink import FileSink
 from exactum.sinks import writer
 from tests.kit.files.epochs_in_files import (
-    OpenedSink,
     expected,
     ids_in,
     rows,
-    write_run,
 )
+from tests.kit.opened_sink import OpenedSink
 
 pytestmark = pytest.mark.slow
 
@@ -64,7 +62,7 @@ def test_objects_on_a_disk_are_what_any_reader_lists(tmp_path: Path) -> None:
     are.
     """
     batch = pa.record_batch({"id": pa.array(range(3), pa.int64()), "k": ["a/b%c", "x y", None]})
-    OpenedSink(sink(LocalStore(tmp_path), partition_by="k")).commit(batch)
+    OpenedSink(sink(LocalStore(tmp_path), partition_by="k")).write(batch)
     assert ids_in(tmp_path) == [0, 1, 2]
     assert sorted(p.name for p in tmp_path.iterdir() if p.name[0] != ".") == [
         "k=__HIVE_DEFAULT_PARTITION__",
@@ -104,45 +102,17 @@ def test_a_failure_at_every_request_of_a_commit(
                 patched.setattr(obstore, name, failing(getattr(obstore, name)))
             struck = False
             try:
-                opened.participant.commit(opened.permit(prepared), prepared)
+                opened.commit(opened.permit(prepared))
             except Unavailable:
                 struck = True
         late = OpenedSink(sink(store))
-        assert late.participant.commit(opened.permit(prepared), prepared).committed == tuple(
-            prepared
-        )
+        assert late.commit(opened.permit(prepared)).committed == tuple(prepared)
         assert ids_of_objects(store) == expected([0], 2)
         assert staged(store) == []
         if not struck:
             break
     print(f"{at} runs")
     assert at > 8
-
-
-@pytest.mark.parametrize("later", [0, 30])
-def test_a_redelivery_after_a_compaction_job_took_the_objects(store: Any, later: int) -> None:
-    """Days later: committed, and nothing comes back."""
-    opened = OpenedSink(sink(store))
-    prepared = opened.commit(rows(0, 0))
-    for batch_id in range(1, later + 1):
-        opened.commit(rows(batch_id, 0), batch_id=batch_id)
-    obstore.delete(store, visible(store))
-    assert opened.participant.commit(opened.permit(prepared), prepared).committed == tuple(prepared)
-    assert visible(store) == []
-    assert 1 <= len(staged(store, "published-")) <= 3
-
-
-def test_a_decided_object_that_is_gone_stops_the_query(store: Any) -> None:
-    """Reported as undone, and salvage says which; nothing of the epoch is published."""
-    opened = OpenedSink(sink(store, partition_by="day"))
-    both = tuple(opened.prepare(rows(0, 0), rows(0, 1)))
-    lost = next(n for n in staged(store) if both[1].identity in n)
-    obstore.delete(store, lost)
-    report = opened.participant.commit(opened.permit(both), both)
-    assert (report.committed, report.expired) == ((), both)
-    with pytest.raises(HeuristicOutcome, match=f"are gone: [^ ]*{lost} with 3 rows.\n"):
-        opened.participant.salvage(opened.permit(both), both)
-    assert visible(store) == []
 
 
 def test_a_foreign_object_is_never_replaced(store: Any) -> None:
@@ -156,11 +126,11 @@ def test_a_foreign_object_is_never_replaced(store: Any) -> None:
         target = f"part-{prepared.identity}-0.parquet"
         obstore.put(store, target, content or bytes(obstore.get(store, name).bytes()))
         if content is None:
-            opened.participant.commit(opened.permit([prepared], batch_id), [prepared])
+            opened.commit(opened.permit([prepared], batch_id))
             assert staged(store) == []
             continue
         with pytest.raises(HeuristicOutcome, match="Something outside has written"):
-            opened.participant.commit(opened.permit([prepared], batch_id), [prepared])
+            opened.commit(opened.permit([prepared], batch_id))
         assert bytes(obstore.get(store, target).bytes()) == b"other"
 
 
@@ -188,48 +158,9 @@ def test_a_store_without_conditional_copies(monkeypatch: pytest.MonkeyPatch, tim
     monkeypatch.setattr(obstore, "delete", delete)
     for _ in range(times - 1):
         with pytest.raises(Unavailable):
-            opened.participant.commit(opened.permit(prepared), prepared)
-    assert opened.participant.commit(opened.permit(prepared), prepared).committed == tuple(prepared)
+            opened.commit(opened.permit(prepared))
+    assert opened.commit(opened.permit(prepared)).committed == tuple(prepared)
     assert ids_of_objects(store) == expected([0])
-    assert staged(store) == []
-
-
-def test_a_driver_that_was_superseded_leaves_nothing(store: Any) -> None:
-    """The newer one removes what it sees; what the old one's task still writes is not whole, and
-    goes with the next sweep.
-    """
-    old = OpenedSink(sink(store, partition_by="day", rows_per_file_max=1))
-    zombie, done = old.writer(0, 0), old.prepare(rows(0, 1))
-    zombie.write(rows(0, 0))
-    write_run(zombie)
-    zombie._files._wait(0)
-    new = OpenedSink(sink(store))
-    seen = new.participant.list_open()
-    assert len(seen) == 2
-    new.participant.abort(seen)
-    new.participant.abort(seen)
-    with pytest.raises(EpochAborted, match="newer run"):
-        old.participant.verify(done)
-    zombie.write(rows(1, 0))
-    late = zombie.prepare()
-    with pytest.raises(EpochAborted, match="newer run"):
-        old.participant.verify([late])
-    new.participant.abort(new.participant.list_open())
-    assert [n for n in names(store) if n.endswith((".staged", ".parquet"))] == []
-
-
-def test_drivers_that_commit_at_the_same_time_agree(store: Any) -> None:
-    """Eight participants commit one epoch with a hundred objects at once: all succeed, each row
-    stands once.
-    """
-    batch = pa.record_batch({"id": pa.array(range(100), pa.int64()), "p": range(100)})
-    opened = [OpenedSink(sink(store, partition_by="p")) for _ in range(8)]
-    prepared = opened[0].prepare(batch)
-    permit = opened[0].permit(prepared)
-    with ThreadPoolExecutor(8) as pool:
-        reports = list(pool.map(lambda o: o.participant.commit(permit, prepared), opened))
-    assert {r.committed for r in reports} == {tuple(prepared)}
-    assert ids_of_objects(store) == list(range(100))
     assert staged(store) == []
 
 
@@ -247,9 +178,7 @@ def test_a_long_list_of_objects_goes_into_a_manifest(
     late = OpenedSink(sink(store))
     late.participant.verify(prepared)
     for _ in range(2):
-        assert late.participant.commit(opened.permit(prepared), prepared).committed == tuple(
-            prepared
-        )
+        assert late.commit(opened.permit(prepared)).committed == tuple(prepared)
     assert ids_of_objects(store) == list(range(100))
 
 

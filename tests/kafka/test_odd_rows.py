@@ -60,10 +60,9 @@ def headers(rows: Sequence[Sequence[tuple[bytes | None, bytes | None] | None] | 
 
 def written(sink: OpenedSink, batch: pa.RecordBatch) -> Rejection | None:
     """Write and commit the batch; what was handed back."""
-    verified = sink.participant.verify(sink.write(batch))
-    if verified:
-        sink.participant.commit(sink.permit(verified), verified)
-    return sink.rejections[-1]
+    sink.rejections.clear()
+    sink.epoch(batch)
+    return sink.rejections[0] if sink.rejections else None
 
 
 def refused(rejection: Rejection | None) -> dict[bytes | None, str]:

@@ -33,19 +33,6 @@ def wait_until_aborted(sink, within_s: float = 40.0) -> None:
         time.sleep(0.2)
 
 
-def test_a_commit_repeated_by_another_process_succeeds(kafka, topic) -> None:
-    """Idempotent, from any incarnation, also when the writer's producer is long gone."""
-    name = topic("again", partitions=2)
-    with opened(KafkaSink(name, bootstrap_servers=kafka.bootstrap_servers)) as first:
-        verified = first.participant.verify(first.write(frame([b"a"]), frame([b"b"])))
-    with opened(KafkaSink(name, bootstrap_servers=kafka.bootstrap_servers)) as second:
-        for _ in range(3):
-            report = second.participant.commit(first.permit(verified), verified)
-            assert len(report.committed) == 2
-            assert report.expired == ()
-    assert sorted(values(kafka, name)) == [b"a", b"b"]
-
-
 def test_verify_records_where_every_row_lies(kafka, topic) -> None:
     """First offset and number of records by partition: what a salvage would read back."""
     name = topic("where", partitions=1)

@@ -16,9 +16,10 @@ from exactum.protocol.sink import Guarantee
 from tests.kit.errors import raised
 from tests.kit.lake.iceberg import Lake
 from tests.kit.lake.rest_catalog import RestCatalog, rest_catalog
-from tests.kit.lake.tables import Query, numbers
+from tests.kit.lake.tables import numbers
+from tests.kit.opened_sink import OpenedSink
 from tests.kit.servers.postgres import LocalPostgres
-from tests.lake.test_iceberg_sink import race
+from tests.lake.test_tables import race
 
 COLUMNS = (("id", "bigint"),)
 
@@ -52,8 +53,8 @@ def test_a_catalog_over_rest(lake: Lake) -> None:
 
 
 def test_a_table_is_made_over_rest(lake: Lake) -> None:
-    query = Query(lake.sink(partition_by="bucket(4, id)", sort_by="id"), COLUMNS)
-    query.write(0, numbers(1, 2, 3))
+    query = OpenedSink(lake.sink(partition_by="bucket(4, id)", sort_by="id"), COLUMNS)
+    query.write(numbers(1, 2, 3))
     assert lake.ids() == [1, 2, 3]
     assert lake.table.spec().fields[0].transform.num_buckets == 4
 
@@ -63,19 +64,19 @@ def test_answers_that_are_lost(lost: str, lake: Lake, rest: RestCatalog) -> None
     """An error of the server, a gateway's timeout, and a gateway that asks again and gets a conflict
     with itself: nothing is doubled, and nothing that the table needs is removed.
     """
-    query = Query(lake.sink(), COLUMNS)
-    permit = query.decide(0, query.prepare(0, numbers(1)))
+    query = OpenedSink(lake.sink(), COLUMNS)
+    permit = query.decide(numbers(1))
     before = rest.commits
     rest.lose = [lost, lost]
     query.commit(permit)
-    Query(lake.sink(), COLUMNS).commit(permit)
+    OpenedSink(lake.sink(), COLUMNS).commit(permit)
     assert rest.commits == before + 1
     assert lake.ids() == [1]
 
 
 def test_a_lost_answer_at_most_once(lake: Lake, rest: RestCatalog) -> None:
-    query = Query(lake.sink(), COLUMNS, Guarantee.AT_MOST_ONCE)
-    prepared = query.prepare(0, numbers(1))
+    query = OpenedSink(lake.sink(), COLUMNS, Guarantee.AT_MOST_ONCE)
+    prepared = query.prepare(numbers(1))
     rest.lose = ["before"]
     with pytest.raises(OutcomeUnknown):
         query.participant.deliver(prepared)
@@ -85,6 +86,6 @@ def test_a_lost_answer_at_most_once(lake: Lake, rest: RestCatalog) -> None:
 def test_a_catalog_that_is_not_there(tmp_path: Path) -> None:
     gone = {"type": "sql", "uri": f"sqlite:///{tmp_path / 'no' / 'catalog.db'}"}
     with pytest.raises(Exception, match="did not answer"):
-        Query(IcebergSink("a.b", catalog=gone), COLUMNS)
+        OpenedSink(IcebergSink("a.b", catalog=gone), COLUMNS)
     with raised(SettingRefused, "LAKE_FEATURE", "uri"):
-        Query(IcebergSink("a.b", catalog={"type": "sql"}), COLUMNS)
+        OpenedSink(IcebergSink("a.b", catalog={"type": "sql"}), COLUMNS)

@@ -83,7 +83,7 @@ def play_tests(copy: Path, tests: str, processes: int) -> tuple[str, str]:
     command += ["-n", str(processes)] if processes > 1 else []
     try:
         ended = subprocess.run(
-            [*command, tests],
+            [*command, *tests.split()],
             cwd=ROOT,
             env=environment,
             capture_output=True,

@@ -19,7 +19,7 @@ ENDS = (
         "protocol/ends.py",
         "        if target.has > log:\n",
         "        if False:\n",
-        ("tests/protocol", "tests/testing", "tests/sql/test_gone_back.py"),
+        ("tests/protocol", "tests/testing", "tests/contract/test_put_back.py -k postgres"),
     ),
     Fault(
         "a target below the log is not refused",
@@ -27,7 +27,7 @@ ENDS = (
         "protocol/ends.py",
         "        elif target.owes is not None and target.has < target.owes and not target.waits:\n",
         "        elif False:\n",
-        ("tests/protocol", "tests/testing", "tests/sql/test_gone_back.py"),
+        ("tests/protocol", "tests/testing", "tests/contract/test_put_back.py -k postgres"),
     ),
     Fault(
         "a log that ends before the checkpoint is not refused",
@@ -43,7 +43,7 @@ ENDS = (
         "protocol/ends.py",
         "    refuse_gaps(query_id, Ends(batch_id, batch_id - 1, None, targets))\n",
         "",
-        ("tests/protocol", "tests/testing", "tests/sql/test_gone_back.py"),
+        ("tests/protocol", "tests/testing", "tests/contract/test_put_back.py -k postgres"),
     ),
     Fault(
         "finish does not see that a target has gone back",

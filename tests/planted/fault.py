@@ -8,7 +8,8 @@ from dataclasses import dataclass
 @dataclass(frozen=True)
 class Fault:
     """``row``: the first words of the row of docs/guarantees.md that it breaks. ``file``: below
-    src/exactum. ``tests``: what of ``make test`` can see it, cheapest first.
+    src/exactum. ``tests``: what of ``make test`` can see it, cheapest first; of a matrix over all
+    targets with ``-k`` and the kinds that can.
     """
 
     name: str

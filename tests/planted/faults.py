@@ -164,7 +164,7 @@ FAULTS = (
         "durable.py",
         "            os.link(temporary, path)\n",
         "            os.replace(temporary, path)\n",
-        ("tests/files/test_decision_log.py", "tests/storage/test_contract.py"),
+        ("tests/contract/test_log.py -k folder", "tests/storage/test_contract.py"),
     ),
     Fault(
         "a record is not durable when it counts",
@@ -188,7 +188,7 @@ FAULTS = (
         "files/slot_log.py",
         "        if record.epoch.batch_id < self._floor:\n            if stands == record:\n",
         "        if False:\n            if stands == record:\n",
-        ("tests/files/test_decision_log.py",),
+        ("tests/contract/test_log.py -k folder", "tests/files/test_decision_log.py"),
     ),
     Fault(
         "a pruning raises no floor",
@@ -196,7 +196,7 @@ FAULTS = (
         "files/slot_log.py",
         '            self._mark(f"floor-{below:020d}")\n',
         "            pass\n",
-        ("tests/files/test_decision_log.py",),
+        ("tests/contract/test_log.py -k folder", "tests/files/test_decision_log.py"),
     ),
     Fault(
         "a store that takes every put is believed",
@@ -221,7 +221,7 @@ FAULTS = (
         "kafka/producer_pool.py",
         "for name, last in self._ids.items() if last < self._sequence",
         "for name, last in self._ids.items() if last <= self._sequence",
-        ("tests/kafka/test_producer_pool.py", "tests/kafka/test_contract.py"),
+        ("tests/kafka/test_producer_pool.py", "tests/contract/test_sink.py -k kafka"),
     ),
     Fault(
         "a transaction of another producer epoch is taken for ours",
@@ -229,7 +229,7 @@ FAULTS = (
         "kafka/participant.py",
         "        if found is None or (found.producer_id, found.producer_epoch) != transaction.producer:\n",
         "        if found is None:\n",
-        ("tests/kafka/test_participant.py", "tests/kafka/test_contract.py"),
+        ("tests/kafka/test_participant.py", "tests/contract/test_sink.py -k kafka"),
     ),
     Fault(
         "a coordinator that speaks of another epoch is believed",
@@ -261,7 +261,7 @@ FAULTS = (
         "kafka/participant.py",
         "        if rows != prepared.rows:\n",
         "        if rows > prepared.rows:\n",
-        ("tests/kafka/test_participant.py", "tests/kafka/test_contract.py"),
+        ("tests/kafka/test_participant.py", "tests/contract/test_sink.py -k kafka"),
     ),
     Fault(
         "a task does not wait for the last acknowledgement",
@@ -271,7 +271,7 @@ FAULTS = (
         "                pass\n",
         (
             "tests/kafka/test_writer.py",
-            "tests/kafka/test_contract.py",
+            "tests/contract/test_sink.py -k kafka",
             "tests/kafka/test_participant.py",
         ),
     ),
@@ -297,7 +297,7 @@ FAULTS = (
         "kafka/participant.py",
         '            "partition": pa.array([partition] * len(records), pa.int32()),\n',
         "",
-        ("tests/kafka/test_participant.py", "tests/kafka/test_contract.py"),
+        ("tests/kafka/test_participant.py", "tests/contract/test_sink.py -k kafka"),
     ),
     Fault(
         "an abort leaves the producer of a late task its epoch",
@@ -305,7 +305,7 @@ FAULTS = (
         "kafka/participant.py",
         "            answers = self._requests.fence_producers(producers)\n",
         "            answers = {}\n",
-        ("tests/kafka/test_participant.py", "tests/kafka/test_contract.py"),
+        ("tests/kafka/test_participant.py", "tests/contract/test_sink.py -k kafka"),
     ),
     Fault(
         "a late task's transaction of the quiet stream is not swept",
@@ -322,7 +322,7 @@ FAULTS = (
         "files/target.py",
         "        self._staging.note_published(epoch.batch_id)\n",
         "",
-        ("tests/files/test_file_sink_contract.py", "tests/files/test_file_sink_protocol.py"),
+        ("tests/contract/test_sink.py -k folder", "tests/contract/test_staged.py -k folder"),
     ),
     Fault(
         "an epoch is marked before its files are where readers look",
@@ -331,7 +331,7 @@ FAULTS = (
         "        if not self._move(epoch) and not self._is_marked(epoch):\n",
         "        self._staging.note_published(epoch.batch_id)\n"
         "        if not self._move(epoch) and not self._is_marked(epoch):\n",
-        ("tests/files/test_file_sink_zombies.py",),
+        ("tests/files/test_staging.py",),
     ),
     Fault(
         "a file that is cut off is published",
@@ -339,7 +339,7 @@ FAULTS = (
         "sinks/staged.py",
         "    return [name for name, size in epoch.sizes.items() if listing.sizes.get(name) != size]\n",
         "    return [name for name in epoch.sizes if name not in listing.sizes]\n",
-        ("tests/files/test_file_sink_protocol.py", "tests/files/test_file_sink_contract.py"),
+        ("tests/contract/test_staged.py -k folder", "tests/contract/test_sink.py -k folder"),
     ),
     Fault(
         "what a crash has left sent is sent from the first chunk",

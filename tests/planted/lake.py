@@ -11,7 +11,7 @@ LAKE = (
         "lake/delta.py",
         "        own.append(Transaction(batch, marker.batch_id, now_ms))\n",
         "",
-        ("tests/lake/test_delta_sink.py",),
+        ("tests/lake/test_tables.py -k delta",),
     ),
     Fault(
         "a batch that a table has is merged into it again",
@@ -20,7 +20,7 @@ LAKE = (
         "        if state is not Published.MISSING:\n            return state\n        try:\n"
         "            self._refuse(table, epoch, decided=True)\n            if _is_upsert",
         "        try:\n            self._refuse(table, epoch, decided=True)\n            if _is_upsert",
-        ("tests/lake/test_delta_sink.py",),
+        ("tests/lake/test_delta.py",),
     ),
     Fault(
         "a snapshot of a table has no marker",
@@ -28,7 +28,7 @@ LAKE = (
         "lake/iceberg.py",
         "                transaction.set_properties({scope: json.dumps(value)})\n",
         "",
-        ("tests/lake/test_iceberg_sink.py",),
+        ("tests/lake/test_tables.py -k iceberg",),
     ),
     Fault(
         "a snapshot is committed on top of whatever there is",
@@ -36,7 +36,7 @@ LAKE = (
         "lake/iceberg.py",
         "(*transaction._requirements, same)",
         "(same,)",
-        ("tests/lake/test_iceberg_sink.py",),
+        ("tests/lake/test_iceberg.py",),
     ),
     Fault(
         "a commit whose answer was lost is tried again without a marker",
@@ -44,7 +44,7 @@ LAKE = (
         "lake/target.py",
         "            if marker is None:\n                raise\n            raise CommitConflict",
         "            raise CommitConflict",
-        ("tests/lake/test_iceberg_sink.py",),
+        ("tests/lake/test_iceberg.py",),
     ),
     Fault(
         "a file's statistics are told of a later column of the same name",
@@ -52,6 +52,6 @@ LAKE = (
         "lake/iceberg.py",
         "table, schema = self._table, self._schema_of(file.schema_id)",
         "table, schema = self._table, self._table.schema()",
-        ("tests/lake/test_iceberg_sink.py",),
+        ("tests/lake/test_iceberg.py",),
     ),
 )

@@ -11,7 +11,11 @@ TABLES = (
         "sql/target.py",
         '        return session.execute(self._sql("enter_ledger"), (self._scope, *astuple(row))) == 1\n',
         "        return True\n",
-        ("tests/sql/test_staging.py", "tests/sql/test_epochs.py", "tests/sql/test_contract.py"),
+        (
+            "tests/sql/test_staging.py",
+            "tests/sql/test_epochs.py",
+            "tests/contract/test_sink.py -k postgres",
+        ),
     ),
     Fault(
         "a held transaction of other files is committed",
@@ -43,7 +47,7 @@ TABLES = (
         "sql/target.py",
         "            if rows != part.file_rows:\n",
         "            if False:\n",
-        ("tests/sql/test_staging.py",),
+        ("tests/contract/test_staged.py -k postgres",),
     ),
     Fault(
         "staged files go before their epoch is in the table",
@@ -52,7 +56,11 @@ TABLES = (
         "        try:\n            state = self._target.publish(epoch)\n",
         "        self._staging.remove([p.identity for p in prepared])\n"
         "        try:\n            state = self._target.publish(epoch)\n",
-        ("tests/sql/test_staging.py", "tests/sql/test_epochs.py", "tests/sql/test_contract.py"),
+        (
+            "tests/sql/test_staging.py",
+            "tests/sql/test_epochs.py",
+            "tests/contract/test_sink.py -k postgres",
+        ),
     ),
     Fault(
         "a delivery that was not answered is sent again",
@@ -68,7 +76,7 @@ TABLES = (
         "sinks/staging.py",
         '        return f"{self.above}{self.scope.digest[:32]}"\n',
         '        return f"{self.above}all"\n',
-        ("tests/sql/test_contract.py",),
+        ("tests/contract/test_sink.py -k postgres",),
     ),
     Fault(
         "rows of a later task of one key come first",
@@ -94,7 +102,7 @@ TABLES = (
         "sql/target.py",
         "            same = ledger.digest(session, epoch.batch_id, WHOLE_EPOCH) == epoch.digest\n",
         "            same = True\n",
-        ("tests/sql/test_operator.py",),
+        ("tests/contract/test_put_back.py -k postgres",),
     ),
     Fault(
         "the checksum of a staged file is not compared",
@@ -102,7 +110,7 @@ TABLES = (
         "sinks/frames.py",
         "            if zlib.crc32(packed) != checksum:\n",
         "            if False:\n",
-        ("tests/sql/test_staging.py",),
+        ("tests/contract/test_staged.py -k postgres",),
     ),
     Fault(
         "a staged file is not fsynced",
@@ -126,7 +134,7 @@ TABLES = (
         "sinks/staged.py",
         "        state = self._target.hold(epoch)\n",
         "        state = Published.DONE\n",
-        ("tests/sql/postgres/test_constraints.py",),
+        ("tests/sql/postgres/test_tables.py",),
     ),
     Fault(
         "files of a batch go as soon as it is visible",
@@ -134,7 +142,7 @@ TABLES = (
         "sinks/staged.py",
         "(0 if taken else BATCHES_KEPT)",
         "0",
-        ("tests/sql/test_gone_back.py",),
+        ("tests/contract/test_put_back.py -k postgres",),
     ),
     Fault(
         "a table that was put back is not filled again",
@@ -142,7 +150,7 @@ TABLES = (
         "sinks/staged.py",
         "self._staging.published() if has is None else has\n",
         "self._staging.published()\n",
-        ("tests/sql/test_gone_back.py",),
+        ("tests/contract/test_put_back.py -k postgres",),
     ),
     Fault(
         "files that a record names are swept",
@@ -150,7 +158,7 @@ TABLES = (
         "protocol/resolve.py",
         "    return tuple(s for s in sightings if s.identity not in named)\n",
         "    return tuple(sightings)\n",
-        ("tests/sql/test_gone_back.py",),
+        ("tests/contract/test_put_back.py -k postgres",),
     ),
     Fault(
         "rows that were put aside are loaded by the next start",
@@ -166,7 +174,7 @@ TABLES = (
         "sinks/staging.py",
         "{self.scope.digest[:32]}",
         "{self.scope.query_id}",
-        ("tests/sql/test_contract.py",),
+        ("tests/contract/test_sink.py -k postgres",),
     ),
     Fault(
         "a chunk counts as acknowledged with the one before it",
@@ -188,9 +196,9 @@ TABLES = (
         "a batch is marked as sent before it is",
         DRIVER,
         "custom/write_ahead.py",
-        "        for part in epoch.parts:\n            try:\n",
-        "        self._staging.note_published(epoch.batch_id)\n"
-        "        for part in epoch.parts:\n            try:\n",
+        "            try:\n                self._send_rest(part)\n",
+        "            self._staging.note_published(epoch.batch_id)\n"
+        "            try:\n                self._send_rest(part)\n",
         ("tests/custom/test_write_ahead.py",),
     ),
 )

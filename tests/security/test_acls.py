@@ -10,50 +10,48 @@ import gc
 import json
 import logging
 import subprocess
-import time
 import traceback
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from confluent_kafka import Consumer, IsolationLevel, Producer, TopicPartition
+from confluent_kafka import Producer
 from confluent_kafka.admin import (
     AclBindingFilter,
     AclOperation,
     AclPermissionType,
-    OffsetSpec,
     ResourcePatternType,
     ResourceType,
 )
 
-from exactum.errors import SettingRefused
 from exactum.java.program import java_program
 from exactum.kafka.producer_pool import process_pools
 from exactum.kafka.settings import RECORD_BYTES_MAX
 from exactum.kafka.sink import BROKER_TIMEOUT_MAX_MS, KafkaSink
 from exactum.kafka.transaction import KafkaTransaction
 from exactum.protocol.sink import Guarantee
-from tests.kit.errors import raised
-from tests.kit.kafka.transactions import OpenedSink, frame, opened
-from tests.kit.security.rights import EVERY_ACL, Right, documented
+from tests.kit.kafka.transactions import OpenedSink, frame, opened, read_all
+from tests.kit.security.rights import (
+    SECRET,
+    SECURED,
+    Right,
+    add_users,
+    documented,
+    refused,
+)
 from tests.kit.servers.kafka_cluster import KafkaCluster
 from tests.kit.transactions.operator import transactions
-from tests.kit.waiting import WAIT_MAX_S
+from tests.kit.waiting import WAIT_MAX_S, await_true
 
-pytestmark = [
-    pytest.mark.broker,
-    # kafka-python leaves the sockets of failed handshakes to the garbage collector.
-    pytest.mark.filterwarnings("ignore:unclosed <ssl.SSLSocket:ResourceWarning"),
-]
+pytestmark = SECURED
 
 TOPIC, PARTITIONS = "guarded", 2
 TOPIC_MESSAGE_MAX = 2_000_000
 ABOVE_LIBRDKAFKAS_MAX = b"x" * 1_500_000
 BROKER_TIMEOUT_MS = 1_200_000  # of the fixture secured_kafka
 SHORT_TIMEOUT_MS = 4_000
-REFUSED_WITHIN_S = 30.0  # under a second on a quiet machine
 WAIT_S = WAIT_MAX_S
 
 
@@ -95,7 +93,6 @@ USERS = {
 LOSES_WRITE = "loses-write"
 """Has every documented right, until a test takes WRITE on the topic away."""
 USERS[LOSES_WRITE] = []
-PASSWORD = "correct-horse-{}"
 
 
 @pytest.fixture(scope="module")
@@ -105,20 +102,7 @@ def secure(secured_kafka: KafkaCluster) -> Iterator[KafkaCluster]:
     cluster.create_topic(
         TOPIC, partitions=PARTITIONS, config={"max.message.bytes": TOPIC_MESSAGE_MAX}
     )
-    granted = 0
-    for user, missing in USERS.items():
-        cluster.add_user(user, PASSWORD.format(user))
-        resources = dict.fromkeys((r.kind, r.name, r.prefixed) for r in RIGHTS if r not in missing)
-        for kind, name, prefixed in resources:
-            left = [
-                r
-                for r in RIGHTS
-                if r not in missing and (r.kind, r.name, r.prefixed) == (kind, name, prefixed)
-            ]
-            cluster.grant(user, kind, name, *(r.operation for r in left), prefixed=prefixed)
-            granted += len(left)
-    admin = cluster.admin()
-    wait_until(lambda: len(admin.describe_acls(EVERY_ACL).result(WAIT_S)) == granted)
+    add_users(cluster, {u: [r for r in RIGHTS if r not in USERS[u]] for u in USERS})
     yield cluster
     # Producers that are being initialised ahead of need would hold the process up once the rights,
     # or the broker, are gone.
@@ -126,13 +110,6 @@ def secure(secured_kafka: KafkaCluster) -> Iterator[KafkaCluster]:
         if plan.bootstrap_servers == cluster.bootstrap_servers:
             process_pools.close(plan)
             pool._background.shutdown(wait=True)
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    end_s = time.monotonic() + WAIT_S
-    while not condition():
-        assert time.monotonic() < end_s, f"it did not happen within {WAIT_S} s"
-        time.sleep(0.05)
 
 
 def sink_of(
@@ -155,62 +132,16 @@ def sink_of(
     )
 
 
-def commit_all(sink: OpenedSink, *frames: pa.RecordBatch) -> None:
-    verified = sink.participant.verify(sink.write(*frames))
-    assert len(sink.participant.commit(sink.permit(verified), verified).committed) == len(frames)
-
-
 def plan_of(sink: OpenedSink) -> tuple[int, str | None]:
     """The transaction timeout in ms, and the largest message."""
     plan = sink.participant._plan
     return plan.transaction_timeout_ms, dict(plan.settings).get("message.max.bytes")
 
 
-def committed(cluster: KafkaCluster) -> list[bytes]:
+def committed(cluster: KafkaCluster) -> list[bytes | None]:
     """Every value that a read_committed reader sees, with no transaction left open."""
-    partitions = [TopicPartition(TOPIC, i, 0) for i in range(PARTITIONS)]
-    admin = cluster.admin()
-
-    def ends(level: IsolationLevel) -> list[int]:
-        asked = admin.list_offsets(
-            {p: OffsetSpec.latest() for p in partitions}, isolation_level=level
-        )
-        return [future.result(WAIT_S).offset for future in asked.values()]
-
-    wait_until(lambda: ends(IsolationLevel.READ_COMMITTED) == ends(IsolationLevel.READ_UNCOMMITTED))
-    consumer = Consumer(
-        {
-            "bootstrap.servers": cluster.bootstrap_servers,
-            "group.id": "reader",
-            "isolation.level": "read_committed",
-            "enable.auto.commit": False,
-            "enable.partition.eof": True,
-            **cluster.client_settings("admin"),
-        }
-    )
-    try:
-        consumer.assign(partitions)
-        values, ended = [], set()
-        while len(ended) < PARTITIONS:
-            message = consumer.poll(WAIT_S)
-            assert message is not None, f"the reader got nothing for {WAIT_S} s"
-            if message.error() is not None:
-                ended.add(message.partition())
-            else:
-                values.append(message.value())
-        return values
-    finally:
-        consumer.close()
-
-
-@contextmanager
-def refused(*facts: str, code: str = "KAFKA_ACCESS") -> Iterator[None]:
-    """SettingRefused, at once, with what to change."""
-    began_s = time.monotonic()
-    with raised(SettingRefused, code, *facts):
-        yield
-    took_s = time.monotonic() - began_s
-    assert took_s < REFUSED_WITHIN_S, f"refused only after {took_s:.1f} s"
+    login = cluster.client_settings("admin")
+    return [r.value for r in read_all(cluster.bootstrap_servers, TOPIC, login=login)]
 
 
 def test_every_documented_right_is_tested() -> None:
@@ -259,10 +190,13 @@ def test_documented_rights_are_enough_to_salvage(secure: KafkaCluster) -> None:
     with opened(sink_of(secure, lacking(), timeout_ms=SHORT_TIMEOUT_MS)) as sink:
         verified = sink.participant.verify(sink.write(frame(rows, rows)))
         permit = sink.permit(verified)
-        wait_until(lambda: not sink.participant.list_open())
+        await_true(lambda: not sink.participant.list_open(), "it happens")
         report = sink.participant.commit(permit, verified)
         assert report.expired == tuple(verified)
-        with opened(sink_of(secure, LOSES_WRITE)) as denied, refused("WRITE", "topic"):
+        with (
+            opened(sink_of(secure, LOSES_WRITE)) as denied,
+            refused("KAFKA_ACCESS", "WRITE", "topic"),
+        ):
             whose = AclBindingFilter(
                 *(
                     ResourceType.TOPIC,
@@ -276,7 +210,10 @@ def test_documented_rights_are_enough_to_salvage(secure: KafkaCluster) -> None:
             admin = secure.admin()  # what it is asked is dropped with it
             (taken,) = admin.delete_acls([whose]).values()
             assert len(taken.result(WAIT_S)) == 1
-            wait_until(lambda: not denied.participant._requests.topics([TOPIC])[TOPIC].may("WRITE"))
+            await_true(
+                lambda: not denied.participant._requests.topics([TOPIC])[TOPIC].may("WRITE"),
+                "it happens",
+            )
             denied.participant.salvage(permit, report.expired)
         again = sink.participant.salvage(permit, report.expired)
         assert len(sink.participant.commit(sink.permit(again), again).committed) == 1
@@ -289,7 +226,7 @@ def test_documented_rights_are_enough_for_a_topic_column_and_for_at_least_once(
 ) -> None:
     """The sink without a topic of its own and the weaker guarantee need nothing else."""
     with opened(sink_of(secure, lacking(), topic=None)) as sink:
-        commit_all(sink, frame([b"routed"], topic=pa.array([TOPIC])))
+        sink.epoch(frame([b"routed"], topic=pa.array([TOPIC])))
     with opened(sink_of(secure, lacking()), guarantee=Guarantee.AT_LEAST_ONCE) as sink:
         assert sink.write(frame([b"plain"])) == []
     values = committed(secure)
@@ -304,9 +241,9 @@ def test_a_missing_right_is_named_at_once(secure: KafkaCluster, missing: Right) 
     """A person must change something: SettingRefused within seconds, with the right and the
     resource.
     """
-    with refused(*REFUSED[missing.kind, missing.operation]):
+    with refused("KAFKA_ACCESS", *REFUSED[missing.kind, missing.operation]):
         with opened(sink_of(secure, lacking(missing)), "denied") as sink:
-            commit_all(sink, frame([b"denied"]))
+            sink.epoch(frame([b"denied"]))
     with opened(sink_of(secure, lacking()), "denied") as sink:
         sink.participant.abort(sink.participant.list_open())
     assert b"denied" not in committed(secure)
@@ -319,7 +256,7 @@ def test_a_topic_that_may_not_be_written_is_named_before_the_first_row(
     """The first row of a topic of dead letters may come in a year."""
     no_write = lacking(*of_kinds([("topic", "WRITE")]))
     with (
-        refused(*REFUSED["topic", "WRITE"]),
+        refused("KAFKA_ACCESS", *REFUSED["topic", "WRITE"]),
         opened(sink_of(secure, no_write), guarantee=guarantee),
     ):
         pass
@@ -329,7 +266,7 @@ def test_a_topic_that_may_not_be_written_is_named_before_the_first_row(
 def test_describe_comes_with_write(secure: KafkaCluster, missing: Right) -> None:
     """As the docs say: without DESCRIBE of its own the sink works, for WRITE implies it."""
     with opened(sink_of(secure, lacking(missing))) as sink:
-        commit_all(sink, frame([b"implied"]))
+        sink.epoch(frame([b"implied"]))
 
 
 @pytest.mark.parametrize(
@@ -344,7 +281,7 @@ def test_a_resource_without_any_right_is_named_at_once(
     secure: KafkaCluster, missing: list[Right], code: str, facts: tuple[str, ...]
 ) -> None:
     """Found when the query starts, before anything is written."""
-    with refused(*facts, code=code), opened(sink_of(secure, lacking(*missing))):
+    with refused(code, *facts), opened(sink_of(secure, lacking(*missing))):
         pass
 
 
@@ -355,10 +292,10 @@ def test_without_describe_configs_the_documented_defaults_hold(secure: KafkaClus
     topic, cluster = of_kinds(DEGRADED)
     with opened(sink_of(secure, lacking(cluster))) as sink:
         assert plan_of(sink) == (BROKER_TIMEOUT_MAX_MS, str(TOPIC_MESSAGE_MAX))
-        commit_all(sink, frame([b"degraded"]))
+        sink.epoch(frame([b"degraded"]))
     with opened(sink_of(secure, lacking(topic))) as sink:
         assert plan_of(sink) == (BROKER_TIMEOUT_MS, str(RECORD_BYTES_MAX))
-        commit_all(sink, frame([b"degraded"]))
+        sink.epoch(frame([b"degraded"]))
         sink.write(frame([ABOVE_LIBRDKAFKAS_MAX]))
         rejection = sink.rejections[-1]
         assert rejection is not None
@@ -372,7 +309,7 @@ def test_a_topic_that_a_row_names_and_the_user_may_not_see(secure: KafkaCluster)
     secure.create_topic("unseen", partitions=1)
     with opened(sink_of(secure, lacking(), topic=None)) as sink:
         names = pa.array([TOPIC, "unseen", "never-made"])
-        commit_all(sink, frame([b"seen", b"unseen", b"never"], topic=names))
+        sink.epoch(frame([b"seen", b"unseen", b"never"], topic=names))
         rejection = sink.rejections[-1]
     assert rejection is not None
     assert rejection.rows.column("value").to_pylist() == [b"unseen", b"never"]
@@ -391,11 +328,11 @@ def test_a_right_lost_between_prepare_and_commit_is_named_and_the_epoch_stays_wh
         verified = sink.participant.verify(sink.write(frame([b"kept"])))
         permit = sink.permit(verified)
         with opened(sink_of(secure, no_write), "revoked") as denied:
-            with refused("exactum/revoked/", "WRITE", "transactional id"):
+            with refused("KAFKA_ACCESS", "exactum/revoked/", "WRITE", "transactional id"):
                 denied.participant.commit(permit, verified)
             seen = denied.participant.list_open()
             assert [s.identity for s in seen] == [p.identity for p in verified]
-            with refused("exactum/revoked/", "WRITE", "transactional id"):
+            with refused("KAFKA_ACCESS", "exactum/revoked/", "WRITE", "transactional id"):
                 denied.participant.abort(seen)
         assert len(sink.participant.commit(permit, verified).committed) == 1
     assert committed(secure).count(b"kept") == 1
@@ -416,7 +353,7 @@ def test_a_topic_that_a_later_run_may_not_read_back_is_named_at_once(
         verified = sink.participant.verify(sink.write(frame([b"unread"])))
         with (
             opened(sink_of(secure, lacking(*missing), topic=None), "unread") as blind,
-            refused(f"'{TOPIC}'", right, "topic"),
+            refused("KAFKA_ACCESS", f"'{TOPIC}'", right, "topic"),
         ):
             blind.participant.salvage(sink.permit(verified), verified)
         sink.participant.abort(sink.participant.list_open())
@@ -478,7 +415,7 @@ def test_wrong_credentials_are_refused_at_once_and_never_shown(
     show_all_logs(caplog)
     changed = {name: foreign_ca if value == "foreign" else value for name, value in changed.items()}
     sink_ = sink_of(secure, lacking(), **changed)
-    with refused(*facts, code=code), catching() as caught, opened(sink_):
+    with refused(code, *facts), catching() as caught, opened(sink_):
         pass
     gc.collect()  # here and not in another module's test
     secrets = [secure.client_settings(lacking())["sasl.password"], "guessed-staple"]
@@ -509,15 +446,14 @@ def test_a_password_stays_out_of_logs_reprs_and_the_decision_record(
         ]
     no_write = lacking(*of_kinds([("topic", "WRITE")]))
     with (
-        refused("WRITE"),
+        refused("KAFKA_ACCESS", "WRITE"),
         catching() as caught,
         opened(sink_of(secure, no_write), "discreet") as sink,
     ):
         sink.write(frame([b"denied"]))
     shown += traceback.format_exception(caught[0])
     assert "Starting KafkaAdminClient with configuration" in caplog.text
-    for user in (lacking(), no_write):
-        assert not any(PASSWORD.format(user) in text for text in (*shown, caplog.text))
+    assert not any(SECRET in text for text in (*shown, caplog.text))
 
 
 def show_all_logs(caplog: pytest.LogCaptureFixture) -> None:

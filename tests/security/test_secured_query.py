@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Producer
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import udf
 
@@ -19,19 +19,15 @@ import exactum
 from exactum import events
 from exactum.errors import SettingRefused
 from tests.kit.errors import check_query_error, text_of
-from tests.kit.security.rights import documented
+from tests.kit.kafka.transactions import read_all
+from tests.kit.security.rights import SECRET, SECURED, Right, add_users, documented
 from tests.kit.servers.kafka_cluster import KafkaCluster
 from tests.kit.waiting import WAIT_MAX_S
 
-pytestmark = [
-    pytest.mark.broker,
-    pytest.mark.spark,
-    # kafka-python leaves the sockets of failed handshakes to the garbage collector.
-    pytest.mark.filterwarnings("ignore:unclosed <ssl.SSLSocket:ResourceWarning"),
-]
+pytestmark = [pytest.mark.spark, *SECURED]
 
 RULES, OUTPUT, LETTERS = "guarded-weights", "guarded-output", "guarded-letters"
-USER, PASSWORD = "weigher", "correct-horse-weigher"
+USER = "weigher"
 RUN_TIMEOUT_S = WAIT_MAX_S
 
 
@@ -41,7 +37,6 @@ def secure(secured_kafka: KafkaCluster) -> KafkaCluster:
     letters.
     """
     cluster = secured_kafka
-    cluster.add_user(USER, PASSWORD)
     for name in (RULES, OUTPUT, LETTERS):
         cluster.create_topic(name, partitions=1)
     rights = documented("control.md", {"control topic": ("topic", RULES)})
@@ -53,9 +48,8 @@ def secure(secured_kafka: KafkaCluster) -> KafkaCluster:
             "cluster": ("cluster", "kafka-cluster"),
         },
     )
-    for right in rights:
-        cluster.grant(USER, right.kind, right.name, right.operation, prefixed=right.prefixed)
-    cluster.grant(USER, "topic", LETTERS, "DESCRIBE", "READ")
+    rights += [Right("topic", LETTERS, False, operation) for operation in ("DESCRIBE", "READ")]
+    add_users(cluster, {USER: rights})
     return cluster
 
 
@@ -127,24 +121,10 @@ class Weighing:
         (self.checkpoint / "commits" / str(batch_id)).unlink()
         (self.checkpoint / "commits" / f".{batch_id}.crc").unlink(missing_ok=True)
 
-    def written(self) -> Sequence[bytes]:
+    def written(self) -> Sequence[bytes | None]:
         """What a reader of committed records finds in the output."""
-        settings = self.cluster.client_settings("admin")
-        consumer = Consumer(
-            {
-                "bootstrap.servers": self.cluster.bootstrap_servers,
-                "group.id": "reader",
-                "isolation.level": "read_committed",
-                "enable.partition.eof": True,
-                **settings,
-            }
-        )
-        consumer.assign([TopicPartition(OUTPUT, 0, 0)])
-        found = []
-        while (message := consumer.poll(WAIT_MAX_S)) is not None and message.error() is None:
-            found.append(message.value())
-        consumer.close()
-        return found
+        login = self.cluster.client_settings("admin")
+        return [r.value for r in read_all(self.cluster.bootstrap_servers, OUTPUT, login=login)]
 
 
 @pytest.fixture
@@ -158,7 +138,7 @@ def test_dead_letters_that_may_not_be_written_are_refused_at_the_start(weighing:
     weighing.give(1)
     error = weighing.run(dead_letters=weighing.sink(LETTERS)) or ""
     check_query_error(error, SettingRefused, "KAFKA_ACCESS", LETTERS, "WRITE")
-    assert PASSWORD not in error
+    assert SECRET not in error
     assert weighing.written() == []
 
 
@@ -180,4 +160,4 @@ def test_rules_with_credentials_are_those_of_their_epoch_through_a_crash(
     assert weighing.written() == [b"10", b"20", b"300"]
     assert [e for e in weighing.events if isinstance(e, events.EpochRedelivered)]
     stored = [file for file in weighing.checkpoint.rglob("*") if file.is_file()]
-    assert stored and not [file for file in stored if PASSWORD.encode() in file.read_bytes()]
+    assert stored and not [file for file in stored if SECRET.encode() in file.read_bytes()]

@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import logging
 import re
-import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,18 +19,13 @@ from pyspark.sql import SparkSession
 from exactum import events
 from exactum.errors import SettingRefused
 from exactum.spark.source import watch
-from tests.kit.errors import check_query_error, raised
-from tests.kit.security.rights import Right, documented
+from tests.kit.errors import check_query_error
+from tests.kit.security.rights import SECURED, Right, add_users, documented, refused
 from tests.kit.servers.kafka_cluster import KafkaCluster
 from tests.kit.source.source_stream import Stream
 from tests.kit.waiting import WAIT_MAX_S, await_true
 
-pytestmark = [
-    pytest.mark.broker,
-    pytest.mark.spark,
-    # kafka-python leaves the sockets of failed handshakes to the garbage collector.
-    pytest.mark.filterwarnings("ignore:unclosed <ssl.SSLSocket:ResourceWarning"),
-]
+pytestmark = [pytest.mark.spark, *SECURED]
 
 TOPIC, SECOND, GROUP, UPSTREAM = (
     "guarded-orders",
@@ -42,7 +35,6 @@ TOPIC, SECOND, GROUP, UPSTREAM = (
 )
 RECORDS = 5
 WAIT_S = WAIT_MAX_S
-REFUSED_WITHIN_S = 60.0  # some seconds on a quiet machine
 
 
 NAMES = {
@@ -86,13 +78,7 @@ def secure(secured_kafka: KafkaCluster) -> KafkaCluster:
     cluster = secured_kafka
     for name in (TOPIC, SECOND):
         cluster.create_topic(name, partitions=1)
-    for user, missing in LACKING.items():
-        cluster.add_user(user, f"correct-horse-{user}")
-        for right in RIGHTS:
-            if right not in missing:
-                cluster.grant(
-                    user, right.kind, right.name, right.operation, prefixed=right.prefixed
-                )
+    add_users(cluster, {u: [r for r in RIGHTS if r not in LACKING[u]] for u in LACKING})
     producer = Producer(
         {"bootstrap.servers": cluster.bootstrap_servers, **cluster.client_settings("admin")}
     )
@@ -168,15 +154,6 @@ def rows(topic: str, first: int = 0) -> list[tuple[str, int, int]]:
     return [(topic, 0, offset) for offset in range(first, RECORDS)]
 
 
-@contextmanager
-def refused(*facts: str) -> Iterator[None]:
-    """SettingRefused, soon, with what is missing."""
-    began_s = time.monotonic()
-    with raised(SettingRefused, "KAFKA_ACCESS", *facts):
-        yield
-    assert time.monotonic() - began_s < REFUSED_WITHIN_S
-
-
 @pytest.mark.deep
 def test_documented_rights_are_enough(source: Source, caplog: pytest.LogCaptureFixture) -> None:
     """From the group's offsets to offsets committed to the group, with nothing in the log that
@@ -216,7 +193,7 @@ def test_a_topic_that_may_not_be_seen_is_named(
     source: Source, arguments: dict[str, object]
 ) -> None:
     """Refused at once, before there is a query, with every kind of start."""
-    with refused("AuthorizationFailed", f"'{TOPIC}'", "DESCRIBE", "docs/source.md"):
+    with refused("KAFKA_ACCESS", "AuthorizationFailed", f"'{TOPIC}'", "DESCRIBE", "docs/source.md"):
         source.stream("sees-no-topic", **arguments)
 
 
@@ -225,7 +202,7 @@ def test_a_group_that_may_not_be_read(source: Source, caplog: pytest.LogCaptureF
     the query goes on.
     """
     source.commit(1)
-    with refused("AuthorizationFailed", f"'{GROUP}'", "READ", "docs/source.md"):
+    with refused("KAFKA_ACCESS", "AuthorizationFailed", f"'{GROUP}'", "READ", "docs/source.md"):
         source.stream("reads-no-group", group_id=GROUP)
     with caplog.at_level(logging.WARNING, "exactum"):
         assert source.run("reads-no-group", group_id=GROUP, start="earliest") == (rows(TOPIC), None)

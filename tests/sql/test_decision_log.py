@@ -1,5 +1,5 @@
-"""The decision log in a database: the contract of all logs, pruning against a zombie, and lost
-servers.
+"""The decision log in a database: what the server loses, and lost servers. (The contract, in every
+kind of place: tests/contract/test_log.py.)
 """
 
 from __future__ import annotations
@@ -7,22 +7,19 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from exactum.errors import Fenced, SettingRefused, Unavailable
+from exactum.errors import SettingRefused, Unavailable
 from exactum.files.slot_log import SlotLog
-from exactum.protocol.model import Decision
 from exactum.sql.files import SqlFiles, open_files
-from exactum.testing import LogContract
 from exactum.testing.log_contract import QUERY_ID, record
 from tests.kit.sql.losses import Losses, LossyDialect
 from tests.kit.sql.sql_database import SqlDatabase
 
 
-class TestLogInADatabase(LogContract):
-    """The contract, each method on empty tables."""
+class TestLogInADatabase:
+    """Each method on empty tables."""
 
     @pytest.fixture(autouse=True)
     def place(self, database: SqlDatabase) -> Iterator[None]:
@@ -45,47 +42,6 @@ class TestLogInADatabase(LogContract):
         assert tuple(other.read(0)) == ()
         theirs = record(0, query_id="query-eu")
         assert other.decide(theirs) == theirs
-
-    def test_a_zombie_never_gets_a_pruned_slot(self) -> None:
-        """Many zombies decide while the log is pruned under them: each stands before the floor
-        or is fenced.
-        """
-        log = self.open_log(QUERY_ID)
-        log.read(0)
-        zombies = [self.open_log(QUERY_ID) for _ in range(4)]
-        start = threading.Barrier(5)
-
-        def decide(number: int) -> list[int]:
-            start.wait()
-            stood = []
-            for batch_id in range(30):
-                try:
-                    zombies[number].decide(record(batch_id, number, f"z{number}", Decision.ABORT))
-                    stood.append(batch_id)
-                except Fenced:
-                    pass
-            return stood
-
-        with ThreadPoolExecutor(4) as pool:
-            deciding = [pool.submit(decide, n) for n in range(4)]
-            start.wait()
-            for below in range(1, 31):
-                log.prune(below)
-            for future in deciding:
-                future.result()
-        assert not [name for name in self.files[-1].names() if name.endswith(".json")]
-
-    def test_an_emptied_database_is_told_from_a_pruned_one(self) -> None:
-        """A start compares the end of the log with what the checkpoint knows."""
-        log = self.open_log(QUERY_ID)
-        assert log.last_batch() is None
-        for batch_id in range(9):
-            log.decide(record(batch_id))
-        log.prune(5)
-        assert log.last_batch() == 8
-        log.close()
-        self.database.drop_all()
-        assert self.open_log(QUERY_ID).last_batch() is None
 
     def test_what_was_removed_under_a_run_stops_it(self) -> None:
         """Its tables, or its query's row: nothing is decided as if nothing had been."""

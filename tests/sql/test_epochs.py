@@ -4,21 +4,19 @@ driver.
 
 from __future__ import annotations
 
-import itertools
 import random
 import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from exactum.errors import Fenced, OutcomeUnknown
+from exactum.errors import OutcomeUnknown
 from exactum.protocol.coordinator import Coordinator
 from exactum.protocol.model import CommitPermit, Decision, DecisionRecord, Epoch, SourceOffsets
 from exactum.protocol.sink import TaskName, WriteOrder
 from exactum.sql import session as retrying_session
 from exactum.sql.session import ServerFailure, SqlFailure
-from exactum.sql.target import BATCHES_KEPT, Ledger
+from exactum.sql.target import Ledger
 from exactum.testing import Crash, MemoryDecisionLog, interpose
 from exactum.testing.memory import permit_of
 from tests.kit.every_call import every_call
@@ -26,19 +24,17 @@ from tests.kit.sql.losses import Losses, lossy
 from tests.kit.sql.sql_database import SqlDatabase
 from tests.kit.sql.sql_epochs import Incarnation, Query, expected, narrow, rows_of, tasks_of
 
-_queries = itertools.count(1)
 CALLS_MAX = 10_000
-
-
-def query_on(database: SqlDatabase, table: str) -> Query:
-    return Query(
-        lambda: database.sink(table),
-        f"query-{next(_queries)}",
-    )
 
 
 def rows_in(database: SqlDatabase, table: str) -> list[tuple[int, str]]:
     return sorted(database.rows(f"SELECT id, name FROM {table}"))
+
+
+def restored(database: SqlDatabase, table: str, last: int) -> None:
+    """As it was after batch ``last``."""
+    database.run("DELETE FROM exactum_ledger WHERE batch_id > %s", [last])
+    database.run(f"DELETE FROM {table} WHERE id >= %s", [1000 * (last + 1)])
 
 
 def permit(query: Query, batch_id: int) -> tuple[CommitPermit, DecisionRecord]:
@@ -46,42 +42,6 @@ def permit(query: Query, batch_id: int) -> tuple[CommitPermit, DecisionRecord]:
     records = MemoryDecisionLog(query.storage, query.query_id).read(batch_id)
     standing = next(r for r in reversed(records) if r.prepared)
     return permit_of(standing), standing
-
-
-def test_epochs_are_in_the_table_once(database: SqlDatabase) -> None:
-    """Three epochs of three tasks and an empty one: every row once, and nothing left behind."""
-    table = database.table()
-    driver = query_on(database, table).start()
-    for batch_id in range(3):
-        done = driver.run(batch_id)
-        assert (done.written, done.rows) == (True, 12)
-    driver.close()
-    assert rows_in(database, table) == expected([0, 1, 2])
-    assert driver.query.staged() == []
-
-
-def test_a_newer_driver_fences_the_older(database: SqlDatabase) -> None:
-    """Two drivers at once: the older, woken after its prepare, is fenced, and its rows are
-    nowhere.
-    """
-    table = database.table()
-    query = query_on(database, table)
-    old, new = query.start(), query.start()
-    old.run(0)
-    prepare = old.write.__call__
-
-    def overtaken(order: WriteOrder) -> object:
-        prepared = prepare(order)
-        new.run(1)
-        return prepared
-
-    with pytest.raises(Fenced):
-        old.coordinator.run(1, SourceOffsets(), overtaken)  # type: ignore[arg-type]
-    new.run(2)
-    for driver in (old, new):
-        driver.close()
-    assert rows_in(database, table) == expected([0, 1, 2])
-    assert driver.query.staged() == []
 
 
 @pytest.mark.variants(1)
@@ -93,7 +53,7 @@ def test_a_driver_stopped_while_it_holds_an_epoch(
     """
     database.end_idle_soon(monkeypatch)
     table = database.table()
-    query = query_on(database, table)
+    query = database.query(table)
     old = query.start()
     prepared = old.write(WriteOrder(old.run_of, 0, 0, 1))
     old.participant.verify(prepared)
@@ -105,30 +65,9 @@ def test_a_driver_stopped_while_it_holds_an_epoch(
     assert query.staged() == []
 
 
-@pytest.mark.variants(1)
-def test_an_older_driver_commits_again_days_later(database: SqlDatabase) -> None:
-    """The same commit, sent by another driver after later epochs and after the ledger was
-    pruned, changes nothing.
-    """
-    table = database.table()
-    query = query_on(database, table)
-    driver, late = query.start(), query.start()
-    batches = range(0, 2 * BATCHES_KEPT + 1, 20)
-    for batch_id in batches:
-        driver.run(batch_id)
-        allowed, record = permit(query, 0)
-        report = late.participant.commit(allowed, record.prepared)
-        assert len(report.committed) == 3 and not report.expired
-    assert database.value("SELECT count(*) FROM exactum_ledger WHERE batch_id = 0") == 0
-    for one in (driver, late):
-        one.close()
-    assert rows_in(database, table) == expected(list(batches))
-    assert query.staged() == []
-
-
 def decided(database: SqlDatabase, table: str) -> tuple[Query, Incarnation, CommitPermit]:
     """A query whose epoch 0 is decided and not committed."""
-    query = query_on(database, table)
+    query = database.query(table)
     driver = query.start()
     die_before_commit(driver, 0)
     return query, driver, permit(query, 0)[0]
@@ -147,37 +86,12 @@ def die_before_commit(driver: Incarnation, batch_id: int) -> None:
     driver.participant.commit = commit  # type: ignore[method-assign]
 
 
-@pytest.mark.variants(1)
-@pytest.mark.parametrize("held", [True, False])
-def test_two_threads_commit_at_once(database: SqlDatabase, held: bool) -> None:
-    """The one that holds the epoch and one that does not, or two that do not: both succeed, rows
-    are there once.
-    """
-    table = database.table()
-    query, driver, allowed = decided(database, table)
-    if not held:
-        driver.close()
-    first = driver if held else query.start()
-    others = [query.start() for _ in range(3)]
-    with ThreadPoolExecutor(4) as pool:
-        reports = list(
-            pool.map(
-                lambda d: d.participant.commit(allowed, allowed.record.prepared), [*others, first]
-            )
-        )
-    for one in (driver, first, *others):
-        one.close()
-    assert [len(report.committed) for report in reports] == [3, 3, 3, 3]
-    assert rows_in(database, table) == expected([0])
-    assert query.staged() == []
-
-
 def test_what_no_decision_names_is_swept(database: SqlDatabase) -> None:
     """What a dead run's tasks have left; a speculative copy that lost; and a zombie of the dead run
     that prepares after the next one has started.
     """
     table = database.table()
-    query = query_on(database, table)
+    query = database.query(table)
     dead = query.start()
     dead.write(dead.order(0))
     dead.participant.close()
@@ -201,7 +115,7 @@ def test_the_server_is_killed(database: SqlDatabase, moment: str) -> None:
     there once.
     """
     table = database.table()
-    query = query_on(database, table)
+    query = database.query(table)
     driver = query.start()
     driver.run(0)
     killed: list[str] = []
@@ -233,7 +147,7 @@ def test_the_connection_is_lost_at_every_statement(database: SqlDatabase, lost: 
         table = database.table()
         losses = Losses(at, lost)
         sink = database.sink(table)
-        query = Query(lambda sink=sink: sink, f"query-{next(_queries)}")  # type: ignore[misc]
+        query = Query(lambda sink=sink: sink)  # type: ignore[misc]
         query.tasks = lambda batch_id: [[narrow(rows)] for rows in rows_of(batch_id, tasks=2)]
         driver = query.start()
         lossy(driver, losses)
@@ -251,7 +165,7 @@ def test_the_connection_is_lost_at_every_statement(database: SqlDatabase, lost: 
 def test_sessions_end_again_and_again_during_commits(database: SqlDatabase) -> None:
     """An administrator ends sessions all along while an epoch is committed: it stands once."""
     table = database.table()
-    query = query_on(database, table)
+    query = database.query(table)
     driver = query.start()
     pauses = random.Random(7)
     for batch_id in range(3):
@@ -313,3 +227,15 @@ def test_a_server_that_is_lost_at_the_commit(
     following.close()
     assert rows_in(database, table) == expected([0])
     assert query.staged() == []
+
+
+def test_a_machine_that_stood_still_for_longer_than_a_step_is_tried(
+    database: SqlDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The time is over when the first try fails, and the server is there."""
+    driver = database.query(database.table()).start()
+    driver.run(0)
+    monkeypatch.setattr(retrying_session, "TIMEOUT_S", 0.0)
+    database.end_sessions()
+    assert driver.participant.list_open() == []
+    driver.close()

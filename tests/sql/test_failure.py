@@ -6,14 +6,17 @@ from typing import Any
 
 import pytest
 
-from exactum.errors import ExactumError, SettingRefused, Unavailable
+from exactum.errors import (
+    ExactumError,
+    SettingRefused,
+    Unavailable,
+)
 from exactum.sql.mysql.session import failure_of
-from exactum.sql.mysql.sink import MySQLSink
 from exactum.sql.postgres.session import failure_of as of_sqlstate
 from exactum.sql.session import TRANSIENT, ServerFailure, SqlFailure, port_error
 from tests.kit.servers.mariadb import LocalMariaDB
-from tests.kit.sql.mysql_query import Query
 from tests.kit.sql.mysql_server import Database
+from tests.kit.sql.sql_epochs import NUMBERS
 
 
 @pytest.mark.parametrize(
@@ -109,7 +112,7 @@ def test_what_no_other_start_mends_is_a_setting(
     with Database.made(mariadb) as database:
         database.run("CREATE TABLE t (v bigint NOT NULL)")
         database.run("CREATE USER IF NOT EXISTS locked IDENTIFIED BY 'x' ACCOUNT LOCK")
-        query = Query(lambda: MySQLSink(database.url, table="t", connect=connect))
+        query = database.query("t", NUMBERS, connect=connect)
         with pytest.raises(error, match=words) as caught:
             query.start()
     assert "It needs to read and insert" not in str(caught.value)

@@ -7,22 +7,19 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import psycopg
 import pymysql
 import pytest
 
-from exactum.errors import LocalServerError
-from tests.kit.servers import mariadb, postgres
+from tests.kit.servers.local_server import LocalServer
 from tests.kit.servers.mariadb import LocalMariaDB
 from tests.kit.servers.postgres import LocalPostgres
 from tests.kit.waiting import await_true
 
 pytestmark = pytest.mark.slow
 
-Server = LocalPostgres | LocalMariaDB
 KINDS = [
     pytest.param(LocalPostgres, marks=pytest.mark.postgres),
     pytest.param(LocalMariaDB, marks=pytest.mark.mariadb),
@@ -30,7 +27,7 @@ KINDS = [
 kinds = pytest.mark.parametrize("kind", KINDS)
 
 
-def ask(server: Server, sql: str) -> list[tuple[Any, ...]]:
+def ask(server: LocalServer, sql: str) -> list[tuple[Any, ...]]:
     if isinstance(server, LocalPostgres):
         with psycopg.connect(server.url, autocommit=True, connect_timeout=2) as connection:
             cursor = connection.execute(sql.encode())
@@ -54,7 +51,7 @@ def gone(pid: int) -> bool:
 
 @pytest.mark.deep
 @kinds
-def test_data_outlive_kill_and_stop(kind: type[Server], tmp_path: Path) -> None:
+def test_data_outlive_kill_and_stop(kind: type[LocalServer], tmp_path: Path) -> None:
     """And a pause, in which it answers nobody; a new object takes over the folder."""
     folder = Path(f"/tmp/exactum-server-test-{os.getpid()}")
     try:
@@ -80,7 +77,7 @@ def test_data_outlive_kill_and_stop(kind: type[Server], tmp_path: Path) -> None:
 
 
 @kinds
-def test_it_dies_with_its_owner(kind: type[Server]) -> None:
+def test_it_dies_with_its_owner(kind: type[LocalServer]) -> None:
     """SIGKILL of the owner takes the server with it."""
     program = (
         f"import time; from {kind.__module__} import {kind.__name__} as S; s = S(); s.start(); "
@@ -91,31 +88,3 @@ def test_it_dies_with_its_owner(kind: type[Server]) -> None:
         pid = int(owner.stdout.readline().split()[0])
         os.kill(owner.pid, signal.SIGKILL)
     await_true(lambda: gone(pid), "the server is gone")
-
-
-@kinds
-def test_a_setting_that_is_none(kind: type[Server]) -> None:
-    """A server that does not start shows its log."""
-    with pytest.raises(LocalServerError, match="no.such.setting"):
-        kind(settings={"no_such_setting": "1"}).start()
-
-
-@pytest.mark.parametrize(
-    ("kind", "module", "places", "package"),
-    [
-        (LocalPostgres, postgres, "INSTALLED", "postgresql"),
-        (LocalMariaDB, mariadb, "_PLACES", "mariadb-server"),
-    ],
-)
-def test_a_missing_server_names_the_package(
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-    kind: type[Server],
-    module: ModuleType,
-    places: str,
-    package: str,
-) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr(module, places, tmp_path if kind is LocalPostgres else ())
-    with pytest.raises(LocalServerError, match=f"apt-get install {package}"):
-        kind().start()

@@ -17,8 +17,7 @@ from exactum.sql.writer import SqlScope
 from tests.kit.sql.replicated import pair, until
 from tests.kit.sql.sql_database import SqlDatabase
 from tests.kit.sql.sql_epochs import ID_AND_NAME, Query, expected
-from tests.sql.test_epochs import decided, query_on, rows_in
-from tests.sql.test_gone_back import restored
+from tests.sql.test_epochs import decided, restored, rows_in
 
 
 def test_a_commit_that_failed_is_carried_out_by_the_next_start(database: SqlDatabase) -> None:
@@ -45,7 +44,7 @@ def children(batch_id: int) -> list[list[pa.RecordBatch]]:
 def family(database: SqlDatabase) -> tuple[str, Query]:
     table = database.table("id bigint PRIMARY KEY, name varchar(50), parent bigint")
     database.run(f"ALTER TABLE {table} ADD FOREIGN KEY (parent) REFERENCES {table} (id)")
-    query = query_on(database, table)
+    query = database.query(table)
     query.columns, query.tasks = (*ID_AND_NAME, ("parent", "bigint")), children
     return table, query
 
@@ -126,7 +125,7 @@ def test_a_failover_between_prepare_and_commit() -> None:
         Path(name).chmod(0o755)
         with pair(Path(name)) as servers:
             servers.run("CREATE TABLE t (id bigint, name text)")
-            query = Query(lambda: PostgresSink(servers.url, table="t"), "failover")
+            query = Query(lambda: PostgresSink(servers.url, table="t"))
             driver = query.start()
             driver.run(0)
             commit = driver.participant.commit

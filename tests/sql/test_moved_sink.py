@@ -9,15 +9,13 @@ from dataclasses import replace
 
 import pytest
 
-from exactum import MySQLSink, PostgresSink
 from exactum.errors import InvariantBroken, SettingRefused
-from exactum.sql.sink import SqlSink
 from tests.kit.servers.mariadb import LocalMariaDB
 from tests.kit.servers.postgres import LocalPostgres
 from tests.kit.sql import mysql_server, postgres_server
 from tests.kit.sql.sql_database import SqlDatabase
 from tests.kit.sql.sql_epochs import expected
-from tests.sql.test_epochs import decided, die_before_commit, query_on, rows_in
+from tests.sql.test_epochs import decided, die_before_commit, restored, rows_in
 
 
 @contextmanager
@@ -41,11 +39,6 @@ def elsewhere(database: SqlDatabase, table: str) -> Iterator[str]:
             other.disconnect()
 
 
-def sink_at(database: SqlDatabase, url: str, table: str) -> SqlSink:
-    kind = MySQLSink if isinstance(database, mysql_server.Database) else PostgresSink
-    return kind(url, table=table)
-
-
 def alias_of(database: SqlDatabase) -> str:
     assert "@127.0.0.1:" in database.url
     return database.url.replace("@127.0.0.1:", "@localhost:")
@@ -61,7 +54,7 @@ def test_another_database_sends_back_to_the_former(database: SqlDatabase) -> Non
     driver.close()
     here = query.sink
     with elsewhere(database, table) as url:
-        query.sink = lambda: sink_at(database, url, table)
+        query.sink = lambda: database.sink(table, url)
         with pytest.raises(SettingRefused, match="Point the sink back and start until") as caught:
             query.run(0)
         assert database.server.password not in str(caught.value)
@@ -69,7 +62,7 @@ def test_another_database_sends_back_to_the_former(database: SqlDatabase) -> Non
         query.run(0)
         assert rows_in(database, table) == expected([0])
         assert query.staged() == []
-        query.sink = lambda: sink_at(database, url, table)
+        query.sink = lambda: database.sink(table, url)
         query.run(1)
     assert rows_in(database, table) == expected([0])
 
@@ -77,12 +70,12 @@ def test_another_database_sends_back_to_the_former(database: SqlDatabase) -> Non
 def test_another_name_of_the_server_goes_on(database: SqlDatabase) -> None:
     """Its ledger knows the query."""
     table = database.table()
-    query = query_on(database, table)
+    query = database.query(table)
     driver = query.start()
     driver.run(0)
     die_before_commit(driver, 1)
     driver.close()
-    query.sink = lambda: sink_at(database, alias_of(database), table)
+    query.sink = lambda: database.sink(table, alias_of(database))
     query.run(1, 2)
     assert rows_in(database, table) == expected([0, 1, 2])
 
@@ -95,13 +88,13 @@ def test_a_database_without_a_batch_of_the_query(database: SqlDatabase) -> None:
     query, driver, _ = decided(database, table)
     driver.close()
     here = query.sink
-    query.sink = lambda: sink_at(database, alias_of(database), table)
+    query.sink = lambda: database.sink(table, alias_of(database))
     with pytest.raises(SettingRefused, match="(?s)no batch of the query.*Point the sink back"):
         query.run(0)
     assert rows_in(database, table) == []
     query.sink = here
     query.run(0)
-    query.sink = lambda: sink_at(database, alias_of(database), table)
+    query.sink = lambda: database.sink(table, alias_of(database))
     query.run(1)
     assert rows_in(database, table) == expected([0, 1])
 
@@ -109,7 +102,7 @@ def test_a_database_without_a_batch_of_the_query(database: SqlDatabase) -> None:
 def test_a_record_of_another_kind_of_sink(database: SqlDatabase) -> None:
     """A sink of files had the name when it was decided: says what to do, and writes nothing."""
     table = database.table()
-    driver = query_on(database, table).start()
+    driver = database.query(table).start()
     driver.run(0)
     (one, *_) = driver.write(driver.order(1))
     value = json.loads(one.payload) | {"facts": {"extension": "parquet"}}
@@ -118,3 +111,19 @@ def test_a_record_of_another_kind_of_sink(database: SqlDatabase) -> None:
         driver.participant.verify([other])
     driver.close()
     assert rows_in(database, table) == expected([0])
+
+
+def test_another_table_of_the_same_schema(database: SqlDatabase) -> None:
+    """The ledger is the schema's: it tells of the sink, whatever table it writes to. What was lost
+    goes where it was.
+    """
+    table = database.table()
+    query = database.query(table)
+    query.participant = "kept"
+    query.run(0, 1, 2)
+    restored(database, table, 1)
+    other = database.table()
+    query.sink = lambda: database.sink(other)
+    query.run(3)
+    assert rows_in(database, table) == expected([0, 1, 2])
+    assert rows_in(database, other) == expected([3])

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 
 import pyarrow as pa
 
 from tests.kit.sql.sql_database import SqlDatabase
-from tests.kit.sql.sql_epochs import Query
 
 NAMES = [
     "Order ID", 'na"me', "a`b", "100%", "%s", "a.b", "select", "x'; DROP TABLE t; --", "naïve",
     "x'y\"z", "exactum_loaded",
 ]  # fmt: skip
-_queries = itertools.count(1)
 
 
 def quoted(database: SqlDatabase, *names: str) -> str:
@@ -30,12 +27,11 @@ def test_of_tables_and_columns(database: SqlDatabase) -> None:
     columns = ", ".join(f"{quoted(database, name)} varchar(40)" for name in NAMES)
     try:
         database.run(f"CREATE TABLE {table} ({columns})")
-        query = Query(
-            lambda: database.sink(table if is_postgres else f'{schema}.T "1" `2` %s'),
-            f'it\'s "quoted" {next(_queries)} %',
-            tuple((name, "string") for name in NAMES),
-            lambda batch_id: [[pa.record_batch({name: [name] for name in NAMES})]],
+        query = database.query(
+            table if is_postgres else f'{schema}.T "1" `2` %s', [(name, "string") for name in NAMES]
         )
+        query.query_id = 'it\'s "quoted" %'
+        query.tasks = lambda batch_id: [[pa.record_batch({name: [name] for name in NAMES})]]
         query.run(0)
         if not is_postgres:
             options = {"connect": {"local_infile": False}}
@@ -60,11 +56,7 @@ def test_of_an_upsert(database: SqlDatabase) -> None:
     rows = {
         key: pa.array([1, 1, 2], pa.int32()), value: ["b", "a", "c"], flag: [False, True, True]
     }  # fmt: skip
-    query = Query(
-        lambda: database.sink("U %s", mode="upsert", key=key, order_by=value, delete_when=flag),
-        f"names-{next(_queries)}",
-        ((key, "int"), (value, "string"), (flag, "boolean")),
-        lambda batch_id: [[pa.record_batch(rows)]],
-    )
-    query.run(0)
+    columns = ((key, "int"), (value, "string"), (flag, "boolean"))
+    settings = {"mode": "upsert", "key": key, "order_by": value, "delete_when": flag}
+    database.query("U %s", columns, **settings).write(pa.record_batch(rows))
     assert database.rows(f"SELECT * FROM {table}") == [(1, "b")]

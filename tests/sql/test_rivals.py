@@ -15,7 +15,7 @@ from exactum.errors import ExactumError
 from tests.kit.sql.sql_database import SqlDatabase
 from tests.kit.sql.sql_epochs import Query, expected
 from tests.kit.waiting import WAIT_MAX_S
-from tests.sql.test_epochs import query_on, rows_in
+from tests.sql.test_epochs import rows_in
 
 BATCHES = 12
 DRIVERS = 3
@@ -78,7 +78,7 @@ def test_rival_drivers(database: SqlDatabase, seed: int, monkeypatch: pytest.Mon
     print(f"seed {seed}")
     database.end_idle_soon(monkeypatch)
     table = database.table()
-    rivalry = Rivalry(query_on(database, table), seed)
+    rivalry = Rivalry(database.query(table), seed)
     with ThreadPoolExecutor(DRIVERS + 1) as pool:
         drivers = [pool.submit(rivalry.drive, n) for n in range(DRIVERS)]
         disturbing = pool.submit(rivalry.disturb, database)

@@ -4,118 +4,22 @@ sink's settings meanwhile, the table has each row once, or an error says which a
 
 from __future__ import annotations
 
-import itertools
 import os
 import re
 from dataclasses import replace
-from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
-from exactum.errors import CheckpointRefused, EpochAborted, HeuristicOutcome, OutcomeUnknown
+from exactum.errors import EpochAborted, HeuristicOutcome, OutcomeUnknown
 from exactum.protocol.model import PreparedTransaction, SourceOffsets
 from exactum.protocol.sink import Guarantee, TaskName, WriteOrder
 from exactum.sql import session as retrying_session
 from exactum.testing import Crash
 from tests.kit.sql.losses import Losses, lossy
 from tests.kit.sql.sql_database import SqlDatabase
-from tests.kit.sql.sql_epochs import Incarnation, Query, expected, narrow, tasks_of
-from tests.sql.test_epochs import decided, die_before_commit, permit, query_on, rows_in
-
-_queries = itertools.count(1)
-
-
-def remove(file: Path) -> None:
-    file.unlink()
-
-
-def cut_short(file: Path) -> None:
-    os.truncate(file, file.stat().st_size - 1)
-
-
-def spoil(file: Path) -> None:
-    """As many bytes, and others: what a disk or a hand may do."""
-    header, end, frames = file.read_bytes().partition(b"\n")
-    file.write_bytes(header + end + frames[:24] + b"\xff" * (len(frames) - 24))
-
-
-def flip_a_bit(file: Path) -> None:
-    content = bytearray(file.read_bytes())
-    content[-9] ^= 1
-    file.write_bytes(content)
-
-
-def spoil_header(file: Path) -> None:
-    content = file.read_bytes()
-    file.write_bytes(b"\xff" * 9 + content[9:])
-
-
-def lose_a_frame(file: Path) -> None:
-    """Whole in its form and of the right size, with fewer rows than its task has sent."""
-    header, end, frames = file.read_bytes().partition(b"\n")
-    first = 24 + int.from_bytes(frames[:8], "big")
-    assert len(frames) > first
-    file.write_bytes(header + b" " * first + end + frames[first:])
-
-
-# ---- files that go ---------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("harm", [remove, cut_short])
-def test_before_the_decision(database: SqlDatabase, harm: object) -> None:
-    """The epoch is aborted; the next start is exact."""
-    table = database.table()
-    query = query_on(database, table)
-    driver = query.start()
-
-    def write(order: WriteOrder) -> object:
-        prepared = driver.write(order)
-        harm(query.staged()[1])  # type: ignore[operator]
-        return prepared
-
-    with pytest.raises(EpochAborted, match="is not there as its task wrote it"):
-        driver.coordinator.run(0, SourceOffsets(), write)  # type: ignore[arg-type]
-    assert query.staged() == []
-    driver.close()
-    query.run(0)
-    assert rows_in(database, table) == expected([0])
-
-
-@pytest.mark.parametrize("harm", [remove, cut_short])
-def test_after_the_decision(database: SqlDatabase, harm: object) -> None:
-    """Nothing of the epoch gets into the table. The error names what is gone, and the statement by
-    which a person says that the rows were loaded by hand.
-    """
-    table = database.table()
-    query, driver, _ = decided(database, table)
-    driver.close()
-    first = query.staged()[0]
-    harm(first)  # type: ignore[operator]
-    for _ in range(2):
-        with pytest.raises(HeuristicOutcome, match=f"{first.name} with 4 rows") as caught:
-            query.run(0)
-        assert rows_in(database, table) == []
-    for row in expected([0]):
-        database.run(f"INSERT INTO {table} VALUES (%s, %s)", row)
-    told = re.search(r"INSERT INTO .*$", str(caught.value))
-    assert told is not None
-    database.run(told[0])
-    query.run(0, 1)
-    assert rows_in(database, table) == expected([0, 1])
-    assert query.staged() == []
-
-
-@pytest.mark.parametrize("harm", [spoil, flip_a_bit, spoil_header, lose_a_frame])
-def test_a_file_that_is_damaged(database: SqlDatabase, harm: object) -> None:
-    """Of the right size, and not what its task wrote: no row of it, nor of its epoch, arrives."""
-    table = database.table()
-    query, driver, _ = decided(database, table)
-    driver.close()
-    harm(query.staged()[0])  # type: ignore[operator]
-    with pytest.raises(HeuristicOutcome, match="is decided"):
-        query.run(0)
-    assert rows_in(database, table) == []
+from tests.kit.sql.sql_epochs import Incarnation, expected, narrow, tasks_of
+from tests.sql.test_epochs import decided, die_before_commit, permit, rows_in
 
 
 class _Keeps:
@@ -136,7 +40,7 @@ class _Keeps:
 def test_a_task_needs_no_server(database: SqlDatabase) -> None:
     """It is down while tasks write, and up again for the decision."""
     table = database.table()
-    query = query_on(database, table)
+    query = database.query(table)
     driver = query.start()
 
     def write(order: WriteOrder) -> object:
@@ -162,7 +66,7 @@ def test_a_file_that_is_half_written_counts_for_nothing(database: SqlDatabase) -
     removes it. A twin that goes on fails.
     """
     table = database.table()
-    query = query_on(database, table)
+    query = database.query(table)
     driver = query.start()
     writer = driver.opened.writers.open(driver.order(0), TaskName(0, 0, 0))
     writer.write(narrow([(1, "half")]))
@@ -206,7 +110,7 @@ def test_another_column_and_mode_over_a_decided_epoch(database: SqlDatabase) -> 
 def test_an_upsert_that_became_an_append(database: SqlDatabase) -> None:
     table = database.table("id bigint PRIMARY KEY, name text")
     database.run(f"INSERT INTO {table} VALUES (0, 'before')")
-    query = Query(lambda: database.sink(table, mode="upsert", key="id"), f"staged-{next(_queries)}")
+    query = database.query(table, mode="upsert", key="id")
     driver = query.start()
     die_before_commit(driver, 0)
     driver.close()
@@ -220,7 +124,7 @@ def test_tasks_that_wrote_for_different_settings(database: SqlDatabase, mode: st
     """Two loads with different headers in one epoch: each file goes as it says, all or none."""
     table = database.table("id bigint PRIMARY KEY, name text, more bigint")
     key = "id" if mode == "upsert" else None
-    query = Query(lambda: database.sink(table, mode=mode, key=key), f"staged-{next(_queries)}")
+    query = database.query(table, mode=mode, key=key)
     driver = query.start()
     other = replace(
         query,
@@ -252,7 +156,7 @@ def test_another_schema_over_an_epoch_whose_commit_is_done(database: SqlDatabase
     rows are not loaded again where they are.
     """
     table = database.table()
-    query = query_on(database, table)
+    query = database.query(table)
     driver = query.start()
     with pytest.raises(Crash):
         _loses_its_reply(driver).run(0)
@@ -324,36 +228,13 @@ def test_what_is_held_is_of_the_files_that_are_decided(database: SqlDatabase) ->
 # ---- the weaker guarantees -------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("guarantee", [Guarantee.AT_LEAST_ONCE, Guarantee.AT_MOST_ONCE])
-@pytest.mark.parametrize("mode", ["append", "upsert"])
-def test_the_driver_delivers(database: SqlDatabase, guarantee: Guarantee, mode: str) -> None:
-    """What tasks have staged is visible when it has, and no ledger speaks of it."""
-    table = database.table("id bigint PRIMARY KEY, name text")
-    key = "id" if mode == "upsert" else None
-    query = Query(
-        lambda: database.sink(table, mode=mode, key=key),
-        f"staged-{next(_queries)}",
-        guarantee=guarantee,
-    )
-    driver = query.start()
-    prepared = driver.write(driver.order(0))
-    assert rows_in(database, table) == []
-    driver.participant.deliver(prepared)  # type: ignore[attr-defined]
-    assert rows_in(database, table) == expected([0])
-    driver.deliver(1)
-    driver.close()
-    assert rows_in(database, table) == expected([0, 1])
-    assert query.staged() == []
-    assert database.value("SELECT count(*) FROM exactum_ledger") == 0
-
-
 def test_a_delivery_whose_commit_is_not_answered(
     database: SqlDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is not tried again: at most once is at most once."""
     monkeypatch.setattr(retrying_session, "TIMEOUT_S", 5.0)
     table = database.table()
-    query = replace(query_on(database, table), guarantee=Guarantee.AT_MOST_ONCE)
+    query = replace(database.query(table), guarantee=Guarantee.AT_MOST_ONCE)
     driver = query.start()
     prepared = driver.write(driver.order(0))
     losses = Losses(0, "reply", label="commit")
@@ -369,7 +250,7 @@ def test_a_delivery_whose_commit_is_not_answered(
 def test_a_commit_whose_reply_is_lost(database: SqlDatabase, lost: str) -> None:
     """The ledger says what became of it: the rows are there once."""
     table = database.table()
-    query = query_on(database, table)
+    query = database.query(table)
     driver = query.start()
     losses = Losses(0, lost, label="commit")
     lossy(driver, losses)
@@ -381,24 +262,37 @@ def test_a_commit_whose_reply_is_lost(database: SqlDatabase, lost: str) -> None:
     assert permit(query, 0)
 
 
-def test_an_older_copy_of_the_table_and_a_decided_epoch(database: SqlDatabase) -> None:
-    """A table that lacks the batch before gets that one first, from the files that are kept. Where
-    they are gone it does not get the decided one: a gap would be hidden.
-    """
+def test_rows_that_were_loaded_by_hand(database: SqlDatabase) -> None:
+    """The error has the statement by which a person says so."""
     table = database.table()
-    query = query_on(database, table)
-    driver = query.start()
-    driver.run(0)
-    driver.run(1)
-    die_before_commit(driver, 2)
+    query, driver, _ = decided(database, table)
     driver.close()
-    database.run("DELETE FROM exactum_ledger WHERE batch_id = 1")
-    database.run(f"DELETE FROM {table} WHERE id BETWEEN 1000 AND 1999")
-    (kept,) = query.staging.glob("*/0000000001-0-0-*.staged")
-    kept.rename(kept.with_suffix(".away"))
-    with pytest.raises(CheckpointRefused, match="ends with batch 0"):
-        query.run(2)
+    query.staged()[0].unlink()
+    with pytest.raises(HeuristicOutcome) as caught:
+        query.run(0)
+    for row in expected([0]):
+        database.run(f"INSERT INTO {table} VALUES (%s, %s)", row)
+    told = re.search(r"INSERT INTO .*$", str(caught.value))
+    assert told is not None
+    database.run(told[0])
+    query.run(0, 1)
+    assert rows_in(database, table) == expected([0, 1])
+    assert query.staged() == []
+
+
+def test_the_table_refuses_after_the_decision(database: SqlDatabase) -> None:
+    """A row that somebody wrote between decision and redelivery stops the query; without it, it
+    goes on, exactly.
+    """
+    table = database.table("id bigint PRIMARY KEY, name text")
+    query, driver, _ = decided(database, table)
+    driver.close()
+    database.run(f"INSERT INTO {table} VALUES (101, 'an intruder')")
+    with pytest.raises(HeuristicOutcome, match="(?s)[Dd]uplicate.*nothing is lost"):
+        query.run(0)
+    database.run(f"DELETE FROM {table} WHERE id = 101")
+    last = query.start()
+    assert not last.run(0).written
+    last.close()
     assert rows_in(database, table) == expected([0])
-    kept.with_suffix(".away").rename(kept)
-    query.run(2)
-    assert rows_in(database, table) == expected([0, 1, 2])
+    assert query.staged() == []

@@ -14,7 +14,6 @@ import pytest
 
 from exactum.errors import ExactumError, SettingRefused, Unavailable
 from exactum.protocol.sink import TaskName
-from exactum.sql.sink import SqlSink
 from tests.kit.sql.sql_database import SqlDatabase
 from tests.kit.sql.sql_epochs import Query, expected, tasks_of
 from tests.sql.test_epochs import rows_in
@@ -49,10 +48,6 @@ def url(database: SqlDatabase) -> Iterator[str]:
     database.run(remove)
 
 
-def sink_at(database: SqlDatabase, url: str, table: str) -> SqlSink:
-    return type(database.sink(table))(url, table=table)
-
-
 def check(texts: list[str]) -> None:
     for text in texts:
         for secret in ("secret&key", "secret%26key", "wr@ng", "wr%40ng"):
@@ -73,9 +68,9 @@ def test_a_start_that_is_refused_shows_no_password(
     texts: list[str] = []
 
     def start() -> None:
-        sink = sink_at(database, given, "nowhere")
+        sink = database.sink("nowhere", given)
         texts.extend((repr(sink), str(sink), sink.name, repr(vars(sink))))
-        Query(lambda: sink, "refused").start()
+        Query(lambda: sink).check()
 
     with pytest.raises(kind) as caught:
         start()
@@ -91,7 +86,7 @@ def test_nothing_that_travels_or_is_recorded_shows_the_password(
     """What goes to the executors pickles, and opens a writer there that works."""
     caplog.set_level(logging.DEBUG)
     table = database.table()
-    query = Query(lambda: sink_at(database, url, table), "secret")
+    query = database.query(table, url=url)
     driver = query.start()
     driver.run(0)
     writers = pickle.loads(pickle.dumps(driver.opened.writers))
@@ -111,7 +106,7 @@ def test_starts_that_race_to_create_the_tables(database: SqlDatabase) -> None:
     """Queries that start at once on a schema without any table make each once, and all of them run."""
 
     def run(batch_id: int) -> None:
-        Query(lambda: database.sink("made", create_table=True), f"racing-{batch_id}").run(batch_id)
+        database.query("made", create_table=True).run(batch_id)
 
     for _ in range(3):
         database.drop_all()

@@ -4,7 +4,6 @@ once.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,14 +12,13 @@ import pytest
 
 from exactum.errors import SettingRefused
 from tests.kit.sql.sql_database import SqlDatabase
-from tests.kit.sql.sql_epochs import Columns, Query, Task
+from tests.kit.sql.sql_epochs import Columns, Query
 
 COLUMNS: Columns = (("k", "bigint"), ("v", "string"), ("at", "bigint"), ("gone", "boolean"))
 SCHEMA = pa.schema(
     [("k", pa.int64()), ("v", pa.string()), ("at", pa.int64()), ("gone", pa.bool_())]
 )
 TABLE = "k bigint PRIMARY KEY, v text, at bigint"
-_queries = itertools.count(1)
 
 Row = tuple[Any, Any, Any, Any]
 
@@ -32,31 +30,17 @@ def batch(rows: Sequence[Row]) -> pa.RecordBatch:
 
 
 def query_on(
-    database: SqlDatabase,
-    table: str,
-    tasks: Sequence[Task],
-    columns: Columns = COLUMNS,
-    **settings: Any,
+    database: SqlDatabase, table: str, columns: Columns = COLUMNS, **settings: Any
 ) -> Query:
     settings = {"mode": "upsert", "key": "k", "delete_when": "gone", **settings}
-    return Query(
-        lambda: database.sink(table, **settings),
-        f"upsert-{next(_queries)}",
-        columns,
-        lambda batch_id: tasks,
-    )
+    return database.query(table, columns, **settings)
 
 
 def after(
     database: SqlDatabase, table: str, *tasks: Sequence[Row], **settings: Any
 ) -> list[tuple[Any, ...]]:
     """The table after one epoch of these tasks."""
-    driver = query_on(
-        database, table, [[batch(rows)] if rows else [] for rows in tasks], **settings
-    ).start()
-    driver.run(0)
-    driver.close()
-    assert driver.query.staged() == []
+    query_on(database, table, **settings).write(*map(batch, tasks))
     return sorted(database.rows(f"SELECT k, v, at FROM {table}"))
 
 
@@ -114,22 +98,16 @@ def test_a_key_of_several_columns(database: SqlDatabase) -> None:
         [{"a": 1, "b": "x"}, {"a": 1, "b": "y"}, {"a": 1, "b": "x"}],
         schema=pa.schema([("a", pa.int32()), ("b", pa.string())]),
     )
-    driver = query_on(database, table, [[rows]], columns, key=["b", "a"], delete_when=None).start()
-    driver.run(0)
-    driver.close()
+    query_on(database, table, columns, key=["b", "a"], delete_when=None).write(rows)
     assert sorted(database.rows(f"SELECT a, b FROM {table}")) == [(1, "x"), (1, "y")]
 
 
 def test_a_null_in_the_key_is_rejected(database: SqlDatabase) -> None:
     """A null never equals another one: it would be inserted again and again."""
     table = database.table("k bigint UNIQUE, v text, at bigint")
-    driver = query_on(
-        database, table, [[batch([(None, "x", 1, False), (1, "y", 1, False)])]]
-    ).start()
-    driver.run(0)
-    driver.close()
+    rows = batch([(None, "x", 1, False), (1, "y", 1, False)])
+    (rejection,) = query_on(database, table).write(rows)
     assert database.rows(f"SELECT k, v FROM {table}") == [(1, "y")]
-    (rejection,) = driver.write.rejections
     assert rejection.rows.to_pylist() == [{"k": None, "v": "x", "at": 1, "gone": False}]
     assert "part of the key" in rejection.reasons[0]
 
@@ -147,7 +125,7 @@ def test_settings_that_contradict(
 ) -> None:
     """What cannot hold is refused when the sink is made."""
     with pytest.raises(SettingRefused, match=message):
-        query_on(database, "any", [], **settings).sink()
+        query_on(database, "any", **settings).sink()
 
 
 def test_columns_that_are_not_written_keep_their_values(database: SqlDatabase) -> None:

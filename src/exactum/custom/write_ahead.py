@@ -27,6 +27,7 @@ from typing import Any
 from exactum.custom.answer import refuse_answer
 from exactum.errors import (
     Disposition,
+    EpochAborted,
     ExactumError,
     Fenced,
     HeuristicOutcome,
@@ -217,9 +218,15 @@ class WriteAheadTarget(StagedTarget):
 
     def deliver(self, epoch: StagedEpoch) -> None:
         for part in epoch.parts:
-            for number, chunk in self._chunks(part):
-                key = f"{part.name.identity}.{number}"
-                self._delivery.deliver(self._send, chunk, key, before_each_try=lambda: None)
+            try:
+                for number, chunk in self._chunks(part):
+                    key = f"{part.name.identity}.{number}"
+                    self._delivery.deliver(self._send, chunk, key, before_each_try=lambda: None)
+            except FileNotFoundError as error:
+                raise EpochAborted(
+                    f"{self.shown}: staged files of batch {epoch.batch_id} are gone. Something "
+                    f"else removes them from {self._staging.where}."
+                ) from error
 
     def by_hand(self, epoch: StagedEpoch) -> str:
         return self._staging.by_hand(epoch.batch_id)

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,23 +22,12 @@ import pyarrow.dataset
 from exactum.files.sink import FileSink
 from exactum.files.slot_log import SlotLog
 from exactum.protocol.coordinator import Coordinator
-from exactum.protocol.model import (
-    CommitPermit,
-    Decision,
-    DecisionRecord,
-    Epoch,
-    Incarnation,
-    PreparedTransaction,
-    SourceOffsets,
-    new_incarnation,
-)
-from exactum.protocol.participant import Participant
-from exactum.protocol.sink import Guarantee, OpenSink, QueryRun, TaskName, WriteOrder
+from exactum.protocol.model import PreparedTransaction, SourceOffsets
+from exactum.protocol.sink import OpenSink, TaskName, WriteOrder
 from exactum.storage.folder import Folder
-from exactum.testing.memory import permit_of
+from tests.kit.opened_sink import QUERY, OpenedSink
 from tests.kit.waiting import WAIT_MAX_S
 
-QUERY = "5f1c9a3e-files"
 ROWS = 6
 """Rows of one task."""
 
@@ -61,51 +50,6 @@ def rows(batch_id: int, task: int) -> pa.RecordBatch:
             "day": [f"2026-01-0{1 + i % 2}" for i in ids],
         }
     )
-
-
-@dataclass
-class OpenedSink:
-    """A sink opened for one run."""
-
-    sink: FileSink
-    query_id: str = QUERY
-    guarantee: Guarantee = Guarantee.EXACTLY_ONCE
-    incarnation: Incarnation = field(default_factory=new_incarnation)
-
-    def __post_init__(self) -> None:
-        self.run = QueryRun(self.query_id, self.incarnation, self.guarantee)
-        self.opened: OpenSink = self.sink.open(self.run, "files")
-
-    @property
-    def participant(self) -> Participant:
-        return self.opened.participant
-
-    def writer(self, batch_id: int = 0, task: int = 0) -> Any:
-        order = WriteOrder(self.run, batch_id, 0, batch_id + 1)
-        return self.opened.writers.open(order, TaskName(task, 0, 0))
-
-    def prepare(self, *batches: pa.RecordBatch, batch_id: int = 0) -> list[PreparedTransaction]:
-        """One task for each batch, all prepared."""
-        prepared = []
-        for task, batch in enumerate(batches):
-            writer = self.writer(batch_id, task)
-            writer.write(batch)
-            one = writer.prepare()
-            if one is not None:
-                prepared.append(one)
-        return prepared
-
-    def permit(self, prepared: Sequence[PreparedTransaction], batch_id: int = 0) -> CommitPermit:
-        record = DecisionRecord(
-            Epoch(self.query_id, batch_id), 0, Decision.COMMIT, self.incarnation, tuple(prepared)
-        )
-        return permit_of(record)
-
-    def commit(self, *batches: pa.RecordBatch, batch_id: int = 0) -> list[PreparedTransaction]:
-        prepared = list(self.participant.verify(self.prepare(*batches, batch_id=batch_id)))
-        report = self.participant.commit(self.permit(prepared, batch_id), prepared)
-        assert list(report.committed) == prepared
-        return prepared
 
 
 @dataclass

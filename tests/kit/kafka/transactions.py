@@ -5,7 +5,7 @@ their own.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -15,17 +15,12 @@ from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from exactum.kafka.participant import KafkaParticipant
 from exactum.kafka.sink import KafkaSink
-from exactum.protocol.model import (
-    CommitPermit,
-    Decision,
-    DecisionRecord,
-    Epoch,
-    PreparedTransaction,
-    new_incarnation,
-)
-from exactum.protocol.sink import Guarantee, OpenSink, QueryRun, Rejection, TaskName, WriteOrder
-from exactum.testing.memory import permit_of
+from exactum.protocol.model import CommitPermit, PreparedTransaction
+from exactum.protocol.sink import Guarantee
+from tests.kit import opened_sink
 from tests.kit.waiting import WAIT_MAX_S
+
+NOBODY: Mapping[str, str] = {}
 
 
 @dataclass(frozen=True)
@@ -39,54 +34,36 @@ class Record:
     at_ms: int = field(default=0, compare=False)
 
 
-@dataclass
-class OpenedSink:
-    """A sink opened for one run, and the order of its write jobs."""
+class OpenedSink(opened_sink.OpenedSink):
+    """Each write job is a batch of its own, the next one."""
 
-    run: QueryRun
-    opened: OpenSink
-    sequence: int = 0
-    rejections: list[Rejection | None] = field(default_factory=list)
+    participant: KafkaParticipant
+    sequence = 0
 
-    @property
-    def participant(self) -> KafkaParticipant:
-        assert isinstance(self.opened.participant, KafkaParticipant)
-        return self.opened.participant
-
-    def write(self, *frames: pa.RecordBatch) -> list[PreparedTransaction]:
+    def write(self, *frames: pa.RecordBatch) -> list[PreparedTransaction]:  # type: ignore[override]
         """One task for each frame, all prepared."""
         self.sequence += 1
-        order = WriteOrder(self.run, self.sequence, 0, self.sequence)
-        prepared = []
-        for number, frame in enumerate(frames):
-            writer = self.opened.writers.open(order, TaskName(number, 0, 0))
-            self.rejections.append(writer.write(frame))
-            one = writer.prepare()
-            if one is not None:
-                prepared.append(one)
-        return prepared
+        return self.prepare(*frames, batch_id=self.sequence)
 
-    def permit(self, prepared: Sequence[PreparedTransaction]) -> CommitPermit:
-        record = DecisionRecord(
-            Epoch(self.run.query_id, self.sequence),
-            0,
-            Decision.COMMIT,
-            self.run.incarnation,
-            tuple(prepared),
-        )
-        return permit_of(record)
+    def permit(self, prepared: Sequence[PreparedTransaction], batch_id: int = 0) -> CommitPermit:
+        """Of the last job's batch."""
+        return super().permit(prepared, self.sequence)
+
+    def epoch(self, *frames: pa.RecordBatch) -> CommitPermit:
+        """Written, verified and committed."""
+        permit = self.permit(self.participant.verify(self.write(*frames)))
+        if permit.record.prepared:
+            assert self.commit(permit).committed == permit.record.prepared
+        return permit
 
 
 @contextmanager
 def opened(
     sink: KafkaSink, query_id: str = "q", guarantee: Guarantee = Guarantee.EXACTLY_ONCE
 ) -> Iterator[OpenedSink]:
-    run = QueryRun(query_id, new_incarnation(), guarantee)
-    open_sink = sink.open(run, sink.name)
-    try:
-        yield OpenedSink(run, open_sink)
-    finally:
-        open_sink.participant.close()
+    with OpenedSink(sink, guarantee=guarantee, query_id=query_id) as run:
+        assert isinstance(run, OpenedSink)
+        yield run
 
 
 def frame(
@@ -99,12 +76,17 @@ def frame(
 
 
 def read_all(
-    servers: str, topic: str, *, committed: bool = True, open_ones: bool = False
+    servers: str,
+    topic: str,
+    *,
+    committed: bool = True,
+    open_ones: bool = False,
+    login: Mapping[str, str] = NOBODY,
 ) -> list[Record]:
     """Every record from the beginning up to the end that this isolation level shows.
 
     The broker answers a commit before its markers are written, so the committed end is waited for:
-    call it with no transaction open, or with ``open_ones`` set.
+    call it with no transaction open, or with ``open_ones`` set. ``login``: settings of a client.
     """
     level = "read_committed" if committed else "read_uncommitted"
     consumer = Consumer(
@@ -115,12 +97,14 @@ def read_all(
             "enable.auto.commit": False,
             "enable.partition.eof": True,
             "auto.offset.reset": "earliest",
+            "fetch.wait.max.ms": 5,
+            **login,
         }
     )
     try:
         count = len(consumer.list_topics(topic, timeout=WAIT_MAX_S).topics[topic].partitions)
         if committed and not open_ones:
-            wait_for_rest(servers, [TopicPartition(topic, i) for i in range(count)])
+            wait_for_rest(servers, [TopicPartition(topic, i) for i in range(count)], login)
         consumer.assign([TopicPartition(topic, i, 0) for i in range(count)])
         records, ended = [], set()
         while len(ended) < count:
@@ -142,10 +126,13 @@ def read_all(
 
 
 def wait_for_rest(
-    servers: str, partitions: Sequence[TopicPartition], within_s: float = 30.0
+    servers: str,
+    partitions: Sequence[TopicPartition],
+    login: Mapping[str, str] = NOBODY,
+    within_s: float = 30.0,
 ) -> None:
     """Until no transaction holds the last stable offset back."""
-    admin = AdminClient({"bootstrap.servers": servers})
+    admin = AdminClient({"bootstrap.servers": servers, **login})
 
     def ends(level: IsolationLevel) -> list[int]:
         asked = admin.list_offsets(

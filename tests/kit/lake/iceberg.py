@@ -20,7 +20,10 @@ TABLE = "shop.orders"
 
 
 class Lake:
-    """A warehouse in a folder, and the catalog that knows its tables."""
+    """A warehouse in a folder, and the catalog that knows its tables. ``Delta`` is the same for Delta."""
+
+    name = "iceberg"
+    commits = (Table, "_do_commit")
 
     def __init__(self, folder: Path, **catalog: str) -> None:
         self.folder = folder
@@ -57,6 +60,32 @@ class Lake:
 
     def ids(self, branch: str = "main") -> list[int]:
         return sorted(self.read(branch)["id"].to_pylist())
+
+    def exists(self) -> bool:
+        return bool(self.catalog.table_exists(TABLE))
+
+    def versions(self) -> int:
+        return len(self.table.snapshots())
+
+    def tidied(self) -> None:
+        """Compacted, expired, and orphans are removed."""
+        self.table.overwrite(self.read())
+        table = self.table
+        old = [s.snapshot_id for s in table.snapshots() if s != table.current_snapshot()]
+        table.maintenance.expire_snapshots().by_ids(old).commit()
+        for file in self.data.glob("part-*.parquet"):
+            file.unlink()
+
+    def made_anew(self, schema: pa.Schema) -> None:
+        self.catalog.drop_table(TABLE)
+        self.create(schema)
+
+    def program(self, text: str) -> None:
+        """What an error tells a person to run."""
+        exec(text, {"CATALOG": dict(self.settings)})
+
+    def close(self) -> None:
+        self.catalog.close()
 
     def staged(self) -> list[Path]:
         return sorted(self.folder.glob("shop/orders/.exactum/*/*.staged"))

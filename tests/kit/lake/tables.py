@@ -1,5 +1,5 @@
-"""What the tests of tables share: epochs of one query without Spark, and a reader that is a process
-without exactum.
+"""What the tests of Delta tables share: a table of their own, a reader that is a process without
+exactum, and versions by hand.
 """
 
 from __future__ import annotations
@@ -14,21 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from deltalake import DeltaTable, Schema
+from deltalake import DeltaTable, Schema, write_deltalake
 
-from exactum.protocol.model import (
-    CommitPermit,
-    CommitReport,
-    Decision,
-    DecisionRecord,
-    Epoch,
-    PreparedTransaction,
-    new_incarnation,
-)
-from exactum.protocol.sink import Guarantee, QueryRun, Rejection, Sink, TaskName, WriteOrder
-from exactum.testing.memory import permit_of
+from exactum.lake.delta import DeltaSink
 
-QUERY = "query-of-tables"
 READER = """
 import os, sys, pyarrow as pa
 from deltalake import DeltaTable, QueryBuilder
@@ -45,6 +34,75 @@ with pa.ipc.new_stream(out, rows.schema) as stream:
 assert not any(name.split(".")[0] == "exactum" for name in sys.modules)
 os._exit(0)  # at the end of a process delta-rs's threads may fall over Arrow's
 """
+
+
+class Delta:
+    """One table, and whoever else uses it. ``Lake`` is the same for Iceberg."""
+
+    name = "delta"
+    commits = (DeltaTable, "create_write_transaction")
+    """What brings rows, and may die."""
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir(exist_ok=True)
+        self.folder = folder
+        self.path = folder / "table"
+
+    def sink(self, **more: Any) -> DeltaSink:
+        return DeltaSink(self.path, **more)
+
+    def create(self, schema: pa.Schema, **more: Any) -> None:
+        new_table(self.path, schema, **more)
+
+    @property
+    def table(self) -> DeltaTable:
+        """As it is now."""
+        return DeltaTable(str(self.path))
+
+    def exists(self) -> bool:
+        return self.path.exists()
+
+    def versions(self) -> int:
+        """Behind the one that made it."""
+        return int(self.table.version())
+
+    def read(self) -> pa.Table:
+        return read(self.path)
+
+    def ids(self) -> list[int]:
+        return ids(self.path)
+
+    def staged(self) -> list[Path]:
+        return sorted(self.path.glob(".exactum/*/*.staged"))
+
+    @property
+    def data(self) -> Path:
+        """Where its files are."""
+        return self.path
+
+    def foreign(self, *values: int) -> None:
+        """Somebody else appends rows of one column."""
+        write_deltalake(
+            str(self.path), pa.table({"id": pa.array(values, pa.int64())}), mode="append"
+        )
+
+    def tidied(self) -> None:
+        """Compacted, and all that is not needed any more is removed."""
+        self.table.optimize.compact()
+        self.table.vacuum(0, dry_run=False, enforce_retention_duration=False)
+
+    def made_anew(self, schema: pa.Schema) -> None:
+        (self.path / "_delta_log").rename(self.folder / "old")
+        for file in self.path.glob("*.parquet"):
+            file.unlink()
+        self.create(schema)
+
+    def program(self, text: str) -> None:
+        """What an error tells a person to run."""
+        exec(text, {})
+
+    def close(self) -> None:
+        """Nothing is open."""
 
 
 def read(table: Path) -> pa.Table:
@@ -81,45 +139,6 @@ def columns_of(*batches: pa.RecordBatch) -> tuple[tuple[str, str], ...]:
     return tuple((f.name, names[str(f.type)]) for f in batches[0].schema)
 
 
-class Query:
-    """One run of a query with one sink."""
-
-    def __init__(
-        self,
-        sink: Sink,
-        columns: Sequence[tuple[str, str]] = (),
-        guarantee: Guarantee = Guarantee.EXACTLY_ONCE,
-    ) -> None:
-        self.run = QueryRun(QUERY, new_incarnation(), guarantee)
-        sink.check_columns(columns) if columns else None
-        self.opened = sink.open(self.run, "lake", columns)
-        self.participant: Any = self.opened.participant
-        self.rejected: list[Rejection] = []
-
-    def prepare(self, batch_id: int, *batches: pa.RecordBatch) -> list[PreparedTransaction]:
-        """One task for each batch."""
-        prepared = []
-        order = WriteOrder(self.run, batch_id, 0, batch_id + 1)
-        for task, batch in enumerate(batches):
-            writer = self.opened.writers.open(order, TaskName(task, 0, 0))
-            rejection = writer.write(batch)
-            self.rejected += [rejection] if rejection else []
-            prepared.append(writer.prepare())
-        return [p for p in prepared if p is not None]
-
-    def decide(self, batch_id: int, prepared: Sequence[PreparedTransaction]) -> CommitPermit:
-        verified = tuple(self.participant.verify(prepared))
-        epoch = Epoch(QUERY, batch_id)
-        return permit_of(DecisionRecord(epoch, 0, Decision.COMMIT, self.run.incarnation, verified))
-
-    def commit(self, permit: CommitPermit) -> CommitReport:
-        report: CommitReport = self.participant.commit(permit, permit.record.prepared)
-        return report
-
-    def write(self, batch_id: int, *batches: pa.RecordBatch) -> CommitReport:
-        return self.commit(self.decide(batch_id, self.prepare(batch_id, *batches)))
-
-
 def new_table(path: Path, schema: pa.Schema, **more: Any) -> DeltaTable:
     return DeltaTable.create(str(path), Schema.from_arrow(schema), **more)
 
@@ -144,7 +163,6 @@ def with_features(table: Path, *features: str, readers: Sequence[str] = ()) -> N
 
 def with_metadata(table: Path, column: dict[str, Any] | None = None, **settings: str) -> None:
     """The same with settings, and with metadata of its first column."""
-    first = json.loads((table / "_delta_log" / f"{0:020d}.json").read_text().splitlines()[-1])
     lines = (table / "_delta_log" / f"{0:020d}.json").read_text().splitlines()
     first = next(json.loads(line) for line in lines if "metaData" in line)
     schema = json.loads(first["metaData"]["schemaString"])

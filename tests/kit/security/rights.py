@@ -1,13 +1,16 @@
 """The rights that a page of docs/ grants: read from its table, so that it cannot differ from
-what is tested. And how one is taken again.
+what is tested. Users who have some of them, and how one is taken again.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
+import pytest
 from confluent_kafka.admin import (
     AclBindingFilter,
     AclOperation,
@@ -16,9 +19,11 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
+from exactum.errors import SettingRefused
 from tests.kit.environment import ROOT
+from tests.kit.errors import raised
 from tests.kit.servers.kafka_cluster import KafkaCluster
-from tests.kit.waiting import WAIT_MAX_S
+from tests.kit.waiting import WAIT_MAX_S, await_true
 
 PAGE = ROOT / "docs" / "reference" / "rights.md"
 SECTIONS = {
@@ -27,6 +32,15 @@ SECTIONS = {
     "control.md": "A control stream",
 }
 """Where the page has the rights that a guide speaks of."""
+SECURED = [
+    pytest.mark.broker,
+    # kafka-python leaves the sockets of failed handshakes to the garbage collector.
+    pytest.mark.filterwarnings("ignore:unclosed <ssl.SSLSocket:ResourceWarning"),
+]
+"""Marks of tests on a broker whose clients log in."""
+SECRET = "correct-horse"
+"""What every user's password begins with."""
+REFUSED_WITHIN_S = 60.0  # some seconds on a quiet machine; one that is away is tried for longer
 HEAD = "| resource | pattern | operations | for |"
 
 
@@ -89,3 +103,32 @@ def revoke(cluster: KafkaCluster, user: str, topic: str) -> None:
     admin = cluster.admin()  # what it is asked is dropped with it
     for future in admin.delete_acls([whose]).values():
         assert len(future.result(WAIT_MAX_S)) >= 1
+
+
+def password(user: str) -> str:
+    return f"{SECRET}-{user}"
+
+
+def add_users(cluster: KafkaCluster, users: Mapping[str, Sequence[Right]]) -> None:
+    """Each has just these rights. Returns when the broker enforces them."""
+    for user, rights in users.items():
+        cluster.add_user(user, password(user))
+        for kind, name, prefixed in dict.fromkeys((r.kind, r.name, r.prefixed) for r in rights):
+            own = [r for r in rights if (r.kind, r.name, r.prefixed) == (kind, name, prefixed)]
+            cluster.grant(user, kind, name, *(r.operation for r in own), prefixed=prefixed)
+    admin, granted = cluster.admin(), sum(map(len, users.values()))
+    await_true(
+        lambda: len(admin.describe_acls(EVERY_ACL).result(WAIT_MAX_S)) >= granted,
+        "the broker knows the rights",
+    )
+
+
+@contextmanager
+def refused(*facts: object) -> Iterator[None]:
+    """SettingRefused, soon, with its code and what to change; no password in it."""
+    began_s = time.monotonic()
+    with raised(SettingRefused, *facts) as caught:
+        yield
+    took_s = time.monotonic() - began_s
+    assert took_s < REFUSED_WITHIN_S, f"refused only after {took_s:.1f} s"
+    assert SECRET not in str(caught.value)

@@ -2,36 +2,26 @@
 
 from __future__ import annotations
 
-import atexit
 import os
 import pwd
 import secrets
 import shutil
 import signal
 import subprocess
-import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
-from urllib.parse import quote
 
 from exactum.errors import LocalServerError
-from exactum.local.broker import HOST, choose_ports
-from exactum.local.server_process import START_TIMEOUT_S, ServerProcess
+from exactum.local.broker import HOST
+from tests.kit.servers.local_server import DATABASE, POLL_INTERVAL_S, USER, LocalServer
 
-STOP_TIMEOUT_S = 30.0
 INIT_TIMEOUT_S = 180.0
 KILL_TIMEOUT_S = 60.0
-POLL_INTERVAL_S = 0.05
 INSTALLED = Path("/usr/lib/postgresql")
 """Where Debian and its relatives put each version's programs, outside of PATH."""
 SERVER_USER = "postgres"
 """Whom the server runs as when we are root, which it refuses to run as."""
-USER = "exactum"
-DATABASE = "exactum"
-SOCKET_PATH_MAX = 90
-"""Longest folder for a unix socket, in bytes; the kernel allows 107 with the file's name."""
 
 SETTINGS: Mapping[str, str] = {
     "max_prepared_transactions": "64",
@@ -43,164 +33,19 @@ SETTINGS: Mapping[str, str] = {
 }
 
 
-class LocalPostgres:
-    """A PostgreSQL server of this machine, made of the installed package.
+class LocalPostgres(LocalServer):
+    """See the base class. As root it runs as the user ``postgres``."""
 
-    Args:
-        data_dir: where the data live; reused if it holds a server's data already, and kept at
-            `stop`. None takes a temporary folder that `stop` removes.
-        port: of the loopback interface; 0 takes a free one. It stays the same for the life of this
-            object.
-        settings: of postgresql.conf, over those of `SETTINGS`; they may differ at each start of the
-            same data.
-        password: of the superuser `exactum`; default: a random one. Data that are reused keep
-            theirs in a file.
-        start_timeout_s: bound of `start` and `restart`.
-
-    The server dies with the process that started it, even if that is killed. As root it runs as the
-    user `postgres`. An object is used from one thread at a time. Every method raises
-    LocalServerError if it cannot do its work.
-    """
-
-    def __init__(
-        self,
-        *,
-        data_dir: str | os.PathLike[str] | None = None,
-        port: int = 0,
-        settings: Mapping[str, str | int] | None = None,
-        password: str | None = None,
-        start_timeout_s: float = START_TIMEOUT_S,
-    ) -> None:
-        self._given_folder = None if data_dir is None else Path(data_dir).absolute()
-        self._folder: Path | None = None
-        self._port = port or choose_ports(1, 0)[0].clients
-        self._settings = {
-            **SETTINGS,
-            **{name: str(value) for name, value in (settings or {}).items()},
-        }
-        self._password = password
-        self.database = DATABASE
-        self._start_timeout_s = start_timeout_s
-        self._node: ServerProcess | None = None
-
-    def __enter__(self) -> LocalPostgres:
-        self.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.stop()
-
-    # ---- where it is -------------------------------------------------------------------------
-
-    @property
-    def port(self) -> int:
-        return self._port
-
-    @property
-    def password(self) -> str:
-        """The superuser's; known from the first `start`, unless it was given."""
-        if self._password is None:
-            raise LocalServerError("PostgreSQL has no password before its first start.")
-        return self._password
-
-    @property
-    def url(self) -> str:
-        """For the superuser, over the loopback interface, with its password."""
-        return self.url_of(self.database)
-
-    def url_of(self, database: str, user: str = USER, password: str | None = None) -> str:
-        """The same for another database or user."""
-        secret = quote(self.password if password is None else password, safe="")
-        login = f"{quote(user, safe='')}:{secret}"
-        return f"postgresql://{login}@{HOST}:{self._port}/{quote(database, safe='')}"
+    name = "PostgreSQL"
+    scheme = "postgresql"
 
     @property
     def socket_dir(self) -> Path:
-        """The folder of the unix socket: libpq's `host`."""
+        """The folder of the unix socket: libpq's ``host``. Its path may have some 90 bytes."""
         return self.folder
 
-    @property
-    def folder(self) -> Path:
-        """The folder of data, log and socket. Raises LocalServerError before the first start."""
-        if self._folder is None:
-            raise LocalServerError("PostgreSQL has no folder before its first start.")
-        return self._folder
-
-    @property
-    def pid(self) -> int:
-        """Of the server's first process. Raises LocalServerError if it does not run."""
-        if self._node is None or not self._node.running:
-            raise LocalServerError("PostgreSQL is not running.")
-        return self._node.pid
-
-    @property
-    def running(self) -> bool:
-        return self._node is not None and self._node.running
-
-    def log_tail(self, lines: int = 40) -> str:
-        """The last `lines` lines of the server's log, empty if there is none."""
-        return "" if self._node is None else self._node.log_tail(lines)
-
-    # ---- start and stop ----------------------------------------------------------------------
-
-    def start(self) -> None:
-        """Make the data if there are none, start the server, and wait until it answers. Idempotent
-        while it runs.
-        """
-        if self.running:
-            return
-        programs = find_programs()
-        folder = self._make_folder()
-        data = folder / "data"
-        if not (data / "PG_VERSION").exists():
-            self._initialise(programs, folder, data)
-        self._password = (folder / "password").read_text()
-        if self._node is None:
-            self._node = ServerProcess("PostgreSQL", folder, self._port)
-            atexit.register(self.stop)
-        options = [f"--{name}={value}" for name, value in self._settings.items()]
-        command = [
-            str(programs / "postgres"),
-            "-D",
-            str(data),
-            "-p",
-            str(self._port),
-            "-h",
-            HOST,
-            "-k",
-            str(folder),
-        ]
-        self._node.start([*_as_server_user(), *command, *options])
-        self._await_ready(programs)
-
-    def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> None:
-        """Let the server shut down (it ends all sessions), kill it after `timeout_s` seconds.
-        Idempotent.
-
-        A temporary folder is removed, and the next `start` begins anew.
-        """
-        self._shut_down(timeout_s)
-        if self._folder is not None and self._given_folder is None:
-            shutil.rmtree(self._folder, ignore_errors=True)
-            self._folder = self._node = None
-        atexit.unregister(self.stop)
-
-    def restart(self, timeout_s: float = STOP_TIMEOUT_S) -> None:
-        """Shut down if it runs, and start again on the same data."""
-        self._shut_down(timeout_s)
-        self.start()
-
     def kill(self) -> None:
-        """SIGKILL to every process of the server at once, as when the machine loses power.
-        Idempotent.
-
-        `start` then recovers on the same data.
-        """
+        """To every process of the server at once."""
         if self._node is None or not self._node.running:
             return
         processes = [self.pid, *_children(self.pid)]
@@ -216,22 +61,14 @@ class LocalPostgres:
             time.sleep(POLL_INTERVAL_S)
 
     def pause(self) -> None:
-        """SIGSTOP to every process of the server: it keeps its connections and answers nobody.
-        Idempotent.
-        """
+        """Likewise."""
         for process in [*_children(self.pid), self.pid]:
             _signal(process, signal.SIGSTOP)
 
     def resume(self) -> None:
-        """SIGCONT: undo `pause`. Idempotent."""
+        """Likewise."""
         for process in [self.pid, *_children(self.pid)]:
             _signal(process, signal.SIGCONT)
-
-    def configure(self, settings: Mapping[str, str | int]) -> None:
-        """Settings for the next start, over those that there are."""
-        self._settings |= {name: str(value) for name, value in settings.items()}
-
-    # ---- small steps -------------------------------------------------------------------------
 
     def _shut_down(self, timeout_s: float) -> None:
         if self._node is None or not self._node.running:
@@ -241,47 +78,33 @@ class LocalPostgres:
         self._node.await_stop(timeout_s)
 
     def _make_folder(self) -> Path:
-        if self._folder is not None:
-            return self._folder
-        if self._given_folder is None:
-            folder = Path(tempfile.mkdtemp(prefix="exactum-postgres-"))
-        else:
-            folder = self._given_folder
-            folder.mkdir(parents=True, exist_ok=True)
-        if len(os.fsencode(folder)) > SOCKET_PATH_MAX:
-            raise LocalServerError(
-                f"{folder} is too long a path for PostgreSQL's socket; give a shorter data_dir."
-            )
-        if os.geteuid() == 0:
-            user = _server_user()
-            os.chown(folder, user.pw_uid, user.pw_gid)
-        self._folder = folder
+        folder = super()._make_folder()
+        _give_to_server(folder)
         return folder
 
-    def _initialise(self, programs: Path, folder: Path, data: Path) -> None:
-        password_file = folder / "password"
-        if self._password is None:
-            self._password = secrets.token_urlsafe(16)
-        password_file.touch(mode=0o600)
-        password_file.write_text(self._password)
-        if os.geteuid() == 0:
-            user = _server_user()
-            os.chown(password_file, user.pw_uid, user.pw_gid)
-        shutil.rmtree(data, ignore_errors=True)  # of a start that was cut off
-        command = [
-            str(programs / "initdb"),
-            "-D",
-            str(data),
-            "-U",
-            USER,
-            f"--pwfile={password_file}",
-        ]
-        command += ["-A", "scram-sha-256", "-E", "UTF8", "--locale=C.UTF-8", "--no-sync"]
-        self._run(command, f"make its data in {data}")
-        single = [str(programs / "postgres"), "--single", "-D", str(data), "postgres"]
-        self._run(single, "create its database", f'CREATE DATABASE "{DATABASE}";\n')
+    def _prepared(self, folder: Path) -> Sequence[str]:
+        programs, data, password = find_programs(), folder / "data", folder / "password"
+        if not (data / "PG_VERSION").exists():
+            password.touch(mode=0o600)
+            password.write_text(secrets.token_urlsafe(16))
+            _give_to_server(password)
+            shutil.rmtree(data, ignore_errors=True)  # of a start that was cut off
+            made = [str(programs / "initdb"), "-D", str(data), "-U", USER]
+            made += [f"--pwfile={password}", "-A", "scram-sha-256", "-E", "UTF8"]
+            self._run([*made, "--locale=C.UTF-8", "--no-sync"])
+            single = [str(programs / "postgres"), "--single", "-D", str(data), "postgres"]
+            self._run(single, f'CREATE DATABASE "{DATABASE}";\n')
+        self._password = password.read_text()
+        server = [str(programs / "postgres"), "-D", str(data), "-p", str(self.port), "-h", HOST]
+        settings = {**SETTINGS, **self._settings}
+        options = [f"--{name}={value}" for name, value in settings.items()]
+        return [*_as_server_user(), *server, "-k", str(folder), *options]
 
-    def _run(self, command: list[str], purpose: str, text: str = "") -> None:
+    def _answers(self) -> bool:
+        ask = [str(find_programs() / "pg_isready"), "-q", "-h", HOST, "-p", str(self.port)]
+        return subprocess.run([*ask, "-t", "2"], capture_output=True, check=False).returncode == 0
+
+    def _run(self, command: list[str], text: str = "") -> None:
         try:
             done = subprocess.run(
                 [*_as_server_user(), *command],
@@ -293,29 +116,12 @@ class LocalPostgres:
                 check=False,
             )
         except (OSError, subprocess.TimeoutExpired) as error:
-            raise LocalServerError(f"PostgreSQL could not {purpose}: {error}.") from error
+            raise LocalServerError(f"PostgreSQL could not make its data: {error}.") from error
         if done.returncode != 0:
             raise LocalServerError(
-                f"PostgreSQL could not {purpose}. Every folder on that path must be open to the "
+                "PostgreSQL could not make its data. Every folder on the path must be open to the "
                 f"user it runs as.\n{done.stdout}{done.stderr}"
             )
-
-    def _await_ready(self, programs: Path) -> None:
-        end_s = time.monotonic() + self._start_timeout_s
-        ask = [str(programs / "pg_isready"), "-q", "-h", HOST, "-p", str(self._port), "-t", "2"]
-        while subprocess.run(ask, capture_output=True, check=False).returncode != 0:
-            if not self.running:
-                raise LocalServerError(
-                    f"PostgreSQL ended while it started. Its last lines:\n{self.log_tail()}"
-                )
-            if time.monotonic() > end_s:
-                tail = self.log_tail()
-                self.kill()
-                raise LocalServerError(
-                    f"PostgreSQL did not answer within {self._start_timeout_s:.0f} s. Its last "
-                    f"lines:\n{tail}"
-                )
-            time.sleep(POLL_INTERVAL_S)
 
 
 def find_programs() -> Path:
@@ -344,6 +150,12 @@ def _as_server_user() -> list[str]:
         return []
     user = _server_user()
     return ["setpriv", f"--reuid={user.pw_uid}", f"--regid={user.pw_gid}", "--clear-groups"]
+
+
+def _give_to_server(path: Path) -> None:
+    if os.geteuid() == 0:
+        user = _server_user()
+        os.chown(path, user.pw_uid, user.pw_gid)
 
 
 def _server_user() -> pwd.struct_passwd:

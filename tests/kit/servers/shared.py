@@ -172,8 +172,8 @@ class SharedPostgres(LocalPostgres):
     """The run's PostgreSQL, for one of its test processes, with a database of its own."""
 
     def __init__(self, place: PostgresPlace) -> None:
-        super().__init__(port=place.port, password=place.password)
-        self._folder = place.folder
+        super().__init__(port=place.port)
+        self._password, self._folder = place.password, place.folder
         self.database = place.database
 
     @property

@@ -14,19 +14,20 @@ import pymysql
 import pytest
 from pymysql.constants import CR, ER
 
-from exactum.sql.files import SqlFiles
 from exactum.sql.mysql import session as mysql_session
 from exactum.sql.mysql.dialect import MySQLDialect
 from exactum.sql.mysql.session import address_of
 from exactum.sql.mysql.sink import MySQLSink
 from exactum.sql.url import Address
 from tests.kit.servers.mariadb import LocalMariaDB
+from tests.kit.sql.sql_database import SqlDatabase
 
 _numbers = itertools.count(1)
 
 
-class Database:
+class Database(SqlDatabase):
     dialect = MySQLDialect()
+    kind = MySQLSink
 
     def __init__(self, server: LocalMariaDB, name: str) -> None:
         self.server = server
@@ -70,9 +71,6 @@ class Database:
     def run(
         self, sql: str, arguments: Sequence[object] | None = None, database: str | None = None
     ) -> list[Any]:
-        """One statement by the plain client, which connects again after the server was restarted;
-        its rows.
-        """
         if self._client is not None:
             try:
                 return self._execute(self._client, sql, arguments)
@@ -90,36 +88,15 @@ class Database:
             cursor.execute(sql, arguments)
             return list(cursor.fetchall())
 
-    def rows(self, sql: str, arguments: Sequence[object] | None = None) -> list[tuple[Any, ...]]:
-        return self.run(sql, arguments)
-
-    def value(self, sql: str, arguments: Sequence[object] | None = None) -> Any:
-        return self.rows(sql, arguments)[0][0]
-
-    def table(self, columns: str = "id bigint, name text") -> str:
-        """A new empty table with a name of its own."""
-        name = f"target_{next(_numbers)}"
-        self.run(f"CREATE TABLE {name} ({columns})")
-        return name
-
     @property
     def address(self) -> Address:
         return address_of(self.url, None, "decision_log")
-
-    def sink(self, table: str, **settings: Any) -> MySQLSink:
-        return MySQLSink(self.url, table=table, **settings)
-
-    def files(self, query_id: str, **settings: Any) -> SqlFiles:
-        return SqlFiles(self.dialect, self.address, query_id, **settings)
 
     def disconnect(self) -> None:
         """Forget the plain connection, as after a restart of the server."""
         if self._client is not None and self._client.open:
             self._client.close()
         self._client = None
-
-    def values(self, table: str, column: str = "v") -> list[Any]:
-        return sorted(row[0] for row in self.run(f"SELECT `{column}` FROM `{table}`"))
 
     def drop_all(self) -> None:
         for name in self.tables(""):

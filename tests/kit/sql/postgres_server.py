@@ -7,24 +7,20 @@ from __future__ import annotations
 import base64
 import hashlib
 import hmac
-import itertools
 import secrets
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 import psycopg
 import pytest
 
-from exactum.sql.files import SqlFiles
 from exactum.sql.postgres import session as postgres_session
 from exactum.sql.postgres.dialect import PostgresDialect
 from exactum.sql.postgres.sink import PostgresSink
 from exactum.sql.url import Address
 from tests.kit.servers.postgres import USER, LocalPostgres
-
-_numbers = itertools.count(1)
+from tests.kit.sql.sql_database import SqlDatabase
 
 
 def hash_quickly(server: LocalPostgres) -> None:
@@ -43,13 +39,13 @@ def hash_quickly(server: LocalPostgres) -> None:
         connection.execute(f"ALTER ROLE {USER} PASSWORD '{verifier}'".encode())
 
 
-@dataclass
-class Database:
-    """A server and a plain client, which connects again after the server was restarted."""
-
-    server: LocalPostgres
-    _connection: psycopg.Connection[Any] | None = None
+class Database(SqlDatabase):
     dialect = PostgresDialect()
+    kind = PostgresSink
+
+    def __init__(self, server: LocalPostgres) -> None:
+        self.server = server
+        self._connection: psycopg.Connection[Any] | None = None
 
     @staticmethod
     @contextmanager
@@ -67,11 +63,9 @@ class Database:
     def url(self) -> str:
         return self.server.url
 
-    def run(self, sql: str, arguments: Sequence[object] | None = None) -> None:
-        self._execute(sql, arguments)
-
-    def rows(self, sql: str, arguments: Sequence[object] | None = None) -> list[tuple[Any, ...]]:
-        return self._execute(sql, arguments).fetchall()
+    def run(self, sql: str, arguments: Sequence[object] | None = None) -> list[Any]:
+        done = self._execute(sql, arguments)
+        return done.fetchall() if done.description else []
 
     def close(self) -> None:
         if self._connection is not None:
@@ -89,24 +83,9 @@ class Database:
         self._connection = psycopg.connect(self.url, autocommit=True)
         return self._connection.execute(sql.encode(), arguments)
 
-    def value(self, sql: str, arguments: Sequence[object] | None = None) -> Any:
-        return self.rows(sql, arguments)[0][0]
-
-    def table(self, columns: str = "id bigint, name text") -> str:
-        """A new empty table with a name of its own."""
-        name = f"target_{next(_numbers)}"
-        self.run(f"CREATE TABLE {name} ({columns})")
-        return name
-
     @property
     def address(self) -> Address:
         return postgres_session.address_of(self.url, None, "decision_log")
-
-    def sink(self, table: str, **settings: Any) -> PostgresSink:
-        return PostgresSink(self.url, table=table, **settings)
-
-    def files(self, query_id: str, **settings: Any) -> SqlFiles:
-        return SqlFiles(self.dialect, self.address, query_id, **settings)
 
     def end_sessions(self) -> None:
         self.run(
@@ -124,7 +103,6 @@ class Database:
         self.drop_all()
 
     def drop_all(self) -> None:
-        """Every table and view of a user."""
         names = self.rows(
             "SELECT quote_ident(n.nspname) || '.' || quote_ident(relname) FROM pg_class c JOIN "
             "pg_namespace n ON n.oid = relnamespace WHERE nspname NOT IN ('pg_catalog', "

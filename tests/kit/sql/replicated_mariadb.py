@@ -73,7 +73,7 @@ class MariaPair:
         self.primary.kill()
         self.standby.stop()
         self.standby = LocalMariaDB(
-            data_dir=self.standby.data_dir, port=self.primary.port, settings=_settings(2)
+            data_dir=self.standby.folder, port=self.primary.port, settings=_settings(2)
         )
         self.standby.start()
 

@@ -1,4 +1,4 @@
-"""Runs of a query over a SQL sink without Spark: real coordinator, real tables, tasks played here.
+"""Runs of a query over any staged sink without Spark: real coordinator, tasks played here.
 
 A ``Query`` outlives its incarnations: the decision log's storage, and what each batch holds. An
 ``Incarnation`` is one driver: its participant, its coordinator and its write job.
@@ -29,8 +29,11 @@ _numbers = itertools.count()
 
 Columns = Sequence[tuple[str, str]]
 Task = Sequence[pa.RecordBatch]
+Rows = pa.RecordBatch | list[pa.RecordBatch]
+"""Of one task, as tests give them."""
 
 ID_AND_NAME: Columns = (("id", "bigint"), ("name", "string"))
+NUMBERS: Columns = (("v", "bigint"),)
 ID_AND_NAME_SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string())])
 
 
@@ -49,6 +52,14 @@ def narrow(rows: Sequence[tuple[int, str]]) -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist(
         [{"id": i, "name": n} for i, n in rows], schema=ID_AND_NAME_SCHEMA
     )
+
+
+def numbers(*values: int | None) -> pa.RecordBatch:
+    return pa.record_batch([pa.array(values, pa.int64())], ["v"])
+
+
+def batches_of(rows: Rows) -> Task:
+    return rows if isinstance(rows, list) else [rows]
 
 
 def tasks_of(batch_id: int) -> list[Task]:
@@ -70,13 +81,17 @@ class Query:
     """``sink`` makes the sink anew for each incarnation, as a restarted program does."""
 
     sink: Callable[[], Sink]
-    query_id: str
     columns: Columns = ID_AND_NAME
     tasks: Callable[[int], Sequence[Task]] = tasks_of
     guarantee: Guarantee = Guarantee.EXACTLY_ONCE
+    query_id: str = field(default_factory=lambda: f"query-{next(_numbers)}")
     storage: MemoryStorage = field(default_factory=MemoryStorage)
     participant: str = ""  # by default the sink's own name
     staging: Path = field(default_factory=new_staging)
+
+    @property
+    def storage_of_rows(self) -> Folder:
+        return Folder(str(self.staging), file_mode=0o600)
 
     def staged(self) -> list[Path]:
         """The files that wait; see ``staged_files.waiting``."""
@@ -85,9 +100,9 @@ class Query:
     def start(self, plan: FaultPlan | None = None) -> Incarnation:
         return Incarnation(self, plan)
 
-    def run_once(self) -> list[Rejection]:
-        """One driver's life of one batch. Returns what its writers reject."""
-        return self.run(0)
+    def check(self) -> None:
+        """A start, and its end."""
+        self.start().close()
 
     def run(self, *batches: int) -> list[Rejection]:
         """One driver's life of these batches. Returns what its writers reject."""
@@ -97,7 +112,17 @@ class Query:
                 driver.run(batch_id)
         finally:
             driver.close()
-        return driver.write.rejections
+        return driver.rejections
+
+    def write(self, *tasks: Rows, batch_id: int = 0) -> list[Rejection]:
+        """One driver's life of one batch of these tasks; nothing of it is left. Returns what is
+        rejected.
+        """
+        self.tasks = lambda _: [batches_of(rows) for rows in tasks]
+        try:
+            return self.run(batch_id)
+        finally:
+            assert self.staged() == []
 
 
 class Incarnation:
@@ -107,8 +132,9 @@ class Incarnation:
 
     def __init__(self, query: Query, plan: FaultPlan | None = None) -> None:
         self.query = query
-        staging = Folder(str(query.staging), file_mode=0o600)
-        self.run_of = QueryRun(query.query_id, new_incarnation(), query.guarantee, staging)
+        self.run_of = QueryRun(
+            query.query_id, new_incarnation(), query.guarantee, query.storage_of_rows
+        )
         sink = query.sink()
         self.opened = sink.open(self.run_of, query.participant or sink.name, query.columns)
         self.participant = self.opened.participant
@@ -120,8 +146,20 @@ class Incarnation:
             self.run_of, [wrapped(self.participant)], wrapped(self.log), on_event=self.events.append
         )
 
+    @property
+    def rejections(self) -> list[Rejection]:
+        return self.write.rejections
+
     def run(self, batch_id: int) -> Completed:
         return self.coordinator.run(batch_id, SourceOffsets(), self.write)
+
+    def epoch(self, batch_id: int, *tasks: Rows, losers: int = 0) -> Completed:
+        """One batch of these tasks. The first ``losers`` of them run twice, and their first try
+        stays prepared, as a speculative copy's would.
+        """
+        self.query.tasks = lambda _: [batches_of(rows) for rows in tasks]
+        self.write.duplicates = losers
+        return self.run(batch_id)
 
     def order(self, batch_id: int, attempt: int = 0) -> WriteOrder:
         return WriteOrder(self.run_of, batch_id, attempt, 1)

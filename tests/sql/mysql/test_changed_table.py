@@ -9,9 +9,8 @@ import pytest
 
 from exactum.errors import EpochAborted
 from exactum.protocol.sink import Guarantee
-from exactum.sql.mysql.sink import MySQLSink
-from tests.kit.sql.mysql_query import Incarnation, Query
 from tests.kit.sql.mysql_server import Database
+from tests.kit.sql.sql_epochs import Incarnation
 
 COLUMNS = (("k", "string"), ("n", "bigint"), ("at", "timestamp"))
 
@@ -30,7 +29,7 @@ def one_row(key: str, number: int | None, second: int | None) -> Any:
 
 def started(database: Database, **settings: Any) -> Incarnation:
     database.run("CREATE TABLE t (k varchar(20), n bigint NULL, at timestamp(6) NULL)")
-    return Query(lambda: MySQLSink(database.url, table="t", **settings), COLUMNS).start()
+    return database.query("t", COLUMNS, **settings).start()
 
 
 @pytest.mark.parametrize(
@@ -71,9 +70,8 @@ def test_a_key_that_is_another_one(
     and not be there itself.
     """
     database.run("CREATE TABLE t (k varchar(20) PRIMARY KEY, n bigint, at timestamp(6) NULL)")
-    query = Query(
-        lambda: MySQLSink(database.url, table="t", **UPSERT), COLUMNS, guarantee=guarantee
-    )
+    query = database.query("t", COLUMNS, **UPSERT)
+    query.guarantee = guarantee
     one = query.start()
 
     def write(batch_id: int, row: Any) -> None:
@@ -99,7 +97,7 @@ def test_a_key_that_collates_otherwise(database: Database) -> None:
         "CREATE TABLE t (k varchar(20) COLLATE utf8mb4_bin PRIMARY KEY, n bigint, at timestamp(6) "
         "NULL) CHARACTER SET utf8mb4"
     )
-    one = Query(lambda: MySQLSink(database.url, table="t", **UPSERT), COLUMNS).start()
+    one = database.query("t", COLUMNS, **UPSERT).start()
     one.epoch(0, one_row("A", 1, 1))
     database.run("ALTER TABLE t MODIFY k varchar(20) COLLATE utf8mb4_general_ci")
     with pytest.raises(EpochAborted, match="(?s)column 'k' .*start the query"):

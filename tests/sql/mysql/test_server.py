@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import threading
 import time
 from collections.abc import Iterator
@@ -20,8 +19,9 @@ from exactum.sql.mysql.session import address_of, connect
 from exactum.sql.mysql.sink import MySQLSink
 from exactum.sql.session import Role, SqlFailure
 from tests.kit.servers.mariadb import LocalMariaDB
-from tests.kit.sql.mysql_query import NUMBERS, Query, numbers
+from tests.kit.sql.certificates import make_certificate
 from tests.kit.sql.mysql_server import Database
+from tests.kit.sql.sql_epochs import NUMBERS, Query, numbers
 
 pytestmark = pytest.mark.slow
 
@@ -33,9 +33,9 @@ def mortal() -> Iterator[LocalMariaDB]:
         yield server
 
 
-def numbers_query(database: Database = "staged", **options: Any) -> Query:
+def numbers_query(database: Database, **options: Any) -> Query:
     database.run("CREATE TABLE IF NOT EXISTS t (v bigint NOT NULL)")
-    return Query(lambda: MySQLSink(database.url, table="t", **options))
+    return database.query("t", NUMBERS, **options)
 
 
 def test_rows_without_load_data(mortal: LocalMariaDB) -> None:
@@ -44,8 +44,7 @@ def test_rows_without_load_data(mortal: LocalMariaDB) -> None:
     """
     with Database.made(mortal) as database:
         database.run("CREATE TABLE t (v bigint NOT NULL, s longtext)")
-        query = Query(lambda: MySQLSink(database.url, table="t"), (*NUMBERS, ("s", "string")))
-        one = query.start()
+        one = database.query("t", (*NUMBERS, ("s", "string"))).start()
         texts = ["x" * (n % 3_000) for n in range(1_000)]
         one.epoch(0, pa.record_batch([pa.array(range(1_000)), pa.array(texts)], ["v", "s"]))
         assert database.run("SELECT s FROM t ORDER BY v") == [(t,) for t in texts]
@@ -86,11 +85,7 @@ def test_deadlocks_are_tried_again(database: Database) -> None:
     """
     database.run("CREATE TABLE t (k int PRIMARY KEY, n int NOT NULL)")
     database.run("INSERT INTO t VALUES " + ", ".join(f"({k}, 0)" for k in range(200)))
-    query = Query(
-        lambda: MySQLSink(database.url, table="t", mode="upsert", key="k"),
-        (("k", "int"), ("n", "int")),
-    )
-    one = query.start()
+    one = database.query("t", (("k", "int"), ("n", "int")), mode="upsert", key="k").start()
     stop = threading.Event()
     deadlocks: list[int] = []
 
@@ -123,8 +118,7 @@ def test_deadlocks_are_tried_again(database: Database) -> None:
 
 def upserting(database: Database, url: str = "") -> Query:
     database.run("CREATE TABLE u (v bigint PRIMARY KEY)")
-    sink = MySQLSink(url or database.url, table="u", mode="upsert", key="v")
-    query = Query(lambda: sink, query_id="upsert")
+    query = database.query("u", NUMBERS, url=url, mode="upsert", key="v")
     query.tasks = lambda batch_id: [[numbers(1, 1)]]
     return query
 
@@ -144,23 +138,17 @@ def test_an_upsert_needs_a_temporary_table(database: Database) -> None:
 def test_the_rights_that_are_enough(database: Database) -> None:
     """SELECT, INSERT, UPDATE, DELETE, and CREATE once."""
     url = limited(database, "SELECT, INSERT, UPDATE, DELETE, CREATE")
-    database.run("CREATE TABLE t (v bigint NOT NULL)")
-    one = Query(lambda: MySQLSink(url, table="t")).start()
-    one.epoch(0, numbers(*range(100)))
-    assert one.query.staged() == []
-    one.close()
+    query = numbers_query(database, url=url)
+    query.write(numbers(*range(100)))
     database.run(f"REVOKE CREATE ON {database.name}.* FROM '{database.name}'")
-    two = Query(lambda: MySQLSink(url, table="t")).start()
-    two.close()
+    query.check()
 
 
 @pytest.mark.parametrize("rights", ["SELECT", "SELECT, INSERT", "CREATE, SELECT"])
 def test_missing_rights_are_refused(database: Database, rights: str) -> None:
     """At start, naming what the server said, and never the password."""
-    database.run("CREATE TABLE t (v bigint NOT NULL)")
-    url = limited(database, rights)
     with pytest.raises(SettingRefused) as caught:
-        Query(lambda: MySQLSink(url, table="t")).start()
+        numbers_query(database, url=limited(database, rights)).check()
     assert "secret/pass" not in str(caught.value)
 
 
@@ -183,9 +171,8 @@ def limited(database: Database, rights: str) -> str:
 def test_servers_that_cannot_keep_the_promise(settings: dict[str, str | int], message: str) -> None:
     """A server that forgets commits, or logs by statement, is refused."""
     with LocalMariaDB(settings=settings) as server, Database.made(server) as database:
-        database.run("CREATE TABLE t (v bigint) ")
         with pytest.raises(SettingRefused, match=message):
-            Query(lambda: MySQLSink(database.url, table="t")).start()
+            numbers_query(database).check()
 
 
 @pytest.mark.deep
@@ -213,7 +200,7 @@ def test_what_no_other_start_mends_is_a_setting(
     database: Database, connect: dict[str, str]
 ) -> None:
     with pytest.raises(SettingRefused):
-        numbers_query(database, connect=connect).start()
+        numbers_query(database, connect=connect).check()
 
 
 @pytest.mark.parametrize(
@@ -258,10 +245,8 @@ def test_the_server_gets_no_other_file(database: Database, tmp_path: Path) -> No
 def test_rows_by_way_of_a_file(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where memory has no path (macOS), a temporary file is used."""
     monkeypatch.setattr(mysql_dialect, "MEMORY_FILES", False)
-    one = numbers_query(database).start()
-    one.epoch(0, numbers(1, 2))
+    numbers_query(database).write(numbers(1, 2))
     assert database.values("t") == [1, 2]
-    one.close()
 
 
 @pytest.mark.deep
@@ -269,12 +254,7 @@ def test_tls(tmp_path: Path) -> None:
     """The user's TLS options reach PyMySQL: a certificate that is not trusted is refused, a
     trusted one works.
     """
-    key, certificate = tmp_path / "key.pem", tmp_path / "cert.pem"
-    subprocess.run(
-        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", str(key), "-out", str(certificate),
-         "-days", "2", "-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1"],
-        check=True, capture_output=True,
-    )  # fmt: skip
+    certificate, key = make_certificate(tmp_path)
     settings = {"ssl_cert": str(certificate), "ssl_key": str(key), "require_secure_transport": "on"}
     with LocalMariaDB(settings=settings) as server:
         with Database.made(server) as database:
@@ -284,10 +264,9 @@ def test_tls(tmp_path: Path) -> None:
                 "ssl_verify_identity": True,
             }
             for options in ({}, trusting):
-                one = numbers_query(database, connect=options).start()
-                one.close()
+                numbers_query(database, connect=options).check()
             for options in ({"ssl_verify_identity": True}, {"ssl_disabled": True}):
                 with pytest.raises((SettingRefused, Unavailable)) as caught:
-                    numbers_query(database, connect=options).start()
+                    numbers_query(database, connect=options).check()
                 print(caught.value)
                 assert server.password not in str(caught.value)

@@ -8,10 +8,8 @@ import pyarrow as pa
 import pytest
 
 from exactum.errors import SettingRefused
-from exactum.protocol.sink import Guarantee
-from exactum.sql.mysql.sink import MySQLSink
-from tests.kit.sql.mysql_query import Query
 from tests.kit.sql.mysql_server import Database
+from tests.kit.sql.sql_epochs import Query
 
 COLUMNS = (("k", "string"), ("n", "int"), ("at", "timestamp"), ("gone", "boolean"))
 
@@ -31,17 +29,13 @@ def change(*rows: tuple[str, int, int | None, bool | None]) -> Any:
     )
 
 
-def upsert(
-    database: Database, guarantee: Guarantee = Guarantee.EXACTLY_ONCE, **options: Any
-) -> Query:
+def upsert(database: Database, **options: Any) -> Query:
     database.run(
         "CREATE TABLE IF NOT EXISTS t (k varchar(20) COLLATE utf8mb4_bin PRIMARY KEY, n int, at "
         "datetime(6), kept int NOT NULL DEFAULT 7)"
     )
     settings = {"mode": "upsert", "key": ["k"], "delete_when": "gone", **options}
-    return Query(
-        lambda: MySQLSink(database.url, table="t", **settings), COLUMNS, guarantee=guarantee
-    )
+    return database.query("t", COLUMNS, **settings)
 
 
 def found(database: Database) -> dict[str, int]:
@@ -54,12 +48,11 @@ def test_keys_are_the_tables_keys(database: Database) -> None:
         "CREATE TABLE t (k varchar(20) COLLATE utf8mb4_general_ci PRIMARY KEY, n int, at "
         "datetime(6))"
     )
-    one = upsert(database, delete_when="gone").start()
-    one.epoch(0, change(("A", 1, 0, False), ("a", 2, 0, False)))
+    query = upsert(database, delete_when="gone")
+    query.write(change(("A", 1, 0, False), ("a", 2, 0, False)))
     assert [n for _, n in database.run("SELECT k, n FROM t")] == [2]
-    one.epoch(1, change(("A", 3, 0, True)))
+    query.write(change(("A", 3, 0, True)), batch_id=1)
     assert database.run("SELECT k, n FROM t") == []
-    one.close()
 
 
 @pytest.mark.parametrize(
@@ -81,7 +74,7 @@ def test_other_unique_keys_are_refused(database: Database, keys: str, message: s
         f"{keys})"
     )
     with pytest.raises(SettingRefused, match=message):
-        upsert(database).start()
+        upsert(database).check()
 
 
 def test_a_wider_unique_key_is_harmless(database: Database) -> None:
@@ -89,11 +82,10 @@ def test_a_wider_unique_key_is_harmless(database: Database) -> None:
     database.run(
         "CREATE TABLE t (k varchar(20) PRIMARY KEY, n int, at datetime(6), UNIQUE KEY (n, k))"
     )
-    one = upsert(database).start()
-    one.epoch(0, change(("a", 1, 0, False)))
-    one.epoch(1, change(("a", 2, 0, False)))
+    query = upsert(database)
+    query.write(change(("a", 1, 0, False)))
+    query.write(change(("a", 2, 0, False)), batch_id=1)
     assert found(database) == {"a": 2}
-    one.close()
 
 
 LONG = "https://example.org/" + "x" * 1_100
@@ -113,26 +105,21 @@ def test_keys_that_begin_alike(database: Database, key: str, begin: str) -> None
     of each wins.
     """
     database.run(f"CREATE TABLE t ({key}, n int, at datetime(6))")
-    one = upsert(database).start()
+    query = upsert(database)
     rows = [(begin + end, n, 0, False) for n, end in enumerate("abcab")]
-    one.epoch(0, change(*rows))
+    query.write(change(*rows))
     assert found(database) == {begin + "a": 3, begin + "b": 4, begin + "c": 2}
     rows = [(begin + "b", 5, 0, False), (begin + "c", 6, 0, False), (begin + "b", 7, 0, True)]
-    one.epoch(1, change(*rows))
+    query.write(change(*rows), batch_id=1)
     assert found(database) == {begin + "a": 3, begin + "c": 6}
-    one.close()
 
 
 @pytest.mark.parametrize("sql_type", ["varchar(4000)", "text", "longtext"])
 def test_an_order_of_long_texts(database: Database, sql_type: str) -> None:
     """The greatest text is the last one, wherever texts begin to differ."""
     database.run(f"CREATE TABLE t (k int PRIMARY KEY, v {sql_type} COLLATE utf8mb4_bin)")
-    query = Query(
-        lambda: MySQLSink(database.url, table="t", mode="upsert", key="k", order_by="v"),
-        (("k", "int"), ("v", "string")),
-    )
+    columns = (("k", "int"), ("v", "string"))
     texts = [LONG + end for end in "132"]
-    one = query.start()
-    one.epoch(0, pa.record_batch([pa.array([1, 1, 1], pa.int32()), pa.array(texts)], ["k", "v"]))
-    one.close()
+    rows = pa.record_batch([pa.array([1, 1, 1], pa.int32()), pa.array(texts)], ["k", "v"])
+    database.query("t", columns, mode="upsert", key="k", order_by="v").write(rows)
     assert database.run("SELECT v FROM t") == [(LONG + "3",)]

@@ -2,29 +2,26 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from exactum.errors import ExactumError, Refused, SettingRefused, Unavailable
-from exactum.protocol.model import new_incarnation
-from exactum.protocol.sink import Guarantee, QueryRun
-from exactum.sql.postgres.sink import PostgresSink
-from exactum.storage.folder import Folder
+from exactum.errors import (
+    ExactumError,
+    Refused,
+    SettingRefused,
+    Unavailable,
+)
+from exactum.sql.session import Role
 from tests.kit.servers.mariadb import LocalMariaDB
 from tests.kit.servers.postgres import LocalPostgres
 from tests.kit.sql.certificates import make_certificate, serve_tls
 from tests.kit.sql.postgres_server import Database
-from tests.kit.sql.postgres_start import start
-from tests.kit.sql.sql_epochs import ID_AND_NAME, Query, expected, new_staging
+from tests.kit.sql.sql_epochs import expected
 
 pytestmark = pytest.mark.postgres
-
-_queries = itertools.count(1)
 
 
 @pytest.fixture(scope="module")
@@ -57,16 +54,13 @@ def test_rights_that_are_missing(database: Database, limited: str) -> None:
     ]
     for grant in grants:
         with pytest.raises(SettingRefused) as caught:
-            start(database, table, url=limited)
+            database.query(table, url=limited).check()
         refusals.append(str(caught.value))
         database.run(grant)
-    start(database, table, url=limited)
+    database.query(table, url=limited).check()
     assert all("secret" not in text for text in refusals)
     assert "Grant CREATE" in refusals[-1]
-    query = Query(lambda: PostgresSink(limited, table=table), f"limited-{next(_queries)}")
-    driver = query.start()
-    driver.run(0)
-    driver.close()
+    database.query(table, url=limited).run(0)
     assert sorted(database.rows(f"SELECT * FROM {table}")) == expected([0])
 
 
@@ -76,15 +70,13 @@ def test_own_tables_made_by_an_administrator(database: Database, limited: str) -
     """
     table = database.table()
     database.run(f"GRANT SELECT, INSERT ON {table} TO limited")
-    sink = PostgresSink(limited, table=table)
-    staging = Folder(str(new_staging()))
-    run = QueryRun("by-hand", new_incarnation(), Guarantee.EXACTLY_ONCE, staging)
+    query = database.query(table, url=limited)
     with pytest.raises(SettingRefused) as caught:
-        sink.open(run, sink.name, ID_AND_NAME)
+        query.check()
     statement = str(caught.value).split("have it created: ")[1].split("; with")[0]
     database.run(statement)
     database.run("GRANT SELECT, INSERT, DELETE ON exactum_ledger TO limited")
-    sink.open(run, sink.name, ID_AND_NAME).participant.close()
+    query.check()
 
 
 @pytest.mark.parametrize(
@@ -125,14 +117,14 @@ def test_what_no_other_start_mends_is_a_setting(
 ) -> None:
     """And what one may mend is Unavailable."""
     with pytest.raises(error):
-        start(database, database.table(), connect=connect)
+        database.query(database.table(), connect=connect).check()
 
 
 def test_a_port_where_another_kind_of_server_listens(
     database: Database, mariadb: LocalMariaDB
 ) -> None:
     with pytest.raises(SettingRefused, match="invalid response"):
-        start(database, database.table(), connect={"port": mariadb.port})
+        database.query(database.table(), connect={"port": mariadb.port}).check()
 
 
 def test_libpq_options_pass_through(database: Database) -> None:
@@ -141,11 +133,13 @@ def test_libpq_options_pass_through(database: Database) -> None:
     """
     table = database.table()
     with pytest.raises(Refused, match="SSL"):
-        start(database, table, connect={"sslmode": "require"})
-    start(database, table, url=database.url + "?sslmode=require", connect={"sslmode": "disable"})
-    start(database, table, connect={"host": str(database.server.socket_dir)})
+        database.query(table, connect={"sslmode": "require"}).check()
+    database.query(
+        table, url=database.url + "?sslmode=require", connect={"sslmode": "disable"}
+    ).check()
+    database.query(table, connect={"host": str(database.server.socket_dir)}).check()
     with pytest.raises(SettingRefused, match="connect="):
-        start(database, table, connect={"sslmode": ["require"]})
+        database.query(table, connect={"sslmode": ["require"]}).check()
 
 
 def test_tls_verifies_the_server(strict: LocalPostgres, tmp_path: Path) -> None:
@@ -156,8 +150,7 @@ def test_tls_verifies_the_server(strict: LocalPostgres, tmp_path: Path) -> None:
     database = Database(strict)
     table = database.table()
     right = {"sslmode": "verify-full", "sslrootcert": str(certificate)}
-    query = Query(lambda: PostgresSink(database.url, table=table, connect=right), "tls")
-    driver = query.start()
+    driver = database.query(table, connect=right).start()
     driver.run(0)
     encrypted = database.rows(
         "SELECT ssl FROM pg_stat_ssl JOIN pg_stat_activity USING (pid) WHERE application_name "
@@ -167,7 +160,7 @@ def test_tls_verifies_the_server(strict: LocalPostgres, tmp_path: Path) -> None:
     assert set(encrypted) == {(True,)}
     assert sorted(database.rows(f"SELECT * FROM {table}")) == expected([0])
     with pytest.raises(SettingRefused, match="certificate verify failed"):
-        start(database, table, connect={**right, "sslrootcert": str(other)})
+        database.query(table, connect={**right, "sslrootcert": str(other)}).check()
     database.close()
 
 
@@ -188,8 +181,8 @@ def test_the_session_keeps_the_guarantee_whatever_the_role_has_set(database: Dat
         "array_nulls = off",
     ):
         database.run(f"ALTER ROLE odd SET {setting}")
-    sink = PostgresSink(database.server.url_of(database.server.database, "odd", "odd"), table="any")
-    session = sink.dialect.connect(sink.address, *_connect_arguments())
+    sink = database.sink("any", database.server.url_of(database.server.database, "odd", "odd"))
+    session = sink.dialect.connect(sink.address, Role.LOADER, "exactum test", 1.0)
     shown = session.query(
         "SELECT current_setting('synchronous_commit'), current_setting('transaction_isolation'), "
         "current_setting('transaction_read_only'), current_setting('TimeZone'), "
@@ -201,12 +194,6 @@ def test_the_session_keeps_the_guarantee_whatever_the_role_has_set(database: Dat
     assert shown == [("on", "read committed", "off", "UTC", "0", "2024-01-02", "warning", [None])]
 
 
-def _connect_arguments() -> tuple[Any, ...]:
-    from exactum.sql.session import Role
-
-    return Role.LOADER, "exactum test", 1.0
-
-
 def test_a_role_whose_arrays_know_no_null(database: Database) -> None:
     """With array_nulls=off the server reads a null in an array as the text NULL; not so here."""
     table = database.table("v text[]")
@@ -214,15 +201,8 @@ def test_a_role_whose_arrays_know_no_null(database: Database) -> None:
     database.run("CREATE ROLE odd LOGIN SUPERUSER PASSWORD 'odd'")
     database.run("ALTER ROLE odd SET array_nulls = off")
     batch = pa.RecordBatch.from_arrays([pa.array([[None, "NULL", "a"]])], names=["v"])
-    query = Query(
-        lambda: PostgresSink(
-            database.server.url_of(database.server.database, "odd", "odd"), table=table
-        ),
-        "odd",
-        (("v", "array<string>"),),
-        lambda batch_id: [[batch]],
-    )
-    query.run_once()
+    url = database.server.url_of(database.server.database, "odd", "odd")
+    database.query(table, (("v", "array<string>"),), url=url).write(batch)
     found = database.rows(f"SELECT v FROM {table}")
     database.drop_all()
     database.run("DROP ROLE odd")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import math
 import random
@@ -22,11 +21,10 @@ from exactum.sql.session import Role
 from exactum.sql.table import Column, TableName
 from exactum.storage.folder import Folder
 from tests.kit.sql.postgres_server import Database
-from tests.kit.sql.sql_epochs import ID_AND_NAME, Query, expected, new_staging
+from tests.kit.sql.sql_epochs import expected, new_staging
 
 pytestmark = pytest.mark.postgres
 
-_queries = itertools.count(1)
 FIRST_ROW = 5 << 40
 FRAME: list[tuple[str, Any, list[Any]]] = [
     ("boolean", pa.bool_(), [True, False]),
@@ -188,8 +186,7 @@ def test_a_column_that_was_changed_under_a_query(
 ) -> None:
     """The bytes of a bigint are not taken for those of a double: the query says what happened."""
     table = database.table()
-    query = Query(lambda: database.sink(table), f"changed-{next(_queries)}", ID_AND_NAME)
-    driver = query.start()
+    driver = database.query(table).start()
     driver.run(0)
     database.run(f"ALTER TABLE {table} ALTER {column} TYPE {became}")
     with pytest.raises(EpochAborted, match="has another type than at the query's start"):

@@ -23,12 +23,11 @@ from exactum.protocol.participants import one_after_another
 from exactum.protocol.sink import DEAD_LETTERS, Guarantee, QueryRun, TaskName, WriteOrder
 from exactum.spark.run.opened_sinks import judged
 from exactum.spark.write.dead_letter import DeadLetterPlan
-from exactum.sql.postgres.sink import PostgresSink
 from exactum.sql.target import REFUSED_MAX
 from exactum.storage.folder import Folder
 from exactum.testing import MemoryDecisionLog, MemoryStorage
 from tests.kit.sql.postgres_server import Database
-from tests.kit.sql.sql_epochs import Query, Task
+from tests.kit.sql.sql_epochs import Task
 
 pytestmark = pytest.mark.postgres
 
@@ -79,9 +78,9 @@ class Job:
         self._id = f"judged-{next(_queries)}"
         self._guarantee = guarantee
         self._columns = columns
-        self._sinks = {"rows": PostgresSink(database.url, table=table, **settings)}
+        self._sinks = {"rows": database.sink(table, **settings)}
         if with_letters:
-            self._sinks[DEAD_LETTERS] = PostgresSink(database.url, table="dead", create_table=True)
+            self._sinks[DEAD_LETTERS] = database.sink("dead", create_table=True)
         self.tasks = tasks
         self.after_judging: Callable[[], None] = lambda: None
         self.prepared: list[PreparedTransaction] = []
@@ -364,12 +363,8 @@ def test_without_a_decision(
 
 def test_a_table_without_such_columns_is_not_judged(database: Database) -> None:
     """It has no such step at all, and its files are what COPY is sent."""
-    query = Query(
-        lambda: PostgresSink(database.url, table=database.table("n int, v text")),
-        f"judged-{next(_queries)}",
-        COLUMNS,
-        lambda batch_id: [[numbered(5)]],
-    )
+    query = database.query(database.table("n int, v text"), COLUMNS)
+    query.tasks = lambda batch_id: [[numbered(5)]]
     driver = query.start()
     assert not judges(driver.participant)
     driver.write(WriteOrder(driver.run_of, 0, 0, 1))

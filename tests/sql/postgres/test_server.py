@@ -10,10 +10,9 @@ from exactum.sql.postgres import connection as postgres_connection
 from exactum.sql.postgres import session as postgres_session
 from tests.kit.servers.postgres import LocalPostgres
 from tests.kit.sql.postgres_server import Database
-from tests.kit.sql.postgres_start import start
 from tests.kit.sql.sql_epochs import expected
 from tests.kit.waiting import await_true
-from tests.sql.test_epochs import query_on, rows_in
+from tests.sql.test_epochs import rows_in
 
 pytestmark = pytest.mark.postgres
 
@@ -24,7 +23,7 @@ def test_a_server_that_stops_answering(database: Database, monkeypatch: pytest.M
     time.
     """
     table = database.table()
-    query = query_on(database, table)
+    query = database.query(table)
     driver = query.start()
     driver.run(0)
     prepared = driver.write(driver.order(1))
@@ -51,7 +50,7 @@ def test_a_server_that_forgets_commits() -> None:
     """Refused at the start; unless each COMMIT waits for a standby, which has it then."""
     with LocalPostgres(settings={"fsync": "off"}) as server:
         with pytest.raises(SettingRefused, match="fsync=off"):
-            start(Database(server), "t", create_table=True)
+            Database(server).query("t", create_table=True).check()
         address = postgres_session.address_of(server.url, None, "test")
         with psycopg.connect(server.url, autocommit=True) as client:
             client.execute("ALTER SYSTEM SET synchronous_standby_names = 'storage'")

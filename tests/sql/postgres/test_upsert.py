@@ -11,6 +11,8 @@ from tests.sql.test_upsert import SCHEMA, query_on
 
 pytestmark = pytest.mark.postgres
 
+KEYED = (("k", "string"), ("n", "int"))
+
 
 def _ignoring_case(database: Database) -> None:
     """A collation ``anycase``."""
@@ -31,11 +33,7 @@ def test_keys_that_collate_as_equal(database: Database) -> None:
         [{"k": "A", "n": 1}, {"k": "b", "n": 2}, {"k": "a", "n": 3}],
         schema=pa.schema([("k", pa.string()), ("n", pa.int32())]),
     )
-    driver = query_on(
-        database, table, [[rows]], (("k", "string"), ("n", "int")), delete_when=None
-    ).start()
-    driver.run(0)
-    driver.close()
+    query_on(database, table, KEYED, delete_when=None).write(rows)
     assert sorted(database.rows(f"SELECT n FROM {table}")) == [(2,), (3,)]
 
 
@@ -57,12 +55,12 @@ def test_a_key_whose_index_collates_otherwise(
     table = database.table(f"{column} NOT NULL, n int")
     database.run(f"CREATE UNIQUE INDEX ON {table} ({index})")
     rows = pa.RecordBatch.from_pydict({"k": ["A", "a"], "n": pa.array([1, 2], pa.int32())})
-    query = query_on(database, table, [[rows]], (("k", "string"), ("n", "int")), delete_when=None)
+    query = query_on(database, table, KEYED, delete_when=None)
     if not fits:
         with pytest.raises(SettingRefused, match="unique constraint on exactly"):
-            query.run_once()
+            query.check()
         return
-    query.run_once()
+    query.write(rows)
     assert sorted(database.rows(f"SELECT k, n FROM {table}")) == [("A", 1), ("a", 2)]
 
 
@@ -80,11 +78,11 @@ def test_a_key_without_a_unique_constraint(database: Database, columns: str) -> 
     """
     table = database.table(columns)
     with pytest.raises(SettingRefused, match="unique constraint on exactly"):
-        query_on(database, table, []).start()
+        query_on(database, table).check()
     database.run(f"CREATE UNIQUE INDEX ON {table} (k) WHERE v IS NOT NULL")
     database.run(f"CREATE UNIQUE INDEX ON {table} ((k + 1))")
     with pytest.raises(SettingRefused, match="unique constraint on exactly"):
-        query_on(database, table, []).start()
+        query_on(database, table).check()
 
 
 def test_a_row_that_stays_takes_what_a_row_that_goes_had(database: Database) -> None:
@@ -97,8 +95,8 @@ def test_a_row_that_stays_takes_what_a_row_that_goes_had(database: Database) -> 
         [pa.array([2, 1]), pa.array(["x", "x"]), pa.array([1, 1]), pa.array([False, True])],
         schema=SCHEMA,
     )
-    query_on(database, table, [[rows]]).run_once()
+    query_on(database, table).write(rows)
     assert sorted(database.rows(f"SELECT k, v FROM {table}")) == [(2, "x"), (3, "y")]
     only_gone = rows.slice(1).set_column(0, "k", pa.array([3]))
-    query_on(database, table, [[only_gone]]).run_once()
+    query_on(database, table).write(only_gone)
     assert database.rows(f"SELECT k, v FROM {table}") == [(2, "x")]

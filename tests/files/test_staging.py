@@ -1,11 +1,13 @@
-"""Somebody else acts between any two calls of a driver that commits, or of a task that writes."""
+"""Staged files, and who else acts on them: between any two calls of a driver that commits, or of a task
+that writes, and afterwards. (What holds for every staged target: tests/contract.)
+"""
 
 from __future__ import annotations
 
 import os
 import shutil
-import tempfile
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,22 +15,18 @@ import obstore
 import pytest
 from obstore.store import LocalStore, MemoryStore
 
-from exactum.errors import EpochAborted, SettingRefused
+from exactum.errors import EpochAborted, HeuristicOutcome, SettingRefused
 from exactum.files import writer
 from exactum.files.sink import FileSink
-from tests.kit.files.epochs_in_files import OpenedSink, expected, hidden, ids_in, rows, visible
+from exactum.protocol.model import CommitReport
+from exactum.sinks import writer as staged_writer
+from tests.kit.files.epochs_in_files import expected, hidden, ids_in, rows, visible, write_run
+from tests.kit.opened_sink import OpenedSink
 
 pytestmark = pytest.mark.slow
 
 CALLS = ("open", "rename", "unlink", "rmdir", "mkdir", "fsync", "stat", "listdir")
 REQUESTS = ("put", "get", "list", "delete", "copy", "head", "open_writer")
-
-
-@pytest.fixture
-def memory() -> Iterator[Path]:
-    shm = Path("/dev/shm")
-    with tempfile.TemporaryDirectory(dir=shm if shm.is_dir() else None) as name:
-        yield Path(name)
 
 
 def interrupted(
@@ -83,15 +81,15 @@ def test_a_driver_that_stalls_anywhere_in_its_commit(
             permit: Any = permit,
             table: Path = table,
         ) -> None:
-            assert new.participant.commit(permit, prepared).committed == tuple(prepared)
+            assert new.commit(permit).committed == tuple(prepared)
             if compacts:
                 for file in visible(table):
                     (table / file).unlink()
-            new.commit(rows(1, 0), batch_id=1)
+            new.write(rows(1, 0), batch_id=1)
 
         with monkeypatch.context() as patched:
             acted = interrupted(patched, where, names, at, overtake)
-            report = old.participant.commit(permit, prepared)
+            report = old.commit(permit)
         assert report.committed == tuple(prepared), f"at call {at}"
         if not acted():
             break
@@ -117,7 +115,7 @@ def test_the_marker_is_made_last(memory: Path, monkeypatch: pytest.MonkeyPatch) 
 
         with monkeypatch.context() as patched:
             acted = interrupted(patched, os, CALLS, at, check)
-            opened.participant.commit(permit, prepared)
+            opened.commit(permit)
         if not acted():
             break
     assert at > 6
@@ -176,9 +174,100 @@ def test_the_whole_place_is_removed_under_a_running_query(memory: Path) -> None:
     makes it anew.
     """
     opened = OpenedSink(FileSink(memory / "table"))
-    opened.commit(rows(0, 0))
+    opened.write(rows(0, 0))
     shutil.rmtree(memory / "table")
     with pytest.raises(SettingRefused, match="does not see the staging"):
         opened.prepare(rows(1, 0), batch_id=1)
-    OpenedSink(FileSink(memory / "table")).commit(rows(1, 0), batch_id=1)
+    OpenedSink(FileSink(memory / "table")).write(rows(1, 0), batch_id=1)
     assert ids_in(memory / "table") == expected([1])
+
+
+def test_a_marker_never_keeps_a_staged_file_from_readers(table: Path) -> None:
+    """What is decided and staged is published, whatever has been marked; what is not decided is
+    refused before that.
+    """
+    opened = OpenedSink(FileSink(table))
+    opened.write(rows(9, 0), batch_id=9)
+    decided = opened.prepare(rows(3, 0), batch_id=3)
+    assert opened.commit(opened.permit(decided, 3)).committed == tuple(decided)
+    assert ids_in(table) == expected([3, 9])
+
+
+@pytest.mark.parametrize("how", ["file", "all", "list"])
+def test_a_decided_file_that_is_gone_stops_the_query(
+    table: Path, how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Reported as undone, and salvage says which file, how many rows, and what to do; nothing of the
+    epoch is published.
+    """
+    if how == "list":
+        monkeypatch.setattr(staged_writer, "PAYLOAD_BYTES_MAX", 10)
+    opened = OpenedSink(FileSink(table, partition_by="day"))
+    both = tuple(opened.prepare(rows(0, 0), rows(0, 1)))
+    staged = [Path(f) for f in hidden(table) if both[1].identity in f]
+    lost = {"file": staged[:1], "all": staged, "list": staged[-1:]}[how]
+    for file in lost:
+        file.unlink()
+    for _ in range(2):
+        report = opened.commit(opened.permit(both))
+        assert report == CommitReport((), both)
+    assert visible(table) == []
+    with pytest.raises(HeuristicOutcome) as stopped:
+        opened.participant.salvage(opened.permit(both), both)
+    for file in lost:
+        assert f"{file} with {6 if how == 'list' else 3} rows" in str(stopped.value)
+    assert str(stopped.value).count(".staged with") == len(lost)
+    Path(str(stopped.value).split("create the empty file ")[1]).touch()
+    assert opened.commit(opened.permit(both)).committed == both
+    assert len(visible(table)) == (3 if how == "file" else 2)
+    assert hidden(table) == []
+
+
+def test_a_foreign_file_is_never_replaced(table: Path) -> None:
+    """A file of that very name with other content stops the commit; a copy of the staged one
+    does not.
+    """
+    opened = OpenedSink(FileSink(table))
+    for content, batch_id in ((None, 0), (b"other", 1)):
+        [prepared] = opened.prepare(rows(batch_id, 0), batch_id=batch_id)
+        [staged] = [Path(f) for f in hidden(table) if prepared.identity in f]
+        target = table / f"part-{prepared.identity}-0.parquet"
+        target.write_bytes(content or staged.read_bytes())
+        if content is None:
+            opened.commit(opened.permit([prepared], batch_id))
+            assert not staged.exists()
+            continue
+        with pytest.raises(HeuristicOutcome, match="other content"):
+            opened.commit(opened.permit([prepared], batch_id))
+        assert target.read_bytes() == b"other"
+
+
+def test_an_executor_that_does_not_see_the_folder_is_told(table: Path) -> None:
+    """It never writes to a folder of its own of the same name."""
+    opened = OpenedSink(FileSink(table))
+    os.rename(table, table.with_name("elsewhere"))
+    task = opened.writer()
+    task.write(rows(0, 0))
+    with pytest.raises(SettingRefused, match="does not see the staging"):
+        task.prepare()
+    assert not table.exists()
+
+
+def test_what_dead_tasks_have_half_written_goes(table: Path) -> None:
+    """Of this run or of a run that was killed; what names no transaction an hour later."""
+    opened = OpenedSink(FileSink(table))
+    for dead in (opened, OpenedSink(FileSink(table))):
+        task = dead.writer()
+        task.write(rows(0, 0))
+        write_run(task)
+        assert [Path(f).suffix for f in hidden(table)] == [".tmp"]
+        opened.participant.abort(opened.participant.list_open())
+        assert hidden(table) == []
+        task.abort()
+    (scope,) = (table / ".exactum").iterdir()
+    left = [scope / ".1.tmp", scope / ".2.tmp"]
+    for file in left:
+        file.touch()
+    os.utime(left[0], (time.time() - 7_200,) * 2)
+    OpenedSink(FileSink(table)).write(rows(0, 0))
+    assert [file.name for file in scope.glob("*.tmp")] == [left[1].name]

@@ -1,75 +1,51 @@
-"""What is refused at start, and of rows, in words that say what to do."""
+"""Tables of PostgreSQL: which may be written to, what they refuse by rules of their own, and what
+becomes of one that gets rules while rows are on their way to it.
+"""
 
 from __future__ import annotations
 
-import itertools
+import sys
 from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from exactum.errors import (
-    FrameRefused,
-    RowsRefused,
-    SettingRefused,
-)
+from exactum.errors import FrameRefused, HeuristicOutcome, RowsRefused, SettingRefused
 from exactum.protocol.sink import DEAD_LETTER_COLUMNS
 from exactum.sql.postgres.sink import PostgresSink
 from tests.kit.sql.postgres_server import Database
-from tests.kit.sql.postgres_start import start
-from tests.kit.sql.sql_epochs import ID_AND_NAME, Columns, Query, expected, narrow
+from tests.kit.sql.sql_epochs import ID_AND_NAME, Columns, expected
+from tests.sql.test_changed_table import finish
+from tests.sql.test_epochs import decided, rows_in
 
 pytestmark = pytest.mark.postgres
 
-_queries = itertools.count(1)
+
+# ---- at the start --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("table", "columns", "words"),
     [
         ("id bigint", ID_AND_NAME, ["no column 'name'", "id bigint", "rows="]),
-        (
-            "id bigint, name text, Extra int NOT NULL",
-            ID_AND_NAME,
-            ["'extra'", "NOT NULL", "id, name"],
-        ),
+        ("id bigint, name text, Extra int NOT NULL", ID_AND_NAME, ["'extra'", "NOT NULL", "id, name"]),
         ("id bigint, name integer", ID_AND_NAME, ["'name'", "string", "integer"]),
-        (
-            "id bigint, name text",
-            (("id", "decimal(10,0)"), ("name", "string")),
-            ["'id'", "decimal(10,0)", "bigint"],
-        ),
+        ("id bigint, name text", (("id", "decimal(10,0)"), ("name", "string")), ["'id'", "decimal(10,0)", "bigint"]),
         ("id real, name text", (("id", "double"), ("name", "string")), ["'id'", "double", "real"]),
-        (
-            "id timestamp, name text",
-            (("id", "timestamp"), ("name", "string")),
-            ["timestamp without time zone"],
-        ),
+        ("id timestamp, name text", (("id", "timestamp"), ("name", "string")), ["timestamp without time zone"]),
         ("id bigint, name text[]", (("id", "bigint"), ("name", "array<int>")), ["text[]"]),
-        (
-            "id bigint GENERATED ALWAYS AS IDENTITY, name text",
-            ID_AND_NAME,
-            ["'id'", "PostgreSQL itself"],
-        ),
-        (
-            "id bigint, name text GENERATED ALWAYS AS ('x') STORED",
-            ID_AND_NAME,
-            ["'name'", "PostgreSQL itself"],
-        ),
-        (
-            "id bigint, name text",
-            (("id", "bigint"), ("ID", "bigint"), ("name", "string")),
-            ["two columns"],
-        ),
+        ("id bigint GENERATED ALWAYS AS IDENTITY, name text", ID_AND_NAME, ["'id'", "PostgreSQL itself"]),
+        ("id bigint, name text GENERATED ALWAYS AS ('x') STORED", ID_AND_NAME, ["'name'", "PostgreSQL itself"]),
+        ("id bigint, name text", (("id", "bigint"), ("ID", "bigint"), ("name", "string")), ["two columns"]),
     ],
-)
+)  # fmt: skip
 def test_columns_that_do_not_fit(
     database: Database, table: str, columns: Columns, words: list[str]
 ) -> None:
     """Each is refused at start with the column and both types named."""
     with pytest.raises(FrameRefused) as caught:
-        start(database, database.table(table), columns)
+        database.query(database.table(table), columns).check()
     for word in words:
         assert word in str(caught.value)
 
@@ -82,10 +58,7 @@ def test_columns_that_may_be_left_out(database: Database) -> None:
         'key bigint GENERATED ALWAYS AS IDENTITY, id bigint, "Name" text, n int NOT NULL DEFAULT 7, '
         "twice bigint GENERATED ALWAYS AS (id * 2) STORED, other text"
     )
-    query = Query(lambda: PostgresSink(database.url, table=table), f"out-{next(_queries)}")
-    driver = query.start()
-    driver.run(0)
-    driver.close()
+    database.query(table).run(0)
     assert sorted(
         database.rows(f'SELECT id, "Name" FROM {table} WHERE n = 7 AND twice = 2 * id')
     ) == expected([0])
@@ -122,7 +95,7 @@ def test_tables_that_cannot_hold_the_guarantee(database: Database) -> None:
         ("light", "SET LOGGED"),
     ):
         with pytest.raises(SettingRefused, match=words):
-            start(database, table)
+            database.query(table).check()
     database.run("DROP FOREIGN DATA WRAPPER far CASCADE")
     assert database.value("SELECT to_regclass('exactum_ledger')") is None
 
@@ -142,25 +115,19 @@ def test_rows_that_a_policy_hides(database: Database, delete_when: str | None) -
     batch = pa.RecordBatch.from_arrays(
         [pa.array([1]), pa.array(["mine"]), pa.array([True])], names=["id", "name", "gone"]
     )
-    query = Query(
-        lambda: PostgresSink(
-            database.server.url_of(database.server.database, "tenant", "tenant"),
-            table=table,
-            mode="upsert",
-            key="id",
-            delete_when=delete_when,
-        ),
-        f"policies-{next(_queries)}",
+    query = database.query(
+        table,
         columns if delete_when else ID_AND_NAME,
-        lambda batch_id: [[batch if delete_when else batch.select(["id", "name"])]],
+        url=database.server.url_of(database.server.database, "tenant", "tenant"),
+        mode="upsert",
+        key="id",
+        delete_when=delete_when,
     )
+    query.tasks = lambda _: [[batch if delete_when else batch.select(["id", "name"])]]
+    words = "row-level security .*BYPASSRLS" if delete_when else "row-level security policy"
     try:
-        if delete_when:
-            with pytest.raises(SettingRefused, match="row-level security .*BYPASSRLS"):
-                query.run_once()
-        else:
-            with pytest.raises(SettingRefused, match="row-level security policy"):
-                query.run_once()
+        with pytest.raises(SettingRefused, match=words):
+            query.run(0)
         assert database.rows(f"SELECT * FROM {table}") == [(1, "another's")]
     finally:
         database.clean()
@@ -197,7 +164,7 @@ def test_partitions_that_cannot_hold_the_guarantee(
     database.run("CREATE TABLE p_good PARTITION OF parted FOR VALUES FROM (10) TO (19)")
     database.run(partition)
     with pytest.raises(SettingRefused, match=f"The partition {words} of the table public.parted"):
-        start(database, "parted")
+        database.query("parted").check()
     database.run("DROP FOREIGN DATA WRAPPER IF EXISTS far CASCADE")
 
 
@@ -214,15 +181,12 @@ def test_rules_that_send_rows_elsewhere(database: Database, rule: str, refused: 
     """A staged row would vanish, and COPY does not heed the rule: neither is what was asked."""
     table = database.table()
     database.run(f'CREATE RULE "away" AS {rule.format(table=table)}')
-    query = Query(
-        lambda: PostgresSink(database.url, table=table),
-        f"rules-{next(_queries)}",
-    )
+    query = database.query(table)
     if refused:
         with pytest.raises(SettingRefused, match="the rule 'away', ON INSERT DO INSTEAD"):
             query.start()
         return
-    query.run_once()
+    query.run(0)
     assert sorted(database.rows(f"SELECT * FROM {table}")) == expected([0])
 
 
@@ -230,88 +194,28 @@ def test_rules_that_send_rows_elsewhere(database: Database, rule: str, refused: 
 def test_names_that_are_none(database: Database, table: str) -> None:
     """A table's name that cannot be read is refused when the sink is made."""
     with pytest.raises(SettingRefused, match="schema.table"):
-        PostgresSink(database.url, table=table)
+        database.sink(table)
 
 
-# ---- rows ----------------------------------------------------------------------------------------
+@pytest.mark.parametrize("name", ["x" * 64, "ж" * 32, "x" * 64 + ".t"])
+def test_a_name_that_would_be_cut_off(database: Database, name: str) -> None:
+    """PostgreSQL keeps 63 bytes, and says so to nobody: two tables of long names would be one."""
+    with pytest.raises(SettingRefused, match="has no table or schema of the name"):
+        database.query(name, create_table=True).check()
 
 
-def test_rows_that_do_not_fit_are_rejected(database: Database) -> None:
-    """Too long, null, out of range, a NUL byte: these rows come back with reasons, the others
-    are written.
-    """
-    table = database.table("id int PRIMARY KEY, name varchar(5) NOT NULL")
-    rows = [(1, "good"), (2, "too long"), (3, None), (2**31, "big"), (5, "a\0b"), (6, "fine")]
-    batch = pa.RecordBatch.from_arrays(
-        [pa.array([i for i, _ in rows], pa.int64()), pa.array([n for _, n in rows])],
-        names=["id", "name"],
-    )
-    query = Query(
-        lambda: PostgresSink(database.url, table=table),
-        f"rows-{next(_queries)}",
-        tasks=lambda batch_id: [[batch]],
-    )
-    driver = query.start()
-    driver.run(0)
-    driver.close()
-    assert sorted(database.rows(f"SELECT * FROM {table}")) == [(1, "good"), (6, "fine")]
-    (rejection,) = driver.write.rejections
-    assert rejection.rows.column("id").to_pylist() == [2, 3, 2**31, 5]
-    for reason, words in zip(
-        rejection.reasons,
-        (
-            ("id=2", "holds 5 characters"),
-            ("id=3", "null"),
-            ("id=2147483648", "2147483647"),
-            ("id=5", "U+0000"),
-        ),
-        strict=True,
-    ):
-        assert all(word in reason for word in words)
-
-
-def test_a_task_all_of_whose_rows_are_rejected_prepares_nothing(database: Database) -> None:
-    """Nothing accepted, nothing prepared, nothing written."""
-    table = database.table("id bigint, name varchar(1)")
-    query = Query(
-        lambda: PostgresSink(database.url, table=table),
-        "none",
-        tasks=lambda batch_id: [[narrow([(1, "long")])]],
-    )
-    driver = query.start()
-    assert driver.run(0).rows == 0
-    driver.close()
-    assert query.staged() == []
-
-
-def test_what_only_the_table_knows_is_refused_in_the_servers_words(database: Database) -> None:
-    """A CHECK that a row breaks: the epoch is refused in the server's words, and the session
-    serves the next one.
-    """
-    table = database.table("id bigint, name text CONSTRAINT short CHECK (length(name) < 4)")
-    query = Query(
-        lambda: PostgresSink(database.url, table=table),
-        f"server-{next(_queries)}",
-        tasks=lambda batch_id: [[narrow([(1, "much too long")])]],
-    )
-    with pytest.raises(RowsRefused, match='violates check constraint "short"'):
-        query.run(0)
-    query.tasks = lambda batch_id: [[narrow([(1, "abc")])]]
-    following = query.start()
-    following.run(0)
-    following.close()
-    assert database.value(f"SELECT count(*) FROM {table}") == 1
-    assert query.staged() == []
-
-
-# ---- tables of exactum's own, and what a start is handed ----------------------------------------
+def test_psycopg_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without psycopg the sink is refused with the extra to install."""
+    monkeypatch.setitem(sys.modules, "psycopg", None)
+    with pytest.raises(SettingRefused, match=r"exactum\[postgres\]"):
+        PostgresSink("postgresql://localhost/x", table="t")
 
 
 def test_dead_letters_go_into_a_table_of_their_own(database: Database) -> None:
     """The columns of dead letters are taken, and the table can be created of them."""
-    sink = PostgresSink(database.url, table="dead", create_table=True)
+    sink = database.sink("dead", create_table=True)
     assert tuple(sink.dead_letter_columns) == DEAD_LETTER_COLUMNS
-    start(database, "dead", sink.dead_letter_columns, create_table=True)
+    database.query("dead", sink.dead_letter_columns, create_table=True).check()
     found: Sequence[tuple[Any, ...]] = database.rows(
         "SELECT attname::text FROM pg_attribute WHERE attrelid = 'dead'::regclass AND attnum > 0 "
         "ORDER BY attnum"
@@ -319,11 +223,59 @@ def test_dead_letters_go_into_a_table_of_their_own(database: Database) -> None:
     assert [name for (name,) in found] == [name for name, _ in DEAD_LETTER_COLUMNS]
 
 
+# ---- rules of the table ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "constraint",
+    ["CHECK (id <> 203)", "UNIQUE DEFERRABLE INITIALLY DEFERRED", "REFERENCES parent DEFERRABLE"],
+)
+def test_what_the_table_refuses_aborts_the_epoch(database: Database, constraint: str) -> None:
+    """A CHECK, a deferred unique key, a foreign key: refused before the decision, with the
+    server's words.
+    """
+    database.run("CREATE TABLE parent (id bigint PRIMARY KEY)")
+    database.run("INSERT INTO parent SELECT i FROM generate_series(0, 200) i")
+    table = database.table(f"id bigint {constraint}, name text")
+    if "UNIQUE" in constraint:
+        database.run(f"INSERT INTO {table} VALUES (203, 'there before')")
+    query = database.query(table)
+    with pytest.raises(RowsRefused, match="constraint"):
+        query.run(0)
+    assert rows_in(database, table) in ([], [(203, "there before")])
+    following = query.start()  # sweeps what the first one could not
+    assert list(query.storage.records.values()) == [
+        r for r in query.storage.records.values() if not r.prepared
+    ]
+    with pytest.raises(RowsRefused):
+        following.run(0)
+    following.close()
+    assert query.staged() == []
+
+
+def test_a_trigger_that_drops_rows_is_the_users_own(database: Database) -> None:
+    """A BEFORE trigger that swallows rows lowers the server's count, and is not taken for loss."""
+    table = database.table()
+    database.run(
+        "CREATE FUNCTION swallow() RETURNS trigger LANGUAGE plpgsql AS "
+        "$$ BEGIN IF NEW.id % 2 = 1 THEN RETURN NULL; END IF; RETURN NEW; END $$"
+    )
+    database.run(
+        f"CREATE TRIGGER t BEFORE INSERT ON {table} FOR EACH ROW EXECUTE FUNCTION swallow()"
+    )
+    driver = database.query(table).start()
+    driver.run(0)
+    driver.close()
+    database.run("DROP FUNCTION swallow CASCADE")
+    assert rows_in(database, table) == [row for row in expected([0]) if row[0] % 2 == 0]
+    assert driver.query.staged() == []
+
+
 def test_a_partitioned_table(database: Database) -> None:
     """Rows go to their partitions; one that has none stops the epoch before its decision."""
     database.run("CREATE TABLE days (id bigint, name text) PARTITION BY RANGE (id)")
     database.run("CREATE TABLE days_1 PARTITION OF days FOR VALUES FROM (0) TO (1000)")
-    query = Query(lambda: PostgresSink(database.url, table="days"), "days")
+    query = database.query("days")
     driver = query.start()
     driver.run(0)
     with pytest.raises(RowsRefused, match="no partition"):
@@ -333,17 +285,51 @@ def test_a_partitioned_table(database: Database) -> None:
     assert query.staged() == []
 
 
-def test_psycopg_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without psycopg the sink is refused with the extra to install."""
-    import sys
-
-    monkeypatch.setitem(sys.modules, "psycopg", None)
-    with pytest.raises(SettingRefused, match=r"exactum\[postgres\]"):
-        PostgresSink("postgresql://localhost/x", table="t")
+# ---- while rows are on their way ------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["x" * 64, "ж" * 32, "x" * 64 + ".t"])
-def test_a_name_that_would_be_cut_off(database: Database, name: str) -> None:
-    """PostgreSQL keeps 63 bytes, and says so to nobody: two tables of long names would be one."""
-    with pytest.raises(SettingRefused, match="has no table or schema of the name"):
-        start(database, name, create_table=True)
+def test_a_rule_that_swallows_rows(database: Database) -> None:
+    table = database.table()
+    query, driver, allowed = decided(database, table)
+    driver.close()
+    database.run(f"CREATE RULE away AS ON INSERT TO {table} DO INSTEAD NOTHING")
+    with pytest.raises(HeuristicOutcome, match="rule 'away'"):
+        finish(query, allowed)
+    database.run(f"DROP RULE away ON {table}")
+    finish(query, allowed)
+    assert rows_in(database, table) == expected([0])
+
+
+def test_row_level_security_that_is_switched_on(database: Database) -> None:
+    """While a query runs that deletes: a DELETE passes over hidden rows without a word."""
+    database.run("DROP ROLE IF EXISTS keeper")
+    database.run("CREATE ROLE keeper LOGIN PASSWORD 'keeper'")
+    database.run("GRANT ALL ON SCHEMA public TO keeper")
+    table = database.table("id bigint PRIMARY KEY, name text")
+    database.run(f"GRANT ALL ON {table} TO keeper")
+
+    def rows(batch_id: int) -> pa.RecordBatch:
+        columns = [pa.array([1, 2]), pa.array(["hidden", "seen"]), pa.array([batch_id > 0] * 2)]
+        return pa.RecordBatch.from_arrays(columns, names=["id", "name", "gone"])
+
+    url = database.server.url_of(database.server.database, "keeper", "keeper")
+    query = database.query(
+        table,
+        (*ID_AND_NAME, ("gone", "boolean")),
+        url=url,
+        mode="upsert",
+        key=["id"],
+        delete_when="gone",
+    )
+    query.tasks = lambda batch_id: [[rows(batch_id)]]
+    driver = query.start()
+    try:
+        driver.run(0)
+        database.run(f"CREATE POLICY own ON {table} USING (name <> 'hidden') WITH CHECK (true)")
+        database.run(f"ALTER TABLE {table} ENABLE ROW LEVEL SECURITY")
+        with pytest.raises(SettingRefused, match="row-level security .*BYPASSRLS"):
+            driver.run(1)
+        assert rows_in(database, table) == [(1, "hidden"), (2, "seen")]
+    finally:
+        driver.close()
+        database.clean()

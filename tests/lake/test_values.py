@@ -1,10 +1,11 @@
-"""Every value that an Iceberg table holds comes back as it was, lies in the partition that Iceberg
-says, and is found by partitions and statistics.
+"""Every value that a table of a lakehouse holds comes back as it was, lies in the partition that its format
+says, and is found by partitions and statistics. What no column holds is refused.
 """
 
 from __future__ import annotations
 
 import contextlib
+import shutil
 import tempfile
 from collections.abc import Iterator
 from decimal import Decimal
@@ -20,10 +21,12 @@ from pyiceberg.expressions import EqualTo
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 
 from exactum.errors import FrameRefused
-from exactum.lake.types import arrow_type
+from exactum.lake.types import arrow_type, spark_type
+from tests.kit.errors import raised
 from tests.kit.lake.iceberg import TABLE, Lake
-from tests.kit.lake.tables import Query
+from tests.kit.lake.tables import Delta, found
 from tests.kit.lake.values import CONTEXT, KINDS, Kinds, asked_of, batch_of, rows_of
+from tests.kit.opened_sink import OpenedSink
 
 EXACT: Kinds = {
     kind: values
@@ -50,7 +53,9 @@ TRANSFORMS: dict[str, tuple[str, ...]] = {
 @pytest.fixture(scope="module")
 def lake() -> Iterator[Lake]:
     with tempfile.TemporaryDirectory() as name:
-        yield Lake(Path(name))
+        made = Lake(Path(name))
+        yield made
+        made.close()
 
 
 def columns_of(batch: pa.RecordBatch, kinds: Kinds) -> tuple[tuple[str, str], ...]:
@@ -61,15 +66,43 @@ def written(lake: Lake, batch: pa.RecordBatch, kinds: Kinds, **more: Any) -> Non
     """To a new table: each row in a file of its own."""
     with contextlib.suppress(NoSuchTableError):
         lake.catalog.purge_table(TABLE)
-    query = Query(lake.sink(**more), columns_of(batch, kinds))
-    query.write(0, *(batch.slice(n, 1) for n in range(batch.num_rows)))
-    reasons = [reason for each in query.rejected for reason in each.reasons]
+    query = OpenedSink(lake.sink(**more), columns_of(batch, kinds))
+    query.write(*(batch.slice(n, 1) for n in range(batch.num_rows)))
+    reasons = [reason for each in query.rejections for reason in each.reasons]
     assert all("has no truncation" in reason for reason in reasons)
+
+
+@pytest.fixture(scope="module")
+def delta() -> Iterator[Delta]:
+    with tempfile.TemporaryDirectory() as name:
+        yield Delta(Path(name))
+
+
+@settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
+@given(rows=rows_of(KINDS))
+def test_every_value_comes_back_from_delta_and_is_found(
+    rows: list[tuple[Any, ...]], delta: Delta
+) -> None:
+    """Also where only the statistics tell a reader which file to open: each row has one of its
+    own.
+    """
+    shutil.rmtree(delta.path, ignore_errors=True)
+    batch = batch_of(rows, KINDS)
+    query = OpenedSink(delta.sink(), columns_of(batch, KINDS))
+    query.write(*(batch.slice(n, 1) for n in range(batch.num_rows)))
+    assert not query.rejections
+    assert sorted(map(repr, delta.read().to_pylist())) == sorted(map(repr, batch.to_pylist()))
+    asked = asked_of(batch, KINDS)
+    if asked:
+        wanted = [sum(one == v[0] for one in batch.column(c)) for c, v in asked.items()]
+        assert found(delta.path, pa.record_batch(asked)) == wanted
 
 
 @settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
 @given(rows=rows_of(EXACT))
-def test_every_value_comes_back_and_is_found(rows: list[tuple[Any, ...]], lake: Lake) -> None:
+def test_every_value_comes_back_from_iceberg_and_is_found(
+    rows: list[tuple[Any, ...]], lake: Lake
+) -> None:
     """Also where only the statistics tell a reader which file to open."""
     batch = batch_of(rows, EXACT)
     written(lake, batch, EXACT)
@@ -133,13 +166,28 @@ def test_the_ends_of_numbers_have_no_truncation(
     batch = pa.record_batch({"v": pa.array(values, arrow_type(kind))})
     with contextlib.suppress(NoSuchTableError):
         lake.catalog.purge_table(TABLE)
-    query = Query(lake.sink(partition_by=by), [("v", kind)])
-    query.write(0, batch)
+    query = OpenedSink(lake.sink(partition_by=by), [("v", kind)])
+    query.write(batch)
     assert sorted(lake.read()["v"].to_pylist()) == sorted(values[2:])
-    assert sum(len(each.reasons) for each in query.rejected) == 2
+    assert sum(len(each.reasons) for each in query.rejections) == 2
 
 
-def test_years_that_python_does_not_know(lake: Lake) -> None:
+def test_years_that_python_does_not_know_in_delta(tmp_path: Path) -> None:
+    """They are written; without a bound in the statistics, which have no text for them."""
+    delta = Delta(tmp_path / "lake")
+    batch = pa.record_batch(
+        {
+            "d": pa.array([-800_000, 3_000_000], pa.int32()).view(pa.date32()),
+            "t": pa.array([-(2**62), 2**62], pa.int64()).view(pa.timestamp("us", tz="UTC")),
+        }
+    )
+    OpenedSink(delta.sink(), [("d", "date"), ("t", "timestamp")]).write(batch)
+    there = delta.read()
+    assert there["d"].combine_chunks().view(pa.int32()).to_pylist() == [-800_000, 3_000_000]
+    assert there["t"].combine_chunks().view(pa.int64()).to_pylist() == [-(2**62), 2**62]
+
+
+def test_years_that_python_does_not_know_in_iceberg(lake: Lake) -> None:
     """A column has them. A partition has not, but by bucket: pyiceberg could not commit it."""
     days = pa.array([-800_000, -1, 0, 3_000_000], pa.int32()).view(pa.date32())
     times = pa.array([-(2**62), -1, 0, 2**62], pa.int64()).view(pa.timestamp("us", tz="UTC"))
@@ -148,44 +196,64 @@ def test_years_that_python_does_not_know(lake: Lake) -> None:
     for by, kept in ((["bucket(3, d)"], 4), (["month(d)"], 2), (["hour(t)"], 2), (["d", "t"], 2)):
         with contextlib.suppress(NoSuchTableError):
             lake.catalog.purge_table(TABLE)
-        query = Query(lake.sink(partition_by=by), columns)
-        query.write(0, batch)
+        query = OpenedSink(lake.sink(partition_by=by), columns)
+        query.write(batch)
         there = lake.read().sort_by("d")
         own = batch.slice(0 if kept == 4 else 1, kept)
         for name, kind in (("d", pa.int32()), ("t", pa.int64())):
             values = there[name].combine_chunks().view(kind).to_pylist()
             assert values == own.column(name).view(kind).to_pylist()
-        assert sum(len(each.reasons) for each in query.rejected) == 4 - kept
+        assert sum(len(each.reasons) for each in query.rejections) == 4 - kept
     found = [task.file.partition for task in lake.table.scan().plan_files()]
     assert sorted((one[0], one[1]) for one in found) == [(-1, -1), (0, 0)]
+
+
+def test_a_text_that_is_no_utf8_is_put_aside(place: Delta | Lake) -> None:
+    bad = pa.StringArray.from_buffers(
+        2, pa.array([0, 1, 2], pa.int32()).buffers()[1], pa.py_buffer(b"a\xff")
+    )
+    query = OpenedSink(place.sink(), [("v", "string")])
+    query.write(pa.record_batch({"v": bad}))
+    assert "UTF-8" in query.rejections[0].reasons[0]
+    assert place.read()["v"].to_pylist() == ["a"]
+
+
+@pytest.mark.parametrize("kind", [*KINDS, "map<int,array<struct<x:date,y:map<string,binary>>>>"])
+def test_types_have_one_text(kind: str) -> None:
+    assert spark_type(arrow_type(kind)) == kind
 
 
 @pytest.mark.parametrize(
     "kind",
     [
-        pa.int8(), pa.uint8(), pa.uint64(), pa.float16(), pa.timestamp("ns"), pa.timestamp("ms"),
-        pa.date64(), pa.time64("us"), pa.decimal256(40, 2), pa.binary(4), pa.null(), pa.uuid(),
-        pa.list_(pa.int64()), pa.int32(),
+        pa.uint8(), pa.uint64(), pa.float16(), pa.timestamp("ns"), pa.timestamp("ns", tz="UTC"),
+        pa.timestamp("ms"), pa.date64(), pa.time64("us"), pa.duration("us"), pa.decimal256(40, 2),
+        pa.decimal128(3, 5), pa.decimal128(3, -2), pa.binary(4), pa.null(), pa.uuid(),
+        pa.dictionary(pa.int8(), pa.string()), pa.list_(pa.uint16()), pa.struct([]),
+        pa.struct([("a", pa.timestamp("ns"))]), pa.map_(pa.string(), pa.uint8()), pa.int8(),
+        pa.int32(), pa.list_(pa.int64()),
     ],
 )  # fmt: skip
-def test_types_that_the_column_does_not_hold(kind: pa.DataType, tmp_path: Path) -> None:
+def test_types_that_the_column_does_not_hold(kind: pa.DataType, place: Delta | Lake) -> None:
     """In a task, whatever the frame has said: nothing is rounded, and nothing written."""
-    lake = Lake(tmp_path / "lake")
-    lake.create(pa.schema([("v", pa.int64())]))
-    query = Query(lake.sink())
-    with pytest.raises(FrameRefused) as refused:
-        query.prepare(0, pa.record_batch({"v": pa.nulls(1, kind)}))
-    assert refused.value.code == "LAKE_COLUMNS"
+    place.create(pa.schema([("v", pa.int64())]))
+    with raised(FrameRefused, "LAKE_COLUMNS"):
+        OpenedSink(place.sink()).prepare(pa.record_batch({"v": pa.nulls(1, kind)}))
 
 
 @pytest.mark.parametrize(
-    "kind", ["void", "variant", "time(6)", "struct<>", "decimal(39,2)", "char(3)"]
-)
-def test_types_of_a_frame_that_no_column_holds(kind: str, tmp_path: Path) -> None:
-    lake = Lake(tmp_path / "lake")
+    "kind",
+    [
+        "void", "variant", "interval day to second", "interval year to month", "time(6)",
+        "geometry(4326)", "struct<>", "decimal(39,2)", "decimal(3,5)", "char(3)",
+        "string collate UNICODE", "array<void>", "struct<a:variant>", "array<int", "map<int>",
+        "struct<a>", "int>",
+    ],
+)  # fmt: skip
+def test_types_of_a_frame_that_no_column_holds(kind: str, place: Delta | Lake) -> None:
     with pytest.raises(FrameRefused):
-        Query(lake.sink(), [("id", "bigint"), ("v", kind)])
-    assert not lake.catalog.table_exists(TABLE)
+        OpenedSink(place.sink(), [("id", "bigint"), ("v", kind)])
+    assert not place.exists()
 
 
 @pytest.mark.parametrize("kind", [pa.time64("us"), pa.binary(4), pa.uuid()])
@@ -193,7 +261,7 @@ def test_columns_of_a_table_that_no_frame_has(kind: pa.DataType, tmp_path: Path)
     """They stay null; and Spark's text does not go into them."""
     lake = Lake(tmp_path / "lake")
     lake.create(pa.schema([("id", pa.int64()), ("v", kind)]))
-    Query(lake.sink(), [("id", "bigint")]).write(0, pa.record_batch({"id": [1]}))
+    OpenedSink(lake.sink(), [("id", "bigint")]).write(pa.record_batch({"id": [1]}))
     assert lake.read().to_pylist() == [{"id": 1, "v": None}]
     with pytest.raises(FrameRefused):
-        Query(lake.sink(), [("id", "bigint"), ("v", "binary")])
+        OpenedSink(lake.sink(), [("id", "bigint"), ("v", "binary")])

@@ -1,20 +1,21 @@
-"""A column that is changed in the database while a query writes to it: the query stops once, and no
-value is rounded without a word.
+"""A table that is changed while a query writes to it, or between the decision and the commit of its
+rows: the query stops once, no value is rounded, and no row goes without a word.
 """
 
 from __future__ import annotations
 
-import itertools
 from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from exactum.errors import EpochAborted, SettingRefused
+from exactum.errors import EpochAborted, HeuristicOutcome, SettingRefused
+from exactum.protocol.model import CommitPermit
 from exactum.protocol.sink import Guarantee
 from tests.kit.sql.sql_database import SqlDatabase
-from tests.kit.sql.sql_epochs import Columns, Incarnation, Query
+from tests.kit.sql.sql_epochs import Columns, Incarnation, Query, narrow
+from tests.sql.test_epochs import die_before_commit, permit, rows_in
 
 COLUMNS: Columns = (
     ("k", "bigint"),
@@ -41,7 +42,6 @@ WAYS: dict[str, tuple[Guarantee, dict[str, str]]] = {
     "upsert": (Guarantee.EXACTLY_ONCE, {"mode": "upsert", "key": "k"}),
     "delivered": (Guarantee.AT_LEAST_ONCE, {}),
 }
-_queries = itertools.count(1)
 
 
 def batch_of(batch_id: int) -> pa.RecordBatch:
@@ -60,13 +60,9 @@ def table(database: SqlDatabase) -> str:
 
 def driver_on(database: SqlDatabase, table: str, way: str) -> Incarnation:
     guarantee, settings = WAYS[way]
-    return Query(
-        lambda: database.sink(table, **settings),
-        f"changed-columns-{next(_queries)}",
-        COLUMNS,
-        lambda batch_id: [[batch_of(batch_id)]],
-        guarantee,
-    ).start()
+    query = database.query(table, COLUMNS, **settings)
+    query.guarantee, query.tasks = guarantee, lambda batch_id: [[batch_of(batch_id)]]
+    return query.start()
 
 
 def alter(database: SqlDatabase, table: str, column: str, became: str) -> None:
@@ -184,3 +180,50 @@ def test_a_table_of_which_nothing_can_be_promised_any_more(
             found = database.rows(f"SELECT k FROM {table} ORDER BY k")
             assert found == [*before, (2**53 + 1 + batch_id,)]
     driver.close()
+
+
+# ---- between decision and commit -----------------------------------------------------------------
+
+OLD = [(k, "old") for k in range(1, 5)]
+NEW = [(k, "new") for k in range(1, 5)]
+
+
+def finish(query: Query, allowed: CommitPermit) -> None:
+    """As ``exactum transactions finish`` does: without the sink of a run."""
+    sink = query.sink()
+    inspector = sink.inspector(query.query_id, sink.name, query.storage_of_rows)
+    try:
+        inspector.participant().commit(allowed, allowed.record.of(sink.name))
+    finally:
+        inspector.close()
+
+
+def upserts(database: SqlDatabase, table: str) -> Query:
+    """Two batches of the same four keys."""
+    query = database.query(table, mode="upsert", key=["id"])
+    query.tasks = lambda batch_id: [[narrow(OLD if batch_id == 0 else NEW)]]
+    return query
+
+
+def second_is_decided(query: Query) -> CommitPermit:
+    """The first batch is in the table, and the second one is decided and not committed."""
+    driver = query.start()
+    driver.run(0)
+    die_before_commit(driver, 1)
+    driver.close()
+    return permit(query, 1)[0]
+
+
+def test_an_upserts_key_that_is_dropped(database: SqlDatabase) -> None:
+    """MySQL adds rows then; PostgreSQL refuses the statement."""
+    table = database.table("id bigint, name varchar(50), CONSTRAINT only_one UNIQUE (id)")
+    query = upserts(database, table)
+    allowed = second_is_decided(query)
+    drop = "CONSTRAINT" if database.dialect.scheme == "postgres" else "INDEX"
+    database.run(f"ALTER TABLE {table} DROP {drop} only_one")
+    with pytest.raises(HeuristicOutcome, match="is decided"):
+        finish(query, allowed)
+    assert rows_in(database, table) == OLD
+    database.run(f"ALTER TABLE {table} ADD CONSTRAINT only_one UNIQUE (id)")
+    finish(query, allowed)
+    assert rows_in(database, table) == NEW

@@ -1,0 +1,204 @@
+"""What the database servers of tests, demos and benchmarks have in common."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import shutil
+import tempfile
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import TypeVar
+from urllib.parse import quote
+
+from exactum.errors import LocalServerError
+from exactum.local.broker import HOST, choose_ports
+from exactum.local.server_process import START_TIMEOUT_S, ServerProcess
+
+STOP_TIMEOUT_S = 30.0
+POLL_INTERVAL_S = 0.05
+USER = "exactum"
+DATABASE = "exactum"
+
+Self = TypeVar("Self", bound="LocalServer")
+
+
+class LocalServer(ABC):
+    """A server of this machine, made of the installed package; it listens on the loopback address.
+
+    ``data_dir``: where the data live; reused if it holds a server's data already, and kept at
+    ``stop``. None takes a temporary folder that ``stop`` removes. ``port``: 0 takes a free one; it
+    stays the same for the life of this object. ``settings``: the server's own, by name; they have
+    the last word, and may differ at each start of the same data.
+
+    There is one user, ``exactum``, with all rights and a random password, and an empty database
+    ``exactum``. The server dies with the process that started it, even if that is killed. Every
+    method raises LocalServerError if it cannot do its work.
+    """
+
+    name: str
+    scheme: str
+    host = HOST
+    user = USER
+    database = DATABASE
+
+    def __init__(
+        self,
+        *,
+        data_dir: str | os.PathLike[str] | None = None,
+        port: int = 0,
+        settings: Mapping[str, str | int] | None = None,
+        start_timeout_s: float = START_TIMEOUT_S,
+    ) -> None:
+        self._given_folder = None if data_dir is None else Path(data_dir).absolute()
+        self._folder: Path | None = None
+        self.port = port or choose_ports(1, 0)[0].clients
+        self._settings: dict[str, str] = {}
+        self.configure(settings or {})
+        self._start_timeout_s = start_timeout_s
+        self._password = ""
+        self._node: ServerProcess | None = None
+
+    def __enter__(self: Self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    # ---- where it is -------------------------------------------------------------------------
+
+    @property
+    def password(self) -> str:
+        """The user's; known from the first ``start``."""
+        if not self._password:
+            raise LocalServerError(f"{self.name} has no password before its first start.")
+        return self._password
+
+    @property
+    def url(self) -> str:
+        """Over the loopback interface, with the password."""
+        return self.url_of(self.database)
+
+    def url_of(self, database: str, user: str = USER, password: str | None = None) -> str:
+        """The same for another database or user."""
+        secret = quote(self.password if password is None else password, safe="")
+        place = f"{HOST}:{self.port}/{quote(database, safe='')}"
+        return f"{self.scheme}://{quote(user, safe='')}:{secret}@{place}"
+
+    @property
+    def folder(self) -> Path:
+        """Of data and log."""
+        folder = self._folder or self._given_folder
+        if folder is None:
+            raise LocalServerError(f"{self.name} has no folder before its first start.")
+        return folder
+
+    @property
+    def pid(self) -> int:
+        """Of the server's first process."""
+        if self._node is None or not self._node.running:
+            raise LocalServerError(f"{self.name} is not running.")
+        return self._node.pid
+
+    @property
+    def running(self) -> bool:
+        """Whether the process exists; a paused one does."""
+        return self._node is not None and self._node.running
+
+    # ---- start and stop ----------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Make the data if there are none, start the server, and wait until it answers. Idempotent
+        while it runs.
+        """
+        if self.running:
+            return
+        try:
+            folder = self._make_folder()
+            command = self._prepared(folder)
+            if self._node is None:
+                self._node = ServerProcess(self.name, folder, self.port)
+                atexit.register(self._stop_at_exit, os.getpid())
+            self._node.start(command)
+            self._await_answer(self._node)
+        except BaseException:
+            self.stop(timeout_s=0)
+            raise
+
+    def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> None:
+        """Let the server shut down, kill it after ``timeout_s`` seconds. Idempotent. A temporary
+        folder is removed, and the next ``start`` begins anew.
+        """
+        self._shut_down(timeout_s)
+        if self._folder is not None and self._given_folder is None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            self._folder = self._node = None
+        atexit.unregister(self._stop_at_exit)
+
+    def restart(self, timeout_s: float = STOP_TIMEOUT_S) -> None:
+        """Shut down if it runs, and start again on the same data."""
+        self._shut_down(timeout_s)
+        self.start()
+
+    def kill(self) -> None:
+        """SIGKILL, as when the machine loses power; data and port stay. Idempotent."""
+        if self._node is not None:
+            self._node.kill()
+
+    def pause(self) -> None:
+        """SIGSTOP: it keeps its connections and answers nobody. Idempotent."""
+        if self._node is not None:
+            self._node.pause()
+
+    def resume(self) -> None:
+        """SIGCONT: undo ``pause``. Idempotent."""
+        if self._node is not None:
+            self._node.resume()
+
+    def configure(self, settings: Mapping[str, str | int]) -> None:
+        """Settings for the next start, over those that there are."""
+        self._settings |= {name: str(value) for name, value in settings.items()}
+
+    # ---- small steps -------------------------------------------------------------------------
+
+    @abstractmethod
+    def _prepared(self, folder: Path) -> Sequence[str]:
+        """Make the data if there are none, and the password; returns the server's command."""
+
+    @abstractmethod
+    def _answers(self) -> bool:
+        """Whether a client is served."""
+
+    def _shut_down(self, timeout_s: float) -> None:
+        if self._node is not None:
+            self._node.stop(timeout_s)
+
+    def _make_folder(self) -> Path:
+        if self._folder is None:
+            made = self._given_folder or Path(tempfile.mkdtemp(prefix="exactum-server-"))
+            made.mkdir(parents=True, exist_ok=True)
+            self._folder = made
+        return self._folder
+
+    def _await_answer(self, node: ServerProcess) -> None:
+        end_s = time.monotonic() + self._start_timeout_s
+        while not self._answers():
+            what = "" if node.running else "ended while it started"
+            if time.monotonic() > end_s:
+                what = f"did not answer within {self._start_timeout_s:.0f} s"
+            if what:
+                raise LocalServerError(f"{self.name} {what}. Its last lines:\n{node.log_tail()}")
+            time.sleep(POLL_INTERVAL_S)
+
+    def _stop_at_exit(self, owner: int) -> None:
+        if os.getpid() == owner:  # a forked child shares the hook, not the process
+            self.stop()

@@ -1,0 +1,385 @@
+"""What only Delta tables do, or do in a way of their own. (What both formats have in common:
+test_tables.py.)
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import threading
+from collections.abc import Callable
+from datetime import date, datetime, timezone
+from decimal import Decimal
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+from deltalake.exceptions import CommitFailedError
+
+from exactum.errors import (
+    ExactumError,
+    FrameRefused,
+    HeuristicOutcome,
+    OutcomeUnknown,
+    SettingRefused,
+)
+from exactum.lake.delta import DeltaSink
+from tests.kit.errors import raised
+from tests.kit.files.s3_server import s3_server
+from tests.kit.lake.tables import (
+    at_once,
+    columns_of,
+    commit_by_hand,
+    ids,
+    new_table,
+    numbers,
+    read,
+    with_features,
+    with_metadata,
+)
+from tests.kit.lake.values import KINDS, batch_of
+from tests.kit.opened_sink import OpenedSink
+
+COLUMNS = (("id", "bigint"),)
+SCHEMA = pa.schema([("id", pa.int64())])
+STARTS_MAX = 20
+Change = Callable[[Path], None]
+
+
+def test_statistics_of_files(table: Path) -> None:
+    """What each file holds, partition by partition."""
+    frame = numbers(1, 2, 3, day=["a", "b/ä %=", None])
+    query = OpenedSink(DeltaSink(table, partition_by="day"), columns_of(frame))
+    query.write(frame, numbers(4, day=["a"]))
+    adds = pa.table(DeltaTable(str(table)).get_add_actions(flatten=True)).to_pylist()
+    assert sorted((a["num_records"], a["min.id"], a["max.id"], a["null_count.id"]) for a in adds) == [
+        (1, 1, 1, 0), (1, 2, 2, 0), (1, 3, 3, 0), (1, 4, 4, 0),
+    ]  # fmt: skip
+
+
+def test_the_empty_text_is_no_partition(table: Path) -> None:
+    frame = numbers(1, 3, day=["a", ""])
+    query = OpenedSink(DeltaSink(table, partition_by="day"), columns_of(frame))
+    query.write(frame)
+    (rejection,) = query.rejections
+    assert rejection.rows.to_pydict() == {"id": [3], "day": [""]}
+    assert "empty text" in rejection.reasons[0]
+    assert ids(table) == [1]
+
+
+def test_files_are_of_bounded_size(table: Path) -> None:
+    texts = [f"{n:0>400}" for n in range(4_000)]
+    frame = numbers(*range(4_000), s=texts)
+    query = OpenedSink(DeltaSink(table, bytes_per_file_max=20_000), columns_of(frame))
+    query.write(frame)
+    sizes = [f.stat().st_size for f in table.glob("*.parquet")]
+    assert len(sizes) > 3
+    assert max(sizes) < 200_000
+    assert read(table).num_rows == 4_000
+
+
+def test_a_list_of_files_that_is_too_long_for_the_record(table: Path) -> None:
+    frame = numbers(*range(300), day=[f"d{n}" for n in range(300)])
+    query = OpenedSink(DeltaSink(table, partition_by="day"), columns_of(frame))
+    assert query.commit(query.decide(frame)).expired == ()
+    assert ids(table) == list(range(300))
+
+
+def test_a_table_that_became_another_before_a_redelivery(table: Path) -> None:
+    """Its columns were replaced after the decision: the rows are not added to what they do not
+    fit, and are not lost.
+    """
+    query = OpenedSink(DeltaSink(table), COLUMNS)
+    permit = query.decide(numbers(1))
+    write_deltalake(str(table), pa.table({"id": ["a"]}), mode="overwrite", schema_mode="overwrite")
+    with raised(HeuristicOutcome, "TARGET_REFUSES", "'id'", "bigint"):
+        DeltaSink(table).inspector(query.run.query_id, query.participant.name).participant().commit(
+            permit, permit.record.prepared
+        )
+    assert list(table.glob(".exactum/*/*.staged"))
+
+
+# ---- upserts -------------------------------------------------------------------------------------
+
+CHANGES = pa.schema([("id", pa.int64()), ("v", pa.string()), ("gone", pa.bool_())])
+
+
+def changes(*rows: tuple[int | None, str | None, bool | None]) -> pa.RecordBatch:
+    columns = [list(column) for column in zip(*rows, strict=True)]
+    return pa.record_batch(
+        [pa.array(c, f.type) for c, f in zip(columns, CHANGES, strict=True)], schema=CHANGES
+    )
+
+
+def upsert(table: Path, **more: Any) -> DeltaSink:
+    return DeltaSink(table, mode="upsert", key="id", delete_when="gone", **more)
+
+
+def values(table: Path) -> dict[int, str]:
+    rows = read(table).to_pylist()
+    found = {row["id"]: row["v"] for row in rows}
+    assert len(found) == len(rows)
+    return found
+
+
+def test_upsert(table: Path) -> None:
+    """The later row of a key counts, also when it deletes, and also in another task."""
+    query = OpenedSink(upsert(table), columns_of(changes((1, "a", None))))
+    query.write(changes((1, "a", None), (2, "b", False), (1, "c", False), (3, "d", True)))
+    assert values(table) == {1: "c", 2: "b"}
+    tasks = changes((2, "x", True), (4, "e", None)), changes((2, "again", False), (1, "y", True))
+    query.write(*tasks, batch_id=1)
+    assert values(table) == {2: "again", 4: "e"}
+    query.write(changes((None, "no key", False), (5, "f", False)), batch_id=2)
+    assert values(table) == {2: "again", 4: "e", 5: "f"}
+    assert "key" in query.rejections[0].reasons[0]
+
+
+def test_an_upsert_is_merged_once(table: Path) -> None:
+    """Redelivered after another batch: the older row does not come back."""
+    query = OpenedSink(upsert(table), columns_of(changes((1, "a", None))))
+    first = query.decide(changes((1, "old", False)))
+    query.commit(first)
+    query.write(changes((1, "new", False)), batch_id=1)
+    OpenedSink(upsert(table), columns_of(changes((1, "a", None)))).commit(first)
+    assert values(table) == {1: "new"}
+
+
+def test_an_upsert_leaves_columns_that_it_has_not(table: Path) -> None:
+    new_table(table, pa.schema([("id", pa.int64()), ("v", pa.string()), ("w", pa.int64())]))
+    write_deltalake(
+        str(table), pa.table({"id": [1, 2], "v": ["a", "b"], "w": [10, 20]}), mode="append"
+    )
+    query = OpenedSink(upsert(table), columns_of(changes((1, "a", None))))
+    query.write(changes((1, "x", False), (3, "c", False)))
+    rows = sorted(read(table).to_pylist(), key=lambda row: row["id"])
+    assert rows == [
+        {"id": 1, "v": "x", "w": 10},
+        {"id": 2, "v": "b", "w": 20},
+        {"id": 3, "v": "c", "w": None},
+    ]
+
+
+def insist(query: OpenedSink, permit: Any) -> None:
+    """As starts one after another: on a busy machine others may come first more often than an
+    upsert tries.
+    """
+    for _ in range(STARTS_MAX):
+        with contextlib.suppress(OutcomeUnknown):
+            query.commit(permit)
+            return
+    raise AssertionError("others always came first")
+
+
+def test_two_drivers_upsert_while_others_append(table: Path) -> None:
+    query, successor = (
+        OpenedSink(upsert(table), columns_of(changes((1, "a", None)))) for _ in "12"
+    )
+    stop, theirs = threading.Event(), itertools.count(1_000_000)
+
+    def append() -> None:
+        while not stop.wait(1.0):  # a merge has to fit in between
+            row = pa.table({"id": [next(theirs)], "v": ["theirs"]})
+            while True:
+                try:
+                    write_deltalake(str(table), row, mode="append")
+                    break
+                except CommitFailedError:  # it asks others to write again
+                    continue
+
+    foreign = threading.Thread(target=append)
+    foreign.start()
+    try:
+        for batch_id in range(4):
+            rows = changes((0, f"{batch_id}", False), (batch_id + 1, "x", False))
+            permit = query.decide(rows, batch_id=batch_id)
+            at_once(partial(insist, query), partial(insist, successor), permit=permit)
+    finally:
+        stop.set()
+        foreign.join()
+    found = values(table)
+    assert found[0] == "3"
+    assert sorted(i for i in found if i < 1_000_000) == list(range(5))
+    assert sum(i >= 1_000_000 for i in found) == next(theirs) - 1_000_000
+
+
+@pytest.mark.parametrize("name", ['a "b', "a`b", "sElect", "ä.b"])
+def test_names_are_quoted(name: str, table: Path) -> None:
+    frame = pa.record_batch({name: pa.array([1, 2], pa.int64()), "v": ["a", "b"]})
+    if " " in name:
+        with pytest.raises(Exception, match="LAKE_COLUMNS"):
+            OpenedSink(DeltaSink(table, mode="upsert", key=name), columns_of(frame))
+        return
+    query = OpenedSink(DeltaSink(table, mode="upsert", key=name), columns_of(frame))
+    query.write(frame)
+    query.write(pa.record_batch({name: pa.array([2], pa.int64()), "v": ["c"]}), batch_id=1)
+    rows = read(table)
+    assert dict(zip(rows[name].to_pylist(), rows["v"].to_pylist(), strict=True)) == {1: "a", 2: "c"}
+
+
+def test_an_upsert_holds_the_same(table: Path) -> None:
+    """All that delta-rs rewrites comes back as it was."""
+    low, high = date(1, 1, 1), datetime(9999, 12, 31, 23, 59, 59, 999_999)  # noqa: DTZ001
+    rows = [
+        (True, -128, -32768, -(2**31), -(2**63), 0.1, 1e308, "\U00068abf", b"\x00", low,
+         high.replace(tzinfo=timezone.utc), high, Decimal("-9999999.99"),
+         Decimal("9999999999999999999999999999.9999999999"), Decimal("-1E-38"),
+         [1, None], {"k": None, "ä": -0.0}, {"a": None, "b": ["x", ""]}),
+        (None, 1, *([None] * (len(KINDS) - 2))),
+    ]  # fmt: skip
+    batch = batch_of(rows, KINDS)
+    columns = tuple(zip(batch.schema.names, KINDS, strict=True))
+    query = OpenedSink(DeltaSink(table, mode="upsert", key="c1"), columns)
+    for batch_id in range(2):  # inserted, then replaced
+        query.write(batch, batch_id=batch_id)
+    there = read(table).to_pylist()
+    assert sorted(map(repr, there)) == sorted(map(repr, batch.to_pylist()))
+
+
+# ---- what is refused -----------------------------------------------------------------------------
+
+
+def test_and_between_the_last_look_and_the_commit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Delta's own conflict check stands there: another version of the settings, and all is looked at
+    again.
+    """
+    query = OpenedSink(DeltaSink(tmp_path / "t"), COLUMNS)
+    permit = query.decide(numbers(1))
+    real = DeltaTable.create_write_transaction
+
+    def late(self: DeltaTable, *args: Any, **more: Any) -> None:
+        monkeypatch.setattr(DeltaTable, "create_write_transaction", real)
+        with_metadata(tmp_path / "t", delta__constraints__positive="id > 0")
+        real(self, *args, **more)
+
+    monkeypatch.setattr(DeltaTable, "create_write_transaction", late)
+    with raised(HeuristicOutcome, "TARGET_REFUSES", "positive"):
+        query.commit(permit)
+    assert not DeltaTable(str(tmp_path / "t")).file_uris()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda t: with_features(t, "appendOnly", "invariants", "checkConstraints", "columnMapping",
+                                "generatedColumns", readers=["columnMapping"]),
+        lambda t: with_features(t, "changeDataFeed"),
+        lambda t: with_metadata(t, delta__appendOnly="true"),
+        lambda t: with_metadata(t, delta__columnMapping__mode="none"),
+    ],
+)  # fmt: skip
+def test_what_is_there_and_not_used_is_taken(change: Change, tmp_path: Path) -> None:
+    new_table(tmp_path / "t", SCHEMA)
+    change(tmp_path / "t")
+    OpenedSink(DeltaSink(tmp_path / "t"), COLUMNS).write(numbers(1, 2))
+    assert ids(tmp_path / "t") == [1, 2]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda t: with_metadata(t, delta__appendOnly="true"),
+        lambda t: with_features(t, "changeDataFeed"),
+        lambda t: with_features(t, "deletionVectors", readers=["deletionVectors"]),
+    ],
+)
+def test_what_an_upsert_would_break(change: Change, tmp_path: Path) -> None:
+    new_table(tmp_path / "t", SCHEMA)
+    change(tmp_path / "t")
+    with pytest.raises(SettingRefused) as refused:
+        OpenedSink(DeltaSink(tmp_path / "t", mode="upsert", key="id"), COLUMNS)
+    assert refused.value.code == "LAKE_FEATURE"
+
+
+def refusal(kind: type[ExactumError], sink: Callable[[], Any], *columns: tuple[str, str]) -> str:
+    with pytest.raises(kind) as refused:
+        OpenedSink(sink(), columns)
+    return f"{refused.value}"
+
+
+def test_a_folder_of_somebody_elses_files(tmp_path: Path) -> None:
+    at = tmp_path / "t"
+    at.mkdir()
+    (at / "old.parquet").write_bytes(b"somebody's")
+    text = refusal(SettingRefused, lambda: DeltaSink(at), *COLUMNS)
+    assert "LAKE_TABLE" in text
+    assert "old.parquet" in text
+
+
+def test_columns_of_another_kind_within(tmp_path: Path) -> None:
+    """What may not be null within a column is not looked at row by row, so it is refused."""
+    inner = pa.struct([pa.field("a", pa.int64(), nullable=False)])
+    new_table(tmp_path / "t", pa.schema([("id", pa.int64()), ("s", inner)]))
+    text = refusal(SettingRefused, lambda: DeltaSink(tmp_path / "t"), *COLUMNS)
+    assert "NOT NULL within the column 's'" in text
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"mode": "merge"},
+        {"mode": "upsert"},
+        {"key": "id"},
+        {"delete_when": "gone"},
+        {"mode": "upsert", "key": "id", "delete_when": "id"},
+        {"bytes_per_file_max": 0},
+        {"store": {"region": "eu"}},
+    ],
+)
+def test_arguments_that_contradict_each_other(arguments: dict[str, Any], tmp_path: Path) -> None:
+    with pytest.raises(SettingRefused):
+        DeltaSink(tmp_path / "t", **arguments)
+
+
+def test_what_delta_rs_would_spoil_is_refused(tmp_path: Path) -> None:
+    """It spells -1.05 in a partition as -1.-5, and looks for a%20b at "a b"."""
+    price = [("id", "bigint"), ("price", "decimal(10,2)")]
+    text = refusal(FrameRefused, lambda: DeltaSink(tmp_path / "t", partition_by="price"), *price)
+    assert "price" in text and "decimal(10,2)" in text
+    with raised(SettingRefused, "LAKE_ARGUMENT", "a%20b"):
+        DeltaSink(tmp_path / "a%20b")
+    assert not list(tmp_path.iterdir())
+
+
+def test_partitions_of_another_kind(tmp_path: Path) -> None:
+    frame = numbers(1, day=["a"])
+    OpenedSink(DeltaSink(tmp_path / "t", partition_by="day"), columns_of(frame)).write(frame)
+    text = refusal(
+        SettingRefused, lambda: DeltaSink(tmp_path / "t", partition_by="id"), *columns_of(frame)
+    )
+    assert "partitioned by ['day']" in text
+    text = refusal(FrameRefused, lambda: DeltaSink(tmp_path / "t"), *COLUMNS)
+    assert "day" in text
+    when = (("id", "bigint"), ("at", "timestamp"))
+    refusal(FrameRefused, lambda: DeltaSink(tmp_path / "u", partition_by="at"), *when)
+
+
+def test_a_version_of_another_writer_is_read(tmp_path: Path) -> None:
+    """The kit's versions by hand are versions: what they add is found."""
+    new_table(tmp_path / "t", SCHEMA)
+    commit_by_hand(tmp_path / "t", {"txn": {"appId": "spark", "version": 3}})
+    OpenedSink(DeltaSink(tmp_path / "t"), COLUMNS).write(numbers(5))
+    assert ids(tmp_path / "t") == [5]
+
+
+# ---- object stores -------------------------------------------------------------------------------
+
+
+def test_an_object_store() -> None:
+    """Read back by delta-rs alone, with the same settings."""
+    with s3_server("kept") as server:
+        sink = DeltaSink("s3://bucket/t", store=server.settings)
+        query = OpenedSink(sink, COLUMNS)
+        permit = query.decide(numbers(1), numbers(2))
+        query.commit(permit)
+        OpenedSink(sink, COLUMNS).commit(permit)
+        query.write(numbers(3), batch_id=1)
+        options = {k: str(v).lower() for k, v in server.settings.items()}
+        table = DeltaTable("s3://bucket/t", storage_options=options)
+        assert sorted(table.to_pyarrow_table()["id"].to_pylist()) == [1, 2, 3]
+        assert not [key for key in server.objects if ".staged" in key]
