@@ -132,7 +132,7 @@ class ComparesNoLog(ComparesNoTarget):
     """Takes the log as it finds it, as well."""
 
     def __init__(self, run, participants, log, *, noted, **more):  # type: ignore[no-untyped-def]
-        super().__init__(run, participants, log, **more)
+        super().__init__(run, participants, log, **more)  # type: ignore[no-untyped-call]
 
 
 class GrantsAnything(PermitLog):
@@ -202,7 +202,7 @@ class DoesNotVerify(Coordinator):
 
     def __init__(self, run, participants, log, **more):  # type: ignore[no-untyped-def]
         super().__init__(run, participants, log, **more)
-        self._participants.verify = tuple
+        self._participants.verify = tuple  # type: ignore[method-assign, assignment]
 
 
 class SalvagesWithoutRecord(Forger):
