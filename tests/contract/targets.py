@@ -449,7 +449,8 @@ class WriteAhead(FolderTarget):
         self.table.unlink(missing_ok=True)
 
     def leftovers(self) -> Sequence[object]:
-        return waiting(self.staging)
+        """What a stalled task has half written is swept when it is old."""
+        return [file for file in waiting(self.staging) if file.suffix != ".tmp"]
 
 
 # ---- the list ------------------------------------------------------------------------------------

@@ -57,7 +57,7 @@ def test_it_serves_until_ctrl_c(tmp_path: Path) -> None:
     ("arguments", "said"),
     [
         ([], "Missing option '--checkpoint'"),
-        (["--checkpoint", "nowhere"], "does not exist"),
+        (["--checkpoint", "nowhere"], "is not a folder"),
     ],
 )
 def test_what_cannot_be_is_refused(tmp_path: Path, arguments: list[str], said: str) -> None:

@@ -153,9 +153,9 @@ def test_a_folder_of_sparks_own_sink(tmp_path: Path) -> None:
 
 
 def test_a_checkpoint_that_is_no_folder_needs_a_decision_log(tmp_path: Path) -> None:
-    found = diagnosed("--checkpoint", "s3a://bucket/cp")
+    found = diagnosed("--checkpoint", "hdfs://node/cp")
     assert found.has("error", "checkpoint", "no decision log is named")
-    found = diagnosed("--checkpoint", "s3a://bucket/cp", "--decision-log", str(tmp_path))
+    found = diagnosed("--checkpoint", "hdfs://node/cp", "--decision-log", str(tmp_path))
     assert found.all_is_well(), found.output
 
 

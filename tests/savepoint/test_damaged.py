@@ -278,8 +278,8 @@ def test_a_place_that_cannot_be_written(checkpoint: Path, savepoint: Path, tmp_p
         result = run(*arguments)
         assert result.exit_code == 1
         assert result.output.startswith("exactum: ")
-        assert f"{arguments[-1]} could not be written: " in result.output
-        assert "give another place" in result.output
+        assert arguments[-1] in result.output
+        assert len(result.output.splitlines()) <= 3
     assert sorted(tmp_path.rglob("*")) == before
 
 

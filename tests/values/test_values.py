@@ -241,9 +241,7 @@ def expected(value: Any, kind: Any) -> Any:
     if isinstance(value, bytes):
         return base64.b64encode(value).decode()
     if isinstance(value, datetime.datetime):
-        return value.isoformat(
-            timespec="microseconds" if value.microsecond % 1000 else "milliseconds"
-        )
+        return value.isoformat(timespec="microseconds")
     if isinstance(value, datetime.date):
         return value.isoformat()
     if isinstance(value, float):

@@ -18,7 +18,7 @@ import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import IO, Any, TypeVar
+from typing import IO, Any, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
 from exactum.errors import HeuristicOutcome, OutcomeUnknown, SettingRefused, Unavailable
@@ -67,22 +67,30 @@ LASTING = ("builder error", "status code: 401", "status code: 403")
 listing that is not allowed.
 """
 NO_BUCKET = ("NoSuchBucket", "InvalidBucketName", "ContainerNotFound")
+
+
+class _Cause(NamedTuple):
+    of: tuple[str, ...]
+    code: str
+    do: str
+
+
 CAUSES = (
-    (
-        NO_BUCKET,
-        "STORE_BUCKET",
-        "There is no such bucket. Make it, or correct the URL.",
+    _Cause(
+        of=NO_BUCKET,
+        code="STORE_BUCKET",
+        do="There is no such bucket. Make it, or correct the URL.",
     ),
-    (
-        ("AuthorizationHeaderMalformed", "PermanentRedirect", "redirect without LOCATION"),
-        "STORE_REGION",
-        "It lies in another region than it is asked in. Give the region: "
+    _Cause(
+        of=("AuthorizationHeaderMalformed", "PermanentRedirect", "redirect without LOCATION"),
+        code="STORE_REGION",
+        do="It lies in another region than it is asked in. Give the region: "
         "spark.hadoop.fs.s3a.endpoint.region, AWS_REGION, or store={'region': ...}.",
     ),
-    (
-        ("RequestTimeTooSkewed", "RequestTimeTooLarge"),
-        "STORE_CLOCK",
-        "The clock of this machine is too far from the store's. Have it set (NTP), then start "
+    _Cause(
+        of=("RequestTimeTooSkewed", "RequestTimeTooLarge"),
+        code="STORE_CLOCK",
+        do="The clock of this machine is too far from the store's. Have it set (NTP), then start "
         "again.",
     ),
 )

@@ -54,6 +54,7 @@ class RecordedQuery:
         staging: Path | None = None,
     ) -> None:
         self.folder = folder
+        self.files = Folder(folder)
         self.staging = staging
         self.query_id = str(uuid.uuid4())
         self._sinks = sinks
@@ -80,7 +81,7 @@ class RecordedQuery:
         """
         staging = staging_at(self, self.staging)
         run = QueryRun(self.query_id, new_incarnation(), guarantee, staging)
-        on_file = record_of(Folder(self.folder), self.query_id)
+        on_file = record_of(self.files, self.query_id)
         noted = on_file.content.noted
         if guarantee is Guarantee.EXACTLY_ONCE and (
             noted.first is None or noted.undecided_from is not None
@@ -97,7 +98,7 @@ class RecordedQuery:
                 record, sinks=sinks, noted=after, staging=recorded_staging(self, staging)
             )
         )
-        log = SlotLog(Folder(self.folder / DECISIONS), self.query_id)
+        log = SlotLog(self.files.below(DECISIONS), self.query_id)
         last = batches[-1]
 
         def ready(order: WriteOrder) -> None:

@@ -34,14 +34,14 @@ class ShutdownHook:
         # A task keeps what it raises: where Python is gone there is nobody to call, nor to tell.
         task = java_class(session, "java.util.concurrent.FutureTask")
         self._task = task(_Runnable(call), None)
-        self._manager = java_class(session, "org.apache.hadoop.util.ShutdownHookManager").get()
+        self._hooks = java_class(session, "org.apache.hadoop.util.ShutdownHookManager").get()
         seconds = java_class(session, "java.util.concurrent.TimeUnit").SECONDS
-        self._manager.addShutdownHook(self._task, PRIORITY, timeout_s, seconds)
+        self._hooks.addShutdownHook(self._task, PRIORITY, timeout_s, seconds)
 
     def remove(self) -> None:
         """Idempotent. A JVM that is gone, or ends, has nothing to remove."""
         try:
-            self._manager.removeShutdownHook(self._task)
+            self._hooks.removeShutdownHook(self._task)
         except (JvmError, OSError):
             return
 
