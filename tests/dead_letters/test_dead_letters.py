@@ -23,10 +23,11 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 from exactum import FileSink, KafkaSink, PostgresSink
 from exactum.checkpoint.savepoint.create import create
 from exactum.checkpoint.savepoint.restore import Identity, restore
-from exactum.errors import CheckpointRefused
+from exactum.errors import CheckpointRefused, Unavailable
 from exactum.local import LocalKafka
 from exactum.protocol.sink import Rejection, Sink
 from exactum.spark.write.dead_letter import dead_letters
+from exactum.storage.folder import Folder
 from tests.kit.errors import raised
 from tests.kit.query_record import note, on_file
 from tests.kit.servers.postgres import LocalPostgres
@@ -156,14 +157,17 @@ def test_in_kafka(world: World) -> None:
     rest = typed(query, "replay", "--to", world.target, "--yes")
     assert rest.exit_code == 0, rest.output
     assert world.read(world.target) == AS_STORED
-    in_the_way = query.folder / "exactum" / "replays" / ".finished.tmp"
-    in_the_way.mkdir()
     told = typed(query, "replay", "--to", world.target, "--yes")
     assert told.exit_code == 0, "there is nothing to write down"
     query.run([1])
-    told = typed(query, "replay", "--to", world.target, "--yes")
+
+    def is_full(files: Folder, name: str, content: bytes, *, durable: bool = True) -> None:
+        raise Unavailable(f"{files.where}/{name}: no space left on device.")
+
+    with pytest.MonkeyPatch.context() as disk:
+        disk.setattr(Folder, "put", is_full)
+        told = typed(query, "replay", "--to", world.target, "--yes")
     assert (told.exit_code, "type the same again" in told.output) == (1, True), told.output
-    in_the_way.rmdir()
     assert typed(query, "replay", "--to", world.target, "--yes").exit_code == 0
     assert world.read(world.target) == sorted(AS_STORED * 2)
     again = typed(query, "replay", "--to", world.target, "--yes")

@@ -49,7 +49,7 @@ def test_in_a_pipe_each_finding_is_a_line(tmp_path: Path) -> None:
     shown = CliRunner().invoke(cli.main, ["doctor", "--checkpoint", "hdfs://node/cp"])
     assert shown.exit_code == 1
     lines = shown.stdout.splitlines()
-    assert any(line.startswith("error   checkpoint: hdfs://node/cp lies on no") for line in lines)
+    assert any(line.startswith("error   checkpoint: hdfs://node/cp lies in no") for line in lines)
     assert "-> Pass decision_log=" in shown.stdout
     assert lines[-1].endswith("1 error")
 

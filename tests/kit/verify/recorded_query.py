@@ -54,7 +54,6 @@ class RecordedQuery:
         staging: Path | None = None,
     ) -> None:
         self.folder = folder
-        self.files = Folder(folder)
         self.staging = staging
         self.query_id = str(uuid.uuid4())
         self._sinks = sinks
@@ -62,6 +61,11 @@ class RecordedQuery:
         for name in ("offsets", "commits"):
             (folder / name).mkdir(parents=True)
         (folder / "metadata").write_text(json.dumps({"id": self.query_id}))
+
+    @property
+    def files(self) -> Folder:
+        """Its checkpoint, wherever a test has moved it."""
+        return Folder(self.folder)
 
     def sinks(self) -> dict[str, Sink]:
         """As a command is given them."""
