@@ -150,9 +150,10 @@ import sys
 from pathlib import Path
 from exactum import events
 from exactum.monitor.history import HistoryOutlet
+from exactum.storage.folder import Folder
 from exactum.monitor.recorder import RECORDER
 history = HistoryOutlet()
-history.begin("q", Path(sys.argv[1]))
+history.begin("q", Folder(Path(sys.argv[1])))
 RECORDER.add(history)
 RECORDER.observe(events.RowsSkipped("q", 7, "i", 3))
 {end}
