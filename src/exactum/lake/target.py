@@ -389,10 +389,10 @@ class TableTarget(StagedTarget):
 
     def _columns_of(self, part: StagedPart) -> dict[str, str | None]:
         """Raises FileNotFoundError."""
-        name = part.name.file(0)
-        staged = f"{self._staging.folder}/{name}"
-        there = self._staging.storage.existing([staged])
-        schema = self._read(staged if there else self._visible(part, 0), pq.read_schema)
+        try:
+            schema = self._read(f"{self._staging.folder}/{part.name.file(0)}", pq.read_schema)
+        except FileNotFoundError:  # another driver of the query may be moving it at this moment
+            schema = self._read(self._visible(part, 0), pq.read_schema)
         return {field.name: spark_type(field.type) for field in schema}
 
     def _moved(self, epoch: StagedEpoch) -> Sequence[DataFile]:
