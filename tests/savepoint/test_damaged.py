@@ -271,15 +271,23 @@ def test_a_place_that_cannot_be_written(checkpoint: Path, savepoint: Path, tmp_p
     """One clear error, and nothing is left. ``make chaos`` does the same with a full disk."""
     (tmp_path / "file").write_text("no folder")
     before = sorted(tmp_path.rglob("*"))
-    for arguments in (
-        ("create", "--checkpoint", str(checkpoint), "--to", str(tmp_path / "file" / "savepoint")),
-        ("restore", str(savepoint), "--checkpoint", str(tmp_path / "file" / "checkpoint")),
+    saved, new = (str(tmp_path / "file" / name) for name in ("savepoint", "checkpoint"))
+    for arguments, what, to_do in (
+        (
+            ("create", "--checkpoint", str(checkpoint), "--to", saved),
+            f"exactum: {saved} could not be written: ",
+            "give another place",
+        ),
+        (
+            ("restore", str(savepoint), "--checkpoint", new),
+            f"exactum: [FOLDER_ACCESS] The folder {new} could not be read: ",
+            "that this user may write to",
+        ),
     ):
         result = run(*arguments)
         assert result.exit_code == 1
-        assert result.output.startswith("exactum: ")
-        assert arguments[-1] in result.output
-        assert len(result.output.splitlines()) <= 3
+        assert result.output.startswith(what)
+        assert to_do in result.output
     assert sorted(tmp_path.rglob("*")) == before
 
 
