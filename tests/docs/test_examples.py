@@ -10,7 +10,6 @@ import itertools
 import json
 import sqlite3
 import tempfile
-import threading
 import urllib.request
 from collections import Counter, defaultdict
 from pathlib import Path
@@ -36,6 +35,7 @@ from tests.kit.docs.onlooker import keys_and_values
 from tests.kit.docs.program import call, on_its_way
 from tests.kit.environment import ROOT
 from tests.kit.servers.mariadb import LocalMariaDB
+from tests.kit.serving import serving
 from tests.kit.spark.commit_log import forget_last_batch
 from tests.kit.spark.torn_stream import of_format_2
 from tests.kit.waiting import WAIT_MAX_S, await_true
@@ -111,9 +111,7 @@ def test_a_two_phase_sink(spark: SparkSession, tmp_path: Path) -> None:
 @pytest.mark.deep  # tests/custom kills such a sink at every call
 def test_a_write_ahead_sink(spark: SparkSession, tmp_path: Path) -> None:
     """Replies are lost, so requests come twice; each number counts once, and they come in order."""
-    with numbers_api.NumbersServer(0) as api:
-        thread = threading.Thread(target=api.serve_forever, args=(0.05,), name="numbers-api")
-        thread.start()
+    with serving(numbers_api.NumbersServer(0)) as api:
         url, checkpoint = f"http://127.0.0.1:{api.server_port}/", tmp_path / "checkpoint"
         for life in (1, 2):
             with on_its_way(spark, write_ahead_sink, url, "--checkpoint", str(checkpoint)):
@@ -121,8 +119,6 @@ def test_a_write_ahead_sink(spark: SparkSession, tmp_path: Path) -> None:
             forget_last_batch(checkpoint)
         with urllib.request.urlopen(url, timeout=WAIT_MAX_S) as reply:
             said = json.load(reply)
-        api.shutdown()
-        thread.join()
     assert said["came twice"] == said["requests"] // numbers_api.LOSES_EVERY > 0
     assert said["numbers"] == said["different"]
     assert sorted(api.numbers) == list(range(said["numbers"]))

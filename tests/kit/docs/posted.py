@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
+
+from tests.kit.serving import serving
 
 Posted = list[tuple[str | None, Any]]
 
@@ -27,12 +28,5 @@ def posted() -> Iterator[tuple[str, Posted]]:
         def log_message(self, *_: object) -> None:
             """The test reads what was received."""
 
-    server = HTTPServer(("127.0.0.1", 0), Taker)
-    thread = threading.Thread(target=server.serve_forever, name="takes-posts")
-    thread.start()
-    try:
+    with serving(HTTPServer(("127.0.0.1", 0), Taker)) as server:
         yield f"http://127.0.0.1:{server.server_port}", received
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()

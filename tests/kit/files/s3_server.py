@@ -10,14 +10,15 @@ from __future__ import annotations
 import re
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from email.utils import formatdate
 from hashlib import md5
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 from xml.sax.saxutils import escape
+
+from tests.kit.serving import serving
 
 BUCKET = "bucket"
 
@@ -207,15 +208,5 @@ def _tag(content: bytes) -> str:
     return f'"{md5(content).hexdigest()}"'
 
 
-@contextmanager
-def s3_server(condition: str) -> Iterator[S3Server]:
-    with S3Server(condition) as server:
-        thread = threading.Thread(
-            target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True
-        )
-        thread.start()
-        try:
-            yield server
-        finally:
-            server.shutdown()
-            thread.join()
+def s3_server(condition: str) -> AbstractContextManager[S3Server]:
+    return serving(S3Server(condition))

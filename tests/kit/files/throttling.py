@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import http.client
 import itertools
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+
+from tests.kit.serving import serving
 
 HOP = frozenset(("connection", "keep-alive", "transfer-encoding", "expect"))
 
@@ -80,13 +80,5 @@ class _Handler(BaseHTTPRequestHandler):
         """Not on the terminal."""
 
 
-@contextmanager
-def throttling(target_port: int, every: int) -> Iterator[Throttling]:
-    with Throttling(target_port, every) as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
-        thread.start()
-        try:
-            yield server
-        finally:
-            server.shutdown()
-            thread.join()
+def throttling(target_port: int, every: int) -> AbstractContextManager[Throttling]:
+    return serving(Throttling(target_port, every))

@@ -8,7 +8,7 @@ import json
 import re
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,6 +20,8 @@ from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import CommitTableRequest, Table
 from pyiceberg.table.sorting import SortOrder
+
+from tests.kit.serving import serving
 
 Answer = tuple[int, Any]
 NAMESPACE = re.compile(r"/v1/namespaces/(?P<space>[^/]+)")
@@ -152,13 +154,6 @@ def rest_catalog(warehouse: Path) -> Iterator[RestCatalog]:
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = True
-    thread = threading.Thread(target=server.serve_forever, name="rest catalog", daemon=True)
-    thread.start()
     catalog.uri = f"http://127.0.0.1:{server.server_port}"
-    try:
+    with closing(catalog.catalog), serving(server):
         yield catalog
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
-        catalog.catalog.close()
