@@ -450,8 +450,8 @@ FAULTS = (
         "a fork goes on under the query's own id",
         FORK,
         "checkpoint/savepoint/restore.py",
-        '        built.put(cut.METADATA, json.dumps({"id": fork_id}).encode())\n',
-        '        built.put(cut.METADATA, json.dumps({"id": manifest.query_id}).encode())\n',
+        '        built.put(METADATA, json.dumps({"id": fork_id}).encode())\n',
+        '        built.put(METADATA, json.dumps({"id": manifest.query_id}).encode())\n',
         ("tests/savepoint/test_restore.py",),
     ),
     Fault(

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from exactum.checkpoint import retirement
+from exactum.checkpoint.query_place import query_id_of
 from exactum.checkpoint.request_file import Stopped
 from exactum.checkpoint.retirement import Retirement
 from exactum.checkpoint.savepoint import create as create_module
-from exactum.checkpoint.savepoint import cut
 from exactum.checkpoint.savepoint import restore as restore_module
 from exactum.checkpoint.savepoint.create import create
 from exactum.checkpoint.savepoint.manifest import verify
@@ -80,7 +80,7 @@ def is_usable(checkpoint: Path) -> bool:
     except CheckpointRefused:
         return False
     log = SlotLog(
-        Folder(checkpoint / "exactum" / "decisions"), cut.query_id_of(Folder(checkpoint)) or ""
+        Folder(checkpoint / "exactum" / "decisions"), query_id_of(Folder(checkpoint)) or ""
     )
     log.read(2)
     return True

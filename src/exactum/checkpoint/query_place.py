@@ -29,6 +29,8 @@ POSTGRES_SCHEMES = ("postgresql", "postgres")
 MYSQL_SCHEMES = ("mysql", "mariadb")
 OBJECT_SCHEMES = ("s3", "s3a", "gs", "az", "azure", "abfs", "abfss")
 
+METADATA = "metadata"
+"""Spark's own file with the id of the query."""
 HERE = "in the checkpoint"
 KINDS = (
     "a folder on a local or shared file system (a path, or file:///path), a database "
@@ -89,6 +91,23 @@ def place_of(place: str | Path) -> Storage:
             "Nothing was changed.",
         )
     return Folder(Path(os.path.abspath(files.root))) if isinstance(files, Folder) else files
+
+
+def query_id_of(files: Storage) -> str | None:
+    """The query id in Spark's own file; None: no query has begun there.
+
+    Raises:
+        CheckpointRefused: it is damaged.
+    """
+    text = files.read(METADATA)
+    try:
+        return None if text is None else str(json.loads(text)["id"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise CheckpointRefused(
+            "CHECKPOINT_DAMAGED",
+            f"{files.where}/{METADATA} cannot be read ({error}); docs/operations.md says how to "
+            "mend a checkpoint.",
+        ) from error
 
 
 def open_log(query: HasCheckpoint, decision_log: DecisionLog | str | Path | None) -> DecisionLog:
@@ -297,21 +316,13 @@ class QueryPlace:
                 f"{checkpoint} is not a folder. Give the checkpointLocation of the query, as its "
                 "script does.",
             )
-        text = files.read("metadata")
-        if text is None:
+        query_id = query_id_of(files)
+        if query_id is None:
             raise CheckpointRefused(
                 "CHECKPOINT_PLACE",
                 f"{files.where} is not the checkpoint of a streaming query: it has no file "
                 "'metadata'. Give the query's checkpointLocation.",
             )
-        try:
-            query_id = str(json.loads(text)["id"])
-        except (ValueError, KeyError, TypeError) as error:
-            raise CheckpointRefused(
-                "CHECKPOINT_DAMAGED",
-                f"{files.where}/metadata cannot be read ({error}); docs/guarantees.md says how to "
-                "mend a checkpoint.",
-            ) from error
         return QueryPlace(files, query_id, decision_log)
 
     @property

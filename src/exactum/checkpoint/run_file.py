@@ -192,6 +192,7 @@ def runs(files: Storage) -> list[tuple[RecordedRun, bool]]:
         Unavailable, SettingRefused: a file could not be.
     """
     found: list[tuple[RecordedRun, bool]] = []
+    now_ms: int | None = None
     names = listed(files, RUNS, "who runs this query")
     for name in (f"{RUNS}/{name}" for name in names if name.endswith(ENDING)):
         with contextlib.suppress(ValueError, TypeError):  # half a file, after a power failure
@@ -201,8 +202,10 @@ def runs(files: Storage) -> list[tuple[RecordedRun, bool]]:
                 continue
             value = json.loads(text)
             over = value.pop(OVER, False)
-            if not isinstance(files, Folder) and not over:
-                alive = _beats(files, name)
+            beat = None if isinstance(files, Folder) or over else files.entry(name)
+            if beat is not None:
+                now_ms = _store_ms(files) if now_ms is None else now_ms
+                alive = now_ms - beat.modified_ms < SILENT_MAX_MS
             found.append((RecordedRun(**value), alive))
     return sorted(found, key=lambda each: each[0].started_ms)
 
@@ -240,16 +243,13 @@ def _is_locked(path: Path) -> bool:
     return False
 
 
-def _beats(files: Storage, name: str) -> bool:
+def _store_ms(files: Storage) -> int:
     """By the store's clock: that of this machine may be minutes off. Who may not write there goes
     by this machine's.
     """
-    beat = files.entry(name)
-    if beat is None:
-        return False
-    now_ms = int(time.time() * 1000)
     with contextlib.suppress(ExactumError):
         files.put(CLOCK, b"")
         clock = files.entry(CLOCK)
-        now_ms = now_ms if clock is None else clock.modified_ms
-    return now_ms - beat.modified_ms < SILENT_MAX_MS
+        if clock is not None:
+            return clock.modified_ms
+    return int(time.time() * 1000)

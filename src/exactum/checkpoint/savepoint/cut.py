@@ -25,13 +25,13 @@ from exactum.checkpoint.layout import (
     STAGING,
 )
 from exactum.checkpoint.offset_log import COMMITS, OFFSETS
+from exactum.checkpoint.query_place import METADATA, query_id_of
 from exactum.checkpoint.query_record import IN_CHECKPOINT, record_of
 from exactum.checkpoint.state_store import Ids, Vanished, stores
 from exactum.errors import CheckpointRefused, ExactumError
 from exactum.files.slot_log import HIGHEST_FLOOR, floor_of, slots
 from exactum.storage.storage import Storage
 
-METADATA = "metadata"
 STATE = "state"
 """What Spark has in a checkpoint besides its two logs."""
 SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
@@ -98,23 +98,6 @@ def last_decided(files: Storage) -> int:
                 "Nothing was written.",
             ) from error
     return -1
-
-
-def query_id_of(files: Storage) -> str | None:
-    """The query id in Spark's own file; None: no query has begun there.
-
-    Raises:
-        CheckpointRefused: it is damaged.
-    """
-    text = files.read(METADATA)
-    try:
-        return None if text is None else str(json.loads(text)["id"])
-    except (ValueError, KeyError, TypeError) as error:
-        raise CheckpointRefused(
-            "CHECKPOINT_DAMAGED",
-            f"{files.where}/{METADATA} cannot be read ({error}); docs/guarantees.md says how to "
-            "mend a checkpoint.",
-        ) from error
 
 
 def has_decisions(files: Storage) -> bool:

@@ -35,7 +35,7 @@ from pathlib import Path
 from msgspec.structs import replace as changed
 
 from exactum.checkpoint.layout import DECISIONS, OF_PARENT, QUERY, REPLAYS, RESTORING
-from exactum.checkpoint.query_place import QueryPlace, place_of
+from exactum.checkpoint.query_place import METADATA, QueryPlace, place_of, query_id_of
 from exactum.checkpoint.query_record import Restoration, listed, record_of
 from exactum.checkpoint.retirement import (
     BEGUN,
@@ -148,7 +148,7 @@ def restore(
             if isinstance(error, OSError) and error.errno in (errno.ENOTEMPTY, errno.EEXIST):
                 raise _occupied(place) from error
             raise
-    query_id = cut.query_id_of(place) or ""
+    query_id = query_id_of(place) or ""
     return Restored(place.where, query_id, manifest.batch_id, moved_aside=aside)
 
 
@@ -195,7 +195,7 @@ def _made_before(place: Storage, manifest: Manifest, identity: Identity) -> Rest
     Raises:
         CheckpointRefused: it was made of this savepoint under the other identity.
     """
-    query_id = cut.query_id_of(place)
+    query_id = query_id_of(place)
     if query_id is None or (_claim(place) is not None and not _ended(place)):
         return None
     refuse_unfinished(place)
@@ -215,7 +215,7 @@ def _made_before(place: Storage, manifest: Manifest, identity: Identity) -> Rest
 
 def _is_of(files: Storage, manifest: Manifest) -> bool:
     """Whether this is a checkpoint of the query that the savepoint is of."""
-    return cut.query_id_of(files) == manifest.query_id
+    return query_id_of(files) == manifest.query_id
 
 
 def _original(manifest: Manifest, place: Storage) -> tuple[Storage, Retirement | None]:
@@ -354,7 +354,7 @@ def _fill(
     left_out = [
         f.path
         for f in manifest.files
-        if fork_id and (f.path == cut.METADATA or f.path.rpartition("/")[0] in (DECISIONS, QUERY))
+        if fork_id and (f.path == METADATA or f.path.rpartition("/")[0] in (DECISIONS, QUERY))
     ]
     wanted = [f for f in manifest.files if f.path not in left_out]
     copied = copy_files(source.below(CONTENT), built, [f.path for f in wanted])
@@ -365,7 +365,7 @@ def _fill(
         )
     _point_to_schemas(built, place, [f.path for f in wanted])
     if fork_id:
-        built.put(cut.METADATA, json.dumps({"id": fork_id}).encode())
+        built.put(METADATA, json.dumps({"id": fork_id}).encode())
         _hand_down_replays(built, manifest.query_id)
     _put_on_record(source, manifest, built, fork_id)
 
