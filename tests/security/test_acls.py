@@ -1,7 +1,7 @@
 """The rights and credentials of the Kafka sink on a real SASL_SSL broker that denies what no ACL
 allows.
 
-The rights are read from the table in docs/kafka.md, so that it cannot differ from what is tested.
+The rights are read from the table in docs/reference/rights.md, so that it cannot differ from what is tested.
 """
 
 from __future__ import annotations

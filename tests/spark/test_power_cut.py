@@ -147,13 +147,13 @@ def dies_when_2_stands(query: Any) -> None:
 
 
 def test_offsets_that_a_power_cut_took_are_written_again(query: Any) -> None:
-    """As docs/guarantees.md says, for a checkpoint that Spark's own file system wrote."""
+    """As docs/operations.md says, for a checkpoint that Spark's own file system wrote."""
     dies_when_2_stands(query)
     offsets = query.checkpoint / "offsets"
     (offsets / "2").unlink()
     query.give(4)
     refused = query.run(query.exactly_once())
-    check_query_error(refused, CheckpointRefused, "OFFSETS_DIFFER", "docs/guarantees.md")
+    check_query_error(refused, CheckpointRefused, "OFFSETS_DIFFER", "docs/operations.md")
     record = json.loads(
         next((query.checkpoint / "exactum" / "decisions").glob("*2-0.json")).read_text()
     )
@@ -169,7 +169,7 @@ def test_offsets_that_a_power_cut_took_are_written_again(query: Any) -> None:
 @pytest.mark.deep
 @pytest.mark.parametrize("name", ["commits/1", "metadata"])
 def test_what_else_a_power_cut_may_empty(query: Any, name: str) -> None:
-    """As docs/guarantees.md says: a commit is not needed, and the query's id is in every record."""
+    """As docs/operations.md says: a commit is not needed, and the query's id is in every record."""
     dies_when_2_stands(query)
     damaged = query.checkpoint / name
     damaged.write_bytes(b"")

@@ -302,7 +302,7 @@ class WriteAheadTarget(StagedTarget):
             f"The rows of batch {part.name.batch_id} are decided, and "
             f"{self._staging.shown(part.name.file(0))} with {part.prepared.rows} rows is damaged: "
             f"{how}.\n{self._acknowledged(part.name.identity)} of its chunks are sent. "
-            "Restore the file, or see docs/guarantees.md.",
+            "Restore the file, or see docs/operations.md.",
         )
 
     def _fenced(self, identity: str) -> Fenced:

@@ -372,7 +372,8 @@ def _check_allowed(answers: Mapping[str, int]) -> None:
         raise SettingRefused(
             "KAFKA_ACCESS",
             f"The broker does not let this user end the transaction {denied[0]!r}: it needs WRITE "
-            "on the transactional id (docs/kafka.md lists the ACLs). Grant it and start again.",
+            "on the transactional id (docs/reference/rights.md lists the ACLs). Grant it and start "
+            "again.",
         )
 
 
@@ -419,8 +420,8 @@ def sent_again(
             raise SettingRefused(
                 "KAFKA_ACCESS",
                 f"{permit.record.epoch}: salvage was not allowed to write: {cause}. The user "
-                "needs WRITE on the topic (docs/kafka.md lists the ACLs). Grant it and start "
-                "again.",
+                "needs WRITE on the topic (docs/reference/rights.md lists the ACLs). Grant it and "
+                "start again.",
             ) from error
         raise Unavailable(
             f"{permit.record.epoch}: salvage could not write: {cause}. Start again."

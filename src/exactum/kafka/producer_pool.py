@@ -277,7 +277,7 @@ def _init_failure(
         return SettingRefused(
             "KAFKA_ACCESS",
             f"The broker refused {where}: {error}. The user needs WRITE and DESCRIBE on the "
-            "transactional id (docs/kafka.md lists the ACLs).",
+            "transactional id (docs/reference/rights.md lists the ACLs).",
         )
     extra = f" ({detail})" if detail else ""
     return Unavailable(f"The producer for {where} could not be initialised: {error}{extra}.")

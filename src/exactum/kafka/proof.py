@@ -519,7 +519,7 @@ def _right_to_end(asked: ClusterExamination, where: str, prefix: str) -> Problem
         where,
         f"WRITE on transactional ids that begin with {prefix}/ is not granted.",
         "Every micro-batch is a transaction.",
-        f"Grant WRITE on the transactional id, prefixed, {prefix}/ (docs/kafka.md).",
+        f"Grant WRITE on the transactional id, prefixed, {prefix}/ (docs/reference/rights.md).",
     )
 
 
@@ -571,7 +571,7 @@ def _denied(where: str, right: str, what: str) -> Problem:
         where,
         f"{right} on it is not granted to this user.",
         "The query reads by it, and commits its place.",
-        f"Grant {right} on {what} (docs/source.md lists the ACLs).",
+        f"Grant {right} on {what} (docs/reference/rights.md lists the ACLs).",
     )
 
 

@@ -93,7 +93,7 @@ class LogReader:
                 raise OutcomeUnknown(
                     f"{partition[0]}-{partition[1]} could not be read from offset {offset}: "
                     f"{error_name(answer.error)}. Start the query again. The user needs READ on "
-                    "the topic (docs/kafka.md lists the ACLs)."
+                    "the topic (docs/reference/rights.md lists the ACLs)."
                 )
             next_offset = offset
             for batch in _batches(answer.records):

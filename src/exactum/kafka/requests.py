@@ -113,10 +113,9 @@ class BrokerRequests(LogRequests):
         connect_timeout_ms: int = 15_000,
         request_timeout_ms: int = 10_000,
         deadline_ms: int = 60_000,
-        acls: str = "docs/kafka.md",
         is_lazy: bool = False,
     ) -> None:
-        """Connect; with ``is_lazy`` at the first request. ``acls``: the page that lists the rights.
+        """Connect; with ``is_lazy`` at the first request.
 
         Raises:
             Unavailable: no bootstrap server answered within ``connect_timeout_ms``.
@@ -129,7 +128,6 @@ class BrokerRequests(LogRequests):
             bootstrap_servers,
             where,
             deadline_ms,
-            acls,
         )
         super().__init__(router)
         if not is_lazy:
@@ -512,7 +510,6 @@ class TopicRequests(BrokerRequests):
             connect_timeout_ms=timeout_ms,
             request_timeout_ms=timeout_ms,
             deadline_ms=timeout_ms,
-            acls="docs/source.md",
             is_lazy=True,
         )
 

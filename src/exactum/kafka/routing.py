@@ -75,13 +75,11 @@ class Router:
         servers: str,
         where: str,
         deadline_ms: int,
-        acls: str = "docs/kafka.md",
     ) -> None:
         self._connect = connect
         self._servers = servers
         self.where = where
         self._deadline_ms = deadline_ms
-        self._acls = acls
         self._made: AdminConnection | None = None
         self._making = threading.Lock()
         self._is_closed = False
@@ -253,7 +251,7 @@ class Router:
         return SettingRefused(
             "KAFKA_ACCESS",
             f"{self.where}: the broker answered {error_name(error)} for {name!r}. The user needs "
-            f"{right} ({self._acls} lists the ACLs).",
+            f"{right} (docs/reference/rights.md lists the ACLs).",
         )
 
 

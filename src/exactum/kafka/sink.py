@@ -229,8 +229,8 @@ class KafkaSink(NotAFunction):
             raise SettingRefused(
                 "KAFKA_ACCESS",
                 f"{self._where}: the user may not write to the topic {topic!r} at "
-                f"{self._bootstrap_servers}. It needs WRITE on the topic (docs/kafka.md lists the "
-                "ACLs). Nothing was written.",
+                f"{self._bootstrap_servers}. It needs WRITE on the topic "
+                "(docs/reference/rights.md lists the ACLs). Nothing was written.",
             )
         return facts_of(len(found.partitions), requests.configs("topic", topic, CONFIGS))
 

@@ -192,7 +192,8 @@ def write_failure(
         case KafkaFailure.DENIED | KafkaFailure.GROUP_DENIED:
             return SettingRefused(
                 "KAFKA_ACCESS",
-                f"{where}. The user needs WRITE on the topic (docs/kafka.md lists the ACLs).",
+                f"{where}. The user needs WRITE on the topic (docs/reference/rights.md lists the "
+                "ACLs).",
             )
         case KafkaFailure.MISSING | KafkaFailure.REFUSED:
             return SettingRefused(

@@ -425,7 +425,7 @@ class Coordinator:
                     f"{expired[0][0].name!r}.\nIt failed over, was restored from an older copy, or "
                     "somebody undid them. The others are kept.\nKeep the batch as decided without "
                     "that sink ('exactum accept --without'), and load what is missing by hand: "
-                    "docs/guarantees.md.",
+                    "docs/operations.md.",
                 )
 
     def _still_stands(self, record: DecisionRecord) -> bool:

@@ -180,7 +180,7 @@ def refuse_other_offsets(record: DecisionRecord, offsets: SourceOffsets) -> None
             f"{record.epoch} is on record as committed with source offsets "
             f"{_text(record.offsets)}, but the checkpoint now says {_text(offsets)} for the same "
             "batch. Restore checkpoint and decision log from the same moment, or start with a new "
-            "checkpoint location. After a power cut that took Spark's file docs/guarantees.md says "
+            "checkpoint location. After a power cut that took Spark's file docs/operations.md says "
             "how to write it again. Nothing was written.",
         )
 
