@@ -193,7 +193,9 @@ def test_a_topic_that_may_not_be_seen_is_named(
     source: Source, arguments: dict[str, object]
 ) -> None:
     """Refused at once, before there is a query, with every kind of start."""
-    with refused("KAFKA_ACCESS", "AuthorizationFailed", f"'{TOPIC}'", "DESCRIBE", "docs/source.md"):
+    with refused(
+        "KAFKA_ACCESS", "AuthorizationFailed", f"'{TOPIC}'", "DESCRIBE", "docs/reference/rights.md"
+    ):
         source.stream("sees-no-topic", **arguments)
 
 
@@ -202,7 +204,9 @@ def test_a_group_that_may_not_be_read(source: Source, caplog: pytest.LogCaptureF
     the query goes on.
     """
     source.commit(1)
-    with refused("KAFKA_ACCESS", "AuthorizationFailed", f"'{GROUP}'", "READ", "docs/source.md"):
+    with refused(
+        "KAFKA_ACCESS", "AuthorizationFailed", f"'{GROUP}'", "READ", "docs/reference/rights.md"
+    ):
         source.stream("reads-no-group", group_id=GROUP)
     with caplog.at_level(logging.WARNING, "exactum"):
         assert source.run("reads-no-group", group_id=GROUP, start="earliest") == (rows(TOPIC), None)
