@@ -1,7 +1,7 @@
 """The rights of the Kafka source on a real SASL_SSL broker that denies what no ACL allows, with
 real queries.
 
-The rights are read from the table in docs/source.md, so that it cannot differ from what is tested.
+The rights are read from the table in docs/reference/rights.md, so that it cannot differ from what is tested.
 """
 
 from __future__ import annotations
