@@ -17,6 +17,7 @@ from exactum.errors import SettingRefused
 from exactum.spark.session import setting_name
 from exactum.spark.source import positions
 from exactum.spark.source.options import further_options, subscription
+from tests.kit.environment import environment
 from tests.kit.errors import raised
 from tests.kit.waiting import WAIT_MAX_S
 
@@ -107,6 +108,16 @@ def test_setting_names() -> None:
     assert setting_name("spark_sql_shuffle_partitions") == "spark.sql.shuffle.partitions"
     with raised(SettingRefused, "SESSION_SETTING", "'shuffle'"):
         setting_name("shuffle")
+
+
+def test_session_below_submit() -> None:
+    """Below spark-submit the JVM runs already, without the session's jars: said at once."""
+    script = "import exactum; exactum.local_session('orders')"
+    command = [sys.executable, "-c", script]
+    below = environment(PYSPARK_GATEWAY_PORT="1")
+    run = subprocess.run(command, env=below, capture_output=True, text=True, check=False)
+    assert run.returncode == 1
+    assert "[SESSION_BELOW_SUBMIT]" in run.stderr
 
 
 def test_exports() -> None:

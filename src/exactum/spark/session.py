@@ -67,11 +67,12 @@ def local_session(app_name: str, *, master: str = "local[*]", **spark_conf: obje
 
     Raises:
         SettingRefused: a setting's name does not begin with ``spark``; or a command imports this
-            script for its sinks.
+            script for its sinks; or ``spark-submit`` has started Spark's JVM already.
         LocalServerError: the connector's jars could not be fetched, or no connector is published
             for the installed PySpark; the message says which PySpark to install.
     """
     refuse_while_importing()
+    _refuse_below_submit()
     settings = {setting_name(name): _text(value) for name, value in spark_conf.items()}
     given = {"spark.master": master, **settings}
     # Spark ignores spark.pyspark.python when it is set this late; the environment is what it reads.
@@ -108,6 +109,19 @@ def setting_name(name: str) -> str:
         f"local_session() has no setting {name!r}. Spark's settings begin with 'spark': write "
         '**{"spark.sql.shuffle.partitions": 8} or spark_sql_shuffle_partitions=8.',
     )
+
+
+def _refuse_below_submit() -> None:
+    """``spark-submit`` starts the JVM and names its port to the script (PySpark's
+    ``java_gateway.py``): jars and options that are given to a session come too late.
+    """
+    if "PYSPARK_GATEWAY_PORT" in os.environ and not java_class.has_context():
+        raise SettingRefused(
+            "SESSION_BELOW_SUBMIT",
+            "local_session() has jars, a master and options of its own, and spark-submit has "
+            "started Spark's JVM without them.\nMake the session with "
+            "SparkSession.builder.getOrCreate(), or run the script with python.",
+        )
 
 
 def _defaults(given: dict[str, str], archive: ClassArchive | None = None) -> dict[str, str]:
