@@ -276,12 +276,12 @@ class Delta(FolderTarget):
         return [(row["id"], row["name"]) for row in rows.to_pylist()]
 
     def leftovers(self) -> Sequence[object]:
-        """Files that no version names are garbage as well; those that a merge has replaced are not."""
+        """Files that no version names are garbage as well."""
         if not self.table.exists():
             return []
         named = {Path(uri).name for uri in DeltaTable(str(self.table)).file_uris()}
         found = [f for f in self.table.rglob("*.parquet") if f.name not in named]
-        return [*([] if self.settings else found), *self.table.rglob("*.staged")]
+        return [*found, *self.table.rglob("*.staged")]
 
     def compacted(self) -> None:
         DeltaTable(str(self.table)).delete()
@@ -289,6 +289,10 @@ class Delta(FolderTarget):
 
 class DeltaUpsert(Delta):
     settings: ClassVar[dict[str, Any]] = {"mode": "upsert", "key": "id"}
+
+    def leftovers(self) -> Sequence[object]:
+        """Files that a merge has replaced stay, and the staged ones of the last four batches."""
+        return ()
 
 
 class Iceberg(FolderTarget):

@@ -132,27 +132,6 @@ def test_where_spark_finds_another_run_it_is_fenced(tmp_path: Path, text: str) -
     assert "Fenced: Spark found the next batch" in run.log
 
 
-@pytest.mark.deep
-def test_what_spark_says_of_topics_is_told_with_its_reason(tmp_path: Path) -> None:
-    """And it is tried again: a broker that has just started may not know its topics yet."""
-    said = (
-        "[STREAM_FAILED] Query q terminated with exception: Some data may have been lost because "
-        "they are not available in Kafka any more; either ...\\n set the source option "
-        "failOnDataLoss to false.\\nReason: Partitions Set(orders-0) have been deleted. SQLSTATE: X\\n"
-        "=== Streaming Query ==="
-    )
-    program = (
-        f'{COUNTED}\nfrom exactum import KafkaSink\nif life == 0: raise RuntimeError("{said}")'
-    )
-    with command(tmp_path, program, *AT_ONCE) as run:
-        assert run.ends() == 0
-    assert lives(tmp_path) == 2
-    assert (
-        "RuntimeError: Spark does not find in Kafka what the checkpoint is to read next: Partitions "
-        "Set(orders-0) have been deleted. Is the checkpoint that of this query"
-    ) in run.log
-
-
 @pytest.mark.variants(1)
 @pytest.mark.parametrize("kind", ["EpochAborted", "Unavailable", *at_length("OutcomeUnknown")])
 def test_what_may_go_on_is_started_again(tmp_path: Path, kind: str) -> None:
