@@ -25,6 +25,8 @@ same.
 class Stoppable(Protocol):
     """What lets no micro-batch of a run begin while it is shut; see ``run.epoch_gate``."""
 
+    def shut(self) -> None: ...
+
     def between_epochs(self, log_timeout_s: float) -> bool: ...
 
 

@@ -58,7 +58,7 @@ def started(
         supervised.refuse_start()
     if open_queries.stopping.is_set():
         raise Unavailable(
-            "SIGTERM ends this script, so no query is started any more. Nothing was written."
+            "This script was told to end, so no query is started any more. Nothing was written."
         )
     batches = Batches()
     chosen = writer.option("checkpointLocation", checkpoint).foreachBatch(batches)

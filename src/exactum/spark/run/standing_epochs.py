@@ -25,9 +25,9 @@ from exactum.spark.control.listener import ControlListener
 from exactum.spark.jvm.hadoop import HadoopFiles
 from exactum.spark.jvm.java_class import JvmError
 from exactum.spark.jvm.state import BatchPlan, CheckpointIds, StateOperator, report_commits
-from exactum.spark.query import Run
+from exactum.spark.query import Batch, EpochListener, Run
 from exactum.spark.settings import FORMAT, PLAIN, PROVIDER, ROCKSDB, WITH_IDS
-from exactum.spark.write.write_job import Writing, drain
+from exactum.spark.write.write_job import FingerprintTask, Jobs, drain
 from exactum.spark.write.write_task import Fingerprint
 
 logger = logging.getLogger("exactum")
@@ -37,15 +37,15 @@ ON_DIFFERENCE = "spark.exactum.standingEpoch.onDifference"
 another result than the one that stands."""
 
 
-class StandingEpochs:
+class StandingEpochs(EpochListener):
     """What a run records with each decision, and does with an epoch that stands: it is computed
     once more, so that Spark's state goes on from it, and its rows are compared with those that were
     written.
     """
 
-    def __init__(self, run: Run, control: Sequence[ControlListener], writing: Writing) -> None:
+    def __init__(self, run: Run, control: Sequence[ControlListener], jobs: Jobs) -> None:
         self._control = control
-        self._writing = writing
+        self._jobs = jobs
         self._session = run.session
         self._run = run
         self._fingerprint: Fingerprint | None = None
@@ -53,6 +53,10 @@ class StandingEpochs:
     @property
     def _accepts_difference(self) -> bool:
         return str(self._session.conf.get(ON_DIFFERENCE, "stop")) == "warn"
+
+    def writing(self, batch: Batch) -> None:
+        if batch.first:
+            self.refuse_unnamed_state()
 
     # ---- what the kind of session adds -------------------------------------------------------
 
@@ -157,7 +161,7 @@ class StandingEpochs:
         if written is None:
             drain(frame)
             return
-        now = self._writing.fingerprint(frame)
+        now = self._jobs(FingerprintTask()).fingerprint(frame)
         if now == written:
             logger.info("%s: epoch %d gives the rows that stand", self._run, batch_id)
             return
@@ -198,8 +202,8 @@ class DecidedEpochs(StandingEpochs):
     ids of the versions of the state (docs/adr/0020).
     """
 
-    def __init__(self, run: Run, control: Sequence[ControlListener], writing: Writing) -> None:
-        super().__init__(run, control, writing)
+    def __init__(self, run: Run, control: Sequence[ControlListener], jobs: Jobs) -> None:
+        super().__init__(run, control, jobs)
         self._plan = BatchPlan(run.session, run.execution)
 
     def has_state(self) -> bool:

@@ -31,6 +31,7 @@ from exactum.spark.supervised.supervisor_channel import (
     VARIABLE,
     ChannelMessage,
     MessageDecoder,
+    cut,
     joined,
 )
 from exactum.spark.write.failure import thrown
@@ -73,7 +74,6 @@ class SupervisedProcess:
         self._dropped = 0
         self._failed: dict[str, str] = {}  # what was told of queries that have ended
         self._pulse: Callable[[], object] = lambda: None
-        self.stopping = threading.Event()
         self.orphaned = threading.Event()
         self.report("hello", pid=self._process)
         for work in (self._send_queued, self._beat, self._receive):
@@ -101,7 +101,7 @@ class SupervisedProcess:
         fields = {
             "name": type(error).__name__,
             "disposition": error.disposition.value,
-            "message": str(error),
+            "message": cut(str(error)),
         }
         self.report_now(ChannelMessage("error", {**fields, "query_id": query_id}))
 
@@ -126,7 +126,7 @@ class SupervisedProcess:
         disposition = None if ours is None else ours.disposition.value
         fields = {
             "name": type(shown).__name__,
-            "message": _text(shown),
+            "message": cut(_text(shown)),
             "disposition": disposition,
             "queries": queries,
             "over": _main_thread_ends(),
@@ -209,7 +209,7 @@ class SupervisedProcess:
                 would be started now.
         """
         if self.turn.is_set():
-            self._refuse_orphan()
+            self.refuse_start()
             return
         self.report("ready")
         if not self.turn.wait(TURN_POLL_S):
@@ -218,7 +218,7 @@ class SupervisedProcess:
                 logger.info("standing by: another process runs the query")
                 meanwhile()
             while not self.turn.wait(TURN_POLL_S):
-                if self.orphaned.is_set() or self.stopping.is_set():
+                if self.orphaned.is_set() or open_queries.stopping.is_set():
                     raise Unavailable(
                         "This process stood by for another one, and exactum run has ended (or is "
                         "ending) before it gave the turn. Nothing was run. Start exactum run "
@@ -230,16 +230,8 @@ class SupervisedProcess:
         after the supervisor's end might fence what a new one has started.
 
         Raises:
-            Unavailable: the supervisor is gone, or stops this script.
+            Unavailable: the supervisor is gone.
         """
-        self._refuse_orphan()
-        if self.stopping.is_set():
-            raise Unavailable(
-                "exactum run stops this script, so no query is started any more. Nothing was "
-                "written."
-            )
-
-    def _refuse_orphan(self) -> None:
         if self.orphaned.is_set():
             raise Unavailable(
                 "exactum run has ended, so no run of a query begins any more in this script. "
@@ -271,9 +263,9 @@ class SupervisedProcess:
                     threading.Thread(target=self._stop, name="exactum-stop", daemon=True).start()
 
     def _stop(self) -> None:
-        if self.stopping.is_set():
+        if open_queries.stopping.is_set():
             return
-        self.stopping.set()
+        open_queries.stopping.set()
         if not self.turn.is_set():
             return
         self.report("stopped", queries=_stopped(logging.WARNING))
@@ -373,7 +365,7 @@ def _report_what_ends_the_script(supervised: SupervisedProcess) -> None:
     before = sys.excepthook
 
     def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-        if not supervised.stopping.is_set():
+        if not open_queries.stopping.is_set():
             supervised.report_last(error)
         before(kind, error, trace)
 
