@@ -43,6 +43,7 @@ from exactum.protocol.sink import (
     Writer,
     WriterFactory,
 )
+from tests.kit.process_tree import signal_session
 from tests.kit.waiting import WAIT_MAX_S
 
 T = TypeVar("T")
@@ -99,18 +100,6 @@ def hold(folder: Path) -> None:
         if time.monotonic() > deadline:
             raise TimeoutError(f"nobody made {folder / 'go'}")
         time.sleep(0.01)
-
-
-def signal_session(session: int, number: int) -> None:
-    """Send a signal to every process of a session but this one, and to those born meanwhile: a job
-    is the leader of its own, and nothing below it leaves it.
-    """
-    done = {os.getpid()}
-    while new := members(session) - done:
-        for pid in new:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, number)
-        done |= new
 
 
 def kill_session() -> None:
