@@ -116,7 +116,6 @@ class EpochRunner:
             EpochAborted: the query was stopped, and the run closed, before the batch began.
         """
         prepared: list[PreparedTransaction] = []
-        listeners = self.attending.listeners
 
         def ready(order: WriteOrder) -> None:
             for listener in listeners:
@@ -142,6 +141,7 @@ class EpochRunner:
             offsets = offset_log.source_offsets(read, batch_id, self.run.checkpoint, before)
             began = all_initial_offsets(read, len(offsets.end)) if batch_id == 0 else ()
             batch = Batch(batch_id, offsets, last is None, partition_sizes(offsets, began))
+            listeners = self.attending.of(batch)
             for listener in listeners:
                 listener.begin(batch)
             records = None if batch.sizes is None else sum(batch.sizes)

@@ -57,21 +57,28 @@ class Duty(Protocol):
 
 
 class Attending:
-    """Who serves a run besides its protocol: ``listeners``, which are called with each batch in
-    their order, the gate first: where the query is to stop, nobody else begins the batch; the
-    ``duties``; and what is closed with the run.
+    """Who serves a run besides its protocol: listeners, which are called with each batch, or with
+    the run's first one, in their order, the gate first: where the query is to stop, nobody else
+    begins the batch; the ``duties``; and what is closed with the run.
     """
 
     def __init__(self, gate: EpochGate) -> None:
         self.gate = gate
-        self.listeners: list[EpochListener] = [gate]
+        self._each: list[EpochListener] = [gate]
+        self._first: list[EpochListener] = []
         self.duties: list[Duty] = []
         self._closing = ExitStack()
 
-    def attends(self, listener: EpochListener) -> None:
-        """From here on it is called for each batch, and closed with the run."""
-        self.listeners.append(listener)
+    def attends(self, listener: EpochListener, *, first_alone: bool = False) -> None:
+        """From here on it is called for each batch, or for the first one alone, and closed with the
+        run.
+        """
+        (self._first if first_alone else self._each).append(listener)
         self.closes(listener.close)
+
+    def of(self, batch: Batch) -> list[EpochListener]:
+        """Who is called for this one."""
+        return [*self._each, *self._first] if batch.first else self._each
 
     def closes(self, close: Callable[[], object]) -> None:
         """Close what is given later first."""

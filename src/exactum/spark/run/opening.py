@@ -130,8 +130,10 @@ def open_run(run: Run, frame: DataFrame, delivery: DeliverySettings, engine: Eng
         attending.duties.append(start)
         jobs = engine.jobs(run)
         standing_epochs = engine.standing_epochs(run, control, jobs)
-        for listener in (start, standing_epochs, former):
-            attending.attends(listener)
+        attending.attends(start, first_alone=True)
+        attending.attends(standing_epochs, first_alone=True)
+        # What is written without a decision is on record from its first batch on.
+        attending.attends(former, first_alone=run.guarantee is not Guarantee.AT_LEAST_ONCE)
         protocol = PROTOCOLS[run.guarantee](
             identity,
             sinks.participants,

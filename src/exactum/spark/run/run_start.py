@@ -88,9 +88,9 @@ class RunStart(EpochListener):
                 self._say(event.batch_id)
 
     def begin(self, batch: Batch) -> None:
-        if batch.first:
-            self._first = batch
-            StartReport(self._run).begins(batch)
+        """Of the run's first one."""
+        self._first = batch
+        StartReport(self._run).begins(batch)
 
     def tend(self) -> None:
         if self._first is None:
@@ -237,8 +237,6 @@ class FormerSinks(EpochListener):
         written without a decision: not with the first batch alone, for that one may be decided, and
         is committed again.
         """
-        if not batch.first and self._run.guarantee is not Guarantee.AT_LEAST_ONCE:
-            return
         noted = self._run.record.content.noted
         counts = noted.first is not None and noted.undecided_from is None
         if self._run.guarantee is Guarantee.AT_LEAST_ONCE and counts:

@@ -54,23 +54,23 @@ class StandingEpochs(EpochListener):
     def _accepts_difference(self) -> bool:
         return str(self._session.conf.get(ON_DIFFERENCE, "stop")) == "warn"
 
-    def writing(self, batch: Batch) -> None:
-        if batch.first:
-            self.refuse_unnamed_state()
-
     # ---- what the kind of session adds -------------------------------------------------------
 
     def has_state(self) -> bool:
         """Whether the query keeps state. True where Spark does not say."""
         return True
 
-    def refuse_unnamed_state(self) -> None:
-        """Before the run's first batch is computed.
+    def writing(self, batch: Batch) -> None:
+        """Of the run's first one.
 
         Raises:
             SettingRefused: Spark keeps the query's state so that nobody can tell to which attempt
                 at a batch it belongs.
         """
+        self._refuse_unnamed_state()
+
+    def _refuse_unnamed_state(self) -> None:
+        """Raises as ``writing``."""
 
     def _known_to_spark(self) -> dict[str, Any]:
         """What Spark tells of the state that the batch at hand leaves."""
@@ -157,7 +157,7 @@ class StandingEpochs(EpochListener):
             "lookup), state and output disagree from here on: its record does not say which rows "
             "were written",
         )
-        self.refuse_unnamed_state()
+        self._refuse_unnamed_state()
         if written is None:
             drain(frame)
             return
@@ -213,7 +213,7 @@ class DecidedEpochs(StandingEpochs):
         except JvmError:
             return True
 
-    def refuse_unnamed_state(self) -> None:
+    def _refuse_unnamed_state(self) -> None:
         """See the base class. In format 1 an attempt writes over the state of the one before, and
         a snapshot of that one may come back beside it.
         """
