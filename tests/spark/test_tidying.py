@@ -32,3 +32,10 @@ def test_old_records_go_with_a_run_s_first_epoch_and_between_two_later_ones() ->
     tidying.tend()
     tidying.tend()
     assert pruned == [4, 6]
+    for batch_id in range(10, 110):
+        tidying.done(Batch(batch_id, SourceOffsets(), first=False), completed)
+    assert pruned == [4, 6, 106], "it was never found between two"
+    tidying.done(Batch(110, SourceOffsets(), first=False), completed)
+    tidying.close()
+    tidying.tend()
+    assert pruned == [4, 6, 106], "the log is closed"

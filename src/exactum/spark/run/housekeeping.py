@@ -164,6 +164,10 @@ whose task Spark has cancelled may take its cut-off input for a whole one, and g
 finds nobody there to tell of what it has prepared."""
 
 
+PRUNED_WITHIN = 100
+"""After so many batches at most old records are looked for."""
+
+
 class Tidying(EpochListener):
     """Does between two epochs of a run what none of them has to wait for: aborts what late tasks
     open when nothing else would sweep it, and forgets the records of batches that Spark can no
@@ -180,16 +184,22 @@ class Tidying(EpochListener):
         self._done: tuple[int, float] | None = None  # the last batch's id, and when it was done
         self._sweeps = 0
         self._pruned: int | None = None
+        self._closed = False
 
     def done(self, batch: Batch, completed: Completed) -> None:
         """Another batch may not come for long."""
         self._done, self._sweeps = (batch.batch_id, time.monotonic()), 0
-        if batch.first:  # a run that ends when it has read what is there may have no time later
+        # A run that ends when it has read what is there may have no time later; another one may
+        # never be found between two epochs.
+        if self._pruned is None or batch.batch_id - self._pruned >= PRUNED_WITHIN:
             self._prune(batch.batch_id)
+
+    def close(self) -> None:
+        self._closed = True
 
     def tend(self) -> None:
         """Sweep a few times after an epoch."""
-        if self._done is None:
+        if self._done is None or self._closed:
             return
         batch_id, done_s = self._done
         if self._pruned != batch_id and self._working.acquire(blocking=False):
