@@ -181,13 +181,9 @@ def _compare(load: BatchLoad, recorded: str, fingerprint: Callable[[], Fingerpri
         return
     before, now = Fingerprint(*stands), fingerprint()
     if now != before:
-        counts = (
-            f"it had {before.rows} rows, and these are {now.rows}"
-            if now.rows != before.rows
-            else f"it had as many rows ({now.rows}), but not the same ones"
-        )
         raise CheckpointRefused(
             "LOAD_OTHER_ROWS",
-            f"{load} stands in every sink, and {counts}. Give other rows another id. If they are "
-            "the same but for a time of writing, say write(compare=False). Nothing was written.",
+            f"{load} stands in every sink: {before.against(now)}. Give other rows another id. If "
+            "they are the same but for a time of writing, say write(compare=False). Nothing was "
+            "written.",
         )

@@ -165,15 +165,10 @@ class StandingEpochs(EpochListener):
         if now == written:
             logger.info("%s: epoch %d gives the rows that stand", self._run, batch_id)
             return
-        counts = (
-            f"{written.rows} rows were written, and it gives {now.rows} now"
-            if written.rows != now.rows
-            else f"it gives as many rows ({now.rows}) as were written, but not the same ones"
-        )
         differs = (
             f"{self._run}: epoch {batch_id} stands in the sinks. It was computed once more for "
-            f"its state, because {why}; and the result is another one: {counts}. State and output "
-            "would disagree from here on."
+            f"its state, because {why}; and the result is another one: {written.against(now)}. "
+            "State and output would disagree from here on."
         )
         if self._accepts_difference:
             logger.warning("%s %s=warn lets the query go on with it.", differs, ON_DIFFERENCE)
