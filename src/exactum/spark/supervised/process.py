@@ -25,7 +25,7 @@ from types import TracebackType
 from typing import Any
 
 from exactum import events
-from exactum.errors import ExactumError, Fenced, Unavailable
+from exactum.errors import ExactumError, Unavailable
 from exactum.spark.open_queries import EPOCH_TIMEOUT_S, await_rest, open_queries
 from exactum.spark.supervised.supervisor_channel import (
     VARIABLE,
@@ -34,23 +34,14 @@ from exactum.spark.supervised.supervisor_channel import (
     cut,
     joined,
 )
-from exactum.spark.write.failure import thrown
+from exactum.spark.write.failure import fenced_in, thrown
 
 logger = logging.getLogger("exactum")
 
 BEAT_EVERY_S = 0.5
 QUEUE_MAX = 1_000
-CONCURRENT = ("CONCURRENT_STREAM_LOG_UPDATE", "Multiple streaming queries are concurrently using")
-"""How Spark says that another run has written a file of its logs; the second for those of the
-sources.
-"""
 QUERY = re.compile(r"Query \[id = ([0-9a-f-]{36}),")
 """How Spark names the query that has ended with an error."""
-FENCED_BY_SPARK = (
-    f"Spark found the next batch in the checkpoint already ({CONCURRENT[0]}): another run of this "
-    "query has taken over, or an older one woke up. This run stops before it writes anything: run "
-    "the query in one place only."
-)
 SEND_TIMEOUT_S = 2.0
 STOP_AGAIN_S = 1.0
 """A script may start queries after it was told to stop."""
@@ -111,8 +102,7 @@ class SupervisedProcess:
         """
         texts = [_text(one) for one in _chain(error)]
         ours = next((one for one in _chain(error) if isinstance(one, ExactumError)), None)
-        if ours is None and any(how in text for text in texts for how in CONCURRENT):
-            ours = Fenced(FENCED_BY_SPARK)
+        ours = ours or next(filter(None, map(fenced_in, texts)), None)
         failed = [*self._failed.items()]
         queries = [
             query_id
