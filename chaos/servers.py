@@ -30,7 +30,7 @@ from exactum.java.program import SMALL_OPTIONS
 from exactum.local import LocalKafka
 from exactum.ops.processes import members
 from tests.kit import environment as kit
-from tests.kit.crash.deaths import signal_session
+from tests.kit.process_tree import signal_session
 from tests.kit.servers.mariadb import LocalMariaDB
 from tests.kit.servers.postgres import LocalPostgres
 

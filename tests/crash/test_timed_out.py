@@ -55,7 +55,7 @@ def test_decided_and_timed_out_is_salvaged(
         with world.job({"sink": {}}) as job:
             job.finishes()
             # The copy of the salvage that was killed is swept.
-            others = ("LeftoversSwept", "EpochBegan")
+            others = ("LeftoversSwept", "EpochBegan", "InputLag", "Progress")
             names = [event["event"] for event in job.events() if event["event"] not in others]
             assert names[:4] == [
                 "TransactionsExpired",

@@ -6,12 +6,15 @@ import os
 import socket
 import subprocess
 import sys
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from exactum.errors import InvariantBroken
+from exactum.errors import InvariantBroken, Unavailable
+from exactum.spark.supervised.process import SupervisedProcess
 from exactum.spark.supervised.supervisor_channel import (
     LINE_BYTES_MAX,
     ChannelMessage,
@@ -46,48 +49,19 @@ def test_messages_arrive_however_they_are_cut(messages: list[ChannelMessage], cu
     assert arrived == messages
 
 
-@pytest.mark.deep
-@settings(max_examples=20)
-@given(
-    text=st.text(st.characters(), max_size=20),
-    times=st.sampled_from([1, 900, 100_000, 1_000_000]),
-    items=st.sampled_from([1, 3, 2_000]),
-)
-def test_every_message_is_bounded_by_its_sender(text: str, times: int, items: int) -> None:
-    """However long a text is and however many there are, the message arrives: what is short whole,
-    a long text with its beginning and how much is missing.
+def test_every_message_is_bounded_by_its_sender() -> None:
+    """The error that ends a query is told however long its text is, with the beginning of that;
+    what is too large is not sent in halves.
     """
-    long = text * times
-    fields = {
-        "query_id": "q",
-        "message": long,
-        "event": {"offsets": [long] * min(items, 3), "n": 7},
-        "x": [text] * items,
-    }
-    sent = ChannelMessage("error", fields).encoded()
-    assert sent.index(b"\n") <= LINE_BYTES_MAX
-    [arrived] = MessageDecoder().feed(sent)
-    assert (arrived.kind, arrived.fields["query_id"], arrived.fields["event"]["n"]) == (
-        "error",
-        "q",
-        7,
-    )
-    said, left = str(arrived.fields["message"]), len(long)
-    if said != long:
-        kept, _, note = said.rpartition(" [cut: ")
-        assert long.startswith(kept) and kept
-        assert note == f"{left - len(kept):,} more characters]"
-    if left < 1_000:
-        assert said == long
-
-
-def test_what_no_cut_makes_small_enough_is_an_error() -> None:
-    """A message that consists of nothing but structure is not sent in halves."""
-    deep: dict[str, object] = {}
-    for _ in range(5):
-        deep = {str(number): deep for number in range(10)}
+    told: list[ChannelMessage] = []
+    process: Any = SimpleNamespace(_failed={}, report_now=told.append)
+    SupervisedProcess.report_error(process, Unavailable("long: " + "\0" * 1_000_000), "q")
+    [arrived] = MessageDecoder().feed(told[0].encoded())
+    assert arrived.fields["query_id"] == "q"
+    assert arrived.fields["message"].startswith("long: ")
+    assert arrived.fields["message"].endswith(" more characters]")
     with pytest.raises(InvariantBroken):
-        ChannelMessage("event", {"event": deep, "another": deep}).encoded()
+        ChannelMessage("event", {"rows": "x" * LINE_BYTES_MAX}).encoded()
 
 
 @pytest.mark.parametrize(

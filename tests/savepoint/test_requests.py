@@ -54,7 +54,7 @@ def test_a_query_that_cannot_answer_goes_on(
         live=SimpleNamespace(stop=stopped.set),
         still_runs=lambda: not stopped.is_set(),
     )
-    gate = EpochGate(run, threading.Event())
+    gate = EpochGate(run)
     request = StopRequest(run, Folder(tmp_path), gate)
     request_file.ask(Folder(tmp_path), RUN, stands_s=600)
 
@@ -72,6 +72,7 @@ def test_a_query_that_cannot_answer_goes_on(
     assert caplog.text.count("cannot be answered") == 1
     gate.done(FIRST, SimpleNamespace(written=True))  # type: ignore[arg-type]
     monkeypatch.setattr(gate, "_is_logged", lambda _: True)
+    request.tend()
     request.tend()
     await_true(stopped.is_set, "it is stopped")
     request.close()

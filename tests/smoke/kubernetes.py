@@ -17,6 +17,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -28,12 +29,12 @@ from confluent_kafka import Producer
 
 from exactum.local import LocalKafka, columnar_kafka_jar, spark_kafka_jars
 from exactum.protocol.model import Decision, DecisionRecord
+from tests.kit.crash import oracle
 from tests.kit.environment import ROOT, environment
 from tests.kit.kubernetes import binaries
 from tests.kit.kubernetes.control_plane import TOKEN, Api, ControlPlane
 from tests.kit.kubernetes.kubelet import Image, Kubelet, Pod
 from tests.kit.standalone.machines import JVM_OPTIONS, SPARK_HOME
-from tests.kit.standalone.witness import Witness
 from tests.kit.waiting import WAIT_MAX_S
 
 MANIFESTS = ROOT / "deploy" / "kubernetes"
@@ -63,7 +64,7 @@ class World:
 
     def seen(self) -> int:
         """How many records of one target a reader with read_committed sees."""
-        return len(Witness(self.kafka.bootstrap_servers).read(TARGETS[0]))
+        return len(oracle.read_all(self.kafka.bootstrap_servers, [TARGETS[0]]))
 
     def until(self, reached: Callable[[], Any], what: str, pod: str = "") -> Any:
         deadline_s = time.monotonic() + WAIT_MAX_S
@@ -99,10 +100,11 @@ class World:
 
     def check(self) -> None:
         """Nothing is lost, nothing is there twice, and nothing is open."""
-        witness = Witness(self.kafka.bootstrap_servers)
-        for target in TARGETS:
-            witness.check_at_rest(target, "")
-            witness.check_exact(target, self.sent)
+        servers, sent = self.kafka.bootstrap_servers, defaultdict(list)
+        for key, value in self.sent:
+            sent[key].append(value)
+        oracle.check_at_rest(servers, TARGETS, "")
+        oracle.check_exact(oracle.read_all(servers, TARGETS), sent, TARGETS)
 
 
 def statefulset(world: World, kills: int) -> None:

@@ -6,15 +6,13 @@ from __future__ import annotations
 
 import json
 import threading
-import time
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
+from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
 from pyspark import cloudpickle
 from pyspark.sql import DataFrame
 from pyspark.sql.functions import udf
@@ -63,16 +61,6 @@ class Rules:
         """All that a key has had."""
         found = read(self.kafka, self.topic)
         return [int(one.value()) for one in found if one.key() == key.encode()]
-
-    def keys_in_log(self) -> set[str]:
-        """Keys of whatever a plain consumer finds in partition 0, nulls too."""
-        reader = Consumer({**self._client, "group.id": "keys", "enable.partition.eof": True})
-        reader.assign([TopicPartition(self.topic, 0, 0)])
-        found: set[str] = set()
-        while (message := reader.poll(WAIT_MAX_S)) is not None and message.error() is None:
-            found.add(message.key().decode())
-        reader.close()
-        return found
 
     def stream(self, **arguments: Any) -> Any:
         return exactum.control_stream(
@@ -376,44 +364,25 @@ def test_a_rule_that_cannot_be_read_stops_the_query_once_and_clearly(
     assert query.values() == []
 
 
-@pytest.mark.deep
-def test_a_topic_that_is_missing_or_was_made_anew_is_refused(
-    query: Any, rules: Rules, kafka: LocalKafka
-) -> None:
-    """No rules is not the same as empty rules. What is decided is committed all the same."""
-    rules.write(e=1, o=1)
-    rules.write(e=2, o=2)
-    stream = rules.stream()
-    query.give(1)
-    arm(query.out, "commit", kind="unavailable")
-    assert query.run(query.exactly_once(control=stream)) is not None
-    assert (query.values(), query.values("staged")) == ([], [1])
-    kafka.delete_topic(rules.topic)
-    query.give(2)
-    batch = query.exactly_once(control=rules.stream())
-    assert query.run(batch) is not None
-    check_error(query.error, SettingRefused, "CONTROL_ACCESS", rules.topic)
-    assert query.values() == [1]
-    kafka.create_topic(rules.topic, partitions=2)
-    batch = query.exactly_once(control=rules.stream())
-    assert query.run(batch) is not None
-    check_error(query.error, CheckpointRefused, "CONTROL_RECREATED", rules.topic)
-    assert query.values() == [1]
-
-
 def test_a_topic_made_anew_is_noticed_though_it_holds_as_much(
     query: Any, rules: Rules, kafka: LocalKafka
 ) -> None:
-    """Another topic of the same name, with as many records and more, or another cluster behind
-    the address: refused.
+    """A topic that is missing is refused, for no rules is not the same as empty rules; what is
+    decided is committed all the same. So is another one of the same name, with as many records and
+    more, or another cluster behind the address.
     """
     rules.write(e=1, o=1)
     query.give(1)
-    assert query.run(query.exactly_once(control=rules.stream())) is None
+    arm(query.out, "commit", kind="unavailable")
+    assert query.run(query.exactly_once(control=rules.stream())) is not None
+    assert (query.values(), query.values("staged")) == ([], [1])
     kafka.delete_topic(rules.topic)
+    query.give(2)
+    assert query.run(query.exactly_once(control=rules.stream())) is not None
+    check_error(query.error, SettingRefused, "CONTROL_ACCESS", rules.topic)
+    assert query.values() == [1]
     kafka.create_topic(rules.topic, partitions=2)
     Rules(kafka, rules.topic).write(e=2, o=2, more=3, and_more=4)
-    query.give(2)
     batch = query.exactly_once(control=rules.stream())
     assert query.run(batch) is not None
     check_error(query.error, CheckpointRefused, "CONTROL_RECREATED", rules.topic)
@@ -425,35 +394,6 @@ def test_a_topic_made_anew_is_noticed_though_it_holds_as_much(
     assert query.run(batch) is not None
     check_error(query.error, CheckpointRefused, "CONTROL_RECREATED", "another")
     assert query.values() == [1]
-
-
-@pytest.fixture
-def busy_cleaner(kafka: LocalKafka) -> Iterator[None]:
-    """A broker that compacts as soon as there is anything to compact."""
-    admin, name = (
-        AdminClient({"bootstrap.servers": kafka.bootstrap_servers}),
-        "log.cleaner.backoff.ms",
-    )
-    for operation, value in ((AlterConfigOpType.SET, "100"), (AlterConfigOpType.DELETE, None)):
-        entry = ConfigEntry(name, value, incremental_operation=operation)
-        brokers = [str(number) for number in admin.list_topics(timeout=WAIT_MAX_S).brokers]
-        changes = [
-            ConfigResource(ConfigResource.Type.BROKER, n, incremental_configs=[entry])
-            for n in brokers
-        ]
-        for future in admin.incremental_alter_configs(changes).values():
-            future.result(WAIT_MAX_S)
-        if value is not None:
-            yield
-
-
-COMPACTED = {
-    "cleanup.policy": "compact",
-    "delete.retention.ms": 0,
-    "min.cleanable.dirty.ratio": 0.001,
-    "segment.ms": 100,
-    "max.compaction.lag.ms": 100,
-}
 
 
 def test_a_rule_of_which_the_topic_has_no_trace_is_gone(query: Any, rules: Rules) -> None:
@@ -471,39 +411,6 @@ def test_a_rule_of_which_the_topic_has_no_trace_is_gone(query: Any, rules: Rules
     query.give(2)
     assert query.run(query.exactly_once(sink, control=stream)) is None
     assert shown[-1] == {"bob"}
-
-
-@pytest.mark.deep
-@pytest.mark.usefixtures("busy_cleaner")
-def test_a_rule_whose_removal_was_compacted_away_is_gone(
-    query: Any, kafka: LocalKafka, topic: Any, spark: Any
-) -> None:
-    """The null that removed a rule was compacted away while the query was down: the rule does
-    not come back.
-    """
-    rules = Rules(kafka, topic("compacted", partitions=1, config=COMPACTED))
-    shown: list[set[str]] = []
-
-    def noted(batch: DataFrame) -> DataFrame:
-        shown.append(set(stream.current()))
-        return batch
-
-    stream = rules.stream()
-    sink = replace(query.sink, rows=noted)
-    rules.write(alice=1, bob=1)
-    query.give(1)
-    assert query.run(query.exactly_once(sink, control=stream)) is None
-    assert shown[-1] == {"alice", "bob"}
-    rules.write(alice=None)
-    deadline_s = time.monotonic() + 120
-    while "alice" in rules.keys_in_log():
-        assert time.monotonic() < deadline_s, "the broker did not compact the topic"
-        rules.write(bob=1)  # a new segment, so that the ones before it may be compacted
-        time.sleep(0.3)
-    query.give(2)
-    assert query.run(query.exactly_once(sink, control=stream)) is None
-    assert shown[-1] == {"bob"}
-    assert query.values() == [1, 2]
 
 
 def test_one_stream_in_two_queries(query: Any, rules: Rules, spark: Any, tmp_path: Path) -> None:
@@ -538,12 +445,6 @@ def test_one_stream_in_two_queries(query: Any, rules: Rules, spark: Any, tmp_pat
     assert shown == {"slow": 1, "quick": 2}
 
 
-def test_two_streams_of_one_name_are_refused(query: Any, rules: Rules) -> None:
-    """What tasks are given goes by the topic's name, so one query has one stream of a name."""
-    with raised(SettingRefused, "CONTROL_ARGUMENT", "2 streams", f"'{rules.topic}'"):
-        query.exactly_once(control=[rules.stream(), rules.stream()])
-
-
 @pytest.mark.deep
 def test_the_highest_partition_counts_whenever_it_was_written(
     query: Any, rules: Rules, spark: Any, tmp_path: Path
@@ -565,7 +466,7 @@ def test_the_highest_partition_counts_whenever_it_was_written(
     assert (query.values(), later.values()) == ([10, 30], [30])
 
 
-def test_arguments_that_cannot_be_are_refused(rules: Rules) -> None:
+def test_arguments_that_cannot_be_are_refused(query: Any, rules: Rules) -> None:
     """At once, where they are given."""
     for arguments in ({"topic": ""}, {"bootstrap_servers": " "}, {"max_bytes": 0}):
         given: dict[str, Any] = {
@@ -578,3 +479,6 @@ def test_arguments_that_cannot_be_are_refused(rules: Rules) -> None:
         assert "control_stream" in str(refused.value)
     with raised(SettingRefused, "CONTROL_OUTSIDE"):
         rules.stream().current()
+    # What tasks are given goes by the topic's name, so one query has one stream of a name.
+    with raised(SettingRefused, "CONTROL_ARGUMENT", "2 streams", f"'{rules.topic}'"):
+        query.exactly_once(control=[rules.stream(), rules.stream()])

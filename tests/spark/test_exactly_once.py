@@ -21,10 +21,6 @@ from tests.kit.waiting import WAIT_MAX_S, await_true
 pytestmark = pytest.mark.spark
 
 
-def totals(frame: DataFrame) -> DataFrame:
-    return frame.groupBy("k").agg(f.sum("v").alias("v"))
-
-
 def test_every_batch_stands_once(query: Any) -> None:
     """Each file is one epoch; all rows stand, nothing is left open, and each decision is on disk
     by its batch id.
@@ -61,37 +57,6 @@ def test_processing_time_and_one_object_for_several_starts(query: Any) -> None:
     again.stop()
     assert query.values() == [1, 2, 3]
     assert len({e.incarnation for e in query.seen(events.EpochCompleted)}) == 2
-
-
-@pytest.mark.deep
-def test_update_mode_with_state_goes_on_after_redelivery(query: Any) -> None:
-    """An epoch that stands is not written again; its frame is drained, so the state that it
-    carries advances.
-    """
-    query.give(1, 2)
-    query.give(3, 4)
-    assert query.run(query.exactly_once(), transform=totals, mode="update") is None
-    assert query.values() == [1, 2, 4, 6]
-    query.forget_last_commit()
-    query.give(5)
-    assert query.run(query.exactly_once(), transform=totals, mode="update") is None
-    assert query.values() == [1, 2, 4, 6, 9], "1 + 3 + 5: the state knows the redelivered batch"
-    assert [e.batch_id for e in query.seen(events.EpochRedelivered)] == [1]
-
-
-@pytest.mark.deep
-def test_append_mode_with_watermark(query: Any) -> None:
-    """A stateful query in append mode: a window stands once, when the watermark has passed it."""
-
-    def windows(frame: DataFrame) -> DataFrame:
-        timed = frame.withColumn("t", f.timestamp_seconds("v")).withWatermark("t", "0 seconds")
-        return timed.groupBy(f.window("t", "10 seconds")).agg(f.count("*").alias("v")).select("v")
-
-    query.give(1, 2, 3)
-    query.give(15)
-    query.give(40)
-    assert query.run(query.exactly_once(), transform=windows) is None
-    assert query.values()[:2] == [1, 3]
 
 
 def test_a_failing_task_is_tried_again(query: Any) -> None:
@@ -288,21 +253,6 @@ def test_a_query_stopped_in_the_middle_of_a_commit(query: Any, wait_s: float) ->
     assert running.exception() is None
     assert query.values() == [1, 2]
     await_true((query.out / "closed").exists, "its connections are closed")
-
-
-@pytest.mark.deep
-def test_pruning_keeps_what_spark_can_ask_for(query: Any) -> None:
-    """Records of batches that Spark has forgotten are removed, and the query goes on."""
-    query.spark.conf.set("spark.sql.streaming.minBatchesToRetain", "2")
-    try:
-        for n in range(8):
-            query.give(n)
-        assert query.run(query.exactly_once()) is None
-    finally:
-        query.spark.conf.unset("spark.sql.streaming.minBatchesToRetain")
-    query.give(8)
-    assert query.run(query.exactly_once()) is None
-    assert query.values() == list(range(9))
 
 
 def test_a_decision_log_of_the_users_choice(query: Any, tmp_path: Path) -> None:

@@ -118,7 +118,9 @@ def test_a_used_id_is_refused_for_other_rows(
     """By number and by hash, in any order and any partitions; unless nothing is compared."""
     into("a").write(numbers, id=ID)
     assert not into("a").write(numbers.repartition(7).orderBy("v", ascending=False), id=ID).written
-    with raised(errors.CheckpointRefused, "LOAD_OTHER_ROWS", "100 rows, and these are 99"):
+    with raised(
+        errors.CheckpointRefused, "LOAD_OTHER_ROWS", "100 rows were written, and these are 99"
+    ):
         into("a").write(numbers.limit(99), id=ID)
     others = spark.range(1, ROWS + 1).selectExpr("id AS v")
     with raised(errors.CheckpointRefused, "LOAD_OTHER_ROWS", "not the same ones"):

@@ -10,7 +10,6 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-import psycopg
 import pytest
 
 import exactum
@@ -27,7 +26,6 @@ from exactum.testing import MemoryDecisionLog, MemoryStorage
 from model.memory import MemoryParticipant, MemoryTarget
 from tests.kit.errors import check_query_error, raised
 from tests.kit.query_record import note, on_file
-from tests.kit.servers.postgres import LocalPostgres
 from tests.kit.spark.run_begin import run_at
 from tests.kit.transactions.given import given
 from tests.kit.transactions.operator import accept
@@ -270,21 +268,6 @@ def test_a_decided_batch_is_not_written_again(
 
 
 @pytest.mark.spark
-@pytest.mark.deep
-def test_a_folder_that_was_renamed(query: Any, tmp_path: Path) -> None:
-    """It has what it had; one that is away is not taken for empty."""
-    old, new = tmp_path / "old", tmp_path / "new"
-    query.give(1, 2)
-    assert run(query, old) == ""
-    query.forget_last_commit()
-    old.rename(new)
-    check_other(run(query, old), old, "empty")
-    assert run(query, new) == ""
-    assert query.values() == [1, 2]
-    assert on_file(query.checkpoint).decision_log == str(new)
-
-
-@pytest.mark.spark
 def test_a_log_that_is_lost_for_good(query: Any) -> None:
     """The way out holds: who accepts it goes on with a new log."""
     query.give(1)
@@ -353,50 +336,6 @@ def test_from_which_batch_on_is_noted(query: Any) -> None:
     query.give(1, batches=2)
     assert query.run(query.exactly_once()) is None
     assert on_file(query.checkpoint).noted == Noted(first=4, decided=4)
-
-
-@pytest.mark.spark
-@pytest.mark.postgres
-@pytest.mark.deep
-def test_decisions_and_rows_in_one_database_that_was_restored(
-    query: Any, postgres: LocalPostgres
-) -> None:
-    """Both are of one older moment, as after a restore to a point in time: nothing in the database
-    says that there was more. Accepted, the query goes on.
-    """
-
-    def run() -> str:
-        sink = exactum.PostgresSink(postgres.url, table="restored")
-        return query.run(query.exactly_once(sink, decision_log=postgres.url)) or ""
-
-    def values() -> list[int]:
-        return [v for (v,) in connection.execute("SELECT v FROM restored ORDER BY v")]
-
-    with psycopg.connect(postgres.url, autocommit=True) as connection:
-        connection.execute("DROP TABLE IF EXISTS restored")
-        connection.execute("CREATE TABLE restored (k text, v bigint)")
-        for value in range(8):
-            query.give(value)
-        assert run() == ""
-        assert values() == list(range(8))
-        connection.execute(
-            "DELETE FROM exactum_decisions WHERE name LIKE '%.json' AND left(name, 20)::bigint > 1"
-        )
-        connection.execute("DELETE FROM exactum_ledger WHERE batch_id > 1")
-        connection.execute("DELETE FROM restored WHERE v > 1")
-        query.give(8)
-        for _ in range(2):
-            assert "the decision log ends with batch 1, and the checkpoint with batch 7" in run()
-        assert values() == [0, 1]
-        for value in range(2, 8):  # by hand, as docs/guarantees.md says
-            connection.execute("INSERT INTO restored VALUES ('x', %s)", [value])
-        sinks = given(exactum.PostgresSink(postgres.url, table="restored"))
-        place = ["--decision-log", postgres.url, *sinks]
-        assert "ends with batch 1" in accept(query.checkpoint, 8, *place)
-        assert run() == ""
-        query.give(9)
-        assert run() == ""
-        assert values() == list(range(10))
 
 
 @pytest.mark.spark

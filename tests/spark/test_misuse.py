@@ -155,25 +155,6 @@ def test_two_calls_for_one_micro_batch(query: Any, tmp_path: Path, same: bool) -
 
 
 @pytest.mark.spark
-def test_a_call_in_a_function_of_ones_own(query: Any) -> None:
-    """One call for each batch, wherever it stands, with whatever is done around it, is what it
-    was.
-    """
-    query.give(1)
-    query.give(2)
-    once = query.exactly_once().for_each_batch(checkpoint=query.checkpoint)
-
-    def write(frame: Any, batch_id: int) -> None:
-        if batch_id % 2:
-            once(frame, batch_id)
-        else:
-            once(frame.where("true"), batch_id)
-
-    assert query.run(write) is None
-    assert query.values() == [1, 2]
-
-
-@pytest.mark.spark
 def test_a_second_try_after_a_failure(query: Any) -> None:
     """A function that catches the error and calls again is refused: nobody knows what the first
     call has decided.

@@ -82,40 +82,6 @@ def test_kafka_has_more_than_the_checkpoint(
     assert values_in(servers, name) == [1, 2, 3, 3, 4, 4]
 
 
-@pytest.mark.deep
-@pytest.mark.parametrize("first", ["checkpoint", "folder"])
-def test_another_decision_log(
-    query: Any, tmp_path: Path, kafka: Any, topic: Any, first: str
-) -> None:
-    """A batch that is decided in the former one, and that Spark has not noted, is not written again
-    by an empty one.
-    """
-    name, servers = topic("elsewhere", partitions=1), kafka.bootstrap_servers
-    places = {"checkpoint": {}, "folder": {"decision_log": str(tmp_path / "decisions")}}
-    second = next(each for each in places if each != first)
-
-    def run(place: str) -> str | None:
-        sink = exactum.KafkaSink(
-            name,
-            bootstrap_servers=servers,
-            rows=lambda frame: frame.selectExpr("CAST(v AS STRING) AS value"),
-        )
-        text: str | None = query.run(query.exactly_once(sink, **places[place]))
-        return text
-
-    query.give(1)
-    assert run(first) is None
-    query.give(2)
-    assert run(first) is None
-    query.forget_last_commit()
-    check_query_error(run(second), CheckpointRefused, "DECISION_LOG_OTHER", "--batch 1")
-    assert values_in(servers, name) == [1, 2]
-    assert run(first) is None
-    query.give(3)
-    assert run(first) is None
-    assert values_in(servers, name) == [1, 2, 3]
-
-
 def test_files_have_more_than_the_checkpoint(query: Any, tmp_path: Path) -> None:
     """The marker of the last batch says so."""
     table = tmp_path / "table"

@@ -5,7 +5,7 @@ compared with those that were written.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -50,22 +50,49 @@ def refused(stream: Stream, **how: Any) -> str:
     return str(ended.value)
 
 
+def into_a_view(folder: Path) -> dict[str, Any]:
+    return {"sinks": [exactum.FileSink(folder / "out", format="json", rows=all_of_it)]}
+
+
+def all_of_it(frame: DataFrame) -> DataFrame:
+    """What a function makes of a batch may be another thing each time."""
+    return frame
+
+
+NOT_COMPARED = "its record does not say which rows were written"
+
+
 @pytest.mark.deep
-def test_state_that_is_not_all_there(
+@pytest.mark.parametrize(
+    ("lost", "sinks", "said"),
+    [
+        pytest.param("state", into_a_folder, (COMPARED, AGREES), id="a file is empty"),
+        pytest.param("state_ids", into_a_folder, (COMPARED, AGREES), id="no ids on record"),
+        pytest.param("fingerprint", into_a_folder, (NOT_COMPARED,), id="no hash on record"),
+        pytest.param("state", into_a_view, (NOT_COMPARED,), id="no sink sees the batch"),
+    ],
+)
+def test_state_that_cannot_be_had(
     spark: SparkSession,
     tmp_path: Path,
     undisturbed: Callable[[Any, str], Shown],
     caplog: pytest.LogCaptureFixture,
+    lost: str,
+    sinks: Any,
+    said: Sequence[str],
 ) -> None:
-    """Where a file of the state is empty, the epoch is computed once more, and gives what it
-    gave."""
+    """The epoch is computed once more, and gives what it gave; where that cannot be compared, it
+    says so.
+    """
     caplog.set_level("INFO", "exactum")
-    stream = Stream(spark, tmp_path / "torn", stateful.update, "update")
+    stream = Stream(spark, tmp_path / "torn", stateful.update, "update", sinks=sinks)
     stream.live(DIES_AT)
-    lose_state(stream)
+    if lost != "state":
+        forget(stream, lost)
+    if lost != "state_ids":
+        lose_state(stream)
     stream.live()
-    assert COMPARED in caplog.text
-    assert AGREES in caplog.text
+    assert all(words in caplog.text for words in said)
     assert Shown.of(stream) == undisturbed(stateful.update, "update")
 
 
@@ -196,41 +223,6 @@ def test_what_a_view_adds_is_no_difference(
 
 
 @pytest.mark.deep
-def test_a_record_without_ids(
-    spark: SparkSession,
-    tmp_path: Path,
-    undisturbed: Callable[[Any, str], Shown],
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    """Nobody can tell which of the attempts' state it is."""
-    caplog.set_level("INFO", "exactum")
-    stream = Stream(spark, tmp_path / "torn", stateful.update, "update")
-    stream.live(DIES_AT)
-    forget(stream, "state_ids")
-    stream.live()
-    assert COMPARED in caplog.text
-    assert AGREES in caplog.text
-    assert Shown.of(stream) == undisturbed(stateful.update, "update")
-
-
-@pytest.mark.deep
-def test_a_record_without_a_fingerprint(
-    spark: SparkSession,
-    tmp_path: Path,
-    undisturbed: Callable[[Any, str], Shown],
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    """As of sinks with rows=: a warning says that nothing was compared."""
-    stream = Stream(spark, tmp_path / "torn", stateful.update, "update")
-    stream.live(DIES_AT)
-    forget(stream, "fingerprint")
-    lose_state(stream)
-    stream.live()
-    assert "its record does not say which rows were written" in caplog.text
-    assert Shown.of(stream) == undisturbed(stateful.update, "update")
-
-
-@pytest.mark.deep
 def test_a_spark_that_does_not_answer(
     spark: SparkSession,
     tmp_path: Path,
@@ -327,16 +319,3 @@ def test_the_time_of_an_epoch_is_fixed(
         lose_state(stream)
         stream.live()
     assert AGREES in caplog.text
-
-
-@pytest.mark.deep
-def test_where_no_sink_sees_the_whole_batch(
-    spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    """What rows= makes of it may be another thing each time, so nothing is compared: it says so."""
-    sinks = [exactum.FileSink(tmp_path / "out", format="json", rows=parity)]
-    stream = Stream(spark, tmp_path, stateful.update, "update", sinks=lambda _: {"sinks": sinks})
-    stream.live(DIES_AT)
-    lose_state(stream)
-    stream.live()
-    assert "its record does not say which rows were written" in caplog.text

@@ -90,12 +90,6 @@ def test_spark_connect(query: Any) -> None:
         cloudpickle.dumps(query.exactly_once().for_each_batch(checkpoint="/x"))
 
 
-def test_no_sink() -> None:
-    """A guarantee without a sink is refused at once."""
-    with raised(errors.SettingRefused, "SINKS_WANTED", "exactly_once"):
-        exactum.exactly_once()
-
-
 def test_a_frame_that_the_sink_cannot_write(query: Any) -> None:
     """The columns are checked before anything is opened."""
     query.give(1)

@@ -54,33 +54,27 @@ def test_each_sink_sees_its_own_view(query: Any, tmp_path: Path) -> None:
     assert done.rows == 8
 
 
-@pytest.mark.variants(1)
-@pytest.mark.parametrize("jobs", ["one job", "a job each"])
-def test_the_source_is_read_once_for_all_views(query: Any, tmp_path: Path, jobs: str) -> None:
-    """Each row of the batch is computed once, however many views there are."""
+def test_a_job_for_each_function_reads_the_source_once(query: Any, tmp_path: Path) -> None:
+    """Each row of the batch is computed once, however many jobs there are; sinks that share a
+    function share one.
+    """
     counts = tmp_path / "counts"
     counts.mkdir()
     touched = reads(counts)
-
-    def above(n: int) -> Any:
-        declared = exactum.Rows(f"v > {n}")
-        return declared if jobs == "one job" else lambda batch: declared(batch).distinct()
-
-    sinks = [FolderSink(str(tmp_path / str(n)), name=f"s{n}", rows=above(n)) for n in range(3)]
+    views = [lambda batch, n=n: batch.where(f"v > {n}").distinct() for n in (0, 1)]
+    sinks = [
+        FolderSink(str(tmp_path / str(n)), name=f"s{n}", rows=view)
+        for n, view in enumerate((*views, views[1]))
+    ]
     query.give(*range(10))
-    assert (
-        query.run(
-            query.exactly_once(*sinks), transform=lambda frame: frame.withColumn("v", touched("v"))
-        )
-        is None
-    )
+    once = query.exactly_once(*sinks)
+    assert query.run(once, transform=lambda frame: frame.withColumn("v", touched("v"))) is None
     assert {file.name: file.read_text() for file in counts.iterdir()} == {
         str(v): "x" for v in range(10)
     }
-    assert [len(rows(tmp_path / str(n))) for n in range(3)] == [9, 8, 7]
+    assert [len(rows(tmp_path / str(n))) for n in range(3)] == [9, 8, 8]
 
 
-@pytest.mark.deep
 def test_views_of_rows_and_columns_share_a_job(query: Any, tmp_path: Path) -> None:
     """The batch as it is, and two views that choose and compute rows: one job, and no row is
     computed twice.
@@ -116,30 +110,6 @@ def test_views_of_rows_and_columns_share_a_job(query: Any, tmp_path: Path) -> No
         [(v, "EO"[v % 2]) for v in range(8)] * 2
     )
     assert [done.rows for done in query.seen(events.EpochCompleted)] == [28, 28]
-
-
-@pytest.mark.deep
-def test_a_view_that_needs_a_job_of_its_own_in_every_other_epoch(
-    query: Any, tmp_path: Path
-) -> None:
-    """Each epoch is written as it is then."""
-    epoch = [0]
-
-    def choosy(batch: Any) -> Any:
-        return batch.where("v > 2").distinct().select("v") if epoch[-1] % 2 else batch.select("v")
-
-    batch = query.exactly_once(
-        query.sink, FolderSink(str(tmp_path / "choosy"), name="choosy", rows=choosy)
-    ).for_each_batch(checkpoint=query.checkpoint)
-
-    def noted(frame: Any, batch_id: int) -> None:
-        epoch.append(batch_id)
-        batch(frame, batch_id)
-
-    query.give(1, 2, 3, 4, batches=4)
-    assert query.run(noted) is None
-    assert query.values() == sorted([1, 2, 3, 4] * 4)
-    assert sorted(row["v"] for row in rows(tmp_path / "choosy")) == sorted([1, 2, 3, 4, 3, 4] * 2)
 
 
 def test_a_task_without_rows_of_a_view_opens_nothing_for_it(query: Any, tmp_path: Path) -> None:
@@ -179,45 +149,21 @@ def test_rows_refused_in_a_shared_job(query: Any, tmp_path: Path) -> None:
     assert (letter["sink"], letter["error"]) == ("picky", "v=4 may not be")
 
 
-def test_a_failure_in_a_shared_job_undoes_all(query: Any, tmp_path: Path) -> None:
-    """Neither sink shows a row, and the next run writes all, once."""
-    other = FolderSink(str(tmp_path / "other"), name="other", rows=exactum.Rows(columns=["v"]))
-    arm(tmp_path / "other", "prepare", times=8)
-    query.give(1, 2)
-    assert "injected at prepare" in query.run(query.exactly_once(query.sink, other))
-    assert (
-        query.values()
-        == query.values("staged")
-        == rows(tmp_path / "other")
-        == rows(tmp_path / "other", "staged")
-        == []
-    )
-    for fault in (tmp_path / "other" / "faults").iterdir():
-        fault.unlink()
-    assert query.run(query.exactly_once(query.sink, other)) is None
-    assert query.values() == [1, 2]
-    assert sorted(row["v"] for row in rows(tmp_path / "other")) == [1, 2]
-
-
-def test_sinks_that_share_a_function_share_a_job(query: Any, tmp_path: Path) -> None:
-    """One write job for them, and nothing is persisted."""
-    odd = lambda batch: batch.where("k = 'o'")  # noqa: E731
-    one, two = (
-        FolderSink(str(tmp_path / "one"), rows=odd),
-        FolderSink(str(tmp_path / "two"), name="two", rows=odd),
-    )
-    query.give(1, 2)
-    assert query.run(query.exactly_once(one, two)) is None
-    assert rows(tmp_path / "one") == rows(tmp_path / "two") == [{"k": "o", "v": 1}]
-
-
-def test_a_failure_in_the_second_view_undoes_the_first(query: Any, tmp_path: Path) -> None:
-    """The first job's transactions are swept, and the next run writes all, once."""
-    other = FolderSink(str(tmp_path / "other"), rows=lambda batch: batch.where("v > 1").distinct())
+@pytest.mark.parametrize(
+    "view",
+    [exactum.Rows("v > 1", ["v"]), lambda batch: batch.where("v > 1").distinct()],
+    ids=["a shared job", "the second job"],
+)
+def test_a_failure_in_one_view_undoes_all(query: Any, tmp_path: Path, view: Any) -> None:
+    """Neither sink shows a row, what a job before has prepared is swept, and the next run writes
+    all, once.
+    """
+    other = FolderSink(str(tmp_path / "other"), name="other", rows=view)
     arm(tmp_path / "other", "prepare", times=8)
     query.give(1, 2)
     assert "injected at prepare" in query.run(query.exactly_once(query.sink, other))
     assert query.values() == query.values("staged") == rows(tmp_path / "other") == []
+    assert rows(tmp_path / "other", "staged") == []
     for fault in (tmp_path / "other" / "faults").iterdir():
         fault.unlink()
     assert query.run(query.exactly_once(query.sink, other)) is None

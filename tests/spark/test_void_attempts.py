@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,6 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-import exactum
 from exactum.errors import SettingRefused
 from exactum.spark.run.standing_epochs import ON_DIFFERENCE
 from exactum.spark.settings import CHANGELOG
@@ -30,11 +30,9 @@ from tests.kit.spark.torn_stream import (
     FORMAT_1,
     FORMAT_2,
     IN_MEMORY,
-    RUN_TIMEOUT_S,
     Shown,
     Stream,
     configured,
-    in_format_2,
 )
 from tests.kit.waiting import WAIT_MAX_S, await_true
 
@@ -66,29 +64,17 @@ def fails_undecided(stream: Stream, said: Path) -> None:
     """A life in which everything of epoch ``DIES_AT`` is computed from wrong numbers, and a sink
     fails then.
     """
-    other = FolderSink(str(stream.folder / "other"))
+    other, sinks, epochs = FolderSink(str(stream.folder / "other")), stream.sinks, count()
 
-    def each_batch(frame: DataFrame, batch_id: int) -> None:
-        if batch_id == DIES_AT:
+    def each_batch(frame: DataFrame) -> None:
+        if next(epochs) == DIES_AT:
             said.write_text(WRONG)
             arm(Path(other.folder), "prepare", times=50)
-        exact(frame, batch_id)
 
-    exact = exactum.exactly_once(
-        *stream.sinks(stream.folder)["sinks"], other, **stream.settings
-    ).for_each_batch(checkpoint=stream.location)
-    rows = (
-        stream.spark.readStream.schema("key string, number long, at timestamp")
-        .option("maxFilesPerTrigger", 1)
-        .json(str(stream.folder / "input"))
-    )
-    writer = stream.make(rows).writeStream.foreachBatch(each_batch).outputMode(stream.mode)
-    writer = writer.option("checkpointLocation", stream.location).trigger(availableNow=True)
-    with in_format_2(stream.spark):
-        query = writer.start()
+    stream.sinks = lambda folder: {"sinks": [*sinks(folder)["sinks"], other]}
     with pytest.raises(Exception, match="injected at prepare"):
-        query.awaitTermination(RUN_TIMEOUT_S)
-    query.stop()
+        stream.live(besides=each_batch)
+    stream.sinks = sinks
     said.write_text(RIGHT)
 
 

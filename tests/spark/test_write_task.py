@@ -337,6 +337,7 @@ PYTHON = 'Traceback (most recent call last):\n  File "job.py", line 3, in parsed
         (f"{PYTHON}urllib.error.URLError: <no answer>", errors.EpochAborted, "urllib.error.URLError: <no answer>"),
         (f"{PYTHON}orders.Odd: 7", errors.UnknownFailure, "orders.Odd: 7"),
         (f"{LOST}java.lang.ArithmeticException: long overflow\n\tat java.base/java.lang.Math.multiplyExact(Math.java:1004)\n\tat org.apache.spark.sql.kafka010.KafkaRecordToRowConverter.x(K.scala:1){TRACE}", errors.RowsRefused, "Spark cannot hold the timestamp"),
+        ("[CONCURRENT_STREAM_LOG_UPDATE] Concurrent update to the log.", errors.Fenced, "Spark found the next batch"),
         ("Timed out waiting for a node assignment. Call: describeTopics", None, ""),
     ],
 )  # fmt: skip

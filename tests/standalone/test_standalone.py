@@ -12,10 +12,10 @@ from collections.abc import Iterator
 import pytest
 
 from exactum.local import LocalKafka
+from tests.kit.crash.oracle import Input
 from tests.kit.standalone import shipment
 from tests.kit.standalone.application import Application
 from tests.kit.standalone.machines import Machines
-from tests.kit.standalone.witness import Witness
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.timeout(600)]
 
@@ -37,9 +37,14 @@ def application(
         kafka.create_topic(topic, partitions=3)
     with Machines(folder, HOSTS) as machines:
         shipped = shipment.shipped_file(folder)
-        witness = Witness(kafka.bootstrap_servers)
         with Application(
-            machines, witness, folder / "application", source, output, shipped, *pythons
+            machines,
+            kafka.bootstrap_servers,
+            folder / "application",
+            Input(source),
+            output,
+            shipped,
+            *pythons,
         ) as running:
             yield running
             running.stop()

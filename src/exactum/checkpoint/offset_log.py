@@ -70,9 +70,11 @@ def reader(files: SmallFiles) -> ReadText:
     return read
 
 
-def source_offsets(read: ReadText, batch_id: int, where: str) -> SourceOffsets:
+def source_offsets(
+    read: ReadText, batch_id: int, where: str, before: SourceOffsets | None = None
+) -> SourceOffsets:
     """The offsets that batch ``batch_id`` reads: from the end of the batch before it to its own
-    end.
+    end. ``before``: those of that batch, where they are known; default: they are read as well.
 
     ``where`` names the checkpoint in errors. ``start`` is empty for batch 0, and where Spark has
     already forgotten the batch before.
@@ -89,9 +91,12 @@ def source_offsets(read: ReadText, batch_id: int, where: str) -> SourceOffsets:
             "removed or replaced files of the checkpoint while the query runs. Stop the query, "
             "restore the folder, and start again. Nothing of this batch was written.",
         )
-    before = read(f"offsets/{batch_id - 1}") if batch_id > 0 else None
-    start = () if before is None else parse(before, f"{where}/offsets/{batch_id - 1}")
-    return SourceOffsets(start=start, end=parse(text, f"{where}/{name}"))
+    end = parse(text, f"{where}/{name}")
+    if before is not None:
+        return SourceOffsets(start=before.end, end=end)
+    last = read(f"offsets/{batch_id - 1}") if batch_id > 0 else None
+    start = () if last is None else parse(last, f"{where}/offsets/{batch_id - 1}")
+    return SourceOffsets(start=start, end=end)
 
 
 def last_given(read: ReadText, batch_id: int) -> int:

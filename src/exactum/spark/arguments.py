@@ -20,7 +20,7 @@ from exactum.values.excerpt import cut
 _SINK_METHODS = ("check_columns", "open")
 _LOG_METHODS = ("read", "decide", "prune", "close")
 _SINKS = (
-    "KafkaSink, PostgresSink, MySQLSink, FileSink, DeltaSink, IcebergSink, or your own "
+    "KafkaSink(...), PostgresSink, MySQLSink, FileSink, DeltaSink, IcebergSink, or your own "
     "(TwoPhaseCommitSink, WriteAheadSink)"
 )
 SHOWN_CHARACTERS_MAX = 100
@@ -146,22 +146,12 @@ def _check_sink(sink: Any, call: str) -> None:
     is_sink = hasattr(sink, "name") and all(
         callable(getattr(sink, name, None)) for name in _SINK_METHODS
     )
-    if isinstance(sink, type) and is_sink:
-        raise SettingRefused(
-            "SINKS_WANTED",
-            f"{call}() was given the class {sink.__name__}. Make a sink of it: "
-            f"{sink.__name__}(...).",
-        )
-    if isinstance(sink, list | tuple):
-        raise SettingRefused(
-            "SINKS_WANTED",
-            f"{call}() was given a {type(sink).__name__}. Pass the sinks one by one: "
-            f"{call}(*sinks).",
-        )
-    if not is_sink:
+    if isinstance(sink, type) or not is_sink:
         shown = f"{cut(repr(sink), SHOWN_CHARACTERS_MAX)} ({type(sink).__name__})"
         raise SettingRefused(
-            "SINKS_WANTED", f"{call}() was given {shown}, which is no sink. A sink is a {_SINKS}."
+            "SINKS_WANTED",
+            f"{call}() was given {shown}, which is no sink. Pass sinks one by one, of a list "
+            f"{call}(*sinks): each a {_SINKS}.",
         )
     rows = getattr(sink, "rows", None)
     if rows is not None and not callable(rows):

@@ -32,12 +32,12 @@ from exactum.protocol.model import (
 )
 from exactum.protocol.sink import DEAD_LETTERS, Guarantee, QueryRun, WriteOrder
 from exactum.spark.arguments import DeliverySettings
-from exactum.spark.connect.server import ConnectWriting
+from exactum.spark.connect.server import ConnectJob
 from exactum.spark.event_log import listener
 from exactum.spark.query import hadoop_of, is_connect
 from exactum.spark.run.opened_sinks import EpochWrite, OpenedSinks, check_columns
 from exactum.spark.run.refusals import refuse_within
-from exactum.spark.write.write_job import Writing
+from exactum.spark.write.write_job import FingerprintTask, Jobs, WriteJob
 from exactum.spark.write.write_task import Fingerprint
 
 logger = logging.getLogger("exactum")
@@ -65,7 +65,7 @@ def loaded(settings: DeliverySettings, frame: DataFrame, load_id: str, *, compar
     staging = staging_at(load, settings.places.staging or _default_staging(settings))
     run = QueryRun(load.query_id, new_incarnation(), Guarantee.EXACTLY_ONCE, staging)
     tag = f"exactum-{run.incarnation}"
-    writing = ConnectWriting(tag) if over_connect else Writing()
+    jobs: Jobs = partial(ConnectJob, tag=tag) if over_connect else WriteJob
     with ExitStack() as closing:
         columns = check_columns(frame, settings.targets)
         log = open_log(load, settings.places.decision_log)
@@ -79,7 +79,7 @@ def loaded(settings: DeliverySettings, frame: DataFrame, load_id: str, *, compar
         for record in log.read(BATCH):
             if record.decision is Decision.COMMIT:
                 _refuse_other_sinks(load, record.engine, sinks)
-        epoch = EpochWrite(sinks, run, writing, hashed=compare)
+        epoch = EpochWrite(sinks, run, jobs, hashed=compare)
         emit = listener(settings.on_event)
         coordinator = Coordinator(
             run,
@@ -104,7 +104,7 @@ def loaded(settings: DeliverySettings, frame: DataFrame, load_id: str, *, compar
             emit(events.RowsDeadLettered(*about, refused))
     else:
         _refuse_other_sinks(load, completed.engine, sinks)  # decided by another call meanwhile
-        now = partial(writing.fingerprint, frame) if compare else None
+        now = partial(jobs(FingerprintTask()).fingerprint, frame) if compare else None
         _compare(load, completed.engine, now)
     return Loaded(load_id, load.query_id, completed.written)
 
@@ -181,13 +181,9 @@ def _compare(load: BatchLoad, recorded: str, fingerprint: Callable[[], Fingerpri
         return
     before, now = Fingerprint(*stands), fingerprint()
     if now != before:
-        counts = (
-            f"it had {before.rows} rows, and these are {now.rows}"
-            if now.rows != before.rows
-            else f"it had as many rows ({now.rows}), but not the same ones"
-        )
         raise CheckpointRefused(
             "LOAD_OTHER_ROWS",
-            f"{load} stands in every sink, and {counts}. Give other rows another id. If they are "
-            "the same but for a time of writing, say write(compare=False). Nothing was written.",
+            f"{load} stands in every sink: {before.against(now)}. Give other rows another id. If "
+            "they are the same but for a time of writing, say write(compare=False). Nothing was "
+            "written.",
         )

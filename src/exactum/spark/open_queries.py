@@ -25,6 +25,8 @@ same.
 class Stoppable(Protocol):
     """What lets no micro-batch of a run begin while it is shut; see ``run.epoch_gate``."""
 
+    def shut(self) -> None: ...
+
     def between_epochs(self, log_timeout_s: float) -> bool: ...
 
 
@@ -50,14 +52,7 @@ class OpenQueries:
         self.stopping = threading.Event()
         """Set for good when the process has been told to end: no micro-batch begins any more."""
         self._lock = threading.Lock()
-        self._gates: dict[str, Stoppable | None] = {}
-
-    def enter(self, run_id: str) -> bool:
-        """The run is about to be opened. False: it is there already."""
-        with self._lock:
-            is_new = run_id not in self._gates
-            self._gates.setdefault(run_id, None)
-            return is_new
+        self._gates: dict[str, Stoppable] = {}
 
     def opened(self, run_id: str, gate: Stoppable) -> None:
         with self._lock:

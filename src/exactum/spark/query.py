@@ -185,13 +185,14 @@ def is_connect(thing: Any) -> bool:
 
 @dataclass(frozen=True)
 class Batch:
-    """One micro-batch: its id, what it reads, and whether it is the first one of this run of the
-    query.
+    """One micro-batch: its id, what it reads, whether it is the first one of this run of the query,
+    and how many offsets each Kafka partition advances, None where that is not known.
     """
 
     batch_id: int
     offsets: SourceOffsets
     first: bool
+    sizes: Sequence[int] | None = None
 
 
 class EpochListener:
@@ -205,6 +206,14 @@ class EpochListener:
 
         Raises:
             Refused: the batch must not be run; nothing of it was written.
+        """
+
+    def writing(self, batch: Batch) -> None:
+        """Older runs are fenced, the batch is not decided, and an attempt at it is about to be
+        made.
+
+        Raises:
+            ExactumError: the attempt must not be made.
         """
 
     def done(self, batch: Batch, completed: Completed) -> None:

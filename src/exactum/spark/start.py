@@ -58,7 +58,7 @@ def started(
         supervised.refuse_start()
     if open_queries.stopping.is_set():
         raise Unavailable(
-            "SIGTERM ends this script, so no query is started any more. Nothing was written."
+            "This script was told to end, so no query is started any more. Nothing was written."
         )
     batches = Batches()
     chosen = writer.option("checkpointLocation", checkpoint).foreachBatch(batches)
@@ -172,7 +172,7 @@ class BatchFunction:
             raise EpochAborted(CANCELLED)
         run = _run_of(execution, batch_id, self._settings)
         _refuse_other_checkpoint(run, self._checkpoint)
-        if not open_queries.enter(run.run_id):
+        if open_queries.gate_of(run.run_id) is not None:
             raise SettingRefused(
                 "CALL_TWICE",
                 f"{run} has another function of exactum already. One micro-batch is one call, for "
@@ -189,7 +189,6 @@ class BatchFunction:
         try:
             batches.open(open_run(run, frame, self._settings, Engine()))
         except BaseException as error:
-            open_queries.leave(run.run_id)
             batches.refuse(error)
             raise
 

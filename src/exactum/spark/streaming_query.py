@@ -27,12 +27,6 @@ class Outcome(Protocol):
         """The query has ended: let go of everything. Idempotent."""
 
 
-class Gate(Stoppable, Protocol):
-    """What lets no micro-batch begin while it is shut; see ``epoch_gate.EpochGate``."""
-
-    def shut(self) -> None: ...
-
-
 class Query:
     """A running query, as ``start`` returns it. It has every public name of PySpark's
     ``StreamingQuery``, which says more of each. Errors of exactum come as exactum's own, with their
@@ -44,7 +38,7 @@ class Query:
         gate: What lets no micro-batch begin while it is shut.
     """
 
-    def __init__(self, spark_query: StreamingQuery, batches: Outcome, gate: Gate) -> None:
+    def __init__(self, spark_query: StreamingQuery, batches: Outcome, gate: Stoppable) -> None:
         self._spark_query = spark_query
         self._batches = batches
         self._gate = gate

@@ -17,22 +17,15 @@ import signal
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
 from exactum.ops.processes import members
 from exactum.protocol.decision_log import DecisionLog, PermitLog
-from exactum.protocol.model import (
-    CommitPermit,
-    CommitReport,
-    DecisionRecord,
-    Incarnation,
-    PreparedTransaction,
-    Sighting,
-)
-from exactum.protocol.participant import Participant, remembers
+from exactum.protocol.model import CommitPermit, CommitReport, DecisionRecord, PreparedTransaction
+from exactum.protocol.participant import Participant
 from exactum.protocol.sink import (
     OpenSink,
     QueryRun,
@@ -43,6 +36,8 @@ from exactum.protocol.sink import (
     Writer,
     WriterFactory,
 )
+from exactum.testing import interpose
+from tests.kit.process_tree import signal_session
 from tests.kit.waiting import WAIT_MAX_S
 
 T = TypeVar("T")
@@ -99,18 +94,6 @@ def hold(folder: Path) -> None:
         if time.monotonic() > deadline:
             raise TimeoutError(f"nobody made {folder / 'go'}")
         time.sleep(0.01)
-
-
-def signal_session(session: int, number: int) -> None:
-    """Send a signal to every process of a session but this one, and to those born meanwhile: a job
-    is the leader of its own, and nothing below it leaves it.
-    """
-    done = {os.getpid()}
-    while new := members(session) - done:
-        for pid in new:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, number)
-        done |= new
 
 
 def kill_session() -> None:
@@ -174,20 +157,8 @@ class FaultySink:
         self._inner = inner
         self._faults = faults
 
-    @property
-    def name(self) -> str:
-        return self._inner.name
-
-    @property
-    def rows(self) -> Any:
-        return self._inner.rows
-
-    @property
-    def dead_letter_columns(self) -> Sequence[tuple[str, str]]:
-        return self._inner.dead_letter_columns
-
-    def check_columns(self, columns: Sequence[tuple[str, str]]) -> None:
-        self._inner.check_columns(columns)
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
 
     def open(
         self, run: QueryRun, participant: str, columns: Sequence[tuple[str, str]] = ()
@@ -198,58 +169,28 @@ class FaultySink:
             for f in self._faults.planned
             if f.step in ("write", "prepare") and f.sink in participant
         )
-        return OpenSink(
-            FaultyParticipant(opened.participant, self._faults),
-            FaultyWriters(opened.writers, planned),
-        )
+        halves: Any = HalfCommits(opened.participant, self._faults)
+        name = opened.participant.name
+        port = interpose(halves, lambda step, call: self._faults.around(step, call, name))
+        return OpenSink(port, FaultyWriters(opened.writers, planned))
 
 
-class FaultyParticipant:
-    """The driver half. It keeps a marker where the sink's own does."""
+class HalfCommits:
+    """The driver half, which commits the first half alone where that is planned."""
 
     def __init__(self, inner: Participant, faults: Faults) -> None:
         self._inner = inner
         self._faults = faults
-        if remembers(inner):
-            self.last_batch = inner.last_batch
-            self.forget_batches = inner.forget_batches
 
-    @property
-    def name(self) -> str:
-        return self._inner.name
-
-    def list_open(self) -> Sequence[Sighting]:
-        return self._faults.around("list_open", self._inner.list_open, self.name)
-
-    def list_committed(
-        self, incarnations: Set[Incarnation], recent: Sequence[PreparedTransaction]
-    ) -> Sequence[Sighting]:
-        return self._inner.list_committed(incarnations, recent)
-
-    def verify(self, prepared: Sequence[PreparedTransaction]) -> Sequence[PreparedTransaction]:
-        return self._faults.around("verify", lambda: self._inner.verify(prepared), self.name)
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
 
     def commit(self, permit: CommitPermit, prepared: Sequence[PreparedTransaction]) -> CommitReport:
-        half = self._faults.at("commit", "half", self.name)
+        half = self._faults.at("commit", "half", self._inner.name)
         if half is not None:
             self._inner.commit(permit, prepared[: (len(prepared) + 1) // 2])
             half()
-        return self._faults.around(
-            "commit", lambda: self._inner.commit(permit, prepared), self.name
-        )
-
-    def abort(self, transactions: Sequence[Sighting]) -> None:
-        self._faults.around("abort", lambda: self._inner.abort(transactions), self.name)
-
-    def salvage(
-        self, permit: CommitPermit, expired: Sequence[PreparedTransaction]
-    ) -> Sequence[PreparedTransaction]:
-        return self._faults.around(
-            "salvage", lambda: self._inner.salvage(permit, expired), self.name
-        )
-
-    def close(self) -> None:
-        self._inner.close()
+        return self._inner.commit(permit, prepared)
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import json
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -14,15 +13,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from exactum.ops.processes import members
 from tests.kit.crash import oracle
-from tests.kit.crash.deaths import signal_session
 from tests.kit.environment import environment
-from tests.kit.waiting import WAIT_MAX_S
+from tests.kit.process_tree import ProcessTree, signal_session
 
 HERE = Path(__file__).parent
-JOB_TIMEOUT_S = WAIT_MAX_S
-LOG_TAIL_CHARACTERS = 6_000
 SESSION: Mapping[str, Any] = {
     "master": "local[2]",
     "spark.sql.shuffle.partitions": 2,
@@ -34,10 +29,8 @@ SESSION: Mapping[str, Any] = {
 }
 
 
-class Job:
-    """One process tree that runs ``script``. Leader of a session of its own, so that nothing
-    survives it.
-    """
+class Job(ProcessTree):
+    """Runs ``script`` in a session of Spark with these specs."""
 
     def __init__(
         self,
@@ -48,18 +41,9 @@ class Job:
     ) -> None:
         self.folder = folder
         self._specs = specs
-        self._log = folder / "job.log"
         play = json.dumps({"session": {**SESSION, **session}, "specs": specs})
-        with self._log.open("wb") as log:
-            self._process = subprocess.Popen(
-                [sys.executable, str(script), play],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-                cwd=folder,
-                env=environment(SPARK_LOCAL_DIRS=str(folder / "spark")),
-            )
+        own = environment(SPARK_LOCAL_DIRS=str(folder / "spark"))
+        super().__init__([sys.executable, script, play], folder / "job.log", folder, own)
 
     def __enter__(self) -> Job:
         return self
@@ -68,32 +52,10 @@ class Job:
         self.kill()
 
     @property
-    def log(self) -> str:
-        return self._log.read_text(errors="replace")
-
-    @property
     def faults(self) -> str:
         """The faults that struck, a line each; the job and its workers run in the job's folder."""
         path = self.folder / "faults"
         return path.read_text() if path.exists() else ""
-
-    def failed(self, what: str) -> AssertionError:
-        return AssertionError(
-            f"{what}\n---- the end of {self._log}:\n{self.log[-LOG_TAIL_CHARACTERS:]}"
-        )
-
-    def wait(self, timeout_s: float = JOB_TIMEOUT_S) -> int:
-        """Its exit code, once nothing of it is left."""
-        deadline = time.monotonic() + timeout_s
-        try:
-            code = self._process.wait(timeout_s)
-        except subprocess.TimeoutExpired:
-            raise self.failed(f"the job did not end within {timeout_s:.0f} s") from None
-        while members(self._process.pid):
-            if time.monotonic() > deadline:
-                raise self.failed(f"processes are left: {members(self._process.pid)}")
-            time.sleep(0.01)
-        return code
 
     def dies(self) -> None:
         """Wait until it was killed by the fault that was planned."""
@@ -122,18 +84,6 @@ class Job:
     def act_folder(self, number: int = 0) -> Path:
         return Path(self._specs[number]["folder"])
 
-    def until(
-        self, reached: Callable[[], bool], what: str, timeout_s: float = JOB_TIMEOUT_S
-    ) -> None:
-        """Wait until ``reached``; a job that ends before is a failure."""
-        deadline = time.monotonic() + timeout_s
-        while not reached():
-            if self._process.poll() is not None and not reached():
-                raise self.failed(f"the job ended with {self._process.returncode} before {what}")
-            if time.monotonic() > deadline:
-                raise self.failed(f"not within {timeout_s:.0f} s: {what}")
-            time.sleep(0.005)
-
     def ended(self, number: int = 0) -> bool:
         """Whether a spec has left its result."""
         return (self.act_folder(number) / "result").exists()
@@ -150,12 +100,6 @@ class Job:
 
     def resume(self) -> None:
         signal_session(self._process.pid, signal.SIGCONT)
-
-    def kill(self) -> None:
-        """SIGKILL the whole tree. Idempotent."""
-        signal_session(self._process.pid, signal.SIGSTOP)
-        signal_session(self._process.pid, signal.SIGKILL)
-        self._process.wait(WAIT_MAX_S)
 
 
 @dataclass

@@ -17,8 +17,8 @@ from typing import Any, TypeVar
 
 from exactum.ops.processes import members
 from tests.kit.crash import oracle
-from tests.kit.crash.deaths import signal_session
 from tests.kit.environment import environment
+from tests.kit.process_tree import signal_session
 from tests.kit.waiting import WAIT_MAX_S
 
 HERE = Path(__file__).parent

@@ -6,17 +6,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from exactum.local import columnar_kafka_jar, spark_kafka_jars
+from tests.kit.crash import oracle
 from tests.kit.standalone.machines import JVM_OPTIONS, SPARK_HOME, Machines, Program
-from tests.kit.standalone.witness import Record, Witness
 from tests.kit.waiting import WAIT_MAX_S
 
 ROUND = 60
-KEYS = 10
 PREPARED = 2
 """Tasks of a round that nothing holds back: all of the shuffle's but one."""
 TIMEOUT_S = WAIT_MAX_S
@@ -61,17 +60,16 @@ class Visit:
 
 @dataclass
 class Application:
-    """The running application. ``expected`` is what its output topic must have."""
+    """The running application, with its input."""
 
     machines: Machines
-    witness: Witness
+    servers: str
     folder: Path
-    source: str
+    source: oracle.Input
     output: str
     shipped: Path
     driver_python: Path
     python: Path
-    expected: list[Record] = field(default_factory=list)
     program: Program | None = None
 
     def __enter__(self) -> Application:
@@ -79,8 +77,8 @@ class Application:
         self.new_round()
         play = {
             "folder": str(self.folder),
-            "bootstrap_servers": self.witness.servers,
-            "source": self.source,
+            "bootstrap_servers": self.servers,
+            "source": self.source.topic,
             "output": self.output,
             "round": ROUND,
         }
@@ -111,13 +109,11 @@ class Application:
 
     def new_round(self) -> str:
         """Append one batch of input whose last record is slow; returns that record's value."""
-        first = len(self.expected)
-        records = [(f"k{n % KEYS}", f"n{n:06d}") for n in range(first, first + ROUND)]
-        slow = records[-1][1]
+        first = self.source.count
+        slow = f"n{first + ROUND - 1:06d}"
         if first:  # the first round is for warming up
             (self.folder / "traps" / slow).touch()
-        self.expected += [(key, value.upper()) for key, value in records]
-        self.witness.produce(self.source, records)
+        self.source.produce(self.servers, ROUND)
         return slow
 
     def visits(self, slow: str) -> list[Visit]:
@@ -141,7 +137,7 @@ class Application:
         def everyone_has_one() -> bool:
             # Asked before the visits are counted: that of a speculative copy, which may be open
             # before the first attempt's, is not to be taken for the first attempt's.
-            opened = len(self.witness.open_transactions(self.query_id))
+            opened = len(oracle.ongoing(self.servers, self.query_id))
             return opened >= PREPARED + len(self.visits(slow))
 
         self.until(
@@ -156,13 +152,14 @@ class Application:
 
     def completed(self) -> None:
         """Wait until all input stands in the output, and check the whole promise."""
-        rows = len(self.expected)
+        rows = self.source.count
         self.until(
             lambda: sum(e["rows"] for e in self.events("EpochCompleted")) >= rows,
             f"{rows} rows were written",
         )
-        self.witness.check_at_rest(self.output, self.query_id)
-        self.witness.check_exact(self.output, self.expected)
+        oracle.check_at_rest(self.servers, [self.output], self.query_id)
+        seen = oracle.read_all(self.servers, [self.output])
+        oracle.check_exact(seen, self.source.upper(), [self.output])
         assert not self.events("EpochAbandoned")
 
     def swept(self) -> int:

@@ -11,9 +11,7 @@ import itertools
 import os
 import re
 import signal
-import subprocess
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import psutil
@@ -21,8 +19,8 @@ import pyspark
 
 from exactum.java.program import SMALL_OPTIONS, java_program
 from exactum.ops import processes
+from tests.kit.process_tree import ProcessTree
 from tests.kit.standalone.shipment import environment
-from tests.kit.waiting import WAIT_MAX_S
 
 SPARK_HOME = Path(pyspark.__file__).parent
 SPARK = {
@@ -31,66 +29,15 @@ SPARK = {
     "SPARK_LOCAL_IP": "127.0.0.1",
 }
 JVM_OPTIONS = (*SMALL_OPTIONS, "-Xshare:auto")
-START_TIMEOUT_S = WAIT_MAX_S
-LOG_TAIL_CHARACTERS = 6_000
 EXECUTOR = "CoarseGrainedExecutorBackend"
 
 
-class Program:
-    """A process tree, leader of a session of its own, so that nothing of it survives."""
+class Program(ProcessTree):
+    """A program of Spark's, which knows exactum by what is shipped alone."""
 
-    def __init__(self, command: Sequence[str | Path], log: Path, folder: Path, **more: str) -> None:
-        self._log = log
-        with log.open("wb") as file:
-            self._process = subprocess.Popen(
-                [str(word) for word in command],
-                stdin=subprocess.DEVNULL,
-                stdout=file,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-                cwd=folder,
-                env=environment(**SPARK, SPARK_LOCAL_DIRS=str(folder), **more),
-            )
-
-    @property
-    def log(self) -> str:
-        return self._log.read_text(errors="replace")
-
-    def until(
-        self, reached: Callable[[], bool], what: str, timeout_s: float = START_TIMEOUT_S
-    ) -> None:
-        """Wait until ``reached``; an end before that is a failure."""
-        deadline = time.monotonic() + timeout_s
-        while not reached():
-            if self._process.poll() is not None and not reached():
-                raise self.failed(f"it ended with {self._process.returncode} before {what}")
-            if time.monotonic() > deadline:
-                raise self.failed(f"not within {timeout_s:.0f} s: {what}")
-            time.sleep(0.05)
-
-    def wait(self, timeout_s: float) -> int:
-        """Its exit code."""
-        try:
-            return self._process.wait(timeout_s)
-        except subprocess.TimeoutExpired:
-            raise self.failed(f"it did not end within {timeout_s:.0f} s") from None
-
-    def failed(self, what: str) -> AssertionError:
-        return AssertionError(
-            f"{what}\n---- the end of {self._log}:\n{self.log[-LOG_TAIL_CHARACTERS:]}"
-        )
-
-    def members(self) -> set[int]:
-        """The processes of its session."""
-        return processes.members(self._process.pid)
-
-    def kill(self) -> None:
-        """SIGKILL the whole tree. Idempotent."""
-        while pids := self.members():
-            for pid in pids:
-                send(pid, signal.SIGKILL)
-            time.sleep(0.01)
-        self._process.wait(WAIT_MAX_S)
+    def __init__(self, command: Sequence[object], log: Path, folder: Path, **more: str) -> None:
+        own = environment(**SPARK, SPARK_LOCAL_DIRS=str(folder), **more)
+        super().__init__(command, log, folder, own)
 
 
 class Machines:

@@ -32,7 +32,7 @@ from exactum.spark.query import Batch, Run
 from exactum.spark.source.bounds import all_initial_offsets
 from exactum.spark.source.positions import EARLIEST_SENTINEL
 from exactum.spark.write.dead_letter import DeadLetterPlan
-from exactum.spark.write.write_job import Writing
+from exactum.spark.write.write_job import Jobs
 from exactum.spark.write.write_task import WriteTask
 
 _TABLES = {"kafka": "kafkatable"}
@@ -106,10 +106,10 @@ def decodings_in(plan: Any) -> tuple[DecodingPlan, ...]:
 class PlainReads(BadRecords):
     """Those of one run of one query."""
 
-    def __init__(self, run: Run, decodings: tuple[DecodingPlan, ...], writing: Writing) -> None:
+    def __init__(self, run: Run, decodings: tuple[DecodingPlan, ...], jobs: Jobs) -> None:
         self._run = run
         self._decodings = decodings
-        self._writing = writing
+        self._jobs = jobs
         self._batch: Batch | None = None
 
     @property
@@ -131,7 +131,7 @@ class PlainReads(BadRecords):
                 relation = _bounded(decoding.relation, begins, ends)
                 bad = _frame(frame.sparkSession, relation).where(f"{BAD} IS NOT NULL")
                 letters = bad.selectExpr("topic", "partition", "offset", "timestamp", f"{BAD}.*")
-                prepared.extend(self._writing.job(task).run(letters, order).prepared)
+                prepared.extend(self._jobs(task).run(letters, order).prepared)
         return prepared
 
     def _range(self, source: int) -> tuple[Offsets, Offsets]:

@@ -5,7 +5,6 @@ side of a query over Spark Connect, on PySpark's public API alone.
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -29,9 +28,8 @@ from exactum.spark.run.epoch_gate import EpochGate
 from exactum.spark.run.opening import Engine, open_run
 from exactum.spark.run.standing_epochs import StandingEpochs
 from exactum.spark.write.failure import TaskFailed
-from exactum.spark.write.small_epoch import Fresh
-from exactum.spark.write.write_job import FingerprintTask, WriteJob, Writing, whole
-from exactum.spark.write.write_task import Fingerprint, WriteTask
+from exactum.spark.write.write_job import FingerprintTask, Jobs, WriteJob
+from exactum.spark.write.write_task import WriteTask
 from exactum.storage.folder import Folder
 
 _PREPARED = "prepared string"
@@ -185,55 +183,44 @@ class Connect(Engine):
         return lambda: None  # it is Spark's server that ends
 
     def bad_records(self, run: Run) -> BadRecords:
-        return PlainReads(run, self._decodings, self.writing(run))
+        return PlainReads(run, self._decodings, self.jobs(run))
 
-    def writing(self, run: Run) -> Writing:
-        return ConnectWriting(self._tag)
+    def jobs(self, run: Run) -> Jobs:
+        return partial(ConnectJob, tag=self._tag)
 
     def standing_epochs(
-        self, run: Run, control: Sequence[ControlListener], writing: Writing
+        self, run: Run, control: Sequence[ControlListener], jobs: Jobs
     ) -> StandingEpochs:
-        return StandingEpochs(run, control, writing)
-
-
-class ConnectWriting(Writing):
-    """By jobs that carry a tag: a query that is stopped leaves them, for they are the worker's."""
-
-    def __init__(self, tag: str) -> None:
-        self._tag = tag
-
-    def fingerprint(self, frame: DataFrame) -> Fingerprint:
-        return whole(_texts(frame, FingerprintTask()))
-
-    def job(self, task: WriteTask) -> WriteJob:
-        return ConnectJob(task, self._tag)
+        return StandingEpochs(run, control, jobs)
 
 
 class ConnectJob(WriteJob):
-    """A write job whose tasks carry their order."""
+    """A write job whose tasks carry their order, with a ``tag``: a query that is stopped leaves it,
+    for it is the worker's.
+    """
 
-    def __init__(self, task: WriteTask, tag: str) -> None:
+    def __init__(self, task: WriteTask | FingerprintTask, tag: str) -> None:
         super().__init__(task)
         self._tag = tag
 
-    def _texts(self, frame: DataFrame, order: WriteOrder, fresh: Fresh | None) -> list[str]:
+    def _texts(
+        self, frame: DataFrame, order: WriteOrder | None, batch: Batch | None = None
+    ) -> list[str]:
         frame.sparkSession.addTag(self._tag)  # of this thread
-        return _texts(frame, OrderedTask(self.task, order))
+        task = self.task if order is None else OrderedTask(self.task, order)
+        return [str(row[0]) for row in frame.mapInArrow(task, _PREPARED).collect()]
 
 
 @dataclass(frozen=True)
 class OrderedTask:
     """A task that knows its order: over Spark Connect no property of a job tells it."""
 
-    task: WriteTask
+    task: Any
     order: WriteOrder
 
     def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
-        return self.task.on_behalf_of(self.order, batches)
-
-
-def _texts(frame: DataFrame, task: Any) -> list[str]:
-    return [str(row[0]) for row in frame.mapInArrow(task, _PREPARED).collect()]
+        prepared: Iterator[Any] = self.task.on_behalf_of(self.order, batches)
+        return prepared
 
 
 # ---- a stop --------------------------------------------------------------------------------------
@@ -248,7 +235,7 @@ class StopNoteGate(EpochGate):
     """The gate that the client shuts by a note in the session's settings: it is another process."""
 
     def __init__(self, run: Run) -> None:
-        super().__init__(run, threading.Event())
+        super().__init__(run)
         self._session = run.session
 
     def begin(self, batch: Batch) -> None:

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -33,26 +32,20 @@ from exactum.storage.storage import Storage
 _VIEW = re.compile(r"\d{20}-[0-9a-f]{16}\.json")
 
 
-@dataclass(frozen=True)
-class Seen:
-    """What an epoch sees: the view as text (``text_of``), the offsets up to which it goes, of which
-    topic it is, and the file that is or would be its record.
+class Seen(msgspec.Struct, frozen=True, kw_only=True):
+    """What an epoch sees, as a file has it: the view (``pairs``, see ``text_of``), the offsets up
+    to which it goes, and of which topic it is.
     """
 
-    text: str
-    offsets: Mapping[int, int]
-    topic: TopicIdentity
-    name: str = field(compare=False)
-
-
-class _Record(msgspec.Struct, frozen=True):
-    """A file: ``pairs`` as ``text_of`` has them."""
-
-    version: int
+    version: int = VERSION
     pairs: str
     offsets: Mapping[int, int]
-    topic_id: str | None
-    cluster_id: str | None
+    topic_id: str | None = None
+    cluster_id: str | None = None
+
+    @property
+    def topic(self) -> TopicIdentity:
+        return TopicIdentity(self.topic_id, self.cluster_id)
 
 
 class ControlRecords:
@@ -71,26 +64,23 @@ class ControlRecords:
         if text is None:
             raise damaged(where, "it is missing")
         try:
-            record = decoded(where, text, _Record)
+            return decoded(where, text, Seen)
         except msgspec.MsgspecError as error:
             raise damaged(where, error) from error
-        topic = TopicIdentity(record.topic_id, record.cluster_id)
-        return Seen(record.pairs, record.offsets, topic, name)
 
-    def newest(self) -> Seen | None:
-        """That of the latest epoch; of several attempts at it, what was read the furthest. None
-        where there is none.
+    def newest(self) -> tuple[str, Seen]:
+        """That of the latest epoch, with its name; of several attempts at it, what was read the
+        furthest. Without a name where there is none.
         """
         names = self._names()
-        latest = [self.read(name) for name in names if _epoch(name) == _epoch(names[-1])]
-        return max(latest, key=lambda seen: sum(seen.offsets.values()), default=None)
+        latest = [(name, self.read(name)) for name in names if _epoch(name) == _epoch(names[-1])]
+        none = "", Seen(pairs=text_of({}), offsets={})
+        return max(latest, key=lambda each: sum(each[1].offsets.values()), default=none)
 
-    def create(self, seen: Seen) -> None:
+    def create(self, name: str, seen: Seen) -> None:
         """Put it on record. Durable on return."""
-        topic_id, cluster_id = seen.topic.topic_id, seen.topic.cluster_id
-        record = _Record(VERSION, seen.text, seen.offsets, topic_id, cluster_id)
         self._files.open()
-        self._files.create_if_absent(seen.name, msgspec.json.encode(record))
+        self._files.create_if_absent(name, msgspec.json.encode(seen))
 
     def prune(self, below_batch_id: int) -> None:
         """Forget what only epochs saw that Spark can no longer ask for. The latest one before them
@@ -141,9 +131,8 @@ class ControlListener(EpochListener):
         self._spark_context: Any = run.session.sparkContext
         name = re.sub(r"[^A-Za-z0-9._-]", "_", stream.topic)
         self._records = ControlRecords(run.files.below(f"{CONTROL}/{name}"))
-        newest = self._records.newest()
-        self._seen = newest or Seen(text_of({}), {}, TopicIdentity(None, None), "")
-        self._is_on_record = newest is not None
+        self._name, self._seen = self._records.newest()
+        self._is_on_record = bool(self._name)
         self._last: dict[int, dict[bytes, bytes]] = {}  # by partition: the last value of each key
         # Up to which this run has read; None: nothing yet.
         self._ends: Mapping[int, int] | None = None
@@ -156,7 +145,7 @@ class ControlListener(EpochListener):
         try:
             # For rows=, which says at the start which columns it gives. What is on record does for
             # that: a topic that is gone must not keep a decided epoch from being committed.
-            self._show(newest or self._read(run.first_batch_id))
+            self._show(self._seen if self._name else self._read(run.first_batch_id))
         except BaseException:
             self._reader.close()
             raise
@@ -176,9 +165,9 @@ class ControlListener(EpochListener):
         return. An attempt that comes to no decision leaves none: the next one sees newer rules.
         """
         if not self._is_on_record:
-            self._records.create(self._seen)
+            self._records.create(self._name, self._seen)
             self._is_on_record = True
-        return self._seen.name
+        return self._name
 
     def compute_again(self, batch_id: int, recorded: str | None) -> None:
         """The epoch is decided, and sees what its decision names; the rules of now where that was
@@ -198,7 +187,7 @@ class ControlListener(EpochListener):
 
     def _show(self, seen: Seen) -> None:
         """The thread of the query carries it; Spark takes it from there to the tasks."""
-        self._spark_context.setLocalProperty(self._stream.property_name, seen.text)
+        self._spark_context.setLocalProperty(self._stream.property_name, seen.pairs)
 
     def _read(self, batch_id: int) -> Seen:
         """The view up to the topic's end, for an epoch that is not decided.
@@ -221,14 +210,14 @@ class ControlListener(EpochListener):
         for _, last in sorted(self._last.items()):
             view |= last
         text = text_of(view)
-        if text != self._seen.text:
+        if text != self._seen.pairs:
             self._check(view, text)
             about = self._run.about(batch_id)
             self._run.emit(events.ControlChanged(*about, self._stream.topic, len(view)))
-        name = record_name(batch_id, self._run.incarnation)
-        seen = Seen(text, ends, topic, name)
+        seen = Seen(pairs=text, offsets=ends, topic_id=topic.topic_id, cluster_id=topic.cluster_id)
         if seen != self._seen:
             self._seen, self._is_on_record = seen, False
+            self._name = record_name(batch_id, self._run.incarnation)
         return self._seen
 
     def _apply(self, record: TopicRecord) -> None:

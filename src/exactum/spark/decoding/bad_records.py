@@ -92,6 +92,11 @@ class BadRecords(EpochListener):
     """True where the batch is to be computed once only, because what it counts is compared."""
 
     @property
+    def has_any(self) -> bool:
+        """Whether anything is decoded of which bad records are known here."""
+        return self.wants_dead_letters
+
+    @property
     def wants_dead_letters(self) -> bool:
         """Whether a decoding sends its bad records to the dead letters."""
         return False
@@ -133,6 +138,11 @@ class CountedBadRecords(BadRecords):
         self._lettered = 0
         self._session: SparkSession | None = None
         self.count_once = self.wants_dead_letters
+
+    @property
+    def has_any(self) -> bool:
+        """See the base class."""
+        return bool(self._names)
 
     @property
     def wants_dead_letters(self) -> bool:

@@ -39,21 +39,19 @@ from exactum.protocol.model import (
     rows_by_participant,
 )
 from exactum.protocol.sink import DEAD_LETTERS, Guarantee, WriteOrder
-from exactum.spark.control.listener import ControlListener
 from exactum.spark.decoding.bad_records import BadRecords
 from exactum.spark.jvm.java_class import JvmError, reason_of
 from exactum.spark.open_queries import open_queries
 from exactum.spark.query import Batch, Run
 from exactum.spark.run.epoch_gate import EpochGate
-from exactum.spark.run.housekeeping import Attending, Housekeeping, LateSweep
+from exactum.spark.run.housekeeping import Attending, Housekeeping, Tidying
 from exactum.spark.run.opened_sinks import EpochWrite, OpenedSinks
-from exactum.spark.run.run_start import RunStart
 from exactum.spark.run.standing_epochs import StandingEpochs
 from exactum.spark.source.bounds import all_initial_offsets
 from exactum.spark.supervised import process
 from exactum.spark.write.failure import place_of, thrown, unknown
-from exactum.spark.write.small_epoch import Fresh, partition_sizes
-from exactum.spark.write.write_job import CANCELLED, Writing, was_cancelled
+from exactum.spark.write.small_epoch import partition_sizes
+from exactum.spark.write.write_job import CANCELLED, Jobs, was_cancelled
 
 logger = logging.getLogger("exactum")
 
@@ -66,28 +64,24 @@ class EpochRunner:
         run: Run,
         protocol: Coordinator,
         sinks: OpenedSinks,
-        *,
-        start: RunStart,
-        standing_epochs: StandingEpochs,
         attending: Attending,
-        control: Sequence[ControlListener],
+        *,
+        standing_epochs: StandingEpochs,
         bad_records: BadRecords,
-        writing: Writing,
+        jobs: Jobs,
     ) -> None:
         self.run = run
         self.attending = attending
         self._protocol = protocol
         self._sinks = sinks
-        self._start = start
         self._standing_epochs = standing_epochs
-        self._control = control
         self._bad_records = bad_records
-        self._writing = writing
-        self._decides = run.guarantee is Guarantee.EXACTLY_ONCE
-        self._late_sweep = LateSweep(protocol)
-        attending.duties.append(self._late_sweep)
-        self._last_batch_id: int | None = None
+        self._jobs = jobs
+        self._last: Batch | None = None
         self._working = threading.Lock()
+        self._tidying = Tidying(run, protocol, self._working)
+        attending.attends(self._tidying)
+        attending.duties.append(self._tidying)
         self._closed = False
         self._end_reported = False
 
@@ -106,11 +100,12 @@ class EpochRunner:
     @cached_property
     def _write(self) -> EpochWrite:
         """Made with the first batch: only then Spark has planned the state."""
+        decides = self.run.guarantee is Guarantee.EXACTLY_ONCE
         return EpochWrite(
             self._sinks,
             self.run.identity,
-            self._writing,
-            hashed=self._decides and self._standing_epochs.has_state(),
+            self._jobs,
+            hashed=decides and self._standing_epochs.has_state(),
             count_once=self._bad_records.count_once,
         )
 
@@ -123,16 +118,12 @@ class EpochRunner:
         prepared: list[PreparedTransaction] = []
 
         def ready(order: WriteOrder) -> None:
-            for listener in self._control:
+            for listener in listeners:
                 listener.writing(batch)
-            if batch.first:
-                self._standing_epochs.refuse_unnamed_state()
-            if batch.first or not self._decides:
-                self._start.writing(batch)
 
         def write(order: WriteOrder) -> Sequence[PreparedTransaction]:
             with input_named(offsets):
-                prepared.extend(self._write.write(frame, order, Fresh(sizes, batch.first)))
+                prepared.extend(self._write.write(frame, order, batch))
                 self._standing_epochs.wrote(self._write.fingerprint)
                 if self._sinks.dead_letters is not None:
                     prepared.extend(
@@ -145,16 +136,15 @@ class EpochRunner:
         with self._working:
             if self._closed:
                 raise EpochAborted(CANCELLED)
-            read = self.run.read
-            offsets = offset_log.source_offsets(read, batch_id, self.run.checkpoint)
+            read, last = self.run.read, self._last
+            before = last.offsets if last is not None and last.batch_id == batch_id - 1 else None
+            offsets = offset_log.source_offsets(read, batch_id, self.run.checkpoint, before)
             began = all_initial_offsets(read, len(offsets.end)) if batch_id == 0 else ()
-            sizes = partition_sizes(offsets, began)
-            batch = Batch(batch_id, offsets, first=self._last_batch_id is None)
-            for listener in self.attending.listeners:
+            batch = Batch(batch_id, offsets, last is None, partition_sizes(offsets, began))
+            listeners = self.attending.of(batch)
+            for listener in listeners:
                 listener.begin(batch)
-            if batch.first:
-                self._start.begin(batch)
-            records = None if sizes is None else sum(sizes)
+            records = None if batch.sizes is None else sum(batch.sizes)
             self.run.emit(events.EpochBegan(*self.run.about(batch_id), records))
             completed = self._protocol.run(batch_id, offsets, write, ready)
             if not completed.written:
@@ -162,13 +152,9 @@ class EpochRunner:
             refused = rows_by_participant(prepared).get(DEAD_LETTERS, 0)
             if refused:
                 self.run.emit(events.RowsDeadLettered(*self.run.about(batch_id), refused))
-            for listener in self.attending.listeners:
+            for listener in listeners:
                 listener.done(batch, completed)
-            if batch.first:
-                self._start.done(batch)
-            self._late_sweep.epoch_done(batch_id)
-            self._prune(batch_id)
-            self._last_batch_id = batch_id
+            self._last = batch
             return completed
 
     def ended(self) -> None:
@@ -178,7 +164,7 @@ class EpochRunner:
         """
         with self._working:
             pass
-        self._late_sweep.after_failure(lambda: self._closed)
+        self._tidying.after_failure(lambda: self._closed)
 
     def report_end(self, error: BaseException | None = None) -> None:
         """The run is over, with this error; without one it was stopped, or Spark has failed between
@@ -196,7 +182,7 @@ class EpochRunner:
             how = (type(error).__name__, disposition, str(error))
         else:
             how = ("", "", "") if failure is None else ("StreamingQueryException", "", failure)
-        last = -1 if self._last_batch_id is None else self._last_batch_id
+        last = -1 if self._last is None else self._last.batch_id
         self.run.emit(events.RunEnded(*self.run.about(last), *how))
 
     def close(self) -> None:
@@ -212,15 +198,6 @@ class EpochRunner:
                 self._protocol.close()
             finally:
                 self._sinks.release_threads()
-
-    def _prune(self, batch_id: int) -> None:
-        below = batch_id - self.run.retained - 1
-        if below <= 0:
-            return
-        try:
-            self._protocol.prune(below)
-        except Exception as error:  # noqa: BLE001  (the epoch stands; what is kept too long harms nobody)
-            logger.warning("%s: old decision records could not be pruned: %s", self.run, error)
 
 
 class Batches:
@@ -353,7 +330,7 @@ class Batches:
         if (
             isinstance(error, ExactumError)
             and supervised is not None
-            and not supervised.stopping.is_set()
+            and not open_queries.stopping.is_set()
         ):
             supervised.report_error(error, run.query_id)
 

@@ -24,6 +24,7 @@ from exactum.checkpoint.request_file import Answer, Request
 from exactum.checkpoint.run_file import RunFile
 from exactum.errors import EpochAborted, ExactumError
 from exactum.protocol.model import Completed
+from exactum.spark.open_queries import open_queries
 from exactum.spark.query import Batch, EpochListener, Run
 from exactum.spark.write.write_job import CANCELLED
 from exactum.storage.folder import Folder
@@ -38,13 +39,12 @@ EVERY_STORE_S = 5.0
 
 
 class EpochGate(EpochListener):
-    """Of one run; the first of its listeners. ``stopping`` is set for good when all queries of the
-    process are to stop; ``completed`` is the batch that stands in every sink, the last of this run.
+    """Of one run; the first of its listeners. ``completed`` is the batch that stands in every sink,
+    the last of this run.
     """
 
-    def __init__(self, run: Run, stopping: threading.Event) -> None:
+    def __init__(self, run: Run) -> None:
         self._run = run
-        self._stopping = stopping
         self.completed: int | None = None
         self._lock = threading.Lock()
         self._shut = False
@@ -99,7 +99,7 @@ class EpochGate(EpochListener):
         """
         while True:
             with self._lock:
-                if not self._shut and not self._stopping.is_set():
+                if not self._shut and not open_queries.stopping.is_set():
                     self._in_epoch = True
                     return
                 self._done = None  # Spark asks for the next batch, so it has logged the last one
@@ -132,7 +132,7 @@ class StopRequest:
         self._run = run
         self._gate = gate
         self._files = files
-        self.every_s = EVERY_S if isinstance(files, Folder) else EVERY_STORE_S
+        self._every_s = EVERY_S if isinstance(files, Folder) else EVERY_STORE_S
         self._incarnation = str(run.incarnation)
         self._run_file = RunFile(files, self._incarnation, __version__, spark_version)
         self._lock = threading.Lock()
@@ -142,20 +142,39 @@ class StopRequest:
         self._closed = threading.Event()
         self._run_file.hold()
 
+    @property
+    def every_s(self) -> float:
+        """See ``Duty``; soon, while somebody waits for the stop."""
+        return self._every_s if self._request is None else 0.0
+
     def tend(self) -> None:
-        """Take a request that is there: from then on no batch begins."""
+        """Take a request that is there: from then on no batch begins. Then stop the query, once it
+        is between two.
+        """
         with self._lock:
-            if self._closed.is_set():
+            if self._closed.is_set() or self._stopping:
                 return
             self._run_file.hold()  # where it could not be before
-            if self._request is not None:
-                return
-        request = request_file.find(self._files, self._incarnation, self._report_once)
+        request = self._request
+        if request is None:
+            self._take(request_file.find(self._files, self._incarnation, self._report_once))
+        elif not request.stands(self._files):
+            logger.info("%s: request %s was taken back or is too old", self._run, request.id)
+            self._over(goes_on=True)
+        elif self._gate.between_epochs(math.inf):
+            with self._lock:
+                if self._closed.is_set():
+                    return
+                self._stopping = True
+            # No daemon: a script that ends with its query must not take the last answer with it.
+            name = "exactum-stop-request"
+            threading.Thread(target=self._stop, args=(request,), name=name, daemon=False).start()
+
+    def _take(self, request: Request | None) -> None:
         if request is None:
             return
-        with self._lock:
-            self._request = request
-            self._gate.shut()
+        self._request = request
+        self._gate.shut()
         try:
             request.answer(self._files, Answer(stopped=False, batch_id=self._gate.completed))
         except ExactumError as error:  # who asked would be told that the query goes on: so it does
@@ -163,10 +182,6 @@ class StopRequest:
             self._over(goes_on=True)
             return
         logger.info("%s: asked to stop after the epoch at hand (request %s)", self._run, request.id)
-        # No daemon: a script that ends with its query must not take the last answer with it.
-        threading.Thread(
-            target=self._stop, args=(request,), name="exactum-stop-request", daemon=False
-        ).start()
 
     def close(self) -> None:
         """Who is stopping the query lets go of the run's file: not before the last answer is
@@ -184,24 +199,6 @@ class StopRequest:
 
     def _stop(self, request: Request) -> None:
         try:
-            while True:
-                is_between = self._gate.between_epochs(math.inf)
-                if self._closed.is_set():
-                    return
-                if not request.stands(self._files):
-                    logger.info(
-                        "%s: request %s was taken back or is too old: goes on",
-                        self._run,
-                        request.id,
-                    )
-                    return
-                if is_between:
-                    break
-                time.sleep(POLL_S)
-            with self._lock:
-                if self._closed.is_set():
-                    return
-                self._stopping = True
             self._run.live.stop()
             request.answer(self._files, Answer(stopped=True, batch_id=self._gate.completed))
         except Exception as error:  # noqa: BLE001  (the one who asked sees that the query goes on)

@@ -24,9 +24,10 @@ from typing import Any, Protocol
 from exactum import events
 from exactum.errors import CheckpointRefused
 from exactum.protocol.coordinator import Coordinator
+from exactum.protocol.model import Completed
 from exactum.protocol.sink import QueryRun
 from exactum.spark.jvm.java_class import JvmError
-from exactum.spark.query import EpochListener, Run
+from exactum.spark.query import Batch, EpochListener, Run
 from exactum.spark.run.epoch_gate import EpochGate
 
 logger = logging.getLogger("exactum")
@@ -56,21 +57,28 @@ class Duty(Protocol):
 
 
 class Attending:
-    """Who serves a run besides its protocol: ``listeners``, which are called with each batch in
-    their order, the gate first: where the query is to stop, nobody else begins the batch; the
-    ``duties``; and what is closed with the run.
+    """Who serves a run besides its protocol: listeners, which are called with each batch, or with
+    the run's first one, in their order, the gate first: where the query is to stop, nobody else
+    begins the batch; the ``duties``; and what is closed with the run.
     """
 
     def __init__(self, gate: EpochGate) -> None:
         self.gate = gate
-        self.listeners: list[EpochListener] = [gate]
+        self._each: list[EpochListener] = [gate]
+        self._first: list[EpochListener] = []
         self.duties: list[Duty] = []
         self._closing = ExitStack()
 
-    def attends(self, listener: EpochListener) -> None:
-        """From here on it is called for each batch, and closed with the run."""
-        self.listeners.append(listener)
+    def attends(self, listener: EpochListener, *, first_alone: bool = False) -> None:
+        """From here on it is called for each batch, or for the first one alone, and closed with the
+        run.
+        """
+        (self._first if first_alone else self._each).append(listener)
         self.closes(listener.close)
+
+    def of(self, batch: Batch) -> list[EpochListener]:
+        """Who is called for this one."""
+        return [*self._each, *self._first] if batch.first else self._each
 
     def closes(self, close: Callable[[], object]) -> None:
         """Close what is given later first."""
@@ -156,26 +164,51 @@ whose task Spark has cancelled may take its cut-off input for a whole one, and g
 finds nobody there to tell of what it has prepared."""
 
 
-class LateSweep:
-    """Aborts what late tasks of one run open when nothing else would sweep it."""
+PRUNED_WITHIN = 100
+"""After so many batches at most old records are looked for."""
+
+
+class Tidying(EpochListener):
+    """Does between two epochs of a run what none of them has to wait for: aborts what late tasks
+    open when nothing else would sweep it, and forgets the records of batches that Spark can no
+    longer ask for. ``working`` is held while an epoch is under way.
+    """
 
     every_s = 1.0
     trouble = "late leftovers could not be swept; the next epoch does it"
 
-    def __init__(self, protocol: Coordinator) -> None:
+    def __init__(self, run: Run, protocol: Coordinator, working: threading.Lock) -> None:
+        self._run = run
         self._protocol = protocol
+        self._working = working
         self._done: tuple[int, float] | None = None  # the last batch's id, and when it was done
         self._sweeps = 0
+        self._pruned: int | None = None
+        self._closed = False
 
-    def epoch_done(self, batch_id: int) -> None:
+    def done(self, batch: Batch, completed: Completed) -> None:
         """Another batch may not come for long."""
-        self._done, self._sweeps = (batch_id, time.monotonic()), 0
+        self._done, self._sweeps = (batch.batch_id, time.monotonic()), 0
+        # A run that ends when it has read what is there may have no time later; another one may
+        # never be found between two epochs.
+        if self._pruned is None or batch.batch_id - self._pruned >= PRUNED_WITHIN:
+            self._prune(batch.batch_id)
+
+    def close(self) -> None:
+        self._closed = True
 
     def tend(self) -> None:
         """Sweep a few times after an epoch."""
-        if self._done is None or self._sweeps == len(IDLE_SWEEPS_S):
+        if self._done is None or self._closed:
             return
         batch_id, done_s = self._done
+        if self._pruned != batch_id and self._working.acquire(blocking=False):
+            try:
+                self._prune(batch_id)
+            finally:
+                self._working.release()
+        if self._sweeps == len(IDLE_SWEEPS_S):
+            return
         if time.monotonic() - done_s >= IDLE_SWEEPS_S[self._sweeps]:
             self._sweeps += 1
             self._protocol.sweep_own(batch_id)
@@ -191,6 +224,16 @@ class LateSweep:
             time.sleep(max(0.0, began_s + after_s - time.monotonic()))
             if not is_closed():
                 self._protocol.sweep_own(self._protocol.abandoned)
+
+    def _prune(self, batch_id: int) -> None:
+        self._pruned = batch_id
+        below = batch_id - self._run.retained - 1
+        if below <= 0:
+            return
+        try:
+            self._protocol.prune(below)
+        except Exception as error:  # noqa: BLE001  (the epochs stand; what is kept too long harms nobody)
+            logger.warning("%s: old decision records could not be pruned: %s", self._run, error)
 
 
 class ProgressReports:

@@ -18,11 +18,11 @@ from exactum.protocol.participant import Participant, judges
 from exactum.protocol.participants import Parallel, all_at_once
 from exactum.protocol.sink import DEAD_LETTERS, OpenSink, QueryRun, TaskName, WriteOrder, Writer
 from exactum.spark.arguments import Targets
+from exactum.spark.query import Batch
 from exactum.spark.run.refusals import refuse_shared_targets
 from exactum.spark.write.dead_letter import DeadLetterPlan, Rejections
-from exactum.spark.write.small_epoch import Fresh
 from exactum.spark.write.view import SideBySide, View, read_once, refuse_other_columns, views
-from exactum.spark.write.write_job import WriteJob, Writing
+from exactum.spark.write.write_job import Jobs, WriteJob
 from exactum.spark.write.write_task import Fingerprint, WriteTask, abort, prepare
 
 Columns = tuple[tuple[str, str], ...]
@@ -177,7 +177,7 @@ class EpochWrite:
         self,
         sinks: OpenedSinks,
         run: QueryRun,
-        writing: Writing,
+        jobs: Jobs,
         *,
         hashed: bool,
         count_once: bool = False,
@@ -199,10 +199,10 @@ class EpochWrite:
                 places if len(some) > 1 else None,
                 hashed and some[0].rows is None,
             )
-            self._jobs.append(_ViewJob(some, sinks, writing.job(task)))
+            self._jobs.append(_ViewJob(some, sinks, jobs(task)))
 
     def write(
-        self, frame: DataFrame, order: WriteOrder, fresh: Fresh | None = None
+        self, frame: DataFrame, order: WriteOrder, batch: Batch | None = None
     ) -> list[PreparedTransaction]:
         """Write the batch into every sink, each its view of it, and return what is prepared then.
         Raises as ``WriteJob.run``, ``judged``, and what ``rows`` does.
@@ -213,7 +213,7 @@ class EpochWrite:
             # Rows that the user keeps, and may have looked at, are not read from Kafka again:
             # records may be gone meanwhile.
             keeps = frame.is_cached or whole.is_cached
-            written = [job.write.run(whole, order, None if keeps else fresh)]
+            written = [job.write.run(whole, order, None if keeps else batch)]
         else:
             with read_once(frame, 2) as kept:
                 written = [

@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 
 from pyspark.sql import DataFrame
 
@@ -24,7 +25,6 @@ from exactum.spark.decoding.bad_records import (
     CountedBadRecords,
     refuse_without_dead_letters,
 )
-from exactum.spark.open_queries import open_queries
 from exactum.spark.query import Run
 from exactum.spark.run import refusals, termination
 from exactum.spark.run.batches import EpochRunner
@@ -37,7 +37,8 @@ from exactum.spark.settings import is_on
 from exactum.spark.source.bounds import Bounds, stops_of
 from exactum.spark.source.watch import Clients, topic_watch_of
 from exactum.spark.supervised.process import current
-from exactum.spark.write.write_job import ClassicWriting, Writing
+from exactum.spark.write.small_epoch import SmallEpochs
+from exactum.spark.write.write_job import Jobs, PackedWriteJob
 
 HISTORY_SETTING = "spark.exactum.history.enabled"
 """A Spark setting; "false" keeps no history beside the checkpoint (``monitor.history``)."""
@@ -55,8 +56,7 @@ class Engine:
 
     def gate(self, run: Run) -> EpochGate:
         """What lets its batches begin."""
-        supervised = current()
-        return EpochGate(run, (open_queries if supervised is None else supervised).stopping)
+        return EpochGate(run)
 
     def termination(self, run: Run) -> Callable[[], None]:
         """SIGTERM waits for the micro-batch at hand, where nobody supervises the script. Returns
@@ -68,15 +68,15 @@ class Engine:
         """What becomes of the bad records of its decodings."""
         return CountedBadRecords(run)
 
-    def writing(self, run: Run) -> Writing:
-        """How its micro-batches are written."""
-        return ClassicWriting(run)
+    def jobs(self, run: Run) -> Jobs:
+        """What runs the tasks of its micro-batches."""
+        return partial(PackedWriteJob, run=run, small_epochs=SmallEpochs(run))
 
     def standing_epochs(
-        self, run: Run, control: Sequence[ControlListener], writing: Writing
+        self, run: Run, control: Sequence[ControlListener], jobs: Jobs
     ) -> StandingEpochs:
         """What goes on from an epoch that stands."""
-        return DecidedEpochs(run, control, writing)
+        return DecidedEpochs(run, control, jobs)
 
 
 def open_run(run: Run, frame: DataFrame, delivery: DeliverySettings, engine: Engine) -> EpochRunner:
@@ -105,7 +105,8 @@ def open_run(run: Run, frame: DataFrame, delivery: DeliverySettings, engine: Eng
         bad_records = engine.bad_records(run)
         if delivery.targets.dead_letters is None:
             refuse_without_dead_letters(run, bad_records)
-        attending.attends(bad_records)
+        if bad_records.has_any:
+            attending.attends(bad_records)
         # Who attends is there: rows= may ask a control stream for its rules.
         columns = check_columns(frame, delivery.targets)
         log = log_of(run, delivery)
@@ -125,11 +126,14 @@ def open_run(run: Run, frame: DataFrame, delivery: DeliverySettings, engine: Eng
             refusals.refuse_within(sinks.each, "staging", identity.staging.where)
         sinks.each = refusals.kept_from_input(run, sinks.each)
         former = FormerSinks(run, sinks, log, place)
-        attending.closes(former.close)
-        start = RunStart(run, sinks, former)
+        start = RunStart(run, sinks)
         attending.duties.append(start)
-        writing = engine.writing(run)
-        standing_epochs = engine.standing_epochs(run, control, writing)
+        jobs = engine.jobs(run)
+        standing_epochs = engine.standing_epochs(run, control, jobs)
+        attending.attends(start, first_alone=True)
+        attending.attends(standing_epochs, first_alone=True)
+        # What is written without a decision is on record from its first batch on.
+        attending.attends(former, first_alone=run.guarantee is not Guarantee.AT_LEAST_ONCE)
         protocol = PROTOCOLS[run.guarantee](
             identity,
             sinks.participants,
@@ -140,19 +144,17 @@ def open_run(run: Run, frame: DataFrame, delivery: DeliverySettings, engine: Eng
             on_event=start.listen,
             parallel=sinks.parallel,
         )
-        for listener in control:
-            listener.opened()
+        for shown in control:
+            shown.opened()
         undo.pop_all()
     return EpochRunner(
         run,
         protocol,
         sinks,
-        start=start,
+        attending,
         standing_epochs=standing_epochs,
-        attending=attending,
-        control=control,
         bad_records=bad_records,
-        writing=writing,
+        jobs=jobs,
     )
 
 

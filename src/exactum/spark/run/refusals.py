@@ -36,21 +36,14 @@ def refuse_unsafe(run: Run) -> None:
         SettingRefused: its trigger or its progress tracking gives the same batch id other offsets
             later.
     """
-    if "AsyncProgressTracking" in run.execution_class:
+    how = f"{run.trigger} in {run.execution_class}"
+    if any(unsafe in how for unsafe in ("AsyncProgressTracking", "Continuous", "RealTime")):
         raise SettingRefused(
             "TRIGGER_UNSAFE",
-            f"{run} runs with async progress tracking, with which a batch may have other offsets "
-            "after a crash: rows would be lost or doubled. Remove the option "
-            "asyncProgressTrackingEnabled. Nothing was written.",
+            f"{run} runs with {how}: a batch may have other offsets after a crash than before, so "
+            "rows would be lost or doubled. Use a processing-time or available-now trigger, "
+            "without asyncProgressTrackingEnabled. Nothing was written.",
         )
-    for unsafe in ("Continuous", "RealTime"):
-        if run.trigger.startswith(unsafe) or run.execution_class.startswith(unsafe):
-            raise SettingRefused(
-                "TRIGGER_UNSAFE",
-                f"{run} runs with {run.trigger}, which fixes a batch's offsets only after it "
-                "was written, so nobody can tell after a crash what was. Use a processing-time or "
-                "available-now trigger. Nothing was written.",
-            )
 
 
 def refuse_repeated_stages(run: Run) -> None:

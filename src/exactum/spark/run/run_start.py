@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 import logging
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from msgspec import structs
@@ -18,12 +18,12 @@ from exactum.checkpoint.query_record import KnownSink, QueryRecord
 from exactum.errors import ExactumError
 from exactum.protocol.decision_log import DecisionLog, Identified
 from exactum.protocol.ends import Noted
-from exactum.protocol.model import Sighting
+from exactum.protocol.model import Completed, Sighting
 from exactum.protocol.participant import Sweepable
 from exactum.protocol.sink import Guarantee
 from exactum.spark.event_log import watchers
 from exactum.spark.jvm.java_class import JvmError
-from exactum.spark.query import ENDING_TRIGGERS, Batch, Run
+from exactum.spark.query import ENDING_TRIGGERS, Batch, EpochListener, Run
 from exactum.spark.run.opened_sinks import OpenedSinks
 from exactum.spark.source.bounds import StartReport, stops_of
 
@@ -36,10 +36,9 @@ VERSION_EVERY_MS = 2_000
 DAY_MS = 86_400_000
 
 
-class RunStart:
+class RunStart(EpochListener):
     """Of one run. What recovery did is known from the events that it emits: ``listen`` passes every
-    event on, and emits ``RunStarted`` right after older runs are fenced. ``begin``, ``writing`` and
-    ``done`` are for its first micro-batch, as those of ``EpochListener``.
+    event on, and emits ``RunStarted`` right after older runs are fenced.
 
     As a duty it says that the query waits for its first batch: onlookers would take it for dead.
     """
@@ -47,10 +46,8 @@ class RunStart:
     every_s = 10.0
     trouble = "that it waits is not seen by onlookers"
 
-    def __init__(self, run: Run, sinks: OpenedSinks, former: FormerSinks) -> None:
+    def __init__(self, run: Run, sinks: OpenedSinks) -> None:
         self._run = run
-        self._former = former
-        self._settings = SessionSettings(run)
         self._first: Batch | None = None
         self._redelivered: list[int] = []
         self._swept = 0
@@ -91,17 +88,9 @@ class RunStart:
                 self._say(event.batch_id)
 
     def begin(self, batch: Batch) -> None:
+        """Of the run's first one."""
         self._first = batch
-        self._settings.compare()
         StartReport(self._run).begins(batch)
-
-    def writing(self, batch: Batch) -> None:
-        """Under at-least-once also for the batches after it; see ``FormerSinks.writing``."""
-        self._former.writing(batch)
-
-    def done(self, batch: Batch) -> None:
-        self._former.done(batch)
-        self._settings.remember()
 
     def tend(self) -> None:
         if self._first is None:
@@ -171,45 +160,35 @@ WATCHED = (
 )
 
 
-class SessionSettings:
-    """Compares this run's with those of the run before, and remembers them once a batch stands."""
-
-    def __init__(self, run: Run) -> None:
-        self._run = run
-        self._now: dict[str, str] = {}
-
-    def compare(self) -> None:
-        """Say what is another one."""
-        try:
-            found = {name: self._run.session.conf.get(name, None) for name in WATCHED}
-            self._now = {name: value for name, value in found.items() if value is not None}
-        except JvmError as error:
-            logger.debug("%s: settings are not compared: %s", self._run, error)
-        before = self._run.record.content.settings
-        changed = [
-            f"{name} was {before[name]!r} and is {value!r} now"
-            for name, value in self._now.items()
-            if before.get(name, value) != value
-        ]
-        if changed:
-            logger.warning(
-                "%s is started with other settings than before, which Spark does not keep in the "
-                "checkpoint: %s. From here on the query may give another result for the same "
-                "rows: days and hours are cut elsewhere, keys of its state and folders of its "
-                "files are named otherwise. If that is not meant, stop it and set them as before.",
-                self._run,
-                "; ".join(changed),
-            )
-
-    def remember(self) -> None:
-        """A batch stands with these."""
-        if self._now:
-            self._run.record.change(lambda record: structs.replace(record, settings=self._now))
+def settings_of(run: Run) -> dict[str, str]:
+    """Those that its expressions depend on. Says which are others than of the run before."""
+    now: dict[str, str] = {}
+    try:
+        found = {name: run.session.conf.get(name, None) for name in WATCHED}
+        now = {name: value for name, value in found.items() if value is not None}
+    except JvmError as error:
+        logger.debug("%s: settings are not compared: %s", run, error)
+    before = run.record.content.settings
+    changed = [
+        f"{name} was {before[name]!r} and is {value!r} now"
+        for name, value in now.items()
+        if before.get(name, value) != value
+    ]
+    if changed:
+        logger.warning(
+            "%s is started with other settings than before, which Spark does not keep in the "
+            "checkpoint: %s. From here on the query may give another result for the same "
+            "rows: days and hours are cut elsewhere, keys of its state and folders of its "
+            "files are named otherwise. If that is not meant, stop it and set them as before.",
+            run,
+            "; ".join(changed),
+        )
+    return now
 
 
-class FormerSinks:
+class FormerSinks(EpochListener):
     """Finds the sinks of earlier runs, and puts this run's on record before its first task, where
-    these may leave something open.
+    these may leave something open; once a batch stands, that, and the session's settings.
     """
 
     def __init__(self, run: Run, sinks: OpenedSinks, log: DecisionLog, log_place: str) -> None:
@@ -219,6 +198,7 @@ class FormerSinks:
         self._present = [KnownSink(name, dict(sink.trace)) for name, sink in sinks.each]
         self._log = log
         self._log_place = log_place
+        self._settings = settings_of(run)
         before = [structs.replace(sink, present=True) for sink in run.record.content.sinks]
         self._former = [sink for sink in before if sink.trace and sink not in self._present]
         self._reached: list[tuple[KnownSink, _Reached]] = []
@@ -253,9 +233,9 @@ class FormerSinks:
         return None
 
     def writing(self, batch: Batch) -> None:
-        """From here on tasks may leave something open, and the batch may be
-        decided. Or it is written without a decision: not with the first batch alone, for that one
-        may be decided, and is committed again.
+        """From here on tasks may leave something open, and the batch may be decided. Or it is
+        written without a decision: not with the first batch alone, for that one may be decided, and
+        is committed again.
         """
         noted = self._run.record.content.noted
         counts = noted.first is not None and noted.undecided_from is None
@@ -265,22 +245,24 @@ class FormerSinks:
         if batch.first:
             self._put_on_record(noted if counts else Noted(first=batch.batch_id))
 
-    def done(self, batch: Batch) -> None:
+    def done(self, batch: Batch, completed: Completed) -> None:
         """The run's first batch is decided: not before it is, so that a start which dies before its
         first record leaves no promise. A former sink that the start found empty is forgotten.
         """
+        if not batch.first:
+            return
         noted = self._run.record.content.noted
         if noted.first is None or noted.undecided_from is not None:  # decided by an earlier run
             noted = Noted(first=batch.batch_id)
         empty = [former for former, reached in self._reached if reached.was_empty]
         self._former = [sink for sink in self._former if sink not in empty]
-        self._put_on_record(replace(noted, decided=batch.batch_id))
+        self._put_on_record(replace(noted, decided=batch.batch_id), self._settings)
 
     def close(self) -> None:
         for _, reached in self._reached:
             reached.close()
 
-    def _put_on_record(self, noted: Noted) -> None:
+    def _put_on_record(self, noted: Noted, settings: Mapping[str, str] | None = None) -> None:
         """Another guarantee than exactly once says nothing of sinks and decisions: what is on
         record of these holds for the run that comes after it.
         """
@@ -289,6 +271,8 @@ class FormerSinks:
         log_id = self._log.log_id() if isinstance(self._log, Identified) else None
 
         def changed(record: QueryRecord) -> QueryRecord:
+            if settings:
+                record = structs.replace(record, settings=settings)
             if log_id is not None:
                 record = structs.replace(record, decision_log=self._log_place, log_id=log_id)
             if run.guarantee is not Guarantee.EXACTLY_ONCE:

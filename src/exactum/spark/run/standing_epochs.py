@@ -25,9 +25,9 @@ from exactum.spark.control.listener import ControlListener
 from exactum.spark.jvm.hadoop import HadoopFiles
 from exactum.spark.jvm.java_class import JvmError
 from exactum.spark.jvm.state import BatchPlan, CheckpointIds, StateOperator, report_commits
-from exactum.spark.query import Run
+from exactum.spark.query import Batch, EpochListener, Run
 from exactum.spark.settings import FORMAT, PLAIN, PROVIDER, ROCKSDB, WITH_IDS
-from exactum.spark.write.write_job import Writing, drain
+from exactum.spark.write.write_job import FingerprintTask, Jobs, drain
 from exactum.spark.write.write_task import Fingerprint
 
 logger = logging.getLogger("exactum")
@@ -37,15 +37,15 @@ ON_DIFFERENCE = "spark.exactum.standingEpoch.onDifference"
 another result than the one that stands."""
 
 
-class StandingEpochs:
+class StandingEpochs(EpochListener):
     """What a run records with each decision, and does with an epoch that stands: it is computed
     once more, so that Spark's state goes on from it, and its rows are compared with those that were
     written.
     """
 
-    def __init__(self, run: Run, control: Sequence[ControlListener], writing: Writing) -> None:
+    def __init__(self, run: Run, control: Sequence[ControlListener], jobs: Jobs) -> None:
         self._control = control
-        self._writing = writing
+        self._jobs = jobs
         self._session = run.session
         self._run = run
         self._fingerprint: Fingerprint | None = None
@@ -60,13 +60,17 @@ class StandingEpochs:
         """Whether the query keeps state. True where Spark does not say."""
         return True
 
-    def refuse_unnamed_state(self) -> None:
-        """Before the run's first batch is computed.
+    def writing(self, batch: Batch) -> None:
+        """Of the run's first one.
 
         Raises:
             SettingRefused: Spark keeps the query's state so that nobody can tell to which attempt
                 at a batch it belongs.
         """
+        self._refuse_unnamed_state()
+
+    def _refuse_unnamed_state(self) -> None:
+        """Raises as ``writing``."""
 
     def _known_to_spark(self) -> dict[str, Any]:
         """What Spark tells of the state that the batch at hand leaves."""
@@ -153,23 +157,18 @@ class StandingEpochs:
             "lookup), state and output disagree from here on: its record does not say which rows "
             "were written",
         )
-        self.refuse_unnamed_state()
+        self._refuse_unnamed_state()
         if written is None:
             drain(frame)
             return
-        now = self._writing.fingerprint(frame)
+        now = self._jobs(FingerprintTask()).fingerprint(frame)
         if now == written:
             logger.info("%s: epoch %d gives the rows that stand", self._run, batch_id)
             return
-        counts = (
-            f"{written.rows} rows were written, and it gives {now.rows} now"
-            if written.rows != now.rows
-            else f"it gives as many rows ({now.rows}) as were written, but not the same ones"
-        )
         differs = (
             f"{self._run}: epoch {batch_id} stands in the sinks. It was computed once more for "
-            f"its state, because {why}; and the result is another one: {counts}. State and output "
-            "would disagree from here on."
+            f"its state, because {why}; and the result is another one: {written.against(now)}. "
+            "State and output would disagree from here on."
         )
         if self._accepts_difference:
             logger.warning("%s %s=warn lets the query go on with it.", differs, ON_DIFFERENCE)
@@ -198,8 +197,8 @@ class DecidedEpochs(StandingEpochs):
     ids of the versions of the state (docs/adr/0020).
     """
 
-    def __init__(self, run: Run, control: Sequence[ControlListener], writing: Writing) -> None:
-        super().__init__(run, control, writing)
+    def __init__(self, run: Run, control: Sequence[ControlListener], jobs: Jobs) -> None:
+        super().__init__(run, control, jobs)
         self._plan = BatchPlan(run.session, run.execution)
 
     def has_state(self) -> bool:
@@ -209,7 +208,7 @@ class DecidedEpochs(StandingEpochs):
         except JvmError:
             return True
 
-    def refuse_unnamed_state(self) -> None:
+    def _refuse_unnamed_state(self) -> None:
         """See the base class. In format 1 an attempt writes over the state of the one before, and
         a snapshot of that one may come back beside it.
         """

@@ -25,31 +25,23 @@ from types import TracebackType
 from typing import Any
 
 from exactum import events
-from exactum.errors import ExactumError, Fenced, Unavailable
+from exactum.errors import ExactumError, Unavailable
 from exactum.spark.open_queries import EPOCH_TIMEOUT_S, await_rest, open_queries
 from exactum.spark.supervised.supervisor_channel import (
     VARIABLE,
     ChannelMessage,
     MessageDecoder,
+    cut,
     joined,
 )
-from exactum.spark.write.failure import thrown
+from exactum.spark.write.failure import fenced_in, thrown
 
 logger = logging.getLogger("exactum")
 
 BEAT_EVERY_S = 0.5
 QUEUE_MAX = 1_000
-CONCURRENT = ("CONCURRENT_STREAM_LOG_UPDATE", "Multiple streaming queries are concurrently using")
-"""How Spark says that another run has written a file of its logs; the second for those of the
-sources.
-"""
 QUERY = re.compile(r"Query \[id = ([0-9a-f-]{36}),")
 """How Spark names the query that has ended with an error."""
-FENCED_BY_SPARK = (
-    f"Spark found the next batch in the checkpoint already ({CONCURRENT[0]}): another run of this "
-    "query has taken over, or an older one woke up. This run stops before it writes anything: run "
-    "the query in one place only."
-)
 SEND_TIMEOUT_S = 2.0
 STOP_AGAIN_S = 1.0
 """A script may start queries after it was told to stop."""
@@ -73,7 +65,6 @@ class SupervisedProcess:
         self._dropped = 0
         self._failed: dict[str, str] = {}  # what was told of queries that have ended
         self._pulse: Callable[[], object] = lambda: None
-        self.stopping = threading.Event()
         self.orphaned = threading.Event()
         self.report("hello", pid=self._process)
         for work in (self._send_queued, self._beat, self._receive):
@@ -101,7 +92,7 @@ class SupervisedProcess:
         fields = {
             "name": type(error).__name__,
             "disposition": error.disposition.value,
-            "message": str(error),
+            "message": cut(str(error)),
         }
         self.report_now(ChannelMessage("error", {**fields, "query_id": query_id}))
 
@@ -111,8 +102,7 @@ class SupervisedProcess:
         """
         texts = [_text(one) for one in _chain(error)]
         ours = next((one for one in _chain(error) if isinstance(one, ExactumError)), None)
-        if ours is None and any(how in text for text in texts for how in CONCURRENT):
-            ours = Fenced(FENCED_BY_SPARK)
+        ours = ours or next(filter(None, map(fenced_in, texts)), None)
         failed = [*self._failed.items()]
         queries = [
             query_id
@@ -126,7 +116,7 @@ class SupervisedProcess:
         disposition = None if ours is None else ours.disposition.value
         fields = {
             "name": type(shown).__name__,
-            "message": _text(shown),
+            "message": cut(_text(shown)),
             "disposition": disposition,
             "queries": queries,
             "over": _main_thread_ends(),
@@ -209,7 +199,7 @@ class SupervisedProcess:
                 would be started now.
         """
         if self.turn.is_set():
-            self._refuse_orphan()
+            self.refuse_start()
             return
         self.report("ready")
         if not self.turn.wait(TURN_POLL_S):
@@ -218,7 +208,7 @@ class SupervisedProcess:
                 logger.info("standing by: another process runs the query")
                 meanwhile()
             while not self.turn.wait(TURN_POLL_S):
-                if self.orphaned.is_set() or self.stopping.is_set():
+                if self.orphaned.is_set() or open_queries.stopping.is_set():
                     raise Unavailable(
                         "This process stood by for another one, and exactum run has ended (or is "
                         "ending) before it gave the turn. Nothing was run. Start exactum run "
@@ -230,16 +220,8 @@ class SupervisedProcess:
         after the supervisor's end might fence what a new one has started.
 
         Raises:
-            Unavailable: the supervisor is gone, or stops this script.
+            Unavailable: the supervisor is gone.
         """
-        self._refuse_orphan()
-        if self.stopping.is_set():
-            raise Unavailable(
-                "exactum run stops this script, so no query is started any more. Nothing was "
-                "written."
-            )
-
-    def _refuse_orphan(self) -> None:
         if self.orphaned.is_set():
             raise Unavailable(
                 "exactum run has ended, so no run of a query begins any more in this script. "
@@ -271,9 +253,9 @@ class SupervisedProcess:
                     threading.Thread(target=self._stop, name="exactum-stop", daemon=True).start()
 
     def _stop(self) -> None:
-        if self.stopping.is_set():
+        if open_queries.stopping.is_set():
             return
-        self.stopping.set()
+        open_queries.stopping.set()
         if not self.turn.is_set():
             return
         self.report("stopped", queries=_stopped(logging.WARNING))
@@ -373,7 +355,7 @@ def _report_what_ends_the_script(supervised: SupervisedProcess) -> None:
     before = sys.excepthook
 
     def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-        if not supervised.stopping.is_set():
+        if not open_queries.stopping.is_set():
             supervised.report_last(error)
         before(kind, error, trace)
 

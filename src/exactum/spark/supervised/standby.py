@@ -28,7 +28,7 @@ from exactum.spark.jvm import java_class
 from exactum.spark.jvm.frames import unheard_session
 from exactum.spark.startup import warm_up
 from exactum.spark.supervised import process
-from exactum.spark.supervised.supervisor_channel import WHOLE_BYTES_MAX
+from exactum.spark.supervised.supervisor_channel import TEXT_CHARACTERS_MAX
 from exactum.spark.write import write_job
 
 logger = logging.getLogger("exactum")
@@ -49,7 +49,7 @@ def remember_source(options: Mapping[str, str]) -> None:
     supervised = process.current()
     if supervised is not None:
         supervised.source = dict(options)
-        if sum(map(len, options.values())) > WHOLE_BYTES_MAX:
+        if sum(map(len, options.values())) > TEXT_CHARACTERS_MAX:
             logger.debug(
                 "the source's options are too long to be told: a standby warms up without its "
                 "topics"

@@ -9,7 +9,7 @@ environment variable; a process that has the variable but not this very socket (
 program that the script starts) has no part in it. Below spark-submit, whose JVM passes no socket
 on, the variable has the path of one that the script connects to.
 
-Who sends keeps to the limits: long texts are cut, with a note of how much.
+Who sends keeps to the limit of a line: texts of any length, as an error's, are cut before.
 """
 
 from __future__ import annotations
@@ -28,12 +28,8 @@ VARIABLE = "EXACTUM_SUPERVISOR"
 OF_SPARK_SUBMIT = "PYSPARK_GATEWAY_PORT"
 """Spark sets this variable for the script alone, and not for the JVM nor the Python workers."""
 LINE_BYTES_MAX = 1 << 20
-WHOLE_BYTES_MAX = 1 << 14
-"""A line up to this size is sent as it is."""
-LIMITS = ((1 << 14, 1_000), (1 << 10, 100), (1 << 6, 10))
-"""What a longer one keeps: characters of each text, items of each list; the next where that is
-still too much.
-"""
+TEXT_CHARACTERS_MAX = 1 << 14
+"""Of a text of any length that goes into a message."""
 
 
 @dataclass(frozen=True)
@@ -44,46 +40,23 @@ class ChannelMessage:
     fields: Mapping[str, Any] = field(default_factory=dict)
 
     def encoded(self) -> bytes:
-        """As it goes over the wire, cut to what the other side takes. Values that JSON has no word
-        for go as text.
+        """As it goes over the wire. Values that JSON has no word for go as text.
 
         Raises:
-            InvariantBroken: it is too large, and holds no long texts or lists.
+            InvariantBroken: it is larger than what the other side takes.
         """
-        head: dict[str, Any] = {"kind": self.kind}
-        line = _line({**head, **self.fields})
-        return line if len(line) <= WHOLE_BYTES_MAX else self._cut(head, line)
-
-    def _cut(self, head: Mapping[str, Any], line: bytes) -> bytes:
-        fields = {name: value for name, value in json.loads(line).items() if name not in head}
-        for characters, items in LIMITS:
-            line = _line(
-                {**head, **{name: cut(value, characters, items) for name, value in fields.items()}}
-            )
-            if len(line) <= LINE_BYTES_MAX:
-                return line
-        raise InvariantBroken(f"A message {self.kind!r} cannot be cut below {len(line)} bytes.")
+        whole = {"kind": self.kind, **self.fields}
+        line = json.dumps(whole, default=str, separators=(",", ":")).encode() + b"\n"
+        if len(line) > LINE_BYTES_MAX:
+            raise InvariantBroken(f"A message {self.kind!r} of {len(line)} bytes is too large.")
+        return line
 
 
-def _line(value: Mapping[str, Any]) -> bytes:
-    return json.dumps(value, default=str, separators=(",", ":")).encode() + b"\n"
-
-
-def cut(value: Any, characters: int, items: int) -> Any:
-    """A value of JSON with no text and no list longer than this; what is cut says how much is
-    missing.
-    """
-    if isinstance(value, str):
-        more = len(value) - characters
-        return f"{value[:characters]} [cut: {more:,} more characters]" if more > 0 else value
-    if isinstance(value, list):
-        kept = [cut(one, characters, items) for one in value[:items]]
-        return [*kept, f"[cut: {len(value) - items:,} more]"] if len(value) > items else kept
-    if isinstance(value, dict):
-        some = list(value.items())[:items]
-        shown = {cut(name, characters, items): cut(one, characters, items) for name, one in some}
-        return {**shown, "[cut]": f"{len(value) - items:,} more"} if len(value) > items else shown
-    return value
+def cut(text: str) -> str:
+    """The text as it is, or its beginning with how much is missing."""
+    more = len(text) - TEXT_CHARACTERS_MAX
+    kept = text[:TEXT_CHARACTERS_MAX]
+    return text if more <= 0 else f"{kept} [cut: {more:,} more characters]"
 
 
 class MessageDecoder:

@@ -107,7 +107,7 @@ def carried_by(error: BaseException) -> errors.ExactumError | None:
             return _not_readable(unreadable[1])
         if _TOO_FAR.search(text):
             return errors.RowsRefused("SOURCE_TIMESTAMP", NO_TIME)
-        return refusal_in(text)
+        return refusal_in(text) or fenced_in(text)
     try:
         value = json.loads(found.group(1))
         # KafkaRecords.java gives a message alone: of a timestamp that Spark cannot hold.
@@ -193,6 +193,27 @@ _UNMADE = re.compile(
     r"|(?P<denied>.+) \(Permission denied\))$",
     re.MULTILINE,
 )
+
+
+_CONCURRENT = re.compile(
+    "CONCURRENT_STREAM_LOG_UPDATE|Multiple streaming queries are concurrently using"
+)
+"""How Spark says that another run has written a file of its logs; the second for those of the
+sources.
+"""
+
+
+def fenced_in(spoken: str) -> errors.Fenced | None:
+    """That another run has taken over, where Spark has found it; None where it has said something
+    else.
+    """
+    if not _CONCURRENT.search(spoken):
+        return None
+    return errors.Fenced(
+        "Spark found the next batch in the checkpoint already (CONCURRENT_STREAM_LOG_UPDATE): "
+        "another run of this query has taken over, or an older one woke up. This run stops before "
+        "it writes anything: run the query in one place only."
+    )
 
 
 def refusal_in(spoken: str) -> Refused | None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Sequence, Set
-from dataclasses import dataclass
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -18,7 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from exactum.checkpoint.offset_log import Offsets, from_json
 from exactum.protocol.model import SourceOffsets
 from exactum.spark.jvm.frames import BRIEF_TASKS_MAX, Tasks, classes_in, logical_plan
-from exactum.spark.query import Run
+from exactum.spark.query import Batch, Run
 from exactum.spark.settings import is_on
 
 logger = logging.getLogger("exactum")
@@ -65,16 +64,6 @@ _FOREIGN = re.compile(
 """Expressions that run code of the user, or a plan, and so may take any time for one row."""
 
 
-@dataclass(frozen=True)
-class Fresh:
-    """A micro-batch that is read from its source: how many offsets each Kafka partition advances,
-    None where that is not known; and whether it is a run's first.
-    """
-
-    sizes: Sequence[int] | None
-    first: bool
-
-
 class SmallEpochs:
     """Whether the epochs of one run of a query may be written in a cheaper way, and how."""
 
@@ -82,13 +71,13 @@ class SmallEpochs:
         self._run = run
         self._suited: bool | None = None
 
-    def tasks(self, frame: DataFrame, fresh: Fresh) -> Tasks:
+    def tasks(self, frame: DataFrame, batch: Batch) -> Tasks:
         """As many as it is worth for ``frame``, what is written of the batch. For a run's first
         one, which somebody waits for, the plan is looked at only where there are many.
         """
-        sizes = fresh.sizes
+        sizes = batch.sizes
         few = sizes is not None and len(sizes) <= BRIEF_TASKS_MAX * PARTITIONS_PER_TASK
-        if not sizes or (fresh.first and few):
+        if not sizes or (batch.first and few):
             return Tasks()
         if sum(sizes) > MIDDLE_ROWS_MAX or not self._may(frame):
             return Tasks()

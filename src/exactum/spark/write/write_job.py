@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -21,14 +21,14 @@ from exactum.errors import EpochAborted
 from exactum.protocol.model import PreparedTransaction
 from exactum.protocol.sink import WriteOrder
 from exactum.spark.jvm import frames
-from exactum.spark.jvm.frames import Tasks, collected
+from exactum.spark.jvm.frames import Tasks
 from exactum.spark.jvm.java_class import JvmError
 from exactum.spark.jvm.packed import PackedBatches, PackedJob
-from exactum.spark.query import Run
+from exactum.spark.query import Batch, Run
 from exactum.spark.settings import is_on
 from exactum.spark.write.failure import carried_by
 from exactum.spark.write.packed_records import Layout, UnpackedTask
-from exactum.spark.write.small_epoch import Fresh, SmallEpochs
+from exactum.spark.write.small_epoch import SmallEpochs
 from exactum.spark.write.write_task import (
     ORDER_PROPERTY,
     Fingerprint,
@@ -69,15 +69,27 @@ class Written:
     fingerprint: Fingerprint | None
 
 
-class WriteJob:
-    """The write jobs of a run for some of its sinks, one for each epoch."""
+class FingerprintTask:
+    """What a task does that writes nothing: add up the hashes of its rows."""
 
-    def __init__(self, task: WriteTask) -> None:
+    hashed = True
+
+    def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
+        yield record_batch((), sum(map(Fingerprint.of, batches), Fingerprint()))
+
+
+class WriteJob:
+    """The jobs of one task, over one frame after the other: here by rows, in the tasks that Spark
+    plans, for any frame of a classic session. ``connect.server.ConnectJob`` is that of Spark
+    Connect.
+    """
+
+    def __init__(self, task: WriteTask | FingerprintTask) -> None:
         self.task = task
         self._call: tuple[list[str], Any] | None = None
 
-    def run(self, frame: DataFrame, order: WriteOrder, fresh: Fresh | None = None) -> Written:
-        """Write the frame into every sink on behalf of ``order``; ``fresh`` where this job alone
+    def run(self, frame: DataFrame, order: WriteOrder, batch: Batch | None = None) -> Written:
+        """Write the frame into every sink on behalf of ``order``; ``batch`` where this job alone
         reads the batch, from its source.
 
         Raises:
@@ -87,21 +99,33 @@ class WriteJob:
             Exception: Spark's error, where the job failed outside of our code.
         """
         with errors_of_jobs():
-            texts = self._texts(frame, order, fresh)
+            texts = self._texts(frame, order, batch)
         prepared = [one for text in texts for one in prepared_of(text)]
         return Written(prepared, whole(texts) if self.task.hashed else None)
 
-    def _texts(self, frame: DataFrame, order: WriteOrder, fresh: Fresh | None) -> list[str]:
+    def fingerprint(self, frame: DataFrame) -> Fingerprint:
+        """Of the rows of the frame, by a ``FingerprintTask``. Raises as ``drain``."""
+        with _errors_of_drains():
+            return whole(self._texts(frame, None))
+
+    def _texts(
+        self, frame: DataFrame, order: WriteOrder | None, batch: Batch | None = None
+    ) -> list[str]:
+        """What the tasks return; without an order they write nothing."""
         return self._by_rows(frame, order, AS_PLANNED)
 
-    def _by_rows(self, frame: DataFrame, order: WriteOrder, tasks: Tasks) -> list[str]:
+    def _by_rows(self, frame: DataFrame, order: WriteOrder | None, tasks: Tasks) -> list[str]:
         columns = frame.columns
         if self._call is None or self._call[0] != columns:
             self._call = columns, frames.call(columns, self.task, PREPARED_SCHEMA)
         call = self._call[1]
-        # Spark hands a thread's properties on to the tasks of its next job.
-        frame.sparkSession.sparkContext.setLocalProperty(ORDER_PROPERTY, order_text(order))
+        if order is not None:  # Spark hands a thread's properties on to the tasks of its next job
+            frame.sparkSession.sparkContext.setLocalProperty(ORDER_PROPERTY, order_text(order))
         return tasks.texts(frame, lambda rows: frames.applied(rows, call))
+
+
+Jobs = Callable[[WriteTask | FingerprintTask], WriteJob]
+"""How the rows of a frame come to the sinks' tasks, in the kind of session that a run has."""
 
 
 PACKED_SETTING = "spark.exactum.columnarKafka.packed.enabled"
@@ -115,7 +139,9 @@ class PackedWriteJob(WriteJob):
     epochs go into few tasks. What could not be packed once is not asked for again.
     """
 
-    def __init__(self, task: WriteTask, run: Run, small_epochs: SmallEpochs) -> None:
+    def __init__(
+        self, task: WriteTask | FingerprintTask, run: Run, small_epochs: SmallEpochs
+    ) -> None:
         super().__init__(task)
         self._session = run.session
         self._small_epochs = small_epochs
@@ -123,10 +149,12 @@ class PackedWriteJob(WriteJob):
         self._job: tuple[str, PackedJob] | None = None  # with the layout that it is made for
         self._is_known = False
 
-    def _texts(self, frame: DataFrame, order: WriteOrder, fresh: Fresh | None) -> list[str]:
-        if fresh is None:
+    def _texts(
+        self, frame: DataFrame, order: WriteOrder | None, batch: Batch | None = None
+    ) -> list[str]:
+        if batch is None or order is None:
             return self._by_rows(frame, order, AS_PLANNED)
-        tasks = self._small_epochs.tasks(frame, fresh)
+        tasks = self._small_epochs.tasks(frame, batch)
         if not self._is_known:
             self._job, self._is_known = self._made(frame), True
         if self._job is not None:
@@ -157,43 +185,9 @@ class PackedWriteJob(WriteJob):
         return not large and is_on(self._session, PACKED_SETTING) and self._batches.are_there()
 
 
-class Writing:
-    """How the rows of a frame come to the sinks' tasks: here by rows, in the tasks that Spark
-    plans, for any frame of a classic session. ``connect.server.ConnectWriting`` is that of Spark
-    Connect.
-    """
-
-    def fingerprint(self, frame: DataFrame) -> Fingerprint:
-        """Compute the frame, and write nothing of it. Raises as ``drain``."""
-        with _errors_of_drains():
-            return whole(collected(map_in_arrow(frame, FingerprintTask())))
-
-    def job(self, task: WriteTask) -> WriteJob:
-        """What runs this task over a frame, one Spark job for each call."""
-        return WriteJob(task)
-
-
-class ClassicWriting(Writing):
-    """Of a run in a classic session."""
-
-    def __init__(self, run: Run) -> None:
-        self._run = run
-        self._small_epochs = SmallEpochs(run)
-
-    def job(self, task: WriteTask) -> WriteJob:
-        return PackedWriteJob(task, self._run, self._small_epochs)
-
-
 def map_in_arrow(frame: DataFrame, task: frames.Task) -> DataFrame:
     """The frame of what ``task`` has prepared for each partition of ``frame``."""
     return frames.applied(frame, frames.call(frame.columns, task, PREPARED_SCHEMA))
-
-
-class FingerprintTask:
-    """What a task does that writes nothing: add up the hashes of its rows."""
-
-    def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
-        yield record_batch((), sum(map(Fingerprint.of, batches), Fingerprint()))
 
 
 def whole(texts: list[str]) -> Fingerprint:

@@ -255,6 +255,12 @@ class Fingerprint:
         total = (self.sum_of_hashes + other.sum_of_hashes) % 2**64
         return Fingerprint(self.rows + other.rows, total)
 
+    def against(self, now: Fingerprint) -> str:
+        """How the rows of ``now`` are not these, which were written."""
+        if self.rows == now.rows:
+            return f"as many rows ({now.rows}) were written, but not the same ones"
+        return f"{self.rows} rows were written, and these are {now.rows}"
+
     @staticmethod
     def of(rows: Any) -> Fingerprint:
         """Of the rows of an Arrow record batch."""
