@@ -138,14 +138,19 @@ PAGE: dict[str, dict[str, Any]] = {
         ),
     },
     "float": {
-        **{"1e-50": 0.0, "0.5": 0.5, "3": 3.0, "0.1": TENTH},
+        "1e-50": 0.0,
+        "0.5": 0.5,
+        "3": 3.0,
+        "0.1": TENTH,
         # as Java and JavaScript's libraries write the largest, and what is nearest to it
         **dict.fromkeys(("3.4028235e38", "3.4028235677973366e38", "3.4028234663852886e38"), MAX),
         **dict.fromkeys(("3.4028235677973367e38", "-3.4028236e38", "1e39", "NaN"), BAD),
         **dict.fromkeys(('"1"', "true", "[]"), BAD),
     },
     "double": {
-        **{"1e-50": 1e-50, "1e-400": 0.0, "9007199254740993": 2.0**53},
+        "1e-50": 1e-50,
+        "1e-400": 0.0,
+        "9007199254740993": 2.0**53,
         **dict.fromkeys(('"1"', "1e400"), BAD),
     },
     "timestamp": {
