@@ -53,7 +53,7 @@ final class ColumnarKafkaStream implements MicroBatchStream, SupportsTriggerAvai
     @Override
     public Offset latestOffset(Offset start, ReadLimit limit) {
         Offset end = stream.latestOffset(start, limit);
-        return stop == null || end == null ? end : deserializeOffset(stop.capped(start.json(), end.json()));
+        return stop == null || end == null ? end : stop.capped(start, end);
     }
 
     @Override
