@@ -26,7 +26,7 @@ from pyspark.sql import functions as f
 
 import exactum
 from exactum import KafkaSink, events
-from exactum.errors import EpochAborted, FrameRefused, RowsRefused, SettingRefused, Unavailable
+from exactum.errors import FrameRefused, RowsRefused, SettingRefused, Unavailable
 from exactum.local import LocalKafka
 from exactum.protocol.model import Decision, DecisionRecord
 from exactum.testing import MemoryDecisionLog, MemoryStorage
@@ -418,36 +418,6 @@ def test_dead_letters_without_a_sink_for_them_are_refused(
     job.run(frame.select(f.col("value").cast("string").alias("value")), batch)
     check_error(job.error, SettingRefused, "DEAD_LETTERS_MISSING", "dead_letters=")
     assert read(kafka, out) == []
-
-
-@pytest.mark.deep
-def test_a_function_that_changes_its_mind_aborts_the_epoch(
-    job: Job, kafka: LocalKafka, topic: TopicFactory, tmp_path: Path
-) -> None:
-    """A record that was bad for the query and is good for the dead letters would be lost: the
-    epoch is aborted.
-    """
-    source, out, dead = topic("in", partitions=1), topic("out"), topic("dead")
-    produce(kafka, source, b"1")
-    seen = tmp_path / "seen"
-
-    def fickle(data: bytes) -> str:
-        if seen.exists():
-            return data.decode()
-        seen.touch()
-        raise ValueError("not yet")
-
-    frame = exactum.decode(
-        kafka_frame(job, kafka, source), fickle, returns="string", on_error="dead_letter"
-    )
-    letters = KafkaSink(dead, bootstrap_servers=kafka.bootstrap_servers)
-    batch = job.exactly_once(
-        KafkaSink(out, bootstrap_servers=kafka.bootstrap_servers), dead_letters=letters
-    )
-    check_query_error(job.run(frame.select("value"), batch), EpochAborted, "epoch 0")
-    assert read(kafka, out) == []
-    assert job.run(frame.select("value"), batch) is None
-    assert ([one.value for one in read(kafka, out)], read(kafka, dead)) == ([b"1"], [])
 
 
 def test_frames_that_cannot_be_decoded_are_refused(
