@@ -74,9 +74,8 @@ class LedKafka(LocalKafka):
 
     def __init__(self, led_through: int, properties: Mapping[str, str | int]) -> None:
         super().__init__(properties=properties, start_timeout_s=START_TIMEOUT_S)
-        (ports,) = self._ports
-        self.clients_port = ports.clients
-        self.direct = f"{HOST}:{ports.internal}"
+        self.clients_port = self._ports.clients
+        self.direct = f"{HOST}:{self._ports.internal}"
         """For whoever is not to be led: the listener between brokers."""
         advertised = f"CLIENTS://{HOST}:{led_through},INTERNAL://{self.direct}"
         self._extra["advertised.listeners"] = advertised

@@ -128,7 +128,7 @@ def check(
 ) -> None:
     """``letters``: offset, reason and value of each."""
     assert sorted(good) == list(range(GOOD_COUNT))
-    values = [record.value() for record in read(kafka, topic)]
+    values = [record.value for record in read(kafka, topic)]
     assert [offset for offset, _, _ in sorted(letters)] == list(range(GOOD_COUNT, len(values)))
     for offset, reason, value in letters:
         assert REASONS[offset - GOOD_COUNT] in reason, (offset, reason)
@@ -158,10 +158,10 @@ def into_kafka(
     assert job.run(rows, once) is None
     letters = []
     for one in read(kafka, dead):
-        told = dict(one.headers())
+        told = dict(one.headers)
         reason = told["exactum.error"].decode()
-        letters.append((int(told["exactum.source_offset"]), reason, one.value()))
-    return [int(one.key()) for one in read(kafka, out)], letters
+        letters.append((int(told["exactum.source_offset"]), reason, one.value))
+    return [int(one.key) for one in read(kafka, out)], letters
 
 
 def into_postgres(
@@ -205,8 +205,7 @@ def test_a_copy_is_exact(job: Job, kafka: LocalKafka, odd: str, topic: Callable[
     sink = exactum.KafkaSink(out, bootstrap_servers=kafka.bootstrap_servers)
     assert job.run(frame, job.exactly_once(sink)) is None
     found, given = (
-        [(one.key(), one.value(), one.headers()) for one in read(kafka, name)]
-        for name in (out, odd)
+        [(one.key, one.value, one.headers) for one in read(kafka, name)] for name in (out, odd)
     )
     assert found == given
 

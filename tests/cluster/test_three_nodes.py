@@ -24,7 +24,7 @@ from tests.kit.cluster.child import Child
 from tests.kit.cluster.onlooker import Onlooker
 from tests.kit.cluster.supervised import SupervisedQuery
 from tests.kit.environment import environment
-from tests.kit.servers.kafka_cluster import KafkaCluster
+from tests.kit.servers.kafka_cluster import KafkaNodes
 from tests.kit.waiting import WAIT_MAX_S
 
 pytestmark = pytest.mark.broker
@@ -34,13 +34,13 @@ STREAM_TIMEOUT_S = WAIT_MAX_S
 
 
 @pytest.fixture(scope="module")
-def nodes() -> Iterator[KafkaCluster]:
-    with KafkaCluster(nodes=3) as cluster:
+def nodes() -> Iterator[KafkaNodes]:
+    with KafkaNodes() as cluster:
         yield cluster
         cluster.kill()  # a clean end would take the nodes 20 s
 
 
-def leaders_of(cluster: KafkaCluster, topic: str) -> set[int]:
+def leaders_of(cluster: KafkaNodes, topic: str) -> set[int]:
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers, "log_level": 0})
     return {
         p.leader
@@ -48,7 +48,7 @@ def leaders_of(cluster: KafkaCluster, topic: str) -> set[int]:
     }
 
 
-def coordinators_of(cluster: KafkaCluster, transactional_ids: Sequence[str]) -> set[int]:
+def coordinators_of(cluster: KafkaNodes, transactional_ids: Sequence[str]) -> set[int]:
     admin = KafkaAdminClient(bootstrap_servers=cluster.bootstrap_servers.split(","))
     try:
         request = FindCoordinatorRequest(
@@ -66,7 +66,7 @@ def coordinators_of(cluster: KafkaCluster, transactional_ids: Sequence[str]) -> 
 class Outage:
     """Kills one node at the step it is told, and brings it back afterwards."""
 
-    def __init__(self, cluster: KafkaCluster, topic: str) -> None:
+    def __init__(self, cluster: KafkaNodes, topic: str) -> None:
         self._cluster = cluster
         self._topic = topic
         self._due: tuple[str, str] | None = None
@@ -123,7 +123,7 @@ STEPS = (
 
 @pytest.mark.deep
 def test_every_decided_epoch_is_visible_once_whichever_node_dies(
-    nodes: KafkaCluster, tmp_path: Path
+    nodes: KafkaNodes, tmp_path: Path
 ) -> None:
     """A partition leader or the transactions' coordinator is killed before or during each step of
     an epoch; one more epoch runs while it is down, another one when it is back. Every epoch is
@@ -158,7 +158,7 @@ def test_every_decided_epoch_is_visible_once_whichever_node_dies(
 
 @pytest.mark.deep
 def test_a_spark_query_is_exact_while_one_node_after_the_other_dies(
-    nodes: KafkaCluster, tmp_path: Path
+    nodes: KafkaNodes, tmp_path: Path
 ) -> None:
     """Kafka to Kafka by Spark, fed all the time, while each node is killed and brought back."""
     numbers, shouted = "numbers", "shouted"

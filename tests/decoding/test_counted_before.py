@@ -88,9 +88,9 @@ def test_each_is_told_of_once(
         batch.unpersist()
 
     assert job.run(make(frame), each, mode) is None
-    assert sorted(one.value() for one in read(kafka, out)) == [b"1", b"2"]
+    assert sorted(one.value for one in read(kafka, out)) == [b"1", b"2"]
     if policy == "dead_letter":
-        assert sorted(one.value() for one in read(kafka, dead)) == [b"x", b"y"]
+        assert sorted(one.value for one in read(kafka, dead)) == [b"x", b"y"]
     else:
         assert sum(job.seen(events.RowsSkipped).values()) == 2
 
@@ -114,7 +114,7 @@ def test_views_that_compute_the_batch_wedge(
     exact = job.exactly_once(sink(out), sink(few, rows=half), dead_letters=sink(dead))
     assert job.run(chosen(frame), exact) is None
     assert len(read(kafka, few)) == 1
-    assert sorted(one.value() for one in read(kafka, dead)) == [b"x", b"y"]
+    assert sorted(one.value for one in read(kafka, dead)) == [b"x", b"y"]
 
 
 @pytest.mark.deep
@@ -137,7 +137,7 @@ def test_a_frame_that_reads_the_batch_twice_wedges(
         exact(batch.union(batch.where("value = '1'")), batch_id)
 
     assert job.run(chosen(frame), each) is None
-    assert sorted(one.value() for one in read(kafka, dead)) == [b"x", b"y"]
+    assert sorted(one.value for one in read(kafka, dead)) == [b"x", b"y"]
 
 
 @pytest.mark.deep
@@ -168,8 +168,8 @@ def test_a_function_that_finds_another_record_bad(
     check_query_error(job.run(chosen(frame), exact), EpochAborted, "1 records", "epoch 0", 1)
     assert read(kafka, out) == read(kafka, dead) == []
     assert job.run(chosen(frame), exact) is None
-    assert sorted(one.value() for one in read(kafka, out)) == [b"the end", b"x"]
-    assert [one.value() for one in read(kafka, dead)] == [b"y"]
+    assert sorted(one.value for one in read(kafka, out)) == [b"the end", b"x"]
+    assert [one.value for one in read(kafka, dead)] == [b"y"]
 
 
 A, B, C, D = Bad(1, 10, 1), Bad(1, 7, 2), Bad(1, 5, 4), Bad(1, 3, 8)
@@ -236,5 +236,5 @@ def test_two_streams_of_one_frame_that_end_at_different_offsets(
     known = (offsets / "0").read_text().splitlines()
     (offsets / "1").write_text("\n".join([*known[:-2], *planned]))
     assert job.run(joined, exact) is None
-    assert sorted(one.value() for one in read(kafka, out)) == [b"1", b"2"]
-    assert [one.value() for one in read(kafka, dead)] == [b"x"]
+    assert sorted(one.value for one in read(kafka, out)) == [b"1", b"2"]
+    assert [one.value for one in read(kafka, dead)] == [b"x"]

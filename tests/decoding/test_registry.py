@@ -31,19 +31,6 @@ from tests.kit.sql.certificates import make_certificate
 pytestmark = pytest.mark.spark
 
 
-def test_avro_types_of_other_subjects_are_found(spark: SparkSession, registry: Registry) -> None:
-    """A schema may refer to types that another subject has."""
-    registry.register(
-        "money", {"type": "record", "name": "Money", "fields": [{"name": "cents", "type": "long"}]}
-    )
-    schema = {"type": "record", "name": "R", "fields": [{"name": "m", "type": "Money"}]}
-    number = registry.register(
-        "in-value", schema, references=({"name": "Money", "subject": "money", "version": 1},)
-    )
-    values, _ = decoded(Avro(registry=registry.url, subject="in-value"), [framed(number) + b"\x0a"])
-    assert values == [{"m": {"cents": 5}}]
-
-
 def reading(*names: str) -> dict[str, Any]:
     return {
         "type": "record",

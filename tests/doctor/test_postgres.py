@@ -105,7 +105,7 @@ def pooler(server: LocalPostgres, folder: Path, mode: str) -> Iterator[str]:
     """A pgbouncer before the server; its URL."""
     from exactum.local.broker import choose_ports
 
-    port = choose_ports(1, 0)[0].clients
+    port = choose_ports().clients
     users = folder / "users.txt"
     users.write_text(f'"exactum" "{server.password}"\n')
     config = folder / "pgbouncer.ini"

@@ -16,9 +16,10 @@ from confluent_kafka.admin import NewTopic
 from exactum.kafka.messages import produce
 from exactum.kafka.producer import LearnedTopic, Producer, linger_ms
 from exactum.kafka.sink import KafkaSink
+from exactum.local import LocalKafka
 from exactum.protocol.sink import Guarantee, TaskName, WriteOrder
 from tests.kit.kafka.transactions import frame, opened, read_all
-from tests.kit.servers.kafka_cluster import KafkaCluster
+from tests.kit.servers.kafka_cluster import KafkaNodes
 from tests.kit.waiting import WAIT_MAX_S
 
 pytestmark = pytest.mark.slow
@@ -32,7 +33,7 @@ OLD_S = 2.0
 
 
 @contextmanager
-def producer(kafka: KafkaCluster, topic: str, **settings: str) -> Iterator[Producer]:
+def producer(kafka: LocalKafka | KafkaNodes, topic: str, **settings: str) -> Iterator[Producer]:
     made = Producer(
         {"bootstrap.servers": kafka.bootstrap_servers, "partitioner": "murmur2_random", **settings}
     )
@@ -60,7 +61,7 @@ def send(
 
 
 def placed(
-    kafka: KafkaCluster, topic: str, *, committed: bool = True
+    kafka: LocalKafka, topic: str, *, committed: bool = True
 ) -> dict[str, list[tuple[int, int]]]:
     """Array -> (partition, place in it) of its records, in the order of each partition."""
     found = defaultdict(list)
@@ -72,7 +73,7 @@ def placed(
 
 
 def test_an_array_stays_together_and_all_partitions_have_their_turn(
-    kafka: KafkaCluster, topic: Callable[..., str]
+    kafka: LocalKafka, topic: Callable[..., str]
 ) -> None:
     name = topic("turns", partitions=4)
     with producer(kafka, name, **{"sticky.partitioning.linger.ms": "1"}) as sender:
@@ -94,7 +95,7 @@ def test_an_array_stays_together_and_all_partitions_have_their_turn(
     ids=["by the hash alone", "not sticky"],
 )
 def test_other_settings_are_librdkafkas_business(
-    kafka: KafkaCluster, topic: Callable[..., str], settings: dict[str, str], partitions: set[int]
+    kafka: LocalKafka, topic: Callable[..., str], settings: dict[str, str], partitions: set[int]
 ) -> None:
     """It is asked for each record: within one array as well."""
     name = topic("others", partitions=4)
@@ -106,9 +107,7 @@ def test_other_settings_are_librdkafkas_business(
     assert together == (len(partitions) == 1)
 
 
-def test_a_key_decides_wherever_there_is_one(
-    kafka: KafkaCluster, topic: Callable[..., str]
-) -> None:
+def test_a_key_decides_wherever_there_is_one(kafka: LocalKafka, topic: Callable[..., str]) -> None:
     name = topic("keyed", partitions=4)
     with producer(kafka, name, **{"sticky.partitioning.linger.ms": "1"}) as sender:
         send(sender, name, ARRAYS, 0.002, key=b"k")
@@ -120,7 +119,7 @@ def test_a_key_decides_wherever_there_is_one(
 
 @pytest.mark.deep
 def test_a_partition_without_a_leader_is_left_out() -> None:
-    with KafkaCluster(nodes=3) as kafka:
+    with KafkaNodes() as kafka:
         admin = kafka.admin()
         nodes = [[1], [2], [3], [1], [2], [3]]
         admin.create_topics([NewTopic("led", replica_assignment=nodes, num_partitions=6)])[
@@ -145,7 +144,7 @@ def test_a_partition_without_a_leader_is_left_out() -> None:
 
 @pytest.mark.parametrize(("age_max_s", "together"), [(60.0, True), (0.0, False)])
 def test_what_was_learned_long_ago_does_not_count(
-    kafka: KafkaCluster,
+    kafka: LocalKafka,
     topic: Callable[..., str],
     monkeypatch: pytest.MonkeyPatch,
     age_max_s: float,
@@ -167,7 +166,7 @@ def test_what_was_learned_long_ago_does_not_count(
 @pytest.mark.deep
 @pytest.mark.parametrize("guarantee", [Guarantee.EXACTLY_ONCE, Guarantee.AT_LEAST_ONCE])
 def test_a_task_asks_again_when_that_is_long_ago(
-    kafka: KafkaCluster,
+    kafka: LocalKafka,
     topic: Callable[..., str],
     monkeypatch: pytest.MonkeyPatch,
     guarantee: Guarantee,

@@ -35,7 +35,7 @@ NOISE = ("Traceback", "%3|", ERROR)
 
 def follow(arguments: argparse.Namespace, folder: Path) -> float:
     """Follow the page; returns how many seconds it took in all."""
-    port = choose_ports(1, 0)[0].clients
+    port = choose_ports().clients
     own = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
     kept = ("JAVA_HOME", "JAVA_TOOL_OPTIONS", "EXACTUM_IVY_SETTINGS", "PYENV_VERSION")
     env = {

@@ -79,19 +79,6 @@ def test_stop_offsets(stream: Any, topics: Any, topic: Callable[..., str], way: 
 
 
 @pytest.mark.deep
-def test_stop_at_latest(stream: Any, topics: Any, topic: Callable[..., str]) -> None:
-    """ "latest" is where the topic ended when the frame was made; the next start reads the rest."""
-    name = topic("ends", partitions=2)
-    topics.give(name, RECORDS)
-    frame = stream.read(name, stop="latest")
-    topics.give(name, 3)
-    assert stream.run(frame, processingTime="0 seconds") is None
-    assert stream.rows() == [(name, p, o) for p in (0, 1) for o in range(RECORDS)]
-    assert stream.run(stream.read(name)) is None
-    assert stream.rows() == [(name, p, o) for p in (0, 1) for o in range(RECORDS + 3)]
-
-
-@pytest.mark.deep
 def test_partitions_that_come_later(stream: Any, topics: Any, topic: Callable[..., str]) -> None:
     """Nothing of them is read before the stop, whether they come before the query's first start or
     later, or have the stop 0. All of them is read by a start without a stop.
@@ -367,19 +354,3 @@ def test_two_sources(stream: Any, topics: Any, topic: Callable[..., str]) -> Non
     topics.give(two, 1, partitions=1)
     assert stream.run(more, processingTime="100 milliseconds") is None
     assert stream.rows() == [*expected, (two, 0, 4)]
-
-
-def test_several_queries(
-    make_stream: Callable[[], Any], topics: Any, topic: Callable[..., str]
-) -> None:
-    """Each of a session ends at its own stop."""
-    name = topic("many", partitions=2)
-    topics.give(name, RECORDS)
-    streams = [make_stream() for _ in range(3)]
-    frames = [stream.read(name, stop={name: {0: n, 1: n}}) for n, stream in enumerate(streams, 2)]
-    queries = [
-        stream.start(frame, processingTime="0 seconds")
-        for stream, frame in zip(streams, frames, strict=True)
-    ]
-    assert [stream.end(query) for stream, query in zip(streams, queries, strict=True)] == [None] * 3
-    assert [len(stream.rows()) for stream in streams] == [4, 6, 8]

@@ -15,7 +15,6 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Producer
-from pyspark.sql import functions as f
 
 import exactum
 from exactum.spark.source import columnar
@@ -25,7 +24,6 @@ from tests.kit.source.columnar_ways import (
     PACKED,
     ROWS,
     WAYS,
-    NotingSink,
     give_large,
     notes_of,
     run,
@@ -42,7 +40,6 @@ BY_PACKED = pytest.mark.parametrize(
     [pytest.param(way, marks=() if way == PACKED else pytest.mark.deep) for way in (*WAYS, MOVING)],
     indirect=True,
 )
-COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
 BEGAN_MS = int(time.time()) * 1000 - 3_600_000
 
 
@@ -74,114 +71,6 @@ def give(kafka: Any, topic: str, count: int, partitions: int, first: int = 0) ->
     for record in given:
         record["timestamp"] = datetime.fromtimestamp(record["timestamp"] / 1000, timezone.utc)
     return sorted(given, key=lambda row: (row["topic"], row["partition"], row["offset"]))
-
-
-@pytest.mark.deep
-def test_every_column(
-    stream: Any, topic: Callable[..., str], way: str, packed_jobs: list[Any]
-) -> None:
-    """All that was sent, as it was sent, in a first epoch, small ones, and of several topics."""
-    names = [topic("columns", partitions=3), topic("columns", partitions=1)]
-    expected = sorted(
-        [*give(stream.kafka, names[0], 41, 3), *give(stream.kafka, names[1], 60, 1)],
-        key=lambda row: (row["topic"], row["partition"], row["offset"]),
-    )
-    assert run(stream, stream.read(names, maxOffsetsPerTrigger=80)) is None
-    rows = written(stream.out)
-    assert [{name: row[name] for name in COLUMNS} for row in rows] == [
-        {name: row[name] for name in COLUMNS} for row in expected
-    ]
-    assert len(packed_jobs) == (3 if way in (PACKED, MOVING) else 0)
-
-
-CHOICES: dict[str, Callable[[Any], Any]] = {
-    "all": lambda frame: frame,
-    "some": lambda frame: frame.select("offset", "partition", "value"),
-    "renamed": lambda frame: frame.selectExpr(
-        "offset", "partition", "value AS key", "key AS `v.1`"
-    ),
-    "as text": lambda frame: frame.selectExpr(
-        "key", "CAST(value AS STRING) AS text", "value", "offset", "partition"
-    ),
-    "twice": lambda frame: frame.select("*", f.col("value").alias("again")).drop("topic", "key"),
-    "by layers": lambda frame: frame.alias("a").select("a.*").withColumnRenamed("key", "k"),
-}
-
-
-# A choice of columns with other names is in "by layers" as well, one of some columns in "twice".
-@pytest.mark.deep
-@pytest.mark.parametrize(
-    "choice",
-    [
-        pytest.param(choice, id=name, marks=pytest.mark.deep if name in ("some", "renamed") else ())
-        for name, choice in CHOICES.items()
-    ],
-)
-def test_the_same_arrow(
-    make_stream: Any, topic: Callable[..., str], packed_jobs: list[Any], choice: Any
-) -> None:
-    """Sinks are given the same types and values: whoever writes one sees no difference."""
-    name = topic("arrow", partitions=2)
-    found = []
-    for way in WAYS:
-        stream = make_stream()
-        give(stream.kafka, name, 30, 2) if way == ROWS else None
-        with configured(stream.spark, WAYS[way]):
-            assert run(stream, choice(stream.read(name))) is None
-        found.append((schemas(stream), written(stream.out)))
-    assert len(found[0][1]) == 60
-    assert found[0] == found[1] == found[2]
-    assert len(packed_jobs) == 1
-
-
-AS_ROWS: dict[str, Callable[[Any], Any]] = {
-    "a filter": lambda frame: frame.where("offset >= 0"),
-    "an expression": lambda frame: frame.withColumn("topic", f.upper("topic")),
-    "a number as text": lambda frame: frame.withColumn("key", f.col("offset").cast("string")),
-    "text as bytes": lambda frame: frame.withColumn("key", f.col("topic").cast("binary")),
-    "Python over Arrow": lambda frame: frame.mapInArrow(lambda batches: batches, frame.schema),
-    "a function of Arrow arrays": lambda frame: frame.withColumn(
-        "key", f.arrow_udf(lambda array: array, "binary")("value")
-    ),
-    "an aggregate": lambda frame: frame.groupBy("partition").agg(f.max("offset").alias("offset")),
-    "a field's metadata": lambda frame: frame.withMetadata("value", {"of": "whom"}),
-    "a union": lambda frame: frame.union(frame.where("offset < 0")),
-}
-
-
-# What is packed is on a list. A filter is in "a union" as well; the two casts are expressions; and
-# "Python over Arrow" is as good as any Python.
-AT_LENGTH = ("a filter", "an expression", "a function of Arrow arrays")
-
-
-@pytest.mark.deep
-@pytest.mark.parametrize(
-    "transform",
-    [
-        pytest.param(transform, id=name, marks=pytest.mark.deep if name in AT_LENGTH else ())
-        for name, transform in AS_ROWS.items()
-    ],
-)
-def test_what_needs_rows(
-    make_stream: Any, topic: Callable[..., str], packed_jobs: list[Any], transform: Any
-) -> None:
-    """Whatever computes is Spark's, over the columns, with the result it has over rows."""
-    name = topic("rows", partitions=2)
-    found = []
-    for way in (ROWS, PACKED):
-        stream = make_stream()
-        give(stream.kafka, name, 20, 2) if way == ROWS else None
-        with configured(stream.spark, WAYS[way]):
-            frame = transform(stream.read(name, maxOffsetsPerTrigger=100))
-            mode = "complete" if "partition" in frame.columns and len(frame.columns) == 2 else ""
-            notes_of(stream.out).mkdir()
-            once = exactum.exactly_once(NotingSink(str(stream.out), format="parquet"))
-            writer = frame.writeStream.outputMode(mode or "append").trigger(availableNow=True)
-            assert stream.end(once.start(writer, checkpoint=stream.checkpoint)) is None
-        found.append((schemas(stream), written(stream.out)))
-    assert found[0][1]
-    assert found[0] == found[1]
-    assert packed_jobs == []
 
 
 @pytest.mark.deep

@@ -163,7 +163,7 @@ def test_rows_that_name_a_topic_that_is_read(
     assert len(read(kafka, name)) == RECORDS
     if aside:
         assert error is None
-        found = [int(one.value()) for one in read(kafka, dead)]
+        found = [int(one.value) for one in read(kafka, dead)]
         assert found == [n for n in range(RECORDS) if str(n) < "2"]
         assert len(read(kafka, other)) == RECORDS - len(found)
         assert job.seen(events.RowsDeadLettered) == {0: len(found)}
@@ -203,7 +203,7 @@ def test_the_order_within_a_key(case: str, job: Job, kafka: LocalKafka, topic: A
     assert job.run(frame, job.exactly_once(sink)) is None
     of_key = defaultdict(list)
     for record in read(kafka, out):
-        of_key[record.key()].append(int(record.value()))
+        of_key[record.key].append(int(record.value))
     assert sum(map(len, of_key.values())) == 2 * MANY
     assert all(one < two for numbers in of_key.values() for one, two in pairwise(numbers))
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from pyspark.sql import functions as f
 
-from exactum.spark import query
+from exactum.spark import start
 from exactum.spark.live import RunningSource
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
@@ -57,7 +57,7 @@ def test_sources_of(stream: Any, topics: Any, topic: Callable[..., str], tmp_pat
     def look(name: str) -> Callable[[Any, int], None]:
         def batch(frame: Any, batch_id: int) -> None:
             if batch_id == 0:
-                seen[name] = query.find(frame).sources()
+                seen[name] = start._find(frame).sources()
             frame.write.format("noop").mode("append").save()
 
         return batch

@@ -125,36 +125,53 @@ def test_a_wide_topic(stream: Any, filled: Callable[[int], str], topics: Any, pa
         assert all(run == list(range(run[0], run[0] + len(run))) for run in runs)
 
 
-AS_PLANNED: dict[str, Callable[[Any], Any]] = {
-    "a function of the user": lambda frame: frame.withColumn("topic", identity("topic")),
-    "in a filter": lambda frame: frame.where(identity("topic") == f.col("topic")),
-    "more rows than there are records": lambda frame: frame.withColumn(
-        "n", f.explode(f.sequence(f.lit(1), f.lit(1)))
-    ),
-    "Python over Arrow": lambda frame: frame.mapInArrow(lambda batches: batches, frame.schema),
-    "a subquery": lambda frame: frame.where("offset >= (select min(id) from range(1))"),
-}
+def costly(rows: Any) -> Any:
+    return rows.withColumn("topic", identity("topic"))
 
 
-def but(at_length: tuple[str, ...], cases: dict[str, Callable[[Any], Any]]) -> list[Any]:
-    """The cases; those that others show as well in the runs at length only."""
-    return [
-        pytest.param(case, id=name, marks=pytest.mark.deep if name in at_length else ())
-        for name, case in cases.items()
-    ]
+def more_rows(rows: Any) -> Any:
+    return rows.withColumn("n", f.explode(f.sequence(f.lit(1), f.lit(1))))
 
 
-# A function of the user is in the filter as well, and in the function around exactum's.
-@pytest.mark.deep
-@pytest.mark.parametrize(
-    "transform", but(("a function of the user", "Python over Arrow"), AS_PLANNED)
-)
+def joined(rows: Any) -> Any:
+    numbers = rows.sparkSession.range(1)
+    return rows.join(numbers, f.col("offset") >= f.col("id")).drop("id")
+
+
+AS_PLANNED: list[tuple[str, Callable[[Any], Any]]] = [
+    ("query", costly),
+    ("query", lambda frame: frame.where(identity("topic") == f.col("topic"))),
+    ("query", more_rows),
+    ("query", lambda frame: frame.mapInArrow(lambda batches: batches, frame.schema)),
+    ("query", lambda frame: frame.where("offset >= (select min(id) from range(1))")),
+    ("rows", costly),
+    ("rows", joined),
+    ("rows", more_rows),
+    ("rows", lambda batch: batch.sortWithinPartitions("offset")),
+    ("around", costly),
+]
+"""Where it is done, ``rows=`` and a function around exactum's among the places, and what: a
+function of the user, more rows than there are records, a join or a subquery, another order."""
+
+
+@pytest.mark.variants(3)
+@pytest.mark.parametrize(("place", "made"), AS_PLANNED)
 def test_rows_that_may_cost(
-    stream: Any, filled: Callable[[int], str], transform: Callable[[Any], Any]
+    stream: Any, filled: Callable[[int], str], place: str, made: Callable[[Any], Any]
 ) -> None:
     """What computes rows by more than Spark's own expressions keeps its parallelism."""
-    name = filled(4)
-    assert stream.run(transform(stream.read(name, maxOffsetsPerTrigger=8))) is None
+    frame = stream.read(filled(4), maxOffsetsPerTrigger=8)
+    rows = made if place == "rows" else None
+    once = exactum.exactly_once(
+        exactum.FileSink(stream.out, format="json", rows=rows), on_event=stream.events.append
+    )
+    write = once.for_each_batch(checkpoint=stream.checkpoint)
+    query = started(
+        stream,
+        made(frame) if place == "query" else frame,
+        (lambda batch, batch_id: write(made(batch), batch_id)) if place == "around" else once,
+    )
+    assert stream.end(query) is None
     assert transactions(stream) == [4, 4, 4]
     assert len(stream.rows()) == 24
 
@@ -305,27 +322,6 @@ def test_switched_off(stream: Any, filled: Callable[[int], str]) -> None:
     assert transactions(stream) == [4, 4, 4]
 
 
-@pytest.mark.variants(1)
-@pytest.mark.parametrize("place", ["around", "rows"])
-def test_what_the_user_does_within_the_batch(
-    stream: Any, filled: Callable[[int], str], place: str
-) -> None:
-    """A frame made in a function around exactum's, or by rows=, may compute its rows by
-    anything.
-    """
-
-    def costly(batch: Any) -> Any:
-        return batch.withColumn("topic", identity("topic"))
-
-    sink = exactum.FileSink(stream.out, format="json", rows=costly if place == "rows" else None)
-    once = exactum.exactly_once(sink, on_event=stream.events.append)
-    frame = stream.read(filled(4), maxOffsetsPerTrigger=8)
-    write = once.for_each_batch(checkpoint=stream.checkpoint)
-    batch = once if place == "rows" else lambda rows, batch_id: write(costly(rows), batch_id)
-    assert stream.end(started(stream, frame, batch)) is None
-    assert transactions(stream) == [4, 4, 4]
-
-
 LIGHT_VIEWS: dict[str, Callable[[Any], Any]] = {
     "columns": exactum.Rows(columns=["topic", "partition", "offset + 0 AS offset"]),
     "rows": exactum.Rows("offset >= 0"),
@@ -335,7 +331,8 @@ LIGHT_VIEWS: dict[str, Callable[[Any], Any]] = {
 }
 
 
-@pytest.mark.parametrize("rows", but(("columns", "rows"), LIGHT_VIEWS))
+@pytest.mark.variants(1)
+@pytest.mark.parametrize("rows", LIGHT_VIEWS.values(), ids=LIGHT_VIEWS)
 def test_a_light_view(
     stream: Any, filled: Callable[[int], str], rows: Callable[[Any], Any]
 ) -> None:
@@ -345,28 +342,6 @@ def test_a_light_view(
     )
     assert stream.end(started(stream, stream.read(filled(4), maxOffsetsPerTrigger=8), once)) is None
     assert transactions(stream) == [4, 1, 1]
-    assert len(stream.rows()) == 24
-
-
-HEAVY_VIEWS: dict[str, Callable[[Any], Any]] = {
-    "joined": lambda batch: batch.join(
-        batch.sparkSession.range(1), f.col("offset") >= f.col("id")
-    ).drop("id"),
-    "more rows": lambda batch: batch.withColumn("n", f.explode(f.sequence(f.lit(1), f.lit(1)))),
-    "sorted": lambda batch: batch.sortWithinPartitions("offset"),
-}
-
-
-@pytest.mark.variants(1)
-@pytest.mark.parametrize("rows", but(("more rows",), HEAVY_VIEWS))
-def test_a_heavy_view(
-    stream: Any, filled: Callable[[int], str], rows: Callable[[Any], Any]
-) -> None:
-    once = exactum.exactly_once(
-        exactum.FileSink(stream.out, format="json", rows=rows), on_event=stream.events.append
-    )
-    assert stream.end(started(stream, stream.read(filled(4), maxOffsetsPerTrigger=8), once)) is None
-    assert transactions(stream) == [4, 4, 4]
     assert len(stream.rows()) == 24
 
 

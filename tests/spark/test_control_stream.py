@@ -23,8 +23,8 @@ from exactum.errors import CheckpointRefused, FrameRefused, RowsRefused, Setting
 from exactum.local import LocalKafka
 from exactum.protocol.model import Decision, DecisionRecord
 from exactum.spark.control.stream import text_of
-from tests.kit.decoding.decoded_stream import read
 from tests.kit.errors import check_error, check_query_error, raised
+from tests.kit.kafka.transactions import read_all
 from tests.kit.spark import weighing
 from tests.kit.spark.folder_sink import arm
 from tests.kit.spark.torn_stream import configured, lose_version
@@ -59,8 +59,8 @@ class Rules:
 
     def values(self, key: str) -> list[int]:
         """All that a key has had."""
-        found = read(self.kafka, self.topic)
-        return [int(one.value()) for one in found if one.key() == key.encode()]
+        found = read_all(self.kafka.bootstrap_servers, self.topic)
+        return [int(one.value or b"") for one in found if one.key == key.encode()]
 
     def stream(self, **arguments: Any) -> Any:
         return exactum.control_stream(

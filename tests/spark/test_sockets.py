@@ -1,26 +1,27 @@
-"""Spark's workers are reached by Unix domain sockets, in a folder of the user's own."""
+"""Spark's workers are reached by Unix domain sockets, in a folder of the process's own."""
 
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
 from exactum.spark.runtime import sockets
+from tests.kit.environment import environment
 
 
 def test_workers_use_it(spark: SparkSession) -> None:
     """The daemon that forks the session's workers listens in the folder, and a worker has no TCP
     connection.
     """
-    folder = sockets.private_folder(Path(tempfile.gettempdir()))
-    assert spark.conf.get(sockets.FOLDER) == str(folder)
+    folder = spark.conf.get(sockets.FOLDER)
     ((name, tcp),) = spark.sparkContext.parallelize([0], 1).map(lambda _: seen()).collect()
-    assert name == str(folder)
+    assert name == folder
     assert tcp == 0
 
 
@@ -43,34 +44,30 @@ def seen() -> tuple[str, int]:
     )
 
 
-@pytest.fixture
-def short() -> Iterator[Path]:
-    """pytest's own folders have paths that are too long for a socket."""
-    with tempfile.TemporaryDirectory(prefix="s") as folder:
-        yield Path(folder)
+CHILD = """
+import os
+from exactum.spark.runtime.sockets import FOLDER, socket_settings
+folder = socket_settings()[FOLDER]
+if os.fork() == 0:
+    raise SystemExit
+os.wait()
+print(folder, oct(os.stat(folder).st_mode))
+"""
 
 
-def test_nobody_else_may_enter(short: Path) -> None:
-    folder = sockets.private_folder(short)
-    assert folder is not None and folder.stat().st_mode & 0o777 == 0o700
-    assert sockets.private_folder(short) == folder
+def test_nobody_else_may_enter_and_nothing_stays() -> None:
+    """Somebody who made the folder first could listen in it: it is new for each process."""
+    run = [sys.executable, "-c", CHILD]
+    two = [subprocess.check_output(run, text=True, env=environment()).split() for _ in range(2)]
+    assert len({folder for folder, _ in two}) == 2
+    for folder, mode in two:
+        assert mode.endswith("700") and not Path(folder).exists()
 
 
-@pytest.mark.parametrize("mode", [0o750, 0o707])
-def test_a_folder_of_others_is_not_taken(short: Path, mode: int) -> None:
-    """Somebody who made the folder first could listen in it."""
-    made = sockets.private_folder(short)
-    assert made is not None
-    made.chmod(mode)
-    assert sockets.private_folder(short) is None
-
-
-def test_a_link_is_not_taken(short: Path) -> None:
-    (short / "elsewhere").mkdir(mode=0o700)
-    (short / f"exactum-sockets-{os.getuid()}").symlink_to(short / "elsewhere")
-    assert sockets.private_folder(short) is None
-
-
-def test_a_path_too_long_or_not_to_be_made(short: Path) -> None:
-    assert sockets.private_folder(short / ("x" * 100)) is None
-    assert sockets.private_folder(short / "missing") is None
+@pytest.mark.parametrize("name", ["x" * 100, "missing"])
+def test_a_path_too_long_or_not_to_be_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    (tmp_path / ("x" * 100)).mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / name))
+    assert sockets.socket_settings() == {}

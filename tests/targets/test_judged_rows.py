@@ -96,16 +96,16 @@ def test_letters_come_from_the_driver(
         found = connection.execute(f"SELECT value->>'n' FROM {table}".encode()).fetchall()
         assert sorted(int(n) for (n,) in found) == sorted(set(range(RECORDS)) - BAD.keys())
     letters = read(kafka, dead)
-    assert sorted((one.key(), one.value()) for one in letters) == sorted(
+    assert sorted((one.key, one.value) for one in letters) == sorted(
         [(bytes([n, 255]), value) for n, value in BAD.items()] * 2
     )
     for one in letters:
-        headers = dict(one.headers())
-        n = one.key()[0]
+        headers = dict(one.headers)
+        n = one.key[0]
         place = int(headers["exactum.source_partition"]), int(headers["exactum.source_offset"])
         assert headers["exactum.source_topic"] == source.encode() and place == (n % 2, n // 2)
         assert b"PostgreSQL refuses it: invalid input syntax" in headers["exactum.error"]
-    sinks = [dict(one.headers())["exactum.sink"].decode() for one in letters]
+    sinks = [dict(one.headers)["exactum.sink"].decode() for one in letters]
     assert sorted(sinks) == sorted([f"postgres:{table}" for table in tables] * len(BAD))
     if exact:
         (aside,) = [e.rows for e in seen if isinstance(e, events.RowsDeadLettered)]

@@ -23,12 +23,11 @@ import importlib.util
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
-import threading
 import time
-from collections import deque
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -236,35 +235,24 @@ def _run_ivy(java: str, work: Path, recipe: str) -> _Ended:
         *("-confs", "default", "-types", "jar", "bundle"),
         *("-retrieve", str(work / "complete" / "[artifact]-[revision].[ext]")),
     ]
-    missing: dict[str, None] = {}
-    trouble: dict[str, None] = {}
-    last: deque[str] = deque(maxlen=OUTPUT_LINES_KEPT)
-    with subprocess.Popen(
-        command,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        errors="replace",
-    ) as process:
-        watch = threading.Timer(ATTEMPT_TIMEOUT_S, process.kill)
-        watch.name, watch.daemon = "exactum-ivy-timeout", True
-        watch.start()
-        try:
-            for line in process.stdout or ():
-                text = line.strip().lstrip(".").strip()[:300]
-                if text.strip(":"):
-                    last.append(text)
-                if absent := _MISSING.search(text):
-                    missing[absent[1]] = None
-                if _TROUBLE.search(text):
-                    trouble[text] = None
-        except BaseException:  # an interrupt: leaving must not wait for the download
-            process.kill()
-            raise
-        finally:
-            watch.cancel()
-    return _Ended(process.returncode, tuple(missing), tuple(trouble), tuple(last))
+    try:
+        done = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=ATTEMPT_TIMEOUT_S,
+            check=False,
+        )
+        status, said = done.returncode, done.stdout
+    except subprocess.TimeoutExpired as killed:
+        status, said = -signal.SIGKILL, killed.stdout or b""
+    text = said.decode(errors="replace")
+    lines = [line.strip().lstrip(".").strip()[:300] for line in text.splitlines()]
+    told = [line for line in lines if line.strip(":")]
+    trouble = dict.fromkeys(filter(_TROUBLE.search, lines))
+    missing = dict.fromkeys(_MISSING.findall(text))
+    return _Ended(status, tuple(missing), tuple(trouble), tuple(told[-OUTPUT_LINES_KEPT:]))
 
 
 def _not_published(jars: JarSet, ended: _Ended) -> str:

@@ -77,9 +77,8 @@ class DescribedPartition:
 
 @dataclass(frozen=True)
 class DescribedTopic:
-    """``topic_id`` is in base64 as librdkafka writes it, with + and / (``TopicIds.java`` compares
-    it); None on brokers before Kafka 2.8. ``rights``: as Kafka calls them; None of a broker that
-    does not tell.
+    """``topic_id`` is in base64 as librdkafka writes it, with + and /; None on brokers before Kafka
+    2.8. ``rights``: as Kafka calls them; None of a broker that does not tell.
     """
 
     topic_id: str | None

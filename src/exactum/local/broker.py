@@ -6,14 +6,12 @@ from __future__ import annotations
 
 import base64
 import fcntl
-import json
 import os
 import random
 import socket
 import subprocess
-import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -62,42 +60,33 @@ FORMAT_HEAP_MB = 128
 
 @dataclass(frozen=True)
 class Ports:
-    """The TCP ports of one node. `internal` serves brokers and the test's own administration."""
+    """The TCP ports of a node. ``internal`` serves the node itself and the administration."""
 
     clients: int
     internal: int
     controller: int
 
 
-def choose_ports(nodes: int, first: int) -> list[Ports]:
-    """Return free ports for each node; the clients' ones count up from `first` unless it is 0.
+def choose_ports(clients: int = 0) -> Ports:
+    """Return free ports; ``clients`` is the clients' one, unless it is 0.
 
-    Raises LocalServerError where a demanded port is taken.
+    Raises LocalServerError where that is taken.
     """
-    free = _free_ports(nodes * 3)
-    if first:
-        wanted = range(first, first + nodes)
-        taken = [port for port in wanted if not _is_free(port)]
-        if taken:
-            raise LocalServerError(
-                f"port {taken[0]} of {HOST} is in use. Stop what listens there, "
-                "choose another port, or let port=0 find a free one."
-            )
-        free = [port for port in free if port not in wanted]
-        return [Ports(port, *_pair(free, position)) for position, port in enumerate(wanted)]
-    return [Ports(free[3 * n], free[3 * n + 1], free[3 * n + 2]) for n in range(nodes)]
+    if clients and not _is_free(clients):
+        raise LocalServerError(
+            f"port {clients} of {HOST} is in use. Stop what listens there, choose another port, or "
+            "let port=0 find a free one."
+        )
+    first, internal, controller = _free_ports(3, taken=clients)
+    return Ports(clients or first, internal, controller)
 
 
-def _pair(ports: Sequence[int], position: int) -> tuple[int, int]:
-    return ports[2 * position], ports[2 * position + 1]
-
-
-def _free_ports(count: int) -> list[int]:
+def _free_ports(count: int, taken: int) -> list[int]:
     found: set[int] = set()
     # Random, so that two test runs that start at once hardly ever meet.
     for _ in range(PORT_TRIES_MAX):
         port = random.randrange(PORT_MIN, PORT_MAX)
-        if port not in found and _is_free(port):
+        if port not in (*found, taken) and _is_free(port):
             found.add(port)
         if len(found) == count:
             return list(found)
@@ -114,44 +103,32 @@ def _is_free(port: int) -> bool:
     return True
 
 
-def server_properties(
-    node_id: int,
-    ports: Sequence[Ports],
-    log_folder: str,
-    security: Mapping[str, str],
-    extra: Mapping[str, str],
-) -> dict[str, str]:
-    """Return the server properties of node `node_id` (from 1) of a combined KRaft cluster.
-
-    `security` is empty for a plaintext cluster; `extra` has the last word.
-    """
-    own, nodes = ports[node_id - 1], len(ports)
-    replicas, in_sync = (str(min(nodes, 3)), "2" if nodes >= 3 else "1")
-    voters = ",".join(f"{n}@{HOST}:{each.controller}" for n, each in enumerate(ports, 1))
-    advertised = f"{CLIENTS}://{HOST}:{own.clients},{INTERNAL}://{HOST}:{own.internal}"
+def server_properties(ports: Ports, log_folder: Path) -> dict[str, str]:
+    """Return the server properties of a node that is broker and controller, the only one."""
+    advertised = f"{CLIENTS}://{HOST}:{ports.clients},{INTERNAL}://{HOST}:{ports.internal}"
     return {
         "process.roles": "broker,controller",
-        "node.id": str(node_id),
-        "controller.quorum.voters": voters,
+        "node.id": "1",
+        "controller.quorum.voters": f"1@{HOST}:{ports.controller}",
         "controller.listener.names": CONTROLLER,
         "inter.broker.listener.name": INTERNAL,
-        "listeners": f"{advertised},{CONTROLLER}://{HOST}:{own.controller}",
+        "listeners": f"{advertised},{CONTROLLER}://{HOST}:{ports.controller}",
         "advertised.listeners": advertised,
         "listener.security.protocol.map": ",".join(
             f"{name}:PLAINTEXT" for name in (CLIENTS, INTERNAL, CONTROLLER)
         ),
-        "log.dirs": log_folder,
+        "log.dirs": str(log_folder),
         "auto.create.topics.enable": "false",
-        "default.replication.factor": replicas,
-        "min.insync.replicas": in_sync,
-        "offsets.topic.replication.factor": replicas,
-        "transaction.state.log.replication.factor": replicas,
-        "transaction.state.log.min.isr": in_sync,
+        "default.replication.factor": "1",
+        "min.insync.replicas": "1",
+        "offsets.topic.replication.factor": "1",
+        "transaction.state.log.replication.factor": "1",
+        "transaction.state.log.min.isr": "1",
         # 50 partitions each are for clusters; their creation is what a first commit waits for.
         "offsets.topic.num.partitions": "8",
         "transaction.state.log.num.partitions": "8",
-        "share.coordinator.state.topic.replication.factor": replicas,
-        "share.coordinator.state.topic.min.isr": in_sync,
+        "share.coordinator.state.topic.replication.factor": "1",
+        "share.coordinator.state.topic.min.isr": "1",
         "group.initial.rebalance.delay.ms": "0",
         # A controller with nothing to say writes and flushes a record twice a second by default.
         "metadata.max.idle.interval.ms": "5000",
@@ -162,8 +139,6 @@ def server_properties(
         "num.network.threads": "2",
         "num.io.threads": "4",
         "num.recovery.threads.per.data.dir": "1",
-        **security,
-        **extra,
     }
 
 
@@ -245,67 +220,37 @@ def locked(folder: Path) -> int:
     return descriptor
 
 
-def identify(folder: Path, shape: dict[str, object]) -> str:
-    """Return the id of the cluster in `folder`, noted there together with its `shape`.
-
-    Idempotent. Raises LocalServerError where a cluster of another shape is there.
-    """
-    note = folder / "cluster.json"
-    if not note.exists():
-        # A leading "-" would read as an option on the command line.
-        cluster_id = "e" + base64.urlsafe_b64encode(uuid.uuid4().bytes).decode()[1:22]
-        writing = note.with_suffix(".writing")
-        writing.write_text(json.dumps({"cluster_id": cluster_id, **shape}) + "\n")
-        writing.replace(note)
-        return cluster_id
-    found: dict[str, object] = json.loads(note.read_text())
-    cluster_id = str(found.pop("cluster_id"))
-    if found != shape:
-        raise LocalServerError(
-            f"{folder} holds a cluster made with {found}, and {shape} is asked for. "
-            "Ask for the same, or use another data_dir."
-        )
-    return cluster_id
+def new_cluster_id() -> str:
+    # A leading "-" would read as an option on the command line.
+    return "e" + base64.urlsafe_b64encode(uuid.uuid4().bytes).decode()[1:22]
 
 
-def format_nodes(folders: Sequence[Path], cluster_id: str, transaction_version: int | None) -> None:
-    """Format the data of every node that are not yet formatted, all at once. Idempotent.
+def format_node(folder: Path, cluster_id: str, *options: str) -> None:
+    """Format the data of a node that are not yet formatted. Idempotent.
 
-    Each folder has its ``server.properties``, whose log folder is ``data`` within it.
+    ``folder`` has its ``server.properties``, whose log folder is ``data`` within it.
     Raises LocalServerError with the tool's own words.
     """
-    command = kafka_command(
-        "kafka.tools.StorageTool",
-        FORMAT_HEAP_MB,
-        *SMALL_OPTIONS,
-        *kafka_archive().reading_options(),
-    )
-    command += ["format", "--ignore-formatted", "-t", cluster_id]
-    if transaction_version is not None:
-        command += ["--feature", f"transaction.version={transaction_version}"]
-    running = {
-        folder: subprocess.Popen(
-            [*command, "-c", str(folder / "server.properties")],
+    if (folder / "data" / "meta.properties").exists():
+        return
+    archive = kafka_archive().reading_options()
+    tool = "kafka.tools.StorageTool"
+    command = kafka_command(tool, FORMAT_HEAP_MB, *SMALL_OPTIONS, *archive)
+    command += ["format", "--ignore-formatted", "-t", cluster_id, *options]
+    command += ["-c", str(folder / "server.properties")]
+    try:
+        done = subprocess.run(
+            command,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
+            timeout=FORMAT_TIMEOUT_S,
+            check=False,
         )
-        for folder in folders
-        if not (folder / "data" / "meta.properties").exists()
-    }
-    deadline = time.monotonic() + FORMAT_TIMEOUT_S
-    try:
-        for folder, process in running.items():
-            output, _ = process.communicate(timeout=max(0.0, deadline - time.monotonic()))
-            if process.returncode != 0:
-                raise LocalServerError(f"Kafka could not format {folder}:\n{output}")
     except subprocess.TimeoutExpired as error:
         raise LocalServerError(
             f"formatting {folder} took more than {FORMAT_TIMEOUT_S:.0f} s."
         ) from error
-    finally:
-        for process in running.values():
-            if process.poll() is None:
-                process.kill()
-            process.communicate()
+    if done.returncode != 0:
+        raise LocalServerError(f"Kafka could not format {folder}:\n{done.stdout}")

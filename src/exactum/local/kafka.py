@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import FrameType, TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from exactum.errors import LocalServerError
 from exactum.local.admin import admin_client, has_leaders, listed_topics, not_serving, settle
@@ -19,11 +19,11 @@ from exactum.local.broker import (
     HOST,
     LASTING_OPTIONS,
     choose_ports,
-    format_nodes,
-    identify,
+    format_node,
     kafka_archive,
     kafka_command,
     locked,
+    new_cluster_id,
     render_properties,
     server_properties,
 )
@@ -53,9 +53,6 @@ class LocalKafka:
     used from one thread at a time. Every method raises LocalServerError if it cannot do its work.
     """
 
-    _shape: Mapping[str, Any] = {"nodes": 1, "transaction_version": None, "security": None}
-    """What a folder of data is made for once."""
-
     def __init__(
         self,
         *,
@@ -74,12 +71,12 @@ class LocalKafka:
             )
         self._folder: Path | None = None
         self._lock: int | None = None
-        self._ports = choose_ports(self._shape["nodes"], port)
+        self._ports = choose_ports(port)
         self._extra = {key: str(value) for key, value in (properties or {}).items()}
         self._heap_mb = heap_mb or 512
         self._jvm_options = tuple(LASTING_OPTIONS if jvm_options is None else jvm_options)
         self._start_timeout_s = start_timeout_s
-        self._nodes: dict[int, ServerProcess] = {}
+        self._node: ServerProcess | None = None
 
     def __enter__(self) -> LocalKafka:
         self.start()
@@ -95,13 +92,8 @@ class LocalKafka:
 
     @property
     def bootstrap_servers(self) -> str:
-        """Every node's address for clients, comma-separated; known before `start`."""
-        return ",".join(f"{HOST}:{each.clients}" for each in self._ports)
-
-    @property
-    def nodes(self) -> list[int]:
-        """The ids of all nodes, from 1, running or not."""
-        return list(range(1, len(self._ports) + 1))
+        """The address for clients; known before `start`."""
+        return f"{HOST}:{self._ports.clients}"
 
     @property
     def data_dir(self) -> Path:
@@ -111,85 +103,76 @@ class LocalKafka:
             raise LocalServerError("a cluster without data_dir has a folder only while it runs.")
         return folder
 
-    def pid(self, node: int = 1) -> int:
-        """Return the process id of a node."""
-        return self._node(node).pid
+    def pid(self) -> int:
+        """Return the process id."""
+        return self._made().pid
 
-    def is_running(self, node: int = 1) -> bool:
-        """Return whether the process of a node exists; a paused one does."""
-        return node in self._nodes and self._nodes[node].running
+    def is_running(self) -> bool:
+        """Return whether the process exists; a paused one does."""
+        return self._node is not None and self._node.running
 
-    def log_tail(self, node: int | None = None, lines: int = 40) -> str:
-        """Return the last lines of one node's log, or of all nodes' logs one after the other."""
-        return "\n".join(each.log_tail(lines) for each in self._chosen(node))
+    def log_tail(self, lines: int = 40) -> str:
+        """Return the last lines of the log."""
+        return self._made().log_tail(lines)
 
     # Life and death
 
     def start(self) -> None:
-        """Start every node that does not run, and return when all of them serve. Idempotent."""
-        if not self._nodes:
-            self._prepare()
+        """Start if it does not run, and return when it serves. Idempotent."""
         try:
-            for node in self._nodes.values():
-                self._launch(node)
+            self._launch()
             self._await_serving()
         except BaseException:
             self.stop(timeout_s=0)
             raise
 
     def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> None:
-        """Shut all nodes down cleanly (SIGTERM), killing what is left after `timeout_s` seconds.
+        """Shut down cleanly (SIGTERM), killing after `timeout_s` seconds.
 
         A temporary folder is removed. Idempotent.
         """
-        self._shut_down(list(self._nodes.values()), timeout_s)
+        self._shut_down(timeout_s)
         if self._folder is not None and self._given_folder is None:
             shutil.rmtree(self._folder)
         self._folder = None
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
-        self._nodes = {}
+        self._node = None
         atexit.unregister(self._stop_at_exit)
 
-    def kill(self, node: int | None = None) -> None:
-        """SIGKILL one node or all; their data and ports stay. Idempotent."""
-        for each in self._chosen(node):
-            each.kill()
+    def kill(self) -> None:
+        """SIGKILL; data and ports stay. Idempotent."""
+        self._made().kill()
 
-    def restart(self, node: int | None = None) -> None:
-        """Bring one node or all back on the same data and ports, stopping first what still runs.
+    def restart(self) -> None:
+        """Come back on the same data and ports, stopping first if it still runs.
 
-        Returns when every running node serves again.
+        Returns when it serves again.
         """
-        chosen = self._chosen(node)
-        self._shut_down(chosen, STOP_TIMEOUT_S)
-        for each in chosen:
-            self._launch(each)
+        self._made()
+        self._shut_down(STOP_TIMEOUT_S)
+        self._launch()
         self._await_serving()
 
-    def pause(self, node: int | None = None) -> None:
-        """SIGSTOP one node or all: ports stay open and nobody answers. Idempotent."""
-        for each in self._chosen(node):
-            each.pause()
+    def pause(self) -> None:
+        """SIGSTOP: ports stay open and nobody answers. Idempotent."""
+        self._made().pause()
 
-    def resume(self, node: int | None = None) -> None:
-        """SIGCONT: undo `pause`. Idempotent. It does not wait until the node serves again."""
-        for each in self._chosen(node):
-            each.resume()
+    def resume(self) -> None:
+        """SIGCONT: undo `pause`. Idempotent. It does not wait until it serves again."""
+        self._made().resume()
 
     # Topics
 
     def admin(self) -> AdminClient:
         """Return a new admin client that may do everything."""
-        return admin_client(f"{HOST}:{each.internal}" for each in self._ports)
+        return admin_client(f"{HOST}:{self._ports.internal}")
 
     def create_topic(
         self, name: str, partitions: int = 4, config: Mapping[str, str | int] | None = None
     ) -> None:
-        """Create a topic and return when every running node knows a leader for each of its
-        partitions.
-        """
+        """Create a topic and return when each of its partitions has a leader."""
         from confluent_kafka.admin import NewTopic
 
         admin = self.admin()
@@ -197,137 +180,79 @@ class LocalKafka:
         topic = NewTopic(name, num_partitions=partitions, replication_factor=-1, config=settings)
         settle(f"create topic {name}", admin.create_topics([topic])[name])
         deadline = time.monotonic() + TOPIC_TIMEOUT_S
-        for node in self._running_admins():
-            while not has_leaders(listed_topics(node, name)[name], partitions):
-                if time.monotonic() > deadline:
-                    raise LocalServerError(
-                        f"topic {name} got no leaders within {TOPIC_TIMEOUT_S:.0f} s."
-                    )
-                time.sleep(POLL_INTERVAL_S)
+        while not has_leaders(listed_topics(admin, name)[name], partitions):
+            if time.monotonic() > deadline:
+                raise LocalServerError(
+                    f"topic {name} got no leaders within {TOPIC_TIMEOUT_S:.0f} s."
+                )
+            time.sleep(POLL_INTERVAL_S)
 
     def delete_topic(self, name: str) -> None:
-        """Delete a topic and return when no running node lists it any more."""
+        """Delete a topic and return when it is not listed any more."""
         admin = self.admin()  # which must live until it has its answer
         settle(f"delete topic {name}", admin.delete_topics([name])[name])
         deadline = time.monotonic() + TOPIC_TIMEOUT_S
-        for node in self._running_admins():
-            while name in listed_topics(node):
-                if time.monotonic() > deadline:
-                    raise LocalServerError(
-                        f"topic {name} was still listed {TOPIC_TIMEOUT_S:.0f} s on."
-                    )
-                time.sleep(POLL_INTERVAL_S)
-
-    def _running_admins(self) -> list[AdminClient]:
-        """A new client for each running node, which asks that node first."""
-        ports = zip(self.nodes, self._ports, strict=True)
-        return [
-            admin_client([f"{HOST}:{each.internal}"])
-            for node, each in ports
-            if self.is_running(node)
-        ]
+        while name in listed_topics(admin):
+            if time.monotonic() > deadline:
+                raise LocalServerError(f"topic {name} was still listed {TOPIC_TIMEOUT_S:.0f} s on.")
+            time.sleep(POLL_INTERVAL_S)
 
     # How it is done
 
-    def _listener_properties(self, folder: Path) -> Mapping[str, str]:
-        """Server properties of the clients' listener, where they are other than a plain one's.
-        ``folder`` is the cluster's.
-        """
+    def _own_properties(self, folder: Path) -> Mapping[str, str]:
+        """Server properties other than those of a plain node. ``folder`` has its data."""
         return {}
 
-    def _chosen(self, node: int | None) -> list[ServerProcess]:
-        if node is not None:
-            return [self._node(node)]
-        return list(self._nodes.values())
+    def _format(self, folder: Path) -> None:
+        format_node(folder, new_cluster_id())
 
-    def _node(self, node: int) -> ServerProcess:
-        if node not in self._nodes:
-            raise LocalServerError(
-                f"there is no node {node}: started nodes are {sorted(self._nodes) or 'none'}."
-            )
-        return self._nodes[node]
+    def _made(self) -> ServerProcess:
+        if self._node is None:
+            raise LocalServerError("this Kafka is not started.")
+        return self._node
 
-    def _prepare(self) -> None:
+    def _prepare(self) -> ServerProcess:
         """Make the folder, write the properties and format what is not formatted. Idempotent."""
         folder = self._given_folder or Path(tempfile.mkdtemp(prefix="exactum-kafka-"))
         folder.mkdir(parents=True, exist_ok=True)
         self._lock = locked(folder)
         self._folder = folder
         atexit.register(self._stop_at_exit, os.getpid())
-        try:
-            cluster_id = identify(folder, dict(self._shape))
-            listener = self._listener_properties(folder)
-            nodes = {}
-            for number, ports in enumerate(self._ports, 1):
-                node = ServerProcess(
-                    f"Kafka node {number}", folder / f"node-{number}", ports.clients, number
-                )
-                node.folder.mkdir(exist_ok=True)
-                properties = server_properties(
-                    number,
-                    self._ports,
-                    str(node.folder / "data"),
-                    listener,
-                    self._extra,
-                )
-                path = node.folder / "server.properties"
-                path.touch(mode=0o600)
-                path.write_text(render_properties(properties))
-                nodes[number] = node
-            folders = [node.folder for node in nodes.values()]
-            format_nodes(folders, cluster_id, self._shape["transaction_version"])
-        except BaseException:
-            self.stop()
-            raise
-        self._nodes = nodes
+        properties = {
+            **server_properties(self._ports, folder / "data"),
+            **self._own_properties(folder),
+            **self._extra,
+        }
+        path = folder / "server.properties"
+        path.touch(mode=0o600)
+        path.write_text(render_properties(properties))
+        self._format(folder)
+        return ServerProcess("Kafka", folder)
 
-    def _launch(self, node: ServerProcess) -> None:
+    def _launch(self) -> None:
+        node = self._node = self._node or self._prepare()
         archive = kafka_archive()
-        options = archive.reading_options()
-        if not options and node.number == 1:
-            options = archive.making_options(node.folder)
+        options = archive.reading_options() or archive.making_options(node.folder)
         command = kafka_command("kafka.Kafka", self._heap_mb, *self._jvm_options, *options)
         node.start([*command, str(node.folder / "server.properties")])
 
-    def _shut_down(self, nodes: Sequence[ServerProcess], timeout_s: float) -> None:
-        """Ask all of them first: a node that waits for another's answer would wait in vain."""
-        running = [node for node in nodes if node.running]
-        for node in running:
-            node.ask_to_stop()
-        deadline = time.monotonic() + timeout_s
-        for node in running:
-            if node.await_stop(max(0.0, deadline - time.monotonic())):
-                kafka_archive().keep_made(node.folder)
+    def _shut_down(self, timeout_s: float) -> None:
+        node = self._node
+        if node is not None and node.running and node.stop(timeout_s):
+            kafka_archive().keep_made(node.folder)
 
     def _await_serving(self) -> None:
-        """Wait until each running node answers and lists all running nodes and a controller.
-
-        Where all nodes run, every partition must have a leader too: after a kill, leaders are
-        elected a moment later than the node is listed.
-        """
-        nodes = [node for node in self._nodes.values() if node.running]
-        waiting = list(nodes)
+        node = self._made()
         deadline = time.monotonic() + self._start_timeout_s
-        reason = "its port is closed"
-        while waiting:
-            node = waiting[0]
-            if not node.running:
-                raise LocalServerError(
-                    f"{node.name} ended while it started. The last lines of "
-                    f"{node.log_file}:\n{node.log_tail()}"
-                )
+        while (reason := not_serving(self._ports)) is not None:
+            what = "" if node.running else "ended while it started"
             if time.monotonic() > deadline:
+                what = f"did not serve within {self._start_timeout_s:.0f} s ({reason})"
+            if what:
                 raise LocalServerError(
-                    f"{node.name} did not serve within {self._start_timeout_s:.0f} s "
-                    f"({reason}). The last lines of {node.log_file}:\n{node.log_tail()}"
+                    f"{node.name} {what}. The last lines of {node.log_file}:\n{node.log_tail()}"
                 )
-            ports = self._ports[node.number - 1]
-            missing = not_serving(ports, {each.number for each in nodes}, len(self._nodes))
-            if missing is None:
-                waiting.pop(0)
-            else:
-                reason = missing
-                time.sleep(POLL_INTERVAL_S)
+            time.sleep(POLL_INTERVAL_S)
 
     def _stop_at_exit(self, owner: int) -> None:
         if os.getpid() == owner:  # a forked child shares the hook, not the processes

@@ -23,15 +23,11 @@ class ServerProcess:
     Args:
         name: what errors call it.
         folder: of its data and its log; the process works in it.
-        port: where its clients find it.
-        number: which node of a cluster it is, from 1.
     """
 
-    def __init__(self, name: str, folder: Path, port: int, number: int = 1) -> None:
+    def __init__(self, name: str, folder: Path) -> None:
         self.name = name
-        self.number = number
         self.folder = folder
-        self.port = port
         self.log_file = folder / "server.log"
         self._process: subprocess.Popen[bytes] | None = None
         self._guard: Guard | None = None

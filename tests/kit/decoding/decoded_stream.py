@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import io
 import json
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -14,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import fastavro
-from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
+from confluent_kafka import Producer
 from pyspark.sql import DataFrame, SparkSession
 
 import exactum
@@ -22,11 +21,10 @@ from exactum import Delivery
 from exactum.local import LocalKafka
 from tests.kit.decoding.registry import Registry
 from tests.kit.errors import text_of
-from tests.kit.kafka.transactions import wait_for_rest
+from tests.kit.kafka.transactions import read_all
 from tests.kit.waiting import WAIT_MAX_S
 
 RUN_TIMEOUT_S = WAIT_MAX_S
-READ_TIMEOUT_S = WAIT_MAX_S
 PARTITIONS = 4
 RECORDS = 40_000
 POISON_EVERY = 100
@@ -107,35 +105,8 @@ def poisoned(kafka: LocalKafka, topic: str, registry: Registry) -> Poisoned:
 
 
 def read(kafka: LocalKafka, topic: str) -> list[Any]:
-    """All that is committed in a topic, as a plain consumer sees it, in order for each
-    partition.
-    """
-    settings = {
-        "bootstrap.servers": kafka.bootstrap_servers,
-        "group.id": "oracle",
-        "isolation.level": "read_committed",
-    }
-    consumer = Consumer({**settings, "enable.auto.commit": False, "enable.partition.eof": True})
-    found: list[Any] = []
-    try:
-        partitions = consumer.list_topics(topic, timeout=WAIT_MAX_S).topics[topic].partitions
-        wait_for_rest(
-            kafka.bootstrap_servers, [TopicPartition(topic, partition) for partition in partitions]
-        )
-        consumer.assign([TopicPartition(topic, partition, 0) for partition in partitions])
-        ends: set[int] = set()
-        give_up_s = time.monotonic() + READ_TIMEOUT_S
-        while len(ends) < len(partitions):
-            assert time.monotonic() < give_up_s, f"{topic} was not read to its end"
-            for record in consumer.consume(10_000, timeout=0.5):
-                if record.error() is None:
-                    found.append(record)
-                else:
-                    assert record.error().code() == KafkaError._PARTITION_EOF, record.error()
-                    ends.add(record.partition())
-    finally:
-        consumer.close()
-    return found
+    """All that is committed in a topic, in order for each partition."""
+    return read_all(kafka.bootstrap_servers, topic)
 
 
 @dataclass

@@ -82,7 +82,7 @@ class Prometheus:
         (folder / "prometheus.yml").write_text(CONFIG.format(target=target, port=port))
         self._rules = names(rules)
         self._url = f"http://127.0.0.1:{port}"
-        self._process = ServerProcess("Prometheus", folder, port)
+        self._process = ServerProcess("Prometheus", folder)
         self._process.start(
             [
                 program,

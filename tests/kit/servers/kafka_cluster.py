@@ -1,66 +1,68 @@
-"""A Kafka cluster of several nodes, or one whose clients log in."""
+"""A Kafka whose clients log in or which knows old transactions only, and one of several nodes."""
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping
+import tempfile
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from exactum.errors import LocalServerError
 from exactum.java.program import SMALL_OPTIONS
 from exactum.local import LocalKafka
+from exactum.local.admin import admin_client, not_serving
+from exactum.local.broker import HOST, Ports, choose_ports, format_node, new_cluster_id
 from tests.kit.servers.security import ADMIN, Security
+from tests.kit.waiting import await_true
+
+if TYPE_CHECKING:
+    from confluent_kafka.admin import AdminClient
 
 
 class KafkaCluster(LocalKafka):
-    """A KRaft cluster of this machine; each node is broker and controller in one process.
+    """A node of another kind.
 
     Args:
-        nodes: three give replication factor 3 and min in-sync replicas 2, fewer give 1.
-        transaction_version: the feature ``transaction.version`` the cluster is formatted with;
-            None takes the broker's default (2).
+        transaction_version: the feature ``transaction.version`` the data are formatted with; None
+            takes the broker's default (2).
         security: ``"SASL_SSL"`` makes clients log in by SCRAM-SHA-512 and denies what no ACL
             allows; the user ``admin`` may do everything.
-        users: names and passwords of a secure cluster. ``admin`` gets a random password if none
-            is given.
-        settings: those of `LocalKafka`; by default several nodes have 400 MB each.
+        users: names and passwords of a secure node. ``admin`` gets a random password if none is
+            given.
+        settings: those of `LocalKafka`.
     """
 
     def __init__(
         self,
         *,
-        nodes: int = 1,
         transaction_version: Literal[1, 2] | None = None,
         security: Literal["SASL_SSL"] | None = None,
         users: Mapping[str, str] | None = None,
         **settings: Any,
     ) -> None:
-        self._shape = {
-            "nodes": nodes,
-            "transaction_version": transaction_version,
-            "security": security,
-        }
+        self._version = transaction_version
+        self._is_secure = security is not None
         self._security: Security | None = None
         admin = {ADMIN: secrets.token_urlsafe(16)} if security else {}
         self._users = {**admin, **(users or {})}
-        several = {"heap_mb": 400, "jvm_options": SMALL_OPTIONS} if nodes > 1 else {}
-        super().__init__(**{**several, **settings})
+        super().__init__(**settings)
 
     def start(self) -> None:
-        """Start every node that does not run, with its users. Idempotent."""
+        """Start it with its users. Idempotent."""
         super().start()
         for name, password in self._users.items():
             self.add_user(name, password)
 
     def add_user(self, name: str, password: str) -> None:
-        """Create a user of a secure cluster, who may do nothing yet, or change the password."""
+        """Create a user of a secure node, who may do nothing yet, or change the password."""
         self._secured().add_user(self.admin(), name, password)
 
     def grant(
         self, user: str, resource: str, name: str, *operations: str, prefixed: bool = False
     ) -> None:
-        """Allow `user` the `operations` on a resource of a secure cluster.
+        """Allow `user` the `operations` on a resource of a secure node.
 
         `resource` is ``"topic"``, ``"group"``, ``"transactional_id"`` or ``"cluster"`` (whose name
         is ``"kafka-cluster"``); operations are Kafka's names: ``"READ"``, ``"DESCRIBE"``...
@@ -69,19 +71,129 @@ class KafkaCluster(LocalKafka):
         self._secured().grant(self.admin(), user, resource, name, operations, prefixed=prefixed)
 
     def client_settings(self, user: str = ADMIN, password: str | None = None) -> dict[str, str]:
-        """Return what a client of a secure cluster needs besides `bootstrap_servers`.
+        """Return what a client of a secure node needs besides `bootstrap_servers`.
 
         The names are librdkafka's. Without `password` it is the one that the user was created with.
         """
         return self._secured().client_settings(user, password)
 
-    def _listener_properties(self, folder: Path) -> Mapping[str, str]:
-        if self._shape["security"] is None:
+    def _own_properties(self, folder: Path) -> Mapping[str, str]:
+        if not self._is_secure:
             return {}
         self._security = Security.prepare(folder / "security", self._users)
         return self._security.broker_properties()
 
+    def _format(self, folder: Path) -> None:
+        version = self._version
+        options = () if version is None else ("--feature", f"transaction.version={version}")
+        format_node(folder, new_cluster_id(), *options)
+
     def _secured(self) -> Security:
         if self._security is None:
-            raise LocalServerError('this cluster knows no users: make it with security="SASL_SSL".')
+            raise LocalServerError('this node knows no users: make it with security="SASL_SSL".')
         return self._security
+
+
+class _Node(LocalKafka):
+    """The one of this number, from 1, of several."""
+
+    def __init__(self, number: int, ports: Sequence[Ports], folder: Path, cluster_id: str) -> None:
+        super().__init__(data_dir=folder / str(number), heap_mb=400, jvm_options=SMALL_OPTIONS)
+        self._ports = ports[number - 1]
+        self._cluster_id = cluster_id
+        voters = (f"{n}@{HOST}:{each.controller}" for n, each in enumerate(ports, 1))
+        replicas, in_sync = str(len(ports)), str(len(ports) - 1)
+        self._extra = {
+            "node.id": str(number),
+            "controller.quorum.voters": ",".join(voters),
+            "default.replication.factor": replicas,
+            "min.insync.replicas": in_sync,
+            "offsets.topic.replication.factor": replicas,
+            "transaction.state.log.replication.factor": replicas,
+            "transaction.state.log.min.isr": in_sync,
+            "share.coordinator.state.topic.replication.factor": replicas,
+            "share.coordinator.state.topic.min.isr": in_sync,
+        }
+
+    def _format(self, folder: Path) -> None:
+        format_node(folder, self._cluster_id)
+
+
+class KafkaNodes:
+    """A KRaft cluster of three nodes of this machine, each broker and controller in one process:
+    replication factor 3, min in-sync replicas 2.
+    """
+
+    def __init__(self) -> None:
+        self._stack = ExitStack()
+        self._nodes: dict[int, _Node] = {}
+
+    def __enter__(self) -> KafkaNodes:
+        with ExitStack() as undo:
+            folder = Path(undo.enter_context(tempfile.TemporaryDirectory()))
+            ports, cluster_id = [choose_ports() for _ in range(3)], new_cluster_id()
+            self._nodes = {n: _Node(n, ports, folder, cluster_id) for n in (1, 2, 3)}
+            undo.callback(self._stop)
+            for node in self._nodes.values():
+                node._launch()
+            self._await_all()
+            self._stack = undo.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    @property
+    def bootstrap_servers(self) -> str:
+        return ",".join(node.bootstrap_servers for node in self._nodes.values())
+
+    @property
+    def nodes(self) -> list[int]:
+        """From 1, running or not."""
+        return list(self._nodes)
+
+    def admin(self) -> AdminClient:
+        """One that asks a node that runs first."""
+        return next(node for node in self._nodes.values() if node.is_running()).admin()
+
+    def create_topic(self, name: str, partitions: int) -> None:
+        self._nodes[1].create_topic(name, partitions)
+        self._await_all()
+
+    def pid(self, node: int) -> int:
+        return self._nodes[node].pid()
+
+    def is_running(self, node: int) -> bool:
+        return self._nodes[node].is_running()
+
+    def kill(self, node: int | None = None) -> None:
+        """One or all of them."""
+        for each in self._nodes.values() if node is None else [self._nodes[node]]:
+            each.kill()
+
+    def restart(self, node: int) -> None:
+        """One, when all others run."""
+        self._nodes[node].restart()
+        self._await_all()
+
+    def _await_all(self) -> None:
+        """Each knows all, and a leader of each partition."""
+
+        def serve() -> bool:
+            for node in self._nodes.values():
+                own = node._ports
+                if not_serving(own) is not None:
+                    return False
+                seen = admin_client(f"{HOST}:{own.internal}").list_topics(timeout=5).brokers
+                if self._nodes.keys() - seen:
+                    return False
+            return True
+
+        await_true(serve, "all nodes serve")
+
+    def _stop(self) -> None:
+        running = [node._made() for node in self._nodes.values() if node.is_running()]
+        for process in running:  # a node that waits for another's answer would wait in vain
+            process.ask_to_stop()
+        for node in self._nodes.values():
+            node.stop()

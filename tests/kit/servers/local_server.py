@@ -55,7 +55,7 @@ class LocalServer(ABC):
     ) -> None:
         self._given_folder = None if data_dir is None else Path(data_dir).absolute()
         self._folder: Path | None = None
-        self.port = port or choose_ports(1, 0)[0].clients
+        self.port = port or choose_ports().clients
         self._settings: dict[str, str] = {}
         self.configure(settings or {})
         self._start_timeout_s = start_timeout_s
@@ -126,7 +126,7 @@ class LocalServer(ABC):
             folder = self._make_folder()
             command = self._prepared(folder)
             if self._node is None:
-                self._node = ServerProcess(self.name, folder, self.port)
+                self._node = ServerProcess(self.name, folder)
                 atexit.register(self._stop_at_exit, os.getpid())
             self._node.start(command)
             self._await_answer(self._node)

@@ -10,7 +10,7 @@ import contextlib
 import os
 import secrets
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from multiprocessing.connection import Client, Connection, Listener
 from pathlib import Path
@@ -111,8 +111,9 @@ class RunServers:
             with contextlib.suppress(BrokenPipeError):  # who asked was interrupted
                 connection.send(answer)
 
-    def _ports(self) -> list[Ports]:
-        return self._kafka.get()._ports
+    def _ports(self) -> Ports:
+        ports: Ports = self._kafka.get()._ports
+        return ports
 
     def _place(self, process: str) -> PostgresPlace:
         server = self._postgres.get()
@@ -151,11 +152,11 @@ def asked(address: Address, kind: str) -> Any:
 class SharedKafka(LocalKafka):
     """The run's broker, for one of its test processes."""
 
-    def __init__(self, ports: Sequence[Ports]) -> None:
+    def __init__(self, ports: Ports) -> None:
         super().__init__()
-        self._ports = list(ports)
+        self._ports = ports
 
-    def is_running(self, node: int = 1) -> bool:
+    def is_running(self) -> bool:
         return True
 
     def start(self) -> None:
@@ -164,7 +165,7 @@ class SharedKafka(LocalKafka):
     def stop(self, timeout_s: float = 0) -> None:
         _everybodys()
 
-    def _chosen(self, node: int | None) -> list[ServerProcess]:
+    def _made(self) -> ServerProcess:
         _everybodys()
 
 

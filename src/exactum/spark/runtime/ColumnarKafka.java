@@ -124,12 +124,10 @@ public final class ColumnarKafka implements TableProvider {
         private final Scan scan;
         private final boolean inColumns;
         private final StopOffsets stop;
-        private final CaseInsensitiveStringMap options;
         private ColumnarKafkaStream stream;
 
         ColumnarScan(Scan scan, CaseInsensitiveStringMap options) {
             this.scan = scan;
-            this.options = options;
             inColumns = !options.getBoolean(ROWS, false);
             stop = options.containsKey(STOP) ? new StopOffsets(options.get(STOP)) : null;
         }
@@ -171,8 +169,7 @@ public final class ColumnarKafka implements TableProvider {
 
         @Override
         public MicroBatchStream toMicroBatchStream(String checkpoint) {
-            stream = new ColumnarKafkaStream(
-                    scan.toMicroBatchStream(checkpoint), inColumns, stop, new TopicIds(checkpoint, options));
+            stream = new ColumnarKafkaStream(scan.toMicroBatchStream(checkpoint), inColumns, stop);
             return stream;
         }
     }

@@ -1,6 +1,5 @@
 package exactum;
 
-import java.io.IOException;
 import java.util.Map;
 import java.util.Optional;
 import org.apache.spark.sql.connector.read.InputPartition;
@@ -23,14 +22,11 @@ final class ColumnarKafkaStream implements MicroBatchStream, SupportsTriggerAvai
     private final boolean inColumns;
     /** Or null. */
     private final StopOffsets stop;
-    /** Null once they were compared. */
-    private TopicIds topics;
 
-    ColumnarKafkaStream(MicroBatchStream stream, boolean inColumns, StopOffsets stop, TopicIds topics) {
+    ColumnarKafkaStream(MicroBatchStream stream, boolean inColumns, StopOffsets stop) {
         this.stream = (KafkaMicroBatchStream) stream;
         this.inColumns = inColumns;
         this.stop = stop;
-        this.topics = topics;
     }
 
     @Override
@@ -56,22 +52,8 @@ final class ColumnarKafkaStream implements MicroBatchStream, SupportsTriggerAvai
 
     @Override
     public Offset latestOffset(Offset start, ReadLimit limit) {
-        if (topics != null) {
-            try {
-                topics.check(start.json());
-            } catch (IOException | InterruptedException error) {
-                throw ColumnarKafkaStream.<RuntimeException>asItIs(error);
-            }
-            topics = null;
-        }
         Offset end = stream.latestOffset(start, limit);
-        return stop == null || end == null ? end : deserializeOffset(stop.capped(start.json(), end.json()));
-    }
-
-    /** As Spark's own Scala throws: it knows an interruption by its class. */
-    @SuppressWarnings("unchecked")
-    private static <E extends Throwable> E asItIs(Throwable error) throws E {
-        throw (E) error;
+        return stop == null || end == null ? end : stop.capped(start, end);
     }
 
     @Override

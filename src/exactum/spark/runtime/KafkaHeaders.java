@@ -4,6 +4,7 @@ import java.nio.charset.StandardCharsets;
 import java.util.Arrays;
 import org.apache.kafka.common.header.Header;
 import org.apache.kafka.common.header.Headers;
+import org.apache.spark.sql.execution.vectorized.ConstantColumnVector;
 import org.apache.spark.sql.types.ArrayType;
 import org.apache.spark.sql.types.DataTypes;
 import org.apache.spark.sql.types.StructField;
@@ -83,21 +84,11 @@ final class KafkaHeaders {
     }
 
     /** Structures of a name and a value. */
-    private final class Cells extends PlainColumn {
+    private final class Cells extends ConstantColumnVector {
         private final ColumnVector[] parts = {new Part(true), new Part(false)};
 
         Cells() {
-            super(TYPE.elementType());
-        }
-
-        @Override
-        public int numNulls() {
-            return 0;
-        }
-
-        @Override
-        public boolean isNullAt(int row) {
-            return false;
+            super(0, TYPE.elementType());
         }
 
         @Override
@@ -106,12 +97,17 @@ final class KafkaHeaders {
         }
     }
 
-    private final class Part extends PlainColumn {
+    private final class Part extends ConstantColumnVector {
         private final boolean isName;
 
         Part(boolean isName) {
-            super(isName ? DataTypes.StringType : DataTypes.BinaryType);
+            super(0, isName ? DataTypes.StringType : DataTypes.BinaryType);
             this.isName = isName;
+        }
+
+        @Override
+        public boolean hasNull() {
+            return numNulls() > 0;
         }
 
         @Override

@@ -4,6 +4,7 @@ import java.util.Arrays;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.spark.sql.catalyst.util.DateTimeUtils;
+import org.apache.spark.sql.execution.vectorized.ConstantColumnVector;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.DataTypes;
 import org.apache.spark.sql.vectorized.ColumnVector;
@@ -157,16 +158,22 @@ final class KafkaRecords {
         return value == null ? 0 : value.length;
     }
 
-    private static final class Column extends PlainColumn {
+    /** Spark's own column of one value, which has nothing to free, with the values of our records in its place. */
+    private static final class Column extends ConstantColumnVector {
         private final KafkaRecords records;
         private final int column;
         private final boolean nullTimes;
 
         Column(KafkaRecords records, int column, boolean nullTimes) {
-            super(TYPES[column]);
+            super(records.count, TYPES[column]);
             this.records = records;
             this.column = column;
             this.nullTimes = nullTimes && column == TIMESTAMP;
+        }
+
+        @Override
+        public boolean hasNull() {
+            return numNulls() > 0;
         }
 
         @Override

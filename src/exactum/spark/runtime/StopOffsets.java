@@ -1,20 +1,21 @@
 package exactum;
 
-import com.fasterxml.jackson.core.JsonProcessingException;
-import com.fasterxml.jackson.core.type.TypeReference;
-import com.fasterxml.jackson.databind.ObjectMapper;
+import java.util.HashMap;
 import java.util.Map;
-import java.util.TreeMap;
+import org.apache.kafka.common.TopicPartition;
+import org.apache.spark.sql.connector.read.streaming.Offset;
+import org.apache.spark.sql.kafka010.JsonUtils;
+import org.apache.spark.sql.kafka010.KafkaSourceOffset;
+import scala.collection.immutable.Map$;
+import scala.jdk.javaapi.CollectionConverters;
 
-/** Where a bounded source ends. Offsets are JSON as Spark writes it: {"orders":{"0":123,"1":7}}. */
+/** Where a bounded source ends. */
 final class StopOffsets {
-    private static final ObjectMapper JSON = new ObjectMapper();
-    private static final TypeReference<Map<String, Map<String, Long>>> OFFSETS = new TypeReference<>() {};
+    private final Map<TopicPartition, Object> stop;
 
-    private final Map<String, Map<String, Long>> stop;
-
+    /** As Spark writes offsets: {"orders":{"0":123,"1":7}}. */
     StopOffsets(String json) {
-        stop = parsed(json);
+        stop = CollectionConverters.asJava(JsonUtils.partitionOffsets(json));
     }
 
     /**
@@ -22,32 +23,19 @@ final class StopOffsets {
      * partition that is there already and has no stop stays where it is. One that is new is left out, for whoever reads
      * on without this stop. An end before the start is Spark's to report.
      */
-    String capped(String start, String end) {
-        Map<String, Map<String, Long>> starts = parsed(start);
-        Map<String, Map<String, Long>> capped = new TreeMap<>();
-        parsed(end).forEach((topic, ends) -> ends.forEach((partition, last) -> {
-            long first = of(starts, topic, partition, -1);
-            long highest = Math.max(first, of(stop, topic, partition, 0));
+    Offset capped(Offset start, Offset end) {
+        Map<TopicPartition, Object> starts = of(start), capped = new HashMap<>();
+        of(end).forEach((partition, last) -> {
+            long first = (long) starts.getOrDefault(partition, -1L);
+            long highest = Math.max(first, (long) stop.getOrDefault(partition, 0L));
             if (first >= 0 || highest > 0) {
-                capped.computeIfAbsent(topic, name -> new TreeMap<>()).put(partition, Math.min(last, highest));
+                capped.put(partition, Math.min((long) last, highest));
             }
-        }));
-        try {
-            return JSON.writeValueAsString(capped);
-        } catch (JsonProcessingException error) {
-            throw new IllegalStateException(error);
-        }
+        });
+        return new KafkaSourceOffset(Map$.MODULE$.from(CollectionConverters.asScala(capped)));
     }
 
-    private static long of(Map<String, Map<String, Long>> offsets, String topic, String partition, long none) {
-        return offsets.getOrDefault(topic, Map.of()).getOrDefault(partition, none);
-    }
-
-    private static Map<String, Map<String, Long>> parsed(String json) {
-        try {
-            return JSON.readValue(json, OFFSETS);
-        } catch (JsonProcessingException error) {
-            throw new IllegalArgumentException(json, error);
-        }
+    private static Map<TopicPartition, Object> of(Offset offset) {
+        return CollectionConverters.asJava(((KafkaSourceOffset) offset).partitionToOffsets());
     }
 }

@@ -35,8 +35,11 @@ class SourceRange:
     @staticmethod
     def of(offsets: SourceOffsets, index: int) -> SourceRange:
         """Of the source with this place in the offset log."""
-        begins = offsets.start[index] if index < len(offsets.start) else None
-        return SourceRange(from_json(begins), from_json(offsets.end[index]))
+        begins, ends = (
+            from_json(lines[index] if index < len(lines) else None)
+            for lines in (offsets.start, offsets.end)
+        )
+        return SourceRange(begins, ends)
 
     def rest(self) -> SourceRange:
         """What is to be read after it."""

@@ -14,6 +14,8 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+import msgspec
+
 from exactum.checkpoint.offset_log import Offsets, from_json, to_json
 from exactum.errors import SettingRefused
 from exactum.kafka.requests import TopicRequests, TopicSeen
@@ -23,6 +25,9 @@ from exactum.kafka.transaction import Partition
 logger = logging.getLogger("exactum")
 
 PREFIX = "exactum."
+CHOSEN = PREFIX + "chosen"
+STOP = PREFIX + "stop.offsets"
+"""``ColumnarKafka.java`` reads it."""
 CLIENT_PREFIX = PREFIX + "client."
 STALL_AFTER_S = 30.0
 Topics = str | Sequence[str] | re.Pattern[str] | Mapping[str, Sequence[int]]
@@ -278,16 +283,10 @@ class Subscription:
 # ---- all of a source -----------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class SourceOptions:
-    """What the options of a source say, and what one call of ``read_kafka`` chose. A source that
-    was made by Spark's own reader has the defaults of the latter.
-
-    ``source_id`` names the call, ``made_ms`` is when it was made (ms since the epoch; 0: unknown),
-    ``why`` tells by partition (``orders-0``) why it starts where it does, ``word`` is a start that
-    goes for all partitions, ``stop`` the first offset of each partition that is not read,
-    ``client`` are librdkafka settings that replace the translated ones. ``read_committed`` is false
-    by Kafka's own default.
+class Chosen(msgspec.Struct, frozen=True):
+    """What one call of ``read_kafka`` chose. ``source_id`` names the call, ``made_ms`` is when it
+    was made (ms since the epoch; 0: unknown), ``why`` tells by partition (``orders-0``) why it
+    starts where it does, ``word`` is a start that goes for all partitions.
     """
 
     source_id: str = ""
@@ -295,50 +294,43 @@ class SourceOptions:
     group_id: str | None = None
     commit_offsets: bool = False
     word: str | None = None
-    why: Mapping[str, str] = field(default_factory=dict)
-    stop: Offsets | None = None
+    why: Mapping[str, str] = msgspec.field(default_factory=dict)
     stall_after_s: float = STALL_AFTER_S
-    client: Mapping[str, str] = field(default_factory=dict)
-    subscription: Subscription = field(default_factory=Subscription)
+
+
+class SourceOptions(Chosen, frozen=True):
+    """What all options of a source say. One that was made by Spark's own reader has the defaults of
+    what was chosen.
+
+    ``stop`` is the first offset of each partition that is not read, ``client`` are librdkafka
+    settings that replace the translated ones. ``read_committed`` is false by Kafka's own default.
+    """
+
+    stop: Offsets | None = None
+    client: Mapping[str, str] = msgspec.field(default_factory=dict)
+    subscription: Subscription = msgspec.field(default_factory=Subscription)
     read_committed: bool = False
 
     def options(self) -> dict[str, str]:
         """What was chosen as options of Spark's source, to be added to its own."""
-        options = {
-            "source.id": self.source_id,
-            "source.made.ms": str(self.made_ms),
-            "stall.after.s": str(self.stall_after_s),
-        }
-        if self.group_id is not None:
-            options["group.id"] = self.group_id
-            options["commit.offsets"] = str(self.commit_offsets).lower()
-        if self.word is not None:
-            options["start"] = self.word
-        if self.why:
-            options["start.why"] = json.dumps(dict(self.why))
+        chosen = Chosen(*(getattr(self, name) for name in Chosen.__struct_fields__))
+        options = {CHOSEN: msgspec.json.encode(chosen).decode()}
         if self.stop is not None:
-            options["stop.offsets"] = to_json(self.stop)
-        named = {PREFIX + name: value for name, value in options.items()}
-        return named | {CLIENT_PREFIX + name: value for name, value in self.client.items()}
+            options[STOP] = to_json(self.stop)
+        # each by its name, by which Spark hides passwords
+        return options | {CLIENT_PREFIX + name: value for name, value in self.client.items()}
 
     @staticmethod
     def of(options: Mapping[str, str]) -> SourceOptions:
         """What a source's options say; the defaults where there are none."""
-        ours = {
-            name[len(PREFIX) :]: value for name, value in options.items() if name.startswith(PREFIX)
-        }
-        client = len(CLIENT_PREFIX) - len(PREFIX)
+        chosen = msgspec.json.decode(options.get(CHOSEN, "{}"), type=Chosen)
         return SourceOptions(
-            source_id=ours.get("source.id", ""),
-            made_ms=int(ours.get("source.made.ms", "0")),
-            group_id=ours.get("group.id"),
-            commit_offsets=ours.get("commit.offsets") == "true",
-            word=ours.get("start"),
-            why=json.loads(ours.get("start.why", "{}")),
-            stop=from_json(ours["stop.offsets"]) if "stop.offsets" in ours else None,
-            stall_after_s=float(ours.get("stall.after.s", STALL_AFTER_S)),
+            **msgspec.structs.asdict(chosen),
+            stop=from_json(options[STOP]) if STOP in options else None,
             client={
-                name[client:]: value for name, value in ours.items() if name.startswith("client.")
+                name.removeprefix(CLIENT_PREFIX): value
+                for name, value in options.items()
+                if name.startswith(CLIENT_PREFIX)
             },
             subscription=Subscription.of(options),
             read_committed=any(

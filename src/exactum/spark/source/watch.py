@@ -2,8 +2,9 @@
 them.
 
 They are checked when a run begins, before anything is written, where a batch reads other partitions
-than the one before, and every few seconds; what is found wrong then refuses the next batch, or ends
-a query that waits for one. What the cluster says is compared with a batch that was planned before.
+than the one before, and every few seconds, also while nothing is there to be read; what is found
+wrong then refuses the next batch, or ends a query that waits for one. What the cluster says is
+compared with a batch that was planned before.
 From the same answers onlookers see transactions upstream that keep the query back, and how far it
 is behind.
 """
@@ -15,7 +16,7 @@ import time
 from collections.abc import Mapping, Sequence
 
 from exactum import events
-from exactum.checkpoint.offset_log import Offsets
+from exactum.checkpoint.offset_log import OFFSETS, Offsets, source_offsets
 from exactum.errors import CheckpointRefused, SettingRefused
 from exactum.kafka.connection_settings import librdkafka_settings
 from exactum.kafka.requests import Holder, TopicRequests
@@ -83,6 +84,7 @@ def topic_watch_of(run: Run, clients: Clients) -> TopicWatch | None:
 
     Raises:
         SettingRefused: the driver cannot log in as a source does, and has to commit offsets.
+        CheckpointRefused, Unavailable: as ``TopicWatch.open``.
     """
     watched: list[WatchedSource] = []
     for source in kafka_sources_of(run):
@@ -99,7 +101,11 @@ def topic_watch_of(run: Run, clients: Clients) -> TopicWatch | None:
         requests = clients.of(source)
         if requests is not None:
             watched.append(WatchedSource(run, source, requests, run.record))
-    return TopicWatch(run, watched) if watched else None
+    if not watched:
+        return None
+    watch = TopicWatch(run, watched)
+    watch.open()
+    return watch
 
 
 class TopicWatch(EpochListener):
@@ -123,6 +129,22 @@ class TopicWatch(EpochListener):
         self._at_work = True
         self._closed = False
         self._asked_s = 0.0
+
+    def open(self) -> None:
+        """Compare the topics with those on record, where Spark has planned no batch yet.
+
+        Raises:
+            CheckpointRefused, Unavailable, SettingRefused: see ``WatchedSource.refuse_others``.
+        """
+        run, last = self._run, self._run.first_batch_id - 1
+        if last < 0 or run.read(f"{OFFSETS}/{last + 1}") is not None:
+            return
+        offsets = source_offsets(run.read, last, run.checkpoint)
+        planned = tuple(SourceRange.of(offsets, s.source.index).rest() for s in self._watched)
+        for source, own in zip(self._watched, planned, strict=True):
+            source.refuse_others(own)
+        self._at_work, self._asked_s = False, time.monotonic()
+        self._batch_id, self._planned = last, planned
 
     def begin(self, batch: Batch) -> None:
         """

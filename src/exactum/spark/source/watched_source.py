@@ -83,6 +83,20 @@ class WatchedSource:
             self._compare(planned, state)
         return state
 
+    def refuse_others(self, planned: SourceRange) -> None:
+        """Ask whether the topics are those on record, before a batch is planned behind this
+        range: a query that finds nothing new has none.
+
+        Raises:
+            CheckpointRefused: a topic is another one, gone, or has fewer partitions.
+            Unavailable, SettingRefused: see ``TopicRequests``.
+        """
+        if not self._known:
+            return
+        changed = self._changed(planned, self._sure_topics(planned))
+        if changed is not None:
+            raise changed
+
     def _forget(self, planned: SourceRange) -> None:
         """Where losses are accepted Spark goes on without a topic that it does not see, and forgets
         how far it was. What comes in its name is a new one then, whichever it is.
@@ -100,7 +114,7 @@ class WatchedSource:
             del self._known[name]
         self._put_on_record(gone)
 
-    def _seen(self, planned: SourceRange) -> TopicState:
+    def _sure_topics(self, planned: SourceRange) -> dict[str, TopicSeen]:
         """What would stop the query for good is asked again for some seconds: a broker that has
         just started, or hears of a change late, calls a topic unknown that is there.
         """
@@ -108,8 +122,11 @@ class WatchedSource:
         while True:
             topics = self._subscribed.seen(self.requests)
             if not self._in_doubt(planned, topics) or time.monotonic() > deadline_s:
-                break
+                return topics
             time.sleep(SURE_PAUSE_S)
+
+    def _seen(self, planned: SourceRange) -> TopicState:
+        topics = self._sure_topics(planned)
         partitions = [
             p for p in self._subscribed.partitions(topics) if p[1] < topics[p[0]].partitions
         ]
