@@ -134,6 +134,19 @@ def test_a_foreign_object_is_never_replaced(store: Any) -> None:
         assert bytes(obstore.get(store, target).bytes()) == b"other"
 
 
+def test_a_listing_is_one_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever lies there: it comes with each micro-batch."""
+    opened = OpenedSink(sink(MemoryStore()))
+    opened.write(rows(0, 0))
+    prepared = opened.prepare(rows(1, 0), batch_id=1)
+
+    def head(*_: Any) -> Any:
+        raise AssertionError("an object is asked for")
+
+    monkeypatch.setattr(obstore, "head", head)
+    assert [s.identity for s in opened.participant.list_open()] == [p.identity for p in prepared]
+
+
 @pytest.mark.parametrize("times", [1, 2])
 def test_a_store_without_conditional_copies(monkeypatch: pytest.MonkeyPatch, times: int) -> None:
     """As S3: copied plainly, and copied again after a crash between the copy and the delete."""

@@ -15,7 +15,14 @@ from exactum.durable import stays_below
 from exactum.errors import EpochAborted, InvariantBroken
 from exactum.files.place import NEW
 from exactum.protocol.model import PreparedTransaction
-from exactum.sinks.staged import Published, StagedEpoch, StagedPart, StagedTarget, of_another_sink
+from exactum.sinks.staged import (
+    Published,
+    StagedEpoch,
+    StagedPart,
+    StagedTarget,
+    missing,
+    of_another_sink,
+)
 from exactum.sinks.staging import Staging
 
 
@@ -27,7 +34,6 @@ class FileTarget(StagedTarget):
     def __init__(self, staging: Staging) -> None:
         self._staging = staging
         self._place = staging.storage
-        self._held: str | None = None
         self._may_be_new = self._place.may_be_unmounted
         self.at = self._place.where
         self.shown = f"sink {staging.scope.participant!r} at {self.at}"
@@ -43,7 +49,8 @@ class FileTarget(StagedTarget):
         self._staging.forget_published()
 
     def published(self, epoch: StagedEpoch) -> Published:
-        is_there = self._is_marked(epoch) or not self._lacks(epoch)
+        names = missing(epoch, self._staging.listing())
+        is_there = self._is_marked(epoch) or not self.lost(epoch, names)
         return Published.BEFORE if is_there else Published.MISSING
 
     def lost(self, epoch: StagedEpoch, names: Collection[str]) -> Collection[str]:
@@ -54,16 +61,9 @@ class FileTarget(StagedTarget):
 
     def hold(self, epoch: StagedEpoch) -> Published:
         """A move needs no trial."""
-        self._held = epoch.digest
         return Published.DONE
 
     def publish(self, epoch: StagedEpoch) -> Published:
-        """Of an epoch that lacks a file nothing is published. Where it is held, its files were just
-        there.
-        """
-        is_held, self._held = self._held == epoch.digest, None
-        if not is_held and self._lacks(epoch) and not self._is_marked(epoch):
-            return Published.MISSING
         if not self._move(epoch) and not self._is_marked(epoch):
             return Published.MISSING
         self._staging.note_published(epoch.batch_id)
@@ -78,9 +78,6 @@ class FileTarget(StagedTarget):
                 f"{self.shown}: staged files of batch {epoch.batch_id} are gone. Something else "
                 f"removes them from {self._staging.where}, or driver and executors do not share it."
             )
-
-    def let_go(self) -> None:
-        self._held = None
 
     def by_hand(self, epoch: StagedEpoch) -> str:
         return self._staging.by_hand(epoch.batch_id)
@@ -103,11 +100,6 @@ class FileTarget(StagedTarget):
     def _is_marked(self, epoch: StagedEpoch) -> bool:
         highest = self._staging.published()
         return highest is not None and highest >= epoch.batch_id
-
-    def _lacks(self, epoch: StagedEpoch) -> bool:
-        """Whether a file is neither staged nor where readers look."""
-        there = self._staging.listing().sizes
-        return bool(self.lost(epoch, [name for name in epoch.sizes if name not in there]))
 
     def _move(self, epoch: StagedEpoch) -> bool:
         """False: it is not whole."""

@@ -366,14 +366,14 @@ class StagedParticipant:
         self._settled = None
 
     def abort(self, transactions: Sequence[Sighting]) -> None:
-        self._opened = None
+        self._verified = self._opened = None
         self._target.let_go()
         self._staging.remove([t.identity for t in transactions])
 
     def verify(self, prepared: Sequence[PreparedTransaction]) -> Sequence[PreparedTransaction]:
         epoch = StagedEpoch.of(prepared).listed(self._staging)
         listing = self._staging.listing()
-        for name in _missing(epoch, listing):
+        for name in missing(epoch, listing):
             raise gone(self._staging.shown(name), epoch.sizes[name], listing.sizes.get(name))
         state = self._target.hold(epoch)
         if state is Published.MISSING:
@@ -386,6 +386,8 @@ class StagedParticipant:
     def commit(self, permit: CommitPermit, prepared: Sequence[PreparedTransaction]) -> CommitReport:
         epoch = StagedEpoch.of(prepared).listed(self._staging)
         self._refuse_moved(permit, epoch)
+        if self._is_gone(epoch):
+            return CommitReport((), tuple(prepared))
         try:
             state = self._target.publish(epoch)
         except PublishFailed as failure:
@@ -418,7 +420,7 @@ class StagedParticipant:
             HeuristicOutcome: else.
         """
         epoch = StagedEpoch.of(expired).listed(self._staging)
-        lost = self._target.lost(epoch, _missing(epoch, self._staging.listing())) or epoch.sizes
+        lost = self._target.lost(epoch, missing(epoch, self._staging.listing())) or epoch.sizes
         rows = _rows_of(epoch)
         named = [f"{self._staging.shown(name)} with {rows[name]} rows" for name in lost]
         more = f" and {len(lost) - NAMED_MAX} more" if len(lost) > NAMED_MAX else ""
@@ -449,6 +451,19 @@ class StagedParticipant:
         return -1 if self._settled is None else self._settled
 
     # ---- small steps -------------------------------------------------------------------------
+
+    def _is_gone(self, epoch: StagedEpoch) -> bool:
+        """Whether the target has not all of it, and a file is not staged any more, or only a part
+        of one. What this run has decided was whole a moment ago.
+        """
+        if self._verified is not None:
+            return False
+        names = missing(epoch, self._staging.listing())
+        return (
+            bool(names)
+            and self._target.published(epoch) is Published.MISSING
+            and bool(self._target.lost(epoch, names))
+        )
 
     def _forget(self, epoch: StagedEpoch) -> None:
         """The batch is visible. Files stay for a while, for a target that loses it (a failover, an
@@ -525,7 +540,7 @@ def _moved(what: str, elsewhere: str) -> SettingRefused:
     )
 
 
-def _missing(epoch: StagedEpoch, listing: Listing) -> list[str]:
+def missing(epoch: StagedEpoch, listing: Listing) -> list[str]:
     """Files that are not there with all their bytes. A list that was not read is one of them."""
     return [name for name, size in epoch.sizes.items() if listing.sizes.get(name) != size]
 
