@@ -184,23 +184,6 @@ def test_no_hard_links_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert os.listdir(tmp_path) == []
 
 
-@pytest.mark.parametrize("code", [errno.EEXIST, errno.EIO])
-def test_a_lost_reply_of_link_is_settled(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
-) -> None:
-    """A link that took effect and reported failure (NFS) is found to stand."""
-    real = os.link
-
-    def link(a: Path, b: Path) -> None:
-        real(a, b)
-        raise OSError(code, os.strerror(code))
-
-    monkeypatch.setattr(os, "link", link)
-    log = log_in(Folder(tmp_path))
-    assert log.decide(record(1)) == record(1)
-    assert log.decide(record(1, 0, "late")) == record(1)
-
-
 def test_an_unclear_link_is_unknown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A link that failed in an unknown way, and is not seen, is neither success nor failure."""
 

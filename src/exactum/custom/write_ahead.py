@@ -45,14 +45,11 @@ from exactum.protocol.sink import (
     QueryRun,
     Rejection,
     Scope,
-    TaskName,
-    WriteOrder,
-    Writer,
 )
 from exactum.sinks.frames import FrameReader, packed, unpacked
 from exactum.sinks.staged import Published, StagedEpoch, StagedPart, StagedParticipant, StagedTarget
 from exactum.sinks.staging import TRACE, StagedName, Staging, reach_staging, staging_of, wanted
-from exactum.sinks.writer import StagedWriter, TaskFiles, TaskRows
+from exactum.sinks.writer import StagedWriters, TaskFiles, TaskRows
 from exactum.storage.storage import Storage
 
 # ---- one chunk -------------------------------------------------------------------------------
@@ -127,17 +124,17 @@ class ChunkRows(TaskRows):
     """
 
     def __init__(self, rows_per_send: int) -> None:
-        self._rows_per_send = rows_per_send
+        super().__init__(rows_per_send)
         self._pieces: list[Any] = []
         self._waiting_rows = 0
 
     def write(self, batch: Any, files: TaskFiles) -> Rejection | None:
         while batch.num_rows:
-            piece = batch.slice(0, self._rows_per_send - self._waiting_rows)
+            piece = batch.slice(0, self._plan - self._waiting_rows)
             batch = batch.slice(piece.num_rows)
             self._pieces.append(piece)
             self._waiting_rows += piece.num_rows
-            if self._waiting_rows == self._rows_per_send:
+            if self._waiting_rows == self._plan:
                 self.finish(files)
         return None
 
@@ -440,10 +437,10 @@ class WriteAheadSink(NotAFunction):
             SettingRefused: there is no place where rows can wait.
         """
         staging = staging_of(run, Scope(run.query_id, participant), repr(self))
-        factory = ChunkWriterFactory(staging, self._rows_per_send_max)
+        writers = StagedWriters(staging, ChunkRows, self._rows_per_send_max, WriteAheadTarget.at)
         return OpenSink(
             StagedParticipant(staging, self._target(staging, run)),
-            factory,
+            writers,
             trace=TRACE,
             reach=reach_staging(run),
         )
@@ -475,15 +472,3 @@ class WriteAheadSink(NotAFunction):
     def __getstate__(self) -> dict[str, Any]:
         """``rows`` stays on the driver: it may hold on to a session."""
         return {**self.__dict__, "_rows": None}
-
-
-@dataclass(frozen=True)
-class ChunkWriterFactory:
-    """Goes to the executors; opens a writer there."""
-
-    staging: Staging
-    rows_per_send: int
-
-    def open(self, order: WriteOrder, task: TaskName) -> Writer:
-        rows = ChunkRows(self.rows_per_send)
-        return StagedWriter(self.staging, order, task, rows, at=WriteAheadTarget.at, facts={})

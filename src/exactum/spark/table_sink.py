@@ -33,9 +33,6 @@ from exactum.protocol.sink import (
     OpenSink,
     QueryRun,
     Scope,
-    TaskName,
-    WriteOrder,
-    Writer,
 )
 from exactum.sinks.staged import (
     Published,
@@ -45,11 +42,17 @@ from exactum.sinks.staged import (
     StagedTarget,
 )
 from exactum.sinks.staging import TRACE, Staging, reach_staging, staging_of, wanted
-from exactum.sinks.writer import StagedWriter
+from exactum.sinks.writer import StagedWriters
 from exactum.storage.storage import Storage
 from exactum.values.excerpt import cut
 
-_FORMAT = FileFormat.of("parquet", None, "SparkTableSink")
+_PLAN = FilePlan(
+    NameLimits(NAME_BYTES_MAX, FOLDER_BYTES_MAX),
+    FileFormat.of("parquet", None, "SparkTableSink"),
+    (),
+    None,
+    BYTES_PER_FILE_MAX,
+)
 _WILD = re.compile(r"[\\{}\[\]*?]")
 """What Hadoop reads as a pattern in a path, and not as itself."""
 SHOWN_MAX = 300
@@ -125,7 +128,7 @@ class SparkTableSink(NotAFunction):
         schema = ddl(schema_of(columns))
         return OpenSink(
             StagedParticipant(staging, self._target(staging, schema)),
-            TableWriterFactory(staging),
+            StagedWriters(staging, FileRows, _PLAN, SparkTableTarget.at),
             trace=TRACE,
             reach=reach_staging(run),
             makes_versions=True,
@@ -148,19 +151,6 @@ class SparkTableSink(NotAFunction):
 
     def _target(self, staging: Staging, schema: str | None) -> SparkTableTarget:
         return SparkTableTarget(staging, schema, self._write, self._last_version)
-
-
-@dataclass(frozen=True)
-class TableWriterFactory:
-    """Goes to the executors; opens a writer there."""
-
-    staging: Staging
-
-    def open(self, order: WriteOrder, task: TaskName) -> Writer:
-        limits = NameLimits(NAME_BYTES_MAX, FOLDER_BYTES_MAX)
-        plan = FilePlan(self.staging, limits, _FORMAT, (), None, BYTES_PER_FILE_MAX)
-        rows = FileRows(plan)
-        return StagedWriter(self.staging, order, task, rows, at=SparkTableTarget.at, facts={})
 
 
 class SparkTableTarget(StagedTarget):

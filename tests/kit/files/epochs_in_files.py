@@ -5,13 +5,12 @@ coordinator, plain readers.
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
 import signal
-import subprocess
-import sys
-import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +25,7 @@ from exactum.protocol.model import PreparedTransaction, SourceOffsets
 from exactum.protocol.sink import OpenSink, TaskName, WriteOrder
 from exactum.storage.folder import Folder
 from tests.kit.opened_sink import QUERY, OpenedSink
-from tests.kit.waiting import WAIT_MAX_S
+from tests.kit.waiting import await_true
 
 ROWS = 6
 """Rows of one task."""
@@ -178,67 +177,16 @@ def drive(
         Path(folder, "done").write_text(json.dumps(batch_id))
 
 
-class Nursery:
-    """A process that has imported everything, has no threads, and forks drivers on request."""
-
-    def __init__(self) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, "-W", "error", __file__],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-
-    def start(
-        self, folder: Path, batches: Sequence[int], kill_at: int | None, partition_by: Sequence[str]
-    ) -> int:
-        """Starts a driver (see ``drive``) and returns its process id, as soon as it is about to
-        write.
-        """
-        (folder / "started").unlink(missing_ok=True)
-        assert self._process.stdin is not None
-        order = [str(folder), batches[0], batches[-1] + 1, kill_at, list(partition_by)]
-        self._process.stdin.write(json.dumps(order) + "\n")
-        self._process.stdin.flush()
-        pid = self._answer()
-        end_s = time.monotonic() + 30
-        while not (folder / "started").exists():
-            assert time.monotonic() < end_s, "the driver did not start"
-            time.sleep(0.001)
-        return pid
-
-    def wait(self) -> int:
-        """The exit code of the driver that was started last; negative: the signal that killed
-        it.
-        """
-        return self._answer()
-
-    def close(self) -> None:
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.close()
-        self._process.wait(WAIT_MAX_S)
-        self._process.stdout.close()
-
-    def _answer(self) -> int:
-        assert self._process.stdout is not None
-        return int(self._process.stdout.readline())
+FORKS = multiprocessing.get_context("forkserver")
+FORKS.set_forkserver_preload([__name__])
 
 
-def _nurse() -> None:
-    for line in sys.stdin:
-        folder, first, end, kill_at, partition_by = json.loads(line)
-        pid = os.fork()
-        if pid == 0:
-            code = 1
-            try:
-                drive(folder, range(first, end), kill_at, partition_by)
-                code = 0
-            finally:
-                os._exit(code)
-        print(pid, flush=True)
-        print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), flush=True)
-
-
-if __name__ == "__main__":
-    _nurse()
+def driver(
+    folder: Path, batches: Sequence[int], kill_at: int | None, partition_by: Sequence[str]
+) -> ForkServerProcess:
+    """A process that runs ``drive``, as soon as it is about to write."""
+    (folder / "started").unlink(missing_ok=True)
+    process = FORKS.Process(target=drive, args=(str(folder), batches, kill_at, partition_by))
+    process.start()
+    await_true((folder / "started").exists, "the driver starts")
+    return process
