@@ -165,7 +165,7 @@ def test_weaker_guarantees_leave_no_marker(target: Target, guarantee: Guarantee)
         prepared = driver.prepare(*frames(target, 1), batch_id=1)
         shutil.rmtree(query.staging, ignore_errors=True)
         driver.sweep()
-        with raised(EpochAborted, "batch 1"):
+        with raised(EpochAborted, prepared[0].identity):
             driver.participant.deliver(prepared)
     shows(target, 0)
 

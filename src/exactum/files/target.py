@@ -12,27 +12,28 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 
 from exactum.durable import stays_below
-from exactum.errors import EpochAborted, InvariantBroken
+from exactum.errors import InvariantBroken
 from exactum.files.place import NEW
 from exactum.protocol.model import PreparedTransaction
 from exactum.sinks.staged import (
+    NotedTarget,
     Published,
     StagedEpoch,
     StagedPart,
-    StagedTarget,
+    gone,
     missing,
     of_another_sink,
 )
 from exactum.sinks.staging import Staging
 
 
-class FileTarget(StagedTarget):
+class FileTarget(NotedTarget):
     """See the base class."""
 
     takes_files = True
 
     def __init__(self, staging: Staging) -> None:
-        self._staging = staging
+        super().__init__(staging)
         self._place = staging.storage
         self._may_be_new = self._place.may_be_unmounted
         self.at = self._place.where
@@ -45,13 +46,9 @@ class FileTarget(StagedTarget):
             return -1 if self._place.existing([self._new]) else None
         return highest
 
-    def forget_batches(self) -> None:
-        self._staging.forget_published()
-
     def published(self, epoch: StagedEpoch) -> Published:
         names = missing(epoch, self._staging.listing())
-        is_there = self._is_marked(epoch) or not self.lost(epoch, names)
-        return Published.BEFORE if is_there else Published.MISSING
+        return super().published(epoch) if self.lost(epoch, names) else Published.BEFORE
 
     def lost(self, epoch: StagedEpoch, names: Collection[str]) -> Collection[str]:
         """A file moves from its staging only, so it cannot slip through between two readings."""
@@ -64,7 +61,7 @@ class FileTarget(StagedTarget):
         return Published.DONE
 
     def publish(self, epoch: StagedEpoch) -> Published:
-        if not self._move(epoch) and not self._is_marked(epoch):
+        if not self._move(epoch) and super().published(epoch) is Published.MISSING:
             return Published.MISSING
         self._staging.note_published(epoch.batch_id)
         if self._may_be_new:
@@ -74,13 +71,7 @@ class FileTarget(StagedTarget):
 
     def deliver(self, epoch: StagedEpoch) -> None:
         if not self._move(epoch):
-            raise EpochAborted(
-                f"{self.shown}: staged files of batch {epoch.batch_id} are gone. Something else "
-                f"removes them from {self._staging.where}, or driver and executors do not share it."
-            )
-
-    def by_hand(self, epoch: StagedEpoch) -> str:
-        return self._staging.by_hand(epoch.batch_id)
+            raise gone(self._staging.where)
 
     # ---- small steps -------------------------------------------------------------------------
 
@@ -96,10 +87,6 @@ class FileTarget(StagedTarget):
             return {StagedPart.of(p).at for p in committed} == {self.at}
         except InvariantBroken:
             return False
-
-    def _is_marked(self, epoch: StagedEpoch) -> bool:
-        highest = self._staging.published()
-        return highest is not None and highest >= epoch.batch_id
 
     def _move(self, epoch: StagedEpoch) -> bool:
         """False: it is not whole."""

@@ -289,7 +289,7 @@ class StagedTarget(ABC):
 
     @abstractmethod
     def deliver(self, epoch: StagedEpoch) -> None:
-        """Make the rows visible without a marker: for the weaker guarantees.
+        """Make the rows visible without a marker: for the weaker guarantees. The files are there.
 
         Raises:
             ExactumError: they may or may not be visible.
@@ -308,6 +308,29 @@ class StagedTarget(ABC):
 
     def close(self) -> None:  # noqa: B027
         """Let go of connections."""
+
+
+class NotedTarget(StagedTarget):
+    """A target that keeps no marker of its own: the marker is the staging's note, which ``publish``
+    makes when all rows are in.
+    """
+
+    def __init__(self, staging: Staging) -> None:
+        self._staging = staging
+
+    def last_batch(self, committed: Sequence[PreparedTransaction] = ()) -> int | None:
+        return self._staging.published()
+
+    def forget_batches(self) -> None:
+        self._staging.forget_published()
+
+    def published(self, epoch: StagedEpoch) -> Published:
+        noted = self._staging.published()
+        is_there = noted is not None and noted >= epoch.batch_id
+        return Published.BEFORE if is_there else Published.MISSING
+
+    def by_hand(self, epoch: StagedEpoch) -> str:
+        return self._staging.by_hand(epoch.batch_id)
 
 
 class JudgingTarget(StagedTarget):
@@ -373,8 +396,7 @@ class StagedParticipant:
     def verify(self, prepared: Sequence[PreparedTransaction]) -> Sequence[PreparedTransaction]:
         epoch = StagedEpoch.of(prepared).listed(self._staging)
         listing = self._staging.listing()
-        for name in missing(epoch, listing):
-            raise gone(self._staging.shown(name), epoch.sizes[name], listing.sizes.get(name))
+        self._refuse_missing(epoch, listing)
         state = self._target.hold(epoch)
         if state is Published.MISSING:
             raise gone(self._staging.where)
@@ -407,7 +429,9 @@ class StagedParticipant:
 
     def deliver(self, prepared: Sequence[PreparedTransaction]) -> None:
         """See ``Delivering``."""
-        self._target.deliver(StagedEpoch.of(prepared).listed(self._staging))
+        epoch = StagedEpoch.of(prepared).listed(self._staging)
+        self._refuse_missing(epoch, self._staging.listing())
+        self._target.deliver(epoch)
         self._staging.remove([p.identity for p in prepared])
 
     def salvage(
@@ -451,6 +475,10 @@ class StagedParticipant:
         return -1 if self._settled is None else self._settled
 
     # ---- small steps -------------------------------------------------------------------------
+
+    def _refuse_missing(self, epoch: StagedEpoch, listing: Listing) -> None:
+        for name in missing(epoch, listing):
+            raise gone(self._staging.shown(name), epoch.sizes[name], listing.sizes.get(name))
 
     def _is_gone(self, epoch: StagedEpoch) -> bool:
         """Whether the target has not all of it, and a file is not staged any more, or only a part

@@ -35,11 +35,11 @@ from exactum.protocol.sink import (
     Scope,
 )
 from exactum.sinks.staged import (
+    NotedTarget,
     Published,
     PublishFailed,
     StagedEpoch,
     StagedParticipant,
-    StagedTarget,
 )
 from exactum.sinks.staging import TRACE, Staging, reach_staging, staging_of, wanted
 from exactum.sinks.writer import StagedWriters
@@ -153,7 +153,7 @@ class SparkTableSink(NotAFunction):
         return SparkTableTarget(staging, schema, self._write, self._last_version)
 
 
-class SparkTableTarget(StagedTarget):
+class SparkTableTarget(NotedTarget):
     """See the base class. The marker is the staging's note, or what ``last_version`` says where
     that is more. ``schema``: of the files, as DDL; None: not known, to a command.
     """
@@ -168,7 +168,7 @@ class SparkTableTarget(StagedTarget):
         last_version: Callable[[str], int | None] | None,
     ) -> None:
         self.shown = f"sink {staging.scope.participant!r}"
-        self._staging = staging
+        super().__init__(staging)
         self._schema = schema
         self._write = write
         self._last_version = last_version
@@ -195,14 +195,6 @@ class SparkTableTarget(StagedTarget):
             )
         return known
 
-    def forget_batches(self) -> None:
-        self._staging.forget_published()
-
-    def published(self, epoch: StagedEpoch) -> Published:
-        noted = self._staging.published()
-        is_there = noted is not None and noted >= epoch.batch_id
-        return Published.BEFORE if is_there else Published.MISSING
-
     def publish(self, epoch: StagedEpoch) -> Published:
         if self.published(epoch) is Published.BEFORE:
             return Published.BEFORE
@@ -219,9 +211,6 @@ class SparkTableTarget(StagedTarget):
             self._hand_over(list(epoch.sizes), own)
         except PublishFailed as failure:
             raise Unavailable(f"{self.shown}: {failure}") from failure
-
-    def by_hand(self, epoch: StagedEpoch) -> str:
-        return self._staging.by_hand(epoch.batch_id)
 
     def _hand_over(self, names: Sequence[str], transaction: TableTransaction) -> None:
         from pyspark.errors import AnalysisException, PySparkRuntimeError
