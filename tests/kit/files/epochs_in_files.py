@@ -9,7 +9,6 @@ import multiprocessing
 import os
 import signal
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import Any
@@ -21,9 +20,9 @@ import pyarrow.dataset
 from exactum.files.sink import FileSink
 from exactum.files.slot_log import SlotLog
 from exactum.protocol.coordinator import Coordinator
-from exactum.protocol.model import PreparedTransaction, SourceOffsets
-from exactum.protocol.sink import OpenSink, TaskName, WriteOrder
+from exactum.protocol.model import SourceOffsets
 from exactum.storage.folder import Folder
+from exactum.testing import TaskJob
 from tests.kit.opened_sink import QUERY, OpenedSink
 from tests.kit.waiting import await_true
 
@@ -49,35 +48,6 @@ def rows(batch_id: int, task: int) -> pa.RecordBatch:
             "day": [f"2026-01-0{1 + i % 2}" for i in ids],
         }
     )
-
-
-@dataclass
-class FileWrite:
-    """The coordinator's write port over real writers. The first ``retried`` tasks run twice: a
-    failed try leaves staged files behind (its process died), every other one has even prepared."""
-
-    opened: OpenSink
-    tasks: int = 1
-    retried: int = 0
-    around: Callable[[str, Callable[[], object]], object] = lambda label, call: call()
-
-    def __call__(self, order: WriteOrder) -> Sequence[PreparedTransaction]:
-        winners: list[Any] = []
-        for task in range(self.tasks):
-            if task < self.retried:
-                lost = self._written(order, task, 0)
-                if task % 2:
-                    lost.prepare()
-            writer: Any = self.around("write", lambda t=task: self._written(order, t, 1))
-            winners.append(self.around("prepare", writer.prepare))
-        return winners
-
-    def _written(self, order: WriteOrder, task: int, number: int) -> Any:
-        """A writer with its files on the disk: the task may die here."""
-        writer: Any = self.opened.writers.open(order, TaskName(task, number, 0))
-        writer.write(rows(order.batch_id, task))
-        write_run(writer)
-        return writer
 
 
 def write_run(writer: Any) -> None:
@@ -173,7 +143,9 @@ def drive(
     if kill_at is not None:
         die_at(kill_at)
     for batch_id in batches:
-        coordinator.run(batch_id, SourceOffsets(), FileWrite(opened.opened, tasks=1, retried=1))
+        # One try is prepared and not told of, one dies with its files on the disk.
+        job = TaskJob(opened.opened.writers, [[rows(batch_id, 0)]], losers=True, kill=write_run)
+        coordinator.run(batch_id, SourceOffsets(), job)
         Path(folder, "done").write_text(json.dumps(batch_id))
 
 
