@@ -115,6 +115,8 @@ def test_types_that_files_hold(format_: str, kind: str) -> None:
         ([("id", "int"), ("x", "interval day to second")], ["x"], "partition column 'x'"),
         ([("id", "int"), ("x", "struct<a:int>")], ["x"], "partition column 'x'"),
         ([("id", "int"), ("x", "binary")], ["x"], "partition column 'x'"),
+        ([("id", "int"), ("x", "timestamp")], ["x"], "has the type timestamp;.*to_date"),
+        ([("id", "int"), ("x", "timestamp_ntz")], ["x"], "has the type timestamp_ntz;.*to_date"),
     ],
 )
 def test_frames_that_cannot_be(
