@@ -1,11 +1,9 @@
-"""Savepoints of a query with rules that change, a schema registry, dead letters and state: all
-of it goes on.
-"""
+"""Savepoints of a query with rules that change, dead letters and state: all of it goes on."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,18 +12,10 @@ from pyspark.sql import SparkSession
 from exactum.checkpoint.savepoint.create import create
 from exactum.checkpoint.savepoint.restore import Identity, restore
 from exactum.local import LocalKafka
-from tests.kit.decoding.registry import Registry
-from tests.kit.savepoint.rated import ORDER, POISON_EVERY, Orders, Rated, Rule, new_rated
+from tests.kit.savepoint.rated import POISON_EVERY, Orders, Rated, Rule, new_rated
 from tests.kit.waiting import await_true
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
-
-
-@pytest.fixture
-def registry() -> Iterator[Registry]:
-    server = Registry()
-    yield server
-    server.close()
 
 
 @pytest.fixture
@@ -34,16 +24,13 @@ def rated(
     kafka: LocalKafka,
     topic: Callable[..., str],
     tmp_path: Path,
-    registry: Registry,
 ) -> Rated:
-    return new_rated(spark, kafka.bootstrap_servers, topic, tmp_path, registry)
+    return new_rated(spark, kafka.bootstrap_servers, topic, tmp_path)
 
 
 @pytest.fixture
-def orders(rated: Rated, registry: Registry) -> Orders:
-    return Orders(
-        rated.bootstrap_servers, rated.source.topic, registry.register("orders-value", ORDER)
-    )
+def orders(rated: Rated) -> Orders:
+    return Orders(rated.bootstrap_servers, rated.source.topic)
 
 
 def good(numbers: range, rate: int) -> list[tuple[int, int]]:
