@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from exactum.protocol.sink import DEAD_LETTER_COLUMNS, NotAFunction, OpenSink, Scope
 from exactum.sinks.frames import FrameReader
 from exactum.sinks.staged import Published, PublishFailed, StagedParticipant, StagedTarget
-from exactum.sinks.staging import TRACE, Staging, reach_staging, staging_of
-from exactum.sinks.writer import StagedWriter, TaskRows
+from exactum.sinks.staging import TRACE, reach_staging, staging_of
+from exactum.sinks.writer import StagedWriters, TaskRows
 
 
 class JsonRows(TaskRows):
@@ -99,17 +99,6 @@ class SqliteTarget(StagedTarget):
 
 
 @dataclass(frozen=True)
-class SqliteWriters:
-    """Goes to the executors."""
-
-    staging: Staging
-    path: str
-
-    def open(self, order, task):
-        return StagedWriter(self.staging, order, task, JsonRows(), at=self.path, facts={})
-
-
-@dataclass(frozen=True)
 class SqliteSink(NotAFunction):
     path: str
     rows: object = None
@@ -122,6 +111,6 @@ class SqliteSink(NotAFunction):
     def open(self, run, participant, columns=()):
         staging = staging_of(run, Scope(run.query_id, participant), repr(self))
         opened = StagedParticipant(staging, SqliteTarget(self.path, staging))
-        writers = SqliteWriters(staging, self.path)
+        writers = StagedWriters(staging, JsonRows, at=self.path)
         place = os.path.realpath(self.path)
         return OpenSink(opened, writers, target=place, trace=TRACE, reach=reach_staging(run))

@@ -5,8 +5,8 @@ into place.
 
 Kill it whenever you like and start it again: ``cat /data/numbers/*.jsonl`` has every number once.
 The folder must be one that the driver and all executors see.
-``exactum.testing.check_two_phase_commit_sink`` crashes the class at every call
-(tests/custom/test_two_phase.py).
+``exactum.testing.TwoPhaseCommitContract`` crashes the class at every call
+(tests/contract/test_sink.py).
 """
 
 from __future__ import annotations

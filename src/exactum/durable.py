@@ -130,11 +130,6 @@ def sync_folders(folders: Iterable[str]) -> None:
         list(pool.map(_sync_if_there, wanted))
 
 
-def remove(path: Path) -> None:
-    """Remove ``path``. Durable after ``sync_folder`` of its folder. Idempotent."""
-    path.unlink(missing_ok=True)
-
-
 def free_bytes(path: str | Path) -> str:
     """Text on the room left on the file system of ``path``, for messages: bytes and files
     (inodes).

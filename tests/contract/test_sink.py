@@ -11,19 +11,22 @@ import pytest
 from exactum.protocol.model import PreparedTransaction
 from exactum.protocol.participant import Participant
 from exactum.protocol.sink import Sink, Writer
-from exactum.testing import SinkContract
-from tests.contract.targets import Target, over
+from exactum.testing import SinkContract, TwoPhaseCommitContract
+from tests.contract.targets import TARGETS, Target, over
 from tests.kit.sql.sql_epochs import narrow
 
 _numbers = itertools.count()
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    metafunc.parametrize("target", over(test=metafunc.function.__name__), indirect=True)
+    is_own = metafunc.cls is TestTwoPhase
+    kinds = [kind for kind in TARGETS if (kind == "two-phase") is is_own]
+    metafunc.parametrize("target", over(*kinds, test=metafunc.function.__name__), indirect=True)
 
 
-@pytest.mark.sweep
-class TestSink(SinkContract):
+class OverTarget:
+    """The hooks of the contracts."""
+
     @pytest.fixture(autouse=True)
     def _over(self, target: Target) -> None:
         self.target = target
@@ -62,3 +65,13 @@ class TestSink(SinkContract):
 
     def kill_task(self, writer: Writer) -> None:
         self.target.kill_task(writer)
+
+
+@pytest.mark.sweep
+class TestSink(OverTarget, SinkContract):
+    pass
+
+
+@pytest.mark.sweep
+class TestTwoPhase(OverTarget, TwoPhaseCommitContract):
+    pass

@@ -383,43 +383,6 @@ def test_a_redelivery_days_later_sends_nothing(folder: Path) -> None:
     assert world.target.requests() == before
 
 
-def cut_between_chunks(file: Path) -> None:
-    """Whole chunks, and fewer than were written."""
-    header, end, frames = file.read_bytes().partition(b"\n")
-    first = 24 + int.from_bytes(frames[:8], "big")
-    second = first + 24 + int.from_bytes(frames[first : first + 8], "big")
-    assert len(frames) > second
-    file.write_bytes(header + end + frames[:second])
-
-
-@pytest.mark.parametrize("how", ["cut", "cut between chunks", "gone"])
-def test_a_damaged_log_of_a_decided_epoch_stops_and_says_what_is_missing(
-    folder: Path, how: str
-) -> None:
-    """A file that was cut or removed behind our back is never taken for sent; what was sent
-    before is not repeated.
-    """
-    world = World(folder / "w")
-    assert isinstance(world.run(send=failing_after(world.target, 1)), Unavailable)
-    files = sorted((folder / "w" / "wal").rglob("*.staged"))
-    file = next(
-        f for f in files if f.name.removesuffix(".0.staged") == world.target.requests()[0][0][:-2]
-    )
-    if how == "cut":
-        file.write_bytes(file.read_bytes()[:-20])
-    elif how == "cut between chunks":
-        cut_between_chunks(file)
-    else:
-        file.unlink()
-    error = world.run()
-    assert isinstance(error, HeuristicOutcome), error
-    assert str(file) in str(error)
-    assert "5 rows" in str(error)
-    assert world.target.repeats() == 0
-    again = world.run()
-    assert isinstance(again, HeuristicOutcome), again
-
-
 @pytest.mark.parametrize(
     "settings",
     [

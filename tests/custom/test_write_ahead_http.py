@@ -4,15 +4,15 @@ at random moments.
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import random
 import signal
-import subprocess
-import sys
 import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
+from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,8 @@ from tests.kit.waiting import WAIT_MAX_S
 
 pytestmark = pytest.mark.slow
 
+FORKS = multiprocessing.get_context("forkserver")
+FORKS.set_forkserver_preload([http_driver.__name__])
 EPOCHS = 4
 KILLS = 5
 DEADLINE_S = WAIT_MAX_S
@@ -79,30 +81,29 @@ def api(request: pytest.FixtureRequest, rng: random.Random) -> Iterator[FickleAp
     served.stop()
 
 
-def start(folder: Path, api: FickleApi) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(
-        [sys.executable, str(Path(http_driver.__file__)), str(folder), api.url, str(EPOCHS)],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-        stderr=subprocess.PIPE,
-    )
+def start(folder: Path, api: FickleApi) -> ForkServerProcess:
+    driver = FORKS.Process(target=http_driver.main, args=(folder, api.url, EPOCHS))
+    driver.start()
+    return driver
 
 
 def wait_for_requests(
-    api: FickleApi, driver: subprocess.Popen[bytes], requests: int, rng: random.Random
+    api: FickleApi, driver: ForkServerProcess, requests: int, rng: random.Random
 ) -> None:
     """Until ``requests`` more have come, or the driver has ended; and a little longer, to hit
     other steps, too.
     """
     until, deadline_s = len(api.keys) + requests, time.monotonic() + DEADLINE_S
-    while len(api.keys) < until and driver.poll() is None:
+    while len(api.keys) < until and driver.is_alive():
         assert time.monotonic() < deadline_s, "the driver neither sends nor ends"
         time.sleep(0.0005)
     time.sleep(rng.random() * 0.004)
 
 
-def finish(driver: subprocess.Popen[bytes]) -> tuple[int, str]:
-    _, text = driver.communicate(timeout=DEADLINE_S)
-    return driver.returncode, text.decode()
+def finish(driver: ForkServerProcess) -> int | None:
+    """Its exit code; what it has to say is on the terminal."""
+    driver.join(DEADLINE_S)
+    return driver.exitcode
 
 
 def judge(api: FickleApi, keeps_keys: bool, folder: Path, crashes: int) -> None:
@@ -138,13 +139,12 @@ def test_killed_again_and_again(
         driver = start(folder, api)
         wait_for_requests(api, driver, rng.randint(1, 12), rng)
         driver.kill()
-        code, text = finish(driver)
-        assert code in (0, -signal.SIGKILL), text
+        code = finish(driver)
+        assert code in (0, -signal.SIGKILL)
         if code == 0:
             break
         kills += 1
-    code, text = finish(start(folder, api))
-    assert code == 0, text
+    assert finish(start(folder, api)) == 0
     judge(api, "keeps keys" in request.node.name, folder, kills)
 
 
@@ -159,13 +159,12 @@ def test_a_stopped_driver_wakes_up(
     api.held_from = (EPOCHS - 1) * SENDS_PER_EPOCH - 1
     old = start(folder, api)
     wait_for_requests(api, old, rng.randint(1, api.held_from), rng)
+    assert old.pid is not None
     os.kill(old.pid, signal.SIGSTOP)
     api.released.set()
     try:
-        code, text = finish(start(folder, api))
-        assert code == 0, text
+        assert finish(start(folder, api)) == 0
     finally:
         os.kill(old.pid, signal.SIGCONT)
-    code, text = finish(old)
-    assert code == 3, text
+    assert finish(old) == 3
     judge(api, "keeps keys" in request.node.name, folder, 2)

@@ -184,23 +184,6 @@ def test_no_hard_links_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert os.listdir(tmp_path) == []
 
 
-@pytest.mark.parametrize("code", [errno.EEXIST, errno.EIO])
-def test_a_lost_reply_of_link_is_settled(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
-) -> None:
-    """A link that took effect and reported failure (NFS) is found to stand."""
-    real = os.link
-
-    def link(a: Path, b: Path) -> None:
-        real(a, b)
-        raise OSError(code, os.strerror(code))
-
-    monkeypatch.setattr(os, "link", link)
-    log = log_in(Folder(tmp_path))
-    assert log.decide(record(1)) == record(1)
-    assert log.decide(record(1, 0, "late")) == record(1)
-
-
 def test_an_unclear_link_is_unknown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A link that failed in an unknown way, and is not seen, is neither success nor failure."""
 
@@ -320,36 +303,41 @@ def test_a_store_that_keeps_to_conditional_puts_is_tried_once() -> None:
 
 
 @pytest.mark.parametrize(
-    ("refusal", "more", "error"),
+    ("refusal", "more", "error", "code"),
     [
-        ((403, "AccessDenied"), {}, SettingRefused),
-        ((401, ""), {}, SettingRefused),
-        ((404, "NoSuchBucket"), {}, SettingRefused),
-        ((400, "InvalidBucketName"), {}, SettingRefused),
-        ((400, "AuthorizationHeaderMalformed"), {}, SettingRefused),
-        ((301, "PermanentRedirect"), {}, SettingRefused),  # the region
-        ((400, "ExpiredToken"), {}, Unavailable),  # a new start may be given another one
-        ((500, "InternalError"), {}, Unavailable),
-        ((503, "SlowDown"), {}, Unavailable),
-        (None, {"endpoint": "nonsense"}, SettingRefused),
-        (None, {"endpoint": "http://127.0.0.1:99999"}, SettingRefused),
-        (None, {"allow_http": False}, SettingRefused),
-        (None, {"endpoint": "http://127.0.0.1:1"}, Unavailable),
-        (None, {"endpoint": "http://no-such-host.invalid"}, Unavailable),
+        ((403, "AccessDenied"), {}, SettingRefused, "STORE_ACCESS"),
+        ((401, ""), {}, SettingRefused, "STORE_ACCESS"),
+        ((404, "NoSuchBucket"), {}, SettingRefused, "STORE_BUCKET"),
+        ((400, "InvalidBucketName"), {}, SettingRefused, "STORE_BUCKET"),
+        ((400, "AuthorizationHeaderMalformed"), {}, SettingRefused, "STORE_REGION"),
+        ((301, "PermanentRedirect"), {}, SettingRefused, "STORE_REGION"),
+        ((403, "RequestTimeTooSkewed"), {}, SettingRefused, "STORE_CLOCK"),
+        ((400, "ExpiredToken"), {}, Unavailable, None),  # a new start may be given another one
+        ((500, "InternalError"), {}, Unavailable, None),
+        ((503, "SlowDown"), {}, Unavailable, None),
+        (None, {"endpoint": "nonsense"}, SettingRefused, "STORE_ACCESS"),
+        (None, {"endpoint": "http://127.0.0.1:99999"}, SettingRefused, "STORE_ACCESS"),
+        (None, {"allow_http": False}, SettingRefused, "STORE_ACCESS"),
+        (None, {"endpoint": "http://127.0.0.1:1"}, Unavailable, None),
+        (None, {"endpoint": "http://no-such-host.invalid"}, Unavailable, None),
     ],
     ids=str,
 )
 def test_what_no_other_start_mends_is_a_setting(
-    refusal: tuple[int, str] | None, more: dict[str, Any], error: type[ExactumError]
+    refusal: tuple[int, str] | None, more: dict[str, Any], error: type[ExactumError], code: str
 ) -> None:
-    """Of the log and of the sink: an address or credentials that never work."""
+    """Of the log and of the sink: an address or credentials that never work. Three lines at most."""
     with s3_server("kept") as server:
         settings = {**server.settings, "retry_config": {"max_retries": 0}, **more}
         server.refusal = refusal
-        with pytest.raises(error):
-            log_in(ObjectStore.of("s3://bucket/log", settings)).read(0)
-        with pytest.raises(error):
-            OpenedSink(FileSink("s3://bucket/table", store=settings))
+        for ask in (
+            lambda: log_in(ObjectStore.of("s3://bucket/log", settings)).read(0),
+            lambda: OpenedSink(FileSink("s3://bucket/table", store=settings)),
+        ):
+            with pytest.raises(error) as caught:
+                ask()
+            assert getattr(caught.value, "code", None) == code
+            assert "s3://bucket" in str(caught.value) and str(caught.value).count("\n") < 3
 
 
 def test_a_store_that_fails_while_it_is_tried_is_unavailable() -> None:

@@ -86,20 +86,6 @@ def test_many_batches_become_one_row_group_in_their_order(table: Path) -> None:
     assert pq.read_table(table / file)["id"].to_pylist() == list(range(5_000))
 
 
-def test_every_type_that_spark_has(table: Path) -> None:
-    """Numbers, texts, dates, times with and without a zone, decimals, binary and nested ones
-    come back from Parquet, instants in UTC.
-    """
-    batch = all_types()
-    OpenedSink(FileSink(table)).write(batch)
-    found = pq.read_table(table / visible(table)[0])
-    zoned = batch.schema.get_field_index("zoned")
-    batch = batch.set_column(zoned, "zoned", batch.column(zoned).cast(pa.timestamp("us", "UTC")))
-    assert found.schema == batch.schema
-    # repr: NaN is not equal to itself
-    assert repr(found.to_pylist()) == repr(batch.to_pylist())
-
-
 def all_types() -> pa.RecordBatch:
     import datetime
     from decimal import Decimal
@@ -168,24 +154,6 @@ def test_json_as_spark_writes_it(table: Path) -> None:
     assert text.endswith("}\n")
 
 
-def test_json_texts_survive_every_character(table: Path) -> None:
-    """Every ASCII character, one by one and in whole columns without control characters, read by
-    Python's json.
-    """
-    texts = [chr(i) * 2 for i in range(128)] + ["", "plain", 'a"b\\c', "line\r\nend\t", "😀 ä"]
-    before: set[str] = set()
-    for batch_id, wanted in enumerate((texts, texts[32:], ["plain", None])):
-        batch = pa.record_batch({"id": range(len(wanted)), 'na"me': pa.array(wanted, pa.string())})
-        OpenedSink(FileSink(table, format="json")).write(batch, batch_id=batch_id)
-        (newest,) = set(visible(table)) - before
-        before.add(newest)
-        found = [
-            json.loads(line).get('na"me')
-            for line in (table / newest).read_bytes().decode().split("\n")[:-1]
-        ]
-        assert found == wanted
-
-
 def test_csv_tells_null_from_the_empty_text(table: Path) -> None:
     """Quoted fields, line breaks inside, a header, a delimiter of one's own, none of which
     DuckDB is told.
@@ -215,45 +183,15 @@ def test_compressed_files(table: Path, format_: str, options: dict[str, Any], en
     assert [r[0] for r in duck(table, "id", format_)] == expected([0])
 
 
-def test_special_characters_in_partition_values_and_in_the_path(tmp_path: Path) -> None:
-    """Escaped as Spark escapes them; DuckDB and pyarrow read the values back. Null and '' are
-    Hive's default.
-    """
+def test_special_characters_in_the_path_and_in_names(tmp_path: Path) -> None:
+    """Escaped as Spark escapes them; null and the empty text share a folder. (Values: tests/abuse.)"""
     table = tmp_path / "a table, 100% 'ours' #1 ä"
-    values = [
-        "a/b",
-        "c=d",
-        "50%",
-        "x y",
-        "ü:€",
-        "..",
-        "q?*[]{}^\"'#\\",
-        "tab\there",
-        "+plus",
-        None,
-        "",
-    ]
-    batch = pa.record_batch(
-        {"id": pa.array(range(len(values)), pa.int64()), "k=/y": pa.array(values)}
-    )
+    values = ["a/b", "..", "+plus", None, ""]
+    batch = pa.record_batch({"id": pa.array(range(5), pa.int64()), "k=/y": pa.array(values)})
     OpenedSink(FileSink(table, partition_by=["k=/y"])).write(batch)
-    assert "k%3D%2Fy=a%2Fb" in os.listdir(table)
-    assert sorted(set(os.listdir(table)) - {".exactum"})[0].startswith("k%3D%2Fy=")
-    assert len(os.listdir(table)) == len(values)  # null and '' share one, and .exactum
-    part = pyarrow.dataset.HivePartitioning(
-        pa.schema([("k%3D%2Fy", pa.string())]), segment_encoding="none"
-    )
-    files = (
-        pyarrow.dataset.dataset(str(table), format="parquet", partitioning=part)
-        .to_table()
-        .to_pylist()
-    )
-    from urllib.parse import unquote
-
-    raw = {r["id"]: r["k%3D%2Fy"] for r in files}
-    assert {i: None if v is None else unquote(v) for i, v in raw.items()} == {
-        i: v or None for i, v in enumerate(values)
-    }
+    folders = {f"k%3D%2Fy={v}" for v in ("a%2Fb", "..", "+plus", "__HIVE_DEFAULT_PARTITION__")}
+    assert set(os.listdir(table)) == {".exactum", *folders}
+    assert [i for (i,) in duck(table, "id")] == list(range(5))
 
 
 def test_partition_values_of_every_type(table: Path) -> None:
@@ -389,16 +327,3 @@ def test_open_descriptors_are_bounded_and_all_closed(table: Path) -> None:
     assert open_below(table) == before
     assert hidden(table) == []
     assert opened.participant.list_open() == []
-
-
-def test_a_partition_value_too_long_for_a_folder_is_rejected(table: Path) -> None:
-    """Only its rows, with the reason; they are for the dead letters."""
-    opened = OpenedSink(FileSink(table, partition_by="k"))
-    task = opened.writer()
-    values = ["a", "x" * 300, "b", "ä/" * 60, "y" * 100]
-    rejection = task.write(pa.record_batch({"id": pa.array(range(5), pa.int64()), "k": values}))
-    assert rejection.rows.column("id").to_pylist() == [1, 3]
-    assert all("longer than 255 bytes" in r for r in rejection.reasons)
-    prepared = [task.prepare()]
-    opened.commit(opened.permit(prepared))
-    assert ids_in(table) == [0, 2, 4]

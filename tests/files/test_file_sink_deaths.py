@@ -8,7 +8,7 @@ import random
 import signal
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -16,8 +16,8 @@ import pytest
 
 from tests.kit.files import epochs_in_files
 from tests.kit.files.epochs_in_files import (
-    Nursery,
     drive,
+    driver,
     expected,
     hidden,
     ids_in,
@@ -28,17 +28,8 @@ from tests.kit.waiting import WAIT_MAX_S
 pytestmark = pytest.mark.slow
 
 
-@pytest.fixture(scope="module")
-def nursery() -> Iterator[Nursery]:
-    nursery = Nursery()
-    yield nursery
-    nursery.close()
-
-
 @pytest.mark.parametrize("partition_by", [pytest.param((), marks=pytest.mark.deep), ("day",)])
-def test_a_kill_before_every_file_system_call(
-    partition_by: Sequence[str], memory: Path, nursery: Nursery
-) -> None:
+def test_a_kill_before_every_file_system_call(partition_by: Sequence[str], memory: Path) -> None:
     """SIGKILL before the n-th call that changes the file system, for every n of an epoch: exact
     after a restart.
     """
@@ -47,20 +38,20 @@ def test_a_kill_before_every_file_system_call(
         at += 1
         folder = memory / str(at)
         folder.mkdir()
-        nursery.start(folder, [0], at, partition_by)
-        code = nursery.wait()
-        assert code in (0, -signal.SIGKILL)
+        killed = driver(folder, [0], at, partition_by)
+        killed.join(WAIT_MAX_S)
+        assert killed.exitcode in (0, -signal.SIGKILL)
         drive(str(folder), [0, 1], None, partition_by)
         assert ids_in(folder / "table") == expected([0, 1]), f"killed before call {at}"
         assert hidden(folder / "table") == [], f"killed before call {at}"
-        if code == 0:
+        if killed.exitcode == 0:
             break
     print(f"{at} runs")
     assert at > 30
 
 
 @pytest.mark.deep
-def test_random_kills_with_readers_all_along(memory: Path, nursery: Nursery) -> None:
+def test_random_kills_with_readers_all_along(memory: Path) -> None:
     """Drivers are killed at random moments; readers that list and open every file meet whole
     files, each row once.
     """
@@ -92,10 +83,11 @@ def test_random_kills_with_readers_all_along(memory: Path, nursery: Nursery) -> 
         kills = 0
         while kills < 20 or (_first(memory) <= 10 and kills < 400):
             kills += 1
-            pid = nursery.start(memory, range(_first(memory), 100_000), None, ("day",))
+            killed = driver(memory, range(_first(memory), 100_000), None, ("day",))
             time.sleep(moments.random() * 0.2)
-            os.kill(pid, signal.SIGKILL)
-            assert nursery.wait() == -signal.SIGKILL
+            killed.kill()
+            killed.join(WAIT_MAX_S)
+            assert killed.exitcode == -signal.SIGKILL
         last = _first(memory) + 1
         drive(str(memory), range(_first(memory), last + 1), None, ("day",))
     finally:

@@ -41,39 +41,6 @@ def lines(table: Path) -> list[str]:
     return (table / name).read_text().splitlines()
 
 
-@pytest.mark.parametrize("format_", ["parquet", "json", "csv"])
-def test_bytes_that_are_no_text_spoil_no_file(tmp_path: Path, format_: str) -> None:
-    """Rows with invalid UTF-8 in a string, in a nested one or in a partition are put aside;
-    DuckDB reads the others.
-    """
-    columns = {"id": pa.array(range(6), pa.int64()), "text": BAD}
-    rejection = written(FileSink(tmp_path / "a", format=format_), pa.record_batch(columns))
-    assert rejection is not None
-    assert rejection.rows.column("id").to_pylist() == [1, 2, 4]
-    assert rejection.reasons[0] == r"column 'text' is no text in UTF-8, the row has '\\xff'"
-    assert duck(tmp_path / "a", "id, text", format_) == [(0, "good"), (3, None), (5, "end")]
-    columns = {"id": columns["id"], "text": pa.array(["\x01"] * 6), "part": BAD}
-    rejection = written(
-        FileSink(tmp_path / "b", format=format_, partition_by="part"), pa.record_batch(columns)
-    )
-    assert rejection is not None
-    assert rejection.rows.column("id").to_pylist() == [1, 2, 4]
-    assert [i for (i,) in duck(tmp_path / "b", "id", format_)] == [0, 3, 5]
-    if format_ != "csv":
-        keys = pa.MapArray.from_arrays(
-            pa.array([0, 1, 3], pa.int32()), pa.array(["a"] + ["b"] * 2), BAD.slice(0, 3)
-        )
-        batch = pa.record_batch(
-            {"id": pa.array([0, 1]), "nested": pa.StructArray.from_arrays([keys], ["map"])}
-        )
-        rejection = written(FileSink(tmp_path / "c", format=format_), batch)
-        assert rejection is not None
-        assert rejection.reasons == (
-            r"""column 'nested' is no text in UTF-8, the row has {"map":{"b":"\\xff","b":"bad \\xc3"}}""",
-        )
-        assert [i for (i,) in duck(tmp_path / "c", "id", format_)] == [0]
-
-
 @pytest.mark.parametrize("format_", ["parquet", "json"])
 def test_bytes_that_are_no_text_beside_nulls_that_hide_some(tmp_path: Path, format_: str) -> None:
     """The row that is put aside is the one that has them, also where a list that is null hides
@@ -244,38 +211,6 @@ def test_a_long_path_is_found_before_the_decision(tmp_path: Path) -> None:
         SettingRefused, match=r"(?s)paths there may have 223 bytes below it.*shorter path"
     ):
         OpenedSink(FileSink(place(4095 - 1 - 223)))
-
-
-def test_values_that_no_folder_can_say_are_put_aside(tmp_path: Path) -> None:
-    """Years beyond 9999, and the text that readers take for null. A time is refused at the start:
-    its folder would be named by the clock of the session's zone.
-    """
-    batch = pa.record_batch(
-        {
-            "id": pa.array(range(4), pa.int64()),
-            "d": pa.array([2_932_896, 2_932_897, -719_163, None], pa.int32()).view(pa.date32()),
-        }
-    )
-    rejection = written(FileSink(tmp_path / "d", partition_by="d"), batch)
-    assert rejection is not None
-    assert rejection.reasons == tuple(
-        "column 'd', which names the partition folder, is outside the years 1 to 9999, the row has "
-        + day
-        for day in ("+10000-01-01", "0000-12-31")
-    )
-    assert {os.path.dirname(n) for n in visible(tmp_path / "d")} == {
-        "d=9999-12-31",
-        "d=__HIVE_DEFAULT_PARTITION__",
-    }
-    batch = pa.record_batch(
-        {"id": pa.array([0, 1], pa.int64()), "k": ["__HIVE_DEFAULT_PARTITION__", "a"]}
-    )
-    rejection = written(FileSink(tmp_path / "k", partition_by="k"), batch)
-    assert rejection is not None
-    assert "which readers take for null" in rejection.reasons[0]
-    for kind in ("timestamp", "timestamp_ntz"):
-        with pytest.raises(FrameRefused, match=f"has the type {kind};.*to_date"):
-            FileSink(tmp_path, partition_by="t").check_columns([("id", "int"), ("t", kind)])
 
 
 def test_structs_whose_fields_readers_mix_up_are_refused(tmp_path: Path) -> None:

@@ -223,25 +223,6 @@ def test_a_decided_file_that_is_gone_stops_the_query(
     assert hidden(table) == []
 
 
-def test_a_foreign_file_is_never_replaced(table: Path) -> None:
-    """A file of that very name with other content stops the commit; a copy of the staged one
-    does not.
-    """
-    opened = OpenedSink(FileSink(table))
-    for content, batch_id in ((None, 0), (b"other", 1)):
-        [prepared] = opened.prepare(rows(batch_id, 0), batch_id=batch_id)
-        [staged] = [Path(f) for f in hidden(table) if prepared.identity in f]
-        target = table / f"part-{prepared.identity}-0.parquet"
-        target.write_bytes(content or staged.read_bytes())
-        if content is None:
-            opened.commit(opened.permit([prepared], batch_id))
-            assert not staged.exists()
-            continue
-        with pytest.raises(HeuristicOutcome, match="other content"):
-            opened.commit(opened.permit([prepared], batch_id))
-        assert target.read_bytes() == b"other"
-
-
 def test_an_executor_that_does_not_see_the_folder_is_told(table: Path) -> None:
     """It never writes to a folder of its own of the same name."""
     opened = OpenedSink(FileSink(table))

@@ -328,9 +328,9 @@ FAULTS = (
         "an epoch is marked before its files are where readers look",
         DRIVER,
         "files/target.py",
-        "        if not self._move(epoch) and not self._is_marked(epoch):\n",
+        "        if not self._move(epoch) and super().published(epoch) is Published.MISSING:\n",
         "        self._staging.note_published(epoch.batch_id)\n"
-        "        if not self._move(epoch) and not self._is_marked(epoch):\n",
+        "        if not self._move(epoch) and super().published(epoch) is Published.MISSING:\n",
         ("tests/files/test_staging.py",),
     ),
     Fault(

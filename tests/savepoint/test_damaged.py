@@ -207,9 +207,7 @@ def test_a_damaged_checkpoint_makes_no_savepoint(
 def test_a_copy_that_dies_is_none(
     checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without its last step a savepoint has no name and no manifest; the next one is made beside
-    what is left.
-    """
+    """Without its last step a savepoint has no manifest, and nothing is made over what is left."""
 
     class Killed(BaseException):
         pass
@@ -222,9 +220,11 @@ def test_a_copy_that_dies_is_none(
         patch.setattr(Folder, "remove", lambda _: None)
         with pytest.raises(Killed):
             create(str(checkpoint), tmp_path / "savepoint")
-    left = list(tmp_path.iterdir())
-    assert len(left) == 1 and left[0].name.startswith(".savepoint.partial-")
-    assert run("restore", str(left[0]), "--checkpoint", str(tmp_path / "new")).exit_code == 1
+    left = tmp_path / "savepoint"
+    assert run("restore", str(left), "--checkpoint", str(tmp_path / "new")).exit_code == 1
+    with raised(CheckpointRefused, "SAVEPOINT_PLACE", left, "savepoint delete"):
+        create(str(checkpoint), left)
+    assert run("delete", str(left)).exit_code == 0
     create(str(checkpoint), tmp_path / "savepoint")
     assert run("verify", str(tmp_path / "savepoint")).exit_code == 0
 
@@ -275,8 +275,8 @@ def test_a_place_that_cannot_be_written(checkpoint: Path, savepoint: Path, tmp_p
     for arguments, what, to_do in (
         (
             ("create", "--checkpoint", str(checkpoint), "--to", saved),
-            f"exactum: {saved} could not be written: ",
-            "give another place",
+            f"exactum: [FOLDER_ACCESS] The folder {saved} could not be listed: ",
+            "that this user may write to",
         ),
         (
             ("restore", str(savepoint), "--checkpoint", new),

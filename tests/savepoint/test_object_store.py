@@ -23,7 +23,7 @@ from exactum.checkpoint.savepoint import restore as restore_module
 from exactum.checkpoint.savepoint.create import create, delete
 from exactum.checkpoint.savepoint.manifest import verify
 from exactum.checkpoint.savepoint.restore import Identity, restore
-from exactum.errors import CheckpointRefused, ExactumError, Fenced, SettingRefused, Unavailable
+from exactum.errors import CheckpointRefused, ExactumError, Fenced, Unavailable
 from exactum.files.slot_log import SlotLog
 from exactum.monitor import history
 from exactum.monitor.fact import Fact
@@ -253,22 +253,6 @@ def test_nothing_is_replaced(checkpoint: Storage, server: S3Server) -> None:
     assert not [key for key in server.objects if key.startswith("savepoint")]
 
 
-def test_a_damaged_one(checkpoint: Storage, server: S3Server) -> None:
-    create(CHECKPOINT, SAVEPOINT)
-    server.objects["savepoint/checkpoint/offsets/1"] += b" "
-    with raised(CheckpointRefused, "SAVEPOINT_DAMAGED", "offsets/1"):
-        restore(SAVEPOINT, MOVED)
-    assert not [key for key in server.objects if key.startswith("moved")]
-
-
-def test_a_query_that_went_on_is_not_moved(checkpoint: Storage) -> None:
-    create(CHECKPOINT, SAVEPOINT)
-    log_of(checkpoint).decide(decision(2))
-    with raised(CheckpointRefused, "SAVEPOINT_BEHIND", "epoch 2"):
-        restore(SAVEPOINT, MOVED, Identity.SAME)
-    assert is_usable(CHECKPOINT) and not is_usable(MOVED)
-
-
 def test_a_query_that_goes_on_while_it_is_moved(
     checkpoint: Storage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -371,29 +355,6 @@ def test_a_create_that_is_killed_at_each_request(server: S3Server, tmp_path: Pat
 
 
 # ---- a store that cannot be used -----------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("refusal", "code", "word"),
-    [
-        ((404, "NoSuchBucket"), "STORE_BUCKET", "no such bucket"),
-        ((301, "PermanentRedirect"), "STORE_REGION", "region"),
-        ((400, "AuthorizationHeaderMalformed"), "STORE_REGION", "region"),
-        ((403, "RequestTimeTooSkewed"), "STORE_CLOCK", "clock"),
-        ((403, "AccessDenied"), "STORE_ACCESS", "rights"),
-    ],
-)
-def test_what_a_start_meets(
-    server: S3Server, refusal: tuple[int, str], code: str, word: str
-) -> None:
-    """Three lines at most: what, where, and what to do."""
-    server.refusal = refusal
-    for ask in (place_of(CHECKPOINT).open, lambda: place_of(CHECKPOINT).names("commits")):
-        with pytest.raises(SettingRefused) as caught:
-            ask()
-        assert caught.value.code == code
-        assert word in str(caught.value) and CHECKPOINT in str(caught.value)
-        assert str(caught.value).count("\n") < 3
 
 
 def test_credentials_that_expire(checkpoint: Storage, server: S3Server) -> None:

@@ -1,11 +1,9 @@
-"""Savepoints of a query with rules that change, a schema registry, dead letters and state: all
-of it goes on.
-"""
+"""Savepoints of a query with rules that change, dead letters and state: all of it goes on."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,18 +12,10 @@ from pyspark.sql import SparkSession
 from exactum.checkpoint.savepoint.create import create
 from exactum.checkpoint.savepoint.restore import Identity, restore
 from exactum.local import LocalKafka
-from tests.kit.decoding.registry import Registry
-from tests.kit.savepoint.rated import ORDER, POISON_EVERY, Orders, Rated, Rule, new_rated
+from tests.kit.savepoint.rated import POISON_EVERY, Orders, Rated, Rule, new_rated
 from tests.kit.waiting import await_true
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
-
-
-@pytest.fixture
-def registry() -> Iterator[Registry]:
-    server = Registry()
-    yield server
-    server.close()
 
 
 @pytest.fixture
@@ -34,16 +24,13 @@ def rated(
     kafka: LocalKafka,
     topic: Callable[..., str],
     tmp_path: Path,
-    registry: Registry,
 ) -> Rated:
-    return new_rated(spark, kafka.bootstrap_servers, topic, tmp_path, registry)
+    return new_rated(spark, kafka.bootstrap_servers, topic, tmp_path)
 
 
 @pytest.fixture
-def orders(rated: Rated, registry: Registry) -> Orders:
-    return Orders(
-        rated.bootstrap_servers, rated.source.topic, registry.register("orders-value", ORDER)
-    )
+def orders(rated: Rated) -> Orders:
+    return Orders(rated.bootstrap_servers, rated.source.topic)
 
 
 def good(numbers: range, rate: int) -> list[tuple[int, int]]:
@@ -104,34 +91,3 @@ def test_rules_letters_and_state_go_along(
     assert moved.run() is None
     expected += good(range(130, 150), 3)
     assert (moved.rates(), moved.lettered()) == (expected, bad(range(150)))
-
-
-@pytest.mark.deep
-def test_a_moved_query_runs_an_undecided_epoch_again_by_the_rules_of_now(
-    rated: Rated, orders: Orders, registry: Registry, tmp_path: Path
-) -> None:
-    """The registry goes away within the first epoch after the savepoint. By the second start the
-    rules are others. Nothing of it was visible, and then all of it is, once, by the newest rules.
-    """
-    rules = Rule(rated.bootstrap_servers, rated.rules)
-    rules.write(1)
-    orders.produce(*range(20))
-    assert rated.run() is None
-    made = create(str(rated.checkpoint), tmp_path / "savepoint")
-    rules.write(2)
-    moved = dataclasses.replace(rated, checkpoint=tmp_path / "moved", offsets_max=1000)
-    restore(tmp_path / "savepoint", str(moved.checkpoint), Identity.SAME)
-    newer = registry.register("another", {**ORDER, "doc": "no task knows it yet"})
-    dataclasses.replace(orders, schema_id=newer).produce(*range(20, 40))
-    query = moved.start()
-    registry.status = 503
-    with pytest.raises(Exception, match="did not answer"):
-        query.awaitTermination(60)
-    assert moved.last() == made.batch_id
-    rules.write(3)
-    registry.status = 200
-    assert moved.run() is None
-    assert (moved.rates(), moved.lettered()) == (
-        good(range(20), 1) + good(range(20, 40), 3),
-        bad(range(40)),
-    )

@@ -17,7 +17,7 @@ from exactum.checkpoint.request_file import Stopped
 from exactum.checkpoint.retirement import Retirement
 from exactum.checkpoint.savepoint import create as create_module
 from exactum.checkpoint.savepoint import restore as restore_module
-from exactum.checkpoint.savepoint.create import create
+from exactum.checkpoint.savepoint.create import create, delete
 from exactum.checkpoint.savepoint.manifest import verify
 from exactum.checkpoint.savepoint.restore import Identity, Restored, restore
 from exactum.errors import CheckpointRefused, Fenced, Unavailable
@@ -355,6 +355,28 @@ def killed(tmp_path: Path, **arguments: Any) -> Iterator[tuple[Path, Callable[..
             assert at > 20, "it was killed at each change"
             return
     pytest.fail("it takes more changes than that")
+
+
+@pytest.mark.sweep
+def test_a_create_that_is_killed_at_each_change(tmp_path: Path) -> None:
+    """Half a savepoint is none; what is left can be deleted."""
+    for at in every_call(CALLS_MAX):
+        folder, place = tmp_path / str(at), tmp_path / str(at) / "savepoint"
+        checkpoint = str(make_checkpoint(folder / "checkpoint"))
+        try:
+            with killed_at(at, folder):
+                create(checkpoint, place)
+        except Crash:
+            if (place / "manifest.json").exists():
+                verify(Folder(place))
+            if place.exists() and names(place):
+                with raised(CheckpointRefused, "SAVEPOINT_PLACE", "savepoint delete"):
+                    create(checkpoint, place)
+                delete(place)
+            create(checkpoint, place)
+        else:
+            assert at > 20, "it was killed at each change"
+            return
 
 
 @pytest.mark.sweep

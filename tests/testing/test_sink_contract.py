@@ -1,263 +1,227 @@
-"""The contract of sinks: an in-memory sink keeps it, and each way to break it is found."""
+"""Each way to break a sink is found by its contract. (That sound ones keep it: tests/contract.)"""
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterable, Sequence, Set
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
+from two_phase_commit_sink import JsonFolderSink, sync
 
-from exactum.errors import EpochAborted, HeuristicOutcome
-from exactum.protocol.model import (
-    CommitPermit,
-    CommitReport,
-    Incarnation,
-    PreparedTransaction,
-    Sighting,
-)
-from exactum.protocol.sink import (
-    DEAD_LETTER_COLUMNS,
-    Guarantee,
-    OpenSink,
-    QueryRun,
-    Sink,
-    TaskName,
-    WriteOrder,
-)
-from exactum.testing import SinkContract
+from exactum import TransactionName, TransactionScope
+from exactum.errors import HeuristicOutcome
+from exactum.protocol.sink import Sink
+from exactum.testing import SinkContract, TwoPhaseCommitContract
+from tests.kit.custom.custom_rows import batches, empty, published
 
 pytestmark = pytest.mark.slow
 
-Scope = tuple[str, str]
+
+class ShowsAtPreCommit(JsonFolderSink):
+    def pre_commit(self, transaction: str) -> None:
+        super().pre_commit(transaction)
+        self.commit(transaction)
 
 
-@dataclass
-class Held:
-    """A transaction in the server."""
+class LeavesItsOwn(JsonFolderSink):
+    """A task that fails aborts nothing; the driver does."""
 
-    scope: Scope
-    incarnation: Incarnation
-    rows: list[Any]
+    is_task = False
 
+    def begin_transaction(self, name: TransactionName) -> str:
+        self.is_task = True
+        return super().begin_transaction(name)
 
-@dataclass
-class Server:
-    """A transactional target in memory."""
-
-    held: dict[str, Held] = field(default_factory=dict)
-    committed: set[str] = field(default_factory=set)
-    visible: list[Any] = field(default_factory=list)
-    numbers: Iterable[int] = field(default_factory=itertools.count)
+    def abort(self, transaction: str) -> None:
+        if not self.is_task:
+            super().abort(transaction)
 
 
-SERVERS: dict[str, Server] = {}
-"""By name, so that what is pickled holds a name."""
+class ListsByPrefix(JsonFolderSink):
+    """Takes names of sinks that begin alike for its own, by saying that they are."""
+
+    def _is_mine(self, name: TransactionName, scope: TransactionScope) -> bool:
+        return name.participant.startswith(scope.participant) and name.query_id == scope.query_id
+
+    def list_transactions(self, scope: TransactionScope) -> Iterable[tuple[Any, str]]:
+        for path in self.temporary.iterdir():
+            name = TransactionName.parse(path.name.removesuffix(".jsonl"))
+            if name is not None and self._is_mine(name, scope):
+                yield str(name).replace(name.scope.prefix, scope.prefix), str(name)
 
 
-@dataclass(frozen=True)
-class MemorySink:
-    """``fault`` names a way in which it is broken, or is empty."""
-
-    server: str
-    fault: str = ""
-
-    name = "memory"
-    rows = None
-    dead_letter_columns = DEAD_LETTER_COLUMNS
-
-    def check_columns(self, columns: Sequence[tuple[str, str]]) -> None:
-        """Every frame is welcome."""
-
-    def open(
-        self, run: QueryRun, participant: str, columns: Sequence[tuple[str, str]] = ()
-    ) -> OpenSink:
-        return OpenSink(MemorySide(self, run, participant), MemoryWriters(self, participant))
+class ListsAllQueries(ListsByPrefix):
+    def _is_mine(self, name: TransactionName, scope: TransactionScope) -> bool:
+        return name.participant == scope.participant
 
 
-@dataclass(frozen=True)
-class MemoryWriters:
-    sink: MemorySink
-    participant: str
+class ListsItsOwnOnly(JsonFolderSink):
+    """Not those of former runs."""
 
-    def open(self, order: WriteOrder, task: TaskName) -> MemoryWriter:
-        return MemoryWriter(self, order)
+    def connect(self) -> None:
+        super().connect()
+        self.former = {path.name for path in self.temporary.iterdir()}
 
-
-class MemoryWriter:
-    def __init__(self, writers: MemoryWriters, order: WriteOrder) -> None:
-        self._server = SERVERS[writers.sink.server]
-        self._fault = writers.sink.fault
-        self._order = order
-        self._participant = writers.participant
-        self._identity = ""
-
-    def write(self, batch: Any) -> None:
-        if not batch.num_rows:
-            return
-        if not self._identity:
-            self._identity = f"t{next(iter(self._server.numbers))}"
-            scope = (self._order.run.query_id, self._participant)
-            self._server.held[self._identity] = Held(scope, self._order.run.incarnation, [])
-        if self._identity not in self._server.held:
-            raise EpochAborted(f"{self._identity} was aborted")
-        self._server.held[self._identity].rows += [tuple(row.values()) for row in batch.to_pylist()]
-
-    def prepare(self) -> PreparedTransaction | None:
-        if not self._identity:
-            return None
-        if self._identity not in self._server.held:
-            raise EpochAborted(f"{self._identity} was aborted")
-        rows = self._server.held[self._identity].rows
-        if (
-            self._order.run.guarantee is not Guarantee.EXACTLY_ONCE
-            or self._fault == "visible at prepare"
-        ):
-            self._server.visible += rows
-        if self._order.run.guarantee is not Guarantee.EXACTLY_ONCE:
-            del self._server.held[self._identity]
-            return None
-        return PreparedTransaction(self._participant, self._identity, len(rows))
-
-    def abort(self) -> None:
-        if self._fault != "a task that leaves its own":
-            self._server.held.pop(self._identity, None)
+    def list_transactions(self, scope: TransactionScope) -> Iterable[tuple[str, str]]:
+        found = super().list_transactions(scope)
+        return [(name, own) for name, own in found if f"{name}.jsonl" not in self.former]
 
 
-class MemorySide:
-    def __init__(self, sink: MemorySink, run: QueryRun, participant: str) -> None:
-        self.name = participant
-        self._server = SERVERS[sink.server]
-        self._fault = sink.fault
-        self._run = run
-
-    def list_open(self) -> Sequence[Sighting]:
-        return [
-            Sighting(self.name, identity, held.incarnation)
-            for identity, held in self._server.held.items()
-            if self._lists(held)
-        ]
-
-    def _lists(self, held: Held) -> bool:
-        query_id, participant = held.scope
-        if self._fault == "lists by prefix":
-            return query_id == self._run.query_id and participant.startswith(self.name)
-        if self._fault == "lists all queries":
-            return participant == self.name
-        if self._fault == "lists its own only" and held.incarnation != self._run.incarnation:
-            return False
-        return held.scope == (self._run.query_id, self.name) and self._fault != "lists nothing"
-
-    def list_committed(
-        self, incarnations: Set[Incarnation], recent: Sequence[PreparedTransaction]
-    ) -> Sequence[Sighting]:
+class ListsNothing(JsonFolderSink):
+    def list_transactions(self, scope: TransactionScope) -> Iterable[tuple[str, str]]:
         return ()
 
-    def verify(self, prepared: Sequence[PreparedTransaction]) -> Sequence[PreparedTransaction]:
-        for p in prepared:
-            if p.identity not in self._server.held:
-                raise EpochAborted(f"{p.identity} is gone")
-        return prepared
 
-    def commit(self, permit: CommitPermit, prepared: Sequence[PreparedTransaction]) -> CommitReport:
-        committed, expired = [], []
-        for p in prepared:
-            held = self._server.held.get(p.identity)
-            if held is not None:
-                self._server.visible += (
-                    held.rows if self._fault != "commits half" else held.rows[1:]
-                )
-                self._server.committed.add(p.identity)
-                if self._fault != "commits twice":
-                    del self._server.held[p.identity]
-            known = (
-                p.identity in self._server.committed and self._fault != "forgets what it committed"
-            )
-            (
-                committed
-                if known or held is not None or self._fault == "lost is a success"
-                else expired
-            ).append(p)
-        return CommitReport(tuple(committed), tuple(expired))
+class CommitsHalf(JsonFolderSink):
+    def commit(self, transaction: str) -> None:
+        if self._staged(transaction).exists():
+            lines = self._staged(transaction).read_text().splitlines(keepends=True)
+            self._staged(transaction).write_text("".join(lines[1:]))
+        super().commit(transaction)
 
-    def abort(self, transactions: Sequence[Sighting]) -> None:
-        for sighting in transactions:
-            gone = self._server.held.pop(sighting.identity, None)
-            if gone is None and self._fault == "an abort must find it":
-                raise HeuristicOutcome(f"{sighting.identity} is not there")
-            if gone is None and self._fault == "aborts what is committed":
-                self._server.visible.clear()
 
-    def salvage(
-        self, permit: CommitPermit, expired: Sequence[PreparedTransaction]
-    ) -> Sequence[PreparedTransaction]:
-        raise HeuristicOutcome(
-            f"{permit.record.epoch}: {self.name} has lost {[p.identity for p in expired]}"
-        )
+class CopiesAtCommit(JsonFolderSink):
+    """Not idempotent after a crash in the middle: append, then remove."""
 
+    def commit(self, transaction: str) -> None:
+        if self._staged(transaction).exists():
+            with (self.folder / "all.jsonl").open("a") as file:
+                file.write(self._staged(transaction).read_text())
+            self._remove(transaction)
+        sync(self.folder)
+
+    def _remove(self, transaction: str) -> None:
+        """Forgets to."""
+
+
+class RepeatsFail(JsonFolderSink):
+    """Forgets what it has committed."""
+
+    def commit(self, transaction: str) -> None:
+        self._staged(transaction).rename(self._published(transaction))
+
+
+class HidesLoss(JsonFolderSink):
+    def commit(self, transaction: str) -> None:
+        if self._staged(transaction).exists():
+            super().commit(transaction)
+
+
+class AbortMustFind(JsonFolderSink):
+    def abort(self, transaction: str) -> None:
+        if not self._staged(transaction).exists():
+            raise HeuristicOutcome(f"{transaction} is not there")
+        super().abort(transaction)
+
+
+class AbortsCommitted(JsonFolderSink):
+    def abort(self, transaction: str) -> None:
+        super().abort(transaction)
+        self._published(transaction).unlink(missing_ok=True)
+
+
+class CloseAborts(JsonFolderSink):
     def close(self) -> None:
-        if self._fault == "close aborts":
-            self._server.held.clear()
+        for path in self.temporary.iterdir():
+            path.unlink()
 
 
-class _Contract(SinkContract):
-    fault = ""
-    visible_within_s = 0.0
+class BackToLife(JsonFolderSink):
+    """What was aborted is written, and published, all the same."""
 
-    def make_sink(self) -> Sink:
-        SERVERS.setdefault(self.fault, Server())
-        return MemorySink(self.fault, self.fault)
-
-    def visible_rows(self) -> Iterable[object]:
-        return SERVERS.setdefault(self.fault, Server()).visible
-
-    def batches(self) -> Sequence[Any]:
-        return [pa.RecordBatch.from_pydict({"n": [2 * b, 2 * b + 1]}) for b in range(4)]
-
-    def reset(self) -> None:
-        SERVERS[self.fault] = Server()
-
-    def leftovers(self) -> Sequence[object]:
-        return list(SERVERS[self.fault].held)
+    def commit(self, transaction: str) -> None:
+        if not self._published(transaction).exists():
+            self._published(transaction).write_text('{"n": 0, "text": "row 0/0"}\n')
+        self.abort(transaction)
 
 
-class TestMemorySink(_Contract):
-    """Unbroken."""
+class KeepsInMemory(JsonFolderSink):
+    """Writes at commit what only the task's own copy knows."""
+
+    kept: list[Any]
+
+    def begin_transaction(self, name: TransactionName) -> str:
+        self.kept = []
+        return super().begin_transaction(name)
+
+    def invoke(self, transaction: str, batch: Any) -> None:
+        self.kept = [*self.kept, batch]
+
+    def commit(self, transaction: str) -> None:
+        for batch in getattr(self, "kept", []):
+            super().invoke(transaction, batch)
+        super().commit(transaction)
 
 
-TESTS = [name for name in dir(SinkContract) if name.startswith("test_")]
+class CommitsInTwoSteps(JsonFolderSink):
+    """Removes before it shows: dies between two of its own methods."""
+
+    def commit(self, transaction: str) -> None:
+        if self._staged(transaction).exists():
+            text = self._staged(transaction).read_text()
+            self.abort(transaction)
+            self._published(transaction).write_text(text)
+        super().commit(transaction)
 
 
-@pytest.mark.variants(1)
-@pytest.mark.parametrize(
-    "fault",
-    [
-        "visible at prepare",
-        "a task that leaves its own",
-        "lists by prefix",
-        "lists all queries",
-        "lists its own only",
-        "lists nothing",
-        "commits half",
-        "commits twice",
-        "forgets what it committed",
-        "lost is a success",
-        "an abort must find it",
-        "aborts what is committed",
-        "close aborts",
-    ],
-)
-def test_a_broken_sink_is_found(fault: str) -> None:
-    """Each way to break the port fails at least one test of the contract."""
-    contract = _Contract()
-    contract.fault = fault
-    found = []
-    for test in TESTS:
+BROKEN = [
+    ShowsAtPreCommit,
+    LeavesItsOwn,
+    ListsByPrefix,
+    ListsAllQueries,
+    ListsItsOwnOnly,
+    ListsNothing,
+    CommitsHalf,
+    CopiesAtCommit,
+    RepeatsFail,
+    HidesLoss,
+    AbortMustFind,
+    AbortsCommitted,
+    CloseAborts,
+    BackToLife,
+    KeepsInMemory,
+]
+
+
+def contract(of: type[SinkContract], broken: type[JsonFolderSink], folder: Path) -> Any:
+    class Over(of):  # type: ignore[misc, valid-type]
+        visible_within_s = 0.0
+
+        def make_sink(self) -> Sink:
+            return broken(folder)
+
+        def visible_rows(self) -> Iterable[object]:
+            return published(folder)
+
+        def batches(self) -> Sequence[Any]:
+            return batches()
+
+        def reset(self) -> None:
+            empty(folder)
+
+        def leftovers(self) -> Sequence[object]:
+            return list(folder.glob(".temporary/*"))
+
+    return Over()
+
+
+@pytest.mark.parametrize("broken", BROKEN)
+def test_a_broken_sink_is_found(memory: Path, broken: type[JsonFolderSink]) -> None:
+    """Each way to break the port fails a test of the contract of every sink."""
+    over = contract(SinkContract, broken, memory)
+    tests = [name for name in dir(over) if name.startswith("test_")]
+    for test in sorted(tests, key=lambda name: "every" in name or "two_drivers" in name):
         try:
-            getattr(contract, test)()
-        except Exception:
-            found.append(test)
-    print(fault, "->", ", ".join(found))
-    assert found
+            getattr(over, test)()
+        except Exception as error:
+            print(test, type(error).__name__, str(error)[:200])
+            return
+    pytest.fail("no test fails")
+
+
+def test_a_crash_within_a_method_is_played(memory: Path) -> None:
+    """What the contract of every sink does not reach."""
+    over = contract(TwoPhaseCommitContract, CommitsInTwoSteps, memory)
+    with pytest.raises(AssertionError, match="CRASH_AFTER.* at abort"):
+        over.test_every_fault_at_every_call_of_a_method()

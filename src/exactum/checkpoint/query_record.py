@@ -9,7 +9,6 @@ read for the first time, but not with each micro-batch. It holds no secret: no p
 
 from __future__ import annotations
 
-import logging
 import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -21,8 +20,6 @@ from exactum.checkpoint.layout import QUERY
 from exactum.errors import CheckpointRefused, SettingRefused, Unavailable
 from exactum.protocol.ends import NOTHING_NOTED, Noted
 from exactum.storage.storage import SmallFiles, Storage
-
-logger = logging.getLogger("exactum")
 
 T = TypeVar("T")
 
@@ -185,30 +182,19 @@ def record_of(checkpoint: Storage, query_id: str) -> RecordFile:
 
 
 def _newest(storage: RecordStorage) -> tuple[int, QueryRecord | None]:
-    """The number of the highest file that is there, -1 without any; and the highest record that can
-    be read.
-    """
+    """The highest number that is there, -1 without any; and the record of this number."""
     for _ in range(RACES_MAX):
-        numbers = _numbers(storage)
-        trouble: CheckpointRefused | None = None
-        for number in numbers:
-            name = f"{number}.json"
-            text = storage.read(name)
-            if text is None:  # swept since
-                break
-            where = f"{storage.where}/{name}"
-            try:
-                record = decoded(where, text, QueryRecord)
-            except msgspec.MsgspecError as error:
-                trouble = trouble or damaged(where, error)
-                continue
-            if trouble is not None:
-                logger.warning("%s The one before it counts: %s", trouble, where)
-            return numbers[0], record
-        else:
-            if trouble is not None:
-                raise trouble
-            return -1, None
+        number = next(iter(_numbers(storage)), -1)
+        if number < 0:
+            return number, None
+        name = f"{number}.json"
+        text = storage.read(name)
+        if text is None:  # swept since
+            continue
+        try:
+            return number, decoded(f"{storage.where}/{name}", text, QueryRecord)
+        except msgspec.MsgspecError as error:
+            raise damaged(f"{storage.where}/{name}", error) from error
     raise Unavailable(f"{storage.where} changed {RACES_MAX} times while it was read.")
 
 
@@ -246,7 +232,8 @@ def damaged(where: str, why: object) -> CheckpointRefused:
     return CheckpointRefused(
         "CHECKPOINT_DAMAGED",
         f"{where} cannot be read ({why}): it is a record that this query needs. Restore it from a "
-        "backup of the checkpoint. Nothing of this batch was written.",
+        "backup of the checkpoint; in exactum/query, where the number before it is there, remove "
+        "it. Nothing of this batch was written.",
     )
 
 

@@ -248,7 +248,7 @@ def _store_ms(files: Storage) -> int:
     by this machine's.
     """
     with contextlib.suppress(ExactumError):
-        files.put(CLOCK, b"")
+        files.put(CLOCK, b"\n")
         clock = files.entry(CLOCK)
         if clock is not None:
             return clock.modified_ms

@@ -16,37 +16,26 @@ from exactum.values.excerpt import cut
 SHOWN_MAX = 100
 
 
-def refuse_answer(answer: Any, method: str, then: str) -> None:
-    """``method`` says what was called, ``then`` what stands and what to do.
+def refuse_answer(answer: Any, method: str, then: str, *, may_answer: bool = False) -> None:
+    """``method`` says what was called, ``then`` what stands and what to do. What ``may_answer`` is
+    refused only where it has not run yet: a coroutine or the like.
 
     Raises:
         CodeFailed: the answer is not None.
     """
-    if answer is None:
-        return
-    refuse_unfinished(answer, method, then)
-    raise CodeFailed(
-        "SINK_ANSWER",
-        f"{method} returned {shown(answer)}, which is not taken for a success. Return nothing "
-        "where all is well, and raise where it is not: a status, a boolean or a future that is "
-        f"returned is not looked at. {then}",
-    )
-
-
-def refuse_unfinished(answer: Any, method: str, then: str) -> None:
-    """
-    Raises:
-        CodeFailed: the answer is a coroutine or the like: the method has not run yet.
-    """
-    if not inspect.isawaitable(answer) and not inspect.isgenerator(answer):
+    has_not_run = inspect.isawaitable(answer) or inspect.isgenerator(answer)
+    if answer is None or (may_answer and not has_not_run):
         return
     if inspect.iscoroutine(answer):
         answer.close()  # else Python warns as well, that nobody has awaited it
-    raise CodeFailed(
-        "SINK_ANSWER",
-        f"{method} returned {shown(answer)}, so it has not run. Write it without async and without "
-        f"yield; within it, asyncio.run() waits for a coroutine. {then}",
+    why = (
+        "so it has not run. Write it without async and without yield; within it, asyncio.run() "
+        "waits for a coroutine."
+        if has_not_run
+        else "which is not taken for a success. Return nothing where all is well, and raise where "
+        "it is not."
     )
+    raise CodeFailed("SINK_ANSWER", f"{method} returned {shown(answer)}, {why} {then}")
 
 
 def shown(answer: Any) -> str:

@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
-from exactum.custom.answer import refuse_answer, refuse_unfinished, shown
+from exactum.custom.answer import refuse_answer, shown
 from exactum.custom.transaction_name import TransactionName, TransactionScope
 from exactum.custom.two_phase import TransactionLost, TwoPhaseCommitSink
 from exactum.errors import (
@@ -82,7 +82,7 @@ class TwoPhaseWriter:
         if self._begun is None:
             name = self._scope.name(self._order, self._task)
             begun = sink.begin_transaction(name)
-            refuse_unfinished(begun, self._method("begin_transaction"), VOID)
+            refuse_answer(begun, self._method("begin_transaction"), VOID, may_answer=True)
             self._begun = (name, begun)
         rejection = sink.invoke(self._begun[1], batch)
         if not isinstance(rejection, Rejection):
@@ -97,7 +97,7 @@ class TwoPhaseWriter:
         sink = self._sink()
         name, transaction = self._begun
         changed = sink.pre_commit(transaction)
-        refuse_unfinished(changed, self._method("pre_commit"), VOID)
+        refuse_answer(changed, self._method("pre_commit"), VOID, may_answer=True)
         if isinstance(changed, bool) and not isinstance(transaction, bool):
             raise CodeFailed(
                 "SINK_ANSWER",

@@ -27,7 +27,6 @@ from typing import Any
 from exactum.custom.answer import refuse_answer
 from exactum.errors import (
     Disposition,
-    EpochAborted,
     ExactumError,
     Fenced,
     HeuristicOutcome,
@@ -36,7 +35,7 @@ from exactum.errors import (
 )
 from exactum.problem import Problem, ok
 from exactum.protocol.inspection import Inspector
-from exactum.protocol.model import Incarnation, PreparedTransaction, new_incarnation
+from exactum.protocol.model import Incarnation, new_incarnation
 from exactum.protocol.sink import (
     DEAD_LETTER_COLUMNS,
     Guarantee,
@@ -45,14 +44,11 @@ from exactum.protocol.sink import (
     QueryRun,
     Rejection,
     Scope,
-    TaskName,
-    WriteOrder,
-    Writer,
 )
 from exactum.sinks.frames import FrameReader, packed, unpacked
-from exactum.sinks.staged import Published, StagedEpoch, StagedPart, StagedParticipant, StagedTarget
+from exactum.sinks.staged import NotedTarget, Published, StagedEpoch, StagedPart, StagedParticipant
 from exactum.sinks.staging import TRACE, StagedName, Staging, reach_staging, staging_of, wanted
-from exactum.sinks.writer import StagedWriter, TaskFiles, TaskRows
+from exactum.sinks.writer import StagedWriters, TaskFiles, TaskRows
 from exactum.storage.storage import Storage
 
 # ---- one chunk -------------------------------------------------------------------------------
@@ -127,17 +123,17 @@ class ChunkRows(TaskRows):
     """
 
     def __init__(self, rows_per_send: int) -> None:
-        self._rows_per_send = rows_per_send
+        super().__init__(rows_per_send)
         self._pieces: list[Any] = []
         self._waiting_rows = 0
 
     def write(self, batch: Any, files: TaskFiles) -> Rejection | None:
         while batch.num_rows:
-            piece = batch.slice(0, self._rows_per_send - self._waiting_rows)
+            piece = batch.slice(0, self._plan - self._waiting_rows)
             batch = batch.slice(piece.num_rows)
             self._pieces.append(piece)
             self._waiting_rows += piece.num_rows
-            if self._waiting_rows == self._rows_per_send:
+            if self._waiting_rows == self._plan:
                 self.finish(files)
         return None
 
@@ -152,7 +148,7 @@ class ChunkRows(TaskRows):
         self._pieces, self._waiting_rows = [], 0
 
 
-class WriteAheadTarget(StagedTarget):
+class WriteAheadTarget(NotedTarget):
     """A target without transactions as a staged one: the driver sends the chunks of what is
     decided, in order, from where the last run stood. ``shown`` names the sink in messages.
 
@@ -178,24 +174,13 @@ class WriteAheadTarget(StagedTarget):
         close: Callable[[], None],
     ) -> None:
         once = run.guarantee is Guarantee.AT_MOST_ONCE
-        self._staging = staging
+        super().__init__(staging)
         self._incarnation: Incarnation = run.incarnation
         self._send = send
         self._delivery = RetryPolicy(1, 0, 0) if once else delivery
         self._close = close
         self._claims: dict[str, int] = {}
         self.shown = shown
-
-    def last_batch(self, committed: Sequence[PreparedTransaction] = ()) -> int | None:
-        return self._staging.published()
-
-    def forget_batches(self) -> None:
-        self._staging.forget_published()
-
-    def published(self, epoch: StagedEpoch) -> Published:
-        noted = self._staging.published()
-        is_sent = noted is not None and noted >= epoch.batch_id
-        return Published.BEFORE if is_sent else Published.MISSING
 
     def publish(self, epoch: StagedEpoch) -> Published:
         """Send what is not acknowledged yet.
@@ -218,18 +203,9 @@ class WriteAheadTarget(StagedTarget):
 
     def deliver(self, epoch: StagedEpoch) -> None:
         for part in epoch.parts:
-            try:
-                for number, chunk in self._chunks(part):
-                    key = f"{part.name.identity}.{number}"
-                    self._delivery.deliver(self._send, chunk, key, before_each_try=lambda: None)
-            except FileNotFoundError as error:
-                raise EpochAborted(
-                    f"{self.shown}: staged files of batch {epoch.batch_id} are gone. Something "
-                    f"else removes them from {self._staging.where}."
-                ) from error
-
-    def by_hand(self, epoch: StagedEpoch) -> str:
-        return self._staging.by_hand(epoch.batch_id)
+            for number, chunk in self._chunks(part):
+                key = f"{part.name.identity}.{number}"
+                self._delivery.deliver(self._send, chunk, key, before_each_try=lambda: None)
 
     def waiting(self, name: StagedName) -> str:
         return f"{self._acknowledged(name.identity)} chunks are acknowledged"
@@ -440,10 +416,10 @@ class WriteAheadSink(NotAFunction):
             SettingRefused: there is no place where rows can wait.
         """
         staging = staging_of(run, Scope(run.query_id, participant), repr(self))
-        factory = ChunkWriterFactory(staging, self._rows_per_send_max)
+        writers = StagedWriters(staging, ChunkRows, self._rows_per_send_max, WriteAheadTarget.at)
         return OpenSink(
             StagedParticipant(staging, self._target(staging, run)),
-            factory,
+            writers,
             trace=TRACE,
             reach=reach_staging(run),
         )
@@ -475,15 +451,3 @@ class WriteAheadSink(NotAFunction):
     def __getstate__(self) -> dict[str, Any]:
         """``rows`` stays on the driver: it may hold on to a session."""
         return {**self.__dict__, "_rows": None}
-
-
-@dataclass(frozen=True)
-class ChunkWriterFactory:
-    """Goes to the executors; opens a writer there."""
-
-    staging: Staging
-    rows_per_send: int
-
-    def open(self, order: WriteOrder, task: TaskName) -> Writer:
-        rows = ChunkRows(self.rows_per_send)
-        return StagedWriter(self.staging, order, task, rows, at=WriteAheadTarget.at, facts={})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from gzip import GzipFile
 from typing import Any, Protocol
 
 import pyarrow as pa
@@ -110,21 +111,16 @@ class FileFormat:
 
     def encoder(self, stream: Any, schema: pa.Schema) -> Encoder:
         """An encoder of one file with these columns, onto a binary stream."""
+        compression = self._option("compression")
         if self.name == "parquet":
-            return ParquetEncoder(
-                stream, schema, self._option("compression"), self._option("compression_level")
-            )
-        if self._option("compression") == "gzip":
-            return ZippedEncoder(self, stream, schema)
-        return self.plain_encoder(stream, schema)
-
-    def plain_encoder(self, stream: Any, schema: pa.Schema) -> Encoder:
-        """The same for json and csv, not compressed."""
+            level = self._option("compression_level")
+            return ParquetEncoder(stream, schema, compression, level)
+        is_zipped = compression == "gzip"
         if self.name == "json":
-            return LinesEncoder(stream, b"", None)
+            return LinesEncoder(stream, b"", None, is_zipped=is_zipped)
         delimiter = self._option("delimiter")
         header = csv_header(schema.names, delimiter) if self._option("header") else b""
-        return LinesEncoder(stream, header, delimiter)
+        return LinesEncoder(stream, header, delimiter, is_zipped=is_zipped)
 
     def _option(self, name: str) -> Any:
         return dict(self.options)[name]
@@ -151,11 +147,15 @@ class ParquetEncoder:
 class LinesEncoder:
     """A line for each row, in UTF-8: a JSON object, or CSV with a ``delimiter``."""
 
-    def __init__(self, stream: Any, header: bytes, delimiter: str | None) -> None:
-        self._stream = stream
+    def __init__(
+        self, stream: Any, header: bytes, delimiter: str | None, *, is_zipped: bool
+    ) -> None:
+        # Its end is not yet the end of the file.
+        self._zipped = GzipFile(fileobj=stream, mode="wb", mtime=0) if is_zipped else None
+        self._stream = self._zipped or stream
         self._delimiter = delimiter
         if header:
-            stream.write(header)
+            self._stream.write(header)
 
     def write(self, table: pa.Table) -> None:
         for rows in table.to_batches():
@@ -166,43 +166,8 @@ class LinesEncoder:
             self._stream.write(data_of(concatenated(lines, "\n")))
 
     def close(self) -> None:
-        """Lines have no end of their own."""
-
-
-class ZippedEncoder:
-    """gzip around another encoder."""
-
-    def __init__(self, format_: FileFormat, stream: Any, schema: pa.Schema) -> None:
-        self._zipped = pa.CompressedOutputStream(_Shielded(stream), "gzip")
-        self._inner = format_.plain_encoder(self._zipped, schema)
-
-    def write(self, table: pa.Table) -> None:
-        self._inner.write(table)
-
-    def close(self) -> None:
-        self._inner.close()
-        self._zipped.close()
-
-
-class _Shielded:
-    """A stream that does not pass ``close`` on: the end of the compressed bytes is not yet the end
-    of the file.
-    """
-
-    closed = False
-
-    def __init__(self, stream: Any) -> None:
-        self._stream = stream
-
-    def write(self, data: Any) -> int:
-        self._stream.write(data)
-        return len(data)
-
-    def flush(self) -> None:
-        self._stream.flush()
-
-    def close(self) -> None:
-        """The owner closes it."""
+        if self._zipped is not None:
+            self._zipped.close()
 
 
 def _wrong(name: str, options: Mapping[str, Any]) -> str:

@@ -13,7 +13,7 @@ from exactum.files.evidence import FileEvidence, dead_letter_rows
 from exactum.files.format import FileFormat, check_frame
 from exactum.files.place import nobodys, open_place, reach_folder, staging_at
 from exactum.files.target import FileTarget
-from exactum.files.writer import FilePlan, FileWriterFactory
+from exactum.files.writer import FilePlan, FileRows
 from exactum.problem import Problem
 from exactum.protocol.dead_letter import DeadLetter, of_columns
 from exactum.protocol.inspection import Evidence, Inspector, Promise
@@ -21,6 +21,7 @@ from exactum.protocol.sink import DEAD_LETTER_COLUMNS, NotAFunction, OpenSink, Q
 from exactum.sinks.inspection import StagedInspector
 from exactum.sinks.staged import StagedParticipant
 from exactum.sinks.staging import Staging
+from exactum.sinks.writer import StagedWriters
 from exactum.storage.at import storage_at
 from exactum.storage.proof import prove
 from exactum.storage.storage import Storage
@@ -146,7 +147,6 @@ class FileSink(NotAFunction):
         """
         staging = self._staging(run.query_id, participant)
         plan = FilePlan(
-            staging,
             open_place(staging),
             self._format,
             self._partition_by,
@@ -157,7 +157,9 @@ class FileSink(NotAFunction):
         kind = "prefix" if self._is_object_store else "folder"
         return OpenSink(
             StagedParticipant(staging, FileTarget(staging)),
-            FileWriterFactory(plan),
+            StagedWriters(
+                staging, FileRows, plan, staging.storage.where, {"extension": plan.format.extension}
+            ),
             f"{kind} {folder}" if folder else None,  # a store object does not tell where it is
             {} if self._is_object_store else {"folder": folder},
             reach_folder(run.query_id),

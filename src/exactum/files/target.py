@@ -12,22 +12,29 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 
 from exactum.durable import stays_below
-from exactum.errors import EpochAborted, InvariantBroken
+from exactum.errors import InvariantBroken
 from exactum.files.place import NEW
 from exactum.protocol.model import PreparedTransaction
-from exactum.sinks.staged import Published, StagedEpoch, StagedPart, StagedTarget, of_another_sink
+from exactum.sinks.staged import (
+    NotedTarget,
+    Published,
+    StagedEpoch,
+    StagedPart,
+    gone,
+    missing,
+    of_another_sink,
+)
 from exactum.sinks.staging import Staging
 
 
-class FileTarget(StagedTarget):
+class FileTarget(NotedTarget):
     """See the base class."""
 
     takes_files = True
 
     def __init__(self, staging: Staging) -> None:
-        self._staging = staging
+        super().__init__(staging)
         self._place = staging.storage
-        self._held: str | None = None
         self._may_be_new = self._place.may_be_unmounted
         self.at = self._place.where
         self.shown = f"sink {staging.scope.participant!r} at {self.at}"
@@ -39,12 +46,9 @@ class FileTarget(StagedTarget):
             return -1 if self._place.existing([self._new]) else None
         return highest
 
-    def forget_batches(self) -> None:
-        self._staging.forget_published()
-
     def published(self, epoch: StagedEpoch) -> Published:
-        is_there = self._is_marked(epoch) or not self._lacks(epoch)
-        return Published.BEFORE if is_there else Published.MISSING
+        names = missing(epoch, self._staging.listing())
+        return super().published(epoch) if self.lost(epoch, names) else Published.BEFORE
 
     def lost(self, epoch: StagedEpoch, names: Collection[str]) -> Collection[str]:
         """A file moves from its staging only, so it cannot slip through between two readings."""
@@ -54,17 +58,10 @@ class FileTarget(StagedTarget):
 
     def hold(self, epoch: StagedEpoch) -> Published:
         """A move needs no trial."""
-        self._held = epoch.digest
         return Published.DONE
 
     def publish(self, epoch: StagedEpoch) -> Published:
-        """Of an epoch that lacks a file nothing is published. Where it is held, its files were just
-        there.
-        """
-        is_held, self._held = self._held == epoch.digest, None
-        if not is_held and self._lacks(epoch) and not self._is_marked(epoch):
-            return Published.MISSING
-        if not self._move(epoch) and not self._is_marked(epoch):
+        if not self._move(epoch) and super().published(epoch) is Published.MISSING:
             return Published.MISSING
         self._staging.note_published(epoch.batch_id)
         if self._may_be_new:
@@ -74,16 +71,7 @@ class FileTarget(StagedTarget):
 
     def deliver(self, epoch: StagedEpoch) -> None:
         if not self._move(epoch):
-            raise EpochAborted(
-                f"{self.shown}: staged files of batch {epoch.batch_id} are gone. Something else "
-                f"removes them from {self._staging.where}, or driver and executors do not share it."
-            )
-
-    def let_go(self) -> None:
-        self._held = None
-
-    def by_hand(self, epoch: StagedEpoch) -> str:
-        return self._staging.by_hand(epoch.batch_id)
+            raise gone(self._staging.where)
 
     # ---- small steps -------------------------------------------------------------------------
 
@@ -99,15 +87,6 @@ class FileTarget(StagedTarget):
             return {StagedPart.of(p).at for p in committed} == {self.at}
         except InvariantBroken:
             return False
-
-    def _is_marked(self, epoch: StagedEpoch) -> bool:
-        highest = self._staging.published()
-        return highest is not None and highest >= epoch.batch_id
-
-    def _lacks(self, epoch: StagedEpoch) -> bool:
-        """Whether a file is neither staged nor where readers look."""
-        there = self._staging.listing().sizes
-        return bool(self.lost(epoch, [name for name in epoch.sizes if name not in there]))
 
     def _move(self, epoch: StagedEpoch) -> bool:
         """False: it is not whole."""

@@ -22,10 +22,9 @@ from exactum.errors import FrameRefused
 from exactum.files.format import Encoder, FileFormat
 from exactum.files.partition import Partitioning
 from exactum.files.place import NameLimits
-from exactum.protocol.sink import Rejection, TaskName, WriteOrder, Writer
+from exactum.protocol.sink import Rejection
 from exactum.sinks.rows import RowCheck, together
-from exactum.sinks.staging import Staging
-from exactum.sinks.writer import StagedWriter, TaskFile, TaskFiles, TaskRows
+from exactum.sinks.writer import TaskFile, TaskFiles, TaskRows
 from exactum.values.nested import is_text, not_utf8, rows_where
 from exactum.values.times import out_of_years
 
@@ -133,30 +132,11 @@ RUN_ROWS_MAX = 262_144
 class FilePlan:
     """What a task needs to know: picklable."""
 
-    staging: Staging
     limits: NameLimits
     format: FileFormat
     partition_by: tuple[str, ...]
     rows_per_file_max: int | None
     bytes_per_file_max: int
-
-
-@dataclass(frozen=True)
-class FileWriterFactory:
-    """Goes to the executors; opens a writer there."""
-
-    plan: FilePlan
-
-    def open(self, order: WriteOrder, task: TaskName) -> Writer:
-        plan = self.plan
-        return StagedWriter(
-            plan.staging,
-            order,
-            task,
-            FileRows(plan),
-            at=plan.staging.storage.where,
-            facts={"extension": plan.format.extension},
-        )
 
 
 @dataclass
@@ -172,7 +152,7 @@ class FileRows(TaskRows):
     """See the base class."""
 
     def __init__(self, plan: FilePlan) -> None:
-        self._plan = plan
+        super().__init__(plan)
         self._partitioning = Partitioning(plan.partition_by, plan.limits)
         self._refusal = Refusal(plan.format.name, self._partitioning, plan.partition_by)
         self._run: list[pa.RecordBatch] = []

@@ -76,17 +76,17 @@ class TableWriters:
 
     def open(self, order: WriteOrder, task: TaskName) -> Writer:
         where = self.staging.storage.where
-        rows = TableRows(self.staging, self.plan, self.bytes_per_file_max)
+        rows = TableRows(self.plan, self.bytes_per_file_max)
         return StagedWriter(self.staging, order, task, rows, at=where, facts=self.plan.facts)
 
 
 class TableRows(FileRows):
     """See the base class. An upsert's files are read by the driver, so they are not parted."""
 
-    def __init__(self, staging: Staging, plan: TablePlan, bytes_per_file_max: int) -> None:
+    def __init__(self, plan: TablePlan, bytes_per_file_max: int) -> None:
         options = (("compression", plan.codec), ("compression_level", None))
         format_ = TableFormat("parquet", options, plan.indexed)
-        super().__init__(FilePlan(staging, ANY_NAME, format_, (), None, bytes_per_file_max))
+        super().__init__(FilePlan(ANY_NAME, format_, (), None, bytes_per_file_max))
         if not plan.key:
             self._partitioning = plan.partitioning
         self._refusal = TableRefusal(plan)

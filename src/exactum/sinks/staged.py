@@ -289,7 +289,7 @@ class StagedTarget(ABC):
 
     @abstractmethod
     def deliver(self, epoch: StagedEpoch) -> None:
-        """Make the rows visible without a marker: for the weaker guarantees.
+        """Make the rows visible without a marker: for the weaker guarantees. The files are there.
 
         Raises:
             ExactumError: they may or may not be visible.
@@ -308,6 +308,29 @@ class StagedTarget(ABC):
 
     def close(self) -> None:  # noqa: B027
         """Let go of connections."""
+
+
+class NotedTarget(StagedTarget):
+    """A target that keeps no marker of its own: the marker is the staging's note, which ``publish``
+    makes when all rows are in.
+    """
+
+    def __init__(self, staging: Staging) -> None:
+        self._staging = staging
+
+    def last_batch(self, committed: Sequence[PreparedTransaction] = ()) -> int | None:
+        return self._staging.published()
+
+    def forget_batches(self) -> None:
+        self._staging.forget_published()
+
+    def published(self, epoch: StagedEpoch) -> Published:
+        noted = self._staging.published()
+        is_there = noted is not None and noted >= epoch.batch_id
+        return Published.BEFORE if is_there else Published.MISSING
+
+    def by_hand(self, epoch: StagedEpoch) -> str:
+        return self._staging.by_hand(epoch.batch_id)
 
 
 class JudgingTarget(StagedTarget):
@@ -366,15 +389,14 @@ class StagedParticipant:
         self._settled = None
 
     def abort(self, transactions: Sequence[Sighting]) -> None:
-        self._opened = None
+        self._verified = self._opened = None
         self._target.let_go()
         self._staging.remove([t.identity for t in transactions])
 
     def verify(self, prepared: Sequence[PreparedTransaction]) -> Sequence[PreparedTransaction]:
         epoch = StagedEpoch.of(prepared).listed(self._staging)
         listing = self._staging.listing()
-        for name in _missing(epoch, listing):
-            raise gone(self._staging.shown(name), epoch.sizes[name], listing.sizes.get(name))
+        self._refuse_missing(epoch, listing)
         state = self._target.hold(epoch)
         if state is Published.MISSING:
             raise gone(self._staging.where)
@@ -386,6 +408,8 @@ class StagedParticipant:
     def commit(self, permit: CommitPermit, prepared: Sequence[PreparedTransaction]) -> CommitReport:
         epoch = StagedEpoch.of(prepared).listed(self._staging)
         self._refuse_moved(permit, epoch)
+        if self._is_gone(epoch):
+            return CommitReport((), tuple(prepared))
         try:
             state = self._target.publish(epoch)
         except PublishFailed as failure:
@@ -405,7 +429,9 @@ class StagedParticipant:
 
     def deliver(self, prepared: Sequence[PreparedTransaction]) -> None:
         """See ``Delivering``."""
-        self._target.deliver(StagedEpoch.of(prepared).listed(self._staging))
+        epoch = StagedEpoch.of(prepared).listed(self._staging)
+        self._refuse_missing(epoch, self._staging.listing())
+        self._target.deliver(epoch)
         self._staging.remove([p.identity for p in prepared])
 
     def salvage(
@@ -418,7 +444,7 @@ class StagedParticipant:
             HeuristicOutcome: else.
         """
         epoch = StagedEpoch.of(expired).listed(self._staging)
-        lost = self._target.lost(epoch, _missing(epoch, self._staging.listing())) or epoch.sizes
+        lost = self._target.lost(epoch, missing(epoch, self._staging.listing())) or epoch.sizes
         rows = _rows_of(epoch)
         named = [f"{self._staging.shown(name)} with {rows[name]} rows" for name in lost]
         more = f" and {len(lost) - NAMED_MAX} more" if len(lost) > NAMED_MAX else ""
@@ -449,6 +475,23 @@ class StagedParticipant:
         return -1 if self._settled is None else self._settled
 
     # ---- small steps -------------------------------------------------------------------------
+
+    def _refuse_missing(self, epoch: StagedEpoch, listing: Listing) -> None:
+        for name in missing(epoch, listing):
+            raise gone(self._staging.shown(name), epoch.sizes[name], listing.sizes.get(name))
+
+    def _is_gone(self, epoch: StagedEpoch) -> bool:
+        """Whether the target has not all of it, and a file is not staged any more, or only a part
+        of one. What this run has decided was whole a moment ago.
+        """
+        if self._verified is not None:
+            return False
+        names = missing(epoch, self._staging.listing())
+        return (
+            bool(names)
+            and self._target.published(epoch) is Published.MISSING
+            and bool(self._target.lost(epoch, names))
+        )
 
     def _forget(self, epoch: StagedEpoch) -> None:
         """The batch is visible. Files stay for a while, for a target that loses it (a failover, an
@@ -525,7 +568,7 @@ def _moved(what: str, elsewhere: str) -> SettingRefused:
     )
 
 
-def _missing(epoch: StagedEpoch, listing: Listing) -> list[str]:
+def missing(epoch: StagedEpoch, listing: Listing) -> list[str]:
     """Files that are not there with all their bytes. A list that was not read is one of them."""
     return [name for name, size in epoch.sizes.items() if listing.sizes.get(name) != size]
 

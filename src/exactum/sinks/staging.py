@@ -192,8 +192,10 @@ class Staging:
         return max(_batches(self._files.names()), default=None)
 
     def note_published(self, batch_id: int, *, durable: bool = True) -> None:
-        """A run that was overtaken notes what is below the highest, and changes nothing."""
-        self._files.put(_published(batch_id), b"", durable=durable)
+        """A run that was overtaken notes what is below the highest, and changes nothing. Not an
+        empty file: whether an empty object is one, a listing has to ask.
+        """
+        self._files.put(_published(batch_id), b"\n", durable=durable)
 
     def forget_published(self) -> None:
         """The lowest first: what is left tells the same in between."""

@@ -6,7 +6,7 @@ import json
 import logging
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -52,6 +52,11 @@ class TaskFiles:
         self._frames: FrameWriter | None = None
         self._finishing: deque[tuple[TaskFile, Future[int]]] = deque()
         self._pool: ThreadPoolExecutor | None = None
+
+    @property
+    def task(self) -> int:
+        """The number of its partition."""
+        return self._name.task
 
     @property
     def open_max(self) -> int:
@@ -116,7 +121,12 @@ class TaskFiles:
 
 
 class TaskRows(ABC):
-    """How one task's rows become files: what a staged sink writes of its own."""
+    """How one task's rows become files: what a staged sink writes of its own. Each task has one,
+    made there of the sink's plan.
+    """
+
+    def __init__(self, plan: Any) -> None:
+        self._plan = plan
 
     @abstractmethod
     def write(self, batch: Any, files: TaskFiles) -> Rejection | None:
@@ -127,6 +137,23 @@ class TaskRows(ABC):
 
     def discard(self) -> None:  # noqa: B027
         """The task has failed: let go of what was gathered. Idempotent."""
+
+
+@dataclass(frozen=True)
+class StagedWriters:
+    """Goes to the executors; opens a writer there. ``plan`` is what ``rows`` is made of, picklable.
+    ``at`` and ``facts`` go on record, see ``StagedPart``.
+    """
+
+    staging: Staging
+    rows: Callable[[Any], TaskRows]
+    plan: Any = None
+    at: str = ""
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+    def open(self, order: WriteOrder, task: TaskName) -> StagedWriter:
+        rows = self.rows(self.plan)
+        return StagedWriter(self.staging, order, task, rows, at=self.at, facts=self.facts)
 
 
 class StagedWriter:

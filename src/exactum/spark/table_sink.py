@@ -33,23 +33,26 @@ from exactum.protocol.sink import (
     OpenSink,
     QueryRun,
     Scope,
-    TaskName,
-    WriteOrder,
-    Writer,
 )
 from exactum.sinks.staged import (
+    NotedTarget,
     Published,
     PublishFailed,
     StagedEpoch,
     StagedParticipant,
-    StagedTarget,
 )
 from exactum.sinks.staging import TRACE, Staging, reach_staging, staging_of, wanted
-from exactum.sinks.writer import StagedWriter
+from exactum.sinks.writer import StagedWriters
 from exactum.storage.storage import Storage
 from exactum.values.excerpt import cut
 
-_FORMAT = FileFormat.of("parquet", None, "SparkTableSink")
+_PLAN = FilePlan(
+    NameLimits(NAME_BYTES_MAX, FOLDER_BYTES_MAX),
+    FileFormat.of("parquet", None, "SparkTableSink"),
+    (),
+    None,
+    BYTES_PER_FILE_MAX,
+)
 _WILD = re.compile(r"[\\{}\[\]*?]")
 """What Hadoop reads as a pattern in a path, and not as itself."""
 SHOWN_MAX = 300
@@ -125,7 +128,7 @@ class SparkTableSink(NotAFunction):
         schema = ddl(schema_of(columns))
         return OpenSink(
             StagedParticipant(staging, self._target(staging, schema)),
-            TableWriterFactory(staging),
+            StagedWriters(staging, FileRows, _PLAN, SparkTableTarget.at),
             trace=TRACE,
             reach=reach_staging(run),
             makes_versions=True,
@@ -150,20 +153,7 @@ class SparkTableSink(NotAFunction):
         return SparkTableTarget(staging, schema, self._write, self._last_version)
 
 
-@dataclass(frozen=True)
-class TableWriterFactory:
-    """Goes to the executors; opens a writer there."""
-
-    staging: Staging
-
-    def open(self, order: WriteOrder, task: TaskName) -> Writer:
-        limits = NameLimits(NAME_BYTES_MAX, FOLDER_BYTES_MAX)
-        plan = FilePlan(self.staging, limits, _FORMAT, (), None, BYTES_PER_FILE_MAX)
-        rows = FileRows(plan)
-        return StagedWriter(self.staging, order, task, rows, at=SparkTableTarget.at, facts={})
-
-
-class SparkTableTarget(StagedTarget):
+class SparkTableTarget(NotedTarget):
     """See the base class. The marker is the staging's note, or what ``last_version`` says where
     that is more. ``schema``: of the files, as DDL; None: not known, to a command.
     """
@@ -178,7 +168,7 @@ class SparkTableTarget(StagedTarget):
         last_version: Callable[[str], int | None] | None,
     ) -> None:
         self.shown = f"sink {staging.scope.participant!r}"
-        self._staging = staging
+        super().__init__(staging)
         self._schema = schema
         self._write = write
         self._last_version = last_version
@@ -205,14 +195,6 @@ class SparkTableTarget(StagedTarget):
             )
         return known
 
-    def forget_batches(self) -> None:
-        self._staging.forget_published()
-
-    def published(self, epoch: StagedEpoch) -> Published:
-        noted = self._staging.published()
-        is_there = noted is not None and noted >= epoch.batch_id
-        return Published.BEFORE if is_there else Published.MISSING
-
     def publish(self, epoch: StagedEpoch) -> Published:
         if self.published(epoch) is Published.BEFORE:
             return Published.BEFORE
@@ -229,9 +211,6 @@ class SparkTableTarget(StagedTarget):
             self._hand_over(list(epoch.sizes), own)
         except PublishFailed as failure:
             raise Unavailable(f"{self.shown}: {failure}") from failure
-
-    def by_hand(self, epoch: StagedEpoch) -> str:
-        return self._staging.by_hand(epoch.batch_id)
 
     def _hand_over(self, names: Sequence[str], transaction: TableTransaction) -> None:
         from pyspark.errors import AnalysisException, PySparkRuntimeError

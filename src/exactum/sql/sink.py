@@ -22,13 +22,14 @@ from exactum.protocol.sink import (
 )
 from exactum.sinks.staged import JudgingParticipant, StagedParticipant
 from exactum.sinks.staging import TRACE, Staging, reach_staging, staging_of, wanted
+from exactum.sinks.writer import StagedWriters
 from exactum.sql.columns import hidden_rows, matched, named_by
 from exactum.sql.dialect import Dialect, Mode
 from exactum.sql.session import LOCK_TIMEOUT_S, Role, Session, SqlFailure, port_error
 from exactum.sql.table import Column, Kind, Table, TableName, other_keys
 from exactum.sql.target import SqlTarget, rehearse
 from exactum.sql.url import Address
-from exactum.sql.writer import SqlScope, SqlWriterFactory, WritePlan
+from exactum.sql.writer import SqlRows, SqlScope, WritePlan
 from exactum.storage.storage import Storage
 
 
@@ -133,7 +134,13 @@ class SqlSink(NotAFunction, ABC):
         left_out = frozenset(name for name, _ in columns) - {*plan.frame_columns, plan.flag_column}
         return OpenSink(
             made(staging, SqlTarget(plan, marks=run.guarantee is Guarantee.EXACTLY_ONCE)),
-            SqlWriterFactory(plan),
+            StagedWriters(
+                staging,
+                SqlRows,
+                plan,
+                plan.address.place,
+                {"table": [plan.target.schema, plan.target.table], "mode": plan.mode.value},
+            ),
             f"table {plan.target} at {at}",
             TRACE,
             reach_staging(run),

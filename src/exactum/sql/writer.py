@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from exactum.errors import FrameRefused
-from exactum.protocol.sink import Rejection, Scope, TaskName, WriteOrder, Writer
+from exactum.protocol.sink import Rejection, Scope
 from exactum.sinks.rows import RowCheck, together
 from exactum.sinks.staging import Staging
-from exactum.sinks.writer import StagedWriter, TaskFiles, TaskRows
+from exactum.sinks.writer import TaskFiles, TaskRows
 from exactum.sql.dialect import Dialect, Mode, RowEncoder
 from exactum.sql.rows import TableRules
 from exactum.sql.table import Column, TableName
@@ -84,30 +84,11 @@ them.
 """
 
 
-@dataclass(frozen=True)
-class SqlWriterFactory:
-    """Goes to the executors; opens a writer there."""
-
-    plan: WritePlan
-
-    def open(self, order: WriteOrder, task: TaskName) -> Writer:
-        plan = self.plan
-        return StagedWriter(
-            plan.staging,
-            order,
-            task,
-            SqlRows(plan, task),
-            at=plan.address.place,
-            facts={"table": [plan.target.schema, plan.target.table], "mode": plan.mode.value},
-        )
-
-
 class SqlRows(TaskRows):
     """See the base class."""
 
-    def __init__(self, plan: WritePlan, task: TaskName) -> None:
-        self._plan = plan
-        self._task = task
+    def __init__(self, plan: WritePlan) -> None:
+        super().__init__(plan)
         self._encoder: RowEncoder | None = None
         key = plan.key if plan.mode is Mode.UPSERT else ()
         self._rules = TableRules(plan.columns, plan.frame_columns, key, plan.named_by)
@@ -123,7 +104,7 @@ class SqlRows(TaskRows):
         if sorted(batch.schema.names) != self._expected:
             raise FrameRefused(
                 "SQL_COLUMNS",
-                f"Task {self._task.partition_id} of {self._plan.shown}: the batch has the columns "
+                f"Task {files.task} of {self._plan.shown}: the batch has the columns "
                 f"{', '.join(batch.schema.names)}, and the frame had {', '.join(self._sent)} at "
                 "start. Nothing of the epoch is visible. Give each use in a query (another frame, "
                 "rows=, dead_letters=) a sink object of its own, and rows= the same columns for "
@@ -132,7 +113,7 @@ class SqlRows(TaskRows):
         accepted, rejection = self._rules.split(batch)
         if accepted.num_rows:
             accepted = accepted.select(self._sent)
-            encoder = self._encoder_for(accepted.schema.types)
+            encoder = self._encoder_for(accepted.schema.types, files.task)
             too_large = encoder.write(accepted, files.frames(header_of(self._plan, encoder)))
             if too_large is not None:
                 check = RowCheck(accepted)
@@ -140,12 +121,12 @@ class SqlRows(TaskRows):
                 rejection = together(rejection, check.outcome(self._rules.names)[1])
         return rejection
 
-    def _encoder_for(self, kinds: list[Any]) -> RowEncoder:
+    def _encoder_for(self, kinds: list[Any], task: int) -> RowEncoder:
         """All of a frame's batches have the same Arrow types."""
         if self._encoder is None:
             plan = self._plan
             upsert = plan.mode is Mode.UPSERT
-            first_row = self._task.partition_id << ROWS_BITS if upsert else None
+            first_row = task << ROWS_BITS if upsert else None
             self._encoder = plan.dialect.encoder(
                 plan.loaded_columns, kinds, first_row, dict(plan.load_facts)
             )

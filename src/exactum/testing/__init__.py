@@ -16,7 +16,7 @@ from exactum.testing.log_contract import LogContract
 from exactum.testing.memory import MemoryDecisionLog, MemoryStorage
 from exactum.testing.participant_contract import SinkContract
 from exactum.testing.task_job import TaskJob
-from exactum.testing.two_phase_check import check_two_phase_commit_sink
+from exactum.testing.two_phase_contract import TwoPhaseCommitContract
 
 __all__ = [
     "Crash",
@@ -32,7 +32,7 @@ __all__ = [
     "OutputRecord",
     "SinkContract",
     "TaskJob",
-    "check_two_phase_commit_sink",
+    "TwoPhaseCommitContract",
     "faulty",
     "interpose",
     "latest_by_key",

@@ -11,7 +11,7 @@ import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from exactum.errors import ExactumError
 from exactum.protocol.coordinator import Coordinator
@@ -28,11 +28,14 @@ from exactum.protocol.model import (
     new_incarnation,
 )
 from exactum.protocol.participant import Participant
-from exactum.protocol.sink import Guarantee, OpenSink, QueryRun, Sink, WriteOrder, Writer
+from exactum.protocol.sink import Guarantee, OpenSink, QueryRun, Sink, WriteOrder
 from exactum.storage.folder import Folder
 from exactum.testing.faults import Around, Crash, interpose, straight
 from exactum.testing.memory import MemoryDecisionLog, MemoryStorage, permit_of
 from exactum.testing.task_job import Partition, TaskJob
+
+if TYPE_CHECKING:
+    from exactum.testing.participant_contract import SinkContract
 
 
 class SparkStopped(Exception):
@@ -45,30 +48,6 @@ CLEANINGS_MAX = 5
 """How many starts a target may need until nothing is open: some show a dead client's transaction
 late.
 """
-
-
-class SinkHooks(Protocol):
-    """What the user of ``SinkContract`` gives; described there."""
-
-    columns: Sequence[tuple[str, str]]
-    lists_open: bool
-    visible_within_s: float
-
-    def make_sink(self) -> Sink: ...
-
-    def visible_rows(self) -> Iterable[object]: ...
-
-    def batches(self) -> Sequence[Any]: ...
-
-    def rows_in(self, batch: Any) -> list[object]: ...
-
-    def reset(self) -> None: ...
-
-    def leftovers(self) -> Sequence[object]: ...
-
-    def staging_folder(self) -> str: ...
-
-    def kill_task(self, writer: Writer) -> None: ...
 
 
 class Opened:
@@ -85,10 +64,10 @@ class Opened:
 
 class Scenario:
     """One scenario: a query of its own, its checkpoint and decision log, and what was visible
-    before.
+    before. ``hooks`` are the user's.
     """
 
-    def __init__(self, hooks: SinkHooks) -> None:
+    def __init__(self, hooks: SinkContract) -> None:
         self.hooks = hooks
         self.query_id = str(uuid.uuid4())
         self.storage = MemoryStorage()

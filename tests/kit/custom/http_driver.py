@@ -1,7 +1,5 @@
-"""A driver in a process of its own: ``python http_driver.py <folder> <url> <epochs>``; may be
-killed at any moment.
-
-Exit code 0: all epochs are done; 3: fenced; 4: another error, told on standard error.
+"""A driver for a process of its own, which may be killed at any moment. Exit code 0: all epochs are
+done; 3: fenced; 4: another error, told on standard error.
 """
 
 from __future__ import annotations
@@ -43,7 +41,7 @@ class HttpSink(WriteAheadSink):
             reply.read()
 
 
-def main(folder: Path, url: str, epochs: int) -> int:
+def main(folder: Path, url: str, epochs: int) -> None:
     run = QueryRun(QUERY, new_incarnation(), Guarantee.EXACTLY_ONCE, Folder(folder / "wal"))
     opened = HttpSink(url).open(run, "http")
     coordinator = Coordinator(
@@ -61,12 +59,7 @@ def main(folder: Path, url: str, epochs: int) -> int:
             (checkpoint / str(batch_id)).touch()
     except Fenced as error:
         print(error, file=sys.stderr)
-        return 3
+        sys.exit(3)
     except ExactumError as error:
         print(type(error).__name__, error, file=sys.stderr)
-        return 4
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])))
+        sys.exit(4)

@@ -5,13 +5,11 @@ coordinator, plain readers.
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
 import signal
-import subprocess
-import sys
-import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +20,11 @@ import pyarrow.dataset
 from exactum.files.sink import FileSink
 from exactum.files.slot_log import SlotLog
 from exactum.protocol.coordinator import Coordinator
-from exactum.protocol.model import PreparedTransaction, SourceOffsets
-from exactum.protocol.sink import OpenSink, TaskName, WriteOrder
+from exactum.protocol.model import SourceOffsets
 from exactum.storage.folder import Folder
+from exactum.testing import TaskJob
 from tests.kit.opened_sink import QUERY, OpenedSink
-from tests.kit.waiting import WAIT_MAX_S
+from tests.kit.waiting import await_true
 
 ROWS = 6
 """Rows of one task."""
@@ -50,35 +48,6 @@ def rows(batch_id: int, task: int) -> pa.RecordBatch:
             "day": [f"2026-01-0{1 + i % 2}" for i in ids],
         }
     )
-
-
-@dataclass
-class FileWrite:
-    """The coordinator's write port over real writers. The first ``retried`` tasks run twice: a
-    failed try leaves staged files behind (its process died), every other one has even prepared."""
-
-    opened: OpenSink
-    tasks: int = 1
-    retried: int = 0
-    around: Callable[[str, Callable[[], object]], object] = lambda label, call: call()
-
-    def __call__(self, order: WriteOrder) -> Sequence[PreparedTransaction]:
-        winners: list[Any] = []
-        for task in range(self.tasks):
-            if task < self.retried:
-                lost = self._written(order, task, 0)
-                if task % 2:
-                    lost.prepare()
-            writer: Any = self.around("write", lambda t=task: self._written(order, t, 1))
-            winners.append(self.around("prepare", writer.prepare))
-        return winners
-
-    def _written(self, order: WriteOrder, task: int, number: int) -> Any:
-        """A writer with its files on the disk: the task may die here."""
-        writer: Any = self.opened.writers.open(order, TaskName(task, number, 0))
-        writer.write(rows(order.batch_id, task))
-        write_run(writer)
-        return writer
 
 
 def write_run(writer: Any) -> None:
@@ -174,71 +143,22 @@ def drive(
     if kill_at is not None:
         die_at(kill_at)
     for batch_id in batches:
-        coordinator.run(batch_id, SourceOffsets(), FileWrite(opened.opened, tasks=1, retried=1))
+        # One try is prepared and not told of, one dies with its files on the disk.
+        job = TaskJob(opened.opened.writers, [[rows(batch_id, 0)]], losers=True, kill=write_run)
+        coordinator.run(batch_id, SourceOffsets(), job)
         Path(folder, "done").write_text(json.dumps(batch_id))
 
 
-class Nursery:
-    """A process that has imported everything, has no threads, and forks drivers on request."""
-
-    def __init__(self) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, "-W", "error", __file__],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-
-    def start(
-        self, folder: Path, batches: Sequence[int], kill_at: int | None, partition_by: Sequence[str]
-    ) -> int:
-        """Starts a driver (see ``drive``) and returns its process id, as soon as it is about to
-        write.
-        """
-        (folder / "started").unlink(missing_ok=True)
-        assert self._process.stdin is not None
-        order = [str(folder), batches[0], batches[-1] + 1, kill_at, list(partition_by)]
-        self._process.stdin.write(json.dumps(order) + "\n")
-        self._process.stdin.flush()
-        pid = self._answer()
-        end_s = time.monotonic() + 30
-        while not (folder / "started").exists():
-            assert time.monotonic() < end_s, "the driver did not start"
-            time.sleep(0.001)
-        return pid
-
-    def wait(self) -> int:
-        """The exit code of the driver that was started last; negative: the signal that killed
-        it.
-        """
-        return self._answer()
-
-    def close(self) -> None:
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.close()
-        self._process.wait(WAIT_MAX_S)
-        self._process.stdout.close()
-
-    def _answer(self) -> int:
-        assert self._process.stdout is not None
-        return int(self._process.stdout.readline())
+FORKS = multiprocessing.get_context("forkserver")
+FORKS.set_forkserver_preload([__name__])
 
 
-def _nurse() -> None:
-    for line in sys.stdin:
-        folder, first, end, kill_at, partition_by = json.loads(line)
-        pid = os.fork()
-        if pid == 0:
-            code = 1
-            try:
-                drive(folder, range(first, end), kill_at, partition_by)
-                code = 0
-            finally:
-                os._exit(code)
-        print(pid, flush=True)
-        print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), flush=True)
-
-
-if __name__ == "__main__":
-    _nurse()
+def driver(
+    folder: Path, batches: Sequence[int], kill_at: int | None, partition_by: Sequence[str]
+) -> ForkServerProcess:
+    """A process that runs ``drive``, as soon as it is about to write."""
+    (folder / "started").unlink(missing_ok=True)
+    process = FORKS.Process(target=drive, args=(str(folder), batches, kill_at, partition_by))
+    process.start()
+    await_true((folder / "started").exists, "the driver starts")
+    return process

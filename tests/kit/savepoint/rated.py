@@ -1,15 +1,12 @@
-"""A query with all that one may have beside its rows: rules, a decoder with a registry, dead
-letters and state.
-"""
+"""A query with all that one may have beside its rows: rules, dead letters and state."""
 
 from __future__ import annotations
 
 import dataclasses
-import io
+import json
 from pathlib import Path
 from typing import Any
 
-import fastavro
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from pyspark.sql import SparkSession
@@ -17,11 +14,9 @@ from pyspark.sql.functions import udf
 
 import exactum
 from tests.kit.crash import oracle
-from tests.kit.decoding.registry import Registry
 from tests.kit.savepoint.totals import Totals
 from tests.kit.waiting import WAIT_MAX_S
 
-ORDER = {"type": "record", "name": "Order", "fields": [{"name": "id", "type": "long"}]}
 POISON_EVERY = 5
 SETTINGS = {"enable.idempotence": True, "log_level": 0}
 
@@ -32,18 +27,12 @@ class Orders:
 
     bootstrap_servers: str
     topic: str
-    schema_id: int
 
     def produce(self, *numbers: int) -> None:
         producer = Producer({"bootstrap.servers": self.bootstrap_servers, **SETTINGS})
         for number in numbers:
-            out = io.BytesIO()
-            fastavro.schemaless_writer(
-                out, fastavro.parse_schema(ORDER, named_schemas={}), {"id": number}
-            )
-            value = b"\0" + self.schema_id.to_bytes(4, "big") + out.getvalue()
-            bad = number % POISON_EVERY == 0
-            producer.produce(self.topic, b"poison" if bad else value, str(number), partition=0)
+            value = json.dumps({"id": number}) if number % POISON_EVERY else "poison"
+            producer.produce(self.topic, value, str(number), partition=0)
         assert producer.flush(WAIT_MAX_S) == 0
 
 
@@ -74,7 +63,6 @@ class Rated(Totals):
 
     rules: str = ""
     letters: str = ""
-    registry_url: str = ""
 
     def start(self, **trigger: Any) -> Any:
         rules = exactum.control_stream(
@@ -88,7 +76,7 @@ class Rated(Totals):
             maxOffsetsPerTrigger=self.offsets_max,
             includeHeaders=True,
         )
-        value = exactum.Avro(registry=self.registry_url, subject="orders-value")
+        value = exactum.Json("id bigint not null")
         decoded = exactum.decode(orders, value, on_error="dead_letter").selectExpr("value.id AS id")
         sink = exactum.KafkaSink(self.output, bootstrap_servers=self.bootstrap_servers)
         letters = exactum.KafkaSink(self.letters, bootstrap_servers=self.bootstrap_servers)
@@ -115,9 +103,7 @@ class Rated(Totals):
         )
 
 
-def new_rated(
-    spark: SparkSession, bootstrap_servers: str, topic: Any, folder: Path, registry: Registry
-) -> Rated:
+def new_rated(spark: SparkSession, bootstrap_servers: str, topic: Any, folder: Path) -> Rated:
     return Rated(
         spark,
         bootstrap_servers,
@@ -127,5 +113,4 @@ def new_rated(
         offsets_max=10,
         rules=topic("rules", partitions=1),
         letters=topic("letters", partitions=2),
-        registry_url=registry.url,
     )

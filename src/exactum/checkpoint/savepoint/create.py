@@ -1,15 +1,13 @@
 """Makes a savepoint: cut, copy, check, name. And deletes one.
 
-[stop the query] -> N = last complete epoch -> copy what belongs to it -> manifest -> one rename
+[stop the query] -> N = last complete epoch -> copy what belongs to it -> check -> manifest
                           ^-- something of N disappeared meanwhile: a newer N
 
-An object store has no rename: there the files are copied to where they are to be, and they are a
-savepoint when the manifest is there.
+The files are copied to where they are to be, and they are a savepoint when the manifest is there.
 """
 
 from __future__ import annotations
 
-import os
 import secrets
 import socket
 from contextlib import suppress
@@ -27,11 +25,9 @@ from exactum.checkpoint.savepoint.manifest import (
     Manifest,
     check_whole,
     copy_files,
-    move_into_place,
     writing,
 )
 from exactum.checkpoint.state_store import Vanished
-from exactum.durable import make_folder, sync_folder
 from exactum.errors import CheckpointRefused, ExactumError, Unavailable
 from exactum.storage.folder import Folder
 from exactum.storage.storage import Storage
@@ -40,7 +36,7 @@ STOP_TIMEOUT_S = 60.0
 TRIES_MAX = 5
 """How often the query may outrun the copy before we give up."""
 UNFINISHED = "unfinished"
-"""In an object store: somebody makes a savepoint here, or has died over it."""
+"""Somebody makes a savepoint here, or has died over it."""
 
 
 def create(
@@ -50,8 +46,8 @@ def create(
     stop_query: bool = False,
     timeout_s: float = STOP_TIMEOUT_S,
 ) -> Manifest:
-    """A savepoint of the query with this checkpoint, under the path or URL ``to``, which must not
-    exist.
+    """A savepoint of the query with this checkpoint, under the path or URL ``to``, where nothing is
+    yet.
 
     With ``stop_query`` the query is stopped first, after the epoch at hand, for which it has
     ``timeout_s``.
@@ -97,8 +93,7 @@ def create(
 
 
 def _refuse_place(place: Storage, checkpoint: Storage) -> None:
-    is_there = os.path.lexists(place.root) if isinstance(place, Folder) else place.names()
-    if is_there:
+    if place.names():
         raise _exists(place)
     inner, outer = (each.where.replace("s3a:", "s3:", 1) for each in (place, checkpoint))
     if f"{inner}/".startswith(f"{outer}/"):
@@ -112,8 +107,8 @@ def _refuse_place(place: Storage, checkpoint: Storage) -> None:
 def _exists(place: Storage) -> CheckpointRefused:
     return CheckpointRefused(
         "SAVEPOINT_PLACE",
-        f"{place.where} exists already. Give a path that does not; one that a killed command has "
-        "left in an object store is removed by 'exactum savepoint delete'. Nothing was written.",
+        f"{place.where} exists already. Give a path that does not; what a killed command has left "
+        "is removed by 'exactum savepoint delete'. Nothing was written.",
     )
 
 
@@ -137,10 +132,13 @@ def _copy(
     files: Storage, place: Storage, batch_id: int, incarnations: tuple[str, ...] | None
 ) -> Manifest:
     chosen = cut.cut_at(files, batch_id)
-    draft = _draft(place)
+    if isinstance(place, Folder):
+        place.open()
+    if not place.create_if_absent(UNFINISHED, secrets.token_bytes(16)):
+        raise _exists(place)
     try:
-        copied = copy_files(files, draft.below(CONTENT), chosen.files)
-        whole = check_whole(draft, batch_id)
+        copied = copy_files(files, place.below(CONTENT), chosen.files)
+        whole = check_whole(place, batch_id)
         ran = runs(files)
         manifest = Manifest(
             id=secrets.token_hex(16),
@@ -157,59 +155,30 @@ def _copy(
             files=copied,
             incarnations=incarnations,
         )
-        draft.put(MANIFEST, manifest.to_bytes())
-        if isinstance(draft, Folder):
-            move_into_place(Path(draft.root), Path(place.where))
-        else:
-            draft.delete([UNFINISHED])
+        place.put(MANIFEST, manifest.to_bytes())
+        place.delete([UNFINISHED])
     except BaseException:
         with suppress(ExactumError):
-            draft.remove()
+            place.remove()
         raise
     return manifest
 
 
-def _draft(place: Storage) -> Storage:
-    """Where it is made: in a folder under another name; in an object store where it is to be,
-    which is this command's alone.
-    """
-    if not isinstance(place, Folder):
-        if not place.create_if_absent(UNFINISHED, secrets.token_bytes(16)):
-            raise _exists(place)
-        return place
-    path = Path(place.root)
-    make_folder(path.parent)
-    partial = path.with_name(f".{path.name}.partial-{secrets.token_hex(4)}")
-    partial.mkdir()
-    return Folder(partial)
-
-
 def delete(savepoint: str | Path) -> None:
-    """Delete a savepoint, a damaged or an unfinished one too. First its name or its manifest goes:
-    half a savepoint is never taken for one.
+    """Delete a savepoint, a damaged or an unfinished one too. First its manifest goes: half a
+    savepoint is never taken for one.
 
     Raises:
         CheckpointRefused: it is no savepoint, or holds other files besides.
     """
     place = place_of(savepoint)
-    there = set(place.names()) if not isinstance(place, Folder) or _is_folder(place) else set()
+    there = set(place.names())
     if not there & {MANIFEST, UNFINISHED} or not there <= {MANIFEST, CONTENT, UNFINISHED}:
         raise CheckpointRefused(
             "SAVEPOINT_PLACE",
             f"{place.where} is not a savepoint: a folder with {MANIFEST} and {CONTENT}/ and "
             "nothing else. Nothing was deleted.",
         )
-    if isinstance(place, Folder):
-        path = Path(place.root)
-        doomed = path.with_name(f".{path.name}.deleting-{secrets.token_hex(4)}")
-        os.rename(path, doomed)
-        sync_folder(path.parent)
-        place = Folder(doomed)
-    else:
-        place.create_if_absent(UNFINISHED, b"")
-        place.delete([MANIFEST])
+    place.create_if_absent(UNFINISHED, b"")
+    place.delete([MANIFEST])
     place.remove()
-
-
-def _is_folder(place: Folder) -> bool:
-    return os.path.isdir(place.root)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
@@ -21,7 +20,7 @@ import msgspec
 
 from exactum.checkpoint.savepoint.cut import Cut, Operator, cut_at
 from exactum.checkpoint.state_store import Vanished
-from exactum.durable import make_folder, stays_below, sync_folder
+from exactum.durable import stays_below
 from exactum.errors import CheckpointRefused, Unavailable
 from exactum.storage.folder import Folder
 from exactum.storage.storage import NewFile, Storage
@@ -107,17 +106,6 @@ def sha256_of(files: Storage, name: str, copy: NewFile | None = None) -> tuple[i
             if copy is not None:
                 copy.write(chunk)
     return size, digest.hexdigest()
-
-
-def move_into_place(folder: Path, place: Path) -> None:
-    """Give a finished folder its name: all at once, and durable when it returns.
-
-    Raises:
-        OSError: something that is not an empty folder has the name.
-    """
-    make_folder(place.parent)
-    os.rename(folder, place)
-    sync_folder(place.parent)
 
 
 # ---- the manifest --------------------------------------------------------------------------------

@@ -55,11 +55,10 @@ from exactum.checkpoint.savepoint.manifest import (
     MANIFEST,
     Manifest,
     copy_files,
-    move_into_place,
     verify,
     writing,
 )
-from exactum.durable import make_folder, stays_below
+from exactum.durable import make_folder, stays_below, sync_folder
 from exactum.errors import CheckpointRefused, ExactumError
 from exactum.storage.folder import Folder
 from exactum.storage.storage import Storage
@@ -423,6 +422,17 @@ def _point_to_schemas(built: Storage, place: Storage, paths: list[str]) -> None:
 
 
 # ---- the last step -------------------------------------------------------------------------------
+
+
+def move_into_place(folder: Path, place: Path) -> None:
+    """Give a finished folder its name: all at once, and durable when it returns.
+
+    Raises:
+        OSError: something that is not an empty folder has the name.
+    """
+    make_folder(place.parent)
+    os.rename(folder, place)
+    sync_folder(place.parent)
 
 
 def _finish(begun: Retirement, place: Storage) -> None:

@@ -97,8 +97,7 @@ def _not_tried(name: str, sink: Sink) -> list[Problem]:
         ok(
             name,
             f"{type(sink).__name__} was not tried: only its own code knows its target. "
-            "exactum.testing.check_two_phase_commit_sink crashes a TwoPhaseCommitSink at every "
-            "call.",
+            "exactum.testing.TwoPhaseCommitContract crashes a TwoPhaseCommitSink at every call.",
         )
     ]
 
