@@ -10,7 +10,7 @@ format, v2).
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -26,6 +26,8 @@ NO_LOG = "the topic or the partition is no more"
 OUTSIDE_MAX = 3
 """How often an offset is found outside of a log before that is believed."""
 OUTSIDE_PAUSE_S = 0.3
+MAGIC = 2
+"""The format of batches that have producers."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +49,71 @@ class ReadBack:
     marker: Marker
     count: int
     end: str
+
+
+class LogWalk:
+    """The batches of one log from ``offset`` on, aborted ones too; and what its leader has told of
+    it meanwhile: where it ``begins`` and ``ends``. ``is_cut``: it begins behind where the walk was
+    to begin; ``is_short``: it ends before that.
+    """
+
+    def __init__(self, requests: BrokerRequests, partition: Partition, offset: int) -> None:
+        self._requests = requests
+        self._partition = partition
+        self.offset = offset
+        self.begins = self.ends = 0
+        self.is_cut = self.is_short = False
+
+    def __iter__(self) -> Iterator[Any]:
+        """
+        Raises:
+            OutcomeUnknown: the partition could not be read, or holds another format.
+            SettingRefused: READ on the topic is not granted.
+        """
+        outside = 0
+        while not self.is_short:
+            answer = self._requests.fetch(self._partition, self.offset)
+            if failure_of(answer.error) is KafkaFailure.OUTSIDE and outside < OUTSIDE_MAX:
+                self.begins, self.ends = self._requests.log_bounds(self._partition)
+                if self.offset < self.begins:
+                    self.offset, self.is_cut = self.begins, True
+                    continue
+                outside += 1
+                self.is_short = self.offset > self.ends and outside == OUTSIDE_MAX
+                # a leader that has just changed may be asked with what the old one said
+                time.sleep(OUTSIDE_PAUSE_S)
+                continue
+            if answer.error:
+                raise OutcomeUnknown(
+                    f"{self._named} could not be read from offset {self.offset}: "
+                    f"{error_name(answer.error)}. Try again. The user needs READ on the topic "
+                    "(docs/reference/rights.md lists the ACLs)."
+                )
+            self.begins, self.ends = answer.log_start_offset, answer.high_watermark
+            following = self.offset
+            for batch in self._batches(answer.records):
+                following = max(following, batch.next_offset)
+                if batch.next_offset > self.offset:
+                    yield batch
+            if following == self.offset:
+                return
+            self.offset = following
+
+    def _batches(self, data: bytes) -> Iterator[Any]:
+        """Those that are there in full; a fetch may end in the midst of one."""
+        records = MemoryRecords(data)
+        while (batch := records.next_batch()) is not None:
+            if batch.magic != MAGIC:
+                raise OutcomeUnknown(
+                    f"{self._named} holds a batch of format {batch.magic} at offset "
+                    f"{batch.base_offset}, which has no transactions: only logs of Kafka 0.11 and "
+                    "later can be read here."
+                )
+            yield batch
+
+    @property
+    def _named(self) -> str:
+        return f"{self._partition[0]}-{self._partition[1]}"
 
 
 class LogReader:
@@ -74,43 +141,20 @@ class LogReader:
         """
         if partition in self._missing:
             return ReadBack(Marker.SHORT, 0, NO_LOG)
-        offset, count, truncated, outside = start_offset, 0, False, 0
-        while True:
-            answer = self._requests.fetch(partition, offset)
-            if failure_of(answer.error) is KafkaFailure.OUTSIDE and outside < OUTSIDE_MAX:
-                first, end = self._requests.log_bounds(partition)
-                if offset < first:
-                    offset, truncated = first, True
-                    continue
-                outside += 1
-                if offset > end and outside == OUTSIDE_MAX:
-                    return ReadBack(Marker.SHORT, count, ends_at(end))
-                time.sleep(
-                    OUTSIDE_PAUSE_S
-                )  # a leader that has just changed may be asked with what the old one said
+        walk, count = LogWalk(self._requests, partition, start_offset), 0
+        for batch in walk:
+            if batch.producer_id != producer[0]:
                 continue
-            if answer.error:
-                raise OutcomeUnknown(
-                    f"{partition[0]}-{partition[1]} could not be read from offset {offset}: "
-                    f"{error_name(answer.error)}. Start the query again. The user needs READ on "
-                    "the topic (docs/reference/rights.md lists the ACLs)."
-                )
-            next_offset = offset
-            for batch in _batches(answer.records):
-                next_offset = max(next_offset, batch.next_offset)
-                if batch.producer_id != producer[0] or batch.next_offset <= offset:
-                    continue
-                if batch.is_control_batch:
-                    for control in batch:
-                        ended = Marker.COMMIT if control.commit else Marker.ABORT
-                        return ReadBack(ended, count, ends_at(answer.high_watermark))
-                elif batch.producer_epoch == producer[1]:
-                    found = [_logged(record) for record in batch if record.offset >= start_offset]
-                    count += len(found)
-                    on_records(found)
-            if next_offset == offset:
-                return ReadBack(Marker.GONE if truncated else Marker.NONE, count, ends_at(offset))
-            offset = next_offset
+            if batch.is_control_batch:
+                ended = Marker.COMMIT if next(batch).commit else Marker.ABORT
+                return ReadBack(ended, count, ends_at(walk.ends))
+            if batch.producer_epoch == producer[1]:
+                found = [_logged(record) for record in batch if record.offset >= start_offset]
+                count += len(found)
+                on_records(found)
+        if walk.is_short:
+            return ReadBack(Marker.SHORT, count, ends_at(walk.ends))
+        return ReadBack(Marker.GONE if walk.is_cut else Marker.NONE, count, ends_at(walk.offset))
 
 
 def short_logs(
@@ -142,12 +186,6 @@ def short_logs(
 
 def ends_at(offset: int) -> str:
     return f"the log ends at offset {offset}"
-
-
-def _batches(data: bytes) -> Any:
-    records = MemoryRecords(data)
-    while records.has_next():
-        yield records.next_batch()
 
 
 def _logged(record: Any) -> LoggedRecord:
