@@ -80,7 +80,7 @@ FIELDS = {
     fetch.FetchResponse: """
         responses.topic responses.partitions.partition_index responses.partitions.error_code
         responses.partitions.records responses.partitions.log_start_offset
-        responses.partitions.high_watermark responses.partitions.last_stable_offset""",
+        responses.partitions.high_watermark""",
 }
 """By message, dots for what lies within."""
 VERSIONS = {
@@ -146,21 +146,22 @@ def test_errors_have_a_number_and_a_name() -> None:
 
 
 def test_record_batches() -> None:
-    """What salvage reads of a batch and of a record (``kafka/readback.py``)."""
+    """What salvage, verify and the lag read of a batch and of a record."""
     builder = MemoryRecordsBuilder(
         2, 0, 1_000, transactional=True, producer_id=7, producer_epoch=3, base_sequence=0
     )
     builder.append(1_234, b"key", None, [("name", b"text")])
     builder.close()
     records = MemoryRecords(bytes(builder.buffer()))
-    assert records.has_next()
     batch = records.next_batch()
     assert (batch.producer_id, batch.producer_epoch, batch.next_offset) == (7, 3, 1)
-    assert batch.is_control_batch is False
+    assert (batch.magic, batch.base_offset, batch.records_count) == (2, 0, 1)
+    assert (batch.is_control_batch, batch.is_transactional) == (False, True)
+    assert (batch.timestamp_type, batch.first_timestamp, batch.max_timestamp) == (0, 1_234, 1_234)
     (record,) = batch
     assert (record.offset, bytes(record.key), record.value) == (0, b"key", None)
     assert ([(n, bytes(v)) for n, v in record.headers], record.timestamp) == (
         [("name", b"text")],
         1_234,
     )
-    assert not records.has_next()
+    assert records.next_batch() is None

@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 from exactum.errors import OutcomeUnknown
 from exactum.kafka.client import MemoryRecords
 from exactum.kafka.failure import KafkaFailure, failure_of
+from exactum.kafka.log_requests import MAGIC
 from exactum.kafka.outcome import Marker, TransactionOutcome, from_description, from_markers
 from exactum.kafka.requests import BrokerRequests
 from exactum.kafka.routing import error_name
@@ -26,8 +27,6 @@ NO_LOG = "the topic or the partition is no more"
 OUTSIDE_MAX = 3
 """How often an offset is found outside of a log before that is believed."""
 OUTSIDE_PAUSE_S = 0.3
-MAGIC = 2
-"""The format of batches that have producers."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +72,7 @@ class LogWalk:
         outside = 0
         while not self.is_short:
             answer = self._requests.fetch(self._partition, self.offset)
-            if failure_of(answer.error) is KafkaFailure.OUTSIDE and outside < OUTSIDE_MAX:
+            if failure_of(answer.error_code) is KafkaFailure.OUTSIDE and outside < OUTSIDE_MAX:
                 self.begins, self.ends = self._requests.log_bounds(self._partition)
                 if self.offset < self.begins:
                     self.offset, self.is_cut = self.begins, True
@@ -83,15 +82,15 @@ class LogWalk:
                 # a leader that has just changed may be asked with what the old one said
                 time.sleep(OUTSIDE_PAUSE_S)
                 continue
-            if answer.error:
+            if answer.error_code:
                 raise OutcomeUnknown(
                     f"{self._named} could not be read from offset {self.offset}: "
-                    f"{error_name(answer.error)}. Try again. The user needs READ on the topic "
+                    f"{error_name(answer.error_code)}. Try again. The user needs READ on the topic "
                     "(docs/reference/rights.md lists the ACLs)."
                 )
             self.begins, self.ends = answer.log_start_offset, answer.high_watermark
             following = self.offset
-            for batch in self._batches(answer.records):
+            for batch in self._batches(bytes(answer.records or b"")):
                 following = max(following, batch.next_offset)
                 if batch.next_offset > self.offset:
                     yield batch
