@@ -55,9 +55,8 @@ from exactum.protocol.model import (
 from exactum.protocol.participant import Participant, Sweepable
 from exactum.protocol.participants import Parallel, Participants, PhaseTimer, one_after_another
 from exactum.protocol.sink import QueryRun, Ready, Write, WriteOrder, refuse_nothing
+from exactum.protocol.takeover import fenced_from
 
-STARTS_CONTESTED_MAX = 1_000
-"""How often a start may lose a slot to others before it gives up."""
 SALVAGES_MAX = 8
 """How often one epoch may be salvaged in a row before it is called hopeless."""
 COMMITS_KEPT = 16
@@ -185,31 +184,16 @@ class Coordinator:
         left = self._participants.left_by_former()
         self._commit_again(sightings)
         self._committed |= {t.name: t.owes for t in ends.targets if t.waits and t.owes is not None}
-        seen: list[DecisionRecord] = []
-        for _ in range(STARTS_CONTESTED_MAX):
-            records = self._log.read(batch_id)
-            seen.extend(records)
-            step = resolve.at_start(records)
-            if isinstance(step, resolve.Redeliver):
-                seen.append(self._redeliver(step.record))
-                batch_id += 1
-                continue
-            epoch = Epoch(self._run.query_id, batch_id)
-            mine = DecisionRecord(epoch, step.attempt, Decision.ABORT, self._run.incarnation)
-            if self._log.decide(mine) != mine:
-                continue
-            swept = self._leftovers(sightings, seen)
-            self._participants.abort(batch_id, swept)
-            for former, own in left:
-                old = self._leftovers(own, seen)
-                self._participants.sweep_former(former, batch_id, old)
-            self._finish(seen)
-            self._emit(events.OlderRunsFenced(*self._name(batch_id), step.attempt, len(swept)))
-            return resolve.Fence(batch_id, step.attempt)
-        raise Fenced(
-            f"Query {self._run.query_id} could not be taken over: other incarnations took the slot "
-            f"of batch {batch_id} {STARTS_CONTESTED_MAX} times. Run it in one place only."
-        )
+        begins = Epoch(self._run.query_id, batch_id)
+        seen = fenced_from(begins, self._log, self._run.incarnation, self._redeliver)
+        batch_id, slot = seen[-1].epoch.batch_id, seen[-1].attempt
+        swept = self._leftovers(sightings, seen)
+        self._participants.abort(batch_id, swept)
+        for former, own in left:
+            self._participants.sweep_former(former, batch_id, self._leftovers(own, seen))
+        self._finish(seen)
+        self._emit(events.OlderRunsFenced(*self._name(batch_id), slot, len(swept)))
+        return resolve.Fence(batch_id, slot)
 
     def _redeliver(self, record: DecisionRecord) -> DecisionRecord:
         final = self._commit(record)
