@@ -15,7 +15,7 @@ from exactum.kafka.outcome import TransactionDescription, TransactionOutcome, fr
 from exactum.kafka.participant import NEVER_TIMES_OUT_MS, KafkaParticipant
 from exactum.kafka.producer_pool import ProducerPlan
 from exactum.kafka.readback import outcomes_of
-from exactum.kafka.requests import TRANSACTION_LOG, BrokerRequests
+from exactum.kafka.requests import TRANSACTION_LOG, UNSETTLED, BrokerRequests
 from exactum.kafka.routing import error_name
 from exactum.kafka.transaction import NAME, KafkaTransaction, Partition
 from exactum.protocol.inspection import Evidence, Promise, TransactionState, TransactionView
@@ -38,7 +38,7 @@ class KafkaInspector:
         scope = self._plan.scope
         names = [
             name
-            for name in self._admin.list_unsettled(scope.broker_pattern())
+            for name in self._admin.list_transactions(UNSETTLED, scope.broker_pattern())
             if scope.incarnation_of(name) is not None
         ]
         return [
@@ -146,7 +146,7 @@ def cluster_transactions(
     Raises:
         ExactumError: the brokers did not answer, or refused.
     """
-    names = list(identities) or admin.list_unsettled()
+    names = list(identities) or admin.list_transactions(UNSETTLED)
     views = [
         _of_description(name, found)
         for name, found in admin.describe_transactions(names).items()

@@ -36,7 +36,7 @@ from exactum.kafka.outcome import TransactionDescription, TransactionOutcome, fr
 from exactum.kafka.producer import Producer
 from exactum.kafka.producer_pool import ProducerPlan, initialised
 from exactum.kafka.readback import LoggedRecord, LogReader, outcomes_of, short_logs, without_records
-from exactum.kafka.requests import COMMITTED_STATES, BrokerRequests
+from exactum.kafka.requests import COMMITTED, ONGOING, BrokerRequests
 from exactum.kafka.routing import error_name
 from exactum.kafka.transaction import SALVAGE_SLOT, KafkaTransaction, Partition
 from exactum.kafka.writer import ABORT_TIMEOUT_MS, DELIVERY_TIMEOUT_MS, transaction_failure
@@ -91,7 +91,7 @@ class KafkaParticipant:
         scope = self._plan.scope
         mine = {
             name: incarnation
-            for name in self._requests.list_ongoing(scope.broker_pattern())
+            for name in self._requests.list_transactions(ONGOING, scope.broker_pattern())
             if (incarnation := scope.incarnation_of(name)) is not None
         }
         verified = self._verified if self._is_listing_due else {}
@@ -115,7 +115,10 @@ class KafkaParticipant:
         """
         scope = self._plan.scope
         named = {KafkaTransaction.of(p).transactional_id for p in recent}
-        listed = self._requests.list_committed(scope.broker_pattern()) if incarnations else []
+        asks_all = bool(incarnations) and self._requests.knows_patterns()
+        listed = (
+            self._requests.list_transactions(COMMITTED, scope.broker_pattern()) if asks_all else []
+        )
         # A fork's records may name ids of the query that it was made of: those are not of this
         # scope.
         mine = {n for n in named if scope.incarnation_of(n) is not None}
@@ -125,7 +128,7 @@ class KafkaParticipant:
         return [
             self._sighting(name, (found.producer_id, found.producer_epoch))
             for name, found in self._requests.describe_transactions(mine).items()
-            if found is not None and found.state in COMMITTED_STATES
+            if found is not None and found.state in COMMITTED
         ]
 
     def abort(self, transactions: Sequence[Sighting]) -> None:

@@ -32,7 +32,7 @@ from exactum.kafka.requests import (
     END_TXN_VERSION_MAX,
     TRANSACTION_LOG,
     BrokerRequests,
-    DescribedTopic,
+    TopicSeen,
 )
 from exactum.kafka.routing import check
 from exactum.kafka.transaction import KafkaScope
@@ -343,7 +343,7 @@ def _transaction_log(
     """As it is, where the user may see it; else as the brokers would make it."""
     seen = asked.topics([TRANSACTION_LOG]).get(TRANSACTION_LOG)
     if seen is not None:
-        replicas = min((p.replicas for p in seen.partitions), default=replicas)
+        replicas = min((p.replicas for p in seen.each), default=replicas)
         own = asked.configs("topic", TRANSACTION_LOG, (MIN_ISR,))
         in_sync = int(own[MIN_ISR]) if MIN_ISR in own else in_sync
     if replicas is not None and in_sync is not None and min(replicas, in_sync) < 2:
@@ -360,7 +360,7 @@ def _transaction_log(
 
 
 def _input(
-    asked: ClusterExamination, name: str, topic: DescribedTopic | None, outage_s: float | None
+    asked: ClusterExamination, name: str, topic: TopicSeen | None, outage_s: float | None
 ) -> Iterator[Problem]:
     where = f"topic {name} (input)"
     if topic is None:
@@ -373,7 +373,7 @@ def _input(
         return
     yield from _leaders(where, topic)
     if topic.may("READ"):
-        yield ok(where, f"{len(topic.partitions)} partitions; READ is granted.")
+        yield ok(where, f"{topic.partitions} partitions; READ is granted.")
     else:
         yield _denied(where, "READ", "the topic")
     config = asked.configs("topic", name, OF_A_TOPIC)
@@ -440,7 +440,7 @@ def _group(asked: ClusterExamination, group_id: str) -> Problem:
 
 
 def _output(
-    where: str, topic: DescribedTopic, config: Mapping[str, str], outage_s: float | None
+    where: str, topic: TopicSeen, config: Mapping[str, str], outage_s: float | None
 ) -> Iterator[Problem]:
     yield from _leaders(where, topic)
     if not config:
@@ -479,9 +479,9 @@ def _output(
         )
 
 
-def _replicas(where: str, topic: DescribedTopic, least: int) -> Problem:
-    factor = min((p.replicas for p in topic.partitions), default=0)
-    in_sync = min((p.in_sync for p in topic.partitions), default=0)
+def _replicas(where: str, topic: TopicSeen, least: int) -> Problem:
+    factor = min((p.replicas for p in topic.each), default=0)
+    in_sync = min((p.in_sync for p in topic.each), default=0)
     if in_sync < least:
         return error(
             where,
@@ -543,8 +543,8 @@ def _timeout(where: str, timeout_ms: int, outage_s: float | None, is_compacted: 
 # ---- of any topic ------------------------------------------------------------------------------
 
 
-def _leaders(where: str, topic: DescribedTopic) -> Iterator[Problem]:
-    lost = [str(p.index) for p in topic.partitions if p.leader < 0]
+def _leaders(where: str, topic: TopicSeen) -> Iterator[Problem]:
+    lost = [str(p.index) for p in topic.each if p.leader < 0]
     if lost:
         yield error(
             where,

@@ -232,7 +232,7 @@ class KafkaSink(NotAFunction):
                 f"{self._bootstrap_servers}. It needs WRITE on the topic "
                 "(docs/reference/rights.md lists the ACLs). Nothing was written.",
             )
-        return facts_of(len(found.partitions), requests.configs("topic", topic, CONFIGS))
+        return facts_of(found.partitions, requests.configs("topic", topic, CONFIGS))
 
     def _plan(self, query_id: str, participant: str, incarnation: Incarnation) -> ProducerPlan:
         return ProducerPlan(
