@@ -10,7 +10,7 @@ format, v2).
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -156,33 +156,6 @@ class LogReader:
         return ReadBack(Marker.GONE if walk.is_cut else Marker.NONE, count, ends_at(walk.offset))
 
 
-def short_logs(
-    requests: BrokerRequests, cells: Iterable[tuple[Partition, tuple[int, int]]]
-) -> list[str]:
-    """Which logs end before the records that they acknowledged, in words. ``cells``: (first offset,
-    records).
-    """
-    left = list(cells)
-    missing = requests.missing({partition for partition, _ in left})
-    short: list[str] = []
-    for look in range(OUTSIDE_MAX):
-        time.sleep(OUTSIDE_PAUSE_S if look else 0)
-        ends = requests.end_offsets({p for p, _ in left} - missing, read_committed=False)
-        left = [
-            (p, (first, count))
-            for p, (first, count) in left
-            if p in missing or ends[p] < first + count
-        ]
-        short = [
-            f"{topic}-{index}: {count} records from offset {first}, and "
-            + (NO_LOG if (topic, index) in missing else ends_at(ends[topic, index]))
-            for (topic, index), (first, count) in left
-        ]
-        if not short:
-            break
-    return short
-
-
 def ends_at(offset: int) -> str:
     return f"the log ends at offset {offset}"
 
@@ -194,38 +167,6 @@ def _logged(record: Any) -> LoggedRecord:
         headers=tuple((name, None if v is None else bytes(v)) for name, v in record.headers or ()),
         timestamp_ms=record.timestamp,
     )
-
-
-def without_records(
-    requests: BrokerRequests, transactions: Collection[KafkaTransaction]
-) -> list[str]:
-    """Partitions that hold nothing of a transaction which is still open: its log is another
-    one. In words.
-    """
-    suspects = {(t, p): cell for t in _open_of(requests, transactions) for p, cell in t.partitions}
-    leaders = requests.describe_producers({p for _, p in suspects})
-    for (t, partition), (first, _) in list(suspects.items()):
-        state = leaders[partition].get(t.producer_id)
-        current = None if state is None else (state.producer_epoch, state.transaction_start_offset)
-        if current == (t.producer_epoch, first):
-            del suspects[t, partition]
-    still_open = _open_of(requests, {t for t, _ in suspects})  # what is ended proves nothing
-    return [
-        f"{topic}-{index}: {count} records from offset {first}, and the log there holds others"
-        for (t, (topic, index)), (first, count) in suspects.items()
-        if t in still_open
-    ]
-
-
-def _open_of(
-    requests: BrokerRequests, transactions: Collection[KafkaTransaction]
-) -> set[KafkaTransaction]:
-    found = requests.describe_transactions(t.transactional_id for t in transactions)
-    return {
-        t
-        for t in transactions
-        if from_description(found[t.transactional_id], *t.producer) is TransactionOutcome.OPEN
-    }
 
 
 K = TypeVar("K")
