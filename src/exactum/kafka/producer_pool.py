@@ -326,18 +326,6 @@ class ProcessPools:
             self._close_the_unused(plan)
             return pool
 
-    def plans(self) -> list[ProducerPlan]:
-        """Whose pools are kept, the oldest first."""
-        with self._lock:
-            return list(self._pools)
-
-    def close(self, plan: ProducerPlan) -> None:
-        """Close the pool of ``plan``, if there is one; nobody may use it."""
-        with self._lock:
-            pool = self._pools.pop(plan, None)
-        if pool is not None:
-            pool.close()
-
     def _close_the_unused(self, plan: ProducerPlan) -> None:
         """Those that have been idle for long and are of an earlier run of the same sink, or too
         many.
