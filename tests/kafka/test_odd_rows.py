@@ -240,17 +240,6 @@ def test_headers_that_kafka_has_no_form_for(kafka: LocalKafka, topic: TopicFacto
     }
 
 
-def test_a_header_arrives_whole(kafka: LocalKafka, topic: TopicFactory) -> None:
-    """NUL is a byte like any other in a key and in a value."""
-    name = topic("nul-headers", partitions=1)
-    given = [[(b"a", b"c\0d"), ("é€".encode(), None), (b"", b"")]]
-    with opened(KafkaSink(name, bootstrap_servers=kafka.bootstrap_servers)) as sink:
-        assert written(sink, frame([b"v\0w"], [b"\0k"], headers=headers(given))) is None
-    (record,) = read_all(kafka.bootstrap_servers, name)
-    assert (record.key, record.value) == (b"\0k", b"v\0w")
-    assert record.headers == (("a", b"c\0d"), ("é€", None), ("", b""))
-
-
 @pytest.mark.parametrize("own_topic", [True, False])
 @pytest.mark.parametrize("policy", ["compact", "compact,delete"])
 def test_a_record_without_a_key_for_a_compacted_topic(
