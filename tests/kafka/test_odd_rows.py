@@ -285,22 +285,6 @@ def test_a_sink_whose_topic_no_broker_can_have(name: str) -> None:
         KafkaSink(name, bootstrap_servers="h:1")
 
 
-@pytest.mark.parametrize(
-    "more",
-    [
-        {"bootstrap_servers": "localhost:9092\0evil"},
-        {"bootstrap_servers": "\ud800:1"},
-        {"producer": {"client.id": "a\0b"}},
-        {"producer": {"client.id\0x": "a"}},
-        {"producer": {"client.id": "\ud800"}},
-    ],
-)
-def test_a_setting_with_a_nul_is_refused(more: dict[str, Any]) -> None:
-    """C would read it up to there."""
-    with pytest.raises(SettingRefused, match=r"KafkaSink"):
-        KafkaSink(**{"topic": "t", "bootstrap_servers": "h:1", **more})
-
-
 @pytest.mark.parametrize("with_headers", [False, True])
 def test_a_topic_that_became_compacted_while_the_query_runs(
     kafka: LocalKafka, topic: TopicFactory, with_headers: bool

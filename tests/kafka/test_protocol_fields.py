@@ -8,7 +8,6 @@ import inspect
 from typing import Any
 
 import pytest
-from kafka.errors import KafkaError, NotLeaderForPartitionError
 from kafka.protocol.admin import cluster, groups, transactions
 from kafka.protocol.consumer import fetch, group, offsets
 from kafka.protocol.metadata import (
@@ -137,12 +136,6 @@ def test_the_rows_of(request_type: Any) -> None:
     for name in STRUCTURES[request_type].split("."):
         found = getattr(found, name)
     assert inspect.isclass(found)
-
-
-def test_errors_have_a_number_and_a_name() -> None:
-    """Those that ``kafka/failure.py`` classifies."""
-    assert issubclass(NotLeaderForPartitionError, KafkaError)
-    assert NotLeaderForPartitionError.errno == 6
 
 
 def test_record_batches() -> None:
