@@ -29,7 +29,7 @@ from exactum.errors import (
     SettingRefused,
     Unavailable,
 )
-from exactum.kafka.failure import DENIALS, DeliveryError, failure_of
+from exactum.kafka.failure import DENIALS, DeliveryError, access_refused, failure_of
 from exactum.kafka.log_requests import ProducerState
 from exactum.kafka.messages import HEADERS, produce
 from exactum.kafka.outcome import TransactionDescription, TransactionOutcome, from_description
@@ -394,11 +394,9 @@ def _check_allowed(answers: Mapping[str, int]) -> None:
     """``answers``: EndTxn's error by transactional id, of transactions that are still open."""
     denied = [name for name, error in answers.items() if failure_of(error) in DENIALS]
     if denied:
-        raise SettingRefused(
-            "KAFKA_ACCESS",
-            f"The broker does not let this user end the transaction {denied[0]!r}: it needs WRITE "
-            "on the transactional id (docs/reference/rights.md lists the ACLs). Grant it and start "
-            "again.",
+        raise access_refused(
+            f"The broker does not let this user end the transaction {denied[0]!r}",
+            "WRITE on the transactional id",
         )
 
 
@@ -442,12 +440,8 @@ def sent_again(
         with suppress(DeliveryError):  # what stays open is swept at the next start
             producer.abort_transaction(ABORT_TIMEOUT_MS)
         if cause.failure in DENIALS:
-            raise SettingRefused(
-                "KAFKA_ACCESS",
-                f"{permit.record.epoch}: salvage was not allowed to write: {cause}. The user "
-                "needs WRITE on the topic (docs/reference/rights.md lists the ACLs). Grant it and "
-                "start again.",
-            ) from error
+            what = f"{permit.record.epoch}: salvage was not allowed to write: {cause}"
+            raise access_refused(what, "WRITE on the topic") from error
         raise Unavailable(
             f"{permit.record.epoch}: salvage could not write: {cause}. Start again."
         ) from error

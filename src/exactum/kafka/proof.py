@@ -82,7 +82,7 @@ class ClusterExamination(BrokerRequests):
         )
         try:
             socket.create_connection((host, port), CONNECT_TIMEOUT_S).close()
-            answer = self._router.send(request, node_id)
+            answer = self._router.retry(lambda: self._router.connection().ask(request, node_id))
         except (OSError, Unavailable) as error:
             return NodeExamined(node_id, address, trouble=str(error))
         versions = {each.api_key: (each.min_version, each.max_version) for each in answer.api_keys}

@@ -150,7 +150,8 @@ class BrokerRequests(LogRequests):
         Raises:
             SettingRefused: ``all_visible``, and DESCRIBE on one of them is not granted.
         """
-        found = self._router.topics(names, all_visible=all_visible)
+        wanted, ask = list(dict.fromkeys(names)), self._router.topics
+        found = self._router.retry(lambda: ask(wanted, all_visible=all_visible))
         return {name: _seen(topic) for name, topic in found.items()}
 
     def missing(
@@ -287,7 +288,7 @@ class BrokerRequests(LogRequests):
         DescribeProducers.
         """
         tools = (DescribeTransactionsRequest, ListTransactionsRequest, DescribeProducersRequest)
-        return all(self._router.api_version(tool) >= 0 for tool in tools)
+        return all(self._router.connection().api_version(tool) >= 0 for tool in tools)
 
     def ids_of_producers(self, producer_ids: Collection[int]) -> dict[int, str]:
         """The transactional id of each producer id that a coordinator knows, in whatever state."""
@@ -318,7 +319,7 @@ class BrokerRequests(LogRequests):
 
     def knows_patterns(self) -> bool:
         """Whether it can list ids by a pattern (Kafka 4.1, KIP-1152), or else everybody's."""
-        return self._router.api_version(ListTransactionsRequest) >= 2
+        return self._router.connection().api_version(ListTransactionsRequest) >= 2
 
     def list_transactions(self, states: Sequence[str], pattern: str | None = None) -> list[str]:
         """Transactional ids in these states, on any node; filtered by ``pattern`` where the broker
