@@ -160,7 +160,7 @@ class KafkaEvidence:
 
     def _sum(self, each: _Promised, logs: Mapping[Partition, _LogCount], into: _Sum) -> None:
         transaction = each.transaction
-        if transaction.cluster_id != self._cluster:
+        if transaction.cluster_id not in ("", self._cluster):
             into.unknown.append(
                 f"it is in cluster {transaction.cluster_id}, and this is {self._cluster}"
             )
