@@ -4,33 +4,32 @@ dies.
 
 from __future__ import annotations
 
-import json
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka.admin import AdminClient
 from kafka.admin import KafkaAdminClient
 from kafka.protocol.metadata import FindCoordinatorRequest
 
+from exactum import errors
+from exactum.errors import Disposition, ExactumError
 from exactum.kafka.sink import KafkaSink
 from exactum.kafka.transaction import KafkaTransaction
-from exactum.protocol.model import PreparedTransaction
-from tests.kit.cluster.child import Child
-from tests.kit.cluster.onlooker import Onlooker
-from tests.kit.cluster.supervised import SupervisedQuery
-from tests.kit.environment import environment
+from tests.kit.crash import oracle
+from tests.kit.crash.epochs import Driver, Moments, Query, rows
+from tests.kit.crash.jobs import Job, World, new_world
 from tests.kit.servers.kafka_cluster import KafkaNodes
 from tests.kit.waiting import WAIT_MAX_S
 
 pytestmark = pytest.mark.broker
 
-EPOCH_TIMEOUT_S = WAIT_MAX_S
-STREAM_TIMEOUT_S = WAIT_MAX_S
+TASKS, ROWS_OF_A_TASK = 4, 400
+STARTS_OF_AN_EPOCH_MAX = 4
+AGAIN = (Disposition.RETRY, Disposition.ABORT)
+"""After these a supervisor starts the query again."""
 
 
 @pytest.fixture(scope="module")
@@ -63,61 +62,76 @@ def coordinators_of(cluster: KafkaNodes, transactional_ids: Sequence[str]) -> se
         admin.close()
 
 
-class Outage:
-    """Kills one node at the step it is told, and brings it back afterwards."""
+class Outage(Moments):
+    """A query without Spark, of which one node after the other is killed at a step that is due; it
+    is started anew after every error that says one may.
+    """
 
-    def __init__(self, cluster: KafkaNodes, topic: str) -> None:
-        self._cluster = cluster
-        self._topic = topic
-        self._due: tuple[str, str] | None = None
-        self.down: int | None = None
+    def __init__(self, cluster: KafkaNodes, topic: str, folder: Path) -> None:
+        super().__init__()
         self.killed: list[int] = []
+        self.expected: dict[str, list[str]] = {}
+        self.due: tuple[str, str, str] | None = None
+        self._cluster = cluster
+        self._query = Query(folder, topic, cluster.bootstrap_servers)
+        self._driver: Driver | None = None
+        self._batch_id = -1
 
-    def plan(self, step: str, whom: str) -> None:
-        self._due = step, whom
+    def at(self, step: str, when: str, sink: str = "") -> Callable[[], None] | None:
+        return self._kill if self.due is not None and self.due[:2] == (step, when) else None
 
-    def between(
-        self, step: str, prepared: Sequence[PreparedTransaction]
-    ) -> AbstractContextManager[None]:
-        """Just before the step, or ``during`` it."""
-        if self._due is None or self._due[0] not in (step, f"during {step}"):
-            return nullcontext()
-        (when, whom), self._due = self._due, None
-        if whom == "leader":
-            candidates = leaders_of(self._cluster, self._topic)
+    def _kill(self) -> None:
+        assert self.due is not None and self._driver is not None
+        if self.due[2] == "leader":
+            candidates = leaders_of(self._cluster, self._query.topic)
         else:
-            ids = [KafkaTransaction.of(p).transactional_id for p in prepared]
+            ids = [KafkaTransaction.of(p).transactional_id for p in self._driver.prepared]
             candidates = coordinators_of(self._cluster, ids)
-        self.down = victim = min(
-            candidates, key=self.killed.count
-        )  # each in turn, as far as it goes
-        self.killed.append(victim)
-        if when == step:
-            self._cluster.kill(victim)
-            return nullcontext()
-        return meanwhile(lambda: self._cluster.kill(victim))
+        self.due = None
+        self.killed.append(min(candidates, key=self.killed.count))  # each in turn
+        self._cluster.kill(self.killed[-1])
 
-    def over(self) -> None:
-        assert self.down is not None, "the step at which a node was to be killed did not come"
-        self._cluster.restart(self.down)
-        self.down = None
+    def epoch(self, what: str) -> None:
+        """The next one, starts included."""
+        self._batch_id += 1
+        tasks = [
+            [f"{self._batch_id}-{task}-{row}" for row in range(ROWS_OF_A_TASK)]
+            for task in range(TASKS)
+        ]
+        began_s, reasons = time.monotonic(), list[str]()
+        while len(reasons) < STARTS_OF_AN_EPOCH_MAX:
+            try:
+                if self._driver is None:
+                    sink = KafkaSink(
+                        self._query.topic, bootstrap_servers=self._cluster.bootstrap_servers
+                    )
+                    self._driver = Driver(self._query, sink, self)
+                frames = [rows([{"key": v, "value": v} for v in values]) for values in tasks]
+                self._driver.epoch(self._batch_id, *frames)
+                break
+            except ExactumError as error:
+                if error.disposition not in AGAIN:
+                    raise
+                reasons.append(f"{type(error).__name__}: {error}")
+                self.close()
+        took_s = time.monotonic() - began_s
+        print(f"{took_s:5.1f} s  {what}: {reasons}")
+        assert len(reasons) < STARTS_OF_AN_EPOCH_MAX and took_s < WAIT_MAX_S, reasons
+        assert self.due is None, "the step at which a node was to be killed did not come"
+        self.expected |= {value: [value] for values in tasks for value in values}
 
-
-@contextmanager
-def meanwhile(act: Callable[[], None]) -> Iterator[None]:
-    """The block and ``act`` begin at the same time."""
-    with ThreadPoolExecutor(1) as pool:
-        done = pool.submit(act)
-        yield
-        done.result()
+    def close(self) -> None:
+        driver, self._driver = self._driver, None
+        if driver is not None:
+            driver.__exit__(None)
 
 
 STEPS = (
-    ("write", "leader"),
-    ("verify", "coordinator"),
-    ("decide", "coordinator"),
-    ("during commit", "coordinator"),
-    ("committed", "leader"),
+    ("write", "after", "leader"),
+    ("verify", "before", "coordinator"),
+    ("decide", "before", "coordinator"),
+    ("commit", "half", "coordinator"),
+    ("commit", "after", "leader"),
 )
 
 
@@ -128,32 +142,46 @@ def test_every_decided_epoch_is_visible_once_whichever_node_dies(
     """A partition leader or the transactions' coordinator is killed before or during each step of
     an epoch; one more epoch runs while it is down, another one when it is back. Every epoch is
     there once, nothing is left open, nothing hangs."""
-    topic = "epochs"
+    topic, servers = "epochs", nodes.bootstrap_servers
     nodes.create_topic(topic, partitions=6)
-    outage = Outage(nodes, topic)
-    sink = KafkaSink(topic, bootstrap_servers=nodes.bootstrap_servers)
-    took: dict[str, float] = {}
-    with SupervisedQuery(sink, "three-nodes", tmp_path, outage.between) as query:
+    query = Outage(nodes, topic, tmp_path)
+    try:
+        query.epoch("all up")
+        for step in STEPS:
+            query.due = step
+            query.epoch(f"{step}")
+            query.epoch(f"after {step}, node {query.killed[-1]} still down")
+            nodes.restart(query.killed[-1])
+            query.epoch(f"after {step}, all up")
+        assert len(set(query.killed)) >= 2, f"killed {query.killed}: always the same node"
+        oracle.check_at_rest(servers, [topic], "")
+        oracle.check_exact(oracle.read_all(servers, [topic]), query.expected, [topic])
+    finally:
+        query.close()
 
-        def epoch(name: str) -> None:
-            took[name] = query.epoch()
-            assert took[name] < EPOCH_TIMEOUT_S, f"{name} took {took[name]:.0f} s:\n" + "\n".join(
-                query.reasons
-            )
 
-        epoch("all up")
-        for step, whom in STEPS:
-            outage.plan(step, whom)
-            epoch(f"{whom} killed at {step}")
-            epoch(f"after {whom} killed at {step}, node {outage.down} still down")
-            outage.over()
-            epoch(f"after {whom} killed at {step}, all up")
-        for (name, seconds), phases in zip(took.items(), query.phases, strict=True):
-            print(f"{seconds:5.1f} s  {name}: {phases} ms")
-        assert len(set(outage.killed)) >= 2, f"killed {outage.killed}: always the same node"
-        onlooker = Onlooker(nodes.bootstrap_servers)
-        onlooker.check_at_rest(topic)
-        onlooker.check_exact(query.expected, topic)
+class Supervised:
+    """A job that is started anew after an error that says one may."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._job: Job = world.job()
+        self._before = 0
+
+    def completed(self) -> int:
+        if self._job.ended():
+            error: Any = getattr(errors, self._job.result().get("error", ""), None)
+            assert error is not None and error.disposition in AGAIN, self._job.failed("it ended")
+            self._before += self._here()
+            self._job.kill()
+            self._job = self._world.job()
+        return self._before + self._here()
+
+    def _here(self) -> int:
+        return sum(event["event"] == "EpochCompleted" for event in self._job.events())
+
+    def end(self) -> None:
+        self._job.kill()
 
 
 @pytest.mark.deep
@@ -161,60 +189,35 @@ def test_a_spark_query_is_exact_while_one_node_after_the_other_dies(
     nodes: KafkaNodes, tmp_path: Path
 ) -> None:
     """Kafka to Kafka by Spark, fed all the time, while each node is killed and brought back."""
-    numbers, shouted = "numbers", "shouted"
-    nodes.create_topic(numbers, partitions=4)
-    nodes.create_topic(shouted, partitions=4)
-    onlooker = Onlooker(nodes.bootstrap_servers)
-    expected: set[str] = set()
 
-    def feed(seconds: float) -> None:
+    def create(name: str, partitions: int) -> str:
+        nodes.create_topic(name, partitions=partitions)
+        return name
+
+    servers = nodes.bootstrap_servers
+    spec = {"drain": False, "max_offsets": 400}
+    world = new_world(servers, create, tmp_path, records=200, spec=spec)
+
+    def fed(holds: Callable[[], bool], seconds: float) -> bool:
+        """Feed until it holds, or so long."""
         end_s = time.monotonic() + seconds
-        while time.monotonic() < end_s:
-            values = [f"n{number}" for number in range(len(expected), len(expected) + 200)]
-            onlooker.produce(numbers, values)
-            expected.update(value.upper() for value in values)
+        while not (is_so := holds()) and time.monotonic() < end_s:
+            world.source.produce(servers, 200)
             time.sleep(0.1)
+        return is_so
 
-    def completed() -> int:
-        path = tmp_path / "events"
-        return path.read_text().count('"EpochCompleted"') if path.exists() else 0
-
-    feed(0.5)
-    with spark_stream(nodes.bootstrap_servers, tmp_path, numbers, shouted) as stream:
-        stream.until(lambda: completed() >= 1, "the first epoch was complete", STREAM_TIMEOUT_S)
-        for node in nodes.nodes:
-            feed(0.5)
-            nodes.kill(node)
-            feed(4.0)
-            nodes.restart(node)
-            before = completed()
-            stream.until(
-                lambda b=before: completed() > b or feed(0.1),
-                f"node {node} was back",
-                STREAM_TIMEOUT_S,
-            )
-        (tmp_path / "stop").touch()
-        stream.finishes(STREAM_TIMEOUT_S)
-    onlooker.check_at_rest(shouted)
-    onlooker.check_exact(expected, shouted)
-
-
-def spark_stream(bootstrap_servers: str, folder: Path, source: str, output: str) -> Child:
-    """``stream.py`` on a Spark of its own."""
-    argument = {
-        "folder": str(folder),
-        "bootstrap_servers": bootstrap_servers,
-        "source": source,
-        "output": output,
-        "read": {"maxOffsetsPerTrigger": 400},
-        "session": {
-            "master": "local[2]",
-            "spark.ui.showConsoleProgress": False,
-        },
-    }
-    return Child(
-        "stream",
-        [sys.executable, "-m", "tests.kit.cluster.stream", json.dumps(argument)],
-        folder,
-        environment(SPARK_LOCAL_DIRS=str(folder / "spark")),
-    )
+    with world.reader() as reader:
+        query = Supervised(world)
+        try:
+            assert fed(lambda: query.completed() >= 1, WAIT_MAX_S)
+            for node in nodes.nodes:
+                nodes.kill(node)
+                fed(lambda: query.completed() < 0, 4.0)
+                nodes.restart(node)
+                before = query.completed()
+                assert fed(lambda before=before: query.completed() > before, WAIT_MAX_S)
+        finally:
+            query.end()
+        with world.job({"drain": True, "max_offsets": 3000}) as job:
+            assert job.finishes() == [{"outcome": "finished"}]
+        world.check_exact(reader)

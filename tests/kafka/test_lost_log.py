@@ -71,13 +71,10 @@ def test_a_topic_made_anew_after_the_decision(
     sink_ = KafkaSink(name, bootstrap_servers=kafka.bootstrap_servers)
     permit, verified = crashed_after_the_decision(sink_)
     make_anew(kafka, name, values)
-    says = (
-        "and the log there holds others" if values == 9 else f"and the log ends at offset {values}"
-    )
     for _ in range(2):
         with opened(sink_) as later:
             with pytest.raises(
-                HeuristicOutcome, match=f"{name}-0: 3 records from offset [34], {says}"
+                HeuristicOutcome, match=f"{name}-0: 3 records from offset [34], and the log there"
             ):
                 later.participant.commit(permit, verified)
     assert [r.value for r in read_all(kafka.bootstrap_servers, name, open_ones=True)] == [

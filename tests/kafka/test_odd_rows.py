@@ -240,17 +240,6 @@ def test_headers_that_kafka_has_no_form_for(kafka: LocalKafka, topic: TopicFacto
     }
 
 
-def test_a_header_arrives_whole(kafka: LocalKafka, topic: TopicFactory) -> None:
-    """NUL is a byte like any other in a key and in a value."""
-    name = topic("nul-headers", partitions=1)
-    given = [[(b"a", b"c\0d"), ("é€".encode(), None), (b"", b"")]]
-    with opened(KafkaSink(name, bootstrap_servers=kafka.bootstrap_servers)) as sink:
-        assert written(sink, frame([b"v\0w"], [b"\0k"], headers=headers(given))) is None
-    (record,) = read_all(kafka.bootstrap_servers, name)
-    assert (record.key, record.value) == (b"\0k", b"v\0w")
-    assert record.headers == (("a", b"c\0d"), ("é€", None), ("", b""))
-
-
 @pytest.mark.parametrize("own_topic", [True, False])
 @pytest.mark.parametrize("policy", ["compact", "compact,delete"])
 def test_a_record_without_a_key_for_a_compacted_topic(
@@ -294,22 +283,6 @@ def test_a_sink_whose_topic_no_broker_can_have(name: str) -> None:
     """Refused when it is made, with the rule."""
     with pytest.raises(SettingRefused, match=r"KafkaSink.*topic"):
         KafkaSink(name, bootstrap_servers="h:1")
-
-
-@pytest.mark.parametrize(
-    "more",
-    [
-        {"bootstrap_servers": "localhost:9092\0evil"},
-        {"bootstrap_servers": "\ud800:1"},
-        {"producer": {"client.id": "a\0b"}},
-        {"producer": {"client.id\0x": "a"}},
-        {"producer": {"client.id": "\ud800"}},
-    ],
-)
-def test_a_setting_with_a_nul_is_refused(more: dict[str, Any]) -> None:
-    """C would read it up to there."""
-    with pytest.raises(SettingRefused, match=r"KafkaSink"):
-        KafkaSink(**{"topic": "t", "bootstrap_servers": "h:1", **more})
 
 
 @pytest.mark.parametrize("with_headers", [False, True])

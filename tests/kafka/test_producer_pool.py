@@ -134,8 +134,8 @@ def pools(monkeypatch: pytest.MonkeyPatch) -> Iterator[ProcessPools]:
     pools = ProcessPools()
     monkeypatch.setattr(writer, "process_pools", pools)
     yield pools
-    for plan in pools.plans():
-        pools.close(plan)
+    for pool in pools._pools.values():
+        pool.close()
 
 
 @pytest.mark.deep
@@ -160,7 +160,7 @@ def test_many_sinks_in_one_task(
                 assert one is not None
                 verified = sink.participant.verify([one])
                 sink.participant.commit(sink.permit(verified), verified)
-        assert len(pools.plans()) == count
+        assert len(list(pools._pools)) == count
     assert [len(read_all(kafka.bootstrap_servers, name)) for name in names] == [4] * count
 
 
@@ -193,10 +193,10 @@ def test_pools_go_when_nobody_uses_them(
     del users, user
     gc.collect()
     pools.pool_of(many[1], kept)
-    assert len(pools.plans()) == SINKS
+    assert len(list(pools._pools)) == SINKS
     monkeypatch.setattr(producer_pool, "POOL_IDLE_MIN_S", -1.0)
     pools.pool_of(many[1], kept)
-    assert pools.plans() == [many[1], *many[-producer_pool.POOLS_IDLE_MAX - 1 : -1]]
+    assert list(pools._pools) == [many[1], *many[-producer_pool.POOLS_IDLE_MAX - 1 : -1]]
 
 
 def test_a_later_run_ends_the_pools_of_the_one_before(
@@ -210,10 +210,10 @@ def test_a_later_run_ends_the_pools_of_the_one_before(
     pools.pool_of(other, users[1])
     later = replace(first, incarnation=new_incarnation())
     pools.pool_of(later, users[2])
-    assert pools.plans() == [first, other, later]
+    assert list(pools._pools) == [first, other, later]
     used.leave(users[0])
     pools.pool_of(later, users[2])
-    assert pools.plans() == [other, later]
+    assert list(pools._pools) == [other, later]
 
 
 @pytest.mark.deep

@@ -8,8 +8,7 @@ import inspect
 from typing import Any
 
 import pytest
-from kafka.errors import KafkaError, NotLeaderForPartitionError
-from kafka.protocol.admin import cluster, groups, transactions
+from kafka.protocol.admin import groups, transactions
 from kafka.protocol.consumer import fetch, group, offsets
 from kafka.protocol.metadata import (
     ApiVersionsRequest,
@@ -30,11 +29,6 @@ FIELDS = {
         topics.partitions.isr_nodes""",
     ApiVersionsRequest: "client_software_name client_software_version",
     ApiVersionsResponse: "api_keys.api_key api_keys.min_version api_keys.max_version",
-    cluster.DescribeQuorumRequest: "topics.topic_name topics.partitions.partition_index",
-    cluster.DescribeQuorumResponse: """
-        error_code topics.partitions.error_code topics.partitions.leader_id
-        topics.partitions.current_voters.replica_id
-        topics.partitions.current_voters.last_caught_up_timestamp""",
     groups.DescribeGroupsRequest: "groups include_authorized_operations",
     groups.DescribeGroupsResponse: """
         groups.error_code groups.group_state groups.members groups.authorized_operations""",
@@ -80,7 +74,7 @@ FIELDS = {
     fetch.FetchResponse: """
         responses.topic responses.partitions.partition_index responses.partitions.error_code
         responses.partitions.records responses.partitions.log_start_offset
-        responses.partitions.high_watermark responses.partitions.last_stable_offset""",
+        responses.partitions.high_watermark""",
 }
 """By message, dots for what lies within."""
 VERSIONS = {
@@ -139,28 +133,23 @@ def test_the_rows_of(request_type: Any) -> None:
     assert inspect.isclass(found)
 
 
-def test_errors_have_a_number_and_a_name() -> None:
-    """Those that ``kafka/failure.py`` classifies."""
-    assert issubclass(NotLeaderForPartitionError, KafkaError)
-    assert NotLeaderForPartitionError.errno == 6
-
-
 def test_record_batches() -> None:
-    """What salvage reads of a batch and of a record (``kafka/readback.py``)."""
+    """What salvage, verify and the lag read of a batch and of a record."""
     builder = MemoryRecordsBuilder(
         2, 0, 1_000, transactional=True, producer_id=7, producer_epoch=3, base_sequence=0
     )
     builder.append(1_234, b"key", None, [("name", b"text")])
     builder.close()
     records = MemoryRecords(bytes(builder.buffer()))
-    assert records.has_next()
     batch = records.next_batch()
     assert (batch.producer_id, batch.producer_epoch, batch.next_offset) == (7, 3, 1)
-    assert batch.is_control_batch is False
+    assert (batch.magic, batch.base_offset, batch.records_count) == (2, 0, 1)
+    assert (batch.is_control_batch, batch.is_transactional) == (False, True)
+    assert (batch.timestamp_type, batch.first_timestamp, batch.max_timestamp) == (0, 1_234, 1_234)
     (record,) = batch
     assert (record.offset, bytes(record.key), record.value) == (0, b"key", None)
     assert ([(n, bytes(v)) for n, v in record.headers], record.timestamp) == (
         [("name", b"text")],
         1_234,
     )
-    assert not records.has_next()
+    assert records.next_batch() is None

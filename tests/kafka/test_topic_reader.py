@@ -50,18 +50,18 @@ def test_a_topic_that_is_unknown_for_a_moment_is_waited_for(
     topic's absence.
     """
     kafka.delete_topic(reader._topic)
-    describe, answers = reader._requests.describe, list[bool]()
+    topics, answers = reader._requests.topics, list[bool]()
 
-    def seen(topics: Iterable[str]) -> dict[str, TopicSeen]:
+    def seen(names: Iterable[str], **how: bool) -> dict[str, TopicSeen]:
         """The broker's answer; after the first one the topic is made."""
-        answer = describe(topics)
+        answer = topics(names, **how)
         answers.append(bool(answer))
         if answers == [False]:
             kafka.create_topic(reader._topic, partitions=1)
             write(kafka, reader, b"1")
         return answer
 
-    monkeypatch.setattr(reader._requests, "describe", seen)
+    monkeypatch.setattr(reader._requests, "topics", seen)
     assert read(reader) == [b"1"]
     assert answers[0] is False and answers[-1] is True
 

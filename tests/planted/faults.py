@@ -49,9 +49,9 @@ FAULTS = (
     Fault(
         "a start does not redeliver what is decided",
         DRIVER,
-        "protocol/coordinator.py",
-        "                seen.append(self._redeliver(step.record))\n",
-        "                seen.append(step.record)\n",
+        "protocol/takeover.py",
+        "            seen.append(carry_out(step.record))\n",
+        "            seen.append(step.record)\n",
         ("tests/protocol", "tests/testing/test_simulation.py"),
     ),
     Fault(
@@ -81,9 +81,9 @@ FAULTS = (
     Fault(
         "a start does not close the door",
         NEWER,
-        "protocol/coordinator.py",
-        "            if self._log.decide(mine) != mine:\n                continue\n",
-        "",
+        "protocol/takeover.py",
+        "            if log.decide(mine) == mine:\n",
+        "            if True:\n",
         ("tests/protocol", "tests/testing/test_simulation.py"),
     ),
     Fault(
@@ -106,8 +106,8 @@ FAULTS = (
         "a sweep lists after the record",
         NEWER,
         "protocol/coordinator.py",
-        "            swept = self._leftovers(sightings, seen)\n",
-        "            swept = self._leftovers(self._participants.list_open(), seen)\n",
+        "        swept = self._leftovers(sightings, seen)\n",
+        "        swept = self._leftovers(self._participants.list_open(), seen)\n",
         ("tests/protocol", "tests/testing/test_simulation.py"),
     ),
     Fault(

@@ -108,7 +108,7 @@ def secure(secured_kafka: KafkaCluster) -> Iterator[KafkaCluster]:
     # or the broker, are gone.
     for plan, pool in list(process_pools._pools.items()):
         if plan.bootstrap_servers == cluster.bootstrap_servers:
-            process_pools.close(plan)
+            process_pools._pools.pop(plan).close()
             pool._background.shutdown(wait=True)
 
 

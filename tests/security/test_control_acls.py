@@ -94,22 +94,6 @@ def test_a_right_that_is_taken_away_is_named(secure: KafkaCluster) -> None:
                 reader.end_offsets()
 
 
-def test_wrong_credentials_are_refused(secure: KafkaCluster) -> None:
-    """Not taken for a broker that is away, which would be tried again without end."""
-    with refused("KAFKA_LOGIN", "sasl.password"):
-        read(secure, "full", sasl_password="wrong")
-
-
-@pytest.mark.deep
-def test_an_untrusted_certificate_is_refused(
-    secure: KafkaCluster, tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    """The same, for the authority that signed the broker's certificate."""
-    with refused("KAFKA_LOGIN", "certificate"):
-        read(secure, "full", ssl_ca_location="/etc/ssl/certs/ca-certificates.crt")
-    gc.collect()  # here and not in another module's test
-
-
 def test_a_broker_that_is_away_is_unavailable(
     secure: KafkaCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:

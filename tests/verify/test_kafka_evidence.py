@@ -14,8 +14,9 @@ from confluent_kafka.admin import AdminClient
 
 from exactum import KafkaSink
 from exactum.checkpoint.query_place import QueryPlace
-from exactum.kafka.evidence import KafkaEvidence, promised
+from exactum.kafka.evidence import KafkaEvidence
 from exactum.kafka.requests import BrokerRequests
+from exactum.kafka.transaction import KafkaTransaction
 from exactum.local import LocalKafka
 from exactum.monitor.decisions import read_promises
 from exactum.protocol.inspection import Evidence, Finding, Promise
@@ -95,9 +96,7 @@ def test_a_decided_epoch_is_exact_in_doubt_or_missing(world: World) -> None:
     assert findings(world.look()) == ["exact"] * 4 + ["in doubt"]
     log = world.place.open_log()
     transactions = [
-        promised(4, p, is_superseded=False).transactional_id
-        for record in log.read(4)
-        for p in record.prepared
+        KafkaTransaction.of(p).transactional_id for record in log.read(4) for p in record.prepared
     ]
     log.close()
     for name in transactions[:1]:
@@ -147,7 +146,7 @@ def offsets(world: World, batch_id: int) -> dict[tuple[str, int], int]:
     log = world.place.open_log()
     found: dict[tuple[str, int], int] = {}
     for p in log.read(batch_id)[-1].prepared:
-        for partition, (first, count) in promised(batch_id, p, is_superseded=False).cells.items():
+        for partition, (first, count) in KafkaTransaction.of(p).partitions:
             found[partition] = max(found.get(partition, 0), first + count)
     log.close()
     return found

@@ -17,6 +17,7 @@ import ctypes
 from enum import Enum
 from typing import Any
 
+from exactum.errors import SettingRefused
 from exactum.kafka import librdkafka
 
 
@@ -102,6 +103,15 @@ _KIND_OF = {code: failure for failure, codes in _CODES.items() for code in codes
 
 DENIALS = frozenset({KafkaFailure.DENIED, KafkaFailure.GROUP_DENIED})
 """A right is missing: somebody has to grant it."""
+
+
+def access_refused(what: str, right: str) -> SettingRefused:
+    """``what`` the broker refused, and the right for it."""
+    return SettingRefused(
+        "KAFKA_ACCESS",
+        f"{what}. The user needs {right} (docs/reference/rights.md lists the ACLs). Grant it and "
+        "start again.",
+    )
 
 
 def failure_of(code: int | None) -> KafkaFailure:

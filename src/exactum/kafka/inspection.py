@@ -15,7 +15,7 @@ from exactum.kafka.outcome import TransactionDescription, TransactionOutcome, fr
 from exactum.kafka.participant import NEVER_TIMES_OUT_MS, KafkaParticipant
 from exactum.kafka.producer_pool import ProducerPlan
 from exactum.kafka.readback import outcomes_of
-from exactum.kafka.requests import TRANSACTION_LOG, BrokerRequests
+from exactum.kafka.requests import TRANSACTION_LOG, UNSETTLED, BrokerRequests
 from exactum.kafka.routing import error_name
 from exactum.kafka.transaction import NAME, KafkaTransaction, Partition
 from exactum.protocol.inspection import Evidence, Promise, TransactionState, TransactionView
@@ -38,7 +38,7 @@ class KafkaInspector:
         scope = self._plan.scope
         names = [
             name
-            for name in self._admin.list_unsettled(scope.broker_pattern())
+            for name in self._admin.list_transactions(UNSETTLED, scope.broker_pattern())
             if scope.incarnation_of(name) is not None
         ]
         return [
@@ -146,7 +146,7 @@ def cluster_transactions(
     Raises:
         ExactumError: the brokers did not answer, or refused.
     """
-    names = list(identities) or admin.list_unsettled()
+    names = list(identities) or admin.list_transactions(UNSETTLED)
     views = [
         _of_description(name, found)
         for name, found in admin.describe_transactions(names).items()
@@ -266,7 +266,8 @@ def find_hanging(
     stable = admin.end_offsets(wanted, read_committed=True)
     ends = admin.end_offsets(wanted, read_committed=False)
     blocked = [p for p in wanted if stable[p] < ends[p]]
-    open_ones, denied = _open_producers(admin, blocked)
+    denied: dict[Partition, int] = {}
+    open_ones = _open_producers(admin, blocked, denied)
     unseen += [f"{t}-{i}: {error_name(code)}" for (t, i), code in sorted(denied.items())]
     names = admin.ids_of_producers({producer.producer_id for _, producer in open_ones})
     known = admin.describe_transactions(set(names.values()))
@@ -281,7 +282,7 @@ def find_hanging(
         else:
             continue
         suspects[partition, producer] = (name, says)
-    still, _ = _open_producers(admin, {partition for partition, _ in suspects})
+    still = _open_producers(admin, {partition for partition, _ in suspects}, {})
     same = {_transaction(*each) for each in still}
     now_ms = int(time.time() * 1000)
     hanging = tuple(
@@ -302,19 +303,15 @@ def find_hanging(
 
 
 def _open_producers(
-    admin: BrokerRequests, partitions: Iterable[Partition]
-) -> tuple[list[_Open], dict[Partition, int]]:
-    """The producers with an open transaction, and the error's code of those partitions that the
-    user may not ask about.
-    """
-    found, denied = admin.seen_producers(partitions)
-    open_ones = [
+    admin: BrokerRequests, partitions: Iterable[Partition], denied: dict[Partition, int]
+) -> list[_Open]:
+    """The producers with an open transaction; ``denied`` as in ``describe_producers``."""
+    return [
         (partition, producer)
-        for partition, producers in found.items()
+        for partition, producers in admin.describe_producers(partitions, None, denied).items()
         for producer in producers.values()
         if producer.transaction_start_offset >= 0
     ]
-    return open_ones, denied
 
 
 def _transaction(partition: Partition, producer: ProducerState) -> tuple[Partition, int, int, int]:

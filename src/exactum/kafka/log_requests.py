@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,7 +9,12 @@ from typing import Any
 import kafka.errors as kafka_errors
 from kafka.admin import AbortTransactionSpec, KafkaAdminClient
 
-from exactum.kafka.client import DescribeProducersRequest, FetchRequest, ListOffsetsRequest
+from exactum.kafka.client import (
+    DescribeProducersRequest,
+    FetchRequest,
+    ListOffsetsRequest,
+    MemoryRecords,
+)
 from exactum.kafka.failure import DENIALS, KafkaFailure, failure_of
 from exactum.kafka.routing import Router, by_topic, error_name
 from exactum.kafka.transaction import Partition
@@ -20,12 +24,10 @@ LATEST, EARLIEST = -1, -2  # ListOffsets' special timestamps
 FETCH_VERSION_MAX = 12  # version 13 names topics by id
 ANY_BATCH_BYTES = 1
 """A broker returns the first batch whole, however large, and nothing more."""
-_BATCH_HEADER = struct.Struct(">qiibihiqq")
-"""Base offset, length, leader epoch, magic, checksum, attributes, last offset's delta, base and
-highest timestamp: a record batch of Kafka's format v2."""
-_MAGIC = 2
-_APPENDED_BY_THE_BROKER = 1 << 3
-"""The attribute of a batch whose time is the highest one: when the broker took it."""
+MAGIC = 2
+"""The format of batches that have producers."""
+BY_THE_PRODUCER = 0
+"""Who set the time of a batch's records, by Kafka's number."""
 
 
 @dataclass(frozen=True)
@@ -40,19 +42,6 @@ class ProducerState:
     transaction_start_offset: int
     coordinator_epoch: int
     last_write_ms: int
-
-
-@dataclass(frozen=True)
-class FetchedRecords:
-    """Raw record batches of one partition, with the bounds of the log at that moment, and the
-    error's code or 0.
-    """
-
-    records: bytes
-    log_start_offset: int
-    high_watermark: int
-    last_stable_offset: int
-    error: int
 
 
 class MarkerRefused(Exception):
@@ -105,11 +94,10 @@ class LogRequests:
             result[partition] = int(p.offset)
         return result
 
-    def fetch(
-        self, partition: Partition, offset: int, *, bytes_max: int = 8 * 1024 * 1024
-    ) -> FetchedRecords:
-        """Raw batches from ``offset`` on, aborted and open transactions included (isolation level
-        0).
+    def fetch(self, partition: Partition, offset: int, *, bytes_max: int = 8 * 1024 * 1024) -> Any:
+        """Kafka's answer of one partition: ``records`` are raw batches from ``offset`` on, or None,
+        aborted and open transactions included; ``log_start_offset``, ``high_watermark`` and
+        ``error_code`` go with them.
 
         Raises:
             SettingRefused: READ on the topic is not granted.
@@ -148,14 +136,7 @@ class LogRequests:
         error, p = self._router.by_leader([partition], request, read)[partition]
         if failure_of(error) is KafkaFailure.DENIED:
             raise self._router.denied("READ on the topic", partition[0], error)
-        records = p.records
-        return FetchedRecords(
-            records=bytes(records) if records is not None else b"",
-            log_start_offset=p.log_start_offset,
-            high_watermark=p.high_watermark,
-            last_stable_offset=p.last_stable_offset,
-            error=error,
-        )
+        return p
 
     def record_times(self, offsets: Mapping[Partition, int]) -> dict[Partition, int]:
         """The time in ms since 1970 of the first record at or after each offset, by its batch's
@@ -167,30 +148,25 @@ class LogRequests:
         found: dict[Partition, int] = {}
         for partition, offset in offsets.items():
             records = self.fetch(partition, offset, bytes_max=ANY_BATCH_BYTES).records
-            if (at_ms := batch_time_ms(records)) is not None:
+            if (at_ms := batch_time_ms(bytes(records or b""))) is not None:
                 found[partition] = at_ms
         return found
 
     def describe_producers(
-        self, partitions: Iterable[Partition], of: Container[int] | None = None
+        self,
+        partitions: Iterable[Partition],
+        of: Container[int] | None = None,
+        denied: dict[Partition, int] | None = None,
     ) -> dict[Partition, dict[int, ProducerState]]:
         """The producers that each partition's leader knows, by producer id; ``of``: these alone.
+        ``denied``: takes the error's code of those partitions that the user may not ask about.
 
         A leader tells of all that have written there within a day
         (``producer.id.expiration.ms``), those of runs that are long over as well.
 
         Raises:
-            SettingRefused: READ on the topic is not granted.
+            SettingRefused: READ on the topic is not granted, and there is no ``denied``.
         """
-        found, denied = self.seen_producers(partitions, of)
-        for (topic, _), error in denied.items():
-            raise self._router.denied("READ on the topic", topic, error)
-        return found
-
-    def seen_producers(
-        self, partitions: Iterable[Partition], of: Container[int] | None = None
-    ) -> tuple[dict[Partition, dict[int, ProducerState]], dict[Partition, int]]:
-        """The same, and the error's code of those partitions that the user may not ask about."""
 
         def request(asked: Sequence[Partition]) -> Any:
             topic = DescribeProducersRequest.TopicRequest
@@ -198,24 +174,26 @@ class LogRequests:
                 topics=[topic(name=t, partition_indexes=i) for t, i in by_topic(asked).items()]
             )
 
-        answers = self._router.by_leader(partitions, request)
-        found = {
-            partition: {
-                a.producer_id: ProducerState(
-                    a.producer_id,
-                    a.producer_epoch,
-                    a.last_sequence,
-                    a.current_txn_start_offset,
-                    a.coordinator_epoch,
-                    a.last_timestamp,
-                )
-                for a in p.active_producers
-                if of is None or a.producer_id in of
-            }
-            for partition, (error, p) in answers.items()
-            if not error
-        }
-        return found, {partition: error for partition, (error, _) in answers.items() if error}
+        found: dict[Partition, dict[int, ProducerState]] = {}
+        for partition, (error, p) in self._router.by_leader(partitions, request).items():
+            if not error:
+                found[partition] = {
+                    a.producer_id: ProducerState(
+                        a.producer_id,
+                        a.producer_epoch,
+                        a.last_sequence,
+                        a.current_txn_start_offset,
+                        a.coordinator_epoch,
+                        a.last_timestamp,
+                    )
+                    for a in p.active_producers
+                    if of is None or a.producer_id in of
+                }
+            elif denied is None:
+                raise self._router.denied("READ on the topic", partition[0], error)
+            else:
+                denied[partition] = error
+        return found
 
     def write_abort_marker(self, partition: Partition, producer: ProducerState) -> None:
         """End the producer's transaction in this one partition, past its coordinator. Idempotent.
@@ -255,11 +233,12 @@ class LogRequests:
 
 
 def batch_time_ms(batch: bytes) -> int | None:
-    """The time that the first batch's header says: of its first record where the producer set it.
-    None: it says none, or there is no batch.
+    """The time that the first batch's header says: of its first record where the producer set it,
+    else when the broker took it. None: it says none, or there is no whole batch.
     """
-    if len(batch) < _BATCH_HEADER.size:
+    first = MemoryRecords(batch).next_batch()
+    if first is None or first.magic != MAGIC:
         return None
-    *_, magic, _, attributes, _, base_ms, highest_ms = _BATCH_HEADER.unpack_from(batch)
-    at_ms = highest_ms if attributes & _APPENDED_BY_THE_BROKER else base_ms
-    return int(at_ms) if magic == _MAGIC and at_ms >= 0 else None
+    is_first = first.timestamp_type == BY_THE_PRODUCER
+    at_ms = first.first_timestamp if is_first else first.max_timestamp
+    return int(at_ms) if at_ms >= 0 else None

@@ -29,14 +29,14 @@ from exactum.errors import (
     SettingRefused,
     Unavailable,
 )
-from exactum.kafka.failure import DENIALS, DeliveryError, failure_of
+from exactum.kafka.failure import DENIALS, DeliveryError, access_refused, failure_of
 from exactum.kafka.log_requests import ProducerState
 from exactum.kafka.messages import HEADERS, produce
 from exactum.kafka.outcome import TransactionDescription, TransactionOutcome, from_description
 from exactum.kafka.producer import Producer
 from exactum.kafka.producer_pool import ProducerPlan, initialised
-from exactum.kafka.readback import LoggedRecord, LogReader, outcomes_of, short_logs, without_records
-from exactum.kafka.requests import COMMITTED_STATES, BrokerRequests
+from exactum.kafka.readback import NO_LOG, LoggedRecord, LogReader, outcomes_of
+from exactum.kafka.requests import COMMITTED, ONGOING, BrokerRequests
 from exactum.kafka.routing import error_name
 from exactum.kafka.transaction import SALVAGE_SLOT, KafkaTransaction, Partition
 from exactum.kafka.writer import ABORT_TIMEOUT_MS, DELIVERY_TIMEOUT_MS, transaction_failure
@@ -58,6 +58,8 @@ FRESH_S = 5.0
 """How long after they were verified a commit need not look again whether all records are there."""
 MARGIN_MAX_MS = 30_000
 """What a transaction must have left to be decided: a tenth of its timeout, at most this."""
+Leaders = Mapping[Partition, Mapping[int, ProducerState]]
+"""What each partition's leader knows of producers, by their ids."""
 FENCE_ROUNDS_MAX = 60
 FENCE_PAUSE_S = 0.05
 
@@ -91,7 +93,7 @@ class KafkaParticipant:
         scope = self._plan.scope
         mine = {
             name: incarnation
-            for name in self._requests.list_ongoing(scope.broker_pattern())
+            for name in self._requests.list_transactions(ONGOING, scope.broker_pattern())
             if (incarnation := scope.incarnation_of(name)) is not None
         }
         verified = self._verified if self._is_listing_due else {}
@@ -115,7 +117,10 @@ class KafkaParticipant:
         """
         scope = self._plan.scope
         named = {KafkaTransaction.of(p).transactional_id for p in recent}
-        listed = self._requests.list_committed(scope.broker_pattern()) if incarnations else []
+        asks_all = bool(incarnations) and self._requests.knows_patterns()
+        listed = (
+            self._requests.list_transactions(COMMITTED, scope.broker_pattern()) if asks_all else []
+        )
         # A fork's records may name ids of the query that it was made of: those are not of this
         # scope.
         mine = {n for n in named if scope.incarnation_of(n) is not None}
@@ -125,7 +130,7 @@ class KafkaParticipant:
         return [
             self._sighting(name, (found.producer_id, found.producer_epoch))
             for name, found in self._requests.describe_transactions(mine).items()
-            if found is not None and found.state in COMMITTED_STATES
+            if found is not None and found.state in COMMITTED
         ]
 
     def abort(self, transactions: Sequence[Sighting]) -> None:
@@ -163,10 +168,7 @@ class KafkaParticipant:
 
     def verify(self, prepared: Sequence[PreparedTransaction]) -> Sequence[PreparedTransaction]:
         """Ask the coordinators for each transaction and the partition leaders for what they hold of
-        it.
-
-        A new producer epoch numbers its records from 0 in each partition, so a leader's last
-        sequence says how many records it holds: their sum must be the rows that the task sent.
+        it: the sum must be the rows that the task sent.
         """
         transactions = [KafkaTransaction.of(p) for p in prepared]
         found = self._requests.describe_transactions(t.transactional_id for t in transactions)
@@ -221,26 +223,16 @@ class KafkaParticipant:
         prepared: PreparedTransaction,
         transaction: KafkaTransaction,
         found: TransactionDescription | None,
-        leaders: Mapping[Partition, Mapping[int, ProducerState]],
+        leaders: Leaders,
     ) -> PreparedTransaction:
-        by_topic: dict[str, dict[str, list[int]]] = {}
+        by_topic: dict[str, dict[str, tuple[int, int]]] = {}
         rows = 0
         for topic, index in sorted(found.partitions if found else ()):
-            state = leaders[topic, index].get(transaction.producer_id)
-            if (
-                state is None
-                or state.producer_epoch != transaction.producer_epoch
-                or state.last_sequence < 0
-            ):
-                continue  # added to the transaction, but no record went there
-            if state.transaction_start_offset < 0:
-                # its records there were aborted, and the producer went on in a new transaction
-                continue
-            by_topic.setdefault(topic, {})[str(index)] = [
-                state.transaction_start_offset,
-                state.last_sequence + 1,
-            ]
-            rows += state.last_sequence + 1
+            # None: added to the transaction, but no record went there; or its records there were
+            # aborted, and the producer went on in a new transaction
+            if (cell := _held(transaction, leaders[topic, index])) is not None:
+                by_topic.setdefault(topic, {})[str(index)] = cell
+                rows += cell[1]
         if rows != prepared.rows:
             raise EpochAborted(
                 f"The brokers hold {rows} records of the transaction "
@@ -262,7 +254,7 @@ class KafkaParticipant:
         self._refuse_other_cluster(permit, transactions.values())
         verified = {s.identity for s in self._verified.values()}
         if time.monotonic() - self._verified_s > FRESH_S or not transactions.keys() <= verified:
-            self._refuse_short_logs(permit, transactions.values())
+            self._refuse_gone(permit, transactions.values())
         committed: list[PreparedTransaction] = []
         expired: list[PreparedTransaction] = []
         for _ in range(SETTLE_ROUNDS_MAX):
@@ -279,7 +271,6 @@ class KafkaParticipant:
                 elif outcome is TransactionOutcome.ABORTED:
                     expired.append(pending.pop(identity))
                 elif outcome is TransactionOutcome.UNKNOWN:
-                    self._refuse_short_logs(permit, [transactions[identity]])
                     raise self._undecidable(permit, transactions[identity], answers)
             if not pending:
                 return CommitReport(tuple(committed), tuple(expired))
@@ -292,27 +283,48 @@ class KafkaParticipant:
             "query again."
         )
 
-    def _refuse_short_logs(
+    def _refuse_gone(
         self, permit: CommitPermit, transactions: Collection[KafkaTransaction]
     ) -> None:
-        """For transactions that were verified long ago, or by an earlier start. Kafka would commit
-        what is left.
+        """Of transactions that were verified long ago, or by an earlier start, and are open: Kafka
+        would commit what is left.
 
         Raises:
-            HeuristicOutcome: a log does not reach to where the leader had acknowledged their
-                records.
+            HeuristicOutcome: a partition's leader has other records of one than it acknowledged.
         """
-        cells = [cell for t in transactions for cell in t.partitions]
-        short = short_logs(self._requests, cells) or without_records(self._requests, transactions)
-        if short:
+        opened = self._open_of(transactions)
+        missing = self._requests.missing({p for t in opened for p, _ in t.partitions})
+        leaders = self._requests.describe_producers(
+            {p for t in opened for p, _ in t.partitions} - missing,
+            of={t.producer_id for t in opened},
+        )
+        gone = {
+            (t, p): f"{p[0]}-{p[1]}: {cell[1]} records from offset {cell[0]}, and "
+            + (NO_LOG if p in missing else "the log there holds others, or fewer of them")
+            for t in opened
+            for p, cell in t.partitions
+            if p in missing or _held(t, leaders[p]) != cell
+        }
+        still_open = self._open_of(
+            dict.fromkeys(t for t, _ in gone)
+        )  # what is ended proves nothing
+        if texts := [text for (t, _), text in gone.items() if t in still_open]:
             raise HeuristicOutcome(
                 "KAFKA_RECORDS_GONE",
                 f"{permit.record.epoch} is decided, and records of it are gone from sink "
-                f"{self.name!r}: {shown(short)}. Since the decision the topic was deleted, "
+                f"{self.name!r}: {shown(texts)}. Since the decision the topic was deleted, "
                 "perhaps made anew, or a replica without these records was elected leader "
                 "(unclean.leader.election.enable). Nothing more of the epoch was made visible. "
                 "docs/operations.md says how to go on.",
             )
+
+    def _open_of(self, transactions: Collection[KafkaTransaction]) -> list[KafkaTransaction]:
+        found = self._requests.describe_transactions(t.transactional_id for t in transactions)
+        return [
+            t
+            for t in transactions
+            if from_description(found[t.transactional_id], *t.producer) is TransactionOutcome.OPEN
+        ]
 
     def _undecidable(
         self, permit: CommitPermit, transaction: KafkaTransaction, answers: Mapping[str, int]
@@ -365,15 +377,28 @@ class KafkaParticipant:
         )
 
 
+def _held(
+    transaction: KafkaTransaction, leader: Mapping[int, ProducerState]
+) -> tuple[int, int] | None:
+    """(first offset, records) of an open transaction in one partition, as its leader says; None: it
+    holds none. A new producer epoch numbers its records from 0 in each partition, so the last
+    sequence says how many there are.
+    """
+    state = leader.get(transaction.producer_id)
+    if state is None or state.producer_epoch != transaction.producer_epoch:
+        return None
+    if state.last_sequence < 0 or state.transaction_start_offset < 0:
+        return None
+    return state.transaction_start_offset, state.last_sequence + 1
+
+
 def _check_allowed(answers: Mapping[str, int]) -> None:
     """``answers``: EndTxn's error by transactional id, of transactions that are still open."""
     denied = [name for name, error in answers.items() if failure_of(error) in DENIALS]
     if denied:
-        raise SettingRefused(
-            "KAFKA_ACCESS",
-            f"The broker does not let this user end the transaction {denied[0]!r}: it needs WRITE "
-            "on the transactional id (docs/reference/rights.md lists the ACLs). Grant it and start "
-            "again.",
+        raise access_refused(
+            f"The broker does not let this user end the transaction {denied[0]!r}",
+            "WRITE on the transactional id",
         )
 
 
@@ -417,12 +442,8 @@ def sent_again(
         with suppress(DeliveryError):  # what stays open is swept at the next start
             producer.abort_transaction(ABORT_TIMEOUT_MS)
         if cause.failure in DENIALS:
-            raise SettingRefused(
-                "KAFKA_ACCESS",
-                f"{permit.record.epoch}: salvage was not allowed to write: {cause}. The user "
-                "needs WRITE on the topic (docs/reference/rights.md lists the ACLs). Grant it and "
-                "start again.",
-            ) from error
+            what = f"{permit.record.epoch}: salvage was not allowed to write: {cause}"
+            raise access_refused(what, "WRITE on the topic") from error
         raise Unavailable(
             f"{permit.record.epoch}: salvage could not write: {cause}. Start again."
         ) from error

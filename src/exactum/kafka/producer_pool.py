@@ -30,7 +30,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from exactum.errors import SettingRefused, Unavailable
-from exactum.kafka.failure import DENIALS, DeliveryError, KafkaFailure
+from exactum.kafka.failure import DENIALS, DeliveryError, KafkaFailure, access_refused
 from exactum.kafka.producer import Producer
 from exactum.kafka.settings import Settings, of_producer
 from exactum.kafka.topic import TopicBook
@@ -274,11 +274,8 @@ def _init_failure(
             "transaction.max.timeout.ms, or raise that setting.",
         )
     if error.failure in DENIALS or error.failure is KafkaFailure.LOGIN:
-        return SettingRefused(
-            "KAFKA_ACCESS",
-            f"The broker refused {where}: {error}. The user needs WRITE and DESCRIBE on the "
-            "transactional id (docs/reference/rights.md lists the ACLs).",
-        )
+        right = "WRITE and DESCRIBE on the transactional id"
+        return access_refused(f"The broker refused {where}: {error}", right)
     extra = f" ({detail})" if detail else ""
     return Unavailable(f"The producer for {where} could not be initialised: {error}{extra}.")
 
@@ -325,18 +322,6 @@ class ProcessPools:
             pool.enter(user)
             self._close_the_unused(plan)
             return pool
-
-    def plans(self) -> list[ProducerPlan]:
-        """Whose pools are kept, the oldest first."""
-        with self._lock:
-            return list(self._pools)
-
-    def close(self, plan: ProducerPlan) -> None:
-        """Close the pool of ``plan``, if there is one; nobody may use it."""
-        with self._lock:
-            pool = self._pools.pop(plan, None)
-        if pool is not None:
-            pool.close()
 
     def _close_the_unused(self, plan: ProducerPlan) -> None:
         """Those that have been idle for long and are of an earlier run of the same sink, or too

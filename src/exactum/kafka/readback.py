@@ -10,14 +10,15 @@ format, v2).
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from exactum.errors import OutcomeUnknown
 from exactum.kafka.client import MemoryRecords
 from exactum.kafka.failure import KafkaFailure, failure_of
-from exactum.kafka.outcome import Marker, TransactionOutcome, from_description, from_markers
+from exactum.kafka.log_requests import MAGIC
+from exactum.kafka.outcome import TransactionOutcome, from_description, from_marker
 from exactum.kafka.requests import BrokerRequests
 from exactum.kafka.routing import error_name
 from exactum.kafka.transaction import KafkaTransaction, Partition
@@ -40,13 +41,77 @@ class LoggedRecord:
 
 @dataclass(frozen=True)
 class ReadBack:
-    """How a transaction ended in one partition, how many of its records are there, and where the
-    log ends, in words.
+    """Whether a transaction was committed or aborted in one partition (None: no marker is there),
+    how many of its records are there, and where the log ends, in words.
     """
 
-    marker: Marker
+    is_commit: bool | None
     count: int
     end: str
+
+
+class LogWalk:
+    """The batches of one log from ``offset`` on, aborted ones too; and what its leader has told of
+    it meanwhile: where it ``begins`` and ``ends``.
+    """
+
+    def __init__(self, requests: BrokerRequests, partition: Partition, offset: int) -> None:
+        self._requests = requests
+        self._partition = partition
+        self.offset = offset
+        self.begins = self.ends = 0
+
+    def __iter__(self) -> Iterator[Any]:
+        """
+        Raises:
+            OutcomeUnknown: the partition could not be read, or holds another format.
+            SettingRefused: READ on the topic is not granted.
+        """
+        outside = 0
+        while True:
+            answer = self._requests.fetch(self._partition, self.offset)
+            if failure_of(answer.error_code) is KafkaFailure.OUTSIDE and outside < OUTSIDE_MAX:
+                self.begins, self.ends = self._requests.log_bounds(self._partition)
+                if self.offset < self.begins:
+                    self.offset = self.begins
+                    continue
+                outside += 1
+                if self.offset > self.ends and outside == OUTSIDE_MAX:
+                    return
+                # a leader that has just changed may be asked with what the old one said
+                time.sleep(OUTSIDE_PAUSE_S)
+                continue
+            if answer.error_code:
+                raise OutcomeUnknown(
+                    f"{self._named} could not be read from offset {self.offset}: "
+                    f"{error_name(answer.error_code)}. Try again. The user needs READ on the topic "
+                    "(docs/reference/rights.md lists the ACLs)."
+                )
+            self.begins, self.ends = answer.log_start_offset, answer.high_watermark
+            following = self.offset
+            for batch in self._batches(bytes(answer.records or b"")):
+                following = max(following, batch.next_offset)
+                if batch.next_offset > self.offset:
+                    yield batch
+            if following == self.offset:
+                return
+            self.offset = following
+
+    def _batches(self, data: bytes) -> Iterator[Any]:
+        """Those that are there in full; a fetch may end in the midst of one."""
+        records = MemoryRecords(data)
+        while (batch := records.next_batch()) is not None:
+            if batch.magic != MAGIC:
+                raise OutcomeUnknown(
+                    f"{self._named} holds a batch of format {batch.magic} at offset "
+                    f"{batch.base_offset}, which has no transactions: only logs of Kafka 0.11 and "
+                    "later can be read here."
+                )
+            yield batch
+
+    @property
+    def _named(self) -> str:
+        return f"{self._partition[0]}-{self._partition[1]}"
 
 
 class LogReader:
@@ -73,81 +138,22 @@ class LogReader:
             OutcomeUnknown: the partition could not be read.
         """
         if partition in self._missing:
-            return ReadBack(Marker.SHORT, 0, NO_LOG)
-        offset, count, truncated, outside = start_offset, 0, False, 0
-        while True:
-            answer = self._requests.fetch(partition, offset)
-            if failure_of(answer.error) is KafkaFailure.OUTSIDE and outside < OUTSIDE_MAX:
-                first, end = self._requests.log_bounds(partition)
-                if offset < first:
-                    offset, truncated = first, True
-                    continue
-                outside += 1
-                if offset > end and outside == OUTSIDE_MAX:
-                    return ReadBack(Marker.SHORT, count, ends_at(end))
-                time.sleep(
-                    OUTSIDE_PAUSE_S
-                )  # a leader that has just changed may be asked with what the old one said
+            return ReadBack(None, 0, NO_LOG)
+        walk, count = LogWalk(self._requests, partition, start_offset), 0
+        for batch in walk:
+            if batch.producer_id != producer[0]:
                 continue
-            if answer.error:
-                raise OutcomeUnknown(
-                    f"{partition[0]}-{partition[1]} could not be read from offset {offset}: "
-                    f"{error_name(answer.error)}. Start the query again. The user needs READ on "
-                    "the topic (docs/reference/rights.md lists the ACLs)."
-                )
-            next_offset = offset
-            for batch in _batches(answer.records):
-                next_offset = max(next_offset, batch.next_offset)
-                if batch.producer_id != producer[0] or batch.next_offset <= offset:
-                    continue
-                if batch.is_control_batch:
-                    for control in batch:
-                        ended = Marker.COMMIT if control.commit else Marker.ABORT
-                        return ReadBack(ended, count, ends_at(answer.high_watermark))
-                elif batch.producer_epoch == producer[1]:
-                    found = [_logged(record) for record in batch if record.offset >= start_offset]
-                    count += len(found)
-                    on_records(found)
-            if next_offset == offset:
-                return ReadBack(Marker.GONE if truncated else Marker.NONE, count, ends_at(offset))
-            offset = next_offset
-
-
-def short_logs(
-    requests: BrokerRequests, cells: Iterable[tuple[Partition, tuple[int, int]]]
-) -> list[str]:
-    """Which logs end before the records that they acknowledged, in words. ``cells``: (first offset,
-    records).
-    """
-    left = list(cells)
-    missing = requests.missing({partition for partition, _ in left})
-    short: list[str] = []
-    for look in range(OUTSIDE_MAX):
-        time.sleep(OUTSIDE_PAUSE_S if look else 0)
-        ends = requests.end_offsets({p for p, _ in left} - missing, read_committed=False)
-        left = [
-            (p, (first, count))
-            for p, (first, count) in left
-            if p in missing or ends[p] < first + count
-        ]
-        short = [
-            f"{topic}-{index}: {count} records from offset {first}, and "
-            + (NO_LOG if (topic, index) in missing else ends_at(ends[topic, index]))
-            for (topic, index), (first, count) in left
-        ]
-        if not short:
-            break
-    return short
+            if batch.is_control_batch:
+                return ReadBack(bool(next(batch).commit), count, ends_at(walk.ends))
+            if batch.producer_epoch == producer[1]:
+                found = [_logged(record) for record in batch if record.offset >= start_offset]
+                count += len(found)
+                on_records(found)
+        return ReadBack(None, count, ends_at(walk.ends))
 
 
 def ends_at(offset: int) -> str:
     return f"the log ends at offset {offset}"
-
-
-def _batches(data: bytes) -> Any:
-    records = MemoryRecords(data)
-    while records.has_next():
-        yield records.next_batch()
 
 
 def _logged(record: Any) -> LoggedRecord:
@@ -157,38 +163,6 @@ def _logged(record: Any) -> LoggedRecord:
         headers=tuple((name, None if v is None else bytes(v)) for name, v in record.headers or ()),
         timestamp_ms=record.timestamp,
     )
-
-
-def without_records(
-    requests: BrokerRequests, transactions: Collection[KafkaTransaction]
-) -> list[str]:
-    """Partitions that hold nothing of a transaction which is still open: its log is another
-    one. In words.
-    """
-    suspects = {(t, p): cell for t in _open_of(requests, transactions) for p, cell in t.partitions}
-    leaders = requests.describe_producers({p for _, p in suspects})
-    for (t, partition), (first, _) in list(suspects.items()):
-        state = leaders[partition].get(t.producer_id)
-        current = None if state is None else (state.producer_epoch, state.transaction_start_offset)
-        if current == (t.producer_epoch, first):
-            del suspects[t, partition]
-    still_open = _open_of(requests, {t for t, _ in suspects})  # what is ended proves nothing
-    return [
-        f"{topic}-{index}: {count} records from offset {first}, and the log there holds others"
-        for (t, (topic, index)), (first, count) in suspects.items()
-        if t in still_open
-    ]
-
-
-def _open_of(
-    requests: BrokerRequests, transactions: Collection[KafkaTransaction]
-) -> set[KafkaTransaction]:
-    found = requests.describe_transactions(t.transactional_id for t in transactions)
-    return {
-        t
-        for t in transactions
-        if from_description(found[t.transactional_id], *t.producer) is TransactionOutcome.OPEN
-    }
 
 
 K = TypeVar("K")
@@ -212,10 +186,7 @@ def outcomes_of(
     logs = LogReader(requests, {p for key in unknown for p, _ in transactions[key].partitions})
     for key in unknown:
         t = transactions[key]
-        markers: list[Marker] = []
-        for partition, (first_offset, _) in t.partitions:
-            markers.append(logs.read_back(partition, first_offset, t.producer).marker)
-            if markers[-1] in (Marker.COMMIT, Marker.ABORT):
-                break
-        outcomes[key] = from_markers(markers, found[t.transactional_id], *t.producer)
+        ends = (logs.read_back(p, first, t.producer).is_commit for p, (first, _) in t.partitions)
+        is_commit = next((end for end in ends if end is not None), None)
+        outcomes[key] = from_marker(is_commit, found[t.transactional_id], *t.producer)
     return outcomes

@@ -55,9 +55,10 @@ FENCE_TIMEOUT_MS = 1_000
 """Transaction timeout of an id that was fenced, until its owner initialises it again: any broker
 allows it.
 """
-COMMITTED_STATES = ("PrepareCommit", "CompleteCommit")
-ENDING_STATES = ("PrepareCommit", "PrepareAbort")
-"""Decided by the coordinator, and its markers are not in every partition yet."""
+ONGOING = ("Ongoing",)
+COMMITTED = ("PrepareCommit", "CompleteCommit")
+UNSETTLED = ("Ongoing", "PrepareCommit", "PrepareAbort")
+"""Open, or ended by the coordinator, and the markers are not in every partition yet."""
 TRANSACTION_LOG = "__transaction_state"
 MISSING_TIMEOUT_S = 3.0
 """How long a partition has to be unknown to be no more: a broker may hear of a topic a moment
@@ -76,15 +77,17 @@ class DescribedPartition:
 
 
 @dataclass(frozen=True)
-class DescribedTopic:
+class TopicSeen:
     """``topic_id`` is in base64 as librdkafka writes it, with + and /; None on brokers before Kafka
-    2.8. ``rights``: as Kafka calls them; None of a broker that does not tell.
+    2.8. ``rights``: as Kafka calls them; None of a broker that does not tell. ``each``: of its
+    partitions, by index.
     """
 
     topic_id: str | None
-    partitions: tuple[DescribedPartition, ...]
-    internal: bool
-    rights: frozenset[str] | None
+    partitions: int
+    internal: bool = False
+    rights: frozenset[str] | None = None
+    each: tuple[DescribedPartition, ...] = ()
 
     def may(self, right: str) -> bool:
         return self.rights is None or right in self.rights
@@ -141,16 +144,15 @@ class BrokerRequests(LogRequests):
     def cluster_id(self) -> str:
         return str(self._router.call(lambda admin: admin.describe_cluster())["cluster_id"])
 
-    def topics(
-        self, names: Iterable[str], *, all_visible: bool = False
-    ) -> dict[str, DescribedTopic]:
+    def topics(self, names: Iterable[str], *, all_visible: bool = False) -> dict[str, TopicSeen]:
         """By name; one that does not exist, or may not be seen, is left out.
 
         Raises:
             SettingRefused: ``all_visible``, and DESCRIBE on one of them is not granted.
         """
-        found = self._router.topics(names, all_visible=all_visible)
-        return {name: _described(topic) for name, topic in found.items()}
+        wanted, ask = list(dict.fromkeys(names)), self._router.topics
+        found = self._router.retry(lambda: ask(wanted, all_visible=all_visible))
+        return {name: _seen(topic) for name, topic in found.items()}
 
     def missing(
         self, partitions: Iterable[Partition], timeout_s: float = MISSING_TIMEOUT_S
@@ -164,7 +166,7 @@ class BrokerRequests(LogRequests):
         end_s = time.monotonic() + timeout_s
         while wanted:
             found = self.topics({topic for topic, _ in wanted}, all_visible=True)
-            wanted -= {(name, p.index) for name, topic in found.items() for p in topic.partitions}
+            wanted -= {(name, p.index) for name, topic in found.items() for p in topic.each}
             if time.monotonic() > end_s:
                 break
             if wanted:
@@ -286,31 +288,11 @@ class BrokerRequests(LogRequests):
         DescribeProducers.
         """
         tools = (DescribeTransactionsRequest, ListTransactionsRequest, DescribeProducersRequest)
-        return all(self._router.api_version(tool) >= 0 for tool in tools)
-
-    def list_ongoing(self, pattern: str | None) -> list[str]:
-        """Transactional ids that are Ongoing on any node, filtered by ``pattern`` where the broker
-        can.
-        """
-        return list(self._transactions(("Ongoing",), pattern))
-
-    def list_committed(self, pattern: str) -> list[str]:
-        """Transactional ids like ``pattern`` whose last transaction was committed; none where the
-        broker knows no patterns.
-        """
-        return list(self._transactions(COMMITTED_STATES, pattern)) if self._knows_patterns() else []
-
-    def list_unsettled(self, pattern: str | None = None) -> list[str]:
-        """Transactional ids that are open, or whose markers are not all written, on any node;
-        filtered by ``pattern`` where the broker can.
-        """
-        return list(self._transactions(("Ongoing", *ENDING_STATES), pattern))
+        return all(self._router.connection().api_version(tool) >= 0 for tool in tools)
 
     def ids_of_producers(self, producer_ids: Collection[int]) -> dict[int, str]:
         """The transactional id of each producer id that a coordinator knows, in whatever state."""
-        if not producer_ids:
-            return {}
-        found = self._transactions((), None, producer_ids)
+        found = self._transactions((), None, producer_ids) if producer_ids else {}
         return {producer_id: name for name, producer_id in found.items()}
 
     def holders(self, last_stable_offsets: Mapping[Partition, int]) -> dict[Partition, Holder]:
@@ -335,20 +317,25 @@ class BrokerRequests(LogRequests):
             for partition, producer_id in found.items()
         }
 
-    def _knows_patterns(self) -> bool:
-        return self._router.api_version(ListTransactionsRequest) >= 2
+    def knows_patterns(self) -> bool:
+        """Whether it can list ids by a pattern (Kafka 4.1, KIP-1152), or else everybody's."""
+        return self._router.connection().api_version(ListTransactionsRequest) >= 2
+
+    def list_transactions(self, states: Sequence[str], pattern: str | None = None) -> list[str]:
+        """Transactional ids in these states, on any node; filtered by ``pattern`` where the broker
+        can.
+        """
+        return list(self._transactions(states, pattern))
 
     def _transactions(
         self, states: Sequence[str], pattern: str | None, producer_ids: Collection[int] = ()
     ) -> dict[str, int]:
-        """The producer ids of all transactional ids in these states, on any node; filtered by
-        ``pattern`` where the broker can. Nothing given: of any.
-        """
+        """The producer ids, by transactional id; no states, no ids: of any."""
         listed = self._router.call(
             lambda admin: admin.list_transactions(
                 producer_id_filters=sorted(producer_ids),
                 state_filters=states,
-                transactional_id_pattern=pattern if self._knows_patterns() else None,
+                transactional_id_pattern=pattern if self.knows_patterns() else None,
             )
         )
         return {t.transactional_id: t.producer_id for of_node in listed.values() for t in of_node}
@@ -456,18 +443,19 @@ class BrokerRequests(LogRequests):
         return {name: error for name, (error, _) in answers.items()}
 
 
-def _described(topic: Mapping[str, Any]) -> DescribedTopic:
+def _seen(topic: Mapping[str, Any]) -> TopicSeen:
     topic_id, rights = UUID(topic["topic_id"]), topic.get("authorized_operations")
-    return DescribedTopic(
+    return TopicSeen(
         base64.b64encode(topic_id.bytes).decode().rstrip("=") if topic_id.int else None,
+        len(topic["partitions"]),
+        bool(topic["is_internal"]),
+        None if rights is None else frozenset(rights),
         tuple(
             DescribedPartition(
                 p["partition_index"], p["leader_id"], len(p["replica_nodes"]), len(p["isr_nodes"])
             )
             for p in sorted(topic["partitions"], key=lambda each: each["partition_index"])
         ),
-        bool(topic["is_internal"]),
-        None if rights is None else frozenset(rights),
     )
 
 
@@ -477,15 +465,6 @@ def _described(topic: Mapping[str, Any]) -> DescribedTopic:
 TIMEOUT_MS = 10_000
 EARLIEST, LATEST = "earliest", "latest"
 _TIMES = {EARLIEST: log_requests.EARLIEST, LATEST: log_requests.LATEST}
-
-
-@dataclass(frozen=True)
-class TopicSeen:
-    """What a query keeps on record of a topic; see ``DescribedTopic``."""
-
-    topic_id: str | None
-    partitions: int
-    internal: bool = False
 
 
 class TopicRequests(BrokerRequests):
@@ -528,11 +507,7 @@ class TopicRequests(BrokerRequests):
             SettingRefused: DESCRIBE on a topic is not granted.
         """
         names = sorted(set(topics))
-        found = self.topics(names, all_visible=True) if names else {}
-        return {
-            name: TopicSeen(topic.topic_id, len(topic.partitions), topic.internal)
-            for name, topic in found.items()
-        }
+        return self.topics(names, all_visible=True) if names else {}
 
     def offsets(
         self, partitions: Iterable[Partition], at: str | int, *, read_committed: bool

@@ -20,7 +20,7 @@ from kafka.admin import KafkaAdminClient
 
 from exactum.errors import SettingRefused, Unavailable
 from exactum.kafka.client import AdminConnection, FindCoordinatorRequest, is_denied, reason_of
-from exactum.kafka.failure import KafkaFailure, failure_of
+from exactum.kafka.failure import KafkaFailure, access_refused, failure_of
 from exactum.kafka.transaction import Partition
 
 T = TypeVar("T")
@@ -111,16 +111,6 @@ class Router:
         """What a public call of kafka-python's returns; see ``retry``."""
         return self.retry(lambda: ask(self.connection().admin))
 
-    def send(self, request: Any, node_id: int | None) -> Any:
-        """One request's answer; see ``retry``. ``node_id``: None for any."""
-        return self.retry(lambda: self.connection().ask(request, node_id))
-
-    def api_version(self, request: type[Any]) -> int:
-        """Highest version of a request that both sides know; -1 when the broker does not know
-        it.
-        """
-        return self.connection().api_version(request)
-
     def coordinators(self, keys: Sequence[str], kind: int) -> list[tuple[str, Any]]:
         """(key, answer) of each; ``kind``: ``OF_GROUPS``, or ``OF_TRANSACTIONS``.
 
@@ -129,21 +119,18 @@ class Router:
         asked = FindCoordinatorRequest(key_type=kind, coordinator_keys=list(keys), min_version=4)
         return [(c.key, c) for c in self.connection().ask(asked, None).coordinators]
 
-    def topics(self, names: Iterable[str], *, all_visible: bool = False) -> dict[str, Any]:
-        """Topics by name, as ``KafkaAdminClient.describe_topics`` gives them. One that does not
-        exist, or may not be seen, is left out.
-
-        Raises:
-            SettingRefused: ``all_visible``, and DESCRIBE on one of them is not granted.
-        """
-        wanted = list(dict.fromkeys(names))
-        return self.retry(lambda: self._topics(wanted, all_visible=all_visible))
-
     def has_leader(self, partition: Partition) -> bool:
         """Whether it had one when it was asked last."""
         return partition in self._leaders
 
-    def _topics(self, names: Sequence[str], *, all_visible: bool) -> dict[str, Any]:
+    def topics(self, names: Sequence[str], *, all_visible: bool) -> dict[str, Any]:
+        """Topics by name, as ``KafkaAdminClient.describe_topics`` gives them, asked once. One that
+        does not exist, or may not be seen, is left out.
+
+        Raises:
+            SettingRefused: ``all_visible``, and DESCRIBE on one of them is not granted.
+            KafkaError: a broker answered with another error.
+        """
         result: dict[str, Any] = {}
         for topic in self.connection().admin.describe_topics(names):
             name, code = topic["name"], topic["error_code"]
@@ -158,7 +145,7 @@ class Router:
 
     def _learn_leaders(self, unknown: Sequence[Partition]) -> Iterator[tuple[Partition, int]]:
         names = list(dict.fromkeys(topic for topic, _ in unknown))
-        for name, topic in self._topics(names, all_visible=True).items():
+        for name, topic in self.topics(names, all_visible=True).items():
             for p in topic["partitions"]:
                 if p["leader_id"] >= 0:
                     yield (name, p["partition_index"]), p["leader_id"]
@@ -248,10 +235,8 @@ class Router:
             pause_s = min(pause_s * 2, 0.5)
 
     def denied(self, right: str, name: str, error: int) -> SettingRefused:
-        return SettingRefused(
-            "KAFKA_ACCESS",
-            f"{self.where}: the broker answered {error_name(error)} for {name!r}. The user needs "
-            f"{right} (docs/reference/rights.md lists the ACLs).",
+        return access_refused(
+            f"{self.where}: the broker answered {error_name(error)} for {name!r}", right
         )
 
 

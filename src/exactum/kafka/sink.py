@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from exactum.errors import SettingRefused
 from exactum.kafka import messages, settings
 from exactum.kafka.connection_settings import checked_servers, security_settings
+from exactum.kafka.failure import access_refused
 from exactum.kafka.participant import KafkaParticipant
 from exactum.kafka.producer_pool import ProducerPlan
 from exactum.kafka.requests import BrokerRequests
@@ -226,13 +227,11 @@ class KafkaSink(NotAFunction):
                 "that you want: exactum never creates topics.",
             )
         if not found.may("WRITE"):
-            raise SettingRefused(
-                "KAFKA_ACCESS",
-                f"{self._where}: the user may not write to the topic {topic!r} at "
-                f"{self._bootstrap_servers}. It needs WRITE on the topic "
-                "(docs/reference/rights.md lists the ACLs). Nothing was written.",
+            what = f"may not write to the topic {topic!r} at {self._bootstrap_servers}"
+            raise access_refused(
+                f"{self._where}: the user {what}. Nothing was written", "WRITE on the topic"
             )
-        return facts_of(len(found.partitions), requests.configs("topic", topic, CONFIGS))
+        return facts_of(found.partitions, requests.configs("topic", topic, CONFIGS))
 
     def _plan(self, query_id: str, participant: str, incarnation: Incarnation) -> ProducerPlan:
         return ProducerPlan(

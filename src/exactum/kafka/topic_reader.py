@@ -146,11 +146,6 @@ class CommittedRecords:
 GROUP = "exactum-control"
 ANSWER_S = 10.0
 """How long the broker may take for one answer; that it refuses us for good is known after that."""
-SURE_AFTER_S = 4.0
-"""How long a topic must be unknown before it is taken for missing: a broker that has just
-started may not know it.
-"""
-SURE_PAUSE_S = 0.4
 PARTITIONS_EVERY_S = 10.0
 """How often new partitions are looked for, and whether it is still the same topic where nothing is
 new in it."""
@@ -297,15 +292,14 @@ class TopicReader:
 
     def _look(self) -> None:
         """Which topic it is, and which partitions it has."""
-        deadline_s = time.monotonic() + SURE_AFTER_S
-        while (seen := self._requests.describe([self._topic]).get(self._topic)) is None:
-            if time.monotonic() > deadline_s:
-                raise SettingRefused(
-                    "CONTROL_ACCESS",
-                    f"{self.where} does not exist. Create it first, with cleanup.policy=compact. "
-                    "Nothing was written.",
-                )
-            time.sleep(SURE_PAUSE_S)
+        self._requests.missing({(self._topic, 0)})  # waits for one that is not known yet
+        seen = self._requests.describe([self._topic]).get(self._topic)
+        if seen is None:
+            raise SettingRefused(
+                "CONTROL_ACCESS",
+                f"{self.where} does not exist. Create it first, with cleanup.policy=compact. "
+                "Nothing was written.",
+            )
         self._recognise(TopicIdentity(seen.topic_id, self._requests.cluster_id()))
         self._partitions = tuple(range(seen.partitions))
         self._looked_s = time.monotonic()

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from exactum.errors import EpochAborted, ExactumError, RowsRefused, SettingRefused, UnknownFailure
-from exactum.kafka.failure import DeliveryError, KafkaFailure
+from exactum.kafka.failure import DeliveryError, KafkaFailure, access_refused
 from exactum.kafka.messages import produce
 from exactum.kafka.producer import Producer
 from exactum.kafka.producer_pool import OwnedProducer, ProducerPlan, process_pools
@@ -190,11 +190,7 @@ def write_failure(
                 "dead letters. Nothing of the epoch is visible.",
             )
         case KafkaFailure.DENIED | KafkaFailure.GROUP_DENIED:
-            return SettingRefused(
-                "KAFKA_ACCESS",
-                f"{where}. The user needs WRITE on the topic (docs/reference/rights.md lists the "
-                "ACLs).",
-            )
+            return access_refused(where, "WRITE on the topic")
         case KafkaFailure.MISSING | KafkaFailure.REFUSED:
             return SettingRefused(
                 "KAFKA_REFUSED",

@@ -51,13 +51,6 @@ def read_unfinished(place: QueryPlace, first: int) -> tuple[DecisionRecord, ...]
     return tuple(found)
 
 
-def in_force(records: Sequence[DecisionRecord], first_batch: int = 0) -> list[DecisionRecord]:
-    """The COMMITs in force from a batch on."""
-    batches = sorted({r.epoch.batch_id for r in records if r.epoch.batch_id >= first_batch})
-    of_batches = ([r for r in records if r.epoch.batch_id == batch_id] for batch_id in batches)
-    return [record for record in map(commit_in_force, of_batches) if record is not None]
-
-
 # ---- promises --------------------------------------------------------------------------------
 
 

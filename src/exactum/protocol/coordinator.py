@@ -53,11 +53,10 @@ from exactum.protocol.model import (
     rows_of,
 )
 from exactum.protocol.participant import Participant, Sweepable
-from exactum.protocol.participants import Parallel, Participants, PhaseTimer, one_after_another
+from exactum.protocol.participants import Parallel, Participants, one_after_another, timed
 from exactum.protocol.sink import QueryRun, Ready, Write, WriteOrder, refuse_nothing
+from exactum.protocol.takeover import fenced_from
 
-STARTS_CONTESTED_MAX = 1_000
-"""How often a start may lose a slot to others before it gives up."""
 SALVAGES_MAX = 8
 """How often one epoch may be salvaged in a row before it is called hopeless."""
 COMMITS_KEPT = 16
@@ -185,31 +184,16 @@ class Coordinator:
         left = self._participants.left_by_former()
         self._commit_again(sightings)
         self._committed |= {t.name: t.owes for t in ends.targets if t.waits and t.owes is not None}
-        seen: list[DecisionRecord] = []
-        for _ in range(STARTS_CONTESTED_MAX):
-            records = self._log.read(batch_id)
-            seen.extend(records)
-            step = resolve.at_start(records)
-            if isinstance(step, resolve.Redeliver):
-                seen.append(self._redeliver(step.record))
-                batch_id += 1
-                continue
-            epoch = Epoch(self._run.query_id, batch_id)
-            mine = DecisionRecord(epoch, step.attempt, Decision.ABORT, self._run.incarnation)
-            if self._log.decide(mine) != mine:
-                continue
-            swept = self._leftovers(sightings, seen)
-            self._participants.abort(batch_id, swept)
-            for former, own in left:
-                old = self._leftovers(own, seen)
-                self._participants.sweep_former(former, batch_id, old)
-            self._finish(seen)
-            self._emit(events.OlderRunsFenced(*self._name(batch_id), step.attempt, len(swept)))
-            return resolve.Fence(batch_id, step.attempt)
-        raise Fenced(
-            f"Query {self._run.query_id} could not be taken over: other incarnations took the slot "
-            f"of batch {batch_id} {STARTS_CONTESTED_MAX} times. Run it in one place only."
-        )
+        begins = Epoch(self._run.query_id, batch_id)
+        seen = fenced_from(begins, self._log, self._run.incarnation, self._redeliver)
+        batch_id, slot = seen[-1].epoch.batch_id, seen[-1].attempt
+        swept = self._leftovers(sightings, seen)
+        self._participants.abort(batch_id, swept)
+        for former, own in left:
+            self._participants.sweep_former(former, batch_id, self._leftovers(own, seen))
+        self._finish(seen)
+        self._emit(events.OlderRunsFenced(*self._name(batch_id), slot, len(swept)))
+        return resolve.Fence(batch_id, slot)
 
     def _redeliver(self, record: DecisionRecord) -> DecisionRecord:
         final = self._commit(record)
@@ -234,11 +218,11 @@ class Coordinator:
         sightings, record = self._decide(epoch, attempt, offsets, prepared)
         name, rows = self._name(batch_id), rows_of(prepared)
         self._emit(events.EpochDecided(*name, attempt, len(prepared), rows))
-        with PhaseTimer(self._phase_ms, "commit"):
+        with timed(self._phase_ms, "commit"):
             final = self._commit(record)
         self._finish((record, final))
         self._committed |= {p.participant: batch_id for p in final.prepared if p.rows}
-        with PhaseTimer(self._phase_ms, "sweep"):
+        with timed(self._phase_ms, "sweep"):
             self._participants.abort(batch_id, self._leftovers(sightings))
         self._emit(
             events.EpochCompleted(
@@ -257,7 +241,7 @@ class Coordinator:
         order = self._next_order(epoch.batch_id, attempt)
         try:
             self._ready(order)
-            with PhaseTimer(self._phase_ms, "write"):
+            with timed(self._phase_ms, "write"):
                 return tuple(write(order))
         except Exception as error:  # noqa: BLE001  (it is raised there)
             self._give_up(epoch, attempt, error)
@@ -273,7 +257,7 @@ class Coordinator:
         undone.
         """
         try:
-            with PhaseTimer(self._phase_ms, "verify"):
+            with timed(self._phase_ms, "verify"):
                 self._refuse_lost_commit(epoch.batch_id, {p.participant for p in prepared})
                 verified = self._participants.verify(prepared)
                 sightings = self._participants.list_open()
@@ -286,7 +270,7 @@ class Coordinator:
         mine = DecisionRecord(
             epoch, attempt, Decision.COMMIT, self._run.incarnation, verified, offsets, engine=engine
         )
-        with PhaseTimer(self._phase_ms, "decide"):
+        with timed(self._phase_ms, "decide"):
             try:
                 stands = self._log.decide(mine)
             except Fenced as error:

@@ -197,7 +197,9 @@ def ends_at(
         for batch in {last, *(target.has for target in targets)}
         if batch is not None and (batch < counted or _has_commit(log, batch))
     ]
-    end = max([*on_record, *(r.epoch.batch_id for r in _commits(earlier))], default=None)
+    end = max(
+        [*on_record, *(r.epoch.batch_id for r in resolve.commits_in_force(earlier))], default=None
+    )
     if last is not None and (end is None or end < last) and (there := log.last_batch()) is not None:
         end = max(there if there < last else -1, -1 if end is None else end)
     end = None if end is not None and end < 0 else end
@@ -212,7 +214,7 @@ def target_end(participant: Participant, earlier: Iterable[DecisionRecord]) -> T
     """
     if not remembers(participant):
         return None
-    commits = _commits(earlier)
+    commits = resolve.commits_in_force(earlier)
     for record in reversed(commits):
         own = [p for p in record.of(participant.name) if p.rows]
         if own:
@@ -315,15 +317,6 @@ def _from(log: PermitLog, batch_id: int) -> list[DecisionRecord]:
         records.extend(found)
         batch_id += 1
     return records
-
-
-def _commits(records: Iterable[DecisionRecord]) -> list[DecisionRecord]:
-    """The COMMITs in force, the oldest batch first."""
-    by_batch: dict[int, list[DecisionRecord]] = {}
-    for record in sorted(records, key=lambda r: (r.epoch.batch_id, r.attempt)):
-        by_batch.setdefault(record.epoch.batch_id, []).append(record)
-    in_force = [resolve.commit_in_force(each) for each in by_batch.values()]
-    return [record for record in in_force if record is not None]
 
 
 def _has_commit(log: PermitLog, batch_id: int) -> bool:

@@ -85,6 +85,18 @@ def commit_in_force(records: Sequence[DecisionRecord]) -> DecisionRecord | None:
     return in_force
 
 
+def commits_in_force(records: Iterable[DecisionRecord]) -> list[DecisionRecord]:
+    """Of several batches, the oldest first.
+
+    Raises:
+        InvariantBroken: as ``commit_in_force``.
+    """
+    by_batch: dict[int, list[DecisionRecord]] = {}
+    for record in sorted(records, key=lambda r: (r.epoch.batch_id, r.attempt)):
+        by_batch.setdefault(record.epoch.batch_id, []).append(record)
+    return [r for r in map(commit_in_force, by_batch.values()) if r is not None]
+
+
 def at_start(records: Sequence[DecisionRecord]) -> Redeliver | Close:
     """What a starting incarnation finds: a COMMIT to redeliver, or the free slot to close."""
     in_force = commit_in_force(records)

@@ -1,7 +1,7 @@
-"""Aborts transactions that nobody decided, for an operator, while a driver may live and be about to
-decide them.
+"""Taking a query over: what every start does with the log; and for an operator, who aborts
+transactions that nobody decided, while a driver may live and be about to decide them.
 
-It follows the coordinator's two rules, and is walked by the same simulation:
+That abort follows the coordinator's two rules, and is walked by the same simulation:
 
 1. *List before the record, abort after it.* What is aborted was seen open before a record of our
    own was created, and no COMMIT names it.
@@ -22,19 +22,54 @@ from dataclasses import dataclass
 
 from exactum.errors import CheckpointRefused, Fenced
 from exactum.protocol import resolve
-from exactum.protocol.coordinator import STARTS_CONTESTED_MAX
 from exactum.protocol.decision_log import DecisionLog, PermitLog
 from exactum.protocol.ends import NOTHING_NOTED, Noted, check_start
 from exactum.protocol.model import (
-    CommitPermit,
     Decision,
     DecisionRecord,
     Epoch,
+    Incarnation,
     Sighting,
     new_incarnation,
 )
 from exactum.protocol.participant import Participant
 from exactum.protocol.participants import Participants, one_after_another
+
+STARTS_CONTESTED_MAX = 1_000
+"""How often a start may lose a slot to others before it gives up."""
+
+
+def fenced_from(
+    begins: Epoch,
+    log: PermitLog,
+    incarnation: Incarnation,
+    carry_out: Callable[[DecisionRecord], DecisionRecord],
+    is_wanted: Callable[[Sequence[DecisionRecord]], bool] = lambda seen: True,
+) -> list[DecisionRecord]:
+    """Carry every COMMIT from ``begins`` on out, then create an ABORT in the next free slot, unless
+    that is not wanted in view of what was seen. Returns all records on the way, the ABORT last.
+
+    Raises:
+        Fenced: others take the slots without end.
+        ExactumError: as ``DecisionLog`` and ``carry_out``.
+    """
+    epoch, seen = begins, list[DecisionRecord]()
+    for _ in range(STARTS_CONTESTED_MAX):
+        seen.extend(records := log.read(epoch.batch_id))
+        step = resolve.at_start(records)
+        if isinstance(step, resolve.Redeliver):
+            seen.append(carry_out(step.record))
+            epoch = Epoch(epoch.query_id, epoch.batch_id + 1)
+        elif not is_wanted(seen):
+            return seen
+        else:
+            mine = DecisionRecord(epoch, step.attempt, Decision.ABORT, incarnation)
+            if log.decide(mine) == mine:
+                return [*seen, mine]
+    raise Fenced(
+        f"{epoch}: others took the next slot {STARTS_CONTESTED_MAX} times, so this run could not "
+        "take the query over. Run it in one place only."
+    )
 
 
 @dataclass(frozen=True)
@@ -75,49 +110,32 @@ def abort_undecided(
     """
     in_force = PermitLog(log)
     ports = Participants(participants, (), one_after_another, lambda *_: None)
-    seen, _ = check_start(query_id, batch_id, in_force, ports.each, noted)
+    earlier, _ = check_start(query_id, batch_id, in_force, ports.each, noted)
     doomed = tuple(s for s in ports.list_open() if chosen(s))
     if not doomed:
         return TakenOver(None)
     finished: list[DecisionRecord] = []
-    for _ in range(STARTS_CONTESTED_MAX):
-        records = in_force.read(batch_id)
-        seen.extend(records)
-        step = resolve.at_start(records)
-        if isinstance(step, resolve.Redeliver):
-            ports.refuse_missing(step.record)
-            _carry_out(ports, in_force.permit(step.record))
-            finished.append(step.record)
-            batch_id += 1
-            continue
-        left = resolve.leftovers(doomed, seen)
-        decided = tuple(s for s in doomed if s not in left)
-        if not left:
-            return TakenOver(None, (), decided, tuple(finished))
-        mine = DecisionRecord(
-            Epoch(query_id, batch_id), step.attempt, Decision.ABORT, new_incarnation()
-        )
-        if in_force.decide(mine) != mine:
-            continue
-        ports.abort(batch_id, left)
-        return TakenOver(mine, left, decided, tuple(finished))
-    raise Fenced(
-        f"Query {query_id} could not be fenced: others took the slot of batch {batch_id} "
-        f"{STARTS_CONTESTED_MAX} times. Look who runs it, and stop them."
-    )
 
+    def carry_out(record: DecisionRecord) -> DecisionRecord:
+        ports.refuse_missing(record)
+        if undone := ports.commit(in_force.permit(record)):
+            count = sum(len(transactions) for _, transactions in undone)
+            raise CheckpointRefused(
+                "COMMIT_UNDONE",
+                f"{record.epoch} is decided, and {count} of its transactions were undone since, in "
+                f"sink {undone[0][0].name!r}. Start the query: it makes them whole, or says what "
+                "is missing. Nothing was fenced and nothing aborted.",
+            )
+        finished.append(record)
+        return record
 
-def _carry_out(ports: Participants, permit: CommitPermit) -> None:
-    """
-    Raises:
-        CheckpointRefused: something of it has expired.
-    """
-    undone = ports.commit(permit)
-    if undone:
-        count = sum(len(transactions) for _, transactions in undone)
-        raise CheckpointRefused(
-            "COMMIT_UNDONE",
-            f"{permit.record.epoch} is decided, and {count} of its transactions were undone since, "
-            f"in sink {undone[0][0].name!r}. Start the query: it makes them whole, or says what is "
-            "missing. Nothing was fenced and nothing aborted.",
-        )
+    def left(seen: Sequence[DecisionRecord]) -> tuple[Sighting, ...]:
+        return resolve.leftovers(doomed, (*earlier, *seen))
+
+    begins = Epoch(query_id, batch_id)
+    seen = fenced_from(begins, in_force, new_incarnation(), carry_out, lambda s: bool(left(s)))
+    aborted = left(seen)
+    decided = tuple(s for s in doomed if s not in aborted)
+    if aborted:
+        ports.abort(seen[-1].epoch.batch_id, aborted)
+    return TakenOver(seen[-1] if aborted else None, aborted, decided, tuple(finished))

@@ -20,7 +20,7 @@ from confluent_kafka import (
 )
 
 from exactum.errors import ExactumError
-from exactum.kafka.requests import BrokerRequests
+from exactum.kafka.requests import ONGOING, BrokerRequests
 from exactum.testing.crash_verdict import OutputRecord, Text
 
 if TYPE_CHECKING:
@@ -186,7 +186,7 @@ class LocalTopics:
 
     def open_transactions(self) -> int:
         """How many transactions are open in the cluster, whoever opened them."""
-        return len(self._requests.list_ongoing(None))
+        return len(self._requests.list_transactions(ONGOING))
 
     def close(self) -> None:
         """Let go of the connections. Idempotent."""
@@ -202,7 +202,7 @@ class LocalTopics:
             found = self._requests.topics([topic], all_visible=True).get(topic)
             if found is None:
                 raise ExactumError(f"there is no topic {topic} at {self.bootstrap_servers}.")
-            self._known[topic] = [each.index for each in found.partitions]
+            self._known[topic] = list(range(found.partitions))
         return self._known[topic]
 
 

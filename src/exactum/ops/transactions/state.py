@@ -14,7 +14,7 @@ from exactum.checkpoint.layout import REPLAYS
 from exactum.checkpoint.query_place import QueryPlace
 from exactum.checkpoint.query_record import KnownSink
 from exactum.errors import ExactumError
-from exactum.monitor.decisions import in_force, read_unfinished
+from exactum.monitor.decisions import read_unfinished
 from exactum.ops.render import ExitStatus
 from exactum.ops.targets.sinks import QueryTargets, inspector_of, views_of
 from exactum.problem import Level, Problem, not_seen
@@ -129,7 +129,8 @@ def read_transactions(place: QueryPlace, targets: QueryTargets) -> QueryTransact
         records = read_unfinished(place, first)
     except ExactumError as error:
         problems.append(not_seen(LOG, str(error)))
-    decided = in_force(records or (), first)
+    unfinished = (r for r in records or () if r.epoch.batch_id >= first)
+    decided = resolve.commits_in_force(unfinished)
     views = [view for name in targets.left_out for view in _unseen(name, place, decided)]
     for target in targets.each:
         try:
@@ -293,7 +294,7 @@ def _replays(place: QueryPlace, targets: QueryTargets) -> tuple[list[JudgedTrans
         records = unfinished_records(place.files, place.query_id)
     except ExactumError as error:
         return [], [f"their decisions: {error}"]
-    decided = in_force(records)
+    decided = resolve.commits_in_force(records)
     left = {prepared.identity for record in decided for prepared in record.prepared}
     views: dict[str, TransactionView] = {}
     unseen: list[str] = []
