@@ -30,8 +30,8 @@ ROW = "exactum_row"
 << 40 | row number in the task.
 """
 LEDGER = "exactum_ledger"
-"""(scope text, batch_id bigint, identity text, digest text, attempt int, row_count bigint,
-committed_at timestamp of the server's clock by default), primary key (scope, batch_id, identity).
+"""(scope text, batch_id bigint, digest text, attempt int, row_count bigint, committed_at timestamp
+of the server's clock by default), primary key (scope, batch_id). ``digest`` names the staged files.
 Texts are ASCII of at most 200 characters and compare exactly (binary collation); all not null."""
 DECISIONS = "exactum_decisions"
 """(query_id text, name text, content text without limit), primary key of the first two."""

@@ -54,7 +54,7 @@ class LossyDialect:
 
     def connect(self, address: Address, role: Role, label: str, lock_timeout_s: float) -> Session:
         session = self._inner.connect(address, role, label, lock_timeout_s)
-        for name in ("execute", "query", "commit", "call", "send"):
+        for name in ("execute", "query", "commit", "send"):
             if hasattr(session, name):
                 setattr(session, name, self._lossy(session, name, getattr(session, name)))
         return session
