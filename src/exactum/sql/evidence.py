@@ -16,7 +16,7 @@ from exactum.protocol.inspection import Evidence, Finding, Promise, compared
 from exactum.sinks.staged import StagedEpoch
 from exactum.sinks.staging import Staging
 from exactum.sql.dialect import LEDGER, Mode
-from exactum.sql.session import Role, Session, SqlFailure, port_error
+from exactum.sql.session import Session, asking
 from exactum.sql.sink import SqlSink
 from exactum.sql.table import TableName
 from exactum.sql.writer import SqlScope
@@ -25,7 +25,6 @@ ROWS_OF_A_LEDGER = "SELECT batch_id, digest, row_count{xid} FROM {ledger} WHERE 
 ROWS_BY_XID = """
 SELECT xmin::text, count(*) FROM {target} WHERE xmin::text = ANY(%s) GROUP BY 1"""
 ROWS_UP_TO = "SELECT count(*) FROM (SELECT 1 FROM {target} LIMIT {limit}) some_rows"
-TIMEOUT_S = 10.0
 BY_LEDGER, BY_ROWS = "ledger", "rows"
 
 
@@ -62,14 +61,9 @@ def sql_evidence(
     staged = [StagedEpoch.of(prepared) for prepared in own if prepared]
     found: Mapping[int, Evidence] = {}
     if staged:
-        try:
-            session = sink.dialect.connect(sink.address, Role.DRIVER, "exactum verify", TIMEOUT_S)
-            try:
-                found = SqlEvidence(sink, session, scope, staging).of(staged)
-            finally:
-                session.close()
-        except SqlFailure as failure:
-            raise port_error(failure, f"sink {name!r} at {sink.address.where}") from failure
+        shown = f"sink {name!r} at {sink.address.where}"
+        with asking(sink.dialect, sink.address, "exactum verify", shown) as session:
+            found = SqlEvidence(sink, session, scope, staging).of(staged)
     none = {
         p.batch_id: Evidence(p.batch_id, name, 0, 0, Finding.EXACT, BY_LEDGER) for p in promises
     }

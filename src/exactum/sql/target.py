@@ -44,7 +44,6 @@ from exactum.sql.rows import TableRules
 from exactum.sql.session import (
     TRANSIENT,
     RetryingSession,
-    Role,
     ServerFailure,
     Session,
     SqlFailure,
@@ -212,7 +211,7 @@ class SqlTarget(JudgingTarget):
         self._marks = marks
         self._dialect = plan.dialect
         self._session = RetryingSession(plan.dialect, plan.address, "exactum driver")
-        self._loading = RetryingSession(plan.dialect, plan.address, "exactum commit", Role.LOADER)
+        self._loading = RetryingSession(plan.dialect, plan.address, "exactum commit")
         self._held: tuple[str, Session] | None = None
 
     def close(self) -> None:

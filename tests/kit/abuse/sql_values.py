@@ -13,7 +13,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from exactum.sql.session import Role
 from exactum.sql.table import Column, TableName
 from tests.kit.abuse import mariadb_columns, postgres_columns
 from tests.kit.abuse.columns import REFUSED, Target
@@ -60,7 +59,7 @@ class Server:
         listed = ", ".join(f"c{n} {target.declared}" for n, target in enumerate(self.targets))
         name = self.database.table(listed)
         dialect = self.database.dialect
-        session = dialect.connect(self.database.address, Role.DRIVER, "test", 5.0)
+        session = dialect.connect(self.database.address, "test", 5.0)
         try:
             table = dialect.read_table(session, TableName(None, name))
         finally:

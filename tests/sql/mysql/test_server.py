@@ -17,7 +17,7 @@ from exactum.sql import session as retrying_session
 from exactum.sql.mysql import dialect as mysql_dialect
 from exactum.sql.mysql.session import address_of, connect
 from exactum.sql.mysql.sink import MySQLSink
-from exactum.sql.session import Role, SqlFailure
+from exactum.sql.session import SqlFailure
 from tests.kit.servers.mariadb import LocalMariaDB
 from tests.kit.sql.certificates import make_certificate
 from tests.kit.sql.mysql_server import Database
@@ -233,7 +233,7 @@ def test_the_server_gets_no_other_file(database: Database, tmp_path: Path) -> No
     secret = tmp_path / "secret"
     secret.write_text("1\n")
     database.run("CREATE TABLE t (v bigint)")
-    session = connect(address_of(database.url, None, "test"), Role.LOADER, "test", 5.0)
+    session = connect(address_of(database.url, None, "test"), "test", 5.0)
     for _ in range(2):
         session.execute("SELECT 1")
     with pytest.raises(SqlFailure, match="file"):
