@@ -11,10 +11,12 @@ from typing import Any
 import pyarrow as pa
 import pymysql
 import pytest
+from pymysql.constants import CLIENT
 
 from exactum.errors import EpochAborted, SettingRefused, Unavailable
 from exactum.sql import session as retrying_session
 from exactum.sql.mysql import dialect as mysql_dialect
+from exactum.sql.mysql.connection import Connection
 from exactum.sql.mysql.session import address_of, connect
 from exactum.sql.mysql.sink import MySQLSink
 from exactum.sql.session import SqlFailure
@@ -239,6 +241,21 @@ def test_the_server_gets_no_other_file(database: Database, tmp_path: Path) -> No
     with pytest.raises(SqlFailure, match="file"):
         session.send(f"LOAD DATA LOCAL INFILE '{secret}' INTO TABLE t".encode(), "/proc/self/fd/9")
     assert not session.usable
+    assert database.run("SELECT * FROM t") == []
+
+
+def test_nor_in_a_further_result(database: Database, tmp_path: Path) -> None:
+    """A server may send one that nobody has asked for; here by a client that takes two statements."""
+    secret = tmp_path / "secret"
+    secret.write_text("1\n")
+    database.run("CREATE TABLE t (v bigint)")
+    options = dict(address_of(database.url, None, "test").options)
+    flags = {"client_flag": CLIENT.MULTI_STATEMENTS, "local_infile": True, "autocommit": True}
+    client = Connection(**options | {"port": int(options["port"])} | flags)
+    with client.cursor() as cursor:
+        cursor.execute(f"SELECT 1; LOAD DATA LOCAL INFILE '{secret}' INTO TABLE t")
+        with pytest.raises(pymysql.err.OperationalError, match="not offered"):
+            cursor.nextset()
     assert database.run("SELECT * FROM t") == []
 
 
