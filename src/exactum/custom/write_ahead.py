@@ -228,9 +228,6 @@ class WriteAheadTarget(StagedTarget):
                     f"else removes them from {self._staging.where}."
                 ) from error
 
-    def by_hand(self, epoch: StagedEpoch) -> str:
-        return self._staging.by_hand(epoch.batch_id)
-
     def waiting(self, name: StagedName) -> str:
         return f"{self._acknowledged(name.identity)} chunks are acknowledged"
 

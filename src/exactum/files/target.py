@@ -82,9 +82,6 @@ class FileTarget(StagedTarget):
     def let_go(self) -> None:
         self._held = None
 
-    def by_hand(self, epoch: StagedEpoch) -> str:
-        return self._staging.by_hand(epoch.batch_id)
-
     # ---- small steps -------------------------------------------------------------------------
 
     @property

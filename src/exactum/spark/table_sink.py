@@ -230,9 +230,6 @@ class SparkTableTarget(StagedTarget):
         except PublishFailed as failure:
             raise Unavailable(f"{self.shown}: {failure}") from failure
 
-    def by_hand(self, epoch: StagedEpoch) -> str:
-        return self._staging.by_hand(epoch.batch_id)
-
     def _hand_over(self, names: Sequence[str], transaction: TableTransaction) -> None:
         from pyspark.errors import AnalysisException, PySparkRuntimeError
         from pyspark.sql import SparkSession

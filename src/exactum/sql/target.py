@@ -230,16 +230,6 @@ class SqlTarget(JudgingTarget):
 
         self._asked(step)
 
-    def by_hand(self, epoch: StagedEpoch) -> str:
-        values = (
-            f"'{self._plan.scope.text}', {epoch.batch_id}, '{epoch.digest}', {epoch.attempt}, "
-            f"{epoch.rows}"
-        )
-        return (
-            f"INSERT INTO {_target_of(epoch).sibling(LEDGER)} (scope, batch_id, digest, attempt, "
-            f"row_count) VALUES ({values})"
-        )
-
     def published(self, epoch: StagedEpoch) -> Published:
         def step(session: Session) -> Published:
             ledger = self._ledger(_target_of(epoch))
