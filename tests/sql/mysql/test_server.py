@@ -195,17 +195,6 @@ def test_with_a_binary_log(kept_by: dict[str, str | int]) -> None:
 
 
 @pytest.mark.parametrize(
-    "connect",
-    [{"user": "nobody"}, {"ssl_ca": "/no/such/file.pem"}, {"ssl_verify_identity": "true"}],
-)
-def test_what_no_other_start_mends_is_a_setting(
-    database: Database, connect: dict[str, str]
-) -> None:
-    with pytest.raises(SettingRefused):
-        numbers_query(database, connect=connect).check()
-
-
-@pytest.mark.parametrize(
     ("options", "message"),
     [
         ({"url": "postgresql://a/b"}, "mysql://"),
