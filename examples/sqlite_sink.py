@@ -90,10 +90,6 @@ class SqliteTarget(StagedTarget):
                 self._database.execute("INSERT OR REPLACE INTO marker VALUES (?, ?, ?)", marker)
         return Published.DONE
 
-    def by_hand(self, epoch):
-        marker = f"'{self._scope}', {epoch.batch_id}, '{epoch.digest}'"
-        return f"INSERT OR REPLACE INTO marker VALUES ({marker})"
-
     def close(self):
         self._database.close()
 

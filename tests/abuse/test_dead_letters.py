@@ -4,85 +4,21 @@ nothing of it is lost.
 
 from __future__ import annotations
 
-import base64
 import json
 import os
 import random
-import re
-from decimal import Decimal
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
 
 from exactum.protocol.sink import DEAD_LETTER_COLUMNS, Rejection
 from exactum.spark.write.dead_letter import dead_letters
-from tests.kit.abuse.file_target import Digits, never, once
-from tests.kit.abuse.frames import ALL, Frame, bulk, frames, single
-from tests.kit.abuse.kinds import MICROS_PER_DAY, WHOLE, Kind, Raw, from_arrow, has_bad_text, same
+from tests.kit.abuse.frames import ALL, Frame, bulk, frames
+from tests.kit.abuse.kinds import Kind, Raw, from_arrow, has_bad_text, same
+from tests.kit.abuse.texts import STRICT, of_json
 
 COLUMNS = tuple(name for name, _ in DEAD_LETTER_COLUMNS)
 SEED = int(os.environ.get("EXACTUM_SEED", random.randrange(1 << 32)))
-
-
-def days_of(year: int, month: int, day: int) -> int:
-    """Days since 1970-01-01, by counting: leap years before the year, then the days of its
-    months.
-    """
-    before = year - 1
-    leap = year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)
-    lengths = [31, 29 if leap else 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31]
-    return (
-        365 * before
-        + before // 4
-        - before // 100
-        + before // 400
-        + sum(lengths[: month - 1])
-        + day
-        - 719_163
-    )
-
-
-def instant(text: str) -> int:
-    found = re.fullmatch(
-        r"([+-]?\d{4,})-(\d\d)-(\d\d)T(\d\d):(\d\d):(\d\d)\.(\d{6})(Z|[+-]\d\d:00)?", text
-    )
-    assert found, text
-    year, month, day, hour, minute, second = (int(n) for n in found.groups()[:6])
-    offset = 0 if found[8] in (None, "Z") else int(found[8][:3])
-    seconds = (hour - offset) * 3600 + minute * 60 + second
-    return days_of(year, month, day) * MICROS_PER_DAY + seconds * 1_000_000 + int(found[7])
-
-
-def raw_of(kind: Kind, found: Any) -> Raw:
-    """The raw value that a parsed value of JSON names."""
-    if found is None:
-        return None
-    if kind.name == "array":
-        return [raw_of(kind.of[0], v) for v in found]
-    if kind.name == "map":
-        return [(raw_of(kind.of[0], k), raw_of(kind.of[1], v)) for k, v in found.items()]
-    if kind.name == "struct":
-        return tuple(raw_of(k, found.get(n)) for n, k in zip(kind.fields, kind.of, strict=True))
-    if kind.is_text:
-        return base64.b64decode(found["base64"]) if isinstance(found, dict) else found.encode()
-    if kind.name in WHOLE or kind.name == "interval day to second":
-        return int(found)
-    if kind.name == "boolean":
-        return found
-    if kind.name in ("float", "double"):
-        return single(float(found)) if kind.name == "float" else float(found)
-    if kind.name == "decimal":
-        return Decimal(found)
-    if kind.name == "binary":
-        return base64.b64decode(found, validate=True)
-    if kind.name == "date":
-        year, month, day = re.fullmatch(r"([+-]?\d+)-(\d\d)-(\d\d)", found).groups()  # type: ignore[union-attr]
-        return days_of(int(year), int(month), int(day))
-    if kind.name == "time(6)":
-        hour, minute, second = found.split(":")
-        return (int(hour) * 3600 + int(minute) * 60) * 10**9 + int(Decimal(second) * 10**9)
-    return instant(found)
 
 
 def has_bad_key(kind: Kind, value: Raw) -> bool:
@@ -109,13 +45,11 @@ def check(frame: Frame) -> None:
     letters.validate(full=True)
     assert letters.num_rows == frame.count
     for number, text in enumerate(letters.column(COLUMNS.index("row_json")).to_pylist()):
-        found = json.loads(
-            text, parse_float=Digits, parse_int=Digits, parse_constant=never, object_pairs_hook=once
-        )
+        found = json.loads(text, **STRICT)
         assert found.keys() <= set(frame.names)
         for name, kind, value in zip(frame.names, frame.kinds, frame.row(number), strict=True):
             if not has_bad_key(kind, value):
-                told = raw_of(kind, found.get(name))
+                told = of_json(kind, found.get(name))
                 assert same(kind, told, value), (
                     f"column {name!r} ({kind}): {told!r} instead of {value!r}"
                 )

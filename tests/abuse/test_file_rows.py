@@ -21,7 +21,6 @@ from exactum.files.sink import FileSink
 from tests.kit.abuse.file_target import (
     FileTarget,
     files_of,
-    of_text,
     read_csv,
     read_json,
     read_parquet,
@@ -37,6 +36,7 @@ from tests.kit.abuse.kinds import (
     is_utf8,
     same,
 )
+from tests.kit.abuse.texts import of_text
 
 pytestmark = pytest.mark.slow
 

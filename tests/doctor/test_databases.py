@@ -9,7 +9,6 @@ from urllib.parse import quote
 
 import pytest
 
-from exactum.sql.session import Role
 from exactum.sql.table import TableName
 from tests.kit.doctor.diagnosis import Diagnosis, diagnosed
 from tests.kit.sql.sql_database import SqlDatabase
@@ -180,7 +179,7 @@ def test_tables_that_an_administrator_has_made(
     files = database.files("somebody")
     files.open()
     files.close()
-    session = database.dialect.connect(database.address, Role.DRIVER, "a test", 5.0)
+    session = database.dialect.connect(database.address, "a test", 5.0)
     schema: Any = "public" if is_postgres(database) else getattr(database, "name", None)
     database.dialect.create_own_tables(session, TableName(schema, table))
     session.close()

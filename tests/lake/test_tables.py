@@ -210,21 +210,6 @@ def test_decided_rows_that_somebody_removed(place: Place, monkeypatch: pytest.Mo
     assert place.ids() == [1, 2, 3]
 
 
-def test_rows_that_were_loaded_by_hand(place: Place) -> None:
-    """The text of the error is a program that tells the table so."""
-    query = opened(place)
-    permit = query.decide(numbers(1))
-    for file in place.staged():
-        file.unlink()
-    report = query.commit(permit)
-    with pytest.raises(HeuristicOutcome) as gone:
-        query.participant.salvage(permit, report.expired)
-    place.foreign(1)
-    place.program(str(gone.value).partition("that they are there: ")[2])
-    assert query.commit(permit).expired == ()
-    assert place.ids() == [1]
-
-
 # ---- what is refused -----------------------------------------------------------------------------
 
 Change = Callable[[Any], object]

@@ -9,7 +9,7 @@ TABLES = (
         "an epoch is loaded without its ledger row",
         DRIVER,
         "sql/target.py",
-        '        return session.execute(self._sql("enter_ledger"), (self._scope, *astuple(row))) == 1\n',
+        '        return session.execute(self._sql("enter_ledger"), row) == 1\n',
         "        return True\n",
         (
             "tests/sql/test_staging.py",
@@ -90,8 +90,8 @@ TABLES = (
         "a marker is committed before its rows",
         DRIVER,
         "sql/target.py",
-        '        return session.execute(self._sql("enter_ledger"), (self._scope, *astuple(row))) == 1\n',
-        '        is_new = session.execute(self._sql("enter_ledger"), (self._scope, *astuple(row))) == 1\n'
+        '        return session.execute(self._sql("enter_ledger"), row) == 1\n',
+        '        is_new = session.execute(self._sql("enter_ledger"), row) == 1\n'
         "        session.commit()\n"
         "        return is_new\n",
         ("tests/sql/test_staging.py", "tests/sql/test_epochs.py"),
@@ -100,7 +100,7 @@ TABLES = (
         "a batch that the table has from other files is taken for this one",
         DRIVER,
         "sql/target.py",
-        "            same = ledger.digest(session, epoch.batch_id, WHOLE_EPOCH) == epoch.digest\n",
+        "            same = ledger.digest(session, epoch.batch_id) == epoch.digest\n",
         "            same = True\n",
         ("tests/contract/test_put_back.py -k postgres",),
     ),

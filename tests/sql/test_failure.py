@@ -96,6 +96,7 @@ def test_what_is_done_about_each_error(
         ({"read_timeout": 0}, SettingRefused, "read_timeout"),
         ({"ssl_ca": "/nowhere/ca.pem"}, SettingRefused, "No such file"),
         ({"ssl_verify_cert": True}, SettingRefused, "SSL is required .*Correct user"),
+        ({"ssl_verify_identity": "true"}, SettingRefused, "SSL"),
         ({"password": "wrong"}, SettingRefused, "1045.*Correct user"),
         ({"user": "locked", "password": "x"}, SettingRefused, "locked .*Correct user"),
         ({"database": "nowhere"}, SettingRefused, "Unknown database"),

@@ -1,4 +1,4 @@
-"""The servers that tests start: they serve, keep data through kills, and leave nothing behind."""
+"""The servers that tests start leave nothing behind."""
 
 from __future__ import annotations
 
@@ -7,10 +7,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
-import psycopg
-import pymysql
 import pytest
 
 from tests.kit.servers.local_server import LocalServer
@@ -19,26 +16,6 @@ from tests.kit.servers.postgres import LocalPostgres
 from tests.kit.waiting import await_true
 
 pytestmark = pytest.mark.slow
-
-KINDS = [
-    pytest.param(LocalPostgres, marks=pytest.mark.postgres),
-    pytest.param(LocalMariaDB, marks=pytest.mark.mariadb),
-]
-kinds = pytest.mark.parametrize("kind", KINDS)
-
-
-def ask(server: LocalServer, sql: str) -> list[tuple[Any, ...]]:
-    if isinstance(server, LocalPostgres):
-        with psycopg.connect(server.url, autocommit=True, connect_timeout=2) as connection:
-            cursor = connection.execute(sql.encode())
-            return cursor.fetchall() if cursor.description else []
-    client = pymysql.connect(
-        host=server.host, port=server.port, user=server.user, password=server.password,
-        database="exactum", autocommit=True, connect_timeout=2, read_timeout=2,
-    )  # fmt: skip
-    with client, client.cursor() as cursor:
-        cursor.execute(sql)
-        return list(cursor.fetchall())
 
 
 def gone(pid: int) -> bool:
@@ -49,34 +26,13 @@ def gone(pid: int) -> bool:
         return True
 
 
-@pytest.mark.deep
-@kinds
-def test_data_outlive_kill_and_stop(kind: type[LocalServer], tmp_path: Path) -> None:
-    """And a pause, in which it answers nobody; a new object takes over the folder."""
-    folder = Path(f"/tmp/exactum-server-test-{os.getpid()}")
-    try:
-        with kind(data_dir=folder, settings={"max_connections": "37"}) as server:
-            ask(server, "CREATE TABLE t (v int)")
-            ask(server, "INSERT INTO t VALUES (1)")
-            first = server.pid
-            server.kill()
-            assert not server.running
-            server.restart()
-            assert server.pid != first
-            server.pause()
-            try:
-                with pytest.raises((psycopg.OperationalError, pymysql.err.OperationalError)):
-                    ask(server, "SELECT v FROM t")
-            finally:
-                server.resume()
-            assert ask(server, "SELECT v FROM t") == [(1,)]
-        with kind(data_dir=folder) as again:
-            assert ask(again, "SELECT v FROM t") == [(1,)]
-    finally:
-        subprocess.run(["rm", "-rf", str(folder)], check=True)
-
-
-@kinds
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pytest.param(LocalPostgres, marks=pytest.mark.postgres),
+        pytest.param(LocalMariaDB, marks=pytest.mark.mariadb),
+    ],
+)
 def test_it_dies_with_its_owner(kind: type[LocalServer]) -> None:
     """SIGKILL of the owner takes the server with it."""
     program = (

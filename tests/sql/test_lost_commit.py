@@ -102,8 +102,8 @@ def test_a_later_batch_is_there_already(database: SqlDatabase) -> None:
     driver.close()
     scope = SqlScope(query.query_id, driver.participant.name).text
     database.run(
-        "INSERT INTO exactum_ledger (scope, batch_id, identity, digest, attempt, row_count) "
-        "VALUES (%s, 7, '*', 'x', 0, 12)",
+        "INSERT INTO exactum_ledger (scope, batch_id, digest, attempt, row_count) "
+        "VALUES (%s, 7, 'x', 0, 12)",
         [scope],
     )
     before = query.staged()

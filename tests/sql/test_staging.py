@@ -5,7 +5,6 @@ sink's settings meanwhile, the table has each row once, or an error says which a
 from __future__ import annotations
 
 import os
-import re
 from dataclasses import replace
 
 import pyarrow as pa
@@ -260,24 +259,6 @@ def test_a_commit_whose_reply_is_lost(database: SqlDatabase, lost: str) -> None:
     assert rows_in(database, table) == expected([0])
     assert query.staged() == []
     assert permit(query, 0)
-
-
-def test_rows_that_were_loaded_by_hand(database: SqlDatabase) -> None:
-    """The error has the statement by which a person says so."""
-    table = database.table()
-    query, driver, _ = decided(database, table)
-    driver.close()
-    query.staged()[0].unlink()
-    with pytest.raises(HeuristicOutcome) as caught:
-        query.run(0)
-    for row in expected([0]):
-        database.run(f"INSERT INTO {table} VALUES (%s, %s)", row)
-    told = re.search(r"INSERT INTO .*$", str(caught.value))
-    assert told is not None
-    database.run(told[0])
-    query.run(0, 1)
-    assert rows_in(database, table) == expected([0, 1])
-    assert query.staged() == []
 
 
 def test_the_table_refuses_after_the_decision(database: SqlDatabase) -> None:

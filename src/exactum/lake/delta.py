@@ -270,15 +270,6 @@ class DeltaAccess(TableAccess):
                 storage_options=self._options(),
             )
 
-    def by_hand(self, scope: str, marker: BatchMarker) -> str:
-        batch, files = _names(scope)
-        return (
-            f"from deltalake import *; t = DeltaTable({shown(self._path)!r}); "
-            't.create_write_transaction([], "append", t.schema(), '
-            "commit_properties=CommitProperties(app_transactions=["
-            f'Transaction("{batch}", {marker.batch_id}), Transaction("{files}", {marker.digest})]))'
-        )
-
     def _options(self) -> dict[str, str] | None:
         if self.store is None:
             return None

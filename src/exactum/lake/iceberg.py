@@ -312,7 +312,6 @@ class IcebergAccess(TableAccess):
         self.store = store
         self._name = table
         self._settings = {"name": catalog} if isinstance(catalog, str) else dict(catalog)
-        self._is_named = isinstance(catalog, str)
         self._branch = branch
         self._levels = levels
         self._sort_by = sort_by
@@ -374,15 +373,6 @@ class IcebergAccess(TableAccess):
                     else:
                         order.asc(name, IdentityTransform(), NullOrder.NULLS_FIRST)
             new.commit_transaction()
-
-    def by_hand(self, scope: str, marker: BatchMarker) -> str:
-        value = json.dumps({"batch": marker.batch_id, "files": marker.digest})
-        given = repr(self._settings["name"]) if self._is_named else "**CATALOG"
-        return (
-            f"from pyiceberg.catalog import load_catalog; t = load_catalog({given})"
-            f".load_table({self._name!r}); "
-            f"t.transaction().set_properties({{{scope!r}: {value!r}}}).commit_transaction()"
-        )
 
     def close(self) -> None:
         self._catalog.close()

@@ -200,10 +200,6 @@ class TableAccess(ABC):
     def create(self, columns: Columns) -> None:
         """Make it. Raises CommitConflict: somebody else has."""
 
-    @abstractmethod
-    def by_hand(self, scope: str, marker: BatchMarker) -> str:
-        """How a person gives it this marker."""
-
     def close(self) -> None:  # noqa: B027  (one has no connections)
         """Let go of connections."""
 
@@ -248,9 +244,6 @@ class TableTarget(StagedTarget):
             return Published.DONE
 
         self._in_one_commit(forget)
-
-    def by_hand(self, epoch: StagedEpoch) -> str:
-        return self._access.by_hand(self._name, BatchMarker.of(epoch))
 
     def close(self) -> None:
         self._access.close()

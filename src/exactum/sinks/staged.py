@@ -298,10 +298,6 @@ class StagedTarget(ABC):
     def let_go(self) -> None:  # noqa: B027  (most hold nothing)
         """Undo what is held. Idempotent."""
 
-    @abstractmethod
-    def by_hand(self, epoch: StagedEpoch) -> str:
-        """How a person tells the target that the rows of a decided epoch were loaded by hand."""
-
     def waiting(self, name: StagedName) -> str:
         """What there is to say of a file that waits, to an operator; may be empty."""
         return ""
@@ -456,8 +452,8 @@ class StagedParticipant:
             raise _moved(what, elsewhere)
         raise HeuristicOutcome(
             "STAGED_GONE",
-            f"{what}\nPut them back. Or load the missing rows by hand (the decision record has the "
-            f"source offsets), and tell exactum that they are there: {self._target.by_hand(epoch)}",
+            f"{what}\nPut them back. Or keep the batch as decided ('exactum accept --without "
+            f"{self.name}'), and load what is missing by hand: docs/operations.md.",
         )
 
     def close(self) -> None:

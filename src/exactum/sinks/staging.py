@@ -203,10 +203,6 @@ class Staging:
             self._files.delete([_published(batch_id)])
         self._files.sync()
 
-    def by_hand(self, batch_id: int) -> str:
-        """How a person notes it as visible."""
-        return f"create the empty file {self.shown(_published(batch_id))}"
-
     def is_there(self, name: str) -> bool:
         return bool(self._files.existing([name]))
 

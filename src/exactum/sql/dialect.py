@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from exactum.errors import SettingRefused
 from exactum.problem import Problem, warning
-from exactum.sql.session import Role, ServerFailure, Session, SqlFailure
+from exactum.sql.session import ServerFailure, Session, SqlFailure
 from exactum.sql.statements import Statements, unsubstituted
 from exactum.sql.table import Column, Kind, Table, TableName, split_type
 from exactum.sql.url import Address
@@ -30,8 +30,8 @@ ROW = "exactum_row"
 << 40 | row number in the task.
 """
 LEDGER = "exactum_ledger"
-"""(scope text, batch_id bigint, identity text, digest text, attempt int, row_count bigint,
-committed_at timestamp of the server's clock by default), primary key (scope, batch_id, identity).
+"""(scope text, batch_id bigint, digest text, attempt int, row_count bigint, committed_at timestamp
+of the server's clock by default), primary key (scope, batch_id). ``digest`` names the staged files.
 Texts are ASCII of at most 200 characters and compare exactly (binary collation); all not null."""
 DECISIONS = "exactum_decisions"
 """(query_id text, name text, content text without limit), primary key of the first two."""
@@ -166,7 +166,7 @@ class Dialect(ABC):
     temporary_schema: ClassVar[str | None]
 
     @abstractmethod
-    def connect(self, address: Address, role: Role, label: str, lock_timeout_s: float) -> Session:
+    def connect(self, address: Address, label: str, lock_timeout_s: float) -> Session:
         """A new session. Administrators see ``label`` where the server shows such. No wait for a
         lock takes longer than ``lock_timeout_s``, and a session that idles in a transaction is
         ended by the server where it can (a stopped driver must not hold locks for ever).

@@ -5,7 +5,7 @@ rolled back.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 
 from exactum.problem import Problem, error, ok
 from exactum.sql.dialect import (
@@ -20,10 +20,10 @@ from exactum.sql.dialect import (
 from exactum.sql.files import server_of
 from exactum.sql.session import (
     TRANSIENT,
-    Role,
     ServerFailure,
     Session,
     SqlFailure,
+    asking,
     port_error,
     refusal,
 )
@@ -34,23 +34,9 @@ from exactum.sql.url import Address
 PROBE = "exactum_doctor"
 
 
-@contextmanager
-def _session(dialect: Dialect, address: Address, role: Role) -> Iterator[Session]:
-    """As a start has it.
-
-    Raises:
-        SettingRefused: the server is one that a start refuses.
-        ExactumError: it did not answer, or refused.
-    """
-    try:
-        session = dialect.connect(address, role, PROOF_LABEL, PROOF_LOCK_TIMEOUT_S)
-        try:
-            yield session
-        finally:
-            session.rollback()
-            session.close()
-    except SqlFailure as failure:
-        raise port_error(failure, address.where) from failure
+def _session(dialect: Dialect, address: Address) -> AbstractContextManager[Session]:
+    """As a start has it."""
+    return asking(dialect, address, PROOF_LABEL, address.where, PROOF_LOCK_TIMEOUT_S)
 
 
 def _prove_server(dialect: Dialect, address: Address) -> Iterator[Problem]:
@@ -65,7 +51,7 @@ def _prove_server(dialect: Dialect, address: Address) -> Iterator[Problem]:
 
 def prove_sink(sink: SqlSink) -> Iterator[Problem]:
     yield from _prove_server(sink.dialect, sink.address)
-    with _session(sink.dialect, sink.address, Role.LOADER) as session:
+    with _session(sink.dialect, sink.address) as session:
         yield from _table(sink, session)
 
 
@@ -147,7 +133,7 @@ def prove_log(url: str, query_id: str, where: str) -> Iterator[Problem]:
     """
     dialect, address = server_of(url)
     yield from _prove_server(dialect, address)
-    with _session(dialect, address, Role.DRIVER) as session:
+    with _session(dialect, address) as session:
         files, logs = TableName(None, DECISIONS), TableName(None, DECISION_LOGS)
         if all(dialect.read_table(session, name) for name in (files, logs)):
             yield _recorded(dialect, session, address.where, query_id, where)

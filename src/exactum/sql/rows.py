@@ -241,7 +241,10 @@ def _float(column: Column, values: Any) -> Iterator[Broken]:
         above = pc.and_(pc.greater(pc.abs(values), limits.magnitude_max), pc.is_finite(values))
         yield Broken(f"holds values up to {limits.magnitude_max:g}", above, values)
     if limits.scale is not None:
-        finer = pc.not_equal(pc.round(values, ndigits=limits.scale), values)
+        wide = values.cast(pa.float64())  # as it is sent: a float's own rounding is too coarse
+        if limits.magnitude_max is not None:  # what is above has its rule, and may not be rounded
+            wide = pc.if_else(pc.less_equal(pc.abs(wide), limits.magnitude_max), wide, 0.0)
+        finer = pc.not_equal(pc.round(wide, ndigits=limits.scale), wide)
         yield Broken(f"holds {limits.scale} digits after the point", finer, values)
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -79,13 +80,6 @@ class Session(Protocol):
         """Idempotent; never raises."""
 
 
-class Role(Enum):
-    """What a session is for."""
-
-    DRIVER = "asks, and writes a row of the ledger or of the decisions"
-    LOADER = "sends rows as well"
-
-
 TRANSIENT = frozenset({ServerFailure.LOST, ServerFailure.BUSY})
 """The same again may succeed."""
 
@@ -147,15 +141,36 @@ TRIES_MIN = 2
 session, and nothing was tried."""
 
 
+@contextmanager
+def asking(
+    dialect: Dialect,
+    address: Address,
+    label: str,
+    where: str,
+    lock_timeout_s: float = LOCK_TIMEOUT_S,
+) -> Iterator[Session]:
+    """A session for some questions; what it has not committed is undone. ``where``: in messages.
+
+    Raises:
+        SettingRefused: the client library is not installed, or the server is one that is refused.
+        ExactumError: the server did not answer, or refused.
+    """
+    try:
+        session = dialect.connect(address, label, lock_timeout_s)
+        try:
+            yield session
+        finally:
+            session.close()
+    except SqlFailure as failure:
+        raise port_error(failure, where) from failure
+
+
 class RetryingSession:
     """One thread at a time. ``run`` does one idempotent step."""
 
-    def __init__(
-        self, dialect: Dialect, address: Address, label: str, role: Role = Role.DRIVER
-    ) -> None:
+    def __init__(self, dialect: Dialect, address: Address, label: str) -> None:
         self._dialect = dialect
         self._address = address
-        self._role = role
         self._label = label
         self._session: Session | None = None
 
@@ -205,7 +220,5 @@ class RetryingSession:
     def _ready(self) -> Session:
         if self._session is None or not self._session.usable:
             self.close()
-            self._session = self._dialect.connect(
-                self._address, self._role, self._label, LOCK_TIMEOUT_S
-            )
+            self._session = self._dialect.connect(self._address, self._label, LOCK_TIMEOUT_S)
         return self._session

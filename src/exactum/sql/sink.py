@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -25,7 +26,7 @@ from exactum.sinks.staging import TRACE, Staging, reach_staging, staging_of, wan
 from exactum.sinks.writer import StagedWriters
 from exactum.sql.columns import hidden_rows, matched, named_by
 from exactum.sql.dialect import Dialect, Mode
-from exactum.sql.session import LOCK_TIMEOUT_S, Role, Session, SqlFailure, port_error
+from exactum.sql.session import Session, SqlFailure, asking
 from exactum.sql.table import Column, Kind, Table, TableName, other_keys
 from exactum.sql.target import SqlTarget, rehearse
 from exactum.sql.url import Address
@@ -113,22 +114,12 @@ class SqlSink(NotAFunction, ABC):
         scope = SqlScope(run.query_id, participant)
         shown = f"{self.where} at {self.address.where}"
         staging = staging_of(run, scope, shown)
-        try:
-            session = self.dialect.connect(
-                self.address, Role.LOADER, "exactum start", LOCK_TIMEOUT_S
-            )
-        except SqlFailure as failure:
-            raise port_error(failure, shown) from failure
-        try:
+        with asking(self.dialect, self.address, "exactum start", shown) as session:
             plan = self._checked(session, staging, scope, columns)
             self.dialect.create_own_tables(session, plan.target)
             facts = self.dialect.load_facts(session)
             plan = replace(plan, load_facts=tuple(facts.items()))
             rehearse(plan, session)
-        except SqlFailure as failure:
-            raise port_error(failure, shown) from failure
-        finally:
-            session.close()
         at = self.address.where.rpartition("@")[2]  # whoever the user is
         made = JudgingParticipant if plan.is_judged else StagedParticipant
         left_out = frozenset(name for name, _ in columns) - {*plan.frame_columns, plan.flag_column}
@@ -169,18 +160,13 @@ class SqlSink(NotAFunction, ABC):
         from exactum.sinks.inspection import StagedInspector
 
         scope = SqlScope(query_id, participant)
-        label = "exactum operator"
-        try:
-            session = self.dialect.connect(self.address, Role.DRIVER, label, LOCK_TIMEOUT_S)
-        except SqlFailure as failure:
-            shown = f"sink {participant!r} at {self.address.where}"
-            raise port_error(failure, shown) from failure
-        try:
+        shown = f"sink {participant!r} at {self.address.where}"
+        table = None
+        with (
+            asking(self.dialect, self.address, "exactum operator", shown) as session,
+            suppress(SqlFailure, SettingRefused),  # its ledger may be there all the same
+        ):
             table = self.dialect.read_table(session, self.target)
-        except (SqlFailure, SettingRefused):  # whatever has become of it, its ledger may be there
-            table = None
-        finally:
-            session.close()
         found = Staging(wanted(staging, self.where), Scope(query_id, participant))
         target = self.target if table is None else table.name
         plan = WritePlan(self.dialect, self.address, scope, target, found)
@@ -194,8 +180,16 @@ class SqlSink(NotAFunction, ABC):
 
     def dead_letters(self) -> Iterator[DeadLetter]:
         """See ``protocol.dead_letter.DeadLetterStore``."""
-
-        return of_columns(rows_of(self))
+        shown = f"the dead letters at {self.address.where}"
+        with asking(self.dialect, self.address, "exactum dead letters", shown) as session:
+            table = self.dialect.read_table(session, self.target)
+            if table is None:
+                raise self.missing_table()
+            there = {column.name.lower(): column.name for column in table.columns}
+            names = [name for name, _ in DEAD_LETTER_COLUMNS if name in there]
+            columns = ", ".join(self.quoted(there[name]) for name in names)
+            found = session.query(f"SELECT {columns} FROM {self.quoted(table.name)}")
+            yield from of_columns(dict(zip(names, row, strict=True)) for row in found)
 
     def prove(self, longest_outage_s: float | None = None) -> Iterator[Problem]:
         """See ``protocol.inspection.Provable``."""
@@ -361,32 +355,3 @@ def _column_names(setting: str, value: Sequence[str] | str | None, where: str) -
             f"{where}: {setting}={value!r} must be a column's name, or a list of different names.",
         )
     return tuple(found)
-
-
-TIMEOUT_S = 10.0
-
-
-def rows_of(sink: SqlSink) -> Iterator[dict[str, Any]]:
-    """
-    Raises:
-        ExactumError: the server did not answer, or refused; there is no table.
-    """
-    try:
-        session = sink.dialect.connect(sink.address, Role.DRIVER, "exactum dead letters", TIMEOUT_S)
-        try:
-            yield from _rows(sink, session)
-        finally:
-            session.close()
-    except SqlFailure as failure:
-        raise port_error(failure, f"the dead letters at {sink.address.where}") from failure
-
-
-def _rows(sink: SqlSink, session: Session) -> Iterator[dict[str, Any]]:
-    table = sink.dialect.read_table(session, sink.target)
-    if table is None:
-        raise sink.missing_table()
-    there = {column.name.lower(): column.name for column in table.columns}
-    names = [name for name, _ in DEAD_LETTER_COLUMNS if name in there]
-    columns = ", ".join(sink.quoted(there[name]) for name in names)
-    for row in session.query(f"SELECT {columns} FROM {sink.quoted(table.name)}"):
-        yield dict(zip(names, row, strict=True))

@@ -16,20 +16,20 @@ SELECT max(batch_id) FROM {ledger} WHERE scope = %s
 DELETE FROM {ledger} WHERE scope = %s
 
 -- name: find_digest
--- Which transactions a committed batch was made of.
+-- Which files a committed batch was made of.
 -- needs: SELECT on the ledger
-SELECT digest FROM {ledger} WHERE scope = %s AND batch_id = %s AND identity = %s
+SELECT digest FROM {ledger} WHERE scope = %s AND batch_id = %s
 
 -- name: list_old_batches
 -- Ledger rows that later ones speak for.
 -- needs: SELECT on the ledger
-SELECT batch_id, identity FROM {ledger} WHERE scope = %s AND batch_id < %s
+SELECT batch_id FROM {ledger} WHERE scope = %s AND batch_id < %s
 
 -- name: forget_batch
 -- Remove one of them, by its whole key: a range would lock the next row, too, which may be another
 -- query's.
 -- needs: SELECT and DELETE on the ledger
-DELETE FROM {ledger} WHERE scope = %s AND batch_id = %s AND identity = %s
+DELETE FROM {ledger} WHERE scope = %s AND batch_id = %s
 
 -- name: list_files
 -- The names of a query's decisions, of its floors, and of what says which log it is.

@@ -20,7 +20,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import astuple, dataclass
 from itertools import groupby
 from typing import TypeVar
 
@@ -45,7 +44,6 @@ from exactum.sql.rows import TableRules
 from exactum.sql.session import (
     TRANSIENT,
     RetryingSession,
-    Role,
     ServerFailure,
     Session,
     SqlFailure,
@@ -101,17 +99,6 @@ PRUNE_EVERY = 20
 """In batches."""
 
 
-@dataclass(frozen=True)
-class LedgerRow:
-    """What is committed: an epoch, of which ``digest`` names the staged files."""
-
-    batch_id: int
-    identity: str
-    digest: str
-    attempt: int
-    rows: int
-
-
 class Ledger:
     """The ledger of one scope, beside the table ``sibling``. Every method works in the
     session's transaction and raises ``SqlFailure``; none commits."""
@@ -121,25 +108,26 @@ class Ledger:
         self._scope = scope.text
         self._sibling = sibling
 
-    def enter(self, session: Session, row: LedgerRow) -> bool:
-        """Write the row unless it is there; False when it was. Waits for whoever is just writing
-        the same one.
+    def enter(self, session: Session, epoch: StagedEpoch) -> bool:
+        """Write the epoch's row unless its batch has one; False when it had. Waits for whoever is
+        just writing the same one.
         """
-        return session.execute(self._sql("enter_ledger"), (self._scope, *astuple(row))) == 1
+        row = (self._scope, epoch.batch_id, epoch.digest, epoch.attempt, epoch.rows)
+        return session.execute(self._sql("enter_ledger"), row) == 1
 
-    def enter_again(self, session: Session, row: LedgerRow) -> None:
+    def enter_again(self, session: Session, epoch: StagedEpoch) -> None:
         """Write another row in the place of the one that this transaction has entered."""
-        session.execute(self._sql("forget_batch"), (self._scope, row.batch_id, row.identity))
-        self.enter(session, row)
+        session.execute(self._sql("forget_batch"), (self._scope, epoch.batch_id))
+        self.enter(session, epoch)
 
     def highest(self, session: Session) -> int | None:
         """The highest batch with a committed row; None when there is none."""
         rows = session.query(self._sql("highest_batch"), (self._scope,))
         return None if rows[0][0] is None else int(rows[0][0])
 
-    def digest(self, session: Session, batch_id: int, identity: str) -> str | None:
-        """Of the row, or None when it is not there."""
-        rows = session.query(self._sql("find_digest"), (self._scope, batch_id, identity))
+    def digest(self, session: Session, batch_id: int) -> str | None:
+        """Of the batch's row, or None when it is not there."""
+        rows = session.query(self._sql("find_digest"), (self._scope, batch_id))
         return str(rows[0][0]) if rows else None
 
     def prune(self, session: Session, batch_id: int) -> None:
@@ -169,8 +157,6 @@ REFUSED_MAX = 100
 """Most rows of an epoch that the server alone refuses and that are put aside: each costs it several
 tries, and a place in the decision record.
 """
-WHOLE_EPOCH = "*"
-"""Identity of an epoch's row in the ledger: it is committed as one."""
 
 
 def bring(dialect: Dialect, session: Session, load: Load, frames: Iterator[Frame]) -> None:
@@ -225,7 +211,7 @@ class SqlTarget(JudgingTarget):
         self._marks = marks
         self._dialect = plan.dialect
         self._session = RetryingSession(plan.dialect, plan.address, "exactum driver")
-        self._loading = RetryingSession(plan.dialect, plan.address, "exactum commit", Role.LOADER)
+        self._loading = RetryingSession(plan.dialect, plan.address, "exactum commit")
         self._held: tuple[str, Session] | None = None
 
     def close(self) -> None:
@@ -244,21 +230,11 @@ class SqlTarget(JudgingTarget):
 
         self._asked(step)
 
-    def by_hand(self, epoch: StagedEpoch) -> str:
-        values = (
-            f"'{self._plan.scope.text}', {epoch.batch_id}, '{WHOLE_EPOCH}', '{epoch.digest}', "
-            f"{epoch.attempt}, {epoch.rows}"
-        )
-        return (
-            f"INSERT INTO {_target_of(epoch).sibling(LEDGER)} (scope, batch_id, identity, digest, "
-            f"attempt, row_count) VALUES ({values})"
-        )
-
     def published(self, epoch: StagedEpoch) -> Published:
         def step(session: Session) -> Published:
             ledger = self._ledger(_target_of(epoch))
             try:
-                digest = ledger.digest(session, epoch.batch_id, WHOLE_EPOCH)
+                digest = ledger.digest(session, epoch.batch_id)
                 highest = ledger.highest(session)
             except SqlFailure as failure:
                 if failure.failure is not ServerFailure.MISSING:
@@ -288,7 +264,7 @@ class SqlTarget(JudgingTarget):
             if self._marks:
                 # Within the savepoint of the rows, so that both have one xmin: 'exactum verify'
                 # counts rows by it.
-                self._ledger(_target_of(epoch)).enter_again(session, _row_of(kept))
+                self._ledger(_target_of(epoch)).enter_again(session, kept)
             self._held = (kept.digest, session)
             return kept, refused
 
@@ -419,8 +395,8 @@ class SqlTarget(JudgingTarget):
     def _state_before(self, session: Session, epoch: StagedEpoch) -> Published | None:
         """None: its row is in the ledger, and it is to be loaded."""
         ledger = self._ledger(_target_of(epoch))
-        if not ledger.enter(session, _row_of(epoch)):
-            same = ledger.digest(session, epoch.batch_id, WHOLE_EPOCH) == epoch.digest
+        if not ledger.enter(session, epoch):
+            same = ledger.digest(session, epoch.batch_id) == epoch.digest
             return Published.BEFORE if same else Published.OTHER
         highest = ledger.highest(session)
         if highest is not None and highest > epoch.batch_id:
@@ -557,10 +533,6 @@ def _header_digest(part: StagedPart) -> str:
     """Equal where the files have the same header, as their tasks have put on record."""
     (file,) = part.files or ()
     return str(file.facts["header"])
-
-
-def _row_of(epoch: StagedEpoch) -> LedgerRow:
-    return LedgerRow(epoch.batch_id, WHOLE_EPOCH, epoch.digest, epoch.attempt, epoch.rows)
 
 
 def _without(parts: Sequence[StagedPart], refused: Sequence[RefusedRow]) -> list[StagedPart]:

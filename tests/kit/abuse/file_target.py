@@ -4,15 +4,10 @@ values come back.
 
 from __future__ import annotations
 
-import base64
 import csv
 import json
-import re
-import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from datetime import date
-from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -28,13 +23,13 @@ from tests.kit.abuse.kinds import (
     DAYS_MAX,
     DAYS_MIN,
     MICROS_PER_DAY,
-    WHOLE,
     Kind,
     Raw,
     from_arrow,
     has_bad_text,
     scalars,
 )
+from tests.kit.abuse.texts import STRICT, of_json, of_text
 
 HOUR = 3_600_000_000
 
@@ -123,9 +118,9 @@ def read_json(path: Path, names: Sequence[str], kinds: Sequence[Kind]) -> list[t
     """By Python's json, which takes no constant that JSON does not have, and no name twice."""
     rows = []
     for line in path.read_bytes().decode().split("\n")[:-1]:
-        found = json.loads(line, parse_float=Digits, parse_constant=never, object_pairs_hook=once)
+        found = json.loads(line, **STRICT)
         assert found.keys() <= set(names)
-        rows.append(tuple(_of_json(k, found.get(n)) for n, k in zip(names, kinds, strict=True)))
+        rows.append(tuple(of_json(k, found.get(n)) for n, k in zip(names, kinds, strict=True)))
     return rows
 
 
@@ -157,79 +152,3 @@ def read_csv(
         tuple(None if t is None else of_text(k, t) for k, t in zip(kinds, row, strict=True))
         for row in rows[1:]
     ]
-
-
-class Digits(str):
-    """A number of JSON as it stands there."""
-
-
-def never(constant: str) -> Any:
-    raise AssertionError(f"{constant} is no JSON")
-
-
-def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    assert len(dict(pairs)) == len(pairs), f"a name twice: {pairs}"
-    return dict(pairs)
-
-
-def _of_json(kind: Kind, found: Any) -> Raw:
-    if found is None:
-        return None
-    if kind.name == "array":
-        return [_of_json(kind.of[0], v) for v in found]
-    if kind.name == "map":
-        return [(of_text(kind.of[0], k), _of_json(kind.of[1], v)) for k, v in found.items()]
-    if kind.name == "struct":
-        return tuple(_of_json(k, found.get(n)) for n, k in zip(kind.fields, kind.of, strict=True))
-    if kind.name in WHOLE or kind.name == "boolean":
-        assert type(found) is (bool if kind.name == "boolean" else int)
-        return found
-    if kind.name == "decimal":
-        assert isinstance(found, Digits | int)
-    elif kind.name in ("float", "double"):
-        assert isinstance(found, Digits) or found in ("NaN", "Infinity", "-Infinity")
-    else:
-        assert type(found) is str
-    return (
-        base64.b64decode(found, validate=True)
-        if kind.name == "binary"
-        else of_text(kind, str(found))
-    )
-
-
-def of_text(kind: Kind, text: str) -> Raw:
-    """The raw value that a text in a file names."""
-    if kind.name in WHOLE:
-        return int(text)
-    if kind.name == "boolean":
-        return {"true": True, "false": False}[text]
-    if kind.name == "float":
-        return struct.unpack("f", struct.pack("f", float(text)))[0]
-    if kind.name == "double":
-        return float(text)
-    if kind.name == "decimal":
-        assert re.fullmatch(r"-?\d+(\.\d+)?", text)
-        return Decimal(text)
-    if kind.name == "binary":
-        return base64.b64decode(text, validate=True)
-    if kind.name == "date":
-        return date.fromisoformat(text).toordinal() - date(1970, 1, 1).toordinal()
-    if kind.name.startswith("timestamp"):
-        return instant_of(text, zoned=kind.name == "timestamp")
-    return text.encode()
-
-
-def instant_of(text: str, *, zoned: bool) -> int:
-    """Microseconds of an ISO 8601 text; in UTC where it has a zone."""
-    found = re.fullmatch(
-        r"(\d{4}-\d\d-\d\d)[T ](\d\d):(\d\d):(\d\d)(?:\.(\d{1,6}))?(Z|[+-]\d\d:\d\d)?", text
-    )
-    assert found and bool(found[6]) is zoned, text
-    days = date.fromisoformat(found[1]).toordinal() - date(1970, 1, 1).toordinal()
-    hours, minutes, seconds = (int(n) for n in found.groups()[1:4])
-    micros = days * MICROS_PER_DAY + (hours * 3600 + minutes * 60 + seconds) * 1_000_000
-    micros += int((found[5] or "").ljust(6, "0"))
-    if zoned and found[6] != "Z":
-        sign = -1 if found[6][0] == "-" else 1
-        micros -= sign * (int(found[6][1:3]) * 60 + int(found[6][4:])) * 60_000_000
-    return micros

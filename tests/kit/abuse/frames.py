@@ -1,5 +1,5 @@
-"""Frames that are made to break sinks: hypothesis strategies for the short runs, a seeded generator
-for the long ones.
+"""Frames that are made to break sinks, by one generator: from a seed for the long runs, and by
+hypothesis for the short ones.
 
     @given(frames(kinds=[STRING, BIGINT, decimal(9, 2)]))             # whole frames: any types, names and rows
     def test_...(frame):
@@ -344,20 +344,17 @@ class Frame:
 
 # ---- hypothesis ------------------------------------------------------------------------------
 
+ODD_SHARE = 0.5
+RANDOMS = st.randoms(use_true_random=False)
+"""Whose choices hypothesis makes, and makes small."""
 
-@cache
+
 def values(kind: Kind, nulls: bool = True, bad_text: bool = True) -> st.SearchStrategy[Raw]:
     """Raw values of a type. ``bad_text=False`` leaves out strings that are no UTF-8, at any
     depth.
     """
-    if kind.name == "void":
-        return st.none()
-    made = (
-        _nested(kind, bad_text)
-        if kind.of
-        else st.one_of(st.sampled_from(_good(kind, bad_text)), _any(kind, bad_text))
-    )
-    return st.one_of(st.none(), made) if nulls else made
+    made = draw if nulls else _present
+    return RANDOMS.map(lambda rng: made(kind, rng, ODD_SHARE, bad_text))
 
 
 def column_names() -> st.SearchStrategy[str]:
@@ -373,12 +370,10 @@ def frames(
     draw: Any,
     kinds: Sequence[Kind] = ALL,
     *,
-    names: st.SearchStrategy[str] | None = None,
     columns_min: int = 0,
     columns_max: int = 5,
     rows_max: int = 12,
     duplicates: bool = True,
-    bad_text: bool = True,
 ) -> Frame:
     """Whole frames: any types, names (two may be one, if ``duplicates``) and rows; without
     columns or rows as well.
@@ -386,51 +381,13 @@ def frames(
     types = draw(st.lists(st.sampled_from(list(kinds)), min_size=columns_min, max_size=columns_max))
     called = draw(
         st.lists(
-            names or column_names(),
+            column_names(),
             min_size=len(types),
             max_size=len(types),
             unique_by=None if duplicates else str.lower,
         )
     )
-    count = draw(st.integers(0, rows_max))
-    rows = [
-        draw(st.lists(values(k, bad_text=bad_text), min_size=count, max_size=count)) for k in types
-    ]
-    return Frame(tuple(called), tuple(types), tuple(rows), count)
-
-
-def _good(kind: Kind, bad_text: bool) -> list[Raw]:
-    return [v for v in edges(kind) if bad_text or not kind.is_text or v not in BAD_TEXT]
-
-
-def _any(kind: Kind, bad_text: bool) -> st.SearchStrategy[Raw]:
-    if kind.name in WHOLE:
-        bits = WHOLE[kind.name][0]
-        return st.integers(-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
-    if kind.name == "decimal":
-        return st.integers(1 - 10**kind.precision, 10**kind.precision - 1).map(
-            lambda n: unit(kind, n)
-        )
-    if kind.is_text:
-        text = st.text(st.characters(exclude_categories=["Cs"])).map(str.encode)
-        return st.one_of(text, st.binary()) if bad_text else text
-    return {
-        "boolean": st.booleans(),
-        "float": st.floats(width=32),
-        "double": st.floats(),
-        "binary": st.binary(),
-        "date": st.integers(-(2**31), 2**31 - 1),
-        "time(6)": st.integers(0, MICROS_PER_DAY - 1).map(lambda micros: micros * 1_000),
-    }.get(kind.name, st.integers(-(2**63), 2**63 - 1))
-
-
-def _nested(kind: Kind, bad_text: bool) -> st.SearchStrategy[Raw]:
-    if kind.name == "array":
-        return st.lists(values(kind.of[0], bad_text=bad_text), max_size=4)
-    if kind.name == "map":
-        pairs = st.tuples(values(kind.of[0], False, bad_text), values(kind.of[1], True, bad_text))
-        return st.lists(pairs, max_size=4, unique_by=lambda pair: repr(pair[0]))
-    return st.tuples(*(values(k, True, bad_text) for k in kind.of))
+    return bulk(called, types, draw(st.integers(0, rows_max)), draw(RANDOMS), edge_share=ODD_SHARE)
 
 
 # ---- many rows, from a seed ------------------------------------------------------------------
@@ -484,9 +441,11 @@ def _present(kind: Kind, rng: random.Random, edge_share: float, bad_text: bool) 
 
 def _scalar(kind: Kind, rng: random.Random, edge_share: float, bad_text: bool) -> Raw:
     chance = rng.random()
+    name = kind.name
+    if chance < edge_share / 8 and name not in ("boolean", "void"):
+        return _anything(kind, rng, bad_text)
     if chance < edge_share:
         return rng.choice(_edges_listed(kind, bad_text))
-    name = kind.name
     if name in WHOLE:
         return rng.getrandbits(rng.randrange(1, WHOLE[name][0])) * rng.choice((1, -1))
     if kind.is_text or name == "binary":
@@ -522,9 +481,28 @@ def _scalar(kind: Kind, rng: random.Random, edge_share: float, bad_text: bool) -
     )
 
 
+def _anything(kind: Kind, rng: random.Random, bad_text: bool) -> Raw:
+    """Of all that there is, each as often as the other."""
+    if kind.name == "decimal":
+        return unit(kind, rng.randrange(1 - 10**kind.precision, 10**kind.precision))
+    if kind.name == "float":
+        return float(struct.unpack("f", rng.randbytes(4))[0])
+    if kind.name == "double":
+        return float(struct.unpack("d", rng.randbytes(8))[0])
+    if kind.name == "binary" or (kind.is_text and bad_text and rng.random() < 0.3):
+        return rng.randbytes(rng.randrange(12))
+    if kind.is_text:
+        codes = [rng.randrange(0x110000 - 0x800) for _ in range(rng.randrange(8))]
+        return "".join(chr(c if c < 0xD800 else c + 0x800) for c in codes).encode()
+    if kind.name == "time(6)":
+        return rng.randrange(MICROS_PER_DAY) * 1_000
+    bits = WHOLE[kind.name][0] if kind.name in WHOLE else 32 if kind.name == "date" else 64
+    return rng.getrandbits(bits) - 2 ** (bits - 1)
+
+
 LETTERS = "abcdefghij ABC0123456789 ,;:'\"\\/éß漢😀\n\t"
 
 
 @cache
 def _edges_listed(kind: Kind, bad_text: bool) -> list[Raw]:
-    return _good(kind, bad_text)
+    return [v for v in edges(kind) if bad_text or not kind.is_text or v not in BAD_TEXT]

@@ -15,13 +15,25 @@ from exactum.sql.dialect import Dialect
 from exactum.sql.rows import TableRules
 from exactum.sql.table import Column
 from tests.kit.abuse.frames import ATOMIC, DECIMALS, Frame, edges
-from tests.kit.abuse.kinds import Kind, Raw, array, is_utf8, map_, struct_
+from tests.kit.abuse.kinds import Kind, Raw, array, has_bad_text, map_, struct_
 from tests.kit.environment import ROOT
 
 PAGE = ROOT / "docs" / "reference" / "types.md"
 STRING = Kind("string")
 SHOWN = (*ATOMIC, *DECIMALS, array(STRING), map_(STRING, STRING), struct_({"a": STRING}))
 WRITE = "EXACTUM_WRITE_DOCS"
+
+
+def odd_values(kind: Kind) -> list[Raw]:
+    """The odd values of a type, also within a nested one; not null."""
+    if kind.name == "array":
+        return [[value] for value in odd_values(kind.of[0])]
+    if kind.name == "map":
+        pairs = zip(*(odd_values(k) for k in kind.of), strict=False)
+        return [[(key, value)] for key, value in pairs]
+    if kind.name == "struct":
+        return list(zip(*(odd_values(k) for k in kind.of), strict=False))
+    return list(edges(kind))
 
 
 def tables_of(
@@ -38,7 +50,7 @@ def tables_of(
             if not dialect.takes(column, kind.simple):
                 continue
             broken = refused(
-                column, kind, [v for v in edges(kind) if not kind.is_text or is_utf8(v)]
+                column, kind, [v for v in odd_values(kind) if not has_bad_text(kind, v)]
             )
             rules[label] |= dict.fromkeys(broken)
             mine = fitting if broken else every

@@ -80,10 +80,6 @@ class Lake:
         self.catalog.drop_table(TABLE)
         self.create(schema)
 
-    def program(self, text: str) -> None:
-        """What an error tells a person to run."""
-        exec(text, {"CATALOG": dict(self.settings)})
-
     def close(self) -> None:
         self.catalog.close()
 

@@ -97,10 +97,6 @@ class Delta:
             file.unlink()
         self.create(schema)
 
-    def program(self, text: str) -> None:
-        """What an error tells a person to run."""
-        exec(text, {})
-
     def close(self) -> None:
         """Nothing is open."""
 

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from exactum.sinks.staged import StagedParticipant
 from exactum.sql.dialect import Dialect
-from exactum.sql.session import Role, ServerFailure, Session, SqlFailure
+from exactum.sql.session import ServerFailure, Session, SqlFailure
 from exactum.sql.target import SqlTarget
 from exactum.sql.url import Address
 from tests.kit.sql.sql_epochs import Incarnation
@@ -52,9 +52,9 @@ class LossyDialect:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)
 
-    def connect(self, address: Address, role: Role, label: str, lock_timeout_s: float) -> Session:
-        session = self._inner.connect(address, role, label, lock_timeout_s)
-        for name in ("execute", "query", "commit", "call", "send"):
+    def connect(self, address: Address, label: str, lock_timeout_s: float) -> Session:
+        session = self._inner.connect(address, label, lock_timeout_s)
+        for name in ("execute", "query", "commit", "send"):
             if hasattr(session, name):
                 setattr(session, name, self._lossy(session, name, getattr(session, name)))
         return session

@@ -11,13 +11,15 @@ from typing import Any
 import pyarrow as pa
 import pymysql
 import pytest
+from pymysql.constants import CLIENT
 
 from exactum.errors import EpochAborted, SettingRefused, Unavailable
 from exactum.sql import session as retrying_session
 from exactum.sql.mysql import dialect as mysql_dialect
+from exactum.sql.mysql.connection import Connection
 from exactum.sql.mysql.session import address_of, connect
 from exactum.sql.mysql.sink import MySQLSink
-from exactum.sql.session import Role, SqlFailure
+from exactum.sql.session import SqlFailure
 from tests.kit.servers.mariadb import LocalMariaDB
 from tests.kit.sql.certificates import make_certificate
 from tests.kit.sql.mysql_server import Database
@@ -193,17 +195,6 @@ def test_with_a_binary_log(kept_by: dict[str, str | int]) -> None:
 
 
 @pytest.mark.parametrize(
-    "connect",
-    [{"user": "nobody"}, {"ssl_ca": "/no/such/file.pem"}, {"ssl_verify_identity": "true"}],
-)
-def test_what_no_other_start_mends_is_a_setting(
-    database: Database, connect: dict[str, str]
-) -> None:
-    with pytest.raises(SettingRefused):
-        numbers_query(database, connect=connect).check()
-
-
-@pytest.mark.parametrize(
     ("options", "message"),
     [
         ({"url": "postgresql://a/b"}, "mysql://"),
@@ -233,12 +224,27 @@ def test_the_server_gets_no_other_file(database: Database, tmp_path: Path) -> No
     secret = tmp_path / "secret"
     secret.write_text("1\n")
     database.run("CREATE TABLE t (v bigint)")
-    session = connect(address_of(database.url, None, "test"), Role.LOADER, "test", 5.0)
+    session = connect(address_of(database.url, None, "test"), "test", 5.0)
     for _ in range(2):
         session.execute("SELECT 1")
     with pytest.raises(SqlFailure, match="file"):
         session.send(f"LOAD DATA LOCAL INFILE '{secret}' INTO TABLE t".encode(), "/proc/self/fd/9")
     assert not session.usable
+    assert database.run("SELECT * FROM t") == []
+
+
+def test_nor_in_a_further_result(database: Database, tmp_path: Path) -> None:
+    """A server may send one that nobody has asked for; here by a client that takes two statements."""
+    secret = tmp_path / "secret"
+    secret.write_text("1\n")
+    database.run("CREATE TABLE t (v bigint)")
+    options = dict(address_of(database.url, None, "test").options)
+    flags = {"client_flag": CLIENT.MULTI_STATEMENTS, "local_infile": True, "autocommit": True}
+    client = Connection(**options | {"port": int(options["port"])} | flags)
+    with client.cursor() as cursor:
+        cursor.execute(f"SELECT 1; LOAD DATA LOCAL INFILE '{secret}' INTO TABLE t")
+        with pytest.raises(pymysql.err.OperationalError, match="not offered"):
+            cursor.nextset()
     assert database.run("SELECT * FROM t") == []
 
 

@@ -5,7 +5,6 @@ By both ways of loading. (Every odd value of every type: tests/abuse.)
 from __future__ import annotations
 
 import hashlib
-from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -19,9 +18,6 @@ from tests.kit.servers.mariadb import LocalMariaDB
 from tests.kit.sql.mysql_server import Database
 from tests.kit.sql.sql_epochs import NUMBERS, numbers
 
-NEW_YORK = pa.timestamp("us", "America/New_York")
-INVALID = b"caf\xe9"
-FLOAT_MAX = 3.4028234663852886e38
 TEXTS = [
     "",
     None,
@@ -37,15 +33,6 @@ TEXTS = [
     " blanks ",
     "`back`quote`",
 ]
-
-
-def timestamps(*micros: int | None) -> Any:
-    return pa.array(micros, pa.int64()).view(NEW_YORK)
-
-
-def texts(*values: bytes | None) -> Any:
-    """Strings as Spark casts bytes to them: nobody looks whether they are UTF-8."""
-    return pa.array(values, pa.binary()).view(pa.string())
 
 
 def table_of(database: Database, columns: str) -> None:
@@ -71,143 +58,11 @@ def by(infile: bool) -> dict[str, Any]:
     return {"connect": {"local_infile": infile}}
 
 
-CASES: list[tuple[str, str, Any, list[str]]] = [
-    # declared, Spark's type, values of which the first fits, the reasons of the others
-    ("enum('a\\\\b','it''s')", "string", texts(b"a\\b", b"1", b"A\\B"), ["holds one of a\\b, it's"] * 2),
-    ("inet4", "string", texts(b"10.0.0.1", b"10.0.0.256", b"1.2.3"), ["an IPv4 address"] * 2),
-    ("varchar(9) CHARACTER SET ascii", "string", texts(b"e", "é".encode()), ["characters up to U+007F"]),
-    ("varchar(9) CHARACTER SET utf8mb3", "string", texts("漢".encode(), "😀".encode()), ["characters up to U+FFFF"]),
-    ("tinytext", "string", texts("é".encode() * 127, "é".encode() * 128), ["255 bytes"]),
-    ("json", "string", texts(b'{"a": [1]}', b"{", b'"\\ud800"', b"[" * 32 + b"]" * 32), ["holds JSON"] * 3),
-    ("decimal(5,2)", "decimal(9,4)", pa.array([Decimal("123.4500"), Decimal("1.2345")]), ["2 digits after the point"]),
-    ("int", "decimal(38,0)", pa.array([Decimal(7), Decimal(2**31)], pa.decimal128(38, 0)), ["holds -2147483648 to"]),
-    ("bigint unsigned", "decimal(38,0)", pa.array([Decimal(2**64 - 1), Decimal(-1)], pa.decimal128(38, 0)), ["holds"]),
-    ("decimal(5,2) unsigned", "int", pa.array([7, -1], pa.int32()), ["no negative numbers"]),
-    ("double unsigned", "double", pa.array([7.5, -0.5]), ["no negative numbers"]),
-    ("double(9,2)", "double", pa.array([1234567.25, 0.125, 1e8]), ["2 digits after the point", "holds values up to"]),
-    ("varchar(3)", "string", texts("äöü".encode(), b"abc ", INVALID, INVALID * 2), ["3 characters", "UTF-8", "UTF-8"]),
-    ("binary(4)", "binary", pa.array([b"\0abc", b"ab", b"abcde"]), ["no less than 4 bytes", "holds 4 bytes"]),
-    ("datetime", "timestamp", timestamps(0, 1, 253_402_318_799_000_000, -62_135_578_800_000_000, 2**63 - 1),
-     ["0 digits of a second's fraction", *["holds the times"] * 3]),
-    ("timestamp(3) NULL", "timestamp", timestamps(1_000_000, 1_000_001, 0, -62_135_578_800_000_000),
-     ["3 digits of a second's fraction", "holds the times", "holds the times"]),
-    ("date", "date", pa.array([0, -719_528, 2_932_897, -(2**31)], pa.int32()).view(pa.date32()),
-     ["holds the days 1000-01-01 to 9999-12-31"] * 3),
-]  # fmt: skip
-
-
-def test_what_a_column_cannot_hold_is_put_aside(database: Database) -> None:
-    """Of each type the value that fits is stored; each other one is put aside with its key,
-    column and rule.
-    """
-    declared = ", ".join(f"c{n} {case[0]}" for n, case in enumerate(CASES))
-    database.run(
-        f"CREATE TABLE t (id int PRIMARY KEY, {declared}) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin"
-    )
-    count = sum(len(case[2]) for case in CASES)
-    arrays, wanted, start = [], {}, 0
-    for n, (_, _, values, reasons) in enumerate(CASES):
-        assert len(reasons) == len(values) - 1
-        wanted |= {start + 1 + i: (f"'c{n}'", reason) for i, reason in enumerate(reasons)}
-        places = pa.array(
-            [row - start if start <= row < start + len(values) else None for row in range(count)]
-        )
-        arrays.append(values.take(places))
-        start += len(values)
-    columns = [("id", "int"), *((f"c{n}", case[1]) for n, case in enumerate(CASES))]
-    rejections = written(database, columns, pa.array(range(count), pa.int32()), *arrays)
-    assert {i for (i,) in database.run("SELECT id FROM t")} == set(range(count)) - set(wanted)
-    told = {
-        row: reason
-        for rejection in rejections
-        for row, reason in zip(
-            rejection.rows.column("id").to_pylist(), rejection.reasons, strict=True
-        )
-    }
-    assert told.keys() == wanted.keys()
-    for row, (column, rule) in wanted.items():
-        assert f"id={row}" in told[row] and column in told[row] and rule in told[row], told[row]
-
-
-def test_what_fits_is_stored_to_the_bit(database: Database) -> None:
-    """The largest float, 255 bytes of text, a member with a backslash, text with a collation;
-    only zero loses its sign, for MariaDB's zero has none."""
-    database.run(
-        "CREATE TABLE t (f float, d double, l tinytext, e "
-        "enum('a\\\\b','c'), s longtext, z double) CHARACTER SET utf8mb4"
-    )
-    columns = [("f", "float"), ("d", "double"), ("l", "string"), ("e", "string"), ("z", "double"),
-               ("s", "string collate UTF8_LCASE")]  # fmt: skip
-    arrays = [pa.array([v], pa.float32()) for v in (FLOAT_MAX,)]
-    arrays += [
-        pa.array([5e-324]),
-        texts("é".encode() * 127 + b"e"),
-        texts(b"a\\b"),
-        pa.array([-0.0]),
-        texts(b"Text"),
-    ]
-    assert written(database, columns, *arrays) == []
-    assert database.run("SELECT f + 0e0, d, l, e, s, CAST(z AS char) FROM t") == [
-        (FLOAT_MAX, 5e-324, "é" * 127 + "e", "a\\b", "Text", "0")
-    ]
-
-
-def test_keys_beyond_pythons_dates_name_their_row(database: Database) -> None:
-    """A key that Python's dates cannot hold does not stop the task that has to say it."""
-    database.run("CREATE TABLE t (day datetime(6) PRIMARY KEY, v varchar(1) NOT NULL)")
-    sentinel = 253_402_318_799_000_000  # 9999-12-31 23:59:59 in New York
-    rejections = written(
-        database,
-        [("day", "timestamp"), ("v", "string")],
-        timestamps(0, sentinel, 86_400_000_000),
-        texts(b"a", b"b", None),
-        mode="upsert",
-        key="day",
-    )
-    assert [v for (v,) in database.run("SELECT v FROM t")] == ["a"]
-    reasons = [reason for rejection in rejections for reason in rejection.reasons]
-    assert len(reasons) == 2
-    assert (
-        "+10000-01-01 04:59:59" in reasons[0]
-        and "1970-01-02" in reasons[1]
-        and "must not be null" in reasons[1]
-    )
-
-
-def test_texts(database: Database, infile: bool) -> None:
-    """Every awkward text, in every place of a line, sliced as Spark slices."""
-    table_of(database, "a longtext, i int NOT NULL, b varchar(200), c mediumtext")
-    batch = pa.record_batch(
-        [
-            pa.array(TEXTS),
-            pa.array(range(len(TEXTS)), pa.int32()),
-            pa.array(TEXTS[::-1]),
-            pa.array(TEXTS),
-        ],
-        ["a", "i", "b", "c"],
-    )
-    columns = (("a", "string"), ("i", "int"), ("b", "string"), ("c", "string"))
-    database.query("t", columns, **by(infile)).write([batch.slice(0, 5), batch.slice(5)])
-    assert database.run("SELECT a, i, b, c FROM t ORDER BY i") == [
-        (text, i, TEXTS[-1 - i], text) for i, text in enumerate(TEXTS)
-    ]
-
-
 def test_one_column_of_text(database: Database, infile: bool) -> None:
     """A line that is one field, empty or null, is a row."""
     table_of(database, "a varchar(200), id bigint AUTO_INCREMENT PRIMARY KEY")
     written(database, [("a", "string")], pa.array(TEXTS), **by(infile))
     assert database.run("SELECT a FROM t ORDER BY id") == [(text,) for text in TEXTS]
-
-
-def test_other_types_take_text(database: Database, infile: bool) -> None:
-    """json, inet4, enum: the server reads them from text."""
-    table_of(database, "j json, i inet4, e enum('a','it''s')")
-    row = ['{"a": "b\\\\n"}', "10.0.0.1", "it's"]
-    columns = [(name, "string") for name in "jie"]
-    written(database, columns, *(pa.array([v, None]) for v in row), **by(infile))
-    got = database.run("SELECT j, CAST(i AS char), e FROM t ORDER BY j IS NULL")
-    assert got == [tuple(row), (None,) * 3]
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,6 @@ from exactum.errors import (
     SettingRefused,
     Unavailable,
 )
-from exactum.sql.session import Role
 from tests.kit.servers.mariadb import LocalMariaDB
 from tests.kit.servers.postgres import LocalPostgres
 from tests.kit.sql.certificates import make_certificate, serve_tls
@@ -182,7 +181,7 @@ def test_the_session_keeps_the_guarantee_whatever_the_role_has_set(database: Dat
     ):
         database.run(f"ALTER ROLE odd SET {setting}")
     sink = database.sink("any", database.server.url_of(database.server.database, "odd", "odd"))
-    session = sink.dialect.connect(sink.address, Role.LOADER, "exactum test", 1.0)
+    session = sink.dialect.connect(sink.address, "exactum test", 1.0)
     shown = session.query(
         "SELECT current_setting('synchronous_commit'), current_setting('transaction_isolation'), "
         "current_setting('transaction_read_only'), current_setting('TimeZone'), "

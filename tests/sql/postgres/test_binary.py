@@ -17,7 +17,6 @@ from exactum.sinks.frames import FrameReader, FrameWriter
 from exactum.sql.postgres.dialect import PostgresDialect
 from exactum.sql.postgres.rows import CHUNK_ROWS, CopyEncoder, binary_rows
 from exactum.sql.postgres.session import PostgresSession
-from exactum.sql.session import Role
 from exactum.sql.table import Column, TableName
 from exactum.storage.folder import Folder
 from tests.kit.sql.postgres_server import Database
@@ -67,7 +66,7 @@ AS_TEXT: list[tuple[str, Any]] = [
 
 
 def session_of(database: Database) -> PostgresSession:
-    session = PostgresDialect().connect(database.address, Role.LOADER, "test", 5.0)
+    session = PostgresDialect().connect(database.address, "test", 5.0)
     assert isinstance(session, PostgresSession)
     return session
 

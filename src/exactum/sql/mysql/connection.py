@@ -20,17 +20,18 @@ else:  # generic for type checkers only
 
 
 class Connection(_Connection):
-    """A server may answer *any* statement by asking for a file of the client (LOAD DATA LOCAL), and
-    PyMySQL sends whichever it names. Here it gets the one that ``local_file`` names, or nothing: by
-    methods that are private to PyMySQL (the tests show that they still are called).
+    """A server may answer *any* statement by asking for a file of the client (LOAD DATA LOCAL), in
+    its first result or a further one, and PyMySQL sends whichever it names. Here it gets the one
+    that ``local_file`` names, or nothing: by methods that are private to PyMySQL (the tests show
+    that they still are called).
     """
 
     local_file: bytes | None = None
     _answers = 0
 
-    def _execute_command(self, command: Any, sql: Any) -> Any:
+    def _read_query_result(self, unbuffered: bool = False) -> Any:
         self._answers = 0
-        return super()._execute_command(command, sql)  # type: ignore[misc]
+        return super()._read_query_result(unbuffered)  # type: ignore[misc]
 
     def _read_packet(self, packet_type: Any = MysqlPacket) -> Any:
         packet = super()._read_packet(packet_type)  # type: ignore[no-untyped-call]

@@ -24,7 +24,7 @@ from exactum.sql.dialect import PROOF_LABEL, PROOF_LOCK_TIMEOUT_S, ROW, Dialect,
 from exactum.sql.mysql.rows import TUPLES, Lines, Tuples, insert_head
 from exactum.sql.mysql.session import MySQLSession, connect, failure_of, quote, quote_table, sql
 from exactum.sql.mysql.types import TAKES, column_from, type_for
-from exactum.sql.session import Role, ServerFailure, Session, SqlFailure, refusal
+from exactum.sql.session import ServerFailure, Session, SqlFailure, refusal
 from exactum.sql.statements import unsubstituted
 from exactum.sql.table import Column, Table, TableName
 from exactum.sql.url import Address
@@ -68,8 +68,8 @@ class MySQLDialect(Dialect):
     temporary_options = "ENGINE=InnoDB"
     temporary_schema = None
 
-    def connect(self, address: Address, role: Role, label: str, lock_timeout_s: float) -> Session:
-        return connect(address, role, label, lock_timeout_s)
+    def connect(self, address: Address, label: str, lock_timeout_s: float) -> Session:
+        return connect(address, label, lock_timeout_s)
 
     # ---- the catalog -------------------------------------------------------------------------
 
@@ -129,8 +129,8 @@ class MySQLDialect(Dialect):
         return type_for(spark_type, in_key)
 
     def prove_server(self, address: Address, where: str) -> Iterator[Problem]:
-        session = self.connect(address, Role.DRIVER, PROOF_LABEL, PROOF_LOCK_TIMEOUT_S)
-        try:
+        connected = self.connect(address, PROOF_LABEL, PROOF_LOCK_TIMEOUT_S)
+        with contextlib.closing(connected) as session:
             before_s = time.time()
             (row,) = session.query(sql("examine_server"))
             took_s = time.time() - before_s
@@ -160,8 +160,6 @@ class MySQLDialect(Dialect):
             skew_s = int(clock_us) / 1e6 - before_s - took_s / 2
             yield clock(where, "the server", skew_s, took_s / 2)
             yield from self.prove_standbys(session, where)
-        finally:
-            session.close()
 
     def denied(self, session: Session, table: Table) -> Collection[str]:
         """Each is done to no row, and rolled back: what a role brings counts as well."""

@@ -12,12 +12,11 @@
 CREATE TABLE IF NOT EXISTS {table} (
     scope varchar(200) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
     batch_id bigint NOT NULL,
-    identity varchar(200) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
     digest varchar(200) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
     attempt int NOT NULL,
     row_count bigint NOT NULL,
     committed_at timestamp NOT NULL DEFAULT CURRENT_TIMESTAMP,
-    PRIMARY KEY (scope, batch_id, identity)
+    PRIMARY KEY (scope, batch_id)
 ) ENGINE=InnoDB
 
 -- name: create_files

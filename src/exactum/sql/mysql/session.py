@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from exactum.errors import SettingRefused
 from exactum.packages import not_installed
-from exactum.sql.session import Role, ServerFailure, SqlFailure
+from exactum.sql.session import ServerFailure, SqlFailure
 from exactum.sql.statements import Statements
 from exactum.sql.url import Address, merged, split_url
 
@@ -251,7 +251,7 @@ class MySQLSession:
             raise failure from error
 
 
-def connect(address: Address, role: Role, label: str, lock_timeout_s: float) -> MySQLSession:
+def connect(address: Address, label: str, lock_timeout_s: float) -> MySQLSession:
     """A new session.
 
     Raises:
@@ -277,7 +277,6 @@ def connect(address: Address, role: Role, label: str, lock_timeout_s: float) -> 
         "autocommit": False,
         "program_name": label,
     }
-    options["local_infile"] = options["local_infile"] and role is Role.LOADER
     try:
         connection = Connection(**options)
     except pymysql.err.Error as error:

@@ -108,8 +108,8 @@ DROP TEMPORARY TABLE IF EXISTS `exactum_loaded`
 -- The row that says "committed", unless it is there. Waits for whoever is just writing the same. Not
 -- INSERT IGNORE, which would also cut a text that is too long.
 -- needs: SELECT, INSERT and UPDATE on the ledger
-INSERT INTO {ledger} (`scope`, `batch_id`, `identity`, `digest`, `attempt`, `row_count`)
-VALUES (%s, %s, %s, %s, %s, %s) ON DUPLICATE KEY UPDATE `scope` = `scope`
+INSERT INTO {ledger} (`scope`, `batch_id`, `digest`, `attempt`, `row_count`)
+VALUES (%s, %s, %s, %s, %s) ON DUPLICATE KEY UPDATE `scope` = `scope`
 
 -- name: enter_file
 -- A decision, unless the name is taken: the commit point of an epoch.

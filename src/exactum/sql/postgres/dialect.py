@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, Any
@@ -38,7 +38,7 @@ from exactum.sql.postgres.types import (
     element_of,
     type_for,
 )
-from exactum.sql.session import Role, ServerFailure, Session, SqlFailure
+from exactum.sql.session import ServerFailure, Session, SqlFailure
 from exactum.sql.statements import unsubstituted
 from exactum.sql.table import Column, Kind, Table, TableName
 from exactum.sql.url import Address
@@ -74,7 +74,7 @@ class PostgresDialect(Dialect):
     temporary_options = "ON COMMIT DROP"
     """It goes with its transaction, which may have made one for other columns before."""
 
-    def connect(self, address: Address, role: Role, label: str, lock_timeout_s: float) -> Session:
+    def connect(self, address: Address, label: str, lock_timeout_s: float) -> Session:
         return connect(address, label, lock_timeout_s)
 
     # ---- the catalog -------------------------------------------------------------------------
@@ -120,8 +120,7 @@ class PostgresDialect(Dialect):
         """By a session in which nothing is set for longer than a transaction: behind a pooler it
         would be set for whoever is served next.
         """
-        session = opened(address, PROOF_LABEL)
-        try:
+        with closing(opened(address, PROOF_LABEL)) as session:
             _bound(session)
             before_s = time.time()
             ((text, pid, clock_s),) = session.query(sql("examine_server"))
@@ -135,8 +134,6 @@ class PostgresDialect(Dialect):
             if not facts["is_standby"]:
                 yield from self.prove_standbys(session, where)
                 yield _commit(where, session, facts)
-        finally:
-            session.close()
 
     def denied(self, session: Session, table: Table) -> Collection[str]:
         rows = session.query(sql("examine_table"), (regclass(table.name),))
@@ -412,21 +409,17 @@ def _keeps_sessions(address: Address) -> bool:
     was served between the two. Not so behind a pooler that lends a connection for each
     transaction.
     """
-    first = opened(address, PROOF_LABEL)
-    try:
-        second = opened(address, PROOF_LABEL)
-        try:
-            first.query(sql("mark_session"), ("first",))
-            before = first.query(sql("read_mark"))
-            first.commit()
-            second.query(sql("mark_session"), ("second",))  # holds a connection of the pool
-            after = first.query(sql("read_mark"))
-            for session in (first, second):  # what was set goes with it
-                session.rollback()
-                session.query(sql("mark_session"), ("",))
-                session.commit()
-            return before == after
-        finally:
-            second.close()
-    finally:
-        first.close()
+    with (
+        closing(opened(address, PROOF_LABEL)) as first,
+        closing(opened(address, PROOF_LABEL)) as second,
+    ):
+        first.query(sql("mark_session"), ("first",))
+        before = first.query(sql("read_mark"))
+        first.commit()
+        second.query(sql("mark_session"), ("second",))  # holds a connection of the pool
+        after = first.query(sql("read_mark"))
+        for session in (first, second):  # what was set goes with it
+            session.rollback()
+            session.query(sql("mark_session"), ("",))
+            session.commit()
+        return before == after

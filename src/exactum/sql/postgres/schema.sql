@@ -10,10 +10,10 @@
 -- only if the rows of the epoch are.
 -- needs: CREATE on the schema
 CREATE TABLE IF NOT EXISTS {table} (
-    scope text COLLATE "C" NOT NULL, batch_id bigint NOT NULL, identity text COLLATE "C" NOT NULL,
-    digest text COLLATE "C" NOT NULL, attempt integer NOT NULL, row_count bigint NOT NULL,
+    scope text COLLATE "C" NOT NULL, batch_id bigint NOT NULL, digest text COLLATE "C" NOT NULL,
+    attempt integer NOT NULL, row_count bigint NOT NULL,
     committed_at timestamp with time zone NOT NULL DEFAULT now(),
-    PRIMARY KEY (scope, batch_id, identity)
+    PRIMARY KEY (scope, batch_id)
 )
 
 -- name: create_files

@@ -5,7 +5,7 @@ scrubbed.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -245,11 +245,6 @@ class PostgresSession:
     def query(self, sql: str, arguments: Sequence[object] = ()) -> list[tuple[Any, ...]]:
         with self.failing():
             return self.connection.execute(sql.encode(), tuple(arguments)).fetchall()
-
-    def call(self, function: Callable[[], T]) -> T:
-        """Run a call of the client library."""
-        with self.failing():
-            return function()
 
     def commit(self) -> None:
         with self.failing():

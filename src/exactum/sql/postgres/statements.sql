@@ -128,8 +128,8 @@ SELECT 1 WHERE to_regclass(%s) IS NOT NULL
 -- name: enter_ledger
 -- The row that says "committed", unless it is there. Waits for whoever is just writing the same.
 -- needs: INSERT on the ledger
-INSERT INTO {ledger} ("scope", "batch_id", "identity", "digest", "attempt", "row_count")
-VALUES (%s, %s, %s, %s, %s, %s) ON CONFLICT DO NOTHING
+INSERT INTO {ledger} ("scope", "batch_id", "digest", "attempt", "row_count")
+VALUES (%s, %s, %s, %s, %s) ON CONFLICT DO NOTHING
 
 -- name: enter_file
 -- A decision, unless the name is taken: the commit point of an epoch.
