@@ -32,7 +32,7 @@ from tests.kit.waiting import WAIT_MAX_S
 
 pytestmark = pytest.mark.slow
 
-NOT_RESTARTED = ["--restart", "none", "--listen", "none"]
+NOT_RESTARTED = ["--restart-attempts", "0", "--listen", "none"]
 
 
 def said(world: World, *options: str) -> tuple[int, dict[str, Any]]:

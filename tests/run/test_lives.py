@@ -40,57 +40,37 @@ WITHIN_EPOCHS = (
 )
 FIRST_STARTS = ["--start-attempts", str(DEATHS + 1)]
 """Most lives end before any query of theirs begins."""
-STRATEGIES = {
-    "fixed-delay": (
-        2,
-        [
-            "--restart-strategy.fixed-delay.attempts",
-            str(DEATHS),
-            "--restart-strategy.fixed-delay.delay",
-            "20 ms",
-        ],
-    ),
-    "exponential-delay": (
-        2,
-        [
-            "--restart-strategy.exponential-delay.initial-backoff=10 ms",
-            "--restart-strategy.exponential-delay.max-backoff=50 ms",
-            f"--restart-strategy.exponential-delay.attempts-before-reset-backoff={DEATHS}",
-        ],
-    ),
-}
+WITHIN = 2
+"""So many of them die within an epoch."""
+AT_ONCE = ["--restart-delay", "10 ms", "--restart-attempts", str(DEATHS)]
 
 
-def planned(random_: random.Random, within_epochs: int) -> list[dict[str, Any]]:
-    """``DEATHS`` deaths in a random order, so many of them within epochs."""
-    deaths: list[dict[str, Any]] = [
-        dict(random_.choice(WITHIN_EPOCHS)) for _ in range(within_epochs)
-    ]
-    deaths += [{"after_s": random_.uniform(0, EARLY_S)} for _ in range(DEATHS - within_epochs)]
+def planned(random_: random.Random) -> list[dict[str, Any]]:
+    """``DEATHS`` deaths in a random order."""
+    deaths: list[dict[str, Any]] = [dict(random_.choice(WITHIN_EPOCHS)) for _ in range(WITHIN)]
+    deaths += [{"after_s": random_.uniform(0, EARLY_S)} for _ in range(DEATHS - WITHIN)]
     random_.shuffle(deaths)
     return deaths
 
 
 @pytest.mark.deep
-@pytest.mark.parametrize("strategy", STRATEGIES)
 def test_a_crash_loop_ends_exact(
-    kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path, strategy: str
+    kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
 ) -> None:
     """A script that dies at random points is started again after each death and ends exact, for a
     reader that ran throughout and for a later one.
     """
     seed = int(os.environ.get("EXACTUM_RUN_SEED", secrets.randbelow(10**6)))
     print(f"replay with EXACTUM_RUN_SEED={seed} EXACTUM_RUN_DEATHS={DEATHS}")
-    within_epochs, options = STRATEGIES[strategy]
     # A life that dies within an epoch uses up two of them at most, and the last one has to find
     # something to do.
-    records = RECORDS_PER_EPOCH * (2 * within_epochs + 1)
+    records = RECORDS_PER_EPOCH * (2 * WITHIN + 1)
     world = new_world(kafka.bootstrap_servers, topic, tmp_path, records=records)
-    deaths = planned(random.Random(seed), within_epochs)
+    deaths = planned(random.Random(seed))
     world.plan(*deaths)
     with (
         world.reader() as reader,
-        world.run("run", ["--restart", strategy, *options, *FIRST_STARTS]) as run,
+        world.run("run", [*AT_ONCE, *FIRST_STARTS]) as run,
     ):
         assert run.ends(400) == 0
         assert len(run.pids()) == DEATHS + 1, f"{deaths}\n{run.log[-3000:]}"
@@ -225,9 +205,8 @@ def test_stopped_then_killed(kafka: LocalKafka, topic: Callable[..., str], tmp_p
     """
     world = new_world(kafka.bootstrap_servers, topic, tmp_path, records=3000)
     with world.reader() as reader:
-        with world.run("busy", ["--watch"], drain=False, max_offsets=4) as run:
+        with world.run("busy", [], drain=False, max_offsets=4) as run:
             run.until(lambda: len(world.events("EpochCompleted")) >= 3, "three epochs stand")
-            run.says("query shout: epoch")  # the watch, in a pipe
             run.signal(signal.SIGTERM)
             assert run.ends(60) == 0
             assert "the script ends by itself" in run.log
@@ -237,7 +216,7 @@ def test_stopped_then_killed(kafka: LocalKafka, topic: Callable[..., str], tmp_p
         check_stopped_between_epochs(world.checkpoint.folder, completed)
 
         world.plan({"event": "EpochDecided", "nth": 2})
-        delay = ["--restart", "fixed-delay", "--restart-strategy.fixed-delay.delay", "1 s"]
+        delay = ["--restart-attempts", "1"]
         with world.run("next", delay, max_offsets=1000, control=topic("rules")) as run:
             run.says("is started again in")
             died = world.events("EpochDecided")[-1]

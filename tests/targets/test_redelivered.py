@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.postgres, pytes
 
 SEED = 20261121
 SCRIPT = Path(supervised_bank.__file__)
-OPTIONS = ["--restart", "fixed-delay", "--restart-strategy.fixed-delay.delay", "1 h"]
+OPTIONS = ["--restart-delay", "1 h"]
 PER_EPOCH = 60
 LIFE_TIMEOUT_S = WAIT_MAX_S  # 10 s on a quiet machine
 SESSION = {"master": "local[2]", "spark.sql.shuffle.partitions": 2}
