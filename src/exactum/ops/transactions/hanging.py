@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from exactum.kafka.inspection import BlockedPartitions, HangingTransaction
     from exactum.kafka.requests import BrokerRequests
 
+WHOSE = "exactum transactions"
+"""Whose the connection to the cluster is, in messages."""
 Ask = Callable[[str], bool]
 
 
@@ -60,7 +62,7 @@ def find_hanging_command(
         raise click.UsageError("Give --bootstrap-servers.")
     if as_json and abort_them and not yes:
         raise click.UsageError("--json with --abort needs --yes: there is nobody to ask.")
-    with closing(place.admin()) as admin:
+    with closing(_admin(place)) as admin:
         value, status = search(
             admin,
             topics,
@@ -72,6 +74,18 @@ def find_hanging_command(
     if as_json:
         render.show_json(value)
     sys.exit(status)
+
+
+def _admin(place: ClusterPlace) -> BrokerRequests:
+    """
+    Raises:
+        ExactumError: the brokers did not answer, or refused.
+    """
+    from exactum.kafka import settings
+    from exactum.kafka.requests import BrokerRequests
+
+    plain = settings.checked_producer(place.settings, WHOSE)
+    return BrokerRequests(place.servers, plain, WHOSE, connect_timeout_ms=8_000, deadline_ms=20_000)
 
 
 def search(

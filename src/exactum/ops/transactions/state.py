@@ -51,9 +51,7 @@ class Owner(Enum):
     LIVING_RUN = "this query's living run"
     DEAD_RUN = "a dead run of this query"
     FORMER_INCARNATION = "a former incarnation of this query"
-    OTHER_QUERY = "another query"
     REPLAY = "a replay of this query's dead letters"
-    FOREIGN = "no query of exactum's"
 
 
 @dataclass(frozen=True)
@@ -220,18 +218,6 @@ def judged(
     """``lives``: whether any run of the query does, as far as locks on files tell."""
     advice = _advice(view.state, says, owner, lives)
     return JudgedTransaction.of(view, says, owner, advice, record)
-
-
-def judged_elsewhere(view: TransactionView) -> JudgedTransaction:
-    """Of a whole Kafka cluster: without a checkpoint nobody knows what is decided."""
-    owner = Owner.OTHER_QUERY
-    if view.query_id:
-        do = f"ask by the checkpoint of query {view.query_id}: --checkpoint says what is decided"
-    elif view.incarnation is not None:
-        do = "ask by its query's checkpoint: --checkpoint says what is decided"
-    else:
-        owner, do = Owner.FOREIGN, "nothing: it is not exactum's. Ask its owner"
-    return JudgedTransaction.of(view, OnRecord.UNKNOWN, owner, (do, False))
 
 
 def _advice(state: TransactionState, says: OnRecord, owner: Owner, lives: bool) -> tuple[str, bool]:
