@@ -143,8 +143,8 @@ class ObjectStore:
             raise SettingRefused(
                 "STORE_ACCESS",
                 f"There are no credentials for the object store {where}: none are given, and this "
-                "machine has no role. Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY; a sink takes "
-                "them by store={...} as well. Nothing was asked of it.",
+                "machine has no role. Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY; a sink "
+                "takes them by store={...} as well. Nothing was asked of it.",
             )
         return made
 
