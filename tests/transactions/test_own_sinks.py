@@ -125,7 +125,7 @@ def test_a_target_that_lists_what_is_settled(world: World) -> None:
     arguments = ("--checkpoint", checkpoint)
     sinks = ("--sinks", "tests.kit.transactions.own_sinks:everything")
     told = transactions("finish", *arguments, *sinks, "--json", status=0).json
-    assert (told["committed_again"], told["open_undecided"], told["troubles"]) == (0, 0, [])
+    assert (told["committed_again"], told["open_undecided"], told["problems"]) == (0, 0, [])
     assert world.seen()["folders"] == names([0, 1, 2])["folders"]
 
 

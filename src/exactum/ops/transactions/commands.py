@@ -13,7 +13,6 @@ from exactum.ops import render
 from exactum.ops.render import ExitStatus
 from exactum.ops.targets.options import JSON, QueryOptions, could_not_tell, query_options
 from exactum.ops.transactions.hanging import find_hanging_command
-from exactum.problem import Problem
 
 if TYPE_CHECKING:
     from exactum.ops.transactions.state import JudgedTransaction
@@ -56,7 +55,7 @@ def list_command(options: QueryOptions, as_json: bool) -> None:
                 "living_runs": [run.incarnation for run in query.living],
                 "former_sinks": [sink.name for sink in query.former],
                 "transactions": [_plain(each) for each in query.each],
-                "troubles": _plain_of(query.problems),
+                "problems": query.problems,
                 "status": query.status,
             }
         )
@@ -92,16 +91,7 @@ def finish(options: QueryOptions, take_over: bool, as_json: bool) -> None:
     outcome = finish_query(place, options.targets(place), take_over=take_over)
     _warn_not_recorded(record_finished(place, outcome))
     if as_json:
-        render.show_json(
-            {
-                "batches": outcome.batches,
-                "committed_before": outcome.before,
-                "committed_again": outcome.again,
-                "open_undecided": outcome.open_undecided,
-                "troubles": _plain_of(outcome.problems),
-                "status": outcome.status,
-            }
-        )
+        render.show_json({**render.plain(outcome), "status": outcome.status})
         sys.exit(outcome.status)
     for batch in outcome.batches:
         known = " known to be" if outcome.problems else ""
@@ -110,13 +100,13 @@ def finish(options: QueryOptions, take_over: bool, as_json: bool) -> None:
             f"micro-batch {batch.batch_id}: {batch.transactions} transactions with {batch.rows:,} "
             f"rows are committed{left}"
         )
-    if outcome.before:
-        click.echo(f"{outcome.before} of them were committed before")
-    if outcome.again:
+    if outcome.committed_before:
+        click.echo(f"{outcome.committed_before} of them were committed before")
+    if outcome.committed_again:
         click.secho(
-            f"{outcome.again} transactions of micro-batches that were done are committed again: "
-            "their target had lost the commit. It has gone back in time (a failover, a restored "
-            "copy, a power cut): see by 'exactum verify' whether it lost more",
+            f"{outcome.committed_again} transactions of micro-batches that were done are committed "
+            "again: their target had lost the commit. It has gone back in time (a failover, a "
+            "restored copy, a power cut): see by 'exactum verify' whether it lost more",
             fg="yellow",
         )
     if not outcome.batches:
@@ -228,10 +218,6 @@ def _plain(found: JudgedTransaction) -> dict[str, Any]:
         "do": found.problem.do,
         "needs_person": found.needs_person,
     }
-
-
-def _plain_of(problems: Sequence[Problem]) -> list[dict[str, str]]:
-    return [{"place": each.where, "why": each.why} for each in problems]
 
 
 def _show_groups(findings: Sequence[JudgedTransaction]) -> None:

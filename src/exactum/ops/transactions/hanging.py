@@ -125,15 +125,8 @@ def search(
             click.echo(f"aborted: {_named(each)}")
         for text in refused:
             click.secho(text, fg=render.RED, err=True)
-    value = {
-        "partitions_looked_at": found.looked_at,
-        "partitions_held": [f"{topic}-{index}" for topic, index in found.blocked],
-        "hanging": [_value(each) for each in found.hanging],
-        "aborted": [_named(each) for each in aborted],
-        "refused": refused,
-        "unseen": list(found.unseen),
-        "too_young_to_judge": found.young,
-    }
+    value = {**render.plain(found), "aborted": [_named(each) for each in aborted]}
+    value["refused"] = refused
     if left:
         return value, ExitStatus.NEEDS_PERSON
     return value, ExitStatus.CANNOT_TELL if found.unseen else ExitStatus.FINE
@@ -170,18 +163,3 @@ def _named(each: HangingTransaction) -> str:
         f"{topic}-{index} from offset {each.producer.transaction_start_offset}: producer "
         f"{each.producer.producer_id}, epoch {each.producer.producer_epoch}"
     )
-
-
-def _value(each: HangingTransaction) -> dict[str, Any]:
-    values = render.plain(each)
-    producer = values.pop("producer")
-    topic, index = values.pop("partition")
-    return {
-        "topic": topic,
-        "partition": index,
-        "producer_id": producer["producer_id"],
-        "producer_epoch": producer["producer_epoch"],
-        "start_offset": producer["transaction_start_offset"],
-        "last_write_ms": producer["last_write_ms"],
-        **values,
-    }
