@@ -16,11 +16,10 @@ import secrets
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from exactum.checkpoint import layout
 from exactum.errors import ExactumError
-from exactum.monitor.fact import Fact
+from exactum.monitor.fact import Fact, cut
 from exactum.storage.folder import Folder
 from exactum.storage.storage import Entry, Storage
 
@@ -34,6 +33,7 @@ PROGRESS_EVERY_MS = 10_000
 """Reports of a fast query come twice in five seconds; one of them in this time is kept."""
 LETTERS_MAX = 2_000
 """Longest text of a fact that is kept."""
+ITEMS_MAX = 10_000
 PUT_EVERY_S = 5.0
 AT_ONCE = frozenset(
     ("RunStarted", "RunEnded", "EpochAbandoned", "DecidedFinished", "OperatorFenced")
@@ -167,19 +167,10 @@ class _QueryHistory:
                     continue
                 self._progress_ms = fact.at_ms
             if fact.name not in NOT_KEPT:
-                kept.append(Fact(fact.at_ms, fact.name, _short(fact.fields)))
+                kept.append(
+                    Fact(fact.at_ms, fact.name, cut(dict(fact.fields), LETTERS_MAX, ITEMS_MAX))
+                )
         self._writer.write(kept)
-
-
-def _short(value: Any) -> Any:
-    """A value of JSON without texts that fill a file."""
-    if isinstance(value, str) and len(value) > LETTERS_MAX:
-        return f"{value[:LETTERS_MAX]} [cut: {len(value) - LETTERS_MAX:,} more characters]"
-    if isinstance(value, dict):
-        return {name: _short(one) for name, one in value.items()}
-    if isinstance(value, list | tuple):
-        return [_short(one) for one in value]
-    return value
 
 
 HISTORY = HistoryOutlet()

@@ -23,6 +23,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from exactum.errors import InvariantBroken
+from exactum.monitor.fact import cut
 
 VARIABLE = "EXACTUM_SUPERVISOR"
 OF_SPARK_SUBMIT = "PYSPARK_GATEWAY_PORT"
@@ -67,23 +68,6 @@ class ChannelMessage:
 
 def _line(value: Mapping[str, Any]) -> bytes:
     return json.dumps(value, default=str, separators=(",", ":")).encode() + b"\n"
-
-
-def cut(value: Any, characters: int, items: int) -> Any:
-    """A value of JSON with no text and no list longer than this; what is cut says how much is
-    missing.
-    """
-    if isinstance(value, str):
-        more = len(value) - characters
-        return f"{value[:characters]} [cut: {more:,} more characters]" if more > 0 else value
-    if isinstance(value, list):
-        kept = [cut(one, characters, items) for one in value[:items]]
-        return [*kept, f"[cut: {len(value) - items:,} more]"] if len(value) > items else kept
-    if isinstance(value, dict):
-        some = list(value.items())[:items]
-        shown = {cut(name, characters, items): cut(one, characters, items) for name, one in some}
-        return {**shown, "[cut]": f"{len(value) - items:,} more"} if len(value) > items else shown
-    return value
 
 
 class MessageDecoder:
