@@ -177,7 +177,8 @@ def _judged_by(
         if own:
             view = view.of_record(own[0], record.epoch.batch_id, record.attempt)
     owner = runs.owner(view.incarnation)
-    return judged(view, says, owner, lives=bool(runs.living), record=record)
+    advice = advice_of(view.state, says, owner, lives=bool(runs.living))
+    return JudgedTransaction.of(view, says, owner, advice, record)
 
 
 def on_record(
@@ -207,20 +208,12 @@ def on_record(
     return OnRecord.NOTHING, None
 
 
-def judged(
-    view: TransactionView,
-    says: OnRecord,
-    owner: Owner,
-    *,
-    lives: bool,
-    record: DecisionRecord | None = None,
-) -> JudgedTransaction:
-    """``lives``: whether any run of the query does, as far as locks on files tell."""
-    advice = _advice(view.state, says, owner, lives)
-    return JudgedTransaction.of(view, says, owner, advice, record)
-
-
-def _advice(state: TransactionState, says: OnRecord, owner: Owner, lives: bool) -> tuple[str, bool]:
+def advice_of(
+    state: TransactionState, says: OnRecord, owner: Owner, *, lives: bool
+) -> tuple[str, bool]:
+    """What to do, and whether a person has to. ``lives``: whether any run of the query does, as far
+    as locks on files tell.
+    """
     if says is OnRecord.UNKNOWN:
         return "look again when the decision log answers: nobody knows whether it is decided", False
     if says is OnRecord.COMMIT:
