@@ -98,9 +98,6 @@ class RunCommand(click.Command):
     help="Where the page, metrics and probes are served; where it is taken, the next free port. "
     "none: nowhere.",
 )
-@click.option(
-    "--no-kill", is_flag=True, hidden=True, help="Leave a frozen process alive (tests of fencing)."
-)
 def run(
     *,
     script: Path,
@@ -117,7 +114,6 @@ def run(
     checkpoint: str | None,
     identity: str,
     listen: ListenAddress | None,
-    no_kill: bool,
 ) -> None:
     """Keep an ordinary PySpark SCRIPT running: start it again when it dies.
 
@@ -149,7 +145,6 @@ def run(
             standby=standby,
             standby_timeout_s=standby_timeout,
             stop_timeout_s=stop_timeout,
-            kills=not no_kill,
             start_attempts=start_attempts,
         )
         restarts = Restarts(restart_delay, restart_delay_max, restart_attempts)

@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Mapping
 
 from exactum.ops.run.child import GRACE_S, Child
-from exactum.ops.run.ending import Ending, Meaning, SameBatch, ending, judged
+from exactum.ops.run.ending import Ending, Meaning, SameBatch, ending
 from exactum.ops.run.plan import (
     KILL_AFTER_S,
     LOOK_EVERY_S,
@@ -56,16 +56,13 @@ class Supervisor:
         self._first_starts = FirstStarts(plan.start_attempts)
         self._same_batch = SameBatch()
         self._facts = facts
-        self._stats = facts.stats
         self._say = say
         self._silence = SilenceTimeout(plan.standby_timeout_s)
         self._standby_silence = SilenceTimeout(max(STANDBY_SILENT_S, plan.standby_timeout_s))
         self._active: Child | None = None
         self._standby: Child | None = None
-        self._retired: list[Child] = []
         # The batch that was begun last, by query, unless it is known to be complete.
         self._open: dict[str, int] = {}
-        self._suspects: frozenset[tuple[str, str]] = frozenset()  # of the last death
         # Options of what the script reads; they may hold a password.
         self._source: Mapping[str, str] | None = None
         self._standby_due_s: float | None = 0.0
@@ -155,9 +152,7 @@ class Supervisor:
         self._removing.look(active, now_s)
 
     def _children(self) -> list[Child]:
-        return [
-            child for child in (self._active, self._standby, *self._retired) if child is not None
-        ]
+        return [child for child in (self._active, self._standby) if child is not None]
 
     def _observe(self, child: Child, message: ChannelMessage, now_s: float) -> None:
         child.observe(message, now_s)
@@ -181,7 +176,7 @@ class Supervisor:
             query_id, batch_id = str(fields["event"]["query_id"]), int(fields["event"]["batch_id"])
             if fields["name"] == "EpochBegan":
                 self._open[query_id] = batch_id
-                self._stats.state = "running"
+                self._facts.does("running")
             elif (
                 fields["name"] in ("EpochCompleted", "EpochRedelivered")
                 and self._open.get(query_id) == batch_id
@@ -239,7 +234,7 @@ class Supervisor:
     def _ended(self, child: Child, status: int, now_s: float) -> None:
         how = ending(status, child.reports, child.last, now_s)
         if child is self._active:
-            how, self._suspects = self._same_batch.judged(judged(how, self._suspects)), how.suspects
+            how = self._same_batch.judged(how)
         if child is self._active and self._standby is not None and how.meaning is Meaning.RESTART:
             # Nobody waits until its JVM is gone as well: what that still does is fenced.
             self._say(f"process {child.pid}: {how.text}")
@@ -249,9 +244,7 @@ class Supervisor:
             return
         child.kill_tree(GRACE_S if how.meaning is Meaning.DONE else 0.0)
         self._say(f"process {child.pid}: {how.text}")
-        if child in self._retired:
-            self._retired.remove(child)
-        elif child is self._standby:
+        if child is self._standby:
             self._standby = None
             self._standby_due_s = None if how.meaning is Meaning.HALT else now_s + STANDBY_AGAIN_S
             if self._standby_due_s is None:
@@ -339,17 +332,14 @@ class Supervisor:
         self._facts.saw("ProcessFrozen", pid=active.pid, silent_s=round(silent_s, 1))
         self._active = None
         self._failed(now_s)
-        if self._plan.kills:
-            active.kill_tree()
-        else:
-            self._retired.append(active)
+        active.kill_tree()
 
     # ---- stopping ----------------------------------------------------------------------------
 
     def _asked_to_stop(self, now_s: float) -> None:
         if not self._stopping.begin(now_s):
             return
-        self._stats.state = "stopping"
+        self._facts.does("stopping")
         if self._standby is not None:
             self._standby.kill_tree()
             self._standby = None
@@ -363,7 +353,6 @@ class Supervisor:
         for child in self._children():
             child.kill_tree()
         self._active = self._standby = None
-        self._retired.clear()
 
 
 class SilenceTimeout:
