@@ -1,10 +1,10 @@
-"""The commands ``exactum transactions ...``. What a command needs is imported when it runs."""
+"""The commands ``exactum transactions ...``."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -13,9 +13,14 @@ from exactum.ops import render
 from exactum.ops.render import ExitStatus
 from exactum.ops.targets.options import JSON, QueryOptions, could_not_tell, query_options
 from exactum.ops.transactions.hanging import find_hanging_command
-
-if TYPE_CHECKING:
-    from exactum.ops.transactions.state import JudgedTransaction
+from exactum.ops.transactions.settlement import (
+    SettlementRefused,
+    abort_of_query,
+    finish_query,
+    record_aborted,
+    record_finished,
+)
+from exactum.ops.transactions.state import JudgedTransaction, read_transactions
 
 SHOWN_MAX = 5
 """How many transactions of one group are named."""
@@ -43,8 +48,6 @@ transactions.add_command(find_hanging_command)
 @could_not_tell
 def list_command(options: QueryOptions, as_json: bool) -> None:
     """List open and unfinished transactions, and what to do with each."""
-    from exactum.ops.transactions.state import read_transactions
-
     place = options.place()
     query = read_transactions(place, options.targets(place))
     if as_json:
@@ -85,8 +88,6 @@ def finish(options: QueryOptions, take_over: bool, as_json: bool) -> None:
     Safe beside a driver that lives. It decides nothing itself: what no COMMIT on record names
     stays as it is.
     """
-    from exactum.ops.transactions.settlement import finish_query, record_finished
-
     place = options.place()
     outcome = finish_query(place, options.targets(place), take_over=take_over)
     _warn_not_recorded(record_finished(place, outcome))
@@ -146,12 +147,6 @@ def abort(
     It fences the query first, as a start does: a driver that lives can decide nothing more, and
     stops. Then it aborts. What a COMMIT on record names is refused.
     """
-    from exactum.ops.transactions.settlement import (
-        SettlementRefused,
-        abort_of_query,
-        record_aborted,
-    )
-
     if bool(identities) == all_leftovers:
         raise click.UsageError("Name transactions, or say --all-leftovers.")
     place = options.place()
