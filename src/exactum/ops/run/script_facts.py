@@ -31,16 +31,14 @@ class ScriptFacts:
     ``script`` is the command that is run, ``standby``: one is asked for.
     """
 
-    def __init__(
-        self, stats: ScriptStats | None = None, *, standby: bool = False, script: str = ""
-    ) -> None:
+    def __init__(self, *, standby: bool, script: str) -> None:
         self._standby = standby
         self._state = ScriptState(script, began_ms=now_ms(), has_standby=False if standby else None)
         self._seen: tuple[Fact, ...] = ()  # of no query in particular; replaced, never changed
         self._observed_s: float | None = None
         self._looked_s = time.monotonic()
         self._dropped: dict[int, int] = {0: 0}  # of the last process, and of all before it
-        self.stats = stats if stats is not None else ScriptStats()
+        self.stats = ScriptStats()
         self._history = HistoryOutlet()
         self._recorder = Recorder()
         self._disposition = ""  # of the error with which the last process ended
