@@ -293,26 +293,6 @@ def refuse_loop(topic: str, dead_letter_topic: str | None) -> None:
 # ---- the records that they were, from the query's own input -----------------------------------
 
 
-@dataclass(frozen=True)
-class Original:
-    """A record of the input. ``timestamp_ms`` is its time as Kafka has it. ``headers`` are its own:
-    without what an earlier replay added.
-    """
-
-    key: bytes | None
-    value: bytes | None
-    timestamp_ms: int
-    headers: Headers = ()
-
-    def is_of(self, dead_letter: DeadLetter) -> bool:
-        """Whether it is the one that was refused: a topic that was made anew has others there. By
-        its time; where the letter does not know that, by its key.
-        """
-        if dead_letter.timestamp_ms is not None:
-            return dead_letter.timestamp_ms == self.timestamp_ms
-        return dead_letter.key is not None and dead_letter.key == self.key
-
-
 class Originals:
     """Of one cluster. Closed by its owner. ``lost``: why a letter's record is not to be had, by the
     letter's identity.
@@ -349,11 +329,7 @@ class Originals:
         """A record that two sinks refused goes back once."""
         for offset, found in self._at(partition, sorted(wanted)):
             dead_letters = wanted[offset]
-            same = [
-                dead_letter
-                for dead_letter in dead_letters
-                if found is not None and found.is_of(dead_letter)
-            ]
+            same = [each for each in dead_letters if found is not None and _is_of(found, each)]
             self.lost |= {each.identity: GONE for each in dead_letters if each not in same}
             if found is not None and same:
                 marks = dict.fromkeys(mark for dead_letter in same for mark in dead_letter.marks)
@@ -361,15 +337,13 @@ class Originals:
                     same[0].identity,
                     tuple(marks),
                     partition[0],
-                    found.key,
-                    found.value,
-                    found.headers,
+                    found.key(),
+                    found.value(),
+                    _own_headers(found),
                 )
 
-    def _at(
-        self, partition: Partition, offsets: Sequence[int]
-    ) -> Iterator[tuple[int, Original | None]]:
-        """Each of these offsets, which ascend, with its record; None where there is none any
+    def _at(self, partition: Partition, offsets: Sequence[int]) -> Iterator[tuple[int, Any]]:
+        """Each of these offsets, which ascend, with Kafka's message; None where there is none any
         more.
         """
         left = deque(offsets)
@@ -383,24 +357,29 @@ class Originals:
                     f"{partition[0]}-{partition[1]} cannot be read: {error}."
                 ) from error
 
-    def _onwards(
-        self, partition: Partition, left: deque[int]
-    ) -> Iterator[tuple[int, Original | None]]:
+    def _onwards(self, partition: Partition, left: deque[int]) -> Iterator[tuple[int, Any]]:
         """From the first one on, taken from ``left``, while the next one is near."""
         for message in self._records.read(partition, left[0]):
             while left and left[0] < message.offset():
                 yield left.popleft(), None
             if left and left[0] == message.offset():
-                own = Original(
-                    message.key(), message.value(), message.timestamp()[1], _own_headers(message)
-                )
-                yield left.popleft(), own
+                yield left.popleft(), message
             if not left or left[0] > message.offset() + NEAR:
                 return
         while left:  # the partition has ended
             yield left.popleft(), None
 
 
+def _is_of(message: Any, dead_letter: DeadLetter) -> bool:
+    """Whether it is the record that was refused: a topic that was made anew has others there. By
+    its time; where the letter does not know that, by its key.
+    """
+    if dead_letter.timestamp_ms is not None:
+        return bool(dead_letter.timestamp_ms == message.timestamp()[1])
+    return dead_letter.key is not None and bool(dead_letter.key == message.key())
+
+
 def _own_headers(message: Any) -> Headers:
+    """Without what an earlier replay added."""
     headers: Headers = tuple(message.headers() or ())
     return tuple(each for each in headers if each[0] != REPLAYED_HEADER)

@@ -18,8 +18,6 @@ from exactum.ops.targets.options import (
     with_password,
 )
 
-INTERRUPTED = 130
-
 
 @click.command()
 @click.option("--checkpoint", metavar="DIR", help="The query's checkpointLocation.")

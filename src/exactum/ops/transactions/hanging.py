@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
 
 WHOSE = "exactum transactions"
 """Whose the connection to the cluster is, in messages."""
-Ask = Callable[[str], bool]
 
 
 @click.command("find-hanging")
@@ -62,18 +60,40 @@ def find_hanging_command(
         raise click.UsageError("Give --bootstrap-servers.")
     if as_json and abort_them and not yes:
         raise click.UsageError("--json with --abort needs --yes: there is nobody to ask.")
+    from exactum.kafka.inspection import find_hanging
+    from exactum.kafka.log_requests import MarkerRefused
+
+    idle_ms_min = round(idle_s * 1000)
+    aborted: list[HangingTransaction] = []
+    refused: list[str] = []
     with closing(_admin(place)) as admin:
-        value, status = search(
-            admin,
-            topics,
-            idle_ms_min=round(idle_s * 1000),
-            abort_them=abort_them,
-            ask=None if yes else click.confirm,
-            quiet=as_json,
-        )
+        found = find_hanging(admin, topics, idle_ms_min=idle_ms_min)
+        if not as_json:
+            show(found)
+        for each in found.hanging if abort_them else ():
+            if not yes and not click.confirm(f"Write an abort marker into {_named(each)}?"):
+                continue
+            try:
+                admin.write_abort_marker(each.partition, each.producer)
+                aborted.append(each)
+            except MarkerRefused as error:
+                refused.append(str(error))
+        left = [each for each in found.hanging if each not in aborted]
+        if aborted:
+            theirs = sorted({each.partition[0] for each in aborted})
+            again = find_hanging(admin, theirs, idle_ms_min=idle_ms_min)
+            still = {each.partition for each in again.hanging}
+            left += [each for each in aborted if each.partition in still]
     if as_json:
-        render.show_json(value)
-    sys.exit(status)
+        names = [_named(each) for each in aborted]
+        render.show_json({**render.plain(found), "aborted": names, "refused": refused})
+    else:
+        for each in aborted:
+            click.echo(f"aborted: {_named(each)}")
+        for text in refused:
+            click.secho(text, fg=render.RED, err=True)
+    unseen = ExitStatus.CANNOT_TELL if found.unseen else ExitStatus.FINE
+    sys.exit(ExitStatus.NEEDS_PERSON if left else unseen)
 
 
 def _admin(place: ClusterPlace) -> BrokerRequests:
@@ -86,50 +106,6 @@ def _admin(place: ClusterPlace) -> BrokerRequests:
 
     plain = settings.checked_producer(place.settings, WHOSE)
     return BrokerRequests(place.servers, plain, WHOSE, connect_timeout_ms=8_000, deadline_ms=20_000)
-
-
-def search(
-    admin: BrokerRequests,
-    topics: Sequence[str],
-    *,
-    idle_ms_min: int,
-    abort_them: bool,
-    ask: Ask | None,
-    quiet: bool,
-) -> tuple[dict[str, Any], ExitStatus]:
-    """(for JSON, exit status). ``ask``: before each marker; None: it was said beforehand."""
-    from exactum.kafka.inspection import find_hanging
-    from exactum.kafka.log_requests import MarkerRefused
-
-    found = find_hanging(admin, topics, idle_ms_min=idle_ms_min)
-    if not quiet:
-        show(found)
-    aborted: list[HangingTransaction] = []
-    refused: list[str] = []
-    for each in found.hanging if abort_them else ():
-        if ask is not None and not ask(f"Write an abort marker into {_named(each)}?"):
-            continue
-        try:
-            admin.write_abort_marker(each.partition, each.producer)
-            aborted.append(each)
-        except MarkerRefused as error:
-            refused.append(str(error))
-    left = [each for each in found.hanging if each not in aborted]
-    if aborted:
-        theirs = sorted({each.partition[0] for each in aborted})
-        again = find_hanging(admin, theirs, idle_ms_min=idle_ms_min)
-        still = {each.partition for each in again.hanging}
-        left += [each for each in aborted if each.partition in still]
-    if not quiet:
-        for each in aborted:
-            click.echo(f"aborted: {_named(each)}")
-        for text in refused:
-            click.secho(text, fg=render.RED, err=True)
-    value = {**render.plain(found), "aborted": [_named(each) for each in aborted]}
-    value["refused"] = refused
-    if left:
-        return value, ExitStatus.NEEDS_PERSON
-    return value, ExitStatus.CANNOT_TELL if found.unseen else ExitStatus.FINE
 
 
 def show(found: BlockedPartitions) -> None:
