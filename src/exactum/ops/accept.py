@@ -102,7 +102,12 @@ def accept(
     """
     options = QueryOptions.of(checkpoint or "", decision_log, sinks)
     if load_id is not None:
-        _keep_load_without(load_id, options.decision_log, without, batch_id, checkpoint, yes=yes)
+        place_of_log = options.decision_log
+        if place_of_log is None or without is None or (batch_id, checkpoint) != (None, None):
+            raise click.UsageError("--load goes with --decision-log and --without, and no other.")
+        load = BatchLoad(load_id)
+        with closing(open_log(load, place_of_log)) as log:
+            _keep_without(log, str(load), load, BATCH, without, yes=yes)
         return
     if checkpoint is None or batch_id is None:
         raise click.UsageError("Give --checkpoint and --batch; or, of a batch load, --load.")
@@ -263,22 +268,6 @@ def _record(place: QueryPlace, log: PermitLog, begins: int) -> None:
 
 
 # ---- a decided batch without a sink --------------------------------------------------------------
-
-
-def _keep_load_without(
-    load_id: str,
-    decision_log: str | None,
-    without: str | None,
-    batch_id: int | None,
-    checkpoint: str | None,
-    *,
-    yes: bool,
-) -> None:
-    if decision_log is None or without is None or batch_id is not None or checkpoint is not None:
-        raise click.UsageError("--load goes with --decision-log and --without, and no other.")
-    load = BatchLoad(load_id)
-    with closing(open_log(load, decision_log)) as log:
-        _keep_without(log, str(load), load, BATCH, without, yes=yes)
 
 
 def _keep_without(
