@@ -33,8 +33,7 @@ RECOVERY_TIMEOUT_MS = 180_000
 QUIET_MS = 3_000
 
 RESTART, SUPERVISED, STANDBY = "started again at once", "exactum run", "exactum run --standby"
-IMMEDIATELY = ("--restart", "fixed-delay", "--restart-strategy.fixed-delay.attempts", "9")
-NO_DELAY = ("--restart-strategy.fixed-delay.delay", "0 ms")
+IMMEDIATELY = ("--restart-attempts", "9", "--restart-delay", "0 ms")
 SUPERVISOR = "import sys; from exactum.ops.cli import main; sys.exit(main())"
 
 
@@ -58,7 +57,6 @@ class Means:
             "run",
             script,
             *IMMEDIATELY,
-            *NO_DELAY,
             *standby,
             "--",
             *arguments,

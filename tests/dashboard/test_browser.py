@@ -73,8 +73,7 @@ def test_a_query_that_is_held_back_and_killed(fed: Fed, browser: Browser, frozen
     ``frozen``: it is killed after it has hung for half a minute with a decision that is not
     carried out.
     """
-    strategy = "--restart-strategy.fixed-delay"
-    options = ["--restart", "fixed-delay", f"{strategy}.attempts", "5", f"{strategy}.delay", "6 s"]
+    options = ["--restart-attempts", "5", "--restart-delay", "6 s"]
     with fed.run(options, trigger="1 second", timeout_ms=120_000) as run, fed.growing():
         base = base_url(run)
         seen = tab(browser)

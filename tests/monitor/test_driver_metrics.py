@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
@@ -14,17 +11,7 @@ import exactum
 from exactum.monitor import metrics_server
 from exactum.monitor.recorder import RECORDER
 from tests.kit.monitor.prometheus import get, samples
-from tests.kit.waiting import WAIT_MAX_S
-
-TIMEOUT_S = WAIT_MAX_S
-
-
-def until(reached: Callable[[], Any], what: str) -> Any:
-    deadline_s = time.monotonic() + TIMEOUT_S
-    while not (found := reached()):
-        assert time.monotonic() < deadline_s, f"not within {TIMEOUT_S:.0f} s: {what}"
-        time.sleep(0.1)
-    return found
+from tests.kit.waiting import await_true
 
 
 @pytest.mark.deep
@@ -38,7 +25,7 @@ def test_a_driver_serves_its_own_query(spark: SparkSession, tmp_path: Path) -> N
         name="own",
     )
     try:
-        until(lambda: (query.lastProgress or {"batchId": 0})["batchId"] > 1, "it works")
+        await_true(lambda: (query.lastProgress or {"batchId": 0})["batchId"] > 1, "it works")
         server = exactum.serve_metrics(port=0)
         ready = server.url.replace("/metrics", "/readyz")
 
@@ -48,7 +35,7 @@ def test_a_driver_serves_its_own_query(spark: SparkSession, tmp_path: Path) -> N
                     return number
             return None
 
-        until(lambda: value("epochs_total", query="own", outcome="committed"), "an epoch")
+        await_true(lambda: value("epochs_total", query="own", outcome="committed"), "an epoch")
         run, guarantee = str(query.runId), "exactly once"
         assert value("query_info", id=str(query.id), run=run, guarantee=guarantee) == 1
         assert value("up", query="own") == 1
@@ -56,7 +43,7 @@ def test_a_driver_serves_its_own_query(spark: SparkSession, tmp_path: Path) -> N
         assert (value("epoch_phase_seconds_count", query="own", phase="write") or 0) > 0
         assert get(ready) == (200, "ready\n")
         query.stop()
-        until(lambda: value("stopped", query="own") == 1, "its end is heard")
+        await_true(lambda: value("stopped", query="own") == 1, "its end is heard")
         assert value("up", query="own") == 0
         assert get(ready) == (200, "ready\n")
         server.close()

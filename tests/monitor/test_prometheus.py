@@ -87,8 +87,7 @@ def test_a_query_that_is_held_back_frozen_and_killed(fed: Fed) -> None:
     """Quiet while all is well; each trouble has its alert, which ends when the trouble does; and
     what came out is exact.
     """
-    strategy = "--restart-strategy.fixed-delay"
-    options = ["--restart", "fixed-delay", f"{strategy}.attempts", "5", f"{strategy}.delay", "5 s"]
+    options = ["--restart-attempts", "5", "--restart-delay", "5 s", "--restart-delay-max", "5 s"]
     with fed.run(options) as run, watching(fed.folder, run) as prometheus:
         base = base_url(run)
         with fed.growing():
@@ -221,8 +220,7 @@ def restless(folder: Path, *arguments: str, options: Sequence[str] = ()) -> Comm
 @pytest.mark.slow
 def test_a_crash_loop_and_a_takeover_by_others(tmp_path: Path) -> None:
     """What a script without Spark can show of a real supervisor."""
-    strategy = "--restart-strategy.fixed-delay"
-    options = ["--restart", "fixed-delay", f"{strategy}.attempts", "99", f"{strategy}.delay", "1 s"]
+    options = ["--restart-attempts", "99", "--restart-delay-max", "1 s"]
     with restless(tmp_path, "fenced", "dies", options=options) as run:
         with watching(tmp_path, run) as prometheus:
             prometheus.until_firing("ExactumRestarting", "ExactumFenced")

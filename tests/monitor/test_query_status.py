@@ -27,12 +27,13 @@ from exactum.monitor.verdict import Verdict, judge
 from exactum.ops.render import job_value, status_of_job
 from exactum.storage.folder import Folder
 from tests.kit.environment import environment
+from tests.kit.run.bare_command import BareCommand
 from tests.kit.run.run_command import World, new_world
 from tests.kit.waiting import WAIT_MAX_S
 
 pytestmark = pytest.mark.slow
 
-NOT_RESTARTED = ["--restart", "none", "--listen", "none"]
+NOT_RESTARTED = ["--restart-attempts", "0", "--listen", "none"]
 
 
 def said(world: World, *options: str) -> tuple[int, dict[str, Any]]:
@@ -118,49 +119,21 @@ def test_a_life(kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path) ->
 
     # Plain Python: nobody finishes what it had decided.
     world.plan({"event": "EpochDecided", "nth": 1})
-    with world.run("second", NOT_RESTARTED, by=PlainCommand, **play) as plain:
+    with world.run("second", [sys.executable], by=BareCommand, **play) as plain:
         until(world, lambda job: job.stats.is_waiting, "it waits")
         status, query = said(world)
         assert (status, query["reason"]) == (
             0,
             "It was started, and has found nothing to read yet.",
         )
-        assert query["runs"][0]["pid"] == plain.pid
+        assert query["runs"][0]["pid"] == plain.pids()[0]
         world.source.produce(kafka.bootstrap_servers, 20)
-        assert plain.wait(WAIT_MAX_S) == -signal.SIGKILL
+        assert plain.ends() == -signal.SIGKILL
     status, query = said(world)
     assert (status, query["verdict"]) == (1, "IN DOUBT"), query
     assert query["stats"]["in_doubt"]["batch_id"] == query["planned"] == query["decided"]
     assert query["completed"] == query["planned"] - 1
     assert "exactum transactions finish" in query["todo"]
-
-
-class PlainCommand:
-    """The script by itself."""
-
-    def __init__(
-        self, folder: Path, script: Path, options: list[str], arguments: list[str]
-    ) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
-        with (folder / "run.log").open("wb") as log:
-            self._process = subprocess.Popen(
-                [sys.executable, str(script), *arguments],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                cwd=folder,
-                env=environment(),
-                start_new_session=True,
-            )
-        self.pid, self.wait = self._process.pid, self._process.wait
-
-    def __enter__(self) -> PlainCommand:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._process.poll() is None:
-            self._process.kill()
-            self._process.wait()
 
 
 # ---- the script goes on ------------------------------------------------------------------------

@@ -143,9 +143,7 @@ def test_an_address_that_is_none_is_refused(tmp_path: Path) -> None:
 
 def test_it_is_not_ready_once_the_process_is_dead(tmp_path: Path) -> None:
     """The reason is there for whoever asks; the supervisor lives on."""
-    options = ["--listen", "0", "--restart", "fixed-delay"]
-    delay = ["--restart-strategy.fixed-delay.delay", "60 s"]
-    with quiet(tmp_path, [*options, *delay]) as run:
+    with quiet(tmp_path, ["--listen", "0", "--restart-delay", "60 s"]) as run:
         base = url(run)
         run.until(lambda: get(f"{base}/readyz")[0] == 200, "it is ready")
         run.signal_session(run.pids()[0], signal.SIGKILL)

@@ -40,57 +40,37 @@ WITHIN_EPOCHS = (
 )
 FIRST_STARTS = ["--start-attempts", str(DEATHS + 1)]
 """Most lives end before any query of theirs begins."""
-STRATEGIES = {
-    "fixed-delay": (
-        2,
-        [
-            "--restart-strategy.fixed-delay.attempts",
-            str(DEATHS),
-            "--restart-strategy.fixed-delay.delay",
-            "20 ms",
-        ],
-    ),
-    "exponential-delay": (
-        2,
-        [
-            "--restart-strategy.exponential-delay.initial-backoff=10 ms",
-            "--restart-strategy.exponential-delay.max-backoff=50 ms",
-            f"--restart-strategy.exponential-delay.attempts-before-reset-backoff={DEATHS}",
-        ],
-    ),
-}
+WITHIN = 2
+"""So many of them die within an epoch."""
+AT_ONCE = ["--restart-delay", "10 ms", "--restart-attempts", str(DEATHS)]
 
 
-def planned(random_: random.Random, within_epochs: int) -> list[dict[str, Any]]:
-    """``DEATHS`` deaths in a random order, so many of them within epochs."""
-    deaths: list[dict[str, Any]] = [
-        dict(random_.choice(WITHIN_EPOCHS)) for _ in range(within_epochs)
-    ]
-    deaths += [{"after_s": random_.uniform(0, EARLY_S)} for _ in range(DEATHS - within_epochs)]
+def planned(random_: random.Random) -> list[dict[str, Any]]:
+    """``DEATHS`` deaths in a random order."""
+    deaths: list[dict[str, Any]] = [dict(random_.choice(WITHIN_EPOCHS)) for _ in range(WITHIN)]
+    deaths += [{"after_s": random_.uniform(0, EARLY_S)} for _ in range(DEATHS - WITHIN)]
     random_.shuffle(deaths)
     return deaths
 
 
 @pytest.mark.deep
-@pytest.mark.parametrize("strategy", STRATEGIES)
 def test_a_crash_loop_ends_exact(
-    kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path, strategy: str
+    kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
 ) -> None:
     """A script that dies at random points is started again after each death and ends exact, for a
     reader that ran throughout and for a later one.
     """
     seed = int(os.environ.get("EXACTUM_RUN_SEED", secrets.randbelow(10**6)))
     print(f"replay with EXACTUM_RUN_SEED={seed} EXACTUM_RUN_DEATHS={DEATHS}")
-    within_epochs, options = STRATEGIES[strategy]
     # A life that dies within an epoch uses up two of them at most, and the last one has to find
     # something to do.
-    records = RECORDS_PER_EPOCH * (2 * within_epochs + 1)
+    records = RECORDS_PER_EPOCH * (2 * WITHIN + 1)
     world = new_world(kafka.bootstrap_servers, topic, tmp_path, records=records)
-    deaths = planned(random.Random(seed), within_epochs)
+    deaths = planned(random.Random(seed))
     world.plan(*deaths)
     with (
         world.reader() as reader,
-        world.run("run", ["--restart", strategy, *options, *FIRST_STARTS]) as run,
+        world.run("run", [*AT_ONCE, *FIRST_STARTS]) as run,
     ):
         assert run.ends(400) == 0
         assert len(run.pids()) == DEATHS + 1, f"{deaths}\n{run.log[-3000:]}"
@@ -155,13 +135,13 @@ def test_what_is_decided_is_finished_by_the_next_run(
 def test_a_standby_takes_over_from_the_dead_and_from_the_frozen(
     kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path, frozen: bool
 ) -> None:
-    """The standby goes on where the killed one was; the next one where a frozen one was, and that
-    one is fenced when it wakes up. SIGTERM stops the query after its epoch, which Spark has logged.
-    The output is exact. A script that waits for the end of any query waits for its own: nobody sees
-    the query that a standby warms up with.
+    """The standby goes on where the killed one was; the next one where a frozen one was. SIGTERM
+    stops the query after its epoch, which Spark has logged. The output is exact. A script that
+    waits for the end of any query waits for its own: nobody sees the query that a standby warms up
+    with.
     """
     world = new_world(kafka.bootstrap_servers, topic, tmp_path, records=50)
-    options = ["--standby", "--standby-timeout", "3 s", "--no-kill"]
+    options = ["--standby", "--standby-timeout", "3 s"]
     noticed = tmp_path / "noticed"
     session = {"spark.ui.enabled": True, "spark.ui.port": 0} if frozen else {}
     play: dict[str, Any] = {
@@ -171,41 +151,24 @@ def test_a_standby_takes_over_from_the_dead_and_from_the_frozen(
         "session": {**SESSION, **session},
     }
     with world.reader() as reader, world.run("run", options, **play) as run:
-
-        def completes(pid: int) -> list[dict[str, Any]]:
-            return [e for e in world.events("EpochCompleted") if e["pid"] == pid]
-
-        def goes_on(taken_over: int, since_s: float) -> None:
-            """Give it something to do, and wait until the process that has taken over has done
-            it.
-            """
-            run.says("takes over", taken_over)
-            world.source.produce(kafka.bootstrap_servers, 50)
-            successor = run.pids()[taken_over]
-            run.until(lambda: completes(successor), f"{successor} completes an epoch")
-            took_s = completes(successor)[0]["at_s"] - since_s
-            print(f"takeover {taken_over}: the first new epoch stands after {took_s:.2f} s")
-
-        run.says(f"stands by, warmed with records of {world.source.topic}")
-        killed = run.pids()[0]
-        since_s = time.time()
-        os.kill(killed, signal.SIGKILL)
-        goes_on(1, since_s)
-
-        if frozen:
-            run.says("stands by", 2)
-            stopped = run.pids()[1]
-            run.signal_session(stopped, signal.SIGSTOP)
+        for taken_over, how in enumerate(["dead", "frozen"][: 1 + frozen]):
+            run.says("stands by", taken_over + 1)
+            pid = run.pids()[taken_over]
+            if how == "dead":
+                os.kill(pid, signal.SIGKILL)
+            else:
+                run.signal_session(pid, signal.SIGSTOP)
             since_s = time.time()
+            run.says("takes over", taken_over + 1)
             world.source.produce(kafka.bootstrap_servers, 50)
-            goes_on(2, since_s)
-            run.signal_session(stopped, signal.SIGCONT)
-            run.says(f"process {stopped}: it ended with status 1 with Fenced")
-
-        successor = run.pids()[2 if frozen else 1]
+            successor = run.pids()[taken_over + 1]
+            run.until(lambda pid=successor: world.completed_by(pid), "it completes an epoch")  # type: ignore[misc]
+            took_s = world.completed_by(successor)[0]["at_s"] - since_s
+            print(f"{how}: the first new epoch stands after {took_s:.2f} s")
         run.until(lambda: len(reader.seen) == world.source.count, "everything is there")
         run.signal(signal.SIGTERM)
         assert run.ends(60) == 0
+        assert f"warmed with records of {world.source.topic}" in run.log
         assert "the script ends by itself" in run.log
         check_stopped_between_epochs(world.checkpoint.folder, world.events("EpochCompleted"))
         world.check_exact(reader)
@@ -213,6 +176,34 @@ def test_a_standby_takes_over_from_the_dead_and_from_the_frozen(
     hows = {"listener", "active", *(["UI"] if frozen else [])}
     assert {one["how"] for one in seen if one["pid"] == successor} == hows
     assert all(one["names"] == ["shout"] for one in seen), seen
+
+
+@pytest.mark.deep
+def test_who_was_only_frozen_is_fenced(
+    kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
+) -> None:
+    """With its supervisor, as a machine that stands still; elsewhere the query is started again.
+    When it wakes up, it stops with Fenced, and is not started again.
+    """
+    world = new_world(kafka.bootstrap_servers, topic, tmp_path, records=50)
+    play = {"drain": False, "max_offsets": 2000}
+    with world.reader() as reader, world.run("first", [], **play) as first:
+        first.until(lambda: len(reader.seen) == 50, "the first epoch is visible")
+        (pid,) = first.pids()
+        first.signal(signal.SIGSTOP)
+        first.signal_session(pid, signal.SIGSTOP)
+        world.source.produce(kafka.bootstrap_servers, 50)
+        with world.run("second", [], **play) as second:
+            second.until(lambda: len(reader.seen) == 100, "the second one goes on")
+            first.signal_session(pid, signal.SIGCONT)
+            first.signal(signal.SIGCONT)
+            world.source.produce(kafka.bootstrap_servers, 50)
+            first.says(f"process {pid}: it ended with status 1 with Fenced")
+            assert first.ends() == 3
+            second.until(lambda: len(reader.seen) == 150, "the second one goes on")
+            second.signal(signal.SIGTERM)
+            assert second.ends(60) == 0
+        world.check_exact(reader)
 
 
 @pytest.mark.deep
@@ -225,9 +216,8 @@ def test_stopped_then_killed(kafka: LocalKafka, topic: Callable[..., str], tmp_p
     """
     world = new_world(kafka.bootstrap_servers, topic, tmp_path, records=3000)
     with world.reader() as reader:
-        with world.run("busy", ["--watch"], drain=False, max_offsets=4) as run:
+        with world.run("busy", [], drain=False, max_offsets=4) as run:
             run.until(lambda: len(world.events("EpochCompleted")) >= 3, "three epochs stand")
-            run.says("query shout: epoch")  # the watch, in a pipe
             run.signal(signal.SIGTERM)
             assert run.ends(60) == 0
             assert "the script ends by itself" in run.log
@@ -237,7 +227,7 @@ def test_stopped_then_killed(kafka: LocalKafka, topic: Callable[..., str], tmp_p
         check_stopped_between_epochs(world.checkpoint.folder, completed)
 
         world.plan({"event": "EpochDecided", "nth": 2})
-        delay = ["--restart", "fixed-delay", "--restart-strategy.fixed-delay.delay", "1 s"]
+        delay = ["--restart-attempts", "1"]
         with world.run("next", delay, max_offsets=1000, control=topic("rules")) as run:
             run.says("is started again in")
             died = world.events("EpochDecided")[-1]

@@ -1,4 +1,4 @@
-"""The restart strategies, told of failures at given times."""
+"""Whether and when a script is started again, told of failures at given times."""
 
 from __future__ import annotations
 
@@ -9,94 +9,70 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exactum.errors import SettingRefused
-from exactum.ops.run.command import strategy_of
 from exactum.ops.run.plan import STANDBY_AFTER_S, STANDBY_LAST_S, standby_due_s
-from exactum.ops.run.restart import (
-    ExponentialDelay,
-    FirstStarts,
-    FixedDelay,
-    GiveUp,
-    NoRestart,
-    RestartStrategy,
-    StartAgain,
-)
+from exactum.ops.run.restart import JITTER, QUIET_S, FirstStarts, GiveUp, Restarts
 from exactum.ops.run.values import duration
 
-GAPS_S = st.lists(st.integers(0, 40), min_size=1, max_size=40)
+GAPS_S = st.lists(
+    st.sampled_from([0, 7, QUIET_S - 1, QUIET_S, 2 * QUIET_S]), min_size=1, max_size=40
+)
 
 
-def delays(strategy: RestartStrategy, failures_s: Sequence[float]) -> list[float | None]:
+def steady(low: float, high: float) -> float:
+    return 0.0
+
+
+def delays(restarts: Restarts, failures_s: Sequence[float]) -> list[float | None]:
     """The delay after each failure, None where it gives up; nothing follows that."""
     found: list[float | None] = []
     for now_s in failures_s:
-        verdict = strategy.failed(now_s)
-        found.append(verdict.delay_s if isinstance(verdict, StartAgain) else None)
-        if isinstance(verdict, GiveUp):
-            assert verdict.reason
-            break
+        delay_s = restarts.failed(now_s)
+        if isinstance(delay_s, GiveUp):
+            assert "(--restart-attempts " in delay_s.reason
+            return [*found, None]
+        found.append(delay_s)
     return found
 
 
-def test_none_never_restarts() -> None:
-    """Without a strategy the first failure is the last one."""
-    assert delays(NoRestart(), [0]) == [None]
-
-
 @pytest.mark.parametrize("attempts", [0, 1, 3])
-def test_fixed_delay_restarts_so_often_in_all(attempts: int) -> None:
-    """Exactly ``attempts`` restarts, however far apart the failures are."""
-    assert delays(FixedDelay(attempts, 2.5), [1e6 * n for n in range(10)]) == [2.5] * attempts + [
-        None
-    ]
+def test_so_many_restarts_in_a_row(attempts: int) -> None:
+    """With 0 the first failure is the last one."""
+    given = Restarts(2.5, 0.0, attempts)  # the longest delay is never below the first
+    assert delays(given, range(10)) == [2.5] * attempts + [None]
 
 
 def test_flinks_defaults() -> None:
-    """One restart after a second; a delay from 1 s to 1 min that grows by half."""
-    assert delays(FixedDelay(), [0, 1]) == [1.0, None]
-    backoff = ExponentialDelay(uniform=lambda low, high: 0.0)
-    assert delays(backoff, range(5)) == [1.0, 1.5, 2.25, 3.375, 5.0625]
+    """Without end; a delay from 1 s to 1 min that grows by half."""
+    assert delays(Restarts(uniform=steady), range(5)) == [1.0, 1.5, 2.25, 3.375, 5.0625]
+    assert delays(Restarts(uniform=steady), range(3000))[-1] == 60.0
 
 
-@given(gaps_s=GAPS_S, jitter=st.floats(0, 1), attempts=st.none() | st.integers(1, 5))
-def test_exponential_delay_stays_between_its_backoffs(
-    gaps_s: list[int], jitter: float, attempts: int | None
+@given(gaps_s=GAPS_S, attempts=st.none() | st.integers(1, 5))
+def test_a_delay_stays_between_the_first_and_the_longest(
+    gaps_s: list[int], attempts: int | None
 ) -> None:
-    """Every delay is between the two backoffs, and it gives up only after so many failures in a
-    row.
-    """
-    strategy = ExponentialDelay(2, 30, 2, 20, jitter, attempts)
+    """And it gives up only after so many failures in a row."""
+    restarts = Restarts(2, 30, attempts)
     now_s, in_a_row, started_s = 0.0, 0, None
     for gap_s in gaps_s:
         now_s += gap_s
-        if started_s is not None and now_s - started_s >= 20:
+        if started_s is not None and now_s - started_s >= QUIET_S:
             in_a_row = 0
-        verdict = strategy.failed(now_s)
-        assert isinstance(verdict, GiveUp) == (attempts is not None and in_a_row >= attempts)
-        if isinstance(verdict, GiveUp):
+        delay_s = restarts.failed(now_s)
+        assert isinstance(delay_s, GiveUp) == (attempts is not None and in_a_row >= attempts)
+        if isinstance(delay_s, GiveUp):
             return
-        assert 2 <= verdict.delay_s <= 30
-        in_a_row, started_s = in_a_row + 1, now_s + verdict.delay_s
+        assert 2 <= delay_s <= 30
+        in_a_row, started_s = in_a_row + 1, now_s + delay_s
 
 
-def test_exponential_delay_grows_varies_and_begins_anew() -> None:
-    """It doubles up to the most, by as much more as the jitter says, and a quiet time brings it
-    back to the first.
-    """
-
-    def highest(low: float, high: float) -> float:
-        return high
-
-    strategy = ExponentialDelay(1, 10, 2, 100, 0.25, uniform=highest)
-    assert delays(strategy, [0, 10, 20, 30, 40]) == [1.25, 2.5, 5.0, 10.0, 10.0]
-    assert delays(strategy, [50 + 99.99]) == [10.0]  # 40 + 10 + 99.99
-    assert delays(strategy, [159.99 + 100]) == [1.25]
-
-
-def test_exponential_delay_does_not_overflow() -> None:
-    """After thousands of failures the delay is still the longest one."""
-    strategy = ExponentialDelay(1, 10, 9.0, jitter_factor=0)
-    assert delays(strategy, range(3000))[-1] == 10
+def test_a_delay_varies_and_begins_anew_after_a_quiet_time() -> None:
+    """The quiet time counts from the end of the last delay."""
+    restarts = Restarts(1, 2, uniform=lambda low, high: high)
+    grown = [1 + JITTER, 1.5 * (1 + JITTER), 2.0, 2.0]
+    assert delays(restarts, [0, 10, 20, 30]) == pytest.approx(grown)
+    assert delays(restarts, [30 + 2 + QUIET_S - 0.01]) == [2.0]
+    assert delays(restarts, [34 + 2 * QUIET_S]) == [1 + JITTER]
 
 
 def test_a_script_that_never_gets_to_a_query_is_given_up() -> None:
@@ -119,50 +95,6 @@ def test_a_standby_waits_for_the_first_query_and_not_for_ever() -> None:
     """On a slow machine two starts at once take longer than one after the other."""
     assert standby_due_s(turn_s=100.0, began_s=None) == 100.0 + STANDBY_LAST_S
     assert standby_due_s(turn_s=100.0, began_s=145.0) == 145.0 + STANDBY_AFTER_S
-
-
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda: FixedDelay(-1),
-        lambda: FirstStarts(0),
-        lambda: FixedDelay(1, -1.0),
-        lambda: ExponentialDelay(0.0),
-        lambda: ExponentialDelay(5, 4),
-        lambda: ExponentialDelay(backoff_multiplier=1.0),
-        lambda: ExponentialDelay(backoff_multiplier=float("nan")),
-        lambda: ExponentialDelay(jitter_factor=1.1),
-        lambda: ExponentialDelay(attempts_before_reset_backoff=0),
-    ],
-)
-def test_a_strategy_that_makes_no_sense_is_refused(make: object) -> None:
-    """Bad settings are one error before anything runs, with the setting's name."""
-    with pytest.raises(SettingRefused) as refused:
-        make()  # type: ignore[operator]
-    assert refused.value.code == "COMMAND_ARGUMENT"
-    settings = ("fixed-delay.", "exponential-delay.", "start-attempts")
-    assert any(setting in str(refused.value) for setting in settings)
-
-
-def test_options_reach_their_strategy() -> None:
-    """The command line's options arrive at the strategy that they name, and no other one minds
-    them.
-    """
-    options: dict[str, float | int | None] = {
-        "fixed_delay_attempts": 7,
-        "fixed_delay_delay": 0.5,
-        "exponential_delay_initial_backoff": 2.0,
-        "exponential_delay_max_backoff": 20.0,
-        "exponential_delay_backoff_multiplier": 3.0,
-        "exponential_delay_reset_backoff_threshold": 30.0,
-        "exponential_delay_jitter_factor": 0.0,
-        "exponential_delay_attempts_before_reset_backoff": 4,
-    }
-    assert strategy_of("fixed-delay", options) == FixedDelay(7, 0.5)
-    assert strategy_of("exponential-delay", options) == ExponentialDelay(
-        2.0, 20.0, 3.0, 30.0, 0.0, 4
-    )
-    assert strategy_of("none", options) == NoRestart()
 
 
 @pytest.mark.parametrize(

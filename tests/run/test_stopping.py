@@ -90,7 +90,7 @@ def test_a_query_that_the_script_stops_has_not_failed(tmp_path: Path, status: in
     """In the middle of a micro-batch. The line that names how the script ended blamed the query."""
     script = tmp_path / "app.py"
     script.write_text(STOPS)
-    with Command(tmp_path, script, ("--restart", "none"), (str(status),)) as run:
+    with Command(tmp_path, script, ("--restart-attempts", "0"), (str(status),)) as run:
         assert run.ends() == min(status, 1)
     assert "stopped: None" in run.log and (tmp_path / "begun").exists()
     (end,) = [

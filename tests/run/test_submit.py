@@ -65,8 +65,7 @@ def test_a_killed_script_is_started_again_and_stopped(
     """
     world = new_world(kafka.bootstrap_servers, topic, tmp_path, records=2000)
     world.plan({"event": "EpochDecided", "nth": 2})
-    options = ["--submit", shlex.join(spark_submit()), "--restart", "fixed-delay"]
-    options += ["--restart-strategy.fixed-delay.attempts=2"]
+    options = ["--submit", shlex.join(spark_submit()), "--restart-attempts", "2"]
     with world.reader() as reader:
         with world.run("run", options, drain=False, max_offsets=10) as run:
             run.says("is started again in")
@@ -138,7 +137,7 @@ def test_the_channel_is_for_the_script_alone(tmp_path: Path) -> None:
         "print('takes part:', own is not None, flush=True)\n"
         "if own: own.turn.wait()\n"
     )
-    options = ["--submit", str(tmp_path / "submit"), "--restart", "none"]
+    options = ["--submit", str(tmp_path / "submit"), "--restart-attempts", "0"]
     with Command(tmp_path, tmp_path / "worker.py", options) as run:
         assert run.ends() == 1
     assert run.log.index("takes part: False") < run.log.index("takes part: True")
@@ -154,7 +153,7 @@ def test_a_submit_that_outlives_its_script_is_killed(tmp_path: Path) -> None:
     )
     (tmp_path / "submit").chmod(0o700)
     (tmp_path / "app.py").write_text("import exactum\nexactum.KafkaSink\n")
-    options = ["--submit", str(tmp_path / "submit"), "--restart", "none"]
+    options = ["--submit", str(tmp_path / "submit"), "--restart-attempts", "0"]
     with Command(tmp_path, tmp_path / "app.py", options) as run:
         assert run.ends(90) == 1
     assert "was ended by SIGKILL" in run.log

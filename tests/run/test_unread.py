@@ -19,7 +19,7 @@ from tests.kit.waiting import WAIT_MAX_S, await_true
 
 pytestmark = pytest.mark.slow
 
-AT_ONCE = ["--restart", "fixed-delay", "--restart-strategy.fixed-delay.delay", "10 ms"]
+AT_ONCE = ["--restart-delay", "10 ms"]
 DIES_ONCE = """
 import os, sys
 from pathlib import Path
@@ -104,10 +104,9 @@ def test_a_reader_that_reads_again_is_told_what_is_missing(tmp_path: Path) -> No
     reader, writer = os.pipe()
     program = """
 import sys
-from exactum.monitor.script_stats import ScriptStats
 from exactum.ops.run import run_display
 run_display.LINES_MAX = 10
-with run_display.RunDisplay(ScriptStats(), watch=False) as view:
+with run_display.RunDisplay() as view:
     for number in range(5_000):
         view.say(f"line {number} " + "x" * 100)
     print("said", flush=True)

@@ -81,7 +81,9 @@ def test_a_supervised_script_starts_from_one(
     script.write_text(f"from pathlib import Path; assert Path({str(target)!r}, 'commits').is_dir()")
 
     def start(*options: str) -> Result:
-        return CliRunner().invoke(cli.main, ["run", str(script), "--restart", "none", *options])
+        return CliRunner().invoke(
+            cli.main, ["run", str(script), "--restart-attempts", "0", *options]
+        )
 
     options = ("--from-savepoint", str(savepoint), "--checkpoint", str(target))
     assert "belong together" in start(*options[:2]).output

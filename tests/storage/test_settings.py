@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import pytest
 
+from exactum.errors import SettingRefused
 from exactum.storage.objects import ObjectStore
-from exactum.storage.settings import store_settings
+from exactum.storage.settings import lacks_credentials, store_settings
+from tests.kit.errors import raised
 from tests.kit.files.s3_server import s3_server
 
 KEYS = {"fs.s3a.access.key": "a", "fs.s3a.secret.key": "b"}
@@ -90,3 +93,27 @@ def test_a_store_is_reached_by_them() -> None:
         storage.put("x", b"1")
         assert storage.read("x") == b"1"
         assert server.objects == {"place/x": b"1"}
+
+
+@pytest.mark.parametrize(
+    ("url", "environment", "lacks"),
+    [
+        ("s3a://lake/x", {}, True),
+        ("s3://lake/x", {"AWS_ACCESS_KEY_ID": "a"}, False),
+        ("s3://lake/x", {"AWS_WEB_IDENTITY_TOKEN_FILE": "/token"}, False),
+        ("gs://lake/x", {}, False),
+    ],
+)
+def test_a_store_without_credentials_is_refused_at_once(
+    monkeypatch: pytest.MonkeyPatch, url: str, environment: dict[str, str], lacks: bool
+) -> None:
+    """obstore asks the machine for its role for minutes, before each request."""
+    for name in [each for each in os.environ if each.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_METADATA_ENDPOINT", "http://127.0.0.1:1")
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    assert lacks_credentials(url, {}) is lacks
+    if lacks:
+        with raised(SettingRefused, "STORE_ACCESS", url, "AWS_ACCESS_KEY_ID"):
+            ObjectStore.of(url)

@@ -1,11 +1,13 @@
-"""Kafka, PostgreSQL, MariaDB and files in one epoch: the bank's books agree through any death."""
+"""Kafka, PostgreSQL, MariaDB, files and a write-ahead sink in one epoch: the bank's books agree
+through any death.
+"""
 
 from __future__ import annotations
 
 import itertools
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,40 +15,49 @@ import pytest
 
 from exactum.local import LocalKafka
 from tests.kit.crash.jobs import Job
-from tests.kit.crash.oracle import check_at_rest
+from tests.kit.crash.oracle import Checkpoint, check_at_rest
 from tests.kit.servers.mariadb import LocalMariaDB
 from tests.kit.servers.postgres import LocalPostgres
 from tests.kit.targets import bank
-from tests.kit.targets.ledger import Targets, Transfers, check_exact, check_whole_transfers
+from tests.kit.targets.api import Api
+from tests.kit.targets.ledger import (
+    Posting,
+    Targets,
+    Transfers,
+    check_exact,
+    check_shown,
+    check_whole_transfers,
+)
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.postgres, pytest.mark.mariadb]
 
 SEED = 20261121
 SCRIPT = Path(bank.__file__)
 STARTS_MAX = 6
-SINKS = ("kafka", "postgres", "mysql", "files")
+SINKS = ("kafka", "postgres", "mysql", "files", "api")
 _numbers = itertools.count(1)
 
 
 class Bank:
-    """One query over the four targets: its input, its checkpoint and its lives."""
+    """One query over all targets: its input, its checkpoint and its lives."""
 
     def __init__(
         self,
         kafka: LocalKafka,
         postgres: LocalPostgres,
         mariadb: LocalMariaDB,
+        api: Api,
         folder: Path,
-        **spec: Any,
     ) -> None:
         number = next(_numbers)
-        self._spec = spec
         self._folder = folder
         self._lives = 0
         servers = kafka.bootstrap_servers
         self.transfers = Transfers(f"transfers-{number}", SEED)
+        self.api = api
+        name = f"bank{number}"
         self.targets = Targets(
-            servers, f"postings-{number}", postgres, mariadb, f"bank{number}", folder / "lake"
+            servers, f"postings-{number}", postgres, mariadb, name, folder / "lake", api
         )
         for topic in (self.transfers.topic, self.targets.topic):
             kafka.create_topic(topic, partitions=2)
@@ -66,11 +77,18 @@ class Bank:
             "mysql": targets.mysql.url_of(targets.database),
             "files": str(targets.files),
             "checkpoint": str(self._folder / "checkpoint"),
+            "api": self.api.url,
             "faults": faults,
-            **self._spec,
             **spec,
         }
         return Job(folder, [whole], {}, SCRIPT)
+
+    def logged(self) -> list[Posting]:
+        """The postings of the epochs that Spark has logged as done."""
+        checkpoint = Checkpoint(self._folder / "checkpoint", self.transfers.topic)
+        names = (path.name for path in (checkpoint.folder / "commits").iterdir())
+        last = max(int(name) for name in names if name.isdigit())
+        return self.transfers.before(checkpoint.ends(last))
 
     def finish(self) -> list[str]:
         """Start it until it ends by itself; returns the errors with which it stopped before."""
@@ -85,8 +103,16 @@ class Bank:
 
     def check_exact(self) -> None:
         check_exact(self.targets, self.transfers)
+        assert len(set(self.api.keys)) == len(self.api.keys), "no request was repeated"
         query_id = json.loads((self._folder / "checkpoint" / "metadata").read_text())["id"]
         check_at_rest(self.targets.bootstrap_servers, [self.targets.topic], query_id)
+
+
+@pytest.fixture
+def api() -> Iterator[Api]:
+    served = Api()
+    yield served
+    served.stop()
 
 
 def alone(sink: str, nth: int) -> list[dict[str, Any]]:
@@ -124,17 +150,22 @@ def test_the_driver_dies_between_any_two_commits(
     kafka: LocalKafka,
     postgres: LocalPostgres,
     mariadb: LocalMariaDB,
+    api: Api,
     tmp_path: Path,
     points: Sequence[str],
 ) -> None:
     """Each target in turn is the only one that has committed when the process tree is killed."""
-    bank = Bank(kafka, postgres, mariadb, tmp_path)
+    bank = Bank(kafka, postgres, mariadb, api, tmp_path)
     bank.transfers.produce(kafka.bootstrap_servers, 125 * len(points))
-    for when, faults in (POINTS[point] for point in points):
+    for point in points:
+        when, faults = POINTS[point]
         print(f"death: {when}", flush=True)
         with bank.life(*faults) as job:
             job.dies()
         check_whole_transfers(bank.targets)
+        if point in ("prepared", "decided"):
+            check_shown(bank.targets, bank.logged())
+            assert all(bank.targets.left_over().values()), "it waits"
     assert bank.finish() == []
     bank.check_exact()
 
@@ -153,12 +184,13 @@ def test_each_server_dies_in_the_middle_of_an_epoch(
     mortal_kafka: LocalKafka,
     postgres: LocalPostgres,
     mariadb: LocalMariaDB,
+    api: Api,
     tmp_path: Path,
 ) -> None:
     """SIGKILL of PostgreSQL, MariaDB and the broker, before and after the decision: the query
     carries on or stops with an error of ours, and is exact after its restart.
     """
-    bank = Bank(mortal_kafka, postgres, mariadb, tmp_path)
+    bank = Bank(mortal_kafka, postgres, mariadb, api, tmp_path)
     servers = {"postgres": postgres, "mysql": mariadb, "kafka": mortal_kafka}
     for name, step in KILLS:
         server = servers[name]

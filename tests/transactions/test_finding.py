@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from exactum.ops.transactions.state import OnRecord, Owner, Runs, judged, on_record
+from exactum.ops.transactions.state import OnRecord, Owner, Runs, advice_of, on_record
 from exactum.protocol.inspection import TransactionState, TransactionView
 from exactum.protocol.model import (
     Decision,
@@ -80,11 +80,10 @@ def test_what_to_do(
     do: str,
 ) -> None:
     """A decided transaction is never told to be aborted, an undecided one never to be finished."""
-    shown = TransactionView("out", "t", "q", A, state)
-    found = judged(shown, says, owner, lives=lives)
-    assert found.needs_person is needs_person and do in found.problem.do
-    assert ("finish" in found.problem.do) <= (says is SAYS.COMMIT)
-    assert ("abort'" in found.problem.do) <= (says is not SAYS.COMMIT)
+    said, needs = advice_of(state, says, owner, lives=lives)
+    assert needs is needs_person and do in said
+    assert ("finish" in said) <= (says is SAYS.COMMIT)
+    assert ("abort'" in said) <= (says is not SAYS.COMMIT)
 
 
 def test_times() -> None:

@@ -92,9 +92,8 @@ def test_decided_and_not_committed(world: World) -> None:
         ("ahead", "prepared", ROWS),
     }
     assert {t["on_record"] for t in found} == {"COMMIT on record"}
-    ahead = next(t["identity"] for t in found if t["sink"] == "ahead")
-    told = transactions("describe", ahead, *arguments, *SINKS, status=1).output
-    assert "0 chunks are acknowledged" in told
+    ahead = next(t["details"] for t in found if t["sink"] == "ahead")
+    assert "0 chunks are acknowledged" in " ".join(ahead)
 
     alive = RunFile(Folder(world.checkpoint), new_incarnation(), "", "")
     alive.hold()
@@ -126,7 +125,7 @@ def test_a_target_that_lists_what_is_settled(world: World) -> None:
     arguments = ("--checkpoint", checkpoint)
     sinks = ("--sinks", "tests.kit.transactions.own_sinks:everything")
     told = transactions("finish", *arguments, *sinks, "--json", status=0).json
-    assert (told["committed_again"], told["open_undecided"], told["troubles"]) == (0, 0, [])
+    assert (told["committed_again"], told["open_undecided"], told["problems"]) == (0, 0, [])
     assert world.seen()["folders"] == names([0, 1, 2])["folders"]
 
 

@@ -137,24 +137,6 @@ class KafkaInspector:
         )
 
 
-def cluster_transactions(
-    admin: BrokerRequests, identities: Sequence[str] = ()
-) -> list[TransactionView]:
-    """Everything that is open in the cluster, as far as the user may see it, whoever opened it; or
-    what is known of these transactional ids.
-
-    Raises:
-        ExactumError: the brokers did not answer, or refused.
-    """
-    names = list(identities) or admin.list_transactions(UNSETTLED)
-    views = [
-        _of_description(name, found)
-        for name, found in admin.describe_transactions(names).items()
-        if found is not None and (identities or found.start_time_ms >= 0)
-    ]
-    return sorted(views, key=lambda view: (view.began_ms or 0, view.identity))
-
-
 def _of_description(name: str, found: TransactionDescription) -> TransactionView:
     match = NAME.fullmatch(name)
     transaction = KafkaTransaction(name, found.producer_id, found.producer_epoch)

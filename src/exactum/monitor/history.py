@@ -16,11 +16,10 @@ import secrets
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from exactum.checkpoint import layout
 from exactum.errors import ExactumError
-from exactum.monitor.fact import Fact
+from exactum.monitor.fact import Fact, cut
 from exactum.storage.folder import Folder
 from exactum.storage.storage import Entry, Storage
 
@@ -167,19 +166,8 @@ class _QueryHistory:
                     continue
                 self._progress_ms = fact.at_ms
             if fact.name not in NOT_KEPT:
-                kept.append(Fact(fact.at_ms, fact.name, _short(fact.fields)))
+                kept.append(Fact(fact.at_ms, fact.name, cut(dict(fact.fields), LETTERS_MAX)))
         self._writer.write(kept)
-
-
-def _short(value: Any) -> Any:
-    """A value of JSON without texts that fill a file."""
-    if isinstance(value, str) and len(value) > LETTERS_MAX:
-        return f"{value[:LETTERS_MAX]} [cut: {len(value) - LETTERS_MAX:,} more characters]"
-    if isinstance(value, dict):
-        return {name: _short(one) for name, one in value.items()}
-    if isinstance(value, list | tuple):
-        return [_short(one) for one in value]
-    return value
 
 
 HISTORY = HistoryOutlet()

@@ -8,7 +8,7 @@ from __future__ import annotations
 import copy
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -17,8 +17,7 @@ from exactum.monitor.fact import Fact
 T = TypeVar("T")
 
 BATCHES_MAX = 256
-"""Micro-batches that are kept; over so many the percentiles of the phases are taken."""
-RATE_WINDOW_MS = 10_000
+"""Micro-batches that are kept."""
 BUCKETS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
 """Upper bounds of the histograms' buckets, in seconds; one more takes what is longer."""
 TOPICS_MAX = 100
@@ -446,27 +445,6 @@ class QueryStats:
         """Micro-batches that this query's runs have completed themselves."""
         return [batch for batch in self.batches if batch.outcome == COMMITTED]
 
-    @property
-    def lag_records(self) -> int | None:
-        """Of all topics; None where none was seen."""
-        return sum(at.lag_records for at in self.inputs.values()) if self.inputs else None
-
-    def rows_per_s(self, now_ms: int) -> float:
-        """Rows committed in the last ten seconds, per second."""
-        recent = (batch.rows for batch in self.completed if now_ms - batch.at_ms <= RATE_WINDOW_MS)
-        return sum(recent) / (RATE_WINDOW_MS / 1000)
-
-    def phase_ms(self) -> dict[str, tuple[float, float]]:
-        """The median and the 95th percentile of each phase over the last micro-batches, in the
-        order in which they come; ``WHOLE`` is all of them together.
-        """
-        done = [{**batch.phase_ms, WHOLE: batch.whole_ms} for batch in self.completed]
-        found = {}
-        for phase in done[-1] if done else ():
-            values = sorted(phases[phase] for phases in done if phase in phases)
-            found[phase] = quantile(values, 0.5), quantile(values, 0.95)
-        return found
-
 
 HANDLERS: Mapping[str, Callable[[QueryStats, int, Mapping[str, Any]], None]] = {
     "RunStarted": QueryStats._run_started,
@@ -496,11 +474,6 @@ HANDLERS: Mapping[str, Callable[[QueryStats, int, Mapping[str, Any]], None]] = {
     "UpstreamMoved": QueryStats._upstream_moved,
 }
 """What each fact changes; those that are not here change no number."""
-
-
-def quantile(ordered: Sequence[float], share: float) -> float:
-    """The smallest of the ordered values that is not below ``share`` of them."""
-    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
 
 
 def add_bounded(values: list[T], new: T, most: int) -> None:

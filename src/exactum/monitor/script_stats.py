@@ -22,9 +22,6 @@ class ScriptStats:
     """An outlet of a ``Recorder``; a supervisor feeds it from its channel instead."""
 
     def __init__(self) -> None:
-        self.state = "starting"
-        """What ``exactum run`` is doing: starting, running, restarting, stopping, or its end."""
-        self.restarts = 0
         self.queries: dict[str, QueryStats] = {}
         self._lock = threading.Lock()
 

@@ -12,21 +12,30 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import click
 from msgspec.structs import replace
 
+from exactum.checkpoint import run_file
+from exactum.checkpoint.load import BATCH, BatchLoad
+from exactum.checkpoint.query_place import (
+    QueryPlace,
+    open_log,
+    refuse_another_log,
+    shown_place,
+)
+from exactum.checkpoint.query_record import record_of
 from exactum.errors import CheckpointRefused, SettingRefused
 from exactum.ops.render import ExitStatus
 from exactum.ops.targets.options import DECISION_LOG, SINKS, QueryOptions, could_not_tell
-
-if TYPE_CHECKING:
-    from exactum.checkpoint.query_place import QueryPlace
-    from exactum.ops.targets.sinks import QueryTargets
-    from exactum.protocol.decision_log import DecisionLog, PermitLog
-    from exactum.protocol.ends import Ends
-    from exactum.protocol.participant import Participant
+from exactum.ops.targets.sinks import QueryTargets, inspector_of
+from exactum.protocol import resolve
+from exactum.protocol.decision_log import DecisionLog, PermitLog
+from exactum.protocol.ends import Ends, Noted, ends_at, gaps, recent, unknown_commits
+from exactum.protocol.inspection import Inspectable
+from exactum.protocol.model import Decision, DecisionRecord, Epoch, new_incarnation, rows_of
+from exactum.protocol.participant import Participant, remembers
 
 R = TypeVar("R")
 
@@ -93,12 +102,17 @@ def accept(
     """
     options = QueryOptions.of(checkpoint or "", decision_log, sinks)
     if load_id is not None:
-        _keep_load_without(load_id, options.decision_log, without, batch_id, checkpoint, yes=yes)
+        place_of_log = options.decision_log
+        if place_of_log is None or without is None or (batch_id, checkpoint) != (None, None):
+            raise click.UsageError("--load goes with --decision-log and --without, and no other.")
+        load = BatchLoad(load_id)
+        with closing(open_log(load, place_of_log)) as log:
+            _keep_without(log, str(load), load, BATCH, without, yes=yes)
         return
     if checkpoint is None or batch_id is None:
         raise click.UsageError("Give --checkpoint and --batch; or, of a batch load, --load.")
     place = options.place()
-    if living := _who_lives(place):
+    if living := ", ".join(map(str, run_file.outliving(place.files, ENDING_S))):
         click.secho(f"exactum: {living} lives. Stop the query first.", fg="red", err=True)
         sys.exit(ExitStatus.NEEDS_PERSON)
     if without is not None:
@@ -114,15 +128,9 @@ def accept(
         _say_and_ask(found.lines, f"go on with micro-batch {batch_id}", yes=yes)
         _record(place, log, batch_id)
         for participant in participants:
-            if participant.name in found.ahead:
-                _forget(participant)
+            if participant.name in found.ahead and remembers(participant):
+                participant.forget_batches()
     click.echo(f"accepted: start the query; it goes on with micro-batch {batch_id}")
-
-
-def _who_lives(place: QueryPlace) -> str:
-    from exactum.checkpoint import run_file
-
-    return ", ".join(map(str, run_file.outliving(place.files, ENDING_S)))
 
 
 def _say_and_ask(lines: Sequence[str], what: str, *, yes: bool) -> None:
@@ -146,10 +154,6 @@ def _compared(
         SettingRefused: the query goes on with another batch; or its sinks are not known.
         ExactumError: the log or a sink cannot be asked.
     """
-    from exactum.checkpoint.query_place import open_log
-    from exactum.ops.targets.sinks import inspector_of
-    from exactum.protocol.decision_log import PermitLog
-    from exactum.protocol.inspection import Inspectable
 
     begins = place.first_unfinished()
     if batch_id != begins:
@@ -173,9 +177,6 @@ def _compared(
 def _difference(
     place: QueryPlace, begins: int, log: PermitLog, participants: Sequence[Participant]
 ) -> Difference:
-    from exactum.checkpoint.query_place import refuse_another_log, shown_place
-    from exactum.protocol.ends import ends_at, gaps, recent, unknown_commits
-
     def each(function: Callable[[Participant], R], /) -> list[R]:
         return [function(participant) for participant in participants]
 
@@ -225,8 +226,6 @@ def _costs(ends: Ends) -> Iterator[str]:
 
 def _dropped(participants: Sequence[Participant], begins: int, log: PermitLog) -> Iterator[str]:
     """What is decided and waits in a sink: a start behind the comparison takes it for leftovers."""
-    from exactum.protocol.ends import recent
-    from exactum.protocol.model import Decision
 
     named = {
         (p.participant, p.identity): record.epoch.batch_id
@@ -252,11 +251,6 @@ def _record(place: QueryPlace, log: PermitLog, begins: int) -> None:
         CheckpointRefused: somebody has decided meanwhile.
         ExactumError: as ``RecordFile.change``.
     """
-    from exactum.checkpoint.query_place import shown_place
-    from exactum.checkpoint.query_record import record_of
-    from exactum.protocol import resolve
-    from exactum.protocol.ends import Noted
-    from exactum.protocol.model import Decision, DecisionRecord, Epoch, new_incarnation
 
     step, noted = resolve.at_start(log.read(begins)), Noted(first=begins)
     if isinstance(step, resolve.Close):
@@ -273,33 +267,7 @@ def _record(place: QueryPlace, log: PermitLog, begins: int) -> None:
     )
 
 
-def _forget(participant: Participant) -> None:
-    from exactum.protocol.participant import remembers
-
-    if remembers(participant):
-        participant.forget_batches()
-
-
 # ---- a decided batch without a sink --------------------------------------------------------------
-
-
-def _keep_load_without(
-    load_id: str,
-    decision_log: str | None,
-    without: str | None,
-    batch_id: int | None,
-    checkpoint: str | None,
-    *,
-    yes: bool,
-) -> None:
-    from exactum.checkpoint.load import BATCH, BatchLoad
-    from exactum.checkpoint.query_place import open_log
-
-    if decision_log is None or without is None or batch_id is not None or checkpoint is not None:
-        raise click.UsageError("--load goes with --decision-log and --without, and no other.")
-    load = BatchLoad(load_id)
-    with closing(open_log(load, decision_log)) as log:
-        _keep_without(log, str(load), load, BATCH, without, yes=yes)
 
 
 def _keep_without(
@@ -310,8 +278,6 @@ def _keep_without(
         SettingRefused: the batch is not decided, or not for this sink.
         CheckpointRefused: somebody has written a record meanwhile.
     """
-    from exactum.protocol import resolve
-    from exactum.protocol.model import rows_of
 
     records = log.read(batch_id)
     in_force = resolve.commit_in_force(records)

@@ -11,12 +11,19 @@ import click
 
 from exactum.monitor.words import size
 from exactum.ops import render
+from exactum.ops.targets.options import CHECKPOINT
 
 if TYPE_CHECKING:
     from exactum.checkpoint.savepoint.manifest import Manifest
 
-CHECKPOINT = click.option(
-    "--checkpoint", required=True, metavar="DIR", help="The query's checkpointLocation."
+IDENTITY = click.option(
+    "--as",
+    "identity",
+    type=click.Choice(["fork", "same"]),
+    default="fork",
+    show_default=True,
+    help="A new query with an identity of its own, or the query itself, moved: then the original "
+    "is retired.",
 )
 SAVEPOINT = click.argument("savepoint", metavar="PATH")
 
@@ -87,15 +94,7 @@ def delete(savepoint: str) -> None:
 @savepoint.command()
 @SAVEPOINT
 @CHECKPOINT
-@click.option(
-    "--as",
-    "identity",
-    type=click.Choice(["fork", "same"]),
-    default="fork",
-    show_default=True,
-    help="A new query with an identity of its own, or the query itself, moved: then the original "
-    "is retired.",
-)
+@IDENTITY
 @click.option("--replace", is_flag=True, help="Move a checkpoint that is in DIR aside.")
 @click.option(
     "--original-is-gone",

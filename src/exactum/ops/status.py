@@ -16,7 +16,7 @@ from exactum.monitor.verdict import FRESH_MS, Judgement, Verdict, judge
 from exactum.monitor.words import clock, duration, millis
 from exactum.ops import render
 from exactum.ops.render import Cell, ExitStatus
-from exactum.ops.targets.options import JSON
+from exactum.ops.targets.options import DECISION_LOG, JSON, with_password
 
 FOUND_MAX = 200
 POLL_S = 0.25
@@ -42,11 +42,7 @@ JudgedJob = tuple[JobState, Judgement]
     help="A query's checkpointLocation; may be given several times. By default those in this "
     "folder.",
 )
-@click.option(
-    "--decision-log",
-    metavar="PLACE",
-    help="Where the queries' decisions are, if they were given decision_log=.",
-)
+@DECISION_LOG
 @click.option(
     "--wait-ready",
     "wait_ready_s",
@@ -79,6 +75,7 @@ def status(
         )
         sys.exit(ExitStatus.CANNOT_TELL)
     deadline_s = time.monotonic() + (wait_ready_s or 0.0)
+    decision_log = with_password(decision_log)
     found = _read(chosen, decision_log)
     while not all(map(_is_ready, found)) and time.monotonic() < deadline_s:
         time.sleep(POLL_S)

@@ -325,9 +325,6 @@ class NotedTarget(StagedTarget):
         is_there = noted is not None and noted >= epoch.batch_id
         return Published.BEFORE if is_there else Published.MISSING
 
-    def by_hand(self, epoch: StagedEpoch) -> str:
-        return self._staging.by_hand(epoch.batch_id)
-
 
 class JudgingTarget(StagedTarget):
     """A target that alone knows of some rows whether it takes them."""

@@ -23,7 +23,7 @@ from urllib.parse import urlsplit
 
 from exactum.errors import HeuristicOutcome, OutcomeUnknown, SettingRefused, Unavailable
 from exactum.packages import not_installed
-from exactum.storage.settings import store_settings
+from exactum.storage.settings import lacks_credentials, store_settings
 from exactum.storage.storage import Entry, NewFile
 
 try:
@@ -129,7 +129,7 @@ class ObjectStore:
             return ObjectStore(where, store)
         try:
             settings = store_settings(url, store, hadoop or {})
-            return ObjectStore(where, obstore.store.from_url(url, **settings))
+            made = ObjectStore(where, obstore.store.from_url(url, **settings))
         except BaseException as error:
             if not _is_of_the_store(error):
                 raise
@@ -139,6 +139,14 @@ class ObjectStore:
                 "s3://bucket/prefix, gs://bucket/prefix or az://account/container/prefix, and "
                 "obstore's settings as store={...}.",
             ) from None
+        if lacks_credentials(url, settings):
+            raise SettingRefused(
+                "STORE_ACCESS",
+                f"There are no credentials for the object store {where}: none are given, and this "
+                "machine has no role. Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY; a sink "
+                "takes them by store={...} as well. Nothing was asked of it.",
+            )
+        return made
 
     def below(self, prefix: str) -> ObjectStore:
         where = f"{self.where.rstrip('/')}/{prefix}"

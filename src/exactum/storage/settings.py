@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import socket
 from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlsplit
@@ -38,6 +40,21 @@ _AZURE = {
 }
 _KEYFILE = "auth.service.account.json.keyfile"
 _REGION = re.compile(r"s3[.-]([a-z]+-[a-z-]+-\d)\.amazonaws\.com")
+
+_OWN = frozenset(
+    {
+        "access_key_id",
+        "container_credentials_full_uri",
+        "container_credentials_relative_uri",
+        "credential_provider",
+        "skip_signature",
+        "web_identity_token_file",
+    }
+)
+"""Whoever has one of these does not ask the machine who it is."""
+_METADATA = "metadata_endpoint"
+METADATA = "http://169.254.169.254"
+METADATA_TIMEOUT_S = 2.0
 
 
 def store_settings(
@@ -88,3 +105,22 @@ def _of_s3(bucket: str, given: Mapping[str, str]) -> dict[str, Any]:
     if region is not None:
         settings.setdefault("region", region[1])
     return settings
+
+
+def lacks_credentials(url: str, settings: Mapping[str, Any]) -> bool:
+    """Whether an S3 store would be asked without credentials, as neither ``settings`` nor the
+    environment have any and this machine has no role of its own. obstore would ask the machine
+    again and again, for minutes, before each request.
+    """
+    if not urlsplit(url).scheme.startswith("s3"):
+        return False
+    given = {**{k: v for k, v in os.environ.items() if k.startswith("AWS_")}, **settings}
+    known = {name.lower().removeprefix("aws_"): value for name, value in given.items()}
+    if _OWN & known.keys():
+        return False
+    at = urlsplit(str(known.get(_METADATA, METADATA)))
+    try:
+        socket.create_connection((at.hostname, at.port or 80), METADATA_TIMEOUT_S).close()
+    except OSError:
+        return True
+    return False

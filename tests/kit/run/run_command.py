@@ -190,6 +190,9 @@ class World:
         )
         return [event for event in events if not kind or event["event"] == kind]
 
+    def completed_by(self, pid: int) -> list[dict[str, Any]]:
+        return [each for each in self.events("EpochCompleted") if each["pid"] == pid]
+
     def reader(self) -> oracle.CommittedReader:
         return oracle.CommittedReader(self.bootstrap_servers, [self.target])
 

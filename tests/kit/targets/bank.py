@@ -1,5 +1,5 @@
 """The job under test: transfers in from Kafka; two postings for each into Kafka, PostgreSQL,
-MariaDB and files.
+MariaDB, files and an HTTP server without transactions.
 
 Run as a process of its own by ``jobs.Job``: the keys of a spec are the fields of ``BankSpec``.
 """
@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import logging
 import sys
+import urllib.request
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,6 +24,7 @@ from exactum.files.slot_log import SlotLog
 from exactum.storage.folder import Folder
 from tests.kit.crash.deaths import Fault, Faults, FaultyLog, FaultySink
 from tests.kit.spark.each_batch import around_each_batch
+from tests.kit.waiting import WAIT_MAX_S
 
 POSTINGS = (
     "transform(array(1, -1), s -> named_struct('account', if(s > 0, t.target, t.source), "
@@ -32,7 +34,7 @@ POSTINGS = (
 
 @dataclass(frozen=True)
 class BankSpec:
-    """One query; ``folder`` takes its result."""
+    """One query; ``folder`` takes its result, ``api`` is a URL."""
 
     folder: str
     bootstrap_servers: str
@@ -42,8 +44,24 @@ class BankSpec:
     mysql: str
     files: str
     checkpoint: str
+    api: str
     max_offsets: int = 60
     faults: Sequence[Mapping[str, Any]] = field(default_factory=list)
+
+
+class ApiSink(exactum.WriteAheadSink):
+    """One POST for each chunk."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(name="api", rows_per_send_max=20, tries_max=3, backoff_ms=50)
+        self.url = url
+
+    def send(self, batch: Any, key: str) -> None:
+        request = urllib.request.Request(
+            self.url, json.dumps(batch.to_pylist()).encode(), {"Idempotency-Key": key}
+        )
+        with urllib.request.urlopen(request, timeout=WAIT_MAX_S) as reply:
+            reply.read()
 
 
 def postings(spark: SparkSession, spec: BankSpec) -> DataFrame:
@@ -84,6 +102,7 @@ def run(spark: SparkSession, spec: BankSpec) -> None:
         exactum.PostgresSink(spec.postgres, table="postings"),
         exactum.MySQLSink(spec.mysql, table="postings"),
         exactum.FileSink(spec.files, partition_by=["account"]),
+        ApiSink(spec.api),
     )
 
     def log() -> SlotLog:

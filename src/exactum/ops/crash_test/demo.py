@@ -48,7 +48,7 @@ thread's turn to end.
 """
 REST_S = 2.5
 """Two triggers of the queries, and a half: nothing has changed for so long when they rest."""
-STOP_TIMEOUT_S = 40.0
+STOP_TIMEOUT_S = 70.0
 """Until the broker has acknowledged what was produced last."""
 DRAIN_TIMEOUT_S = 120.0
 OVERTIME_MAX_S = 180.0
@@ -403,8 +403,8 @@ class Show:
         while not any(subject.shown.started for subject in stage.subjects):
             self._watch(stage)
         self._enter("starting the producer")
-        servers, rate = self._kafka.bootstrap_servers, self._settings.records_per_second
-        production = stage.pool.submit(produce, servers, ORDERS, rate, self._produced_all)
+        rate = self._settings.records_per_second
+        production = stage.pool.submit(produce, stage.topics, ORDERS, rate, self._produced_all)
         stage.tasks.append(production)
         while not all(subject.state == "working" for subject in stage.subjects):
             self._watch(stage)

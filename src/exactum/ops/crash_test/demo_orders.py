@@ -11,14 +11,11 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from confluent_kafka import KafkaError, Message, Producer
-
-from exactum.errors import ExactumError
+from exactum.ops.crash_test.topics import LocalTopics
 from exactum.testing.crash_verdict import OutputDifference, OutputRecord
 
 CUSTOMERS = 100
 TICK_S = 0.05
-FLUSH_TIMEOUT_S = 30.0
 
 
 def order_of(number: int) -> OutputRecord:
@@ -36,43 +33,19 @@ def shouted(number: int) -> OutputRecord:
 
 
 def produce(
-    bootstrap_servers: str, topic: str, records_per_second: float, stop: threading.Event
+    topics: LocalTopics, topic: str, records_per_second: float, stop: threading.Event
 ) -> int:
-    """Write orders 0, 1, 2, ... until ``stop`` is set, and return how many are in the topic: the
-    producer is idempotent, and every acknowledgement is waited for.
+    """Write orders 0, 1, 2, ... until ``stop`` is set, and return how many are in the topic: every
+    acknowledgement is waited for. A broker that is behind gets larger parts.
 
     Raises:
         ExactumError: one was not acknowledged.
     """
-    refused: list[str] = []
-
-    def delivered(error: KafkaError | None, message: Message) -> None:
-        if error is not None:
-            refused.append(str(error))
-
-    producer = Producer(
-        {
-            "bootstrap.servers": bootstrap_servers,
-            "enable.idempotence": True,
-            "partitioner": "murmur2_random",
-        }
-    )
     number, started = 0, time.monotonic()
-    while not stop.wait(TICK_S) and not refused:
+    while not stop.wait(TICK_S):
         due = int((time.monotonic() - started) * records_per_second)
-        while number < due:
-            key, value = order_of(number)
-            try:
-                producer.produce(topic, value, key, on_delivery=delivered)
-            except BufferError:
-                break  # the broker is behind: the rest is sent with the next tick
-            number += 1
-        producer.poll(0)
-    left = producer.flush(FLUSH_TIMEOUT_S)
-    if refused or left:
-        raise ExactumError(
-            f"{left + len(refused)} of {number} orders were not written: {refused[:1]}"
-        )
+        topics.produce(topic, map(order_of, range(number, due)))
+        number = due
     return number
 
 

@@ -8,7 +8,6 @@ import signal
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Protocol
 
 from exactum.errors import ExactumError
 from exactum.local.guard import Guard
@@ -25,47 +24,12 @@ SAID = re.compile(rb"exactum run: (?:started .*? as )?process (\d+)(.*)")
 """What ``exactum run`` says of a process: its id, and what became of it."""
 
 
-class KeptRunning(Protocol):
-    """A driver that works again after each kill. Used from one thread at a time."""
-
-    name: str
-    way: str
-    """What keeps it running, in two or three words."""
-
-    @property
-    def is_ready(self) -> bool:
-        """Whether all is there that a kill is waited with for."""
-
-    @property
-    def comes_back(self) -> str:
-        """How it came to work again after the last kill: begins a sentence."""
-
-    def start(self) -> None:
-        """Start it, or after a kill what takes its place."""
-
-    def note_processes(self) -> None:
-        """Note which processes there are, so that ``kill`` stops them at once."""
-
-    def kill(self, frozen: Callable[[], bool]) -> int:
-        """SIGKILL the driver with its whole tree; return how many processes died. ``frozen`` is
-        called when all of them are stopped, and none is dead: where it returns False they go on.
-        """
-
-    def end(self) -> None:
-        """End everything that was started. Idempotent."""
-
-    def check(self) -> None:
-        """
-        Raises:
-            ExactumError: the driver ended though nobody killed it.
-        """
-
-    def failure(self, what: str) -> ExactumError:
-        """The error that says ``what`` became of the driver, with the end of its log."""
-
-
 class StartedAgain(Driver):
-    """Started again at once, from nothing, as a service manager does it."""
+    """Started again at once, from nothing, as a service manager does it.
+
+    ``way`` is what keeps it running, in two or three words; ``is_ready``: all is there that a kill
+    is waited with for; ``comes_back``: how it came to work again after the last kill.
+    """
 
     way = "a new start"
     is_ready = True
@@ -77,12 +41,13 @@ class StartedAgain(Driver):
         )
 
     def end(self) -> None:
-        """See ``KeptRunning.end``."""
+        """End everything that was started. Idempotent."""
         self.kill()
 
 
 class StandbyBeside:
     """Runs under ``exactum run --standby``. What it says in the log tells which process is which.
+    All that ``StartedAgain`` has.
 
     ``exactum run`` itself lives on: what is killed is the process that runs the query.
     """
@@ -127,12 +92,12 @@ class StandbyBeside:
             time.sleep(POLL_S)
 
     def note_processes(self) -> None:
-        """See ``KeptRunning.note_processes``."""
+        """See ``Driver``."""
         self._observe()
         self._known = processes.members(self._active)
 
     def kill(self, frozen: Callable[[], bool]) -> int:
-        """See ``KeptRunning.kill``. The standby lives."""
+        """See ``Driver``. The standby lives."""
         self._observe()
 
         def before_death() -> bool:
@@ -146,7 +111,7 @@ class StandbyBeside:
         return processes.kill_all(self._active, self._known, before_death)
 
     def end(self) -> None:
-        """See ``KeptRunning.end``."""
+        """See ``StartedAgain``."""
         leader = self._run.pid
         if leader is None:
             return
@@ -174,7 +139,7 @@ class StandbyBeside:
             raise self.failure("ended by itself")
 
     def failure(self, what: str) -> ExactumError:
-        """See ``KeptRunning.failure``."""
+        """See ``Driver``."""
         return self._run.failure(what)
 
     def _observe(self) -> None:
@@ -213,3 +178,7 @@ def _temporary(folder: Path) -> dict[str, str]:
     below.mkdir(exist_ok=True)
     options = f'{environment()["SPARK_SUBMIT_OPTS"]} "-Djava.io.tmpdir={below}"'
     return {"TMPDIR": str(below), "SPARK_LOCAL_DIRS": str(below), "SPARK_SUBMIT_OPTS": options}
+
+
+KeptRunning = StartedAgain | StandbyBeside
+"""A driver that works again after each kill. Used from one thread at a time."""

@@ -10,7 +10,7 @@ import click
 
 from exactum.errors import SettingRefused
 from exactum.monitor.http_server import PORTS_TRIED_MAX, HttpServer
-from exactum.ops.targets.options import with_password
+from exactum.ops.targets.options import DECISION_LOG, with_password
 
 PORT = 4142
 
@@ -24,11 +24,7 @@ PORT = 4142
     metavar="DIR",
     help="The checkpointLocation of a query; may be given several times.",
 )
-@click.option(
-    "--decision-log",
-    metavar="PLACE",
-    help="What the queries are given as decision_log=, where their decisions are elsewhere.",
-)
+@DECISION_LOG
 @click.option(
     "--port",
     type=click.IntRange(0, 65535),

@@ -12,6 +12,7 @@ import json
 import uuid
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
@@ -43,8 +44,6 @@ GONE = "the record at its place is gone, or is another one; send the letter by -
 NEAR = 500
 """A record so few offsets on is read up to, instead of looked for anew."""
 PARTICIPANT = "replay"
-FINISHED = "finished"
-"""The file that says up to which batch all is visible. It informs; the records decide."""
 REPLAYED_HEADER = "exactum.replayed"
 """Of a record that was sent again: the identity of the letter that it was. The last of its headers.
 """
@@ -109,16 +108,9 @@ def replays(files: Storage, query_id: str) -> Replays:
     Raises:
         ExactumError: as ``DecisionLog.read``.
     """
-    log = SlotLog(files.below(REPLAYS), replays_of(query_id))
-    try:
-        finished = _finished(files)
-        by_batch = _marks_in(log)
-    finally:
-        log.close()
-    return Replays(
-        inherited(files) | merged(by_batch[: finished + 1]),
-        merged(by_batch[finished + 1 :]),
-    )
+    decided = _decided(files, query_id)
+    last = _unfinished(decided)
+    return Replays(inherited(files) | _marks(decided[: len(decided) - len(last)]), _marks(last))
 
 
 def unfinished_records(files: Storage, query_id: str) -> tuple[DecisionRecord, ...]:
@@ -127,16 +119,10 @@ def unfinished_records(files: Storage, query_id: str) -> tuple[DecisionRecord, .
     Raises:
         ExactumError: as ``DecisionLog.read``.
     """
-    log = SlotLog(files.below(REPLAYS), replays_of(query_id))
-    found: list[DecisionRecord] = []
-    batch_id = _finished(files) + 1
-    try:
-        while commit_in_force(records := log.read(batch_id)) is not None:
-            found += records
-            batch_id += 1
-    finally:
-        log.close()
-    return (*found, *records)
+    decided = _decided(files, query_id)
+    first = len(decided) - len(_unfinished(decided))
+    with closing(_log_in(files, query_id)) as log:
+        return tuple(r for batch_id in range(first, len(decided) + 1) for r in log.read(batch_id))
 
 
 def inherited(files: Storage) -> dict[str, str]:
@@ -149,36 +135,35 @@ def inherited(files: Storage) -> dict[str, str]:
     found: dict[str, str] = {}
     names = listed(files, REPLAYS, "what was replayed before", not_done="sent")
     for name in (name for name in names if name.startswith(OF_PARENT)):
-        place = files.below(f"{REPLAYS}/{name}")
-        log = SlotLog(place, replays_of(name.removeprefix(OF_PARENT)))
-        try:
-            found |= merged(_marks_in(log))
-        finally:
-            log.close()
+        found |= _marks(_decided(files, name.removeprefix(OF_PARENT), name))
     return found
 
 
-def merged(by_batch: Iterable[Mapping[str, str]]) -> dict[str, str]:
+def _log_in(files: Storage, query_id: str, below: str = "") -> SlotLog:
+    return SlotLog(files.below(f"{REPLAYS}/{below}".rstrip("/")), replays_of(query_id))
+
+
+def _decided(files: Storage, query_id: str, below: str = "") -> list[DecisionRecord]:
+    """The COMMITs in force, in the order of their batches, which have no gap."""
+    found: list[DecisionRecord] = []
+    with closing(_log_in(files, query_id, below)) as log:
+        while (in_force := commit_in_force(log.read(len(found)))) is not None:
+            found.append(in_force)
+    return found
+
+
+def _unfinished(decided: Sequence[DecisionRecord]) -> Sequence[DecisionRecord]:
+    """The last one, where it names transactions: a batch begins when the one before is visible, and
+    a replay ends with a batch of nothing.
+    """
+    return [record for record in decided[-1:] if record.prepared]
+
+
+def _marks(decided: Iterable[DecisionRecord]) -> dict[str, str]:
     found: dict[str, str] = {}
-    for marks in by_batch:
-        found |= marks
+    for record in decided:
+        found |= json.loads(record.engine or "{}")
     return found
-
-
-def _marks_in(log: SlotLog) -> list[dict[str, str]]:
-    """Of all records, in the order of their batches, which have no gap."""
-    found: list[dict[str, str]] = []
-    while (records := log.read(len(found))) and (in_force := commit_in_force(records)) is not None:
-        found.append(json.loads(in_force.engine) if in_force.engine else {})
-    return found
-
-
-def _finished(files: Storage) -> int:
-    """The last batch that is known to be visible; -1: none."""
-    try:
-        return int(files.read(f"{REPLAYS}/{FINISHED}") or -1)
-    except ValueError:  # a power cut: the next replay finds out
-        return -1
 
 
 class Replay:
@@ -192,25 +177,22 @@ class Replay:
     """
 
     def __init__(self, files: Storage, query_id: str, sink: KafkaSink) -> None:
+        log = _log_in(files, query_id)
         run = QueryRun(replays_of(query_id), new_incarnation(), Guarantee.EXACTLY_ONCE)
-        self._files = files
-        self._log = SlotLog(files.below(REPLAYS), run.query_id)
         self._opened: OpenSink = sink.open(run, PARTICIPANT, COLUMNS)
         self._named: dict[str, str] = {}
         self._coordinator = Coordinator(
-            run, [self._opened.participant], self._log, engine=lambda: json.dumps(self._named)
+            run, [self._opened.participant], log, engine=lambda: json.dumps(self._named)
         )
         try:
-            # The last epoch again where it may not be visible yet, else a new one of nothing: the
-            # start that belongs to it redelivers and fences. Only from then on the records say for
+            # The last epoch again where it may not be visible, and a new one of nothing: the start
+            # that belongs to it redelivers and fences. Only from then on the records say for
             # certain what was sent. What is visible is not asked for again: its topic may be gone.
-            made = len(_marks_in(self._log))
-            first = made if _finished(self._files) >= made - 1 else made - 1
-            self._coordinator.run(first, SourceOffsets(), lambda order: ())
-            by_batch = _marks_in(self._log)
-            self.known = inherited(self._files) | merged(by_batch)
-            self._batch_id = len(by_batch)
-            self._note_finished()
+            decided = _decided(files, query_id)
+            self._batch_id = len(decided) - len(_unfinished(decided))
+            while self._batch_id <= len(decided):
+                self._run(lambda order: ())
+            self.known = inherited(files) | _marks(_decided(files, query_id))
         except BaseException:
             self.close()
             raise
@@ -218,20 +200,10 @@ class Replay:
     def close(self) -> None:
         self._coordinator.close()
 
-    def _note_finished(self) -> None:
-        """All batches before the next one are visible.
-
-        Raises:
-            Unavailable: a full disk, or the like.
-        """
-        name = f"{REPLAYS}/{FINISHED}"
-        try:
-            self._files.put(name, str(self._batch_id - 1).encode(), durable=False)
-        except (SettingRefused, Unavailable) as error:
-            raise Unavailable(
-                f"{self._files.where}/{name} could not be written: {error} What was sent stands "
-                "and is on record: mend that, and type the same again for the rest."
-            ) from error
+    def _run(self, write: Callable[[WriteOrder], Sequence[PreparedTransaction]]) -> None:
+        self._named = {}
+        self._coordinator.run(self._batch_id, SourceOffsets(), write)
+        self._batch_id += 1
 
     def send(
         self, records: Iterable[Record], on_sent: Callable[[int], None] = lambda count: None
@@ -246,16 +218,12 @@ class Replay:
         sent, refused = 0, dict[str, str]()
         waiting = (r for r in records if self.known.keys().isdisjoint(r.marks))
         while chunk := list(islice(waiting, LETTERS_PER_EPOCH_MAX)):
-            self._named = {}
-
-            self._coordinator.run(
-                self._batch_id, SourceOffsets(), partial(self._write, chunk, refused)
-            )
-            self._batch_id += 1
-            self._note_finished()
+            self._run(partial(self._write, chunk, refused))
             self.known |= self._named
             sent += sum(record.marks[0] in self._named for record in chunk)
             on_sent(len(chunk))
+        if sent:
+            self._run(lambda order: ())  # it says that all before it is visible
         return Replayed(sent, refused)
 
     def _write(
@@ -325,26 +293,6 @@ def refuse_loop(topic: str, dead_letter_topic: str | None) -> None:
 # ---- the records that they were, from the query's own input -----------------------------------
 
 
-@dataclass(frozen=True)
-class Original:
-    """A record of the input. ``timestamp_ms`` is its time as Kafka has it. ``headers`` are its own:
-    without what an earlier replay added.
-    """
-
-    key: bytes | None
-    value: bytes | None
-    timestamp_ms: int
-    headers: Headers = ()
-
-    def is_of(self, dead_letter: DeadLetter) -> bool:
-        """Whether it is the one that was refused: a topic that was made anew has others there. By
-        its time; where the letter does not know that, by its key.
-        """
-        if dead_letter.timestamp_ms is not None:
-            return dead_letter.timestamp_ms == self.timestamp_ms
-        return dead_letter.key is not None and dead_letter.key == self.key
-
-
 class Originals:
     """Of one cluster. Closed by its owner. ``lost``: why a letter's record is not to be had, by the
     letter's identity.
@@ -381,11 +329,7 @@ class Originals:
         """A record that two sinks refused goes back once."""
         for offset, found in self._at(partition, sorted(wanted)):
             dead_letters = wanted[offset]
-            same = [
-                dead_letter
-                for dead_letter in dead_letters
-                if found is not None and found.is_of(dead_letter)
-            ]
+            same = [each for each in dead_letters if found is not None and _is_of(found, each)]
             self.lost |= {each.identity: GONE for each in dead_letters if each not in same}
             if found is not None and same:
                 marks = dict.fromkeys(mark for dead_letter in same for mark in dead_letter.marks)
@@ -393,15 +337,13 @@ class Originals:
                     same[0].identity,
                     tuple(marks),
                     partition[0],
-                    found.key,
-                    found.value,
-                    found.headers,
+                    found.key(),
+                    found.value(),
+                    _own_headers(found),
                 )
 
-    def _at(
-        self, partition: Partition, offsets: Sequence[int]
-    ) -> Iterator[tuple[int, Original | None]]:
-        """Each of these offsets, which ascend, with its record; None where there is none any
+    def _at(self, partition: Partition, offsets: Sequence[int]) -> Iterator[tuple[int, Any]]:
+        """Each of these offsets, which ascend, with Kafka's message; None where there is none any
         more.
         """
         left = deque(offsets)
@@ -415,24 +357,29 @@ class Originals:
                     f"{partition[0]}-{partition[1]} cannot be read: {error}."
                 ) from error
 
-    def _onwards(
-        self, partition: Partition, left: deque[int]
-    ) -> Iterator[tuple[int, Original | None]]:
+    def _onwards(self, partition: Partition, left: deque[int]) -> Iterator[tuple[int, Any]]:
         """From the first one on, taken from ``left``, while the next one is near."""
         for message in self._records.read(partition, left[0]):
             while left and left[0] < message.offset():
                 yield left.popleft(), None
             if left and left[0] == message.offset():
-                own = Original(
-                    message.key(), message.value(), message.timestamp()[1], _own_headers(message)
-                )
-                yield left.popleft(), own
+                yield left.popleft(), message
             if not left or left[0] > message.offset() + NEAR:
                 return
         while left:  # the partition has ended
             yield left.popleft(), None
 
 
+def _is_of(message: Any, dead_letter: DeadLetter) -> bool:
+    """Whether it is the record that was refused: a topic that was made anew has others there. By
+    its time; where the letter does not know that, by its key.
+    """
+    if dead_letter.timestamp_ms is not None:
+        return bool(dead_letter.timestamp_ms == message.timestamp()[1])
+    return dead_letter.key is not None and bool(dead_letter.key == message.key())
+
+
 def _own_headers(message: Any) -> Headers:
+    """Without what an earlier replay added."""
     headers: Headers = tuple(message.headers() or ())
     return tuple(each for each in headers if each[0] != REPLAYED_HEADER)

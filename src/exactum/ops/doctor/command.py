@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import signal
 import sys
+from functools import partial
 from pathlib import Path
 from types import FrameType
 
 import click
 
+from exactum.errors import SettingRefused
 from exactum.ops.run.values import duration
 from exactum.ops.targets.options import (
     COMMAND_CONFIG,
     DECISION_LOG,
     JSON,
     SINKS,
+    ClusterPlace,
+    could_not_tell,
     with_password,
 )
-
-INTERRUPTED = 130
+from exactum.ops.targets.sinks import given_sinks
 
 
 @click.command()
@@ -39,6 +42,7 @@ INTERRUPTED = 130
     help='How long the query may be down, like "30 min": compared with timeouts and retention.',
 )
 @JSON
+@could_not_tell
 def doctor(
     *,
     checkpoint: str | None,
@@ -62,26 +66,40 @@ def doctor(
     """
     from rich.console import Console
 
-    from exactum.errors import ExactumError
     from exactum.ops import render
-    from exactum.ops.doctor.examination import areas_of, examine
-    from exactum.ops.targets.options import ClusterPlace
+    from exactum.ops.doctor import checkpoint as state
+    from exactum.ops.doctor import machine
+    from exactum.ops.doctor.examination import Area, examine, proof_of
+    from exactum.protocol.inspection import Provable
 
     signal.signal(signal.SIGTERM, _interrupt)  # what is made is removed
-    try:
-        areas = areas_of(
-            checkpoint=checkpoint,
-            decision_log=with_password(decision_log),
-            staging=staging,
-            source=ClusterPlace.of(bootstrap_servers, command_config),
-            sinks=sinks or None,
-            inputs=topics,
-            group=group,
-            longest_outage_s=longest_outage,
+    decision_log = with_password(decision_log)
+    given = given_sinks(sinks) if sinks else {}
+    source = ClusterPlace.of(bootstrap_servers, command_config)
+    areas = [Area(machine.AREA, machine.findings)]
+    if checkpoint is not None:
+        check = partial(state.checkpoint_problems, checkpoint, decision_log)
+        areas.append(Area(state.CHECKPOINT, check))
+    if checkpoint is not None or decision_log is not None:
+        areas.append(Area(state.LOG, partial(state.log_problems, decision_log, checkpoint)))
+    waits = any(isinstance(s, Provable) and s.waits_in_staging for s in given.values())
+    if staging is not None or (checkpoint is not None and waits):
+        areas.append(Area(state.WAITS, partial(state.staging_problems, checkpoint, staging)))
+    if checkpoint is not None and not given:
+        areas.append(Area(state.SINKS, partial(state.sinks_not_given, checkpoint)))
+    if source is not None:
+        from exactum.kafka.proof import prove_source
+
+        login = (source.servers, source.settings)
+        proof = partial(prove_source, *login, topics, group, longest_outage)
+        areas.append(Area(f"Kafka {source.servers}", proof))
+    elif topics or group is not None:
+        raise SettingRefused(
+            "COMMAND_ARGUMENT",
+            "--topic and --group need the cluster that they are on: --bootstrap-servers "
+            "HOST:PORT, or bootstrap.servers in the file of --command-config.",
         )
-    except ExactumError as refused:
-        click.secho(f"exactum: {refused}", fg="red", err=True)
-        sys.exit(render.ExitStatus.CANNOT_TELL)
+    areas += [Area(name, proof_of(name, sink, longest_outage)) for name, sink in given.items()]
     with Console(stderr=True).status("") as status:
 
         def tick(area: str) -> None:

@@ -8,20 +8,6 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from exactum.errors import SettingRefused
-from exactum.ops.doctor import machine
-from exactum.ops.doctor.checkpoint import (
-    CHECKPOINT,
-    LOG,
-    SINKS,
-    WAITS,
-    checkpoint_problems,
-    log_problems,
-    sinks_not_given,
-    staging_problems,
-)
-from exactum.ops.targets.options import ClusterPlace
-from exactum.ops.targets.sinks import given_sinks
 from exactum.problem import Problem, of_failure, ok, unknown
 from exactum.protocol.inspection import Provable
 from exactum.protocol.sink import Sink
@@ -42,64 +28,17 @@ class Area:
     timeout_s: float = TIMEOUT_S
 
 
-def areas_of(
-    *,
-    checkpoint: str | None = None,
-    decision_log: str | None = None,
-    staging: str | None = None,
-    source: ClusterPlace | None = None,
-    sinks: str | None = None,
-    inputs: tuple[str, ...] = (),
-    group: str | None = None,
-    longest_outage_s: float | None = None,
-) -> list[Area]:
-    """Everything to look at, in the order in which it is said; of the options, and of what they
-    name. ``longest_outage_s``: None where nobody said.
-
-    Raises:
-        SettingRefused: topics or a group are given, and nothing says on which cluster; or as
-            ``given_sinks``.
-    """
-    given = {} if sinks is None else given_sinks(sinks)
-    areas = [Area(machine.AREA, machine.findings)]
-    if checkpoint is not None:
-        areas.append(Area(CHECKPOINT, partial(checkpoint_problems, checkpoint, decision_log)))
-    if checkpoint is not None or decision_log is not None:
-        areas.append(Area(LOG, partial(log_problems, decision_log, checkpoint)))
-    waits = any(isinstance(s, Provable) and s.waits_in_staging for s in given.values())
-    if staging is not None or (checkpoint is not None and waits):
-        areas.append(Area(WAITS, partial(staging_problems, checkpoint, staging)))
-    if checkpoint is not None and sinks is None:
-        areas.append(Area(SINKS, partial(sinks_not_given, checkpoint)))
-    if source is not None:
-        from exactum.kafka.proof import prove_source
-
-        check = partial(
-            prove_source, source.servers, source.settings, inputs, group, longest_outage_s
-        )
-        areas.append(Area(f"Kafka {source.servers}", check))
-    elif inputs or group is not None:
-        raise SettingRefused(
-            "COMMAND_ARGUMENT",
-            "--topic and --group need the cluster that they are on: --bootstrap-servers "
-            "HOST:PORT, or bootstrap.servers in the file of --command-config.",
-        )
-    for name, sink in given.items():
-        if isinstance(sink, Provable):
-            areas.append(Area(name, partial(sink.prove, longest_outage_s)))
-        else:
-            areas.append(Area(name, partial(_not_tried, name, sink)))
-    return areas
-
-
-def _not_tried(name: str, sink: Sink) -> list[Problem]:
-    return [
-        ok(
-            name,
-            f"{type(sink).__name__} was not tried: only its own code knows its target. "
-            "exactum.testing.TwoPhaseCommitContract crashes a TwoPhaseCommitSink at every call.",
-        )
-    ]
+def proof_of(
+    name: str, sink: Sink, longest_outage_s: float | None
+) -> Callable[[], Iterable[Problem]]:
+    """What is tried of a sink. ``longest_outage_s``: None where nobody said."""
+    if isinstance(sink, Provable):
+        return partial(sink.prove, longest_outage_s)
+    text = (
+        f"{type(sink).__name__} was not tried: only its own code knows its target. "
+        "exactum.testing.TwoPhaseCommitContract crashes a TwoPhaseCommitSink at every call."
+    )
+    return lambda: [ok(name, text)]
 
 
 def examine(areas: Sequence[Area], tick: Callable[[str], None] = print) -> Iterator[Problem]:

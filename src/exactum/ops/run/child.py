@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from exactum.errors import Disposition
@@ -153,18 +153,15 @@ class Child:
         to_script = is_there and number != signal.SIGKILL
         os.kill(self._script_pid if to_script else self.pid, number)
 
-    def kill_tree(self, grace_s: float = 0.0, meanwhile: Callable[[], None] = lambda: None) -> None:
+    def kill_tree(self, grace_s: float = 0.0) -> None:
         """Kill what is left of its tree after ``grace_s``, and reap it. Nothing of it lives when
         this returns.
-
-        ``meanwhile`` is called now and then as long as the grace lasts.
 
         Raises:
             ExactumError: a process survives SIGKILL for seconds.
         """
         deadline_s = time.monotonic() + grace_s
         while processes.members(self.pid) and time.monotonic() < deadline_s:
-            meanwhile()
             time.sleep(POLL_S)
         processes.kill_all(self.pid, set())
         self._process.wait()

@@ -5,29 +5,14 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
 
 import click
 
 from exactum.errors import SettingRefused
-from exactum.ops.run.restart import (
-    ExponentialDelay,
-    FixedDelay,
-    NoRestart,
-    RestartStrategy,
-)
 from exactum.ops.run.values import ListenAddress, duration, listen_address
-
-F = TypeVar("F", bound=Callable[..., Any])
+from exactum.ops.savepoint import IDENTITY
 
 OWN_OPTIONS = "Options of the script itself stand behind --, as in: exactum run app.py --"
-PREFIX = "--restart-strategy."
-STRATEGIES = ("exponential-delay", "fixed-delay", "none")
-
-
-def _option(strategy: str, name: str, **more: Any) -> Callable[[F], F]:
-    parameter = f"{strategy}_{name}".replace("-", "_")
-    return click.option(f"{PREFIX}{strategy}.{name}", parameter, show_default=True, **more)
 
 
 class RunCommand(click.Command):
@@ -50,46 +35,22 @@ class RunCommand(click.Command):
     help='Start the script by spark-submit, in client mode: "spark-submit --master ...".',
 )
 @click.option(
-    "--restart",
-    type=click.Choice(STRATEGIES),
-    default="exponential-delay",
-    show_default=True,
-    help="When the script dies: Flink's strategies, each with the options below.",
-)
-@_option("fixed-delay", "attempts", type=click.IntRange(min=0), default=1, help="Restarts in all.")
-@_option("fixed-delay", "delay", type=duration, default="1 s", help="Before each restart.")
-@_option(
-    "exponential-delay", "initial-backoff", type=duration, default="1 s", help="The first delay."
-)
-@_option(
-    "exponential-delay", "max-backoff", type=duration, default="1 min", help="The longest delay."
-)
-@_option(
-    "exponential-delay",
-    "backoff-multiplier",
-    type=float,
-    default=1.5,
-    help="From one delay to the next.",
-)
-@_option(
-    "exponential-delay",
-    "reset-backoff-threshold",
+    "--restart-delay",
     type=duration,
-    default="1 h",
-    help="After so long without a death the first delay comes next.",
+    default="1 s",
+    show_default=True,
+    help="Before the script that died is started again; half as long again after each death.",
 )
-@_option(
-    "exponential-delay",
-    "jitter-factor",
-    type=float,
-    default=0.1,
-    help="Share by which a delay is varied.",
+@click.option(
+    "--restart-delay-max",
+    type=duration,
+    default="1 min",
+    show_default=True,
+    help="The longest delay. After an hour without a death the first one comes next.",
 )
-@_option(
-    "exponential-delay",
-    "attempts-before-reset-backoff",
-    type=click.IntRange(min=1),
-    default=None,
+@click.option(
+    "--restart-attempts",
+    type=click.IntRange(min=0),
     help="Restarts in a row; by default without end.",
 )
 @click.option(
@@ -127,18 +88,7 @@ class RunCommand(click.Command):
     metavar="DIR",
     help="The checkpointLocation of the script's query, for --from-savepoint.",
 )
-@click.option(
-    "--as",
-    "identity",
-    type=click.Choice(["fork", "same"]),
-    default="fork",
-    show_default=True,
-    help="Who starts from the savepoint: a query with an identity of its own, or the query "
-    "itself, moved.",
-)
-@click.option(
-    "--watch", is_flag=True, help="A line with each query's numbers every 5 s, where they change."
-)
+@IDENTITY
 @click.option(
     "--listen",
     type=listen_address,
@@ -148,15 +98,14 @@ class RunCommand(click.Command):
     help="Where the page, metrics and probes are served; where it is taken, the next free port. "
     "none: nowhere.",
 )
-@click.option(
-    "--no-kill", is_flag=True, hidden=True, help="Leave a frozen process alive (tests of fencing)."
-)
 def run(
     *,
     script: Path,
     arguments: tuple[str, ...],
     submit: str | None,
-    restart: str,
+    restart_delay: float,
+    restart_delay_max: float,
+    restart_attempts: int | None,
     start_attempts: int,
     standby: bool,
     standby_timeout: float,
@@ -164,10 +113,7 @@ def run(
     from_savepoint: str | None,
     checkpoint: str | None,
     identity: str,
-    watch: bool,
     listen: ListenAddress | None,
-    no_kill: bool,
-    **strategy: float | int | None,
 ) -> None:
     """Keep an ordinary PySpark SCRIPT running: start it again when it dies.
 
@@ -177,20 +123,20 @@ def run(
     did not stop in time), 3 when it must not be.
     """
     from exactum.ops.run.plan import Plan, refuse_short_timeout
+    from exactum.ops.run.restart import Restarts
     from exactum.ops.run.run_display import RunDisplay
     from exactum.ops.run.script_facts import ScriptFacts
     from exactum.ops.run.submit import submitted
     from exactum.ops.run.supervisor import Supervisor
     from exactum.ops.run.web import serving
 
-    chosen = strategy_of(restart, strategy)
     if standby:
         refuse_short_timeout(standby_timeout)
     command = (sys.executable, str(script), *arguments)
     if submit is not None:
         command = submitted(submit, script, arguments)
     facts = ScriptFacts(standby=standby, script=str(script))
-    with RunDisplay(facts.stats, watch=watch) as view, serving(listen, facts, view.say):
+    with RunDisplay() as view, serving(listen, facts, view.say):
         _restore(from_savepoint, checkpoint, identity, view.say)
         plan = Plan(
             script=str(script),
@@ -199,17 +145,10 @@ def run(
             standby=standby,
             standby_timeout_s=standby_timeout,
             stop_timeout_s=stop_timeout,
-            kills=not no_kill,
             start_attempts=start_attempts,
         )
-        supervisor = Supervisor(
-            plan,
-            chosen,
-            facts,
-            say=view.say,
-            tick=view.tick,
-        )
-        status = supervisor.run()
+        restarts = Restarts(restart_delay, restart_delay_max, restart_attempts)
+        status = Supervisor(plan, restarts, facts, say=view.say).run()
     sys.exit(status.value)
 
 
@@ -239,28 +178,3 @@ def _restore(
         "was made of this savepoint before" if done.already else f"is made of savepoint {savepoint}"
     )
     say(f"{done.checkpoint} {how}: query {done.query_id} goes on after epoch {done.batch_id}")
-
-
-def strategy_of(name: str, options: dict[str, float | int | None]) -> RestartStrategy:
-    """The strategy of this name with its options, which are named ``fixed_delay_attempts`` and so
-    on.
-
-    Raises:
-        SettingRefused: a value that it cannot have.
-    """
-    prefix = name.replace("-", "_") + "_"
-    own = {
-        key.removeprefix(prefix): value for key, value in options.items() if key.startswith(prefix)
-    }
-    durations = (
-        "delay",
-        "initial_backoff",
-        "max_backoff",
-        "reset_backoff_threshold",
-    )
-    settings = {f"{key}_s" if key in durations else key: value for key, value in own.items()}
-    if name == "fixed-delay":
-        return FixedDelay(**settings)  # type: ignore[arg-type]
-    if name == "exponential-delay":
-        return ExponentialDelay(**settings)  # type: ignore[arg-type]
-    return NoRestart()

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import signal
 from collections import Counter
-from collections.abc import Mapping, Set
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 
@@ -60,10 +60,8 @@ class Ending:
     """``text`` says in one line how it ended and why, ``error`` the last part of it.
 
     ``is_transient``: with an error of exactum that another start may mend. ``disposition`` is what
-    that error's class says may be done next, empty where nothing is known of an error. ``suspects``
-    are queries (with the name of their error) that must not be started again and failed shortly
-    before, where nothing says that this was the cause. ``unknown_of`` is the query that ended it
-    with an ``UnknownFailure``.
+    that error's class says may be done next, empty where nothing is known of an error.
+    ``unknown_of`` is the query that ended it with an ``UnknownFailure``.
     """
 
     meaning: Meaning
@@ -71,7 +69,6 @@ class Ending:
     error: str = ""
     is_transient: bool = False
     disposition: str = ""
-    suspects: frozenset[tuple[str, str]] = frozenset()
     unknown_of: str = ""
 
 
@@ -118,9 +115,6 @@ def ending(
         Meaning.RESTART,
         f"it {_how(status)}" + ("" if cause is None else f" with {cause}"),
         "" if cause is None else str(cause),
-        suspects=frozenset(
-            (query, each.name) for query, each in recent.items() if each.disposition in HALTING
-        ),
     )
 
 
@@ -130,18 +124,6 @@ def _dealt_with(recent: Mapping[str, Report]) -> str:
         return ""
     query_id, each = max(recent.items(), key=lambda one: one[1].observed_s)
     return f" with status 0, so it is done, although query {query_id} had just failed with {each}"
-
-
-def judged(how: Ending, suspects: Set[tuple[str, str]]) -> Ending:
-    """``suspects``: of the death before. A query that must not be started again, and failed right
-    before two deaths in a row, was their cause.
-    """
-    again = how.suspects & suspects
-    if not again:
-        return how
-    query_id, error = min(again)
-    why = f"{how.text}; for the second time right after query {query_id} had failed with {error}"
-    return replace(how, meaning=Meaning.HALT, text=why)
 
 
 class SameBatch:

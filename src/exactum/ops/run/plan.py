@@ -33,7 +33,7 @@ class Status(Enum):
 @dataclass(frozen=True)
 class Plan:
     """``command`` is the script with its interpreter, or with spark-submit (``by_submit``), and its
-    arguments. ``kills`` is False in tests only.
+    arguments.
 
     ``start_attempts``: how often it may end before any query of it has begun.
     """
@@ -44,7 +44,6 @@ class Plan:
     standby: bool = False
     standby_timeout_s: float = 5.0
     stop_timeout_s: float = 60.0
-    kills: bool = True
     start_attempts: int = 3
 
 

@@ -1,6 +1,4 @@
-"""What a person sees of ``exactum run``: lines on standard error with the time before them; with
-``--watch`` the queries' numbers, too.
-"""
+"""What a person sees of ``exactum run``: lines on standard error with the time before them."""
 
 from __future__ import annotations
 
@@ -12,11 +10,6 @@ import sys
 import threading
 import time
 
-from exactum.monitor.query_stats import QueryStats
-from exactum.monitor.script_stats import ScriptStats
-from exactum.monitor.words import now_ms
-
-NUMBERS_EVERY_S = 5.0
 LINES_MAX = 1_000
 """So many wait for a reader that does not read; more are counted and not kept."""
 CLOSE_TIMEOUT_S = 2.0
@@ -31,12 +24,7 @@ class RunDisplay:
     locks of ``sys.stderr``, so that a thread that hangs here does not hang the interpreter's end.
     """
 
-    def __init__(self, stats: ScriptStats, *, watch: bool) -> None:
-        """``watch``: every few seconds the numbers of each query, unless they are as before."""
-        self._stats = stats
-        self._watch = watch
-        self._shown: dict[str, str] = {}  # by query id
-        self._shown_s = time.monotonic()
+    def __init__(self) -> None:
         self._lines: queue.Queue[str | None] = queue.Queue(LINES_MAX)
         self._missed = 0
         self._thread = threading.Thread(target=self._print, name="exactum-print", daemon=True)
@@ -62,18 +50,6 @@ class RunDisplay:
         except queue.Full:
             self._missed += 1
 
-    def tick(self) -> None:
-        """Called several times a second."""
-        now_s = time.monotonic()
-        if not self._watch or now_s - self._shown_s < NUMBERS_EVERY_S:
-            return
-        self._shown_s = now_s
-        for query_id, query in self._stats.queries.items():
-            text = numbers(query, self._stats.restarts, now_ms())
-            if text != self._shown.get(query_id):
-                self._shown[query_id] = text
-                self.say(text)
-
     def _print(self) -> None:
         if sys.__stderr__ is None:  # closed: its number may be another file's by now
             return
@@ -95,21 +71,3 @@ def _line(text: str) -> str:
 
 def _missing(count: int) -> str:
     return _line(f"{count} lines are missing here: nobody read them")
-
-
-def numbers(query: QueryStats, restarts: int, at_ms: int) -> str:
-    """One query's numbers on one line."""
-    epoch = "-" if query.epoch is None else f"{query.epoch:,}"
-    parts = [
-        f"query {query.name or query.query_id}: epoch {epoch}",
-        f"{query.rows:,} rows",
-        f"{query.rows_per_s(at_ms):,.0f} rows/s",
-    ]
-    if query.lag_records is not None:
-        parts.append(f"lag {query.lag_records:,}")
-    if query.state_rows is not None:
-        parts.append(f"state rows {query.state_rows:,}")
-    parts.append(f"restarts {restarts}")
-    for phase, (median, high) in query.phase_ms().items():
-        parts.append(f"{phase} {median:,.0f} / {high:,.0f} ms")
-    return ", ".join(parts)

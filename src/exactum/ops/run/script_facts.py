@@ -31,16 +31,14 @@ class ScriptFacts:
     ``script`` is the command that is run, ``standby``: one is asked for.
     """
 
-    def __init__(
-        self, stats: ScriptStats | None = None, *, standby: bool = False, script: str = ""
-    ) -> None:
+    def __init__(self, *, standby: bool, script: str) -> None:
         self._standby = standby
         self._state = ScriptState(script, began_ms=now_ms(), has_standby=False if standby else None)
         self._seen: tuple[Fact, ...] = ()  # of no query in particular; replaced, never changed
         self._observed_s: float | None = None
         self._looked_s = time.monotonic()
         self._dropped: dict[int, int] = {0: 0}  # of the last process, and of all before it
-        self.stats = stats if stats is not None else ScriptStats()
+        self.stats = ScriptStats()
         self._history = HistoryOutlet()
         self._recorder = Recorder()
         self._disposition = ""  # of the error with which the last process ended
@@ -65,15 +63,9 @@ class ScriptFacts:
 
     def state(self) -> ScriptState:
         """What the supervisor does now, and sees of its processes."""
-        observed_s, stats = self._observed_s, self.stats
+        observed_s = self._observed_s
         silent_s = None if observed_s is None else max(0.0, time.monotonic() - observed_s)
-        return replace(
-            self._state,
-            state=stats.state,
-            restarts=stats.restarts,
-            silent_s=silent_s,
-            seen=self._seen,
-        )
+        return replace(self._state, silent_s=silent_s, seen=self._seen)
 
     def silent_s(self) -> float:
         """For how long the supervisor has not looked at its processes."""
@@ -115,13 +107,17 @@ class ScriptFacts:
     def takes_over(self, pid: int) -> None:
         self.saw("ProcessTakesOver", pid=pid, disposition=self._disposition)
 
+    def does(self, state: str) -> None:
+        """What the supervisor does from now on: see ``ScriptState``."""
+        if state != self._state.state:
+            self._state = replace(self._state, state=state)
+
     def failed(self) -> None:
         """The script is to be started again."""
-        self.stats.restarts += 1
-        self.stats.state = "restarting"
+        self._state = replace(self._state, state="restarting", restarts=self._state.restarts + 1)
 
     def close(self, state: str) -> None:
         """The supervisor ends so. What was seen last is written."""
-        self.stats.state = state
+        self.does(state)
         self.saw("SupervisorEnds", status=state)
         self._recorder.flush()

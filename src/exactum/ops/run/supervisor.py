@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Mapping
 
 from exactum.ops.run.child import GRACE_S, Child
-from exactum.ops.run.ending import Ending, Meaning, SameBatch, ending, judged
+from exactum.ops.run.ending import Ending, Meaning, SameBatch, ending
 from exactum.ops.run.plan import (
     KILL_AFTER_S,
     LOOK_EVERY_S,
@@ -28,7 +28,7 @@ from exactum.ops.run.plan import (
     Status,
     standby_due_s,
 )
-from exactum.ops.run.restart import FirstStarts, GiveUp, RestartStrategy
+from exactum.ops.run.restart import FirstStarts, GiveUp, Restarts
 from exactum.ops.run.script_facts import ScriptFacts
 from exactum.ops.run.signals import Signals
 from exactum.ops.run.stopping import Stopping
@@ -46,28 +46,23 @@ class Supervisor:
     def __init__(
         self,
         plan: Plan,
-        strategy: RestartStrategy,
+        restarts: Restarts,
         facts: ScriptFacts,
         *,
         say: Callable[[str], None],
-        tick: Callable[[], None] = lambda: None,
     ) -> None:
         self._plan = plan
-        self._strategy = strategy
+        self._restarts = restarts
         self._first_starts = FirstStarts(plan.start_attempts)
         self._same_batch = SameBatch()
         self._facts = facts
-        self._stats = facts.stats
         self._say = say
-        self._tick = tick
         self._silence = SilenceTimeout(plan.standby_timeout_s)
         self._standby_silence = SilenceTimeout(max(STANDBY_SILENT_S, plan.standby_timeout_s))
         self._active: Child | None = None
         self._standby: Child | None = None
-        self._retired: list[Child] = []
         # The batch that was begun last, by query, unless it is known to be complete.
         self._open: dict[str, int] = {}
-        self._suspects: frozenset[tuple[str, str]] = frozenset()  # of the last death
         # Options of what the script reads; they may hold a password.
         self._source: Mapping[str, str] | None = None
         self._standby_due_s: float | None = 0.0
@@ -139,7 +134,6 @@ class Supervisor:
         self._go_on(now_s)
         self._start_standby(now_s)
         self._facts.looked(self._active, self._standby)
-        self._tick()
 
     def _look_at_the_failed(self, now_s: float) -> None:
         """A script whose main thread has ended with an error, and that does not end: one of its
@@ -158,9 +152,7 @@ class Supervisor:
         self._removing.look(active, now_s)
 
     def _children(self) -> list[Child]:
-        return [
-            child for child in (self._active, self._standby, *self._retired) if child is not None
-        ]
+        return [child for child in (self._active, self._standby) if child is not None]
 
     def _observe(self, child: Child, message: ChannelMessage, now_s: float) -> None:
         child.observe(message, now_s)
@@ -184,7 +176,7 @@ class Supervisor:
             query_id, batch_id = str(fields["event"]["query_id"]), int(fields["event"]["batch_id"])
             if fields["name"] == "EpochBegan":
                 self._open[query_id] = batch_id
-                self._stats.state = "running"
+                self._facts.does("running")
             elif (
                 fields["name"] in ("EpochCompleted", "EpochRedelivered")
                 and self._open.get(query_id) == batch_id
@@ -196,10 +188,6 @@ class Supervisor:
             stopping = self._stopping if self._stopping.asked else self._removing
             if stopping.asked:
                 stopping.terminate(child, "it has no query to stop", now_s)
-
-    def _kill(self, child: Child, grace_s: float = 0.0) -> None:
-        """Nothing of it lives when this returns."""
-        child.kill_tree(grace_s, self._tick)
 
     # ---- starts ------------------------------------------------------------------------------
 
@@ -246,19 +234,17 @@ class Supervisor:
     def _ended(self, child: Child, status: int, now_s: float) -> None:
         how = ending(status, child.reports, child.last, now_s)
         if child is self._active:
-            how, self._suspects = self._same_batch.judged(judged(how, self._suspects)), how.suspects
+            how = self._same_batch.judged(how)
         if child is self._active and self._standby is not None and how.meaning is Meaning.RESTART:
             # Nobody waits until its JVM is gone as well: what that still does is fenced.
             self._say(f"process {child.pid}: {how.text}")
             self._active = None
             self._after(child, how, now_s)
-            self._kill(child)
+            child.kill_tree()
             return
-        self._kill(child, GRACE_S if how.meaning is Meaning.DONE else 0.0)
+        child.kill_tree(GRACE_S if how.meaning is Meaning.DONE else 0.0)
         self._say(f"process {child.pid}: {how.text}")
-        if child in self._retired:
-            self._retired.remove(child)
-        elif child is self._standby:
+        if child is self._standby:
             self._standby = None
             self._standby_due_s = None if how.meaning is Meaning.HALT else now_s + STANDBY_AGAIN_S
             if self._standby_due_s is None:
@@ -278,28 +264,27 @@ class Supervisor:
             self._outcome = Status.HALTED
             self._say("it is not started again: see the reason above")
         else:
-            lived_s = now_s - child.turn_s
-            verdict = self._first_starts.ended(
-                lived_s, began=child.began, is_transient=how.is_transient
+            given_up = self._first_starts.ended(
+                now_s - child.turn_s, began=child.began, is_transient=how.is_transient
             )
-            self._failed(now_s, verdict, how.error)
+            self._failed(now_s, given_up, how.error)
 
     def _failed(self, now_s: float, given_up: GiveUp | None = None, error: str = "") -> None:
         self._removing = Stopping(self._plan.stop_timeout_s, self._say)
-        verdict = self._strategy.failed(now_s)
-        if given_up is not None and not isinstance(verdict, GiveUp):
-            verdict = given_up
-        if isinstance(verdict, GiveUp):
+        delay_s = self._restarts.failed(now_s)
+        if isinstance(delay_s, GiveUp):
+            given_up, delay_s = delay_s, 0.0
+        if given_up is not None:
             with_what = f", with {error}" if error else "; what it printed last is above"
-            self._say(f"it is not started again: {verdict.reason}{with_what}")
+            self._say(f"it is not started again: {given_up.reason}{with_what}")
             self._outcome = Status.FAILED
             return
         self._facts.failed()
         self._let_go_of_standby(now_s, self._plan.standby_timeout_s)
         if self._standby is None:
-            self._start_due_s = now_s + verdict.delay_s
-            self._facts.restarts(verdict.delay_s)
-            self._say(f"it is started again in {verdict.delay_s:.1f} s")
+            self._start_due_s = now_s + delay_s
+            self._facts.restarts(delay_s)
+            self._say(f"it is started again in {delay_s:.1f} s")
             return
         self._active, self._standby = self._standby, None
         self._active.give_turn()
@@ -318,7 +303,7 @@ class Supervisor:
         self._standby = None
         self._standby_due_s = now_s + STANDBY_AGAIN_S
         self._standby_silence.ran_out(got_somewhere=standby.ready)
-        self._kill(standby)
+        standby.kill_tree()
 
     def _look_at_the_frozen(self, now_s: float) -> None:
         """A frozen one is replaced where somebody stands by. If it lives, it is fenced as soon as
@@ -347,19 +332,16 @@ class Supervisor:
         self._facts.saw("ProcessFrozen", pid=active.pid, silent_s=round(silent_s, 1))
         self._active = None
         self._failed(now_s)
-        if self._plan.kills:
-            self._kill(active)
-        else:
-            self._retired.append(active)
+        active.kill_tree()
 
     # ---- stopping ----------------------------------------------------------------------------
 
     def _asked_to_stop(self, now_s: float) -> None:
         if not self._stopping.begin(now_s):
             return
-        self._stats.state = "stopping"
+        self._facts.does("stopping")
         if self._standby is not None:
-            self._kill(self._standby)
+            self._standby.kill_tree()
             self._standby = None
         if self._active is None:
             self._outcome = self._outcome or Status.DONE
@@ -369,9 +351,8 @@ class Supervisor:
 
     def _end_all(self) -> None:
         for child in self._children():
-            self._kill(child)
+            child.kill_tree()
         self._active = self._standby = None
-        self._retired.clear()
 
 
 class SilenceTimeout:

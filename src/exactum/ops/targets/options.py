@@ -6,8 +6,7 @@ import functools
 import os
 import shlex
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -21,16 +20,12 @@ from exactum.errors import ExactumError
 from exactum.ops.render import ExitStatus
 from exactum.ops.targets.properties_file import SERVERS, client_settings_of
 from exactum.ops.targets.sinks import QueryTargets, given_sinks, targets_of
-from exactum.problem import Problem, not_seen
-from exactum.protocol.inspection import TransactionView
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 MYSQL_PASSWORD = "MYSQL_PWD"
 """Environment variable of MySQL's own tools."""
 SINKS_VARIABLE = "EXACTUM_SINKS"
-CLUSTER = "exactum transactions"
-"""Whose the connection to a whole cluster is, in messages."""
 
 CHECKPOINT = click.option(
     "--checkpoint", required=True, metavar="DIR", help="The query's checkpointLocation."
@@ -162,75 +157,3 @@ class ClusterPlace:
         in_file = settings.pop(SERVERS, "")
         named = servers or in_file
         return ClusterPlace(named, settings) if named else None
-
-    def transactions(
-        self, identities: Sequence[str] = ()
-    ) -> tuple[list[TransactionView], list[Problem]]:
-        """What is open in it, or what it knows of these transactional ids; and what it hides.
-
-        Raises:
-            ExactumError: the brokers did not answer, or refused.
-        """
-        from exactum.kafka.inspection import cluster_transactions
-
-        with closing(self.admin()) as admin:
-            views = cluster_transactions(admin, [i.partition("@")[0] for i in identities])
-            sees_all = identities or admin.may_describe_any_id()
-        hidden = "this user may not see all transactional ids (DESCRIBE on '*')"
-        return views, [] if sees_all else [not_seen(f"all of {self.servers}", hidden)]
-
-    def admin(self) -> Any:
-        """A ``BrokerRequests``. The caller closes it.
-
-        Raises:
-            ExactumError: the brokers did not answer, or refused.
-        """
-        from exactum.kafka import settings
-        from exactum.kafka.requests import BrokerRequests
-
-        plain = settings.checked_producer(self.settings, CLUSTER)
-        return BrokerRequests(
-            self.servers, plain, CLUSTER, connect_timeout_ms=8_000, deadline_ms=20_000
-        )
-
-
-StatePlace = QueryOptions | ClusterPlace
-
-
-def place_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The command gets ``where: StatePlace``."""
-
-    @functools.wraps(function)
-    def gathered(
-        *,
-        checkpoint: str | None,
-        bootstrap_servers: str | None,
-        decision_log: str | None,
-        command_config: Path | None,
-        sinks: str | None,
-        **others: Any,
-    ) -> Any:
-        where: StatePlace | None = None
-        if checkpoint is None and bootstrap_servers is not None:
-            where = ClusterPlace.of(bootstrap_servers, command_config)
-        elif checkpoint is not None and bootstrap_servers is None and command_config is None:
-            where = QueryOptions.of(checkpoint, decision_log, sinks)
-        if where is None:
-            raise click.UsageError(
-                "Give --checkpoint DIR (with --sinks), or --bootstrap-servers SERVERS (with "
-                "--command-config where the brokers want a login)."
-            )
-        return function(where=where, **others)
-
-    command: Callable[..., Any] = gathered
-    for option in (
-        SINKS,
-        COMMAND_CONFIG,
-        DECISION_LOG,
-        click.option(
-            "--bootstrap-servers", metavar="SERVERS", help="All of a Kafka cluster, whoever's."
-        ),
-        click.option("--checkpoint", metavar="DIR", help="All sinks of this query."),
-    ):
-        command = option(command)
-    return command

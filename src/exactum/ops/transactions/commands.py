@@ -1,31 +1,26 @@
-"""The commands ``exactum transactions ...``. What a command needs is imported when it runs."""
+"""The commands ``exactum transactions ...``."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from exactum.errors import SettingRefused
 from exactum.monitor.words import count, millis, now_ms
 from exactum.ops import render
 from exactum.ops.render import ExitStatus
-from exactum.ops.targets.options import (
-    JSON,
-    ClusterPlace,
-    QueryOptions,
-    StatePlace,
-    could_not_tell,
-    place_options,
-    query_options,
-)
+from exactum.ops.targets.options import JSON, QueryOptions, could_not_tell, query_options
 from exactum.ops.transactions.hanging import find_hanging_command
-from exactum.problem import Problem
-
-if TYPE_CHECKING:
-    from exactum.ops.transactions.state import JudgedTransaction, QueryTransactions
+from exactum.ops.transactions.settlement import (
+    SettlementRefused,
+    abort_of_query,
+    finish_query,
+    record_aborted,
+    record_finished,
+)
+from exactum.ops.transactions.state import JudgedTransaction, read_transactions
 
 SHOWN_MAX = 5
 """How many transactions of one group are named."""
@@ -48,84 +43,38 @@ transactions.add_command(find_hanging_command)
 
 
 @transactions.command("list")
-@place_options
+@query_options
 @JSON
 @could_not_tell
-def list_command(where: StatePlace, as_json: bool) -> None:
+def list_command(options: QueryOptions, as_json: bool) -> None:
     """List open and unfinished transactions, and what to do with each."""
-    query = None
-    if isinstance(where, QueryOptions):
-        query = _read(where)
-        found, problems, status = query.each, query.problems, query.status
-    else:
-        found, problems = _elsewhere(where)
-        status = ExitStatus.CANNOT_TELL if problems else ExitStatus.FINE
+    place = options.place()
+    query = read_transactions(place, options.targets(place))
     if as_json:
-        value: dict[str, Any] = {
-            "transactions": [_plain(each) for each in found],
-            "troubles": _plain_of(problems),
-        }
-        if query is not None:
-            value |= {
-                "query_id": query.place.query_id,
-                "checkpoint": query.place.checkpoint,
+        render.show_json(
+            {
+                "query_id": place.query_id,
+                "checkpoint": place.checkpoint,
                 "living_runs": [run.incarnation for run in query.living],
                 "former_sinks": [sink.name for sink in query.former],
-                "status": status,
+                "transactions": [_plain(each) for each in query.each],
+                "problems": query.problems,
+                "status": query.status,
             }
-        render.show_json(value)
-        sys.exit(status)
-    if query is not None:
-        click.echo(str(query.place))
-        for run in query.living:
-            click.echo(f"lives: {run}")
-        if not query.living:
-            click.echo("no run of it lives here")
-        for sink in query.former:
-            click.echo(f"former sink, not looked into: {sink.name} ({sink.place})")
-    _show_groups(found)
-    render.show_not_seen(problems)
-    if query is None and not found:
-        click.echo("nothing is open that this user may see")
-    elif not found and not problems:
+        )
+        sys.exit(query.status)
+    click.echo(str(place))
+    for run in query.living:
+        click.echo(f"lives: {run}")
+    if not query.living:
+        click.echo("no run of it lives here")
+    for sink in query.former:
+        click.echo(f"former sink, not looked into: {sink.name} ({sink.place})")
+    _show_groups(query.each)
+    render.show_not_seen(query.problems)
+    if not query.each and not query.problems:
         click.echo("nothing is open, and nothing that is decided is unfinished")
-    sys.exit(status)
-
-
-@transactions.command()
-@click.argument("identity")
-@place_options
-@JSON
-@could_not_tell
-def describe(identity: str, where: StatePlace, as_json: bool) -> None:
-    """Tell everything known of one transaction."""
-    if isinstance(where, QueryOptions):
-        query = _read(where)
-        problems = query.problems
-        render.show_not_seen(problems)
-        found = tuple(each for each in query.each if each.view.identity == identity)
-    else:
-        found, problems = _elsewhere(where, identity)
-    if not found and problems:
-        raise SettingRefused(
-            "NOTHING_OF_THAT_NAME",
-            f"Whether a transaction {identity!r} is open is not known: not everything could be "
-            "looked at.",
-        )
-    if not found:
-        raise SettingRefused(
-            "NOTHING_OF_THAT_NAME",
-            f"Nothing is known of a transaction {identity!r}: it is not open, and no unfinished "
-            "epoch names it.",
-        )
-    if as_json:
-        record = found[0].record
-        render.show_json(
-            {**_plain(found[0]), "record": None if record is None else record.to_json()}
-        )
-    else:
-        _show_one(found[0])
-    sys.exit(ExitStatus.NEEDS_PERSON if found[0].needs_person else ExitStatus.FINE)
+    sys.exit(query.status)
 
 
 @transactions.command()
@@ -139,22 +88,11 @@ def finish(options: QueryOptions, take_over: bool, as_json: bool) -> None:
     Safe beside a driver that lives. It decides nothing itself: what no COMMIT on record names
     stays as it is.
     """
-    from exactum.ops.transactions.settlement import finish_query, record_finished
-
     place = options.place()
     outcome = finish_query(place, options.targets(place), take_over=take_over)
     _warn_not_recorded(record_finished(place, outcome))
     if as_json:
-        render.show_json(
-            {
-                "batches": outcome.batches,
-                "committed_before": outcome.before,
-                "committed_again": outcome.again,
-                "open_undecided": outcome.open_undecided,
-                "troubles": _plain_of(outcome.problems),
-                "status": outcome.status,
-            }
-        )
+        render.show_json({**render.plain(outcome), "status": outcome.status})
         sys.exit(outcome.status)
     for batch in outcome.batches:
         known = " known to be" if outcome.problems else ""
@@ -163,13 +101,13 @@ def finish(options: QueryOptions, take_over: bool, as_json: bool) -> None:
             f"micro-batch {batch.batch_id}: {batch.transactions} transactions with {batch.rows:,} "
             f"rows are committed{left}"
         )
-    if outcome.before:
-        click.echo(f"{outcome.before} of them were committed before")
-    if outcome.again:
+    if outcome.committed_before:
+        click.echo(f"{outcome.committed_before} of them were committed before")
+    if outcome.committed_again:
         click.secho(
-            f"{outcome.again} transactions of micro-batches that were done are committed again: "
-            "their target had lost the commit. It has gone back in time (a failover, a restored "
-            "copy, a power cut): see by 'exactum verify' whether it lost more",
+            f"{outcome.committed_again} transactions of micro-batches that were done are committed "
+            "again: their target had lost the commit. It has gone back in time (a failover, a "
+            "restored copy, a power cut): see by 'exactum verify' whether it lost more",
             fg="yellow",
         )
     if not outcome.batches:
@@ -209,12 +147,6 @@ def abort(
     It fences the query first, as a start does: a driver that lives can decide nothing more, and
     stops. Then it aborts. What a COMMIT on record names is refused.
     """
-    from exactum.ops.transactions.settlement import (
-        SettlementRefused,
-        abort_of_query,
-        record_aborted,
-    )
-
     if bool(identities) == all_leftovers:
         raise click.UsageError("Name transactions, or say --all-leftovers.")
     place = options.place()
@@ -254,22 +186,6 @@ def abort(
     sys.exit(ExitStatus.NEEDS_PERSON if refused else ExitStatus.FINE)
 
 
-def _read(where: QueryOptions) -> QueryTransactions:
-    from exactum.ops.transactions.state import read_transactions
-
-    place = where.place()
-    return read_transactions(place, where.targets(place))
-
-
-def _elsewhere(
-    where: ClusterPlace, identity: str = ""
-) -> tuple[tuple[JudgedTransaction, ...], tuple[Problem, ...]]:
-    from exactum.ops.transactions.state import judged_elsewhere
-
-    views, problems = where.transactions([identity] if identity else [])
-    return tuple(map(judged_elsewhere, views)), tuple(problems)
-
-
 def _warn_not_recorded(why: str) -> None:
     if why:
         click.secho(
@@ -299,10 +215,6 @@ def _plain(found: JudgedTransaction) -> dict[str, Any]:
     }
 
 
-def _plain_of(problems: Sequence[Problem]) -> list[dict[str, str]]:
-    return [{"place": each.where, "why": each.why} for each in problems]
-
-
 def _show_groups(findings: Sequence[JudgedTransaction]) -> None:
     """Groups of what is alike: where it stands, its names, what to do."""
     groups: dict[object, list[JudgedTransaction]] = {}
@@ -317,7 +229,8 @@ def _show_groups(findings: Sequence[JudgedTransaction]) -> None:
             click.echo(f"  {each.view.identity}")
         if len(group) > SHOWN_MAX:
             click.echo(f"  and {len(group) - SHOWN_MAX} more (--json has all)")
-        _show_do(group[0])
+        do, colour = group[0].problem.do, render.YELLOW if group[0].needs_person else None
+        click.secho(f"  -> {do}", fg=colour)
 
 
 def _heading(group: Sequence[JudgedTransaction]) -> str:
@@ -338,38 +251,3 @@ def _heading(group: Sequence[JudgedTransaction]) -> str:
         f"of {first.owner.value}" + (f" ({view.incarnation})" if view.incarnation else ""),
     ]
     return "; ".join(part for part in parts if part)
-
-
-def _show_one(found: JudgedTransaction) -> None:
-    """Everything that is known of it."""
-    view, record, now = found.view, found.record, now_ms()
-    age, left = view.age_ms(now), view.left_ms(now)
-    click.secho(view.identity, bold=True)
-    by = record and (
-        f"{record.decision.value} of {record.epoch}, attempt {record.attempt}, by incarnation "
-        f"{record.incarnation}"
-    )
-    ends = [] if record is None else record.offsets.end
-    render.show_values(
-        [
-            ("sink", view.participant),
-            ("query", view.query_id),
-            ("whose", found.owner.value),
-            ("incarnation", view.incarnation),
-            ("state", view.state.value),
-            ("age", None if age is None else millis(age)),
-            ("time left", None if left is None else millis(left)),
-            ("micro-batch", view.batch_id),
-            ("attempt", view.attempt),
-            ("rows", view.rows),
-            ("decision log", found.on_record.value),
-            ("details", "\n".join(view.details) or None),
-            ("record", by),
-            *((f"source {number}", f"up to {end}") for number, end in enumerate(ends)),
-        ]
-    )
-    _show_do(found)
-
-
-def _show_do(found: JudgedTransaction) -> None:
-    click.secho(f"  -> {found.problem.do}", fg=render.YELLOW if found.needs_person else None)

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -19,7 +18,8 @@ if TYPE_CHECKING:
     from exactum.kafka.inspection import BlockedPartitions, HangingTransaction
     from exactum.kafka.requests import BrokerRequests
 
-Ask = Callable[[str], bool]
+WHOSE = "exactum transactions"
+"""Whose the connection to the cluster is, in messages."""
 
 
 @click.command("find-hanging")
@@ -60,69 +60,52 @@ def find_hanging_command(
         raise click.UsageError("Give --bootstrap-servers.")
     if as_json and abort_them and not yes:
         raise click.UsageError("--json with --abort needs --yes: there is nobody to ask.")
-    with closing(place.admin()) as admin:
-        value, status = search(
-            admin,
-            topics,
-            idle_ms_min=round(idle_s * 1000),
-            abort_them=abort_them,
-            ask=None if yes else click.confirm,
-            quiet=as_json,
-        )
-    if as_json:
-        render.show_json(value)
-    sys.exit(status)
-
-
-def search(
-    admin: BrokerRequests,
-    topics: Sequence[str],
-    *,
-    idle_ms_min: int,
-    abort_them: bool,
-    ask: Ask | None,
-    quiet: bool,
-) -> tuple[dict[str, Any], ExitStatus]:
-    """(for JSON, exit status). ``ask``: before each marker; None: it was said beforehand."""
     from exactum.kafka.inspection import find_hanging
     from exactum.kafka.log_requests import MarkerRefused
 
-    found = find_hanging(admin, topics, idle_ms_min=idle_ms_min)
-    if not quiet:
-        show(found)
+    idle_ms_min = round(idle_s * 1000)
     aborted: list[HangingTransaction] = []
     refused: list[str] = []
-    for each in found.hanging if abort_them else ():
-        if ask is not None and not ask(f"Write an abort marker into {_named(each)}?"):
-            continue
-        try:
-            admin.write_abort_marker(each.partition, each.producer)
-            aborted.append(each)
-        except MarkerRefused as error:
-            refused.append(str(error))
-    left = [each for each in found.hanging if each not in aborted]
-    if aborted:
-        theirs = sorted({each.partition[0] for each in aborted})
-        again = find_hanging(admin, theirs, idle_ms_min=idle_ms_min)
-        still = {each.partition for each in again.hanging}
-        left += [each for each in aborted if each.partition in still]
-    if not quiet:
+    with closing(_admin(place)) as admin:
+        found = find_hanging(admin, topics, idle_ms_min=idle_ms_min)
+        if not as_json:
+            show(found)
+        for each in found.hanging if abort_them else ():
+            if not yes and not click.confirm(f"Write an abort marker into {_named(each)}?"):
+                continue
+            try:
+                admin.write_abort_marker(each.partition, each.producer)
+                aborted.append(each)
+            except MarkerRefused as error:
+                refused.append(str(error))
+        left = [each for each in found.hanging if each not in aborted]
+        if aborted:
+            theirs = sorted({each.partition[0] for each in aborted})
+            again = find_hanging(admin, theirs, idle_ms_min=idle_ms_min)
+            still = {each.partition for each in again.hanging}
+            left += [each for each in aborted if each.partition in still]
+    if as_json:
+        names = [_named(each) for each in aborted]
+        render.show_json({**render.plain(found), "aborted": names, "refused": refused})
+    else:
         for each in aborted:
             click.echo(f"aborted: {_named(each)}")
         for text in refused:
             click.secho(text, fg=render.RED, err=True)
-    value = {
-        "partitions_looked_at": found.looked_at,
-        "partitions_held": [f"{topic}-{index}" for topic, index in found.blocked],
-        "hanging": [_value(each) for each in found.hanging],
-        "aborted": [_named(each) for each in aborted],
-        "refused": refused,
-        "unseen": list(found.unseen),
-        "too_young_to_judge": found.young,
-    }
-    if left:
-        return value, ExitStatus.NEEDS_PERSON
-    return value, ExitStatus.CANNOT_TELL if found.unseen else ExitStatus.FINE
+    unseen = ExitStatus.CANNOT_TELL if found.unseen else ExitStatus.FINE
+    sys.exit(ExitStatus.NEEDS_PERSON if left else unseen)
+
+
+def _admin(place: ClusterPlace) -> BrokerRequests:
+    """
+    Raises:
+        ExactumError: the brokers did not answer, or refused.
+    """
+    from exactum.kafka import settings
+    from exactum.kafka.requests import BrokerRequests
+
+    plain = settings.checked_producer(place.settings, WHOSE)
+    return BrokerRequests(place.servers, plain, WHOSE, connect_timeout_ms=8_000, deadline_ms=20_000)
 
 
 def show(found: BlockedPartitions) -> None:
@@ -156,18 +139,3 @@ def _named(each: HangingTransaction) -> str:
         f"{topic}-{index} from offset {each.producer.transaction_start_offset}: producer "
         f"{each.producer.producer_id}, epoch {each.producer.producer_epoch}"
     )
-
-
-def _value(each: HangingTransaction) -> dict[str, Any]:
-    values = render.plain(each)
-    producer = values.pop("producer")
-    topic, index = values.pop("partition")
-    return {
-        "topic": topic,
-        "partition": index,
-        "producer_id": producer["producer_id"],
-        "producer_epoch": producer["producer_epoch"],
-        "start_offset": producer["transaction_start_offset"],
-        "last_write_ms": producer["last_write_ms"],
-        **values,
-    }

@@ -38,14 +38,14 @@ class SettlementRefused(Exception):
 
 @dataclass
 class FinishOutcome:
-    """What of each decided batch stands now. ``before`` were committed already; ``again`` are of
-    batches that are over, in a target that had lost their commit; ``open_undecided`` is what else
-    is open.
+    """What of each decided batch stands now. ``committed_before``: already; ``committed_again`` are
+    of batches that are over, in a target that had lost their commit; ``open_undecided`` is what
+    else is open.
     """
 
     batches: Sequence[Finished] = ()
-    before: int = 0
-    again: int = 0
+    committed_before: int = 0
+    committed_again: int = 0
     open_undecided: int = 0
     problems: list[Problem] = field(default_factory=list)
 
@@ -173,7 +173,7 @@ def _commit_again(
                 outcome.problems.append(_of_sink(inspector.name, f"{why} from it"))
     if again:  # a sink of the user's may list what is settled as well, and had lost nothing
         again -= {view.identity for view in inspector.list_open() if view.state.unsettled}
-    outcome.again += len(again)
+    outcome.committed_again += len(again)
 
 
 def refuse_loss(place: QueryPlace, inspector: Inspector, over: Sequence[CommitPermit]) -> None:
@@ -205,7 +205,7 @@ def _finish_one(
     for permit in permits:
         own = permit.record.of(inspector.name)
         views = inspector.describe(own) if own else ()
-        outcome.before += sum(view.state is TransactionState.COMMITTED for view in views)
+        outcome.committed_before += sum(view.state is TransactionState.COMMITTED for view in views)
     return commit_decided(inspector.participant(), permits)
 
 

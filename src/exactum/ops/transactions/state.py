@@ -51,9 +51,7 @@ class Owner(Enum):
     LIVING_RUN = "this query's living run"
     DEAD_RUN = "a dead run of this query"
     FORMER_INCARNATION = "a former incarnation of this query"
-    OTHER_QUERY = "another query"
     REPLAY = "a replay of this query's dead letters"
-    FOREIGN = "no query of exactum's"
 
 
 @dataclass(frozen=True)
@@ -180,7 +178,8 @@ def _judged_by(
         if own:
             view = view.of_record(own[0], record.epoch.batch_id, record.attempt)
     owner = runs.owner(view.incarnation)
-    return judged(view, says, owner, lives=bool(runs.living), record=record)
+    advice = advice_of(view.state, says, owner, lives=bool(runs.living))
+    return JudgedTransaction.of(view, says, owner, advice, record)
 
 
 def on_record(
@@ -210,32 +209,12 @@ def on_record(
     return OnRecord.NOTHING, None
 
 
-def judged(
-    view: TransactionView,
-    says: OnRecord,
-    owner: Owner,
-    *,
-    lives: bool,
-    record: DecisionRecord | None = None,
-) -> JudgedTransaction:
-    """``lives``: whether any run of the query does, as far as locks on files tell."""
-    advice = _advice(view.state, says, owner, lives)
-    return JudgedTransaction.of(view, says, owner, advice, record)
-
-
-def judged_elsewhere(view: TransactionView) -> JudgedTransaction:
-    """Of a whole Kafka cluster: without a checkpoint nobody knows what is decided."""
-    owner = Owner.OTHER_QUERY
-    if view.query_id:
-        do = f"ask by the checkpoint of query {view.query_id}: --checkpoint says what is decided"
-    elif view.incarnation is not None:
-        do = "ask by its query's checkpoint: --checkpoint says what is decided"
-    else:
-        owner, do = Owner.FOREIGN, "nothing: it is not exactum's. Ask its owner"
-    return JudgedTransaction.of(view, OnRecord.UNKNOWN, owner, (do, False))
-
-
-def _advice(state: TransactionState, says: OnRecord, owner: Owner, lives: bool) -> tuple[str, bool]:
+def advice_of(
+    state: TransactionState, says: OnRecord, owner: Owner, *, lives: bool
+) -> tuple[str, bool]:
+    """What to do, and whether a person has to. ``lives``: whether any run of the query does, as far
+    as locks on files tell.
+    """
     if says is OnRecord.UNKNOWN:
         return "look again when the decision log answers: nobody knows whether it is decided", False
     if says is OnRecord.COMMIT:

@@ -173,9 +173,11 @@ class EpochRunner:
         if self._end_reported:
             return
         self._end_reported = True
-        failure = self.run.failure() if error is None else None
+        # What cuts a micro-batch off is stop(), or the failure of the query: the latter is the end.
+        is_cut = isinstance(error, EpochAborted)
+        failure = self.run.failure() if error is None or is_cut else None
         error = error if failure is None else thrown(RuntimeError(failure))
-        if isinstance(error, EpochAborted) and failure is None and self.run.was_stopped():
+        if is_cut and failure is None and self.run.was_stopped():
             how = ("", "", "")  # stop() ended the query before, and cut the micro-batch off
         elif error is not None:
             disposition = error.disposition.value if isinstance(error, ExactumError) else ""

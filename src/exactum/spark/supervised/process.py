@@ -26,12 +26,13 @@ from typing import Any
 
 from exactum import events
 from exactum.errors import ExactumError, Unavailable
+from exactum.monitor.fact import cut
 from exactum.spark.open_queries import EPOCH_TIMEOUT_S, await_rest, open_queries
 from exactum.spark.supervised.supervisor_channel import (
+    TEXT_CHARACTERS_MAX,
     VARIABLE,
     ChannelMessage,
     MessageDecoder,
-    cut,
     joined,
 )
 from exactum.spark.write.failure import fenced_in, thrown
@@ -92,7 +93,7 @@ class SupervisedProcess:
         fields = {
             "name": type(error).__name__,
             "disposition": error.disposition.value,
-            "message": cut(str(error)),
+            "message": cut(str(error), TEXT_CHARACTERS_MAX),
         }
         self.report_now(ChannelMessage("error", {**fields, "query_id": query_id}))
 
@@ -116,7 +117,7 @@ class SupervisedProcess:
         disposition = None if ours is None else ours.disposition.value
         fields = {
             "name": type(shown).__name__,
-            "message": cut(_text(shown)),
+            "message": cut(_text(shown), TEXT_CHARACTERS_MAX),
             "disposition": disposition,
             "queries": queries,
             "over": _main_thread_ends(),

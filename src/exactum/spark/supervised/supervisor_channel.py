@@ -52,13 +52,6 @@ class ChannelMessage:
         return line
 
 
-def cut(text: str) -> str:
-    """The text as it is, or its beginning with how much is missing."""
-    more = len(text) - TEXT_CHARACTERS_MAX
-    kept = text[:TEXT_CHARACTERS_MAX]
-    return text if more <= 0 else f"{kept} [cut: {more:,} more characters]"
-
-
 class MessageDecoder:
     """Makes messages of what arrives, however it is cut."""
 
