@@ -193,12 +193,14 @@ connect-4.0 connect-4.1 connect-4.2: connect-%: .venv-connect-%/.made
 connect-short: ## a few of these on 4.2: what CI plays
 	@$(MAKE) --no-print-directory connect-4.2 CELLS='topic counted-EpochDecided stopped'
 
-# In the same environments: Spark's own Delta and Iceberg beside exactum's.
-tables: ## tables that Spark and exactum both write and read, on 4.0, 4.1 and 4.2; jars of 90 MB for each
+# In the same environments: Spark's own Delta and Iceberg beside exactum's, and DuckDB of the version that has its extensions as packages.
+DUCKDB = duckdb==1.4.4 duckdb-ext-avro==1.4.4.* duckdb-ext-delta==1.4.4.* duckdb-ext-iceberg==1.4.4.*
+tables: ## tables that Spark and exactum both write, and DuckDB reads, on 4.0, 4.1 and 4.2; jars of 90 MB for each
 	@$(MAKE) --no-print-directory tables-4.0 tables-4.1 tables-4.2
 
 tables tables-4.0 tables-4.1 tables-4.2: export JAVA_TOOL_OPTIONS = -XX:TieredStopAtLevel=1
 tables-4.0 tables-4.1 tables-4.2: tables-%: .venv-connect-%/.made
+	.venv-connect-$*/bin/python -m pip install --disable-pip-version-check -q $(DUCKDB)
 	PYTHONPATH=. PYSPARK_PYTHON=$(CURDIR)/.venv-connect-$*/bin/python .venv-connect-$*/bin/python tests/smoke/tables.py $(CELLS)
 
 objects: export JAVA_TOOL_OPTIONS = -XX:TieredStopAtLevel=1

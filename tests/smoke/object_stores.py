@@ -9,6 +9,7 @@ What was written is read from the server's folder, in a process without any clie
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -19,13 +20,13 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from chaos.proxy import Proxy
 from tests.kit.files.throttling import throttling
 from tests.kit.servers.versitygw import S3, s3
+from tests.kit.waiting import await_true
 
 BATCHES, ROWS, KEYS = 6, 40, 5
 BUCKET = "bucket"
@@ -87,15 +88,7 @@ class Killer:
         if how != "waits":
             os.kill(os.getpid(), signal.SIGKILL)
         (self.folder / "reached").touch()
-        wait_for((self.folder / "go").exists)
-
-
-def wait_for(condition: Callable[[], object], timeout_s: float = LIFE_TIMEOUT_S / 2) -> None:
-    end_s = time.monotonic() + timeout_s
-    while not condition():
-        if time.monotonic() > end_s:
-            raise TimeoutError
-        time.sleep(0.05)
+        await_true((self.folder / "go").exists, "it may go on")
 
 
 # ---- the cells ---------------------------------------------------------------------------------
@@ -151,18 +144,13 @@ class Cell:
                 start_new_session=True,
             )
 
-    def end(
-        self, process: subprocess.Popen[str], timeout_s: float = LIFE_TIMEOUT_S
-    ) -> dict[str, Any]:
+    def end(self, process: subprocess.Popen[str]) -> dict[str, Any]:
         """What the process said; {} where it died."""
         try:
-            out, _ = process.communicate(timeout=timeout_s)
+            out, _ = process.communicate(timeout=LIFE_TIMEOUT_S)
         finally:
-            for each in (process.pid,):
-                try:
-                    os.killpg(each, signal.SIGKILL)
-                except ProcessLookupError:
-                    continue
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
         lines = [line for line in out.splitlines() if line.startswith("{")]
         return dict(json.loads(lines[-1])) if lines else {}
 
@@ -197,6 +185,10 @@ class Cell:
             (int(p.name) for p in self.path(f"{self.root}/{log}").glob("[0-9]*")), default=-1
         )
 
+    def commits(self, batches: int) -> None:
+        """Wait until so many are."""
+        await_true(lambda: self.logged("commits") + 1 >= batches, f"{batches} micro-batches")
+
     def rows(self) -> Counter[str]:
         paths = [p for p in self.path(self.out).rglob("*.json") if ".exactum" not in p.parts]
         found = [json.loads(line) for path in paths for line in path.read_text().splitlines()]
@@ -229,7 +221,7 @@ def killed(event: str) -> Callable[[Cell], None]:
 def stopped(cell: Cell) -> None:
     """Stopped with a savepoint in the store; a fork and the moved query go on from it."""
     process = cell.begin(endless=True)
-    wait_for(lambda: cell.logged("commits") >= 1)
+    cell.commits(2)
     to = f"s3a://{BUCKET}/{cell.name}/savepoint"
     cell.command("savepoint", "create", "--checkpoint", cell.checkpoint, "--to", to, "--stop")
     said = cell.end(process)
@@ -262,7 +254,7 @@ def stopped(cell: Cell) -> None:
 def two_drivers(cell: Cell) -> None:
     """The first is held behind its decision; a second one takes over; the first wakes up."""
     first = cell.begin(kill="EpochDecided:2/waits")
-    wait_for((cell.folder / "reached").exists)
+    await_true((cell.folder / "reached").exists, "the first is held")
     cell.finishes()
     (cell.folder / "go").touch()
     said = cell.end(first)
@@ -283,7 +275,7 @@ def with_network(harm: Callable[[Proxy], None]) -> Callable[[Cell], None]:
 
             thread = threading.Thread(target=breaks, name="breaks")
             process = cell.begin(server)
-            wait_for(lambda: cell.logged("commits") >= 0)
+            cell.commits(1)
             thread.start()
             try:
                 said = cell.end(process)
@@ -316,7 +308,7 @@ def credentials_end(cell: Cell) -> None:
     """In the middle: the store refuses the key from some request on."""
     with throttling(cell.server.port, every=0) as proxy:
         process = cell.begin(cell.server.through(proxy.port))
-        wait_for(lambda: cell.logged("commits") >= 1)
+        cell.commits(2)
         proxy.refusal = (400, "ExpiredToken")
         said = cell.end(process)
     assert said.get("ended") is None and said, said
@@ -359,7 +351,7 @@ CELLS: dict[str, Callable[[Cell], None]] = {
 }
 
 
-@contextmanager
+@contextlib.contextmanager
 def place() -> Iterator[Path]:
     kept = os.environ.get("EXACTUM_OBJECTS_FOLDER")
     if kept:
@@ -378,7 +370,7 @@ def main(names: list[str]) -> int:
             try:
                 CELLS[name](cell)
                 result = "exact"
-            except (AssertionError, TimeoutError, subprocess.TimeoutExpired) as error:
+            except (AssertionError, subprocess.TimeoutExpired) as error:
                 failed += 1
                 result = f"FAILED: {error!r}; see {cell.folder / 'log'}"
                 sys.stdout.write((cell.folder / "log").read_text()[-3000:])

@@ -1,7 +1,7 @@
 """Tables that exactum and Spark's own writers and readers share, on whatever PySpark is installed
 (`make tables`): Delta's Spark jar reads what `DeltaSink` wrote, `DeltaSink` writes to a table that
 Spark made, and `SparkTableSink` has Spark write, killed on its way. Iceberg's jar reads what
-`IcebergSink` wrote, on the Sparks that it is made for.
+`IcebergSink` wrote, on the Sparks that it is made for. DuckDB reads each of these tables as well.
 
     python tables.py                 every cell; ends with 1 where one is not as it should be
     python tables.py CELL ...        these
@@ -135,25 +135,42 @@ def wanted(spark: Any, numbers: range) -> list[Any]:
 
 
 def in_order(frame: Any) -> list[Any]:
-    return [row.asDict() for row in frame.orderBy("id").collect()]
+    return list(frame.orderBy("id").toArrow().to_pylist())
 
 
-def by_spark(spark: Any, folder: Path) -> list[Any]:
-    return in_order(spark.read.format("delta").load(str(folder / "table")))
+def by_duckdb(scan: str, *extensions: str) -> list[Any]:
+    """Its extensions come as packages, so none is fetched."""
+    import duckdb
+
+    with duckdb.connect() as connection:
+        for name in extensions:
+            packages = Path(duckdb.__file__).parents[1]
+            (found,) = packages.glob(f"duckdb_ext/extensions/*/*/{name}.duckdb_extension")
+            connection.load_extension(str(found))
+        connection.execute("SET TimeZone = 'UTC'")
+        rows = connection.sql(f"SELECT * FROM {scan} ORDER BY id").fetch_arrow_table()
+    return list(rows.to_pylist())
+
+
+def check_table(spark: Any, folder: Path, expected: list[Any], when: str = "") -> None:
+    """What Spark and DuckDB read of a Delta table."""
+    place = folder / "table"
+    check(in_order(spark.read.format("delta").load(str(place))) == expected, f"other rows{when}")
+    check(by_duckdb(f"delta_scan('{place}')", "delta") == expected, f"DuckDB: other rows{when}")
 
 
 def read_back(spark: Any, folder: Path) -> None:
     """Spark reads what DeltaSink wrote; then each appends once more."""
     give(folder, range(BATCHES))
     check(life(folder, sink="append") == 0, "the query failed")
-    check(by_spark(spark, folder) == wanted(spark, range(BATCHES * ROWS)), "other rows")
+    check_table(spark, folder, wanted(spark, range(BATCHES * ROWS)))
     place = str(folder / "table")
     more = spark.range(BATCHES * ROWS, (BATCHES + 1) * ROWS).selectExpr(*MADE)
     more.write.format("delta").mode("append").save(place)
     spark.sql(f"OPTIMIZE delta.`{place}`")
     give(folder, range(BATCHES + 1, BATCHES + 3))
     check(life(folder, sink="append") == 0, "the second life failed")
-    check(by_spark(spark, folder) == wanted(spark, range((BATCHES + 3) * ROWS)), "others, later")
+    check_table(spark, folder, wanted(spark, range((BATCHES + 3) * ROWS)), ", later")
 
 
 def made_by_spark(spark: Any, folder: Path) -> None:
@@ -168,17 +185,15 @@ def made_by_spark(spark: Any, folder: Path) -> None:
         rows.write.format("delta").mode("append").save(str(place))
     give(folder, range(4, 4 + BATCHES))
     check(life(folder, sink="append") == 0, "the query failed")
-    check(by_spark(spark, folder) == wanted(spark, range((4 + BATCHES) * ROWS)), "other rows")
+    check_table(spark, folder, wanted(spark, range((4 + BATCHES) * ROWS)))
 
 
 def upserted(spark: Any, folder: Path) -> None:
     """Spark reads the newest row of each key."""
     give(folder, range(BATCHES))
     check(life(folder, sink="upsert") == 0, "the query failed")
-    found = by_spark(spark, folder)
     last = spark.range((BATCHES - 1) * ROWS, BATCHES * ROWS).selectExpr(*MADE)
-    newest = in_order(last.withColumn("id", last.id % ROWS))
-    check(found == newest, f"{len(found)} rows, not the newest of {ROWS} keys")
+    check_table(spark, folder, in_order(last.withColumn("id", last.id % ROWS)))
 
 
 def spark_writes(spark: Any, folder: Path) -> None:
@@ -187,18 +202,26 @@ def spark_writes(spark: Any, folder: Path) -> None:
         give(folder, range(number * BATCHES, (number + 1) * BATCHES))
         status = life(folder, sink="spark", kill=kill)
         check(status == (-signal.SIGKILL if kill else 0), f"ended with {status}, {kill}")
-    check(by_spark(spark, folder) == wanted(spark, range(3 * BATCHES * ROWS)), "other rows")
+    check_table(spark, folder, wanted(spark, range(3 * BATCHES * ROWS)))
 
 
 def iceberg(spark: Any, folder: Path) -> None:
-    """Iceberg's Spark jar reads what IcebergSink wrote, and finds single rows by its statistics."""
+    """DuckDB reads what IcebergSink wrote. So does Iceberg's Spark jar, where there is one for this
+    Spark, and finds single rows by their statistics.
+    """
     from pyiceberg.catalog import load_catalog
 
     give(folder, range(BATCHES))
     check(life(folder, sink="iceberg") == 0, "the query failed")
     place = load_catalog(**catalog_at(folder)).load_table(ICEBERG_TABLE).metadata_location
-    table = spark.read.format("iceberg").load(place.removeprefix("file://"))
-    check(in_order(table) == wanted(spark, range(BATCHES * ROWS)), "other rows")
+    place = place.removeprefix("file://")
+    expected = wanted(spark, range(BATCHES * ROWS))
+    found = by_duckdb(f"iceberg_scan('{place}')", "avro", "iceberg")
+    check(found == expected, "DuckDB: other rows")
+    if not iceberg_jars():
+        return
+    table = spark.read.format("iceberg").load(place)
+    check(in_order(table) == expected, "other rows")
     for number in (0, 77, BATCHES * ROWS - 1):
         found = in_order(table.where(f"id = {number}"))
         check(found == wanted(spark, range(number, number + 1)), f"row {number} is not found")
@@ -218,15 +241,16 @@ CELLS: dict[str, Callable[[Any, Path], None]] = {
     "made-by-spark": made_by_spark,
     "upserted": upserted,
     "spark-writes": spark_writes,
+    "iceberg": iceberg,
 }
 
 
 def main(names: list[str]) -> int:
     spark = session()
     failed = 0
-    if iceberg_jars():
-        CELLS["iceberg"] = iceberg
-    versions = ", ".join(f"{name} {metadata.version(name)}" for name in ("pyspark", "deltalake"))
+    versions = ", ".join(
+        f"{name} {metadata.version(name)}" for name in ("pyspark", "deltalake", "duckdb")
+    )
     print(f"Tables with {versions}, Delta's Spark jar {DELTA}", flush=True)
     for name in names or CELLS:
         with tempfile.TemporaryDirectory() as folder:
