@@ -96,7 +96,6 @@ def test_a_healthy_cluster_has_no_errors_and_nothing_is_left(
     assert there() == before
     assert found.has("ok", "Transactions may be opened and ended under exactum/")
     assert found.has("ok", "group own", "can be read and committed")
-    assert found.has("ok", "clock of its controller differs by")
     assert found.has("warning", f"topic {target}", "Replication factor 1")
     assert found.has("ok", "may wait 15 min")
 

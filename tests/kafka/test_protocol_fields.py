@@ -8,7 +8,7 @@ import inspect
 from typing import Any
 
 import pytest
-from kafka.protocol.admin import cluster, groups, transactions
+from kafka.protocol.admin import groups, transactions
 from kafka.protocol.consumer import fetch, group, offsets
 from kafka.protocol.metadata import (
     ApiVersionsRequest,
@@ -29,11 +29,6 @@ FIELDS = {
         topics.partitions.isr_nodes""",
     ApiVersionsRequest: "client_software_name client_software_version",
     ApiVersionsResponse: "api_keys.api_key api_keys.min_version api_keys.max_version",
-    cluster.DescribeQuorumRequest: "topics.topic_name topics.partitions.partition_index",
-    cluster.DescribeQuorumResponse: """
-        error_code topics.partitions.error_code topics.partitions.leader_id
-        topics.partitions.current_voters.replica_id
-        topics.partitions.current_voters.last_caught_up_timestamp""",
     groups.DescribeGroupsRequest: "groups include_authorized_operations",
     groups.DescribeGroupsResponse: """
         groups.error_code groups.group_state groups.members groups.authorized_operations""",

@@ -8,15 +8,10 @@ transaction that nobody has, and is refused.
 from __future__ import annotations
 
 import socket
-import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
-
-import kafka.errors as kafka_errors
-from kafka.admin import KafkaAdminClient
 
 from exactum._version import __version__
 from exactum.errors import ExactumError, SettingRefused, Unavailable
@@ -36,7 +31,7 @@ from exactum.kafka.requests import (
 )
 from exactum.kafka.routing import check
 from exactum.kafka.transaction import KafkaScope
-from exactum.problem import Problem, clock, error, of_failure, ok, unknown, warning
+from exactum.problem import Level, Problem, error, of_failure, ok, unknown, warning
 from exactum.protocol.model import new_incarnation
 from exactum.protocol.sink import Guarantee, QueryRun
 
@@ -51,44 +46,28 @@ NOBODY = 2**62
 CONNECT_TIMEOUT_S = 5.0
 
 
-@dataclass(frozen=True)
-class NodeExamined:
-    """A node as the cluster's metadata name it. ``version`` is "4.1", by the requests that it
-    knows; empty where it did not answer, and then ``trouble`` says why.
-    """
-
-    node_id: int
-    address: str
-    version: str = ""
-    trouble: str = ""
-
-
 class ClusterExamination(BrokerRequests):
     """The connections of one examination. What a cluster tells of itself beyond what a query asks:
-    versions, rights, its clock.
+    versions and rights.
     """
 
-    def nodes(self) -> list[NodeExamined]:
-        """Every node that the cluster has named, each asked at the address that it advertises:
-        without any other answer, so that one that nobody can reach is named.
-        """
-        places = sorted(self._router.connection().addresses().items())
-        return [self._node(node_id, host, port) for node_id, (host, port) in places]
+    def places(self) -> dict[int, tuple[str, int]]:
+        """Host and port that each node advertises: all that the cluster has named."""
+        return self._router.connection().addresses()
 
-    def _node(self, node_id: int, host: str, port: int) -> NodeExamined:
-        address = f"{host}:{port}"
+    def version(self, node_id: int, host: str, port: int) -> str:
+        """A node's, "4.1", by the requests that it knows; asked at the address that it advertises.
+
+        Raises:
+            OSError, Unavailable: nobody answers there.
+        """
         request = ApiVersionsRequest(
             client_software_name="exactum", client_software_version=__version__, min_version=0
         )
-        try:
-            socket.create_connection((host, port), CONNECT_TIMEOUT_S).close()
-            answer = self._router.retry(lambda: self._router.connection().ask(request, node_id))
-        except (OSError, Unavailable) as error:
-            return NodeExamined(node_id, address, trouble=str(error))
+        socket.create_connection((host, port), CONNECT_TIMEOUT_S).close()
+        answer = self._router.retry(lambda: self._router.connection().ask(request, node_id))
         versions = {each.api_key: (each.min_version, each.max_version) for each in answer.api_keys}
-        return NodeExamined(
-            node_id, address, BrokerVersionData(api_versions=versions).broker_version_str
-        )
+        return str(BrokerVersionData(api_versions=versions).broker_version_str)
 
     def is_missing(self, topic: str) -> bool:
         """Whether there is no such topic; False also where the user may not know."""
@@ -132,37 +111,6 @@ class ClusterExamination(BrokerRequests):
         code = self._one_each([transactional_id], request)[transactional_id]
         return failure_of(code) not in DENIALS
 
-    def controller_clock(self) -> tuple[float, float] | None:
-        """By how many seconds the active controller's is ahead of ours, give or take how many; None
-        where the user lacks DESCRIBE on the cluster, or the cluster has no such request (before
-        Kafka 3.3, and with ZooKeeper).
-        """
-
-        def ask(admin: KafkaAdminClient) -> Mapping[str, Any]:
-            try:
-                answer: Mapping[str, Any] = admin.describe_metadata_quorum()
-            except (
-                kafka_errors.ClusterAuthorizationFailedError,
-                kafka_errors.UnsupportedVersionError,
-            ):
-                return {"topics": []}
-            return answer
-
-        before_s = time.time()
-        answer = self._router.call(ask)
-        after_s = time.time()
-        stamps = [
-            voter.get("last_caught_up_timestamp", -1)
-            for topic in answer["topics"]
-            for partition in topic["partitions"]
-            for voter in partition["current_voters"]
-            if voter["replica_id"] == partition["leader_id"]
-        ]
-        if not stamps or stamps[0] <= 0:
-            return None
-        middle_s = (before_s + after_s) / 2
-        return stamps[0] / 1000 - middle_s, (after_s - before_s) / 2 + 0.001
-
 
 # ---- proving ---------------------------------------------------------------------------------
 
@@ -191,9 +139,9 @@ def prove_source(
 ) -> Iterator[Problem]:
     """``settings``: librdkafka's, to log in."""
     with closing(_connected(servers, settings)) as asked:
-        nodes = asked.nodes()
-        yield from _cluster(asked, servers, nodes)
-        if all(node.trouble for node in nodes):
+        nodes = _nodes(asked, f"Kafka {servers}")
+        yield from _cluster(asked, f"Kafka {servers}", nodes)
+        if not _reached(nodes):
             return
         there = asked.topics(topics)
         for name in topics:
@@ -208,12 +156,11 @@ def prove_sink(
     settings = dict(sink.client_settings)
     servers = settings.pop("bootstrap.servers")
     with closing(_connected(servers, settings)) as asked:
-        nodes = asked.nodes()
-        yield from _cluster(asked, servers, nodes)
-        reached = [node.node_id for node in nodes if not node.trouble]
-        if not reached:
+        nodes = _nodes(asked, f"Kafka {servers}")
+        yield from _cluster(asked, f"Kafka {servers}", nodes)
+        if not _reached(nodes):
             return
-        yield from _brokers(asked, f"Kafka {servers}", reached, longest_outage_s)
+        yield from _brokers(asked, f"Kafka {servers}", _reached(nodes), longest_outage_s)
         is_compacted = False
         if sink.topic is not None and (topic := asked.topics([sink.topic]).get(sink.topic)):
             config = asked.configs("topic", sink.topic, OF_A_TOPIC)
@@ -254,48 +201,50 @@ def _connected(servers: str, settings: Mapping[str, str]) -> ClusterExamination:
 
 
 def _cluster(
-    asked: ClusterExamination, servers: str, nodes: Sequence[NodeExamined]
+    asked: ClusterExamination, where: str, nodes: Mapping[int, Problem]
 ) -> Iterator[Problem]:
-    where = f"Kafka {servers}"
-    for node in nodes:
-        yield _node(where, node)
-    if all(node.trouble for node in nodes):
+    yield from nodes.values()
+    if _reached(nodes):
+        yield ok(where, f"Cluster {asked.cluster_id()} answers.")
+    else:
         yield unknown(
             where,
             "No broker can be reached at the address that it advertises.",
             "Topics, rights and transactions were not looked at.",
             "Mend that first.",
         )
-        return
-    yield ok(where, f"Cluster {asked.cluster_id()} answers.")
-    skew = asked.controller_clock()
-    if skew is None:
-        text = "Its clock was not compared: that needs Kafka 3.3 and DESCRIBE on the cluster."
-        yield ok(where, text)
-    else:
-        yield clock(where, "its controller", *skew)
 
 
-def _node(where: str, node: NodeExamined) -> Problem:
-    name = f"Broker {node.node_id} at {node.address}"
-    if node.trouble:
+def _nodes(asked: ClusterExamination, where: str) -> dict[int, Problem]:
+    """Each without any other's answer, so that one that nobody can reach is named."""
+    return {n: _node(asked, where, n, *place) for n, place in sorted(asked.places().items())}
+
+
+def _reached(nodes: Mapping[int, Problem]) -> list[int]:
+    return [node_id for node_id, found in nodes.items() if found.level is not Level.ERROR]
+
+
+def _node(asked: ClusterExamination, where: str, node_id: int, host: str, port: int) -> Problem:
+    name = f"Broker {node_id} at {host}:{port}"
+    try:
+        version = asked.version(node_id, host, port)
+    except (OSError, Unavailable) as trouble:
         return error(
             where,
-            f"{name} cannot be reached: {node.trouble}",
+            f"{name} cannot be reached: {trouble}",
             "Clients connect to each broker at the address that it advertises, not only to the "
             "bootstrap servers.",
             "Start it, or correct its advertised.listeners for this network.",
         )
-    version = tuple(int(part) for part in node.version.split("."))
-    if version < VERSION_ASKS_COORDINATOR:
+    if tuple(int(part) for part in version.split(".")) < VERSION_ASKS_COORDINATOR:
         return warning(
             where,
-            f"{name} is Kafka {node.version}.",
+            f"{name} is Kafka {version}.",
             "Before 3.6 a broker does not ask the coordinator before it takes a record: a "
             "late record of a failed task can open a transaction that nobody ends.",
             "Update it to 3.6 or later.",
         )
-    return ok(where, f"{name} is Kafka {node.version}.")
+    return ok(where, f"{name} is Kafka {version}.")
 
 
 def _brokers(
