@@ -5,11 +5,10 @@ section 4.8.
 import pytest
 
 from exactum.kafka.outcome import (
-    Marker,
     TransactionDescription,
     TransactionOutcome,
     from_description,
-    from_markers,
+    from_marker,
 )
 
 
@@ -44,27 +43,24 @@ def test_the_coordinator_is_believed_only_where_it_speaks_of_this_very_transacti
 
 
 @pytest.mark.parametrize(
-    ("markers", "description", "outcome"),
+    ("is_commit", "description", "outcome"),
     [
-        ([Marker.COMMIT], None, TransactionOutcome.COMMITTED),
-        ([Marker.NONE, Marker.COMMIT], None, TransactionOutcome.COMMITTED),
-        ([Marker.ABORT], described("CompleteCommit", epoch=5), TransactionOutcome.ABORTED),
-        ([Marker.GONE, Marker.ABORT], None, TransactionOutcome.ABORTED),
-        ([Marker.NONE], described("PrepareAbort", epoch=4), TransactionOutcome.ABORTED),
-        ([Marker.GONE], described("CompleteAbort", epoch=4), TransactionOutcome.ABORTED),
-        ([Marker.GONE], described("CompleteCommit", epoch=4), TransactionOutcome.UNKNOWN),
-        ([Marker.GONE], described("CompleteAbort", epoch=5), TransactionOutcome.UNKNOWN),
-        ([Marker.NONE], None, TransactionOutcome.UNKNOWN),
-        ([], None, TransactionOutcome.UNKNOWN),
+        (True, None, TransactionOutcome.COMMITTED),
+        (False, described("CompleteCommit", epoch=5), TransactionOutcome.ABORTED),
+        (None, described("PrepareAbort", epoch=4), TransactionOutcome.ABORTED),
+        (None, described("CompleteAbort", epoch=4), TransactionOutcome.ABORTED),
+        (None, described("CompleteCommit", epoch=4), TransactionOutcome.UNKNOWN),
+        (None, described("CompleteAbort", epoch=5), TransactionOutcome.UNKNOWN),
+        (None, None, TransactionOutcome.UNKNOWN),
     ],
 )
 def test_the_log_decides_where_the_coordinator_cannot(
-    markers: list[Marker], description: TransactionDescription | None, outcome: TransactionOutcome
+    is_commit: bool | None, description: TransactionDescription | None, outcome: TransactionOutcome
 ) -> None:
     """One marker of either kind is enough; without any, only a timeout just made is taken for an
     abort.
     """
-    assert from_markers(markers, description, 7, 3) is outcome
+    assert from_marker(is_commit, description, 7, 3) is outcome
 
 
 @pytest.mark.parametrize(

@@ -23,18 +23,6 @@ class TransactionOutcome(Enum):
     UNKNOWN = "unknown"
 
 
-class Marker(Enum):
-    """What ended a producer's transaction in one partition's log."""
-
-    COMMIT = "commit"
-    ABORT = "abort"
-    NONE = "none"  # the log was read to its end and holds no marker
-    GONE = "gone"  # the records of the transaction are no longer in the log
-    SHORT = (
-        "short"  # the log ends before the transaction: it was cut off or made anew, or is no more
-    )
-
-
 @dataclass(frozen=True)
 class TransactionDescription:
     """One row of a DescribeTransactions answer. Times in ms of the broker's clock; -1: not
@@ -78,18 +66,20 @@ def from_description(
     return _EXACT.get(description.state, TransactionOutcome.UNKNOWN)
 
 
-def from_markers(
-    markers: list[Marker], description: TransactionDescription | None, producer_id: int, epoch: int
+def from_marker(
+    is_commit: bool | None,
+    description: TransactionDescription | None,
+    producer_id: int,
+    epoch: int,
 ) -> TransactionOutcome:
-    """The outcome where only the log can tell. One marker is enough: the coordinator decides once.
+    """The outcome where only the log can tell. ``is_commit``: what its marker says, of any
+    partition, for the coordinator decides once; None: there is none.
 
     Without any marker, a coordinator that ended the very next epoch by an abort has timed this
     transaction out (it fences to epoch + 1, then aborts) and the markers are on their way or gone.
     """
-    if Marker.COMMIT in markers:
-        return TransactionOutcome.COMMITTED
-    if Marker.ABORT in markers:
-        return TransactionOutcome.ABORTED
+    if is_commit is not None:
+        return TransactionOutcome.COMMITTED if is_commit else TransactionOutcome.ABORTED
     timed_out = (
         description is not None
         and description.producer_id == producer_id

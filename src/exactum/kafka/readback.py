@@ -18,7 +18,7 @@ from exactum.errors import OutcomeUnknown
 from exactum.kafka.client import MemoryRecords
 from exactum.kafka.failure import KafkaFailure, failure_of
 from exactum.kafka.log_requests import MAGIC
-from exactum.kafka.outcome import Marker, TransactionOutcome, from_description, from_markers
+from exactum.kafka.outcome import TransactionOutcome, from_description, from_marker
 from exactum.kafka.requests import BrokerRequests
 from exactum.kafka.routing import error_name
 from exactum.kafka.transaction import KafkaTransaction, Partition
@@ -41,19 +41,18 @@ class LoggedRecord:
 
 @dataclass(frozen=True)
 class ReadBack:
-    """How a transaction ended in one partition, how many of its records are there, and where the
-    log ends, in words.
+    """Whether a transaction was committed or aborted in one partition (None: no marker is there),
+    how many of its records are there, and where the log ends, in words.
     """
 
-    marker: Marker
+    is_commit: bool | None
     count: int
     end: str
 
 
 class LogWalk:
     """The batches of one log from ``offset`` on, aborted ones too; and what its leader has told of
-    it meanwhile: where it ``begins`` and ``ends``. ``is_cut``: it begins behind where the walk was
-    to begin; ``is_short``: it ends before that.
+    it meanwhile: where it ``begins`` and ``ends``.
     """
 
     def __init__(self, requests: BrokerRequests, partition: Partition, offset: int) -> None:
@@ -61,7 +60,6 @@ class LogWalk:
         self._partition = partition
         self.offset = offset
         self.begins = self.ends = 0
-        self.is_cut = self.is_short = False
 
     def __iter__(self) -> Iterator[Any]:
         """
@@ -70,15 +68,16 @@ class LogWalk:
             SettingRefused: READ on the topic is not granted.
         """
         outside = 0
-        while not self.is_short:
+        while True:
             answer = self._requests.fetch(self._partition, self.offset)
             if failure_of(answer.error_code) is KafkaFailure.OUTSIDE and outside < OUTSIDE_MAX:
                 self.begins, self.ends = self._requests.log_bounds(self._partition)
                 if self.offset < self.begins:
-                    self.offset, self.is_cut = self.begins, True
+                    self.offset = self.begins
                     continue
                 outside += 1
-                self.is_short = self.offset > self.ends and outside == OUTSIDE_MAX
+                if self.offset > self.ends and outside == OUTSIDE_MAX:
+                    return
                 # a leader that has just changed may be asked with what the old one said
                 time.sleep(OUTSIDE_PAUSE_S)
                 continue
@@ -139,21 +138,18 @@ class LogReader:
             OutcomeUnknown: the partition could not be read.
         """
         if partition in self._missing:
-            return ReadBack(Marker.SHORT, 0, NO_LOG)
+            return ReadBack(None, 0, NO_LOG)
         walk, count = LogWalk(self._requests, partition, start_offset), 0
         for batch in walk:
             if batch.producer_id != producer[0]:
                 continue
             if batch.is_control_batch:
-                ended = Marker.COMMIT if next(batch).commit else Marker.ABORT
-                return ReadBack(ended, count, ends_at(walk.ends))
+                return ReadBack(bool(next(batch).commit), count, ends_at(walk.ends))
             if batch.producer_epoch == producer[1]:
                 found = [_logged(record) for record in batch if record.offset >= start_offset]
                 count += len(found)
                 on_records(found)
-        if walk.is_short:
-            return ReadBack(Marker.SHORT, count, ends_at(walk.ends))
-        return ReadBack(Marker.GONE if walk.is_cut else Marker.NONE, count, ends_at(walk.offset))
+        return ReadBack(None, count, ends_at(walk.ends))
 
 
 def ends_at(offset: int) -> str:
@@ -190,10 +186,7 @@ def outcomes_of(
     logs = LogReader(requests, {p for key in unknown for p, _ in transactions[key].partitions})
     for key in unknown:
         t = transactions[key]
-        markers: list[Marker] = []
-        for partition, (first_offset, _) in t.partitions:
-            markers.append(logs.read_back(partition, first_offset, t.producer).marker)
-            if markers[-1] in (Marker.COMMIT, Marker.ABORT):
-                break
-        outcomes[key] = from_markers(markers, found[t.transactional_id], *t.producer)
+        ends = (logs.read_back(p, first, t.producer).is_commit for p, (first, _) in t.partitions)
+        is_commit = next((end for end in ends if end is not None), None)
+        outcomes[key] = from_marker(is_commit, found[t.transactional_id], *t.producer)
     return outcomes
