@@ -53,7 +53,7 @@ from exactum.protocol.model import (
     rows_of,
 )
 from exactum.protocol.participant import Participant, Sweepable
-from exactum.protocol.participants import Parallel, Participants, PhaseTimer, one_after_another
+from exactum.protocol.participants import Parallel, Participants, one_after_another, timed
 from exactum.protocol.sink import QueryRun, Ready, Write, WriteOrder, refuse_nothing
 from exactum.protocol.takeover import fenced_from
 
@@ -218,11 +218,11 @@ class Coordinator:
         sightings, record = self._decide(epoch, attempt, offsets, prepared)
         name, rows = self._name(batch_id), rows_of(prepared)
         self._emit(events.EpochDecided(*name, attempt, len(prepared), rows))
-        with PhaseTimer(self._phase_ms, "commit"):
+        with timed(self._phase_ms, "commit"):
             final = self._commit(record)
         self._finish((record, final))
         self._committed |= {p.participant: batch_id for p in final.prepared if p.rows}
-        with PhaseTimer(self._phase_ms, "sweep"):
+        with timed(self._phase_ms, "sweep"):
             self._participants.abort(batch_id, self._leftovers(sightings))
         self._emit(
             events.EpochCompleted(
@@ -241,7 +241,7 @@ class Coordinator:
         order = self._next_order(epoch.batch_id, attempt)
         try:
             self._ready(order)
-            with PhaseTimer(self._phase_ms, "write"):
+            with timed(self._phase_ms, "write"):
                 return tuple(write(order))
         except Exception as error:  # noqa: BLE001  (it is raised there)
             self._give_up(epoch, attempt, error)
@@ -257,7 +257,7 @@ class Coordinator:
         undone.
         """
         try:
-            with PhaseTimer(self._phase_ms, "verify"):
+            with timed(self._phase_ms, "verify"):
                 self._refuse_lost_commit(epoch.batch_id, {p.participant for p in prepared})
                 verified = self._participants.verify(prepared)
                 sightings = self._participants.list_open()
@@ -270,7 +270,7 @@ class Coordinator:
         mine = DecisionRecord(
             epoch, attempt, Decision.COMMIT, self._run.incarnation, verified, offsets, engine=engine
         )
-        with PhaseTimer(self._phase_ms, "decide"):
+        with timed(self._phase_ms, "decide"):
             try:
                 stands = self._log.decide(mine)
             except Fenced as error:

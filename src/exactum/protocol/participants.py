@@ -7,8 +7,9 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import Executor, wait
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -60,19 +61,15 @@ def all_at_once(threads: Executor | None) -> Callable[[Callable[[T], R], Sequenc
     return run
 
 
-class PhaseTimer:
-    """Adds the wall time of a block to ``phase_ms[phase]``."""
-
-    def __init__(self, phase_ms: dict[str, float], phase: str) -> None:
-        self._phase_ms = phase_ms
-        self._phase = phase
-
-    def __enter__(self) -> None:
-        self._began_s = time.perf_counter()
-
-    def __exit__(self, *_: object) -> None:
-        took_ms = (time.perf_counter() - self._began_s) * 1000
-        self._phase_ms[self._phase] = self._phase_ms.get(self._phase, 0.0) + took_ms
+@contextlib.contextmanager
+def timed(phase_ms: dict[str, float], phase: str) -> Iterator[None]:
+    """Add the wall time of the block to ``phase_ms[phase]``."""
+    began_s = time.perf_counter()
+    try:
+        yield
+    finally:
+        took_ms = (time.perf_counter() - began_s) * 1000
+        phase_ms[phase] = phase_ms.get(phase, 0.0) + took_ms
 
 
 # ---- which of several errors is raised -------------------------------------------------------
@@ -133,9 +130,6 @@ def _rank(error: Exception) -> int:
 # ---- the participants ------------------------------------------------------------------------
 
 
-logger = logging.getLogger("exactum")
-
-
 class Participants:
     """``on_swept``: told the batch id, the participant and how many of its transactions were
     aborted.
@@ -182,8 +176,8 @@ class Participants:
         """Those whose targets keep a marker."""
         return frozenset(p.name for p in self._participants if remembers(p))
 
-    def _timed(self, participant: Participant, phase: str) -> PhaseTimer:
-        return PhaseTimer(self._phase_ms.setdefault(participant.name, {}), phase)
+    def _timed(self, participant: Participant, phase: str) -> AbstractContextManager[None]:
+        return timed(self._phase_ms.setdefault(participant.name, {}), phase)
 
     def list_open(self) -> tuple[Sighting, ...]:
         """What is open of this query's sinks, of any incarnation."""
@@ -297,7 +291,7 @@ class Participants:
         try:
             self._abort_of(former, batch_id, own)
         except ExactumError as error:
-            logger.warning(
+            log.warning(
                 "what the former sink %r left open could not be aborted: %s", former.name, error
             )
 

@@ -20,7 +20,7 @@ from exactum.protocol.model import (
     SourceOffsets,
     rows_of,
 )
-from exactum.protocol.participants import PhaseTimer
+from exactum.protocol.participants import timed
 from exactum.protocol.sink import Write, WriteOrder
 
 
@@ -62,9 +62,9 @@ class AtLeastOnce(Coordinator):
         order = self._next_order(batch_id, attempt)
         self._ready(order)
         self._begin(order, offsets)
-        with PhaseTimer(self._phase_ms, "write"):
+        with timed(self._phase_ms, "write"):
             prepared = tuple(write(order))
-        with PhaseTimer(self._phase_ms, "commit"):
+        with timed(self._phase_ms, "commit"):
             self._participants.deliver(prepared)
         rows = rows_of(prepared)
         self._emit(
