@@ -305,7 +305,9 @@ class KafkaParticipant:
             for p, cell in t.partitions
             if p in missing or _held(t, leaders[p]) != cell
         }
-        still_open = self._open_of({t for t, _ in gone})  # what is ended proves nothing
+        still_open = self._open_of(
+            dict.fromkeys(t for t, _ in gone)
+        )  # what is ended proves nothing
         if texts := [text for (t, _), text in gone.items() if t in still_open]:
             raise HeuristicOutcome(
                 "KAFKA_RECORDS_GONE",
@@ -316,13 +318,13 @@ class KafkaParticipant:
                 "docs/operations.md says how to go on.",
             )
 
-    def _open_of(self, transactions: Collection[KafkaTransaction]) -> set[KafkaTransaction]:
+    def _open_of(self, transactions: Collection[KafkaTransaction]) -> list[KafkaTransaction]:
         found = self._requests.describe_transactions(t.transactional_id for t in transactions)
-        return {
+        return [
             t
             for t in transactions
             if from_description(found[t.transactional_id], *t.producer) is TransactionOutcome.OPEN
-        }
+        ]
 
     def _undecidable(
         self, permit: CommitPermit, transaction: KafkaTransaction, answers: Mapping[str, int]
