@@ -447,7 +447,7 @@ class QueryStats:
         return [batch for batch in self.batches if batch.outcome == COMMITTED]
 
     def rows_per_s(self, now_ms: int) -> float:
-        """Rows committed in the last ten seconds, per second: of the page."""
+        """Rows committed in the last ten seconds, per second."""
         recent = (batch.rows for batch in self.completed if now_ms - batch.at_ms <= RATE_WINDOW_MS)
         return sum(recent) / (RATE_WINDOW_MS / 1000)
 
