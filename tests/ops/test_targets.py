@@ -81,6 +81,7 @@ def test_the_page_says_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.chdir(tmp_path)
     for place in ("orders.py:SINKS", "orders:SINKS"):
         assert list(given_sinks(place)) == ["kafka:totals", "postgres:totals"]
+    del sys.modules["orders"]
 
 
 def test_what_a_module_may_hold(tmp_path: Path) -> None:

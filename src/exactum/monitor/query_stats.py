@@ -18,6 +18,7 @@ T = TypeVar("T")
 
 BATCHES_MAX = 256
 """Micro-batches that are kept."""
+RATE_WINDOW_MS = 10_000
 BUCKETS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
 """Upper bounds of the histograms' buckets, in seconds; one more takes what is longer."""
 TOPICS_MAX = 100
@@ -444,6 +445,11 @@ class QueryStats:
     def completed(self) -> list[BatchLine]:
         """Micro-batches that this query's runs have completed themselves."""
         return [batch for batch in self.batches if batch.outcome == COMMITTED]
+
+    def rows_per_s(self, now_ms: int) -> float:
+        """Rows committed in the last ten seconds, per second."""
+        recent = (batch.rows for batch in self.completed if now_ms - batch.at_ms <= RATE_WINDOW_MS)
+        return sum(recent) / (RATE_WINDOW_MS / 1000)
 
 
 HANDLERS: Mapping[str, Callable[[QueryStats, int, Mapping[str, Any]], None]] = {
