@@ -190,7 +190,7 @@ TABLES = (
         "custom/write_ahead.py",
         "        if sent_rows != part.prepared.rows:\n",
         "        if False:\n",
-        ("tests/custom/test_write_ahead.py",),
+        ("tests/contract/test_staged.py -k write-ahead",),
     ),
     Fault(
         "a batch is marked as sent before it is",

@@ -148,9 +148,10 @@ class Orders:
 def decisions(checkpoint: Path) -> set[str]:
     """The records of the query's decision log that are there."""
     try:
-        return set(os.listdir(checkpoint / "exactum" / "decisions"))
+        names = os.listdir(checkpoint / "exactum" / "decisions")
     except FileNotFoundError:
         return set()
+    return {name for name in names if name.endswith(".json")}
 
 
 def kill(driver: Driver, orders: Orders, readers: Readers, checkpoint: Path, plan: Kill) -> None:
@@ -168,7 +169,7 @@ def kill(driver: Driver, orders: Orders, readers: Readers, checkpoint: Path, pla
 
     rows = readers.delta().total()
     until(START_TIMEOUT_S, lambda: readers.delta().total() > rows)
-    driver.look()
+    driver.note_processes()
     if plan.decided:
         before = decisions(checkpoint)
         until(AIM_TIMEOUT_S, lambda: bool(decisions(checkpoint) - before))

@@ -66,14 +66,16 @@ class World:
         """How many records of one target a reader with read_committed sees."""
         return len(oracle.read_all(self.kafka.bootstrap_servers, [TARGETS[0]]))
 
-    def until(self, reached: Callable[[], Any], what: str, pod: str = "") -> Any:
+    def until(
+        self, reached: Callable[[], Any], what: str, pod: str = "", poll_s: float = 0.1
+    ) -> Any:
         deadline_s = time.monotonic() + WAIT_MAX_S
         while not (found := reached()):
             if time.monotonic() > deadline_s:
                 last = self.kubelet.pod(pod) if pod else None
                 log = "" if last is None else f"\n---- its log ends:\n{last.log[-6000:]}"
                 raise SystemExit(f"not within {WAIT_MAX_S:.0f} s: {what}{log}")
-            time.sleep(0.1)
+            time.sleep(poll_s)
         return found
 
     def goes_on(self, pod: str) -> None:
@@ -82,10 +84,10 @@ class World:
         self.until(lambda: self.seen() > before, f"{pod} writes", pod)
 
     def decides(self, claim: str, pod: str) -> None:
-        """Wait for the next decision that is recorded."""
+        """Wait for the next decision that is recorded, and be there before it is carried out."""
         folder = self.kubelet.folder / "claims" / claim / "orders" / "exactum" / "decisions"
-        before = {*folder.rglob("*")}
-        self.until(lambda: {*folder.rglob("*")} - before, f"{pod} decides", pod)
+        before = {*folder.glob("[0-9]*.json")}
+        self.until(lambda: {*folder.glob("[0-9]*.json")} - before, f"{pod} decides", pod, 0.001)
 
     def produce(self) -> None:
         """Orders, until nobody wants more."""
