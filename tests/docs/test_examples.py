@@ -100,9 +100,10 @@ def test_a_two_phase_sink(spark: SparkSession, tmp_path: Path) -> None:
         lines = [line for file in folder.glob("*.jsonl") for line in file.read_text().splitlines()]
         return sorted(json.loads(line)["number"] for line in lines)
 
-    for life in (1, 2):
+    for _ in range(2):
+        wanted = len(published()) + 100
         with on_its_way(spark, two_phase_commit_sink, str(folder), "--checkpoint", str(checkpoint)):
-            await_true(lambda wanted=life * 100: len(published()) >= wanted, "numbers come")
+            await_true(lambda wanted=wanted: len(published()) >= wanted, "numbers come")
         forget_last_batch(checkpoint)
     assert published() == list(range(len(published())))
     assert list((folder / ".temporary").iterdir()) == []
