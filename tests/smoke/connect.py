@@ -55,7 +55,7 @@ def live(spec: dict[str, Any]) -> None:
         of_kafka = spec.get("source") == "kafka"
         rows = from_kafka(spark, spec) if of_kafka else from_files(spark, folder)
     except exactum.errors.ExactumError as raised:
-        print(json.dumps({"code": raised.code}), flush=True)
+        print(json.dumps({"code": getattr(raised, "code", str(raised))}), flush=True)
         return
     made = getattr(Frames, spec["frame"])(rows, folder)
     once = getattr(exactum, spec.get("guarantee", "exactly_once"))(
