@@ -238,13 +238,13 @@ matrix: setup ## a crash job on each supported version, once; the table of docs/
 # go meanwhile, as in CI: then it is tried again.
 docs: setup .venv-docs/.made ## the site, into site/: warnings are errors, every link and anchor is looked at
 	PYTHONPATH=. $(BIN)/python -m tests.kit.docs.command_line
-	@mkdir -p .cache; tries=1; \
-	until .venv-docs/bin/zensical build --strict --clean >.cache/site.log 2>&1; do \
-	  cat .cache/site.log; \
-	  grep -q "Watcher disconnected" .cache/site.log && test $$tries -lt 3 || exit 1; \
+	@tries=1; \
+	until .venv-docs/bin/zensical build --strict --clean >.venv-docs/site.log 2>&1; do \
+	  cat .venv-docs/site.log; \
+	  grep -q "Watcher disconnected" .venv-docs/site.log && test $$tries -lt 3 || exit 1; \
 	  tries=$$((tries + 1)); \
 	done
-	@! grep -Ei "^ *(griffe|mkdocstrings|mkdocs_autorefs|warning):" .cache/site.log
+	@! grep -Ei "^ *(griffe|mkdocstrings|mkdocs_autorefs|warning):" .venv-docs/site.log
 	.venv-docs/bin/lychee --offline --no-progress --include-fragments --root-dir $(CURDIR)/site site README.md CONTRIBUTING.md examples model chaos
 
 .venv-docs/.made: requirements/docs.lock
@@ -255,4 +255,4 @@ docs: setup .venv-docs/.made ## the site, into site/: warnings are errors, every
 	@touch $@
 
 clean: ## remove what the other targets made
-	rm -rf $(VENV) .venv-oldest .venv-newest .venv-connect-* .venv-docs site .cache dist .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) .venv-oldest .venv-newest .venv-connect-* .venv-docs site .cache .played dist .pytest_cache .mypy_cache .ruff_cache

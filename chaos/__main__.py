@@ -22,7 +22,7 @@ from chaos.clock import buildable
 from chaos.code import COMMIT
 from chaos.matrix import Cell, cells
 
-RESULTS = ROOT / ".cache" / f"chaos-{COMMIT or 'no-commit'}.jsonl"
+RESULTS = ROOT / ".played" / f"chaos-{COMMIT or 'no-commit'}.jsonl"
 """Outcomes hold for the code that was played."""
 SEED = 7
 

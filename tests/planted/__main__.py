@@ -24,7 +24,7 @@ from tests.planted.fault import Fault
 from tests.planted.faults import FAULTS
 
 ROOT = Path(__file__).parents[2]
-RESULTS = ROOT / ".cache" / "planted.jsonl"
+RESULTS = ROOT / ".played" / "planted.jsonl"
 NOT_FOUND_MAX = 2
 TIMEOUT_S = 1_500
 """Of one file or folder: a test that hangs has found the fault."""

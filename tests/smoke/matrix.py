@@ -25,7 +25,7 @@ from tests.kit.environment import ROOT
 
 PAGE = ROOT / "docs" / "reference" / "what-was-run.md"
 RESULTS = ROOT / "bench" / "results" / "versions.jsonl"
-ENVIRONMENTS = ROOT / ".cache" / "matrix"
+ENVIRONMENTS = ROOT / ".played" / "matrix"
 BLOCK = re.compile(r"(<!-- results: made by make matrix -->\n).*?(<!-- end -->)", re.S)
 TIMEOUT_S = 900
 NEWEST_KAFKA = "4.3"
