@@ -176,14 +176,8 @@ class EpochRunner:
         # What cuts a micro-batch off is stop(), or the failure of the query: the latter is the end.
         is_cut = isinstance(error, EpochAborted)
         failure = self.run.failure() if error is None or is_cut else None
-        error = error if failure is None else thrown(RuntimeError(failure))
-        if is_cut and failure is None and self.run.was_stopped():
-            how = ("", "", "")  # stop() ended the query before, and cut the micro-batch off
-        elif error is not None:
-            disposition = error.disposition.value if isinstance(error, ExactumError) else ""
-            how = (type(error).__name__, disposition, str(error))
-        else:
-            how = ("", "", "") if failure is None else ("StreamingQueryException", "", failure)
+        is_stop = is_cut and failure is None and self.run.was_stopped()
+        how = how_it_ended(None if is_stop else error, failure)
         last = -1 if self._last is None else self._last.batch_id
         self.run.emit(events.RunEnded(*self.run.about(last), *how))
 
@@ -335,6 +329,21 @@ class Batches:
             and not open_queries.stopping.is_set()
         ):
             supervised.report_error(error, run.query_id)
+
+
+def how_it_ended(error: BaseException | None, failure: str | None) -> tuple[str, str, str]:
+    """What is told of the end of a run: the error, its disposition and the text; empty where it was
+    stopped. ``failure`` is Spark's own, which says more than what it has cut off.
+    """
+    if failure is not None:
+        told = thrown(RuntimeError(failure))
+        if told is None:
+            return ("StreamingQueryException", "", failure)
+        error = told
+    if error is None:
+        return ("", "", "")
+    disposition = error.disposition.value if isinstance(error, ExactumError) else ""
+    return (type(error).__name__, disposition, str(error))
 
 
 # ---- errors of a batch ---------------------------------------------------------------------------
