@@ -257,6 +257,16 @@ def test_an_error_crosses_sparks_text(error: Exception, kind: type, message: str
     assert str(carried).startswith(f"{message} (in the task of partition 3, attempt 1)")
 
 
+def test_credentials_that_have_expired_are_said_by_name() -> None:
+    """As Hadoop's client says it; make objects has it from a real store."""
+    error = RuntimeError(
+        "[STREAM_FAILED] Query q terminated with exception: getFileStatus on s3a://b/ck/offsets/3: "
+        "software.amazon.awssdk.services.s3.model.S3Exception: The provided token has expired. "
+        "(Service: S3, Status Code: 400):ExpiredToken: it has expired"
+    )
+    check_error(carried_by(error), errors.Unavailable, "ExpiredToken", "credentials")
+
+
 def test_other_errors_carry_nothing() -> None:
     """What is not ours, or damaged, is left as Spark raised it."""
     assert carried_by(RuntimeError("boom")) is None

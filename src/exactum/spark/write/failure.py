@@ -107,7 +107,7 @@ def carried_by(error: BaseException) -> errors.ExactumError | None:
             return _not_readable(unreadable[1])
         if _TOO_FAR.search(text):
             return errors.RowsRefused("SOURCE_TIMESTAMP", NO_TIME)
-        return refusal_in(text) or fenced_in(text)
+        return refusal_in(text) or fenced_in(text) or expired_in(text)
     try:
         value = json.loads(found.group(1))
         # KafkaRecords.java gives a message alone: of a timestamp that Spark cannot hold.
@@ -213,6 +213,18 @@ def fenced_in(spoken: str) -> errors.Fenced | None:
         "Spark found the next batch in the checkpoint already (CONCURRENT_STREAM_LOG_UPDATE): "
         "another run of this query has taken over, or an older one woke up. This run stops before "
         "it writes anything: run the query in one place only."
+    )
+
+
+def expired_in(spoken: str) -> errors.Unavailable | None:
+    """That an object store takes Spark's credentials no more, by its own word for it; None where it
+    has said something else.
+    """
+    if "ExpiredToken" not in spoken:
+        return None
+    return errors.Unavailable(
+        "The object store of the checkpoint answered Spark with ExpiredToken: the credentials have "
+        "expired. Give new ones and start the query again; it settles the micro-batch at hand."
     )
 
 
