@@ -97,6 +97,7 @@ def completed_after(events: list[dict[str, object]], pid: object) -> bool:
     return bool(later) and later[-1]["event"] == "EpochCompleted" and events[-1]["pid"] != pid
 
 
+@pytest.mark.deep  # make submit plays it; tests/run/test_lives.py has the takeover without a cluster
 @pytest.mark.broker
 @pytest.mark.spark
 def test_a_standby_takes_over_on_a_cluster(
