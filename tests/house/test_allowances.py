@@ -24,7 +24,7 @@ LINES_MAX = {
     "ops": 8_950,
     "protocol": 2_900,
     "sinks": 1_500,
-    "spark": 12_250,
+    "spark": 12_300,
     "sql": 6_000,
     "storage": 1_500,
     "testing": 1_650,
