@@ -23,8 +23,6 @@ import importlib.util
 import os
 import re
 import shutil
-import signal
-import subprocess
 import sys
 import tempfile
 import time
@@ -36,7 +34,7 @@ from pathlib import Path
 from exactum import packages
 from exactum.durable import sync_file
 from exactum.errors import LocalServerError
-from exactum.java.program import java_program
+from exactum.java.program import java_program, run_program
 from exactum.packages import HERE
 
 SCALA_VERSION = "2.13"
@@ -207,14 +205,14 @@ class _Ended:
     answer, its last lines.
     """
 
-    status: int
+    status: int | None
     missing: tuple[str, ...]
     trouble: tuple[str, ...]
     last: tuple[str, ...]
 
 
 def _run_ivy(java: str, work: Path, recipe: str) -> _Ended:
-    """Run Ivy once, in `work` alone. It is killed after ATTEMPT_TIMEOUT_S (status -9)."""
+    """Run Ivy once, in `work` alone. It is killed after ATTEMPT_TIMEOUT_S (status None)."""
     ivy = next(pyspark_jars().glob("ivy-*.jar"), None)
     if ivy is None:
         raise LocalServerError(f"the installed PySpark has no Ivy in {pyspark_jars()}.")
@@ -235,19 +233,7 @@ def _run_ivy(java: str, work: Path, recipe: str) -> _Ended:
         *("-confs", "default", "-types", "jar", "bundle"),
         *("-retrieve", str(work / "complete" / "[artifact]-[revision].[ext]")),
     ]
-    try:
-        done = subprocess.run(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            timeout=ATTEMPT_TIMEOUT_S,
-            check=False,
-        )
-        status, said = done.returncode, done.stdout
-    except subprocess.TimeoutExpired as killed:
-        status, said = -signal.SIGKILL, killed.stdout or b""
-    text = said.decode(errors="replace")
+    status, text = run_program(command, ATTEMPT_TIMEOUT_S)
     lines = [line.strip().lstrip(".").strip()[:300] for line in text.splitlines()]
     told = [line for line in lines if line.strip(":")]
     trouble = dict.fromkeys(filter(_TROUBLE.search, lines))
@@ -268,8 +254,10 @@ def _ivy_failure(jars: JarSet, ended: _Ended) -> str:
     said = (*ended.trouble, *(f"{module}: not found" for module in ended.missing))[
         :OUTPUT_LINES_KEPT
     ] or ended.last
+    killed = f"killed after {ATTEMPT_TIMEOUT_S} s"
+    how = killed if ended.status is None else f"exit status {ended.status}"
     return (
-        f"Ivy could not retrieve the jars for {jars.purpose} (exit status {ended.status}, "
+        f"Ivy could not retrieve the jars for {jars.purpose} ({how}, "
         f"{ATTEMPTS_MAX} attempts): {'; '.join(said) or 'it said nothing'}. Nothing was kept in "
         f"{cache_folder()}. Try again if the network was away; behind a proxy set "
         'JAVA_TOOL_OPTIONS="-Dhttps.proxyHost=HOST -Dhttps.proxyPort=PORT"; for a mirror set '

@@ -1,11 +1,12 @@
-"""Find the Java programs that run Ivy, the broker and keytool."""
+"""Find the Java programs that run Ivy, the broker and keytool, and run those that end."""
 
 from __future__ import annotations
 
 import os
 import re
 import shutil
-from collections.abc import Iterable
+import subprocess
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from exactum.errors import LocalServerError
@@ -59,6 +60,24 @@ def java_program(name: str) -> str:
             "JAVA_HOME to its folder."
         )
     return found
+
+
+def run_program(command: Sequence[str], timeout_s: float) -> tuple[int | None, str]:
+    """Run a program to its end: its exit status, None where it took longer than `timeout_s` and was
+    killed, and all that it said.
+    """
+    try:
+        done = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=timeout_s,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as killed:
+        return None, (killed.stdout or b"").decode(errors="replace")
+    return done.returncode, done.stdout.decode(errors="replace")
 
 
 def _old_version(program: Path) -> str:

@@ -9,7 +9,6 @@ import fcntl
 import os
 import random
 import socket
-import subprocess
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -25,7 +24,7 @@ from exactum.java.jars import (
     dependency,
     recipe,
 )
-from exactum.java.program import SMALL_OPTIONS, java_program
+from exactum.java.program import SMALL_OPTIONS, java_program, run_program
 
 KAFKA_VERSION = "4.3.1"
 SLF4J_VERSION = "1.7.36"  # the line that Kafka's own slf4j-api belongs to
@@ -238,19 +237,8 @@ def format_node(folder: Path, cluster_id: str, *options: str) -> None:
     command = kafka_command(tool, FORMAT_HEAP_MB, *SMALL_OPTIONS, *archive)
     command += ["format", "--ignore-formatted", "-t", cluster_id, *options]
     command += ["-c", str(folder / "server.properties")]
-    try:
-        done = subprocess.run(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=FORMAT_TIMEOUT_S,
-            check=False,
-        )
-    except subprocess.TimeoutExpired as error:
-        raise LocalServerError(
-            f"formatting {folder} took more than {FORMAT_TIMEOUT_S:.0f} s."
-        ) from error
-    if done.returncode != 0:
-        raise LocalServerError(f"Kafka could not format {folder}:\n{done.stdout}")
+    status, said = run_program(command, FORMAT_TIMEOUT_S)
+    if status is None:
+        raise LocalServerError(f"formatting {folder} took more than {FORMAT_TIMEOUT_S:.0f} s.")
+    if status != 0:
+        raise LocalServerError(f"Kafka could not format {folder}:\n{said}")

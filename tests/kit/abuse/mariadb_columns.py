@@ -36,7 +36,7 @@ from tests.kit.abuse.frames import (
 )
 from tests.kit.abuse.kinds import MICROS_PER_DAY, Kind, Raw, decimal
 
-WHOLE = (TINYINT, SMALLINT, INT, BIGINT)
+INTEGERS = (TINYINT, SMALLINT, INT, BIGINT)
 ZONES = (TIMESTAMP, TIMESTAMP_NTZ)
 DAYS = (-354_285, 2_932_896)
 """1000-01-01 and 9999-12-31."""
@@ -48,12 +48,14 @@ TIMESTAMPS = (1_000_000, 2**31 * 1_000_000 - 1)
 
 def integer(declared: str, bits: int) -> Target:
     low = 0 if "unsigned" in declared else -(2 ** (bits - 1))
-    return whole(declared, (BOOLEAN, *WHOLE, decimal(1, 0), decimal(38, 0)), low, low + 2**bits - 1)
+    return whole(
+        declared, (BOOLEAN, *INTEGERS, decimal(1, 0), decimal(38, 0)), low, low + 2**bits - 1
+    )
 
 
 def digits(declared: str, precision: int, scale: int) -> Target:
     lowest = 0 if "unsigned" in declared else None
-    return exact(declared, (*WHOLE, *DECIMALS), precision, scale, lowest)
+    return exact(declared, (*INTEGERS, *DECIMALS), precision, scale, lowest)
 
 
 def floating(declared: str, holds: Callable[[float], bool] = math.isfinite) -> Target:

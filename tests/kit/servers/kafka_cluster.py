@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import secrets
-import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
@@ -22,7 +21,7 @@ from confluent_kafka.admin import (
 )
 
 from exactum.errors import LocalServerError
-from exactum.java.program import SMALL_OPTIONS, java_program
+from exactum.java.program import SMALL_OPTIONS, java_program, run_program
 from exactum.local import LocalKafka
 from exactum.local.admin import admin_client, not_serving, settle
 from exactum.local.broker import (
@@ -181,18 +180,9 @@ class KafkaCluster(LocalKafka):
 
 
 def _keytool(*arguments: str) -> None:
-    command = [java_program("keytool"), *arguments]
-    result = subprocess.run(
-        command,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=TOOL_TIMEOUT_S,
-        check=False,
-    )
-    if result.returncode != 0:
-        raise LocalServerError(f"keytool {arguments[0]} failed:\n{result.stdout}")
+    status, said = run_program([java_program("keytool"), *arguments], TOOL_TIMEOUT_S)
+    if status != 0:
+        raise LocalServerError(f"keytool {arguments[0]} failed:\n{said}")
 
 
 class _Node(LocalKafka):
