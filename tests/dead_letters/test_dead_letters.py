@@ -12,6 +12,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +22,12 @@ from click.testing import Result
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 
 from exactum import FileSink, KafkaSink, PostgresSink
+from exactum.checkpoint.query_place import QueryPlace
 from exactum.checkpoint.savepoint.create import create
 from exactum.checkpoint.savepoint.restore import Identity, restore
-from exactum.errors import CheckpointRefused
+from exactum.errors import CheckpointRefused, Fenced
 from exactum.local import LocalKafka
+from exactum.ops.dead_letters import replay
 from exactum.protocol.sink import Rejection, Sink
 from exactum.spark.write.dead_letter import dead_letters
 from tests.kit.errors import raised
@@ -377,6 +380,39 @@ def dying(self, record):
 coordinator.PermitLog.decide = dying
 main(sys.argv[1:])
 """
+
+
+def test_a_replay_beside_another_leaves_nothing_out(world: World, monkeypatch: Any) -> None:
+    """One sends two batches while the other begins: that one goes on behind them, and the first is
+    fenced.
+    """
+    query = world.query(
+        lambda: KafkaSink(world.letters, bootstrap_servers=world.servers["bootstrap.servers"])
+    )
+    place = QueryPlace.of(query.folder)
+    monkeypatch.setattr(replay, "LETTERS_PER_EPOCH_MAX", 1)
+    records = [
+        replay.Record(f"{n}", (f"{n}",), world.target, f"k{n}".encode(), b"v") for n in range(5)
+    ]
+
+    def begun() -> replay.Replay:
+        return replay.Replay(place.files, place.query_id, replay.sink_of(None, world.servers))
+
+    read = replay._decided
+    with closing(begun()) as first:
+
+        def while_it_sends(*of: Any) -> Any:
+            decided = read(*of)
+            monkeypatch.setattr(replay, "_decided", read)
+            assert first.send(records[:2]).sent == 2
+            return decided
+
+        monkeypatch.setattr(replay, "_decided", while_it_sends)
+        with closing(begun()) as second:
+            assert second.send(records).sent == 3
+        with pytest.raises(Fenced):
+            first.send(records[3:])
+    assert world.read(world.target) == [(f"k{n}", "v") for n in range(5)]
 
 
 SCRIPT = """

@@ -114,15 +114,19 @@ def replays(files: Storage, query_id: str) -> Replays:
 
 
 def unfinished_records(files: Storage, query_id: str) -> tuple[DecisionRecord, ...]:
-    """Those from the first batch on that is not known to be visible.
+    """Those of the last batch that is decided, which alone may not be visible, and behind it.
 
     Raises:
         ExactumError: as ``DecisionLog.read``.
     """
-    decided = _decided(files, query_id)
-    first = len(decided) - len(_unfinished(decided))
     with closing(_log_in(files, query_id)) as log:
-        return tuple(r for batch_id in range(first, len(decided) + 1) for r in log.read(batch_id))
+        last = log.last_batch()
+        if last is None:
+            return ()
+        records = log.read(last)
+        if last and commit_in_force(records) is None:
+            return (*log.read(last - 1), *records)
+        return tuple(records)
 
 
 def inherited(files: Storage) -> dict[str, str]:
@@ -166,6 +170,10 @@ def _marks(decided: Iterable[DecisionRecord]) -> dict[str, str]:
     return found
 
 
+def _nothing(order: WriteOrder) -> Sequence[PreparedTransaction]:
+    return ()
+
+
 class Replay:
     """One replay of a query's dead letters. Closed by its owner.
 
@@ -190,9 +198,12 @@ class Replay:
             # certain what was sent. What is visible is not asked for again: its topic may be gone.
             decided = _decided(files, query_id)
             self._batch_id = len(decided) - len(_unfinished(decided))
-            while self._batch_id <= len(decided):
-                self._run(lambda order: ())
-            self.known = inherited(files) | _marks(_decided(files, query_id))
+            self._run(_nothing)
+            decided = _decided(files, query_id)  # what was fenced may have decided more meanwhile
+            self._batch_id = len(decided)
+            if _unfinished(decided):
+                self._run(_nothing)
+            self.known = inherited(files) | _marks(decided)
         except BaseException:
             self.close()
             raise
@@ -208,7 +219,7 @@ class Replay:
     def send(
         self, records: Iterable[Record], on_sent: Callable[[int], None] = lambda count: None
     ) -> Replayed:
-        """Send what was not sent before, some at a time; ``told`` hears how many stand.
+        """Send what was not sent before, some at a time; ``on_sent`` hears how many stand.
 
         Raises:
             Fenced: a newer replay has taken over; what this one has sent stands.
@@ -223,7 +234,7 @@ class Replay:
             sent += sum(record.marks[0] in self._named for record in chunk)
             on_sent(len(chunk))
         if sent:
-            self._run(lambda order: ())  # it says that all before it is visible
+            self._run(_nothing)  # it says that all before it is visible
         return Replayed(sent, refused)
 
     def _write(
