@@ -58,8 +58,6 @@ FRESH_S = 5.0
 """How long after they were verified a commit need not look again whether all records are there."""
 MARGIN_MAX_MS = 30_000
 """What a transaction must have left to be decided: a tenth of its timeout, at most this."""
-Leaders = Mapping[Partition, Mapping[int, ProducerState]]
-"""What each partition's leader knows of producers, by their ids."""
 FENCE_ROUNDS_MAX = 60
 FENCE_PAUSE_S = 0.05
 
@@ -223,7 +221,7 @@ class KafkaParticipant:
         prepared: PreparedTransaction,
         transaction: KafkaTransaction,
         found: TransactionDescription | None,
-        leaders: Leaders,
+        leaders: Mapping[Partition, Mapping[int, ProducerState]],
     ) -> PreparedTransaction:
         by_topic: dict[str, dict[str, tuple[int, int]]] = {}
         rows = 0
@@ -292,22 +290,20 @@ class KafkaParticipant:
         Raises:
             HeuristicOutcome: a partition's leader has other records of one than it acknowledged.
         """
-        opened = self._open_of(transactions)
-        missing = self._requests.missing({p for t in opened for p, _ in t.partitions})
+        cells = {(t, p): cell for t in self._open_of(transactions) for p, cell in t.partitions}
+        partitions = {p for _, p in cells}
+        missing = self._requests.missing(partitions)
         leaders = self._requests.describe_producers(
-            {p for t in opened for p, _ in t.partitions} - missing,
-            of={t.producer_id for t in opened},
+            partitions - missing, of={t.producer_id for t, _ in cells}
         )
         gone = {
             (t, p): f"{p[0]}-{p[1]}: {cell[1]} records from offset {cell[0]}, and "
             + (NO_LOG if p in missing else "the log there holds others, or fewer of them")
-            for t in opened
-            for p, cell in t.partitions
+            for (t, p), cell in cells.items()
             if p in missing or _held(t, leaders[p]) != cell
         }
-        still_open = self._open_of(
-            dict.fromkeys(t for t, _ in gone)
-        )  # what is ended proves nothing
+        # What is ended by now proves nothing.
+        still_open = self._open_of(dict.fromkeys(t for t, _ in gone))
         if texts := [text for (t, _), text in gone.items() if t in still_open]:
             raise HeuristicOutcome(
                 "KAFKA_RECORDS_GONE",

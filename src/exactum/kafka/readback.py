@@ -58,7 +58,7 @@ class LogWalk:
     def __init__(self, requests: BrokerRequests, partition: Partition, offset: int) -> None:
         self._requests = requests
         self._partition = partition
-        self.offset = offset
+        self._offset = offset
         self.begins = self.ends = 0
 
     def __iter__(self) -> Iterator[Any]:
@@ -69,33 +69,33 @@ class LogWalk:
         """
         outside = 0
         while True:
-            answer = self._requests.fetch(self._partition, self.offset)
+            answer = self._requests.fetch(self._partition, self._offset)
             if failure_of(answer.error_code) is KafkaFailure.OUTSIDE and outside < OUTSIDE_MAX:
                 self.begins, self.ends = self._requests.log_bounds(self._partition)
-                if self.offset < self.begins:
-                    self.offset = self.begins
+                if self._offset < self.begins:
+                    self._offset = self.begins
                     continue
                 outside += 1
-                if self.offset > self.ends and outside == OUTSIDE_MAX:
+                if self._offset > self.ends and outside == OUTSIDE_MAX:
                     return
                 # a leader that has just changed may be asked with what the old one said
                 time.sleep(OUTSIDE_PAUSE_S)
                 continue
             if answer.error_code:
                 raise OutcomeUnknown(
-                    f"{self._named} could not be read from offset {self.offset}: "
+                    f"{self._named} could not be read from offset {self._offset}: "
                     f"{error_name(answer.error_code)}. Try again. The user needs READ on the topic "
                     "(docs/reference/rights.md lists the ACLs)."
                 )
             self.begins, self.ends = answer.log_start_offset, answer.high_watermark
-            following = self.offset
+            following = self._offset
             for batch in self._batches(bytes(answer.records or b"")):
                 following = max(following, batch.next_offset)
-                if batch.next_offset > self.offset:
+                if batch.next_offset > self._offset:
                     yield batch
-            if following == self.offset:
+            if following == self._offset:
                 return
-            self.offset = following
+            self._offset = following
 
     def _batches(self, data: bytes) -> Iterator[Any]:
         """Those that are there in full; a fetch may end in the midst of one."""
@@ -144,8 +144,9 @@ class LogReader:
             if batch.producer_id != producer[0]:
                 continue
             if batch.is_control_batch:
-                return ReadBack(bool(next(batch).commit), count, ends_at(walk.ends))
-            if batch.producer_epoch == producer[1]:
+                for marker in batch:  # the log cleaner leaves some empty
+                    return ReadBack(bool(marker.commit), count, ends_at(walk.ends))
+            elif batch.producer_epoch == producer[1]:
                 found = [_logged(record) for record in batch if record.offset >= start_offset]
                 count += len(found)
                 on_records(found)

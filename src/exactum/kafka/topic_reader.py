@@ -292,8 +292,9 @@ class TopicReader:
 
     def _look(self) -> None:
         """Which topic it is, and which partitions it has."""
-        self._requests.missing({(self._topic, 0)})  # waits for one that is not known yet
         seen = self._requests.describe([self._topic]).get(self._topic)
+        if seen is None and not self._requests.missing({(self._topic, 0)}):  # known by now
+            seen = self._requests.describe([self._topic]).get(self._topic)
         if seen is None:
             raise SettingRefused(
                 "CONTROL_ACCESS",
