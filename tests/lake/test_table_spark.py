@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -59,7 +60,9 @@ def test_killed_at_every_commit(kind: str, tmp_path: Path) -> None:
             {"id": batch * ROWS + n, "key": f"k{n % 5}", "v": f"{batch}/{n}"} for n in range(ROWS)
         ]
         rows += [{"id": -1, "key": key, "v": "bad"} for key in bad]
-        (tmp_path / "in" / f"{batch}.json").write_text("".join(json.dumps(r) + "\n" for r in rows))
+        file = tmp_path / "in" / f"{batch}.json"
+        file.write_text("".join(json.dumps(r) + "\n" for r in rows))
+        os.utime(file, (1_700_000_000 + batch,) * 2)  # Spark takes them by their times
     for kill in ("before", "after", ""):
         live(tmp_path, kill, kind)
     lake = kind == "iceberg"
