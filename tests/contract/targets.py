@@ -10,6 +10,7 @@ import copyreg
 import io
 import shutil
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -291,8 +292,12 @@ class DeltaUpsert(Delta):
     settings: ClassVar[dict[str, Any]] = {"mode": "upsert", "key": "id"}
 
     def leftovers(self) -> Sequence[object]:
-        """Files that a merge has replaced stay, and the staged ones of the last four batches."""
-        return ()
+        """Files that a merge has replaced stay, and of the last four batches what each task has
+        staged: once.
+        """
+        staged = (file.name.split("-") for file in self.table.rglob("*.staged"))
+        count = Counter((batch, task) for batch, _, task, *_ in staged)
+        return [of for of, files in count.items() if files > 1]
 
 
 class Iceberg(FolderTarget):

@@ -19,7 +19,7 @@ import atexit
 import pickle
 import shutil
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from typing import Any
 
@@ -332,16 +332,22 @@ class SinkContract:
         """An old driver is stalled at any call while a new one does everything; then it wakes up
         and goes on.
         """
+        in_tasks = self.stalls_in_tasks
+        self._stall_at_every_call(
+            lambda place, stall: place.run(
+                around=stall.around, task_around=stall.around if in_tasks else straight
+            )
+        )
+
+    def _stall_at_every_call(self, run: Callable[[Scenario, Takeover], object]) -> None:
         for at in range(1, STALLS_MAX):
             place = Scenario(self)
             stall = Takeover(at, place)
-            place.run(
-                around=stall.around, task_around=stall.around if self.stalls_in_tasks else straight
-            )
+            run(place, stall)
             place.finish(f"stalled at call {at} ({stall.hit})")
             if not stall.hit:
                 return
-        raise AssertionError(f"the driver made {STALLS_MAX} calls and did not end")
+        raise AssertionError(f"there were {STALLS_MAX} calls, and no end")
 
     def test_a_target_that_was_put_back(self) -> None:
         """To before its last batch: the next start refuses, or commits what waits there. It is

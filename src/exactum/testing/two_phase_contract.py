@@ -16,8 +16,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from exactum.testing.faults import Around, Fault, FaultPlan, sweep
-from exactum.testing.participant_contract import NOT_REPEATED, STALLS_MAX, SinkContract
-from exactum.testing.sink_place import Scenario, Takeover, die_before
+from exactum.testing.participant_contract import NOT_REPEATED, SinkContract
+from exactum.testing.sink_place import Scenario, die_before
 
 IN_TASKS = ("begin_transaction", "invoke", "pre_commit")
 IDEMPOTENT = (
@@ -63,16 +63,11 @@ class TwoPhaseCommitContract(SinkContract):
 
     def test_two_drivers_at_once_in_every_call_of_a_method(self) -> None:
         """Another driver does everything while this one stands still inside of your method."""
-        for at in range(1, STALLS_MAX):
-            place = Scenario(self)
-            stall = Takeover(at, place)
-            place.run(
-                through=lambda sink, stall=stall: interpose_methods(sink, METHODS, stall.around)  # type: ignore[misc]
+        self._stall_at_every_call(
+            lambda place, stall: place.run(
+                through=lambda sink: interpose_methods(sink, METHODS, stall.around)
             )
-            place.finish(f"stalled at call {at} ({stall.hit})")
-            if not stall.hit:
-                return
-        raise AssertionError(f"the methods were called {STALLS_MAX} times, and there was no end")
+        )
 
     def _strike(self, plan: FaultPlan, methods: Sequence[str], tries_max: int = 1) -> None:
         place = Scenario(self)
