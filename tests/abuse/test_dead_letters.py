@@ -5,7 +5,6 @@ nothing of it is lost.
 from __future__ import annotations
 
 import json
-import os
 import random
 
 import pytest
@@ -13,12 +12,11 @@ from hypothesis import given, settings
 
 from exactum.protocol.sink import DEAD_LETTER_COLUMNS, Rejection
 from exactum.spark.write.dead_letter import dead_letters
-from tests.kit.abuse.frames import ALL, Frame, bulk, frames
+from tests.kit.abuse.frames import ALL, Frame, bulk, frames, seed_of_run
 from tests.kit.abuse.kinds import Kind, Raw, from_arrow, has_bad_text, same
 from tests.kit.abuse.texts import STRICT, of_json
 
 COLUMNS = tuple(name for name, _ in DEAD_LETTER_COLUMNS)
-SEED = int(os.environ.get("EXACTUM_SEED", random.randrange(1 << 32)))
 
 
 def has_bad_key(kind: Kind, value: Raw) -> bool:
@@ -76,6 +74,5 @@ def test_every_type_is_in_the_row(kind: Kind) -> None:
     """Two hundred values of each type, half of them odd, and a key and a value of Kafka's beside
     them.
     """
-    print(f"EXACTUM_SEED={SEED}")
     names, kinds = ["it", "key", "value"], [kind, Kind("binary"), Kind("string")]
-    check(bulk(names, kinds, 200, random.Random(SEED), edge_share=0.5))
+    check(bulk(names, kinds, 200, random.Random(seed_of_run()), edge_share=0.5))

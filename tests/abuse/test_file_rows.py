@@ -26,7 +26,17 @@ from tests.kit.abuse.file_target import (
     read_parquet,
     refuses,
 )
-from tests.kit.abuse.frames import BIGINT, NESTED, RARE, SCALARS, STRING, Frame, bulk, frames
+from tests.kit.abuse.frames import (
+    BIGINT,
+    NESTED,
+    RARE,
+    SCALARS,
+    STRING,
+    Frame,
+    bulk,
+    frames,
+    seed_of_run,
+)
 from tests.kit.abuse.kinds import (
     DAYS_MAX,
     DAYS_MIN,
@@ -44,7 +54,7 @@ ZONE = "America/New_York"
 FLAT = tuple(k for k in SCALARS if k.name != "binary")
 TAKEN = {"parquet": (*SCALARS, *NESTED), "json": (*SCALARS, *NESTED), "csv": FLAT}
 FORMATS = tuple(TAKEN)
-SEED = int(os.environ.get("EXACTUM_SEED", random.randrange(1 << 32)))
+SEED = seed_of_run()
 
 
 @pytest.fixture

@@ -7,7 +7,6 @@ what arrived.
 
 from __future__ import annotations
 
-import os
 import random
 import re
 import time
@@ -32,7 +31,7 @@ from exactum.local import LocalKafka
 from exactum.protocol.sink import TaskName, WriteOrder
 from kafka import KafkaConsumer
 from kafka import TopicPartition as Partition
-from tests.kit.abuse.frames import Frame, bulk, values
+from tests.kit.abuse.frames import Frame, bulk, seed_of_run, values
 from tests.kit.abuse.kinds import from_arrow, is_utf8, kind_of
 from tests.kit.kafka.transactions import OpenedSink, opened, wait_for_rest
 
@@ -81,12 +80,6 @@ def targets(
         Target(topic("narrow", partitions=2, config=narrow), 2, NARROW_BYTES),
         Target(topic("compact", partitions=1, config=compact), 1, compacted=True),
     ]
-
-
-def seed_of_run() -> int:
-    seed = int(os.environ.get("EXACTUM_ABUSE_SEED") or random.SystemRandom().randrange(2**31))
-    print(f"EXACTUM_ABUSE_SEED={seed}")
-    return seed
 
 
 def odd_topics(targets: Sequence[Target]) -> list[bytes | None]:
@@ -340,7 +333,7 @@ def everything(kafka: LocalKafka, targets: list[Target], count: int) -> None:
     check(kafka, targets, tally)
     print(
         f"{count} rows: {tally.stored} stored, {tally.aside} put aside, 0 altered; "
-        f"EXACTUM_ABUSE_SEED={tally.seed}"
+        f"EXACTUM_SEED={tally.seed}"
     )
     assert tally.stored + tally.aside == count
     assert tally.aside > count // 100

@@ -24,10 +24,11 @@ from tests.kit.abuse.frames import (
     Frame,
     array,
     decimal,
+    seed_of_run,
     struct_,
 )
 from tests.kit.abuse.kinds import Kind, Raw
-from tests.kit.abuse.sql_values import ZONE, Server, Tally, compare, drawn, seed_of_run
+from tests.kit.abuse.sql_values import ZONE, Server, Tally, compare, drawn
 
 pytestmark = pytest.mark.spark
 

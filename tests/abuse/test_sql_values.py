@@ -18,7 +18,7 @@ from exactum.errors import FrameRefused, Refused
 from exactum.sql.columns import matched
 from exactum.sql.table import Column, Table, TableName
 from tests.kit.abuse.columns import REFUSED, Target
-from tests.kit.abuse.frames import ALL, REFUSED_EVERYWHERE, SCALARS, Frame, frames
+from tests.kit.abuse.frames import ALL, REFUSED_EVERYWHERE, SCALARS, Frame, frames, seed_of_run
 from tests.kit.abuse.kinds import Kind, Raw
 from tests.kit.abuse.sql_values import (
     COLUMNS,
@@ -30,7 +30,6 @@ from tests.kit.abuse.sql_values import (
     framed,
     new_name,
     played,
-    seed_of_run,
 )
 from tests.kit.abuse.type_table import check_page, odd_values, refused, tables_of
 from tests.kit.errors import raised
@@ -94,7 +93,9 @@ def columns(server: Server) -> dict[str, Column]:
 
 
 def grouped(server: Server, rng: random.Random) -> list[list[Pair]]:
-    """All pairs, some in each table, in another order for each seed."""
+    """All pairs, some in each table, in another order for each seed. Those that are sent as text are
+    apart from the others, which may then go in binary.
+    """
     pairs = server.pairs()
     rng.shuffle(pairs)
     pairs.sort(key=lambda pair: pair[0].as_text)

@@ -16,6 +16,7 @@ anything that Spark can hold is there and nothing raises before the code under t
 
 from __future__ import annotations
 
+import os
 import random
 import struct
 from collections.abc import Iterator, Sequence
@@ -506,3 +507,10 @@ LETTERS = "abcdefghij ABC0123456789 ,;:'\"\\/éß漢😀\n\t"
 @cache
 def _edges_listed(kind: Kind, bad_text: bool) -> list[Raw]:
     return [v for v in edges(kind) if bad_text or not kind.is_text or v not in BAD_TEXT]
+
+
+def seed_of_run() -> int:
+    """The one that is given, to replay it, or another each time; it is printed."""
+    seed = int(os.environ.get("EXACTUM_SEED") or random.SystemRandom().randrange(2**31))
+    print(f"EXACTUM_SEED={seed}")
+    return seed

@@ -5,7 +5,6 @@ says, or its row is put aside with the column named, and nothing else is there.
 from __future__ import annotations
 
 import itertools
-import os
 import random
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -50,9 +49,7 @@ class Server:
         return mark + name.replace(mark, mark * 2) + mark
 
     def pairs(self) -> list[Pair]:
-        """Those that are sent as text apart from the others, which may then go in binary."""
-        found = [(target, kind) for target in self.targets for kind in target.kinds]
-        return sorted(found, key=lambda pair: pair[0].as_text)
+        return [(target, kind) for target in self.targets for kind in target.kinds]
 
     def columns(self) -> dict[str, Column]:
         """As the sink reads them from the server's catalog, by their declarations."""
@@ -106,12 +103,6 @@ class Tally:
             f"seed {self.seed}: {c['rows']} rows, {c['stored']} stored, {c['put aside']} put "
             "aside, 0 altered"
         )
-
-
-def seed_of_run() -> int:
-    seed = int(os.environ.get("EXACTUM_SEED") or random.SystemRandom().randrange(2**31))
-    print(f"EXACTUM_SEED={seed}")
-    return seed
 
 
 def framed(pairs: Sequence[Pair], values: Sequence[list[Raw]]) -> Frame:

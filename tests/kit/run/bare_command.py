@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
 from exactum.local import columnar_kafka_jar, spark_kafka_jars
-from tests.kit.environment import environment
 from tests.kit.run.run_command import SESSION, TIMEOUT_S, Command
 from tests.kit.standalone.machines import SPARK_HOME
 
@@ -15,21 +13,11 @@ from tests.kit.standalone.machines import SPARK_HOME
 class BareCommand(Command):
     """``options`` are the words before the script."""
 
-    def __init__(
-        self, folder: Path, script: Path, options: Sequence[str], arguments: Sequence[str] = ()
-    ) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
-        self._log = folder / "run.log"
-        with self._log.open("wb") as log:
-            self._process = subprocess.Popen(
-                [*options, str(script), *arguments],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                cwd=folder,
-                env=environment(),
-                start_new_session=True,
-            )
+    @staticmethod
+    def words(
+        script: Path, options: Sequence[str], arguments: Sequence[str], program: Sequence[str]
+    ) -> Sequence[object]:
+        return [*options, script, *arguments]
 
     def ends(self, timeout_s: float = TIMEOUT_S) -> int:
         """See the base class. The JVM of a plain script ends after it."""

@@ -18,12 +18,11 @@ from typing import Any, TypeVar
 from exactum.ops.processes import members
 from tests.kit.crash import oracle
 from tests.kit.environment import environment
-from tests.kit.process_tree import signal_session
+from tests.kit.process_tree import ProcessTree, signal_session
 from tests.kit.waiting import WAIT_MAX_S
 
 HERE = Path(__file__).parent
 TIMEOUT_S = WAIT_MAX_S
-LOG_TAIL_CHARACTERS = 6_000
 EXACTUM = ("-m", "exactum.ops.cli")
 SESSION: Mapping[str, Any] = {
     "master": "local[2]",
@@ -35,7 +34,7 @@ SESSION: Mapping[str, Any] = {
 C = TypeVar("C", bound="Command")
 
 
-class Command:
+class Command(ProcessTree):
     """One ``exactum run``. Everything it prints, and its scripts print, goes to one file."""
 
     def __init__(
@@ -49,26 +48,14 @@ class Command:
     ) -> None:
         """``program``: Python's arguments that make it the command ``exactum``."""
         folder.mkdir(parents=True, exist_ok=True)
-        self._log = folder / "run.log"
-        command = [
-            sys.executable,
-            *program,
-            "run",
-            str(script),
-            *options,
-            "--",
-            *arguments,
-        ]
-        with self._log.open("wb") as log:
-            self._process = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                cwd=folder,
-                env=environment(),
-                start_new_session=True,
-            )
+        words = self.words(script, options, arguments, program)
+        super().__init__(words, folder / "run.log", folder, environment())
+
+    @staticmethod
+    def words(
+        script: Path, options: Sequence[str], arguments: Sequence[str], program: Sequence[str]
+    ) -> Sequence[object]:
+        return [sys.executable, *program, "run", script, *options, "--", *arguments]
 
     def __enter__(self) -> Command:
         return self
@@ -86,30 +73,12 @@ class Command:
                 self._process.kill()
                 self._process.wait()
 
-    @property
-    def log(self) -> str:
-        return self._log.read_text(errors="replace")
-
     def pids(self) -> list[int]:
         """The processes that it started, in order."""
         return [int(pid) for pid in re.findall(r"started .* as process (\d+)", self.log)]
 
     def signal(self, number: int) -> None:
         self._process.send_signal(number)
-
-    def failed(self, what: str) -> AssertionError:
-        return AssertionError(
-            f"{what}\n---- the end of {self._log}:\n{self.log[-LOG_TAIL_CHARACTERS:]}"
-        )
-
-    def until(self, reached: Callable[[], Any], what: str, timeout_s: float = TIMEOUT_S) -> None:
-        deadline_s = time.monotonic() + timeout_s
-        while not reached():
-            if time.monotonic() > deadline_s:
-                raise self.failed(f"not within {timeout_s:.0f} s: {what}")
-            if self._process.poll() is not None and not reached():
-                raise self.failed(f"it ended with {self._process.returncode} before {what}")
-            time.sleep(0.01)
 
     def says(self, text: str, times: int = 1, timeout_s: float = TIMEOUT_S) -> None:
         self.until(

@@ -251,12 +251,6 @@ class KafkaNodes:
         self._nodes[1].create_topic(name, partitions)
         self._await_all()
 
-    def pid(self, node: int) -> int:
-        return self._nodes[node].pid()
-
-    def is_running(self, node: int) -> bool:
-        return self._nodes[node].is_running()
-
     def kill(self, node: int | None = None) -> None:
         """One or all of them."""
         for each in self._nodes.values() if node is None else [self._nodes[node]]:
