@@ -124,16 +124,17 @@ class ChunkRows(TaskRows):
 
     def __init__(self, rows_per_send: int) -> None:
         super().__init__(rows_per_send)
+        self._rows_per_send = rows_per_send
         self._pieces: list[Any] = []
         self._waiting_rows = 0
 
     def write(self, batch: Any, files: TaskFiles) -> Rejection | None:
         while batch.num_rows:
-            piece = batch.slice(0, self._plan - self._waiting_rows)
+            piece = batch.slice(0, self._rows_per_send - self._waiting_rows)
             batch = batch.slice(piece.num_rows)
             self._pieces.append(piece)
             self._waiting_rows += piece.num_rows
-            if self._waiting_rows == self._plan:
+            if self._waiting_rows == self._rows_per_send:
                 self.finish(files)
         return None
 

@@ -20,7 +20,6 @@ from exactum.sinks.staged import (
     Published,
     StagedEpoch,
     StagedPart,
-    gone,
     missing,
     of_another_sink,
 )
@@ -71,7 +70,7 @@ class FileTarget(NotedTarget):
 
     def deliver(self, epoch: StagedEpoch) -> None:
         if not self._move(epoch):
-            raise gone(self._staging.where)
+            raise FileNotFoundError(self._staging.where)
 
     # ---- small steps -------------------------------------------------------------------------
 

@@ -151,6 +151,8 @@ class _Open:
 class FileRows(TaskRows):
     """See the base class."""
 
+    _plan: FilePlan
+
     def __init__(self, plan: FilePlan) -> None:
         super().__init__(plan)
         self._partitioning = Partitioning(plan.partition_by, plan.limits)

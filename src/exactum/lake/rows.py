@@ -17,10 +17,7 @@ from exactum.files.partition import Partitioning
 from exactum.files.place import NameLimits
 from exactum.files.writer import FilePlan, FileRows, Refusal
 from exactum.lake.types import spark_type
-from exactum.protocol.sink import TaskName, WriteOrder, Writer
 from exactum.sinks.rows import RowCheck
-from exactum.sinks.staging import Staging
-from exactum.sinks.writer import StagedWriter
 from exactum.values.nested import is_bytes, is_text
 
 TEXT_MAX = 32
@@ -64,20 +61,6 @@ class TablePlan:
             "key": self.key,
             "delete_when": self.delete_when,
         }
-
-
-@dataclass(frozen=True)
-class TableWriters:
-    """Goes to the executors; opens a writer there."""
-
-    staging: Staging
-    plan: TablePlan
-    bytes_per_file_max: int
-
-    def open(self, order: WriteOrder, task: TaskName) -> Writer:
-        where = self.staging.storage.where
-        rows = TableRows(self.plan, self.bytes_per_file_max)
-        return StagedWriter(self.staging, order, task, rows, at=where, facts=self.plan.facts)
 
 
 class TableRows(FileRows):

@@ -9,6 +9,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -17,7 +18,7 @@ from exactum.errors import FrameRefused, SettingRefused, Unavailable
 from exactum.files.format import check_frame
 from exactum.files.place import reach_folder, staging_at
 from exactum.files.sink import OBJECT_BYTES_MAX, check_limit, true_place
-from exactum.lake.rows import Columns, TablePlan, TableWriters
+from exactum.lake.rows import Columns, TablePlan, TableRows
 from exactum.lake.target import VISIBLE, CommitConflict, TableAccess, TableTarget, TableVersion
 from exactum.lake.types import arrow_type
 from exactum.problem import Problem, ok
@@ -34,6 +35,7 @@ from exactum.protocol.inspection import (
 from exactum.protocol.sink import DEAD_LETTER_COLUMNS, NotAFunction, OpenSink, QueryRun
 from exactum.sinks.inspection import StagedInspector
 from exactum.sinks.staged import StagedParticipant
+from exactum.sinks.writer import StagedWriters
 from exactum.storage.proof import prove
 from exactum.storage.storage import Storage
 
@@ -109,7 +111,13 @@ class TableSink(NotAFunction, ABC):
         place = true_place(location, access.store)
         return OpenSink(
             StagedParticipant(staging, TableTarget(staging, access, upserts=bool(self._key))),
-            TableWriters(staging, plan, self._bytes_per_file_max),
+            StagedWriters(
+                staging,
+                partial(TableRows, bytes_per_file_max=self._bytes_per_file_max),
+                plan,
+                staging.storage.where,
+                plan.facts,
+            ),
             f"table {place}{self._part}",
             {"folder": place} if is_local else {},
             reach_folder(run.query_id),

@@ -32,7 +32,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from exactum.errors import (
-    EpochAborted,
     InvariantBroken,
     OutcomeUnknown,
     SettingRefused,
@@ -285,10 +284,7 @@ class TableTarget(StagedTarget):
                 f"{self.shown}: batch {epoch.batch_id} may be in the table, or not: {failure}"
             ) from failure
         if state is Published.MISSING:
-            raise EpochAborted(
-                f"{self.shown}: staged files of batch {epoch.batch_id} are gone. Something else "
-                f"removes them from {self._staging.where}."
-            )
+            raise FileNotFoundError(self._staging.where)
 
     # ---- small steps -------------------------------------------------------------------------
 

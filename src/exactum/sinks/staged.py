@@ -292,6 +292,7 @@ class StagedTarget(ABC):
         """Make the rows visible without a marker: for the weaker guarantees. The files are there.
 
         Raises:
+            FileNotFoundError: one is not any more.
             ExactumError: they may or may not be visible.
         """
 
@@ -422,10 +423,17 @@ class StagedParticipant:
 
     def deliver(self, prepared: Sequence[PreparedTransaction]) -> None:
         """See ``Delivering``."""
-        epoch = StagedEpoch.of(prepared).listed(self._staging)
-        self._refuse_missing(epoch, self._staging.listing())
-        self._target.deliver(epoch)
-        self._staging.remove([p.identity for p in prepared])
+        epoch, listing = StagedEpoch.of(prepared).listed(self._staging), self._staging.listing()
+        self._refuse_missing(epoch, listing)
+        try:
+            self._target.deliver(epoch)
+        except FileNotFoundError as error:
+            raise EpochAborted(
+                f"{self._target.shown}: staged files of batch {epoch.batch_id} are gone. Something "
+                f"else removes them from {self._staging.where}.\nRows of the batch may be visible "
+                "in part. Start the query again."
+            ) from error
+        self._staging.remove([p.identity for p in prepared], listing)
 
     def salvage(
         self, permit: CommitPermit, expired: Sequence[PreparedTransaction]

@@ -231,10 +231,13 @@ class Staging:
         """None: it is not there."""
         return self._files.read(name.file_list)
 
-    def remove(self, identities: Collection[str]) -> None:
-        """All of these transactions. What is gone is well."""
+    def remove(self, identities: Collection[str], listing: Listing | None = None) -> None:
+        """All of these transactions, as ``listing`` has them, or as they are now. What is gone is
+        well.
+        """
         if identities:
-            self._delete([n for n in self._files.names() if _identity(n) in identities])
+            names = self._files.names() if listing is None else listing.sizes
+            self._delete([name for name in names if _identity(name) in identities])
 
     def forget(self, listing: Listing, batch_id: int, but: Collection[str]) -> None:
         """Remove what batches up to this one have left, and notes of batches that were visible

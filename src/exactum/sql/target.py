@@ -320,7 +320,7 @@ class SqlTarget(JudgingTarget):
         def step(session: Session) -> None:
             is_there = self._takes_held(session, epoch)
             if not is_there and self._load(session, epoch) is Published.MISSING:
-                raise EpochAborted(f"{self.shown}: staged files of batch {epoch.batch_id} are gone")
+                raise FileNotFoundError(self._plan.staging.where)
             self._check_target(session)
             try:
                 session.commit()

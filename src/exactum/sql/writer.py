@@ -87,6 +87,8 @@ them.
 class SqlRows(TaskRows):
     """See the base class."""
 
+    _plan: WritePlan
+
     def __init__(self, plan: WritePlan) -> None:
         super().__init__(plan)
         self._encoder: RowEncoder | None = None

@@ -7,7 +7,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from exactum.errors import SettingRefused
 from exactum.packages import not_installed
@@ -84,8 +84,6 @@ def connect_failure(address: Address, error: Exception) -> SqlFailure:
 
 # ---- the session -----------------------------------------------------------------------------
 
-
-T = TypeVar("T")
 
 CONNECT_TIMEOUT_S = 10
 DRIVER_IDLE_MAX_S = 30
