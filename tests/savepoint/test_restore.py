@@ -196,6 +196,27 @@ def test_two_forks_at_once(
     assert names(tmp_path) == ["checkpoint", "fork", "savepoint"]
 
 
+def test_two_savepoints_at_one_place(
+    checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second command began while the place was empty, and the first one has ended meanwhile: its
+    savepoint stays as it is.
+    """
+    place = tmp_path / "savepoint"
+    cut_at = create_module.cut.cut_at
+
+    def slowly(files: Storage, batch_id: int) -> Any:
+        monkeypatch.setattr(create_module.cut, "cut_at", cut_at)
+        create(str(checkpoint), place)
+        return cut_at(files, batch_id)
+
+    monkeypatch.setattr(create_module.cut, "cut_at", slowly)
+    with raised(CheckpointRefused, "SAVEPOINT_PLACE", place):
+        create(str(checkpoint), place)
+    assert names(place) == ["checkpoint", "manifest.json"]
+    verify(Folder(place))
+
+
 def test_an_original_that_is_out_of_sight(
     checkpoint: Path, savepoint: Path, tmp_path: Path
 ) -> None:

@@ -215,8 +215,8 @@ class Folder:
             raise SettingRefused(
                 "FOLDER_HARD_LINKS",
                 f"The file system of {self.root} has no hard links ({error}), and exactum needs "
-                "them to create a file only if it is absent. Put the decision log on a local disk, "
-                "on NFS, or in a database. Nothing was written.",
+                "them to create a file only if it is absent. Use a local disk or NFS; a decision "
+                "log may lie in a database as well. Nothing was written.",
             ) from error
         if error.errno in _NO_EFFECT:
             raise self.failure("could not be written", error) from error

@@ -1,4 +1,4 @@
-"""Makes a savepoint: cut, copy, check, name. And deletes one.
+"""Makes a savepoint: cut, copy, check, manifest. And deletes one.
 
 [stop the query] -> N = last complete epoch -> copy what belongs to it -> check -> manifest
                           ^-- something of N disappeared meanwhile: a newer N
@@ -136,6 +136,9 @@ def _copy(
         place.open()
     if not place.create_if_absent(UNFINISHED, secrets.token_bytes(16)):
         raise _exists(place)
+    if MANIFEST in place.names():  # of another command, which began before this one and has ended
+        place.delete([UNFINISHED])
+        raise _exists(place)
     try:
         copied = copy_files(files, place.below(CONTENT), chosen.files)
         whole = check_whole(place, batch_id)
@@ -179,6 +182,7 @@ def delete(savepoint: str | Path) -> None:
             f"{place.where} is not a savepoint: a folder with {MANIFEST} and {CONTENT}/ and "
             "nothing else. Nothing was deleted.",
         )
-    place.create_if_absent(UNFINISHED, b"")
+    place.put(UNFINISHED, b"")
     place.delete([MANIFEST])
+    place.sync()
     place.remove()
