@@ -66,21 +66,14 @@ SUPERVISOR_FACTS = (
 OperatorFenced is of ``abort``: drivers that were there before it can decide nothing more.
 """
 
-ITEMS_MAX = 10_000
 
-
-def cut(value: Any, characters: int, items: int = ITEMS_MAX) -> Any:
-    """A value of JSON with no text and no list longer than this; what is cut says how much is
-    missing.
-    """
+def cut(value: Any, characters: int) -> Any:
+    """A value of JSON with no text longer than this; what is cut says how much is missing."""
     if isinstance(value, str):
         more = len(value) - characters
         return f"{value[:characters]} [cut: {more:,} more characters]" if more > 0 else value
     if isinstance(value, list | tuple):
-        kept = [cut(one, characters, items) for one in value[:items]]
-        return [*kept, f"[cut: {len(value) - items:,} more]"] if len(value) > items else kept
+        return [cut(one, characters) for one in value]
     if isinstance(value, dict):
-        some = list(value.items())[:items]
-        shown = {cut(name, characters, items): cut(one, characters, items) for name, one in some}
-        return {**shown, "[cut]": f"{len(value) - items:,} more"} if len(value) > items else shown
+        return {cut(name, characters): cut(one, characters) for name, one in value.items()}
     return value

@@ -27,7 +27,7 @@ class Meaning(Enum):
 
 @dataclass(frozen=True)
 class Report:
-    """The error with which a query ended, told before it ended. ``heard_s`` is by any clock that
+    """The error with which a query ended, told before it ended. ``observed_s`` is by any clock that
     never goes back.
     """
 
@@ -95,26 +95,16 @@ def ending(
     if status == 0:
         return Ending(Meaning.DONE, "it ended by itself" + _dealt_with(recent))
     cause = _cause(status, recent, reports, last)
-    if cause is not None and cause.disposition in HALTING:
-        return Ending(
-            Meaning.HALT,
-            f"it {_how(status)} with {cause}",
-            str(cause),
-            disposition=cause.disposition.value,
-        )
-    if cause is not None and cause.disposition is not None:
-        return Ending(
-            Meaning.RESTART,
-            f"it {_how(status)} with {cause}",
-            str(cause),
-            is_transient=True,
-            disposition=cause.disposition.value,
-            unknown_of=_query_of(cause, reports) if cause.name == UnknownFailure.__name__ else "",
-        )
+    if cause is None:
+        return Ending(Meaning.RESTART, f"it {_how(status)}")
+    halts = cause.disposition in HALTING
     return Ending(
-        Meaning.RESTART,
-        f"it {_how(status)}" + ("" if cause is None else f" with {cause}"),
-        "" if cause is None else str(cause),
+        Meaning.HALT if halts else Meaning.RESTART,
+        f"it {_how(status)} with {cause}",
+        str(cause),
+        is_transient=cause.disposition is not None and not halts,
+        disposition="" if cause.disposition is None else cause.disposition.value,
+        unknown_of=_query_of(cause, reports) if cause.name == UnknownFailure.__name__ else "",
     )
 
 

@@ -268,7 +268,8 @@ class SupervisedProcess:
 def _encoded(message: ChannelMessage) -> bytes:
     event = message.fields.get("event")
     if event is not None:
-        fields = {**message.fields, "event": dataclasses.asdict(event)}
+        told = cut(dataclasses.asdict(event), TEXT_CHARACTERS_MAX)
+        fields = {**message.fields, "event": told}
         message = ChannelMessage(message.kind, fields)
     return message.encoded()
 
