@@ -172,7 +172,7 @@ def _not_readable(topics: str) -> errors.SettingRefused:
     return errors.SettingRefused(
         "SOURCE_NOT_ALLOWED",
         f"The Kafka source: the brokers do not let this user read {topics}. The user needs READ on "
-        "the topic (docs/source.md lists the ACLs). Nothing of this batch was written.",
+        "the topic (docs/reference/rights.md lists the ACLs). Nothing of this batch was written.",
     )
 
 
@@ -216,15 +216,22 @@ def fenced_in(spoken: str) -> errors.Fenced | None:
     )
 
 
+_EXPIRED = re.compile("^.*ExpiredToken.*$", re.MULTILINE)
+LINE_MAX = 300
+
+
 def expired_in(spoken: str) -> errors.Unavailable | None:
-    """That an object store takes Spark's credentials no more, by its own word for it; None where it
-    has said something else.
+    """That an object store takes credentials no more, by its own word for it; None where it has
+    said something else.
     """
-    if "ExpiredToken" not in spoken:
+    line = _EXPIRED.search(spoken)
+    if line is None:
         return None
     return errors.Unavailable(
-        "The object store of the checkpoint answered Spark with ExpiredToken: the credentials have "
-        "expired. Give new ones and start the query again; it settles the micro-batch at hand."
+        "An object store answered with ExpiredToken: credentials of Spark, or of code in the "
+        "query, have expired. Give new ones and start the query again; it settles the micro-batch "
+        "at hand."
+        f"\n{line[0].strip()[:LINE_MAX]}"
     )
 
 
