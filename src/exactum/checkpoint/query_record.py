@@ -194,7 +194,8 @@ def _newest(storage: RecordStorage) -> tuple[int, QueryRecord | None]:
         try:
             return number, decoded(f"{storage.where}/{name}", text, QueryRecord)
         except msgspec.MsgspecError as error:
-            raise damaged(f"{storage.where}/{name}", error) from error
+            or_else = " Or delete it, where the number before it is there."
+            raise damaged(f"{storage.where}/{name}", error, or_else) from error
     raise Unavailable(f"{storage.where} changed {RACES_MAX} times while it was read.")
 
 
@@ -228,12 +229,11 @@ def decoded(where: str, text: bytes, kind: type[T]) -> T:
     return msgspec.json.decode(text, type=kind)
 
 
-def damaged(where: str, why: object) -> CheckpointRefused:
+def damaged(where: str, why: object, or_else: str = "") -> CheckpointRefused:
     return CheckpointRefused(
         "CHECKPOINT_DAMAGED",
         f"{where} cannot be read ({why}): it is a record that this query needs. Restore it from a "
-        "backup of the checkpoint; in exactum/query, where the number before it is there, remove "
-        "it. Nothing of this batch was written.",
+        f"backup of the checkpoint.{or_else} Nothing of this batch was written.",
     )
 
 

@@ -1,5 +1,5 @@
-"""The command ``exactum``. What a command needs is imported when it runs, so that ``--help`` is
-fast.
+"""The command ``exactum``. Spark and the clients of servers are imported when a command runs, so
+that ``--help`` is fast.
 """
 
 from __future__ import annotations

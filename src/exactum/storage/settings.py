@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
+from exactum.errors import Unavailable
+
 CLIENT_SETTINGS = frozenset(
     {
         "allow_http",
@@ -111,6 +113,9 @@ def lacks_credentials(url: str, settings: Mapping[str, Any]) -> bool:
     """Whether an S3 store would be asked without credentials, as neither ``settings`` nor the
     environment have any and this machine has no role of its own. obstore would ask the machine
     again and again, for minutes, before each request.
+
+    Raises:
+        Unavailable: nobody answers whether it has a role.
     """
     if not urlsplit(url).scheme.startswith("s3"):
         return False
@@ -121,6 +126,12 @@ def lacks_credentials(url: str, settings: Mapping[str, Any]) -> bool:
     at = urlsplit(str(known.get(_METADATA, METADATA)))
     try:
         socket.create_connection((at.hostname, at.port or 80), METADATA_TIMEOUT_S).close()
+    except TimeoutError as error:
+        raise Unavailable(
+            f"There are no credentials for {url}, and whether this machine has a role is not "
+            f"known: {at.netloc} does not answer. Set AWS_ACCESS_KEY_ID and "
+            "AWS_SECRET_ACCESS_KEY, or start again. Nothing was asked of the store."
+        ) from error
     except OSError:
         return True
     return False

@@ -35,7 +35,7 @@ from exactum.ops.crash_test.killing import (
     PlannedKill,
     Shown,
 )
-from exactum.ops.crash_test.topics import LocalTopics
+from exactum.ops.crash_test.topics import TIMEOUT_S, LocalTopics
 
 FOLDER = Path(__file__).parent
 
@@ -48,7 +48,7 @@ thread's turn to end.
 """
 REST_S = 2.5
 """Two triggers of the queries, and a half: nothing has changed for so long when they rest."""
-STOP_TIMEOUT_S = 70.0
+STOP_TIMEOUT_S = TIMEOUT_S + 10
 """Until the broker has acknowledged what was produced last."""
 DRAIN_TIMEOUT_S = 120.0
 OVERTIME_MAX_S = 180.0

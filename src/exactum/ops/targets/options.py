@@ -1,4 +1,4 @@
-"""Options that commands on a query share, and a whole Kafka cluster instead of a query."""
+"""Options that commands on a query share."""
 
 from __future__ import annotations
 
