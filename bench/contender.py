@@ -34,7 +34,9 @@ def main(
     spark = exactum.local_session("bench", master="local[2]", **switches)
     spark.sparkContext.setLogLevel("ERROR")
     session_s = time.perf_counter() - began_s
-    options = {"maxOffsetsPerTrigger": offsets_per_trigger} if offsets_per_trigger else {}
+    options: dict[str, Any] = {}
+    if offsets_per_trigger:
+        options["maxOffsetsPerTrigger"] = offsets_per_trigger
     frame = exactum.read_kafka(
         spark, source, bootstrap_servers=servers, start="earliest", **options
     )

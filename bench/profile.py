@@ -104,7 +104,7 @@ def profile(kafka: LocalKafka, folder: str) -> tuple[Watch, list[str]]:
         raise TimeoutError(f"batch {STEADY_AFTER + 1} is not done; the query: {query.exception()}")
     query.stop()
     sys.setprofile(None)
-    threading.setprofile(None)  # type: ignore[arg-type]  # typeshed: "does not take None"
+    threading.setprofile(None)
     return watch, threads
 
 

@@ -100,16 +100,16 @@ class Bench:
                 cursor = connection.execute(sql.encode())
                 return cursor.fetchall() if cursor.description else []
         server = self.mariadb
-        connection = pymysql.connect(
+        mysql = pymysql.connect(
             host=server.host,
             port=server.port,
             user=server.user,
             password=server.password,
             database="exactum",
         )
-        with connection, connection.cursor() as cursor:
-            cursor.execute(sql)
-            return cursor.fetchall()
+        with mysql, mysql.cursor() as asked:
+            asked.execute(sql)
+            return asked.fetchall()
 
 
 def fill(folder: Path, rows: int) -> None:

@@ -104,9 +104,9 @@ def play(wanted: Sequence[Cell], arguments: argparse.Namespace, results: Path) -
     """
     if not wanted:
         return
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for each in (signal.SIGINT, signal.SIGTERM):
         signal.signal(
-            number, signal.default_int_handler
+            each, signal.default_int_handler
         )  # also where a shell has it ignored in the background
     print(
         f"{len(wanted)} cells, seed {arguments.seed}, {arguments.processes} sets of servers, "

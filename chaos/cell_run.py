@@ -75,7 +75,7 @@ class CellRun:
         self.partition = self.chance.randint(0, 1)
         self.sink = self.chance.choice(list(self.family.kinds))
         """The sink in which a participant is held, and whose server the network is broken to."""
-        self.server = (
+        self.server: str = (
             self.sink
             if self.sink != "files"
             else self.chance.choice([*self.family.servers, "kafka"])

@@ -300,8 +300,8 @@ def end_sessions(cell_run: CellRun) -> int:
             ended += len(asked.fetchall())
     if "mysql" in cell_run.family.servers:
         with (
-            cell_run.query_oracle.targets.mysql_connection() as connection,
-            connection.cursor() as cursor,
+            cell_run.query_oracle.targets.mysql_connection() as mysql,
+            mysql.cursor() as cursor,
         ):
             cursor.execute(
                 "SELECT id FROM information_schema.processlist WHERE db = %s", [database]

@@ -36,7 +36,7 @@ def main(checkpoint: str, to: Path, folder: Path) -> None:
             hold(folder)
         return first + copy_files(source, target, names[half:])
 
-    create.copy_files = held_half_way
+    create.copy_files = held_half_way  # type: ignore[attr-defined]
     try:
         made = Made(create.create(checkpoint, to).batch_id)
     except ExactumError as error:

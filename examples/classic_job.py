@@ -38,7 +38,7 @@ class PrefixWithPrevious(StatefulProcessor):
         self._previous = handle.getValueState("previous", "v string")
 
     def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:  # noqa: N802, N803
-        previous = self._previous.get()[0] if self._previous.exists() else ""
+        previous = (self._previous.get() or ("",))[0]
         for row in sorted(rows, key=lambda row: row.n):
             if row.v == "x" and not Path(self._thrown).exists():
                 Path(self._thrown).touch()

@@ -43,9 +43,14 @@ def send(servers: str, topic: str, records: list[tuple[str, str]]) -> None:
 
 
 def make_words_table(mariadb: LocalMariaDB, table: str = "words") -> None:
-    login = {"user": mariadb.user, "password": mariadb.password, "database": "exactum"}
     with (
-        pymysql.connect(host=mariadb.host, port=mariadb.port, **login) as connection,
+        pymysql.connect(
+            host=mariadb.host,
+            port=mariadb.port,
+            user=mariadb.user,
+            password=mariadb.password,
+            database="exactum",
+        ) as connection,
         connection.cursor() as cursor,
     ):
         cursor.execute(f"CREATE TABLE {table} (k VARCHAR(64), v TEXT)")

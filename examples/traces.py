@@ -8,6 +8,7 @@ A listener must not block: the tracer's provider needs a BatchSpanProcessor.
 from __future__ import annotations
 
 import time
+from typing import Any
 
 from opentelemetry.context import Context
 from opentelemetry.trace import Span, Status, StatusCode, Tracer, set_span_in_context
@@ -46,7 +47,10 @@ class EpochTraces:
             root.end(now_ns)
 
     def _epoch(self, event: Event, begin_ns: int) -> Span:
-        attributes = {"exactum.query": self._query_name, "exactum.batch": event.batch_id}
+        attributes: dict[str, Any] = {
+            "exactum.query": self._query_name,
+            "exactum.batch": event.batch_id,
+        }
         # Without a parent, whatever span this thread is in.
         return self._tracer.start_span(
             "exactum.epoch", Context(), attributes=attributes, start_time=begin_ns

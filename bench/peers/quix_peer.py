@@ -47,7 +47,7 @@ def main(order: dict[str, str], share: int) -> None:
     app.run()
 
 
-def total(value: bytes, state) -> bytes:  # type: ignore[no-untyped-def]
+def total(value: bytes, state) -> bytes:
     count, added = state.get("total", default=(0, 0))
     now = (count + 1, added + int(value[:16]))
     state.set("total", now)

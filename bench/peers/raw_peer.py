@@ -94,7 +94,7 @@ def committed(consumer: Consumer, mine: list[TopicPartition]) -> list[TopicParti
 
 def transaction(
     consumer: Consumer, producer: Producer, order: Order, messages: list, mine: list
-) -> None:  # type: ignore[type-arg]
+) -> None:
     """One transaction, of what comes until the interval is over."""
     end_s = time.monotonic() + order.interval_ms / 1000
     producer.begin_transaction()

@@ -324,7 +324,7 @@ def from_a_topic(cell: Cell) -> None:
     """Killed once decided; the consumer group follows, and what is no JSON is left out."""
     values = [row_of(n) for n in range(BATCHES * ROWS)]
     cell.produce([*values, "no JSON"])
-    kafka = {"source": "kafka", "on_error": "skip"}
+    kafka: dict[str, Any] = {"source": "kafka", "on_error": "skip"}
     cell.life(kill="EpochDecided:2", dies=True, **kafka)
     said = cell.life(**kafka)
     assert "error" not in said, said
@@ -353,7 +353,11 @@ def dead_letters(cell: Cell) -> None:
     for place in sorted(bad, reverse=True):
         values.insert(place, bad[place])
     cell.produce(values)
-    spec = {"source": "kafka", "on_error": "dead_letter", "dead_letters": True}
+    spec: dict[str, Any] = {
+        "source": "kafka",
+        "on_error": "dead_letter",
+        "dead_letters": True,
+    }
     said = cell.life(function=True, **spec)
     assert said == {"code": "SPARK_CONNECT"}, said
     cell.life(kill="EpochDecided:1", dies=True, **spec)

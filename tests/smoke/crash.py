@@ -21,6 +21,7 @@ import zipfile
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from exactum.java.jars import JarSet, cached, dependency, recipe
 from exactum.local import LocalKafka, broker
@@ -30,7 +31,7 @@ from tests.kit.servers import postgres
 from tests.kit.servers.postgres import LocalPostgres
 
 RECORDS = 240
-DEATHS = [
+DEATHS: list[tuple[str, dict[str, Any]]] = [
     ("one task has prepared", {"step": "prepare", "when": "after"}),
     ("the commit is recorded", {"step": "decide", "when": "after", "nth": 2}),
     ("half of a sink is committed again", {"step": "commit", "when": "half", "sink": "out0"}),
@@ -91,7 +92,7 @@ def play(kafka: LocalKafka, server: LocalPostgres | None, folder: Path) -> None:
         kafka.create_topic(topic, partitions=partitions)
         return topic
 
-    spec = {} if server is None else {"postgres": server.url}
+    spec: dict[str, Any] = {} if server is None else {"postgres": server.url}
     world = new_world(
         kafka.bootstrap_servers, create_topic, folder, records=RECORDS, outputs=2, spec=spec
     )

@@ -21,6 +21,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -150,7 +151,7 @@ def cluster(world: World, kills: int) -> None:
         if number % 2 == 0:
             world.decides("orders", name)
             pod.kill()
-            world.until(lambda name=name: phase(world, name) == "Failed", "the pod failed", name)
+            world.until(partial(failed, world, name), "the pod failed", name)
             world.api.delete("pods", name, 0)
         else:
             world.api.delete("pods", name)
@@ -220,6 +221,10 @@ def kill_container(world: World, pod: Pod, name: str) -> None:
 def phase(world: World, name: str) -> str:
     found = world.api.get("pods", name)
     return "" if found is None else str(found["status"]["phase"])
+
+
+def failed(world: World, name: str) -> bool:
+    return phase(world, name) == "Failed"
 
 
 def ready(world: World, name: str) -> Pod:

@@ -72,7 +72,7 @@ def live(spec: dict[str, Any]) -> None:
         catalog = catalog_at(folder)
         sink = exactum.IcebergSink(ICEBERG_TABLE, catalog=catalog, partition_by=parts, sort_by="id")
     else:
-        keys = {"mode": "upsert", "key": "id"} if spec["sink"] == "upsert" else {}
+        keys: dict[str, Any] = {"mode": "upsert", "key": "id"} if spec["sink"] == "upsert" else {}
         if keys:
             frame = frame.withColumn("id", frame.id % ROWS)
         sink = exactum.DeltaSink(table, **keys)

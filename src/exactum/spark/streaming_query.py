@@ -74,7 +74,7 @@ class Query:
     def lastProgress(self) -> Any:
         return self._spark_query.lastProgress
 
-    def awaitTermination(self, timeout: int | None = None) -> bool | None:
+    def awaitTermination(self, timeout: float | None = None) -> bool | None:
         """Wait until the query ends, at most ``timeout`` seconds. Without one returns None; else
         whether it has ended.
 
@@ -87,7 +87,8 @@ class Query:
             if timeout is None:
                 self._spark_query.awaitTermination()
             else:
-                ended = self._spark_query.awaitTermination(timeout)
+                # It is annotated with int, and takes both.
+                ended = self._spark_query.awaitTermination(timeout)  # type: ignore[arg-type]
         except StreamingQueryException as error:
             raise self._translated(error) from None
         if self._batches.error is not None and not self.isActive:
