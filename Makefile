@@ -112,10 +112,10 @@ test-fast: setup ## the quick tests: no servers, under a minute
 DEATHS = tests/run/test_lives.py tests/crash/test_random_deaths.py tests/state/test_two_topics.py
 WITHOUT_DEATHS = $(addprefix --deselect ,$(DEATHS))
 
-deep: ## what make test leaves out, the crash tests at length, every call of the sweeps: two hours
+deep: ## what make test leaves out, the crash tests at length, every call of the sweeps: two hours; resumable
 	@$(MAKE) --no-print-directory deep-deaths deep-variants deep-sweeps smoke-oldest-hour
 
-deep-deaths deep-variants deep-sweeps: PYTEST += --max-worker-restart 3 --dist load
+deep-deaths deep-variants deep-sweeps: PYTEST += --max-worker-restart 3 --dist load --resume
 
 deep-deaths: servers archive
 	EXACTUM_RUN_DEATHS=20 EXACTUM_CRASH_DEATHS=10 $(PYTEST) $(DEATHS)

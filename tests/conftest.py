@@ -23,6 +23,7 @@ from exactum.local import broker as local_broker
 from exactum.testing.faults import EVERY_VARIABLE
 from tests.kit.environment import python_path
 from tests.kit.memory import memory_folder
+from tests.kit.played import Played, passed, results
 from tests.kit.security.rights import forget_all
 from tests.kit.servers.kafka_cluster import KafkaCluster
 from tests.kit.servers.mariadb import LocalMariaDB
@@ -55,6 +56,12 @@ hypothesis_settings.load_profile("busy machine")
 RANGES = 8
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--resume", action="store_true", help="leave out what has passed on the same sources"
+    )
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """A port is found free seconds before a server takes it: the test processes look in ranges
     of their own.
@@ -63,6 +70,11 @@ def pytest_configure(config: pytest.Config) -> None:
     span = (local_broker.PORT_MAX - local_broker.PORT_MIN) // RANGES
     local_broker.PORT_MIN += number % RANGES * span
     local_broker.PORT_MAX = local_broker.PORT_MIN + span
+    if config.getoption("resume"):
+        before = getattr(config, "workerinput", {}).get("played")
+        file = results() if before is None else None
+        played = Played(passed(file) if file else before, file)
+        config.pluginmanager.register(played, "played")
 
 
 RUN_SERVERS = pytest.StashKey[RunServers]()
@@ -78,6 +90,8 @@ time.
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
     config = node.config
+    if played := config.pluginmanager.get_plugin("played"):
+        node.workerinput["played"] = sorted(played.before)
     if config.getoption("dist") == SHARING:
         if RUN_SERVERS not in config.stash:
             config.stash[RUN_SERVERS] = RunServers()

@@ -8,7 +8,6 @@ same sources is not played again. Ends with 1 where more than two are not found.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import shutil
@@ -20,24 +19,15 @@ from pathlib import Path
 
 import click
 
+from tests.kit.played import FOLDER, ROOT, sources_digest
 from tests.planted.fault import Fault
 from tests.planted.faults import FAULTS
 
-ROOT = Path(__file__).parents[2]
-RESULTS = ROOT / ".played" / "planted.jsonl"
+RESULTS = FOLDER / "planted.jsonl"
 NOT_FOUND_MAX = 2
 TIMEOUT_S = 1_500
 """Of one file or folder: a test that hangs has found the fault."""
 FOUND, NOT_FOUND, BROKEN = "found", "not found", "could not be played"
-
-
-def sources_digest() -> str:
-    """Names the sources and the tests: a result counts for these alone."""
-    digest = hashlib.sha256()
-    for folder in ("src", "tests"):
-        for path in sorted((ROOT / folder).rglob("*.py")):
-            digest.update(f"{path.relative_to(ROOT)}\n".encode() + path.read_bytes())
-    return digest.hexdigest()[:16]
 
 
 def planted(fault: Fault, folder: Path) -> Path:
