@@ -8,6 +8,7 @@ its workers. Nothing depends on either.
 
 from __future__ import annotations
 
+import atexit
 import importlib
 import logging
 import threading
@@ -21,6 +22,8 @@ logger = logging.getLogger("exactum")
 SETTING = "spark.exactum.warmWorkers"
 """Set to false, and no job is run that the user did not ask for."""
 WORKERS_MAX = 4
+ENDING_S = 10.0
+"""How long a script that ends waits for them, where it ends sooner than they have started."""
 
 DRIVER_MODULES = (
     "pyspark.testing.utils",
@@ -73,9 +76,12 @@ def _import() -> None:
 
 def start_workers(spark: SparkSession) -> None:
     """Start workers in the background; returns at once. Nothing depends on it."""
-    threading.Thread(
+    thread = threading.Thread(
         target=touch_workers, args=(spark,), name="exactum-warm-up", daemon=True
-    ).start()
+    )
+    thread.start()
+    # Of workers that start while the script ends Spark prints traces, below what the script said.
+    atexit.register(thread.join, ENDING_S)
 
 
 def touch_workers(spark: SparkSession) -> None:
