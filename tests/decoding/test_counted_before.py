@@ -7,7 +7,7 @@ from __future__ import annotations
 import functools
 import json
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,13 +23,15 @@ from exactum.spark.decoding.bad_records import Bad, BadCount
 from tests.decoding.test_policies import kafka_frame, produce
 from tests.kit.decoding.decoded_stream import Job, read
 from tests.kit.errors import check_query_error
+from tests.kit.spark.torn_stream import in_format_2
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
 
 
 @pytest.fixture
-def job(spark: SparkSession, tmp_path: Path) -> Job:
-    return Job(spark, tmp_path / "check point")
+def job(spark: SparkSession, tmp_path: Path) -> Iterator[Job]:
+    with in_format_2(spark):
+        yield Job(spark, tmp_path / "check point")
 
 
 def chosen(frame: DataFrame) -> DataFrame:

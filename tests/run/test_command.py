@@ -230,8 +230,9 @@ def test_an_error_that_the_script_has_handled_is_not_final(tmp_path: Path) -> No
     program = f"""{COUNTED}
 from exactum.errors import SettingRefused
 from exactum.spark.supervised.process import current
+supervised = current()
 if life != 1:
-    current().report_error(SettingRefused("the first query may not run"), "query-1")
+    supervised.report_error(SettingRefused("the first query may not run"), "query-1")
 if life == 0:
     os.kill(os.getpid(), 9)
 if life == 2:

@@ -16,7 +16,7 @@ from exactum.events import EpochCompleted, EpochRedelivered
 from tests.kit.state import folds
 from tests.kit.state.keyed import MS_APART, TIMEOUT_S, Keyed
 
-pytestmark = [pytest.mark.broker, pytest.mark.spark]
+pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.usefixtures("settings_put_back")]
 
 RESCALED = 5
 
