@@ -5,7 +5,6 @@ before it.
 from __future__ import annotations
 
 import json
-import re
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -35,7 +34,6 @@ from tests.kit.kafka.transactions import frame, read_all
 from tests.kit.monitor.facts import read_facts
 from tests.kit.query_record import newest
 from tests.kit.transactions.given import given
-from tests.kit.transactions.hanging import hang, unverified
 from tests.kit.transactions.operator import listed, transactions
 from tests.kit.verify.recorded_query import RecordedQuery
 from tests.kit.waiting import WAIT_MAX_S
@@ -267,39 +265,12 @@ def test_a_driver_that_decides_during_an_abort(
     assert world.read() == values(range(4))
 
 
-def test_hanging(world: World) -> None:
-    """A transaction that no coordinator accounts for is found and ended; a foreign one that is alive
-    is none.
-    """
-    with foreign(world), unverified(world.servers):
-        producer_id, _ = hang(world.servers, f"lost-{world.topic}", world.topic, 0)
-        arguments = ("find-hanging", "--bootstrap-servers", world.servers, "--topic", world.topic)
-        young = transactions(*arguments, "--json", status=0).json
-        assert (young["hanging"], young["young"]) == ([], 1)
-        arguments = (*arguments, "--idle", "0 s")
-        found = transactions(*arguments, "--json", status=1).json
-        assert found["blocked"] == [[world.topic, 0], [world.topic, 1]]
-        (hanging,) = found["hanging"]
-        assert hanging["producer"]["producer_id"] == producer_id
-        assert hanging["partition"] == [world.topic, 0]
-        text = transactions(*arguments, "--abort", status=1, input="n\n").output
-        assert re.search(r"hides +1 offsets", text) and "aborted:" not in text
-        assert "aborted:" in transactions(*arguments, "--abort", status=0, input="y\n").output
-        again = transactions(*arguments, "--json", status=0).json
-        assert again["hanging"] == [] and again["blocked"] == [[world.topic, 1]]
-        transactions(*arguments[:3], *arguments[-2:], status=0)
-    assert world.read() == [b"foreign"]
-    told = transactions(*arguments[:3], "--topic", "no-such-topic", status=2).output
-    assert "no topic 'no-such-topic' can be seen" in told
-
-
 def test_servers_that_are_away(world: World) -> None:
     """Status 2: it could not be found out."""
     world.query.run([0])
     away = given({SINK: KafkaSink(world.topic, bootstrap_servers="127.0.0.1:1")})
     out = transactions("list", "--checkpoint", world.checkpoint, *away, status=2).output
     assert "could not be looked at" in out
-    transactions("find-hanging", "--bootstrap-servers", "127.0.0.1:1", status=2)
     transactions("abort", "--all-leftovers", "--checkpoint", world.checkpoint, *away, status=2)
 
 

@@ -12,7 +12,6 @@ from exactum.monitor.words import count, millis, now_ms
 from exactum.ops import render
 from exactum.ops.render import ExitStatus
 from exactum.ops.targets.options import JSON, QueryOptions, could_not_tell, query_options
-from exactum.ops.transactions.hanging import find_hanging_command
 from exactum.ops.transactions.settlement import (
     SettlementRefused,
     abort_of_query,
@@ -37,9 +36,6 @@ def transactions() -> None:
 
     Exit status: 0 nothing needs you, 1 something does, 2 it could not be found out.
     """
-
-
-transactions.add_command(find_hanging_command)
 
 
 @transactions.command("list")
