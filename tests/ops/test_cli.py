@@ -94,7 +94,7 @@ def test_the_demo_ends_with_its_verdict(
     monkeypatch: pytest.MonkeyPatch, exact: bool, status: int
 ) -> None:
     """The status is 0 only if exactum's output is exact."""
-    monkeypatch.setattr("exactum.ops.crash_test.demo.Show.run", lambda show: exact)
+    monkeypatch.setattr("exactum.ops.crash_test.demo.Demo.run", lambda demo: exact)
     monkeypatch.setattr("exactum.ops.cli.signal.signal", lambda number, handler: None)
     assert CliRunner().invoke(cli.main, ["demo"]).exit_code == status
 
