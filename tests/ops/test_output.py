@@ -182,7 +182,7 @@ def test_transactions_that_are_decided(query: RecordedQuery, tmp_path: Path) -> 
 def test_transactions_that_are_not_decided(query: RecordedQuery, tmp_path: Path) -> None:
     query.run([0, 1], dies_before_decision=True)
     _made_long_ago(tmp_path)
-    check("transactions-abort", "transactions", "abort", *AT, "--all-leftovers", again=False)
+    check("transactions-abort", "transactions", "abort", *AT, again=False)
 
 
 def test_a_query_without_its_sinks(query: RecordedQuery, monkeypatch: pytest.MonkeyPatch) -> None:

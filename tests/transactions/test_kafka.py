@@ -97,13 +97,12 @@ def foreign(world: World) -> Iterator[str]:
 def test_another_cluster_at_the_address_is_not_believed(world: World) -> None:
     """It knows nothing of the query, which is no reason to say that nothing is open."""
     world.query.run([0, 1], dies_before_decision=True)
-    (one, *_) = [t["identity"] for t in listed(world.checkpoint, status=1)]
     record = newest(world.checkpoint)
     text = record.read_text()
     cluster = json.loads(text)["sinks"][0]["trace"]["kafka"]
     record.write_text(text.replace(cluster, "another-cluster-of-long-ago"))
     place = ("--checkpoint", world.checkpoint)
-    for command in (["list"], ["abort", one], ["abort", "--all-leftovers"], ["finish"]):
+    for command in (["list"], ["abort"], ["finish"]):
         told = " ".join(transactions(*command, *place, status=2).output.split())
         assert f"cluster {cluster} answers" in told, told
         assert "are in cluster another-cluster-of-long-ago" in told
@@ -157,14 +156,12 @@ def test_undecided_beside_others(world: World) -> None:
     else's.
     """
     world.query.run([0, 1], dies_before_decision=True)
-    arguments = ("abort", "--all-leftovers", "--checkpoint", world.checkpoint)
-    with foreign(world) as name:
+    arguments = ("abort", "--checkpoint", world.checkpoint)
+    with foreign(world):
         found = listed(world.checkpoint, status=1)
         alive = RunFile(Folder(world.checkpoint), new_incarnation(), "", "")
         alive.hold()
         assert "say --take-over" in transactions(*arguments, status=1).output
-        told = transactions("abort", name, *arguments[2:], "--take-over", status=2).output
-        assert "only its owner may abort it" in told
         assert world.log().read(1) == ()  # nobody was fenced so far
         done = transactions(*arguments, "--take-over", "--json", status=0).json
         alive.release()
@@ -224,7 +221,7 @@ def test_an_abort_against_a_driver_about_to_decide(world: World) -> None:
     driver = Driver(world, 1, 1)
     driver.start()
     assert driver.log.reached.wait(WAIT_MAX_S)
-    transactions("abort", "--all-leftovers", "--checkpoint", world.checkpoint, status=0)
+    transactions("abort", "--checkpoint", world.checkpoint, status=0)
     driver.log.go.set()
     driver.join(WAIT_MAX_S)
     assert isinstance(driver.ending, Fenced), driver.ending
@@ -256,7 +253,7 @@ def test_a_driver_that_decides_during_an_abort(
 
     monkeypatch.setattr(QueryPlace, "open_log", lambda self: DecidedMeanwhile())
     targets = targets_of(place.record(), world.query.sinks(), "")
-    done = settlement.abort_of_query(place, targets, None, take_over=True)
+    done = settlement.abort_of_query(place, targets, take_over=True)
     monkeypatch.undo()
     assert driver.ending is None
     assert done.fence is None and done.aborted == () and len(done.decided) == TASKS
@@ -271,7 +268,7 @@ def test_servers_that_are_away(world: World) -> None:
     away = given({SINK: KafkaSink(world.topic, bootstrap_servers="127.0.0.1:1")})
     out = transactions("list", "--checkpoint", world.checkpoint, *away, status=2).output
     assert "could not be looked at" in out
-    transactions("abort", "--all-leftovers", "--checkpoint", world.checkpoint, *away, status=2)
+    transactions("abort", "--checkpoint", world.checkpoint, *away, status=2)
 
 
 def test_a_sink_with_another_prefix_is_not_believed(world: World) -> None:
