@@ -22,8 +22,6 @@ pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.postgres, pytes
 SEED = 20261121
 CELLS = [
     "files:verified:disk-full",
-]
-DEEP = [
     # tests/sql/postgres/test_server.py has a server that stands still.
     "postgres:prepared:pause",
     "kafka:committing:reply-lost",
@@ -47,9 +45,7 @@ def servers() -> Iterator[Servers]:
 
 
 @pytest.mark.deep
-@pytest.mark.parametrize(
-    "name", [*CELLS, *(pytest.param(name, marks=pytest.mark.deep) for name in DEEP)]
-)
+@pytest.mark.parametrize("name", CELLS)
 def test_exact_whatever_happens(servers: Servers, name: str) -> None:
     """The query is held at the point, the fault happens, and in the end every target has every
     posting once.

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import socket
 import subprocess
 import sys
 import time
@@ -16,7 +14,7 @@ import pytest
 import exactum
 from exactum import events
 from exactum.errors import SettingRefused
-from exactum.monitor import http_server, metrics_server
+from exactum.monitor import metrics_server
 from exactum.monitor.fact import Fact
 from exactum.monitor.job_sources import HeardJobs
 from exactum.monitor.metrics import HEARD_MS, METRICS, PREFIX, MetricsCollector, metrics_handler
@@ -27,7 +25,6 @@ from tests.kit.environment import ROOT
 from tests.kit.errors import raised
 from tests.kit.monitor.facts import Story
 from tests.kit.monitor.prometheus import get, samples
-from tests.kit.waiting import WAIT_MAX_S
 
 
 def now_ms() -> int:
@@ -298,40 +295,6 @@ def test_a_port_that_is_taken_is_said_at_the_call(served: metrics_server.Metrics
         exactum.serve_metrics(port=port)
     with raised(SettingRefused, "COMMAND_ARGUMENT", "'9090'"):
         exactum.serve_metrics(port="9090")  # type: ignore[arg-type]
-
-
-def until_served(url: str) -> None:
-    """A scrape may itself be cut off while a busy machine takes longer than a turn for it."""
-    deadline_s = time.monotonic() + WAIT_MAX_S
-    while time.monotonic() < deadline_s:
-        with contextlib.suppress(ConnectionError, TimeoutError):
-            if get(url)[0] == 200:
-                return
-    raise AssertionError(f"{url} served nobody for {WAIT_MAX_S:.0f} s")
-
-
-def test_scrapers_that_never_read_or_never_ask(
-    served: metrics_server.MetricsServer, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """They hold nobody up."""
-    monkeypatch.setattr(http_server._Handler, "timeout", 1.0)  # ten seconds, else
-    for number in range(QUERIES_MAX):
-        recorder.observe(started(f"q{number}", f"job-{number}"))
-        recorder.observe(completed(f"q{number}", 1))
-    host, port = served.url.split("/")[2].split(":")
-    bad = []
-    for number in range(20):
-        one = socket.socket()
-        one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        one.connect((host, int(port)))
-        if number % 2:
-            one.sendall(b"GET /metrics HTTP/1.0\r\nHost: localhost\r\n\r\n")
-        bad.append(one)
-    try:
-        until_served(served.url)
-    finally:
-        for one in bad:
-            one.close()
 
 
 def test_a_registry_of_the_process_itself(recorder: Recorder) -> None:

@@ -9,34 +9,10 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from exactum import __version__
 from exactum.errors import LocalServerError
 from exactum.ops import cli
 
 HEAVY = ("pyspark", "confluent_kafka", "kafka", "pyarrow", "numpy")
-
-
-def test_help_names_the_commands() -> None:
-    """``exactum --help`` shows what there is."""
-    result = CliRunner().invoke(cli.main, ["--help"])
-    assert result.exit_code == 0
-    assert "demo" in result.output
-    assert "local" in result.output
-
-
-@pytest.mark.parametrize("command", [["demo"], ["local"], ["local", "kafka"]])
-def test_every_command_has_help(command: list[str]) -> None:
-    """Every command explains itself and its options."""
-    result = CliRunner().invoke(cli.main, [*command, "--help"])
-    assert result.exit_code == 0
-    assert "Usage:" in result.output
-
-
-def test_version() -> None:
-    """``exactum --version`` is the package's version."""
-    result = CliRunner().invoke(cli.main, ["--version"])
-    assert result.exit_code == 0
-    assert __version__ in result.output
 
 
 def test_help_loads_nothing_heavy() -> None:
@@ -48,22 +24,6 @@ def test_help_loads_nothing_heavy() -> None:
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )
     assert shown.stdout.strip() == "[]"
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ["--frobnicate"],
-        ["demo", "--kills", "many"],
-        ["demo", "--kills", "-1"],
-        ["local", "zookeeper"],
-    ],
-)
-def test_wrong_usage_is_status_2(arguments: list[str]) -> None:
-    """What cannot be understood is said, with click's status 2."""
-    result = CliRunner().invoke(cli.main, arguments)
-    assert result.exit_code == 2
-    assert "Usage:" in result.output
 
 
 def test_an_error_is_a_message_without_a_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
