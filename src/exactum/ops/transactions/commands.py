@@ -97,8 +97,6 @@ def finish(options: QueryOptions, take_over: bool, as_json: bool) -> None:
             f"micro-batch {batch.batch_id}: {batch.transactions} transactions with {batch.rows:,} "
             f"rows are committed{left}"
         )
-    if outcome.committed_before:
-        click.echo(f"{outcome.committed_before} of them were committed before")
     if outcome.committed_again:
         click.secho(
             f"{outcome.committed_again} transactions of micro-batches that were done are committed "

@@ -24,7 +24,7 @@ from exactum.protocol.finish import (
     decided_from,
     finished,
 )
-from exactum.protocol.inspection import Inspector, TransactionState
+from exactum.protocol.inspection import Inspector
 from exactum.protocol.model import CommitPermit, PreparedTransaction, rows_of
 from exactum.protocol.takeover import TakenOver, abort_undecided
 
@@ -37,13 +37,11 @@ class SettlementRefused(Exception):
 
 @dataclass
 class FinishOutcome:
-    """What of each decided batch stands now. ``committed_before``: already; ``committed_again`` are
-    of batches that are over, in a target that had lost their commit; ``open_undecided`` is what
-    else is open.
+    """What of each decided batch stands now. ``committed_again`` are of batches that are over, in a
+    target that had lost their commit; ``open_undecided`` is what else is open.
     """
 
     batches: Sequence[Finished] = ()
-    committed_before: int = 0
     committed_again: int = 0
     open_undecided: int = 0
     problems: list[Problem] = field(default_factory=list)
@@ -95,7 +93,7 @@ def finish_query(
                     _commit_again(inspector, over, outcome)
                 if is_named:
                     refuse_loss(place, inspector, over)
-                    committed += _finish_one(inspector, permits, outcome)
+                    committed += commit_decided(inspector.participant(), permits)
                 elif not permits:
                     outcome.open_undecided += len(_undecided(inspector, over))
         except (ExactumError, SettlementRefused) as error:
@@ -178,16 +176,6 @@ def refuse_loss(place: QueryPlace, inspector: Inspector, over: Sequence[CommitPe
         )
     if end.has < end.owes:
         refuse_gaps(place.query_id, Ends(place.first_unfinished(), end.owes, None, (end,)))
-
-
-def _finish_one(
-    inspector: Inspector, permits: Sequence[CommitPermit], outcome: FinishOutcome
-) -> list[PreparedTransaction]:
-    for permit in permits:
-        own = permit.record.of(inspector.name)
-        views = inspector.describe(own) if own else ()
-        outcome.committed_before += sum(view.state is TransactionState.COMMITTED for view in views)
-    return commit_decided(inspector.participant(), permits)
 
 
 def _undecided(inspector: Inspector, over: Sequence[CommitPermit]) -> set[str]:
