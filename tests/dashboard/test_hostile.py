@@ -5,12 +5,9 @@ from __future__ import annotations
 import json
 import re
 import time
-import urllib.request
 from collections.abc import Callable, Iterator
 from html.parser import HTMLParser
 from pathlib import Path
-from typing import Any
-from urllib.error import HTTPError
 
 import pytest
 
@@ -20,8 +17,7 @@ from exactum.monitor.http_server import HttpResponse, HttpServer
 from exactum.monitor.job_sources import CheckpointJobs
 from exactum.ops.dashboard.routes import dashboard_routes
 from exactum.protocol.model import Decision
-from tests.kit.dashboard.checkpoints import MadeCheckpoint, busy_hour
-from tests.kit.waiting import WAIT_MAX_S
+from tests.kit.dashboard.checkpoints import MadeCheckpoint
 
 Get = Callable[[str], HttpResponse]
 
@@ -236,38 +232,3 @@ def test_no_address_leads_out(tmp_path: Path, served: Callable[..., Get]) -> Non
         assert b"root:" not in response.body
         if response.content_type.startswith("text/html"):
             check_harmless(response)
-
-
-def test_the_headers_forbid_what_the_page_does_not_need(
-    tmp_path: Path, served: Callable[..., Get]
-) -> None:
-    """Over a real socket, on every kind of answer, errors too."""
-    made = MadeCheckpoint(tmp_path / "c").begin()
-    busy_hour(made)
-    server = HttpServer(dashboard_routes(CheckpointJobs([made.folder])))
-    try:
-        assert server.host == "127.0.0.1"
-        for path in (
-            *pages_of(made),
-            "/assets/page.js",
-            f"/job/{made.query_id}.json",
-            "/nothing",
-        ):
-            headers, body = fetched(server.url + path)
-            policy = headers["Content-Security-Policy"]
-            assert "default-src 'none'" in policy
-            assert "script-src 'self'" in policy and "style-src 'self'" in policy
-            assert "unsafe" not in policy
-            assert headers["X-Content-Type-Options"] == "nosniff"
-            if path != "/assets/page.js":
-                assert not re.search(rb"https?://", body), path
-    finally:
-        server.close()
-
-
-def fetched(url: str) -> tuple[Any, bytes]:
-    try:
-        with urllib.request.urlopen(url, timeout=WAIT_MAX_S) as response:
-            return response.headers, response.read()
-    except HTTPError as error:
-        return error.headers, error.read()

@@ -75,6 +75,11 @@ class World:
         query.run([0])
         return query
 
+    def in_kafka(self) -> RecordedQuery:
+        """Its letters lie in Kafka."""
+        servers = self.servers["bootstrap.servers"]
+        return self.query(lambda: KafkaSink(self.letters, bootstrap_servers=servers))
+
     def rejected(self, columns: Sequence[tuple[str, str]]) -> Any:
         """Letters as a task makes them; two are of one record, and one of no record that is known."""
         numbers = [number for number, _ in self.refused]
@@ -137,9 +142,7 @@ def test_in_kafka(world: World) -> None:
     second one none; the records themselves go back once, whoever refused them; circles and wrong
     calls are refused.
     """
-    query = world.query(
-        lambda: KafkaSink(world.letters, bootstrap_servers=world.servers["bootstrap.servers"])
-    )
+    query = world.in_kafka()
     (group,) = json.loads(typed(query, "list", "--json").stdout)
     assert (group["count"], group["replayed"], group["sink"]) == (LETTERS, 0, "table")
     assert group["reason"] == "row … of … is too long for column …"
@@ -173,9 +176,7 @@ def test_records_go_back_to_their_topic(world: World) -> None:
     """
     from confluent_kafka.admin import AdminClient
 
-    query = world.query(
-        lambda: KafkaSink(world.letters, bootstrap_servers=world.servers["bootstrap.servers"])
-    )
+    query = world.in_kafka()
     admin = AdminClient(world.servers)
     for future in admin.delete_records([TopicPartition(world.source, 0, 1)]).values():
         future.result(WAIT_MAX_S)
@@ -194,9 +195,7 @@ def test_where_the_last_replay_went_may_be_gone(world: World, kafka: LocalKafka)
     """What it sent was visible, and is not asked for again: weeks later its topic may be deleted,
     or Kafka may have forgotten its transaction.
     """
-    query = world.query(
-        lambda: KafkaSink(world.letters, bootstrap_servers=world.servers["bootstrap.servers"])
-    )
+    query = world.in_kafka()
     assert typed(query, "replay", "--to", world.target, "--yes").exit_code == 0
     kafka.delete_topic(world.target)
     query.run([1])
@@ -216,9 +215,7 @@ def test_a_record_goes_back_with_its_headers(world: World) -> None:
     producer.produce(world.source, "with headers", "k9", partition=0, headers=own)
     producer.flush(WAIT_MAX_S)
     world.refused = [(LETTERS, "k9")]
-    query = world.query(
-        lambda: KafkaSink(world.letters, bootstrap_servers=world.servers["bootstrap.servers"])
-    )
+    query = world.in_kafka()
     for again in (1, 2):
         (letter,) = [each for each in listed(query) if each["replayed_to"] is None]
         result = typed(query, "replay", "--to-source", "--yes")
@@ -246,9 +243,7 @@ def test_topics_that_were_made_anew(world: World, kafka: LocalKafka) -> None:
         )
         kafka.create_topic(name, partitions=partitions)
 
-    query = world.query(
-        lambda: KafkaSink(world.letters, bootstrap_servers=world.servers["bootstrap.servers"])
-    )
+    query = world.in_kafka()
     assert typed(query, "replay", "--to", world.target, "--yes").exit_code == 0
     made_anew(world.letters, 2)
     query.run([1])
@@ -268,9 +263,7 @@ def test_letters_of_a_query_that_puts_none_aside_any_more(world: World) -> None:
     """Who gives their sink has them listed, shown and sent on, and it is said that they are of
     former runs. Else what to give is said.
     """
-    query = world.query(
-        lambda: KafkaSink(world.letters, bootstrap_servers=world.servers["bootstrap.servers"])
-    )
+    query = world.in_kafka()
     without_letters = {"kafka:out": query.sinks()["kafka:out"]}
     told = typed(query, "list", *given(without_letters))
     assert (told.exit_code, "[SINKS_NOT_GIVEN]" in told.output) == (2, True)
@@ -295,9 +288,7 @@ def test_what_was_sent_is_known_where_the_query_goes_on(world: World, tmp_path: 
     """A savepoint that does not know of a replay moves no query; the place that a query has left
     sends nothing any more; where it is now, and in a fork of a fork, nothing is sent again.
     """
-    query = world.query(
-        lambda: KafkaSink(world.letters, bootstrap_servers=world.servers["bootstrap.servers"])
-    )
+    query = world.in_kafka()
     create(str(query.folder), tmp_path / "before")
     replay = ("replay", "--to", world.target, "--yes")
     assert typed(query, *replay).exit_code == 0
@@ -386,9 +377,7 @@ def test_a_replay_beside_another_leaves_nothing_out(world: World, monkeypatch: A
     """One sends two batches while the other begins: that one goes on behind them, and the first is
     fenced.
     """
-    query = world.query(
-        lambda: KafkaSink(world.letters, bootstrap_servers=world.servers["bootstrap.servers"])
-    )
+    query = world.in_kafka()
     place = QueryPlace.of(query.folder)
     monkeypatch.setattr(replay, "LETTERS_PER_EPOCH_MAX", 1)
     records = [
@@ -430,9 +419,7 @@ def test_a_replay_that_is_killed_sends_nothing_twice(world: World, before: bool)
     """Right before its decision: nothing of it is ever seen. Right after it: the next one finishes
     it, and sends nothing more. Until then ``exactum transactions`` names it, and says so.
     """
-    query = world.query(
-        lambda: KafkaSink(world.letters, bootstrap_servers=world.servers["bootstrap.servers"])
-    )
+    query = world.in_kafka()
     arguments = ["dead-letters", "replay", "--checkpoint", str(query.folder), "--yes"]
     script = query.folder.parent / "sinks.py"
     script.write_text(

@@ -17,7 +17,7 @@ from exactum.local import LocalKafka
 from tests.conftest import TopicFactory
 from tests.kit.doctor.diagnosis import Diagnosis, diagnosed
 from tests.kit.servers.shared import started_kafka
-from tests.kit.transactions.hanging import unverified
+from tests.kit.transactions.unverified import unverified
 
 WAIT_S = 30.0
 DEAD_WITHIN_S = 25.0

@@ -47,8 +47,6 @@ FIELDS = {
         topics.partitions.active_producers.producer_id
         topics.partitions.active_producers.producer_epoch
         topics.partitions.active_producers.last_sequence
-        topics.partitions.active_producers.coordinator_epoch
-        topics.partitions.active_producers.last_timestamp
         topics.partitions.active_producers.current_txn_start_offset""",
     transaction.EndTxnRequest: "transactional_id producer_id producer_epoch committed",
     transaction.EndTxnResponse: "error_code",

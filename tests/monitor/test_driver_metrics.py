@@ -8,7 +8,6 @@ import pytest
 from pyspark.sql import SparkSession
 
 import exactum
-from exactum.monitor import metrics_server
 from exactum.monitor.recorder import RECORDER
 from tests.kit.monitor.prometheus import get, samples
 from tests.kit.waiting import await_true
@@ -49,5 +48,4 @@ def test_a_driver_serves_its_own_query(spark: SparkSession, tmp_path: Path) -> N
         server.close()
     finally:
         query.stop()
-        RECORDER.remove(metrics_server.STATS)
-        metrics_server.STATS.queries.clear()
+        RECORDER.stats.queries.clear()

@@ -26,6 +26,10 @@ def shown(request: HttpRequest) -> HttpResponse:
     return HttpResponse.text(f"{request.path} {sorted(request.query.items())}")
 
 
+def large(request: HttpRequest) -> HttpResponse:
+    return HttpResponse.text("x" * 10_000_000)
+
+
 def broken(request: HttpRequest) -> HttpResponse:
     raise ZeroDivisionError("s3cret")
 
@@ -40,6 +44,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[HttpServer]:
         "/below/": shown,
         "/below/deep/": shown,
         "/broken": broken,
+        "/large": large,
     }
     serving = HttpServer(routes)
     yield serving
@@ -79,12 +84,15 @@ def test_routes(server: HttpServer) -> None:
     assert (status, "/exact" in text) == (404, True)
 
 
-@pytest.mark.parametrize("path", ["/", "/nowhere", "/broken"])
+@pytest.mark.parametrize("path", ["/", "/nowhere", "/broken", "/large"])
 def test_every_answer_is_kept_from_other_pages(server: HttpServer, path: str) -> None:
     """The content security policy and the like, also of errors."""
     headers = ask(server, path)[2]
     assert {name: headers[name] for name in HEADERS} == HEADERS
-    assert "default-src 'none'" in headers["Content-Security-Policy"]
+    policy = headers["Content-Security-Policy"]
+    for part in ("default-src 'none'", "script-src 'self'", "style-src 'self'"):
+        assert part in policy and "unsafe" not in policy
+    assert headers["X-Content-Type-Options"] == "nosniff"
     assert "Python" not in headers["Server"]
 
 
@@ -138,12 +146,15 @@ def test_head_and_other_methods(server: HttpServer) -> None:
         assert ask(server, "/exact", method)[0] == 501
 
 
-def test_clients_that_say_nothing_hold_nobody_up(server: HttpServer) -> None:
-    """They are cut off after their time."""
+@pytest.mark.parametrize("asks", [b"", b"GET /large HTTP/1.0\r\nHost: localhost\r\n\r\n"])
+def test_clients_that_do_nothing_hold_nobody_up(server: HttpServer, asks: bytes) -> None:
+    """Who never asks, or never reads, is cut off after his time."""
     clients = [socket.create_connection((server.host, server.port)) for _ in range(40)]
     try:
-        assert served(server)
         for client in clients:
+            client.sendall(asks)
+        assert served(server)
+        for client in [] if asks else clients:
             client.settimeout(10 * TIMEOUT_S)
             assert client.recv(1) == b""
     finally:

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
-import socket
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -17,7 +14,7 @@ import pytest
 import exactum
 from exactum import events
 from exactum.errors import SettingRefused
-from exactum.monitor import http_server, metrics_server
+from exactum.monitor import metrics_server
 from exactum.monitor.fact import Fact
 from exactum.monitor.job_sources import HeardJobs
 from exactum.monitor.metrics import HEARD_MS, METRICS, PREFIX, MetricsCollector, metrics_handler
@@ -28,7 +25,6 @@ from tests.kit.environment import ROOT
 from tests.kit.errors import raised
 from tests.kit.monitor.facts import Story
 from tests.kit.monitor.prometheus import get, samples
-from tests.kit.waiting import WAIT_MAX_S
 
 
 def now_ms() -> int:
@@ -233,28 +229,11 @@ def test_a_lag_of_long_ago_is_not_shown() -> None:
     assert not any([*m.of(story.ends().stats, story.now_ms)] for m in shown)
 
 
-class Stuck:
-    """An outlet that takes no more, until it is let go."""
-
-    def __init__(self) -> None:
-        self.busy, self.free = threading.Event(), threading.Event()
-
-    def take(self, facts: object) -> None:
-        self.busy.set()
-        assert self.free.wait(WAIT_MAX_S)
-
-
 def test_what_is_lost_is_counted() -> None:
-    """A queue that is full drops, and says how much."""
-    recorder, stuck, told = Recorder(queue_max=5), Stuck(), Told()
-    recorder.add(stuck)
-    assert stuck.busy.wait(WAIT_MAX_S)
-    for number in range(12):
-        recorder.observe(completed("q", number))
-    told.lost = recorder.dropped
+    """On its way to the history, or to the supervisor."""
+    told = Told()
+    told.lost = 7
     assert told.scrape()["events_dropped_total"] == 7
-    stuck.free.set()
-    recorder.remove(stuck)
 
 
 def test_every_metric_is_in_the_table_of_the_docs() -> None:
@@ -277,16 +256,14 @@ def test_every_metric_is_in_the_table_of_the_docs() -> None:
 
 
 @pytest.fixture
-def recorder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Recorder]:
+def recorder(monkeypatch: pytest.MonkeyPatch) -> Recorder:
     """In the place of this process's, which hears of other tests' queries: the end of one is told
     after its ``stop()`` has returned.
     """
-    instead, stats = Recorder(), ScriptStats()
+    instead = Recorder()
     monkeypatch.setattr(metrics_server, "RECORDER", instead)
-    monkeypatch.setattr(metrics_server, "STATS", stats)
-    monkeypatch.setattr(metrics_server, "JOBS", HeardJobs(stats, with_history=False))
-    yield instead
-    instead.remove(stats)
+    monkeypatch.setattr(metrics_server, "JOBS", HeardJobs(instead.stats, with_history=False))
+    return instead
 
 
 @pytest.fixture
@@ -297,27 +274,17 @@ def served(recorder: Recorder) -> Iterator[metrics_server.MetricsServer]:
 
 
 def test_a_driver_serves_its_own(served: metrics_server.MetricsServer, recorder: Recorder) -> None:
-    """What it hears is shown; a run that had begun before is, too; the probes tell whether it
-    works.
-    """
+    """What it hears is shown; the probes tell whether it works."""
     base = served.url.removesuffix("/metrics")
     assert get(f"{base}/livez") == (200, "lives\n")
     assert get(f"{base}/readyz") == (503, "No query has begun.\n")
     recorder.observe(started("q1", "orders"))
     recorder.observe(completed("q1", 7))
-    recorder.flush()
     text = get(served.url)[1]
     assert 'exactum_last_epoch{query="orders"} 7.0' in text
     assert "exactum_process_up" not in text
     assert get(f"{base}/readyz") == (200, "ready\n")
-    recorder.remove(metrics_server.STATS)
-    metrics_server.STATS.queries.clear()
-    again = exactum.serve_metrics(port=0)
-    recorder.flush()
-    assert 'exactum_up{query="orders"} 1.0' in get(again.url)[1]
-    again.close()
     recorder.observe(events.RunEnded("q1", 7, "i-r1", "Unavailable", "retry", "the broker is away"))
-    recorder.flush()
     said = "Query orders is DOWN. No process runs it. It ended with Unavailable"
     assert (found := get(f"{base}/readyz"))[0] == 503 and found[1].startswith(said)
 
@@ -330,48 +297,12 @@ def test_a_port_that_is_taken_is_said_at_the_call(served: metrics_server.Metrics
         exactum.serve_metrics(port="9090")  # type: ignore[arg-type]
 
 
-def until_served(url: str) -> None:
-    """A scrape may itself be cut off while a busy machine takes longer than a turn for it."""
-    deadline_s = time.monotonic() + WAIT_MAX_S
-    while time.monotonic() < deadline_s:
-        with contextlib.suppress(ConnectionError, TimeoutError):
-            if get(url)[0] == 200:
-                return
-    raise AssertionError(f"{url} served nobody for {WAIT_MAX_S:.0f} s")
-
-
-def test_scrapers_that_never_read_or_never_ask(
-    served: metrics_server.MetricsServer, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """They hold nobody up."""
-    monkeypatch.setattr(http_server._Handler, "timeout", 1.0)  # ten seconds, else
-    for number in range(QUERIES_MAX):
-        recorder.observe(started(f"q{number}", f"job-{number}"))
-        recorder.observe(completed(f"q{number}", 1))
-    recorder.flush()
-    host, port = served.url.split("/")[2].split(":")
-    bad = []
-    for number in range(20):
-        one = socket.socket()
-        one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        one.connect((host, int(port)))
-        if number % 2:
-            one.sendall(b"GET /metrics HTTP/1.0\r\nHost: localhost\r\n\r\n")
-        bad.append(one)
-    try:
-        until_served(served.url)
-    finally:
-        for one in bad:
-            one.close()
-
-
 def test_a_registry_of_the_process_itself(recorder: Recorder) -> None:
     """The same there; registered twice is registered once."""
     registry = prometheus_client.CollectorRegistry()
     exactum.register_metrics(registry)
     exactum.register_metrics(registry)
     recorder.observe(started("q1", "orders"))
-    recorder.flush()
     text = prometheus_client.generate_latest(registry).decode()
     assert text.count('exactum_up{query="orders"} 1.0') == 1
 

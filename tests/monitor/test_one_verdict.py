@@ -121,8 +121,7 @@ def test_one_verdict(name: str, tmp_path: Path, alive: ExitStack) -> None:
         made.spark(last + 1, last).commit(last + 1, age_s=60)
     if lives:
         alive.enter_context(made.alive(story.stats.incarnation or ""))
-    stats = ScriptStats()
-    stats.take(story.facts)
+    stats = heard(story)
     sources: dict[str, JobSource] = {
         "dashboard": CheckpointJobs([made.folder]),
         "run": HeardJobs(stats, with_history=True),
@@ -139,6 +138,13 @@ def test_one_verdict(name: str, tmp_path: Path, alive: ExitStack) -> None:
         assert said_by_metric(source) == word, where
         is_ready = answer(probes(source)["/readyz"]) == "ready\n"
         assert is_ready == (found.verdict.is_working or name == "was stopped"), where
+
+
+def heard(story: Story) -> ScriptStats:
+    stats = ScriptStats()
+    for fact in story.facts:
+        stats.observe(fact)
+    return stats
 
 
 def shown(found: Judgement) -> tuple[str, str, str]:
@@ -177,8 +183,7 @@ def test_what_an_operator_finished_is_finished_everywhere(tmp_path: Path) -> Non
     made = Checkpoint(tmp_path / "orders").spark(10, 9)
     story, _ = fine(made.folder)
     made.tells(story.begins(10).decides(10).dies())
-    stats = ScriptStats()
-    stats.take(story.facts)
+    stats = heard(story)
     run = HeardJobs(stats, with_history=True)
     assert said_by_page(run)[0] == "IN DOUBT"
     done = {"batch_ids": [10], "transactions": 2, "rows": 10, "left": 0, "troubles": []}

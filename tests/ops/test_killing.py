@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -16,9 +17,10 @@ import pytest
 from exactum.errors import ExactumError
 from exactum.ops import processes
 from exactum.ops.crash_test.demo import EXACTUM
-from exactum.ops.crash_test.kept_running import StandbyBeside
 from exactum.ops.crash_test.killing import JobProgress, Killing, KillMoment, PlannedKill, Shown
+from exactum.ops.crash_test.supervised import SupervisedJob
 from exactum.ops.processes import Driver
+from exactum.testing import CrashRun
 from tests.kit.errors import raised
 
 # As a driver has it: a child, whose own child has a process group of its own and whose parent is
@@ -39,13 +41,11 @@ time.sleep(60)
 
 
 def test_a_seed_gives_the_same_plan() -> None:
-    """Kills are spread over the time, moments in turn, and repeatable by the seed."""
-    kills = EXACTUM.plan(6, 60, seed=7)
-    assert kills == EXACTUM.plan(6, 60, seed=7)
-    assert kills != EXACTUM.plan(6, 60, seed=8)
-    assert [kill.moment for _, kill in kills] == [*EXACTUM.moments] * 2
-    assert all(10 * n < due_s < 10 * (n + 1) for n, (due_s, _) in enumerate(kills))
-    assert EXACTUM.plan(0, 60, seed=7) == []
+    """Moments in turn, and repeatable by the seed."""
+    kills = EXACTUM.plan(6, 7, ())
+    assert kills == EXACTUM.plan(6, 7, ())
+    assert kills != EXACTUM.plan(6, 8, ())
+    assert [kill.moment for kill in kills] == [*EXACTUM.moments] * 2
 
 
 def test_a_checkpoint_shows_progress(tmp_path: Path) -> None:
@@ -176,30 +176,45 @@ def test_a_driver_that_ends_by_itself_is_an_error(silly_driver: Driver) -> None:
     assert silly_driver.kill() == 0
 
 
-def await_(what: Callable[[], bool], driver: StandbyBeside) -> None:
-    deadline = time.monotonic() + 30
-    while not what():
-        assert time.monotonic() < deadline
-        driver.check()
-        time.sleep(0.05)
+class Plain(SupervisedJob):
+    """Of a script without Spark, in a folder; nobody asks a broker."""
+
+    def __init__(self, folder: Path, program: str = TREE) -> None:
+        script = folder / "a script.py"
+        script.write_text(program)
+        run = CrashRun("killed", "", "in", "out", str(folder / "checkpoint"))
+        topics: Any = None
+        super().__init__(
+            run,
+            (str(script), "an argument"),
+            topics,
+            folder / "driver.log",
+            variables={},
+            output_is_topic=False,
+        )
+
+    def until(self, what: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + 30
+        while not what():
+            assert time.monotonic() < deadline
+            self.check()
+            time.sleep(0.05)
 
 
 @pytest.mark.slow
 def test_a_driver_ends_though_its_supervisor_did_not_end_it(tmp_path: Path) -> None:
     """``exactum run`` has died by itself: that is an error, and its script does not stay."""
-    script = tmp_path / "query.py"
-    script.write_text(TREE)
-    driver = StandbyBeside("silly", script, (), tmp_path / "driver.log")
+    job = Plain(tmp_path)
     try:
-        driver.start()
-        (supervisor,) = (pid for pid in [driver._run.pid] if pid is not None)
-        (left,) = processes.children(supervisor)
-        os.kill(supervisor, signal.SIGKILL)
-        with raised(ExactumError, "silly", "(SIGKILL)"):
-            await_(lambda: False, driver)
+        job.start()
+        job.until(lambda: job._active > 0)
+        left = job._active
+        os.kill(job.pid or 0, signal.SIGKILL)
+        with raised(ExactumError, "a script.py", "(SIGKILL)"):
+            job.until(lambda: False)
         assert left in processes.members(left)
     finally:
-        driver.end()
+        job.kill()
     assert processes.members(left) == set()
 
 
@@ -208,54 +223,52 @@ def test_a_supervised_driver_comes_back_and_ends(tmp_path: Path) -> None:
     """Under the real ``exactum run``, here without a JVM: the kill takes the script's tree, frozen
     first; the script is started again, since there is no standby yet; the end leaves nobody.
     """
-    script = tmp_path / "a script.py"
-    script.write_text(f"print('begun', flush=True)\n{TREE}")
-    log = tmp_path / "driver.log"
-    driver = StandbyBeside("silly", script, ("an argument",), log)
+    job = Plain(tmp_path, f"print('begun', flush=True)\n{TREE}")
 
     def begun() -> int:
-        return log.read_text().count("begun")
+        return job.log_file.read_text().count("begun")
 
     try:
-        driver.start()
-        await_(lambda: begun() == 1 and "orphan" in log.read_text(), driver)
-        assert not driver.is_ready
-        (supervisor,) = (pid for pid in [driver._run.pid] if pid is not None)
+        job.start()
+        job.until(lambda: begun() == 1 and "orphan" in job.log_file.read_text())
+        supervisor = job.pid or 0
         (first,) = processes.children(supervisor)
         alive: list[set[int]] = []
-        driver.note_processes()
-        assert driver.kill(lambda: False) == 0
-        driver.check()
+        job.note_processes()
+        assert job.strike(lambda: False) == 0
+        job.check()
         assert len(processes.members(first)) == 2
         assert psutil.Process(first).status() != psutil.STATUS_STOPPED
-        assert driver.kill(lambda: alive.append(processes.members(first)) is None) == 2
+        assert job.strike(lambda: alive.append(processes.members(first)) is None) == 2
         assert len(alive[0]) == 2
-        driver.start()
-        await_(lambda: begun() == 2, driver)
-        assert driver.comes_back == "works again"
+        job.start()
+        job.until(lambda: begun() == 2)
+        assert (job.starts, job.pid) == (2, supervisor)
         (second,) = processes.children(supervisor)
         processes.kill_all(second, set())
-        with raised(ExactumError, "silly"):
-            await_(lambda: False, driver)
+        with raised(ExactumError, "a script.py", "ended by itself"):
+            job.until(lambda: False)
     finally:
-        driver.end()
+        job.kill()
     assert processes.children(supervisor) == processes.members(second) == set()
-    driver.end()
+    assert job.kill() == 0
 
 
 def test_what_a_supervisor_says_is_understood(tmp_path: Path) -> None:
     """Takeovers need two drivers and a warm standby: the demo's own test has one."""
-    log = tmp_path / "driver.log"
-    driver = StandbyBeside("silly", tmp_path / "query.py", (), log)
+    job = Plain(tmp_path)
+    log = job.log_file
     log.write_bytes(
         b"12:00:01 exactum run: process 7 stands by, warmed with records of orders\n12:"
     )
-    assert driver.is_ready
+    job._observe()
+    assert (job._active, job._standby) == (0, 7)
     with log.open("ab") as file:
         file.write(b"00:02 exactum run: process 6: it was ended by SIGKILL\n")
         file.write(b"WARN exactum run: process 7 takes over\n")
-    assert not driver.is_ready
-    assert driver.comes_back == "the standby works"
+    job._observe()
+    assert (job._active, job._standby) == (7, 0)
     with log.open("ab") as file:
         file.write(b"exactum run: process 8 stands by\nexactum run: process 8: status 1\n")
-    assert not driver.is_ready
+    job._observe()
+    assert (job._active, job._standby) == (7, 0)

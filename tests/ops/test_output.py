@@ -6,7 +6,6 @@ With EXACTUM_OUTPUT=1 the files of tests/kit/ops/output are made anew; read what
 from __future__ import annotations
 
 import io
-import json
 import os
 import pty
 import re
@@ -22,11 +21,8 @@ import pytest
 
 from exactum import FileSink
 from exactum.checkpoint.savepoint.create import create
-from exactum.kafka.inspection import BlockedPartitions, HangingTransaction
-from exactum.kafka.log_requests import ProducerState
 from exactum.ops import render
 from exactum.ops.cli import main
-from exactum.ops.transactions import hanging
 from exactum.problem import Level, Problem, error, ok, unknown, warning
 from exactum.protocol.sink import Rejection
 from exactum.spark.write.dead_letter import dead_letters
@@ -186,7 +182,7 @@ def test_transactions_that_are_decided(query: RecordedQuery, tmp_path: Path) -> 
 def test_transactions_that_are_not_decided(query: RecordedQuery, tmp_path: Path) -> None:
     query.run([0, 1], dies_before_decision=True)
     _made_long_ago(tmp_path)
-    check("transactions-abort", "transactions", "abort", *AT, "--all-leftovers", again=False)
+    check("transactions-abort", "transactions", "abort", *AT, again=False)
 
 
 def test_a_query_without_its_sinks(query: RecordedQuery, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -229,31 +225,6 @@ def test_a_savepoint(query: RecordedQuery, tmp_path: Path) -> None:
             r"\d\.\d KiB", "2.5 KiB", re.sub(r"\d{4}-\d\d-\d\dT[^ ]*", "THEN", text)
         )
     check_text("savepoint", texts)
-
-
-def test_hanging_transactions() -> None:
-    found = tuple(
-        HangingTransaction(
-            ("orders", index),
-            ProducerState(4_001, 3, 0, 17, -1, NOW_MS),
-            name,
-            says,
-            17,
-            1_029,
-        )
-        for index, (name, says) in enumerate(
-            ((None, "no coordinator knows it"), ("app-1", "is at producer epoch 9"))
-        )
-    )
-    held = BlockedPartitions(
-        12, (("orders", 0), ("orders", 1)), found, ("topic secret: refused",), 2
-    )
-    texts = {
-        "pipe": printed(lambda: hanging.show(held)),
-        "terminal": quiet(printed(lambda: hanging.show(held), terminal=True)),
-        "json": json.dumps(render.plain(held), indent=1) + "\n",
-    }
-    check_text("transactions-find-hanging", texts)
 
 
 def test_what_the_doctor_finds() -> None:

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from exactum import KafkaSink
 from exactum.checkpoint.query_record import KnownSink, QueryRecord
 from exactum.errors import SettingRefused
-from exactum.ops.targets.options import ClusterPlace, QueryOptions, query_options, with_password
+from exactum.ops.targets.options import QueryOptions, query_options, with_password
 from exactum.ops.targets.properties_file import client_settings_of, read_properties
 from exactum.ops.targets.sinks import QueryTargets, given_sinks, targets_of
 from tests.kit.docs.code import blocks
@@ -196,10 +196,6 @@ def test_a_client_properties_file(tmp_path: Path) -> None:
         "ssl.ca.location": "/etc/ca.pem",
         "bootstrap.servers": "b:1",
     }
-    place = ClusterPlace.of(None, file)
-    assert place is not None and place.servers == "b:1" and SECRET not in repr(place)
-    typed = ClusterPlace.of("c:1", file)
-    assert typed is not None and typed.servers == "c:1" and ClusterPlace.of(None, None) is None
     assert read_properties(file)["max.poll.records"] == "5"
     file.write_text(f"ssl.keystore.location=/x.jks\nssl.keystore.password={SECRET}\n")
     with raised(SettingRefused, "COMMAND_ARGUMENT", "ssl.keystore.location") as refused:

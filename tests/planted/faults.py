@@ -489,9 +489,9 @@ FAULTS = (
     Fault(
         "what is decided may be aborted by hand",
         DRIVER,
-        "ops/transactions/settlement.py",
-        "            _refuse_decided(wanted, log, place.first_unfinished())\n",
-        "            pass\n",
+        "protocol/takeover.py",
+        "        return resolve.leftovers(doomed, (*earlier, *seen))\n",
+        "        return doomed\n",
         ("tests/operate/test_operate.py",),
     ),
     Fault(

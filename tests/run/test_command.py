@@ -9,7 +9,6 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -41,11 +40,6 @@ def command(folder: Path, program: str, *options: str, arguments: tuple[str, ...
     script = folder / "app.py"
     script.write_text(program)
     return Command(folder, script, options, arguments)
-
-
-def at_length(*kinds: str) -> list[Any]:
-    """Errors of a disposition that others of these have as well."""
-    return [pytest.param(kind, marks=pytest.mark.deep) for kind in kinds]
 
 
 def lives(folder: Path) -> int:
@@ -91,50 +85,32 @@ def test_it_gives_up_after_so_many_restarts(tmp_path: Path) -> None:
     assert "it failed 3 times in a row" in run.log
 
 
-@pytest.mark.variants(1)
-@pytest.mark.parametrize(
-    "kind", ["SettingRefused", "Fenced", *at_length("CodeFailed", "InvariantBroken")]
-)
-def test_what_must_not_go_on_is_not_started_again(tmp_path: Path, kind: str) -> None:
-    """An error of exactum that halts or fences, raised anywhere in the script: status 3, and the
-    reason is said.
-    """
-    program = f'{COUNTED}\nimport exactum\nraise exactum.errors.{kind}("this is why")'
-    with command(tmp_path, program, *AT_ONCE) as run:
-        assert run.ends() == 3
-    assert lives(tmp_path) == 1
-    assert f"{kind}: [USER_CODE] this is why" in run.log or f"{kind}: this is why" in run.log
+SPARKS = 'RuntimeError("Query q terminated with exception: {}")'
 
 
-@pytest.mark.variants(1)
+@pytest.mark.variants(2)
 @pytest.mark.parametrize(
-    "text",
+    ("error", "status", "said"),
     [
-        "[CONCURRENT_STREAM_LOG_UPDATE] Concurrent update",
-        "Multiple streaming queries are concurrently using file:/x",
+        ('exactum.errors.SettingRefused("why")', 3, "SettingRefused: [USER_CODE] why"),
+        ('exactum.errors.Unavailable("why")', 0, "Unavailable: why"),
+        ('exactum.errors.Fenced("why")', 3, "Fenced: why"),
+        ('exactum.errors.EpochAborted("why")', 0, "EpochAborted: why"),
+        (SPARKS.format("[CONCURRENT_STREAM_LOG_UPDATE] Concurrent update"), 3, "Fenced: Spark"),
+        (SPARKS.format("Multiple streaming queries are concurrently using file:/x"), 3, "Fenced"),
     ],
 )
-def test_where_spark_finds_another_run_it_is_fenced(tmp_path: Path, text: str) -> None:
-    """Both runs have planned the same batch, and the other one was first, in whichever of
-    Spark's logs.
+def test_the_error_that_ends_a_script_decides(
+    tmp_path: Path, error: str, status: int, said: str
+) -> None:
+    """One that halts or fences, also by Spark's own word that another run was first, ends it with
+    status 3; one that only voids the attempt is followed by another life. The reason is said.
     """
-    error = f"Query q terminated with exception: {text}"
-    program = f'{COUNTED}\nfrom exactum import KafkaSink\nraise RuntimeError("{error}")'
+    program = f"{COUNTED}\nimport exactum\nexactum.KafkaSink\nif life == 0: raise {error}"
     with command(tmp_path, program, *AT_ONCE) as run:
-        assert run.ends() == 3
-    assert lives(tmp_path) == 1
-    assert "Fenced: Spark found the next batch" in run.log
-
-
-@pytest.mark.variants(1)
-@pytest.mark.parametrize("kind", ["EpochAborted", "Unavailable", *at_length("OutcomeUnknown")])
-def test_what_may_go_on_is_started_again(tmp_path: Path, kind: str) -> None:
-    """An error of exactum that only voids the attempt is followed by another life."""
-    program = f'{COUNTED}\nimport exactum\nif life == 0: raise exactum.errors.{kind}("so what")'
-    with command(tmp_path, program, *AT_ONCE) as run:
-        assert run.ends() == 0
-    assert lives(tmp_path) == 2
-    assert f"{kind}: so what" in run.log
+        assert run.ends() == status
+    assert lives(tmp_path) == (1 if status else 2)
+    assert said in run.log
 
 
 UNKNOWN = f"""{COUNTED}
@@ -229,10 +205,10 @@ def test_an_error_that_the_script_has_handled_is_not_final(tmp_path: Path) -> No
     """
     program = f"""{COUNTED}
 from exactum.errors import SettingRefused
-from exactum.spark.supervised.process import current
-supervised = current()
+from exactum.spark.supervised import process
+script = process.current()
 if life != 1:
-    supervised.report_error(SettingRefused("the first query may not run"), "query-1")
+    script.report_error(SettingRefused("the first query may not run"), "query-1")
 if life == 0:
     os.kill(os.getpid(), 9)
 if life == 2:

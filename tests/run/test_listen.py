@@ -128,17 +128,16 @@ def test_beyond_this_machine_it_warns(tmp_path: Path) -> None:
         end(tmp_path, run)
 
 
-def test_none_serves_nothing(tmp_path: Path) -> None:
-    with quiet(tmp_path, ["--listen", "none"]) as run:
-        run.says("started")
-        end(tmp_path, run)
-    assert "serves" not in run.log.replace("test_none_serves", "")
-
-
-def test_an_address_that_is_none_is_refused(tmp_path: Path) -> None:
-    with quiet(tmp_path, ["--listen", "here:there"]) as run:
-        run.says("'here:there' is not [HOST:]PORT")
-        assert run.ends() == 2
+@pytest.mark.parametrize(
+    ("address", "status", "said"),
+    [("none", 0, "started"), ("here:there", 2, "'here:there' is not [HOST:]PORT")],
+)
+def test_where_nothing_is_served(tmp_path: Path, address: str, status: int, said: str) -> None:
+    with quiet(tmp_path / "app", ["--listen", address]) as run:
+        run.says(said)
+        (tmp_path / "app" / "over").touch()
+        assert run.ends() == status
+    assert " serves" not in run.log
 
 
 def test_it_is_not_ready_once_the_process_is_dead(tmp_path: Path) -> None:

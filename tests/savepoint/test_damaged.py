@@ -13,7 +13,6 @@ from click.testing import CliRunner, Result
 from pyspark.sql import SparkSession
 
 import exactum
-from exactum.checkpoint.layout import QUERY
 from exactum.checkpoint.request_file import stop
 from exactum.checkpoint.savepoint.create import create
 from exactum.checkpoint.savepoint.restore import restore
@@ -70,35 +69,6 @@ def test_a_whole_one_is_shown_and_deleted(savepoint: Path, tmp_path: Path) -> No
     assert f"epoch {manifest['batch_id']}" in verified.output
     assert run("delete", str(savepoint)).exit_code == 0
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_supervised_script_starts_from_one(
-    savepoint: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    """exactum run --from-savepoint: the checkpoint is there before the script is, a second start
-    leaves it as it is, and another query's checkpoint takes precedence over a savepoint."""
-    script, target = tmp_path / "script.py", tmp_path / "restored"
-    script.write_text(f"from pathlib import Path; assert Path({str(target)!r}, 'commits').is_dir()")
-
-    def start(*options: str) -> Result:
-        return CliRunner().invoke(
-            cli.main, ["run", str(script), "--restart-attempts", "0", *options]
-        )
-
-    options = ("--from-savepoint", str(savepoint), "--checkpoint", str(target))
-    assert "belong together" in start(*options[:2]).output
-    first = start(*options)
-    assert first.exit_code == 0, first.output
-    identity = (target / "metadata").read_text()
-    assert identity != (savepoint / "checkpoint" / "metadata").read_text()
-    again = start(*options)
-    assert again.exit_code == 0, again.output
-    assert "was made of this savepoint before" in capfd.readouterr().err
-    assert (target / "metadata").read_text() == identity
-    shutil.rmtree(target / QUERY)
-    refused = start(*options)
-    assert refused.exit_code == 1
-    assert "[SAVEPOINT_PLACE]" in refused.output
 
 
 def largest(folder: Path) -> Path:

@@ -13,11 +13,9 @@ import subprocess
 import traceback
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from confluent_kafka import Producer
 from confluent_kafka.admin import (
     AclBindingFilter,
     AclOperation,
@@ -42,7 +40,6 @@ from tests.kit.security.rights import (
     refused,
 )
 from tests.kit.servers.kafka_cluster import KafkaCluster
-from tests.kit.transactions.operator import transactions
 from tests.kit.waiting import WAIT_MAX_S, await_true
 
 pytestmark = SECURED
@@ -471,40 +468,3 @@ def catching() -> Iterator[list[BaseException]]:
     except BaseException as error:
         caught.append(error)
         raise
-
-
-def test_an_operator_who_may_not_see_all(secure: KafkaCluster, tmp_path: Path) -> None:
-    """Brokers leave transactional ids that a user may not see out of their lists: a transaction that
-    lives looks as if it were nobody's. Nothing is called hanging then, and nothing aborted.
-    """
-    settings = secure.client_settings(lacking())
-    config = tmp_path / "client.properties"
-    kind = "plain.Plain" if settings["sasl.mechanism"] == "PLAIN" else "scram.Scram"
-    login = f"org.apache.kafka.common.security.{kind}LoginModule required "
-    config.write_text(
-        f"security.protocol={settings['security.protocol']}\n"
-        f"sasl.mechanism={settings['sasl.mechanism']}\n"
-        "sasl.jaas.config="
-        + login
-        + f'username="{settings["sasl.username"]}" \\\n  password="{settings["sasl.password"]}";\n'
-        f"ssl.truststore.type=PEM\nssl.truststore.location={settings['ssl.ca.location']}\n"
-    )
-    where = ("--bootstrap-servers", secure.bootstrap_servers, "--command-config", config)
-    theirs = {"bootstrap.servers": secure.bootstrap_servers, **secure.client_settings()}
-    producer = Producer({**theirs, "transactional.id": "of-somebody-else"})
-    producer.init_transactions(WAIT_S)
-    producer.begin_transaction()
-    producer.produce(TOPIC, b"x")
-    producer.flush(WAIT_S)
-    try:
-        found = transactions(
-            "find-hanging", *where, "--idle", "0 s", "--abort", "--yes", "--json", status=2
-        ).json
-        assert found["hanging"] == [] and found["aborted"] == []
-        assert "may not see all transactional ids" in " ".join(found["unseen"])
-    finally:
-        producer.commit_transaction(WAIT_S)
-    text = config.read_text().replace(settings["sasl.password"], "not-the-one")
-    config.write_text(text)
-    refused = transactions("find-hanging", *where, status=2).output
-    assert "[KAFKA_LOGIN]" in refused and "not-the-one" not in refused

@@ -40,7 +40,7 @@ def test_a_table_that_the_search_path_finds(postgres: LocalPostgres, tmp_path: P
             own.run([0, 1], dies_before_decision=True)
             found = listed(own.folder, status=1)
             assert [t["on_record"] for t in found] == ["nothing on record"] * TASKS
-            arguments = ("--all-leftovers", "--checkpoint", own.folder, "--json")
+            arguments = ("--checkpoint", own.folder, "--json")
             assert len(transactions("abort", *arguments, status=0).json["aborted"]) == TASKS
             assert listed(own.folder, status=0) == []
             assert own.staged() == []
@@ -143,5 +143,5 @@ def test_no_secret_of_mysql_is_on_file(mariadb: LocalMariaDB, tmp_path: Path) ->
         shown = transactions("list", "--checkpoint", own.folder, status=1).output
         for secret in (SECRET, password):
             assert secret not in text and secret not in repr(sink) and secret not in shown
-        transactions("abort", "--all-leftovers", "--checkpoint", own.folder, status=0)
+        transactions("abort", "--checkpoint", own.folder, status=0)
         assert own.staged() == []

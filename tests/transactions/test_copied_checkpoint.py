@@ -34,7 +34,7 @@ def refused_by_the_copy(query: RecordedQuery, folder: Path) -> None:
     query.run([0, 1])
     shutil.copytree(query.folder, folder / "copy")
     query.run([2, 3], dies_after_decision=True)
-    arguments = ("--all-leftovers", "--checkpoint", folder / "copy")
+    arguments = ("--checkpoint", folder / "copy")
     told = transactions("abort", *arguments, status=2).output
     assert "has batch 2, and the decision log" in told and "older than the rest" in told
     older = copy.copy(query)
@@ -69,7 +69,7 @@ def test_a_place_that_the_query_has_left(numbers: RecordedQuery, tmp_path: Path)
     numbers.run([0, 1])
     create(str(numbers.folder), tmp_path / "savepoint")
     restore(tmp_path / "savepoint", str(tmp_path / "moved"), Identity.SAME)
-    for command in (("abort", "--all-leftovers"), ("finish",), ("list",)):
+    for command in (("abort",), ("finish",), ("list",)):
         told = transactions(*command, "--checkpoint", numbers.folder, status=2).output
         assert f"is retired: {tmp_path / 'moved'} took its place" in told
     for name in ("verify", "status"):
@@ -95,7 +95,7 @@ def test_another_decision_log(numbers: RecordedQuery, tmp_path: Path, batches: l
     """By a typing error in --decision-log nothing is called undecided, let alone aborted."""
     numbers.run(batches, dies_after_decision=True)
     other = ("--checkpoint", numbers.folder, "--decision-log", tmp_path / "typo")
-    for command in (("abort", "--all-leftovers"), ("finish",)):
+    for command in (("abort",), ("finish",)):
         told = transactions(*command, *other, status=2).output
         assert "[DECISION_LOG_OTHER]" in told and "is empty" in told
     (found,) = listed(*other[1:], status=2)

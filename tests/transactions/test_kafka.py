@@ -5,7 +5,6 @@ before it.
 from __future__ import annotations
 
 import json
-import re
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -35,7 +34,6 @@ from tests.kit.kafka.transactions import frame, read_all
 from tests.kit.monitor.facts import read_facts
 from tests.kit.query_record import newest
 from tests.kit.transactions.given import given
-from tests.kit.transactions.hanging import hang, unverified
 from tests.kit.transactions.operator import listed, transactions
 from tests.kit.verify.recorded_query import RecordedQuery
 from tests.kit.waiting import WAIT_MAX_S
@@ -99,13 +97,12 @@ def foreign(world: World) -> Iterator[str]:
 def test_another_cluster_at_the_address_is_not_believed(world: World) -> None:
     """It knows nothing of the query, which is no reason to say that nothing is open."""
     world.query.run([0, 1], dies_before_decision=True)
-    (one, *_) = [t["identity"] for t in listed(world.checkpoint, status=1)]
     record = newest(world.checkpoint)
     text = record.read_text()
     cluster = json.loads(text)["sinks"][0]["trace"]["kafka"]
     record.write_text(text.replace(cluster, "another-cluster-of-long-ago"))
     place = ("--checkpoint", world.checkpoint)
-    for command in (["list"], ["abort", one], ["abort", "--all-leftovers"], ["finish"]):
+    for command in (["list"], ["abort"], ["finish"]):
         told = " ".join(transactions(*command, *place, status=2).output.split())
         assert f"cluster {cluster} answers" in told, told
         assert "are in cluster another-cluster-of-long-ago" in told
@@ -133,7 +130,6 @@ def test_decided_and_not_committed(world: World) -> None:
     assert done["batches"] == [
         {"batch_id": 1, "transactions": TASKS, "rows": TASKS * ROWS, "left": 0}
     ]
-    assert done["committed_before"] == TASKS
     status = job_value(read_job(world.checkpoint))
     assert (status["verdict"], status["stats"]["in_doubt"]) == ("DOWN", None)
     assert "tart it again" in status["todo"]
@@ -159,14 +155,12 @@ def test_undecided_beside_others(world: World) -> None:
     else's.
     """
     world.query.run([0, 1], dies_before_decision=True)
-    arguments = ("abort", "--all-leftovers", "--checkpoint", world.checkpoint)
-    with foreign(world) as name:
+    arguments = ("abort", "--checkpoint", world.checkpoint)
+    with foreign(world):
         found = listed(world.checkpoint, status=1)
         alive = RunFile(Folder(world.checkpoint), new_incarnation(), "", "")
         alive.hold()
         assert "say --take-over" in transactions(*arguments, status=1).output
-        told = transactions("abort", name, *arguments[2:], "--take-over", status=2).output
-        assert "only its owner may abort it" in told
         assert world.log().read(1) == ()  # nobody was fenced so far
         done = transactions(*arguments, "--take-over", "--json", status=0).json
         alive.release()
@@ -226,7 +220,7 @@ def test_an_abort_against_a_driver_about_to_decide(world: World) -> None:
     driver = Driver(world, 1, 1)
     driver.start()
     assert driver.log.reached.wait(WAIT_MAX_S)
-    transactions("abort", "--all-leftovers", "--checkpoint", world.checkpoint, status=0)
+    transactions("abort", "--checkpoint", world.checkpoint, status=0)
     driver.log.go.set()
     driver.join(WAIT_MAX_S)
     assert isinstance(driver.ending, Fenced), driver.ending
@@ -258,7 +252,7 @@ def test_a_driver_that_decides_during_an_abort(
 
     monkeypatch.setattr(QueryPlace, "open_log", lambda self: DecidedMeanwhile())
     targets = targets_of(place.record(), world.query.sinks(), "")
-    done = settlement.abort_of_query(place, targets, None, take_over=True)
+    done = settlement.abort_of_query(place, targets, take_over=True)
     monkeypatch.undo()
     assert driver.ending is None
     assert done.fence is None and done.aborted == () and len(done.decided) == TASKS
@@ -267,40 +261,13 @@ def test_a_driver_that_decides_during_an_abort(
     assert world.read() == values(range(4))
 
 
-def test_hanging(world: World) -> None:
-    """A transaction that no coordinator accounts for is found and ended; a foreign one that is alive
-    is none.
-    """
-    with foreign(world), unverified(world.servers):
-        producer_id, _ = hang(world.servers, f"lost-{world.topic}", world.topic, 0)
-        arguments = ("find-hanging", "--bootstrap-servers", world.servers, "--topic", world.topic)
-        young = transactions(*arguments, "--json", status=0).json
-        assert (young["hanging"], young["young"]) == ([], 1)
-        arguments = (*arguments, "--idle", "0 s")
-        found = transactions(*arguments, "--json", status=1).json
-        assert found["blocked"] == [[world.topic, 0], [world.topic, 1]]
-        (hanging,) = found["hanging"]
-        assert hanging["producer"]["producer_id"] == producer_id
-        assert hanging["partition"] == [world.topic, 0]
-        text = transactions(*arguments, "--abort", status=1, input="n\n").output
-        assert re.search(r"hides +1 offsets", text) and "aborted:" not in text
-        assert "aborted:" in transactions(*arguments, "--abort", status=0, input="y\n").output
-        again = transactions(*arguments, "--json", status=0).json
-        assert again["hanging"] == [] and again["blocked"] == [[world.topic, 1]]
-        transactions(*arguments[:3], *arguments[-2:], status=0)
-    assert world.read() == [b"foreign"]
-    told = transactions(*arguments[:3], "--topic", "no-such-topic", status=2).output
-    assert "no topic 'no-such-topic' can be seen" in told
-
-
 def test_servers_that_are_away(world: World) -> None:
     """Status 2: it could not be found out."""
     world.query.run([0])
     away = given({SINK: KafkaSink(world.topic, bootstrap_servers="127.0.0.1:1")})
     out = transactions("list", "--checkpoint", world.checkpoint, *away, status=2).output
     assert "could not be looked at" in out
-    transactions("find-hanging", "--bootstrap-servers", "127.0.0.1:1", status=2)
-    transactions("abort", "--all-leftovers", "--checkpoint", world.checkpoint, *away, status=2)
+    transactions("abort", "--checkpoint", world.checkpoint, *away, status=2)
 
 
 def test_a_sink_with_another_prefix_is_not_believed(world: World) -> None:

@@ -140,6 +140,6 @@ def test_the_log_is_elsewhere(world: World) -> None:
         and "/elsewhere" in typed
         and "nobody knows whether it is decided" in typed
     )
-    for command in (("finish",), ("abort", "--all-leftovers")):
+    for command in (("finish",), ("abort",)):
         assert "--decision-log" in transactions(*command, *arguments, status=2).output
     assert world.seen() == {"files": [], "folders": [], "ahead": []}

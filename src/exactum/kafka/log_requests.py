@@ -6,19 +6,15 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import kafka.errors as kafka_errors
-from kafka.admin import AbortTransactionSpec, KafkaAdminClient
-
 from exactum.kafka.client import (
     DescribeProducersRequest,
     FetchRequest,
     ListOffsetsRequest,
     MemoryRecords,
 )
-from exactum.kafka.failure import DENIALS, KafkaFailure, failure_of
-from exactum.kafka.routing import Router, by_topic, error_name
+from exactum.kafka.failure import KafkaFailure, failure_of
+from exactum.kafka.routing import Router, by_topic
 from exactum.kafka.transaction import Partition
-from kafka import TopicPartition
 
 LATEST, EARLIEST = -1, -2  # ListOffsets' special timestamps
 FETCH_VERSION_MAX = 12  # version 13 names topics by id
@@ -33,19 +29,13 @@ BY_THE_PRODUCER = 0
 @dataclass(frozen=True)
 class ProducerState:
     """What a partition's leader knows of one producer. ``transaction_start_offset``: -1 where it
-    has none open; ``last_write_ms``: the timestamp of its last batch.
+    has none open.
     """
 
     producer_id: int
     producer_epoch: int
     last_sequence: int
     transaction_start_offset: int
-    coordinator_epoch: int
-    last_write_ms: int
-
-
-class MarkerRefused(Exception):
-    """A partition's leader refuses an abort marker; its message says why."""
 
 
 class LogRequests:
@@ -156,16 +146,14 @@ class LogRequests:
         self,
         partitions: Iterable[Partition],
         of: Container[int] | None = None,
-        denied: dict[Partition, int] | None = None,
     ) -> dict[Partition, dict[int, ProducerState]]:
         """The producers that each partition's leader knows, by producer id; ``of``: these alone.
-        ``denied``: takes the error's code of those partitions that the user may not ask about.
 
         A leader tells of all that have written there within a day
         (``producer.id.expiration.ms``), those of runs that are long over as well.
 
         Raises:
-            SettingRefused: READ on the topic is not granted, and there is no ``denied``.
+            SettingRefused: READ on the topic is not granted.
         """
 
         def request(asked: Sequence[Partition]) -> Any:
@@ -176,60 +164,16 @@ class LogRequests:
 
         found: dict[Partition, dict[int, ProducerState]] = {}
         for partition, (error, p) in self._router.by_leader(partitions, request).items():
-            if not error:
-                found[partition] = {
-                    a.producer_id: ProducerState(
-                        a.producer_id,
-                        a.producer_epoch,
-                        a.last_sequence,
-                        a.current_txn_start_offset,
-                        a.coordinator_epoch,
-                        a.last_timestamp,
-                    )
-                    for a in p.active_producers
-                    if of is None or a.producer_id in of
-                }
-            elif denied is None:
+            if error:
                 raise self._router.denied("READ on the topic", partition[0], error)
-            else:
-                denied[partition] = error
+            found[partition] = {
+                a.producer_id: ProducerState(
+                    a.producer_id, a.producer_epoch, a.last_sequence, a.current_txn_start_offset
+                )
+                for a in p.active_producers
+                if of is None or a.producer_id in of
+            }
         return found
-
-    def write_abort_marker(self, partition: Partition, producer: ProducerState) -> None:
-        """End the producer's transaction in this one partition, past its coordinator. Idempotent.
-
-        Raises:
-            SettingRefused: the user may not; it needs CLUSTER_ACTION, or ALTER, on the cluster.
-            Unavailable: no answer.
-            MarkerRefused: the broker refuses this marker.
-        """
-        # A producer that never ended a transaction has no coordinator's epoch; 0 is below every
-        # coordinator's, and is taken (as Kafka's own tool does).
-        spec = AbortTransactionSpec(
-            TopicPartition(*partition),
-            producer.producer_id,
-            producer.producer_epoch,
-            max(0, producer.coordinator_epoch),
-        )
-
-        def ask(admin: KafkaAdminClient) -> None:
-            try:
-                admin.abort_transaction(spec)
-            except kafka_errors.BrokerResponseError as error:
-                failure = failure_of(error.errno)
-                if failure in DENIALS:
-                    raise self._router.denied(
-                        "CLUSTER_ACTION or ALTER on the cluster", partition[0], error.errno
-                    ) from error
-                if failure in (KafkaFailure.BUSY, KafkaFailure.LOGIN):
-                    raise
-                raise MarkerRefused(
-                    f"The leader of {partition[0]}-{partition[1]} refuses the abort marker of "
-                    f"producer {producer.producer_id}, epoch {producer.producer_epoch}: "
-                    f"{error_name(error.errno)}."
-                ) from error
-
-        self._router.call(ask)
 
 
 def batch_time_ms(batch: bytes) -> int | None:

@@ -14,7 +14,6 @@ this holds on brokers of transaction.version 2 as well (docs/adr/0004).
 from __future__ import annotations
 
 import base64
-import secrets
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -190,17 +189,6 @@ class BrokerRequests(LogRequests):
         found = self._router.call(ask)
         return {key: str(found[key]["value"]) for key in keys if key in found}
 
-    def all_partitions(self) -> dict[Partition, bool]:
-        """Whether each partition has a leader, of every topic that the user may see, also those of
-        Kafka's own.
-        """
-        topics = self._router.call(lambda admin: admin.describe_topics())
-        return {
-            (topic["name"], p["partition_index"]): p["leader_id"] >= 0
-            for topic in topics
-            for p in topic["partitions"]
-        }
-
     # ---- groups ------------------------------------------------------------------------------
 
     def group_offsets(self, group_id: str, partitions: Iterable[Partition]) -> dict[Partition, int]:
@@ -373,16 +361,6 @@ class BrokerRequests(LogRequests):
                     partitions=tuple((p.topic, i) for p in t.topics for i in p.partitions),
                 )
         return result
-
-    def may_describe_any_id(self) -> bool:
-        """Whether DESCRIBE is granted on transactional ids of any name: a broker leaves the others
-        out of its lists without a word.
-        """
-        try:
-            self.describe_transactions([f"exactum-looks-{secrets.token_hex(8)}"])
-        except SettingRefused:
-            return False
-        return True
 
     def commit_transactions(self, transactions: Mapping[str, tuple[int, int]]) -> dict[str, int]:
         """EndTxn(commit) for each id with its (producer id, epoch). Returns the error's code, 0 for

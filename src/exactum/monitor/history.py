@@ -122,13 +122,10 @@ def began_ms(name: str) -> int | None:
 
 
 class HistoryOutlet:
-    """An outlet of a ``Recorder``. Queries that it was not told of by ``begin`` are not written."""
+    """Of the queries of a process. Those that it was not told of by ``begin`` are not written."""
 
     def __init__(self) -> None:
         self._queries: dict[str, _QueryHistory] = {}
-
-    def __str__(self) -> str:
-        return "the history could not be written"
 
     def begin(self, query_id: str, files: Storage) -> None:
         """From now on the query's facts go into this checkpoint."""
@@ -137,7 +134,7 @@ class HistoryOutlet:
             self._queries = {**self._queries, query_id: _QueryHistory(files)}
 
     def take(self, facts: Sequence[Fact]) -> None:
-        """See ``recorder.Outlet``.
+        """Write facts, in the order in which they were heard; without some, what waits.
 
         Raises:
             OSError, ExactumError: of the first query that could not be written; the others are.
@@ -168,7 +165,3 @@ class _QueryHistory:
             if fact.name not in NOT_KEPT:
                 kept.append(Fact(fact.at_ms, fact.name, cut(dict(fact.fields), LETTERS_MAX)))
         self._writer.write(kept)
-
-
-HISTORY = HistoryOutlet()
-"""Of this process."""

@@ -152,7 +152,7 @@ class JobHistory:
             if fact.query_id != self._stats.query_id:
                 return
             self._stats.observe(fact)
-            self._series.observe(fact)
+            self._series.observe(fact, self._stats.lags)
             self._keep(fact)
         except MALFORMED:
             if len(self._malformed) < 100:

@@ -128,11 +128,6 @@ def _observed_lately(query: QueryStats, now_ms: int) -> list[tuple[str, InputSta
     return [(of, at) for of, at in query.inputs.items() if now_ms - at.at_ms <= HEARD_MS]
 
 
-def _source_lag(query: QueryStats, now_ms: int) -> Samples:
-    seen = _observed_lately(query, now_ms)
-    return [((), float(sum(at.lag_records for _, at in seen)))] if seen else []
-
-
 def _stalled(query: QueryStats, now_ms: int) -> Samples:
     held = dict.fromkeys(query.inputs, 0)
     for of in query.stalled.values():
@@ -286,11 +281,6 @@ METRICS = (
         "Partitions that an open transaction upstream holds back.",
         _stalled,
         ("topic",),
-    ),
-    Metric(
-        "source_lag_records",
-        "Offsets that could be read and do not stand in the sinks, of all topics.",
-        _source_lag,
     ),
     Metric(
         "rows_dead_lettered",

@@ -15,7 +15,7 @@ from exactum.errors import SettingRefused
 from exactum.monitor.http_server import HttpHandler, HttpRequest, HttpResponse, HttpServer
 from exactum.monitor.job_sources import HeardJobs, JobSource
 from exactum.monitor.recorder import RECORDER
-from exactum.monitor.script_stats import ScriptState, ScriptStats
+from exactum.monitor.script_stats import ScriptState
 from exactum.monitor.verdict import judge
 from exactum.packages import HERE, not_installed
 
@@ -23,10 +23,8 @@ if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
 MISSING = not_installed("Metrics need", "prometheus-client", "metrics", HERE)
-STATS = ScriptStats()
-"""The queries of this process; filled from the first call of a function of this file on."""
-JOBS = HeardJobs(STATS, with_history=False)
-"""Their states."""
+JOBS = HeardJobs(RECORDER.stats, with_history=False)
+"""The states of this process's queries."""
 
 
 class MetricsServer:
@@ -46,7 +44,7 @@ def serve_metrics(port: int, host: str = "127.0.0.1") -> MetricsServer:
 
     Paths: ``/metrics``; ``/livez``, 200 as long as the process answers; ``/readyz``, 200 while
     every query is OK or SLOW, else 503 with the reason. It works in threads of its own: no trouble
-    of it stops a query. Queries that run already are shown from now on.
+    of it stops a query. Queries that run already are shown, too.
 
     A script under ``exactum run`` need not call it: ``exactum run`` serves the same, and goes on
     when the driver has died.
@@ -67,7 +65,6 @@ def serve_metrics(port: int, host: str = "127.0.0.1") -> MetricsServer:
             "COMMAND_ARGUMENT",
             f"serve_metrics: port must be a number from 0 to 65535, not {port!r}.",
         )
-    RECORDER.add(STATS)
     return MetricsServer(
         HttpServer({"/metrics": handler, **probes(JOBS)}, host, port, ports_tried=1)
     )
@@ -97,7 +94,6 @@ def register_metrics(registry: CollectorRegistry | None = None) -> None:
     with _registering:
         if chosen in _registered:
             return
-        RECORDER.add(STATS)
         chosen.register(metrics.MetricsCollector(JOBS, lambda: RECORDER.dropped))
         _registered.add(chosen)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from exactum.monitor.fact import Fact
@@ -19,7 +18,7 @@ QUERIES_MAX = 200
 
 
 class ScriptStats:
-    """An outlet of a ``Recorder``; a supervisor feeds it from its channel instead."""
+    """Fed by a ``Recorder``; a supervisor feeds it from its channel as well."""
 
     def __init__(self) -> None:
         self.queries: dict[str, QueryStats] = {}
@@ -39,11 +38,6 @@ class ScriptStats:
             except (KeyError, TypeError, ValueError) as error:
                 # It came from another process: a picture that lacks it is better than none.
                 logger.warning("%s of query %s is not shown: %r", fact.name, fact.query_id, error)
-
-    def take(self, facts: Sequence[Fact]) -> None:
-        """See ``recorder.Outlet``."""
-        for fact in facts:
-            self.observe(fact)
 
     def known(self) -> list[str]:
         """The ids of the queries, oldest first."""

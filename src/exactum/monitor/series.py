@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
 from exactum.monitor.fact import Fact
+from exactum.monitor.query_stats import LagSample
 
 STEP_MS = 5_000
 HOUR_MS = 3_600_000
@@ -22,7 +23,6 @@ BRIDGED_STEPS = 24
 TOLD_AFTER_MS = 2_500
 """A fact is in the history, and read, so much later."""
 STARTS_MAX = 200
-TOPICS_MAX = 100
 
 
 @dataclass
@@ -42,12 +42,11 @@ class Series:
     def __init__(self) -> None:
         self._steps: dict[int, _Step] = {}
         self._starts: list[int] = []
-        self._lags: dict[str, tuple[int, int, float | None]] = {}
         self._drawn_ms = -1
         self._drawn: dict[str, Any] = {}
 
-    def observe(self, fact: Fact) -> None:
-        """Take a fact, in the order of their times."""
+    def observe(self, fact: Fact, lags: Sequence[LagSample]) -> None:
+        """Take a fact, in the order of their times. ``lags`` are the query's with it."""
         of = fact.fields
         if fact.name == "EpochCompleted":
             step = self._step(fact.at_ms)
@@ -56,10 +55,10 @@ class Series:
             for phase, ms in of["phase_ms"].items():
                 step.phase_ms[str(phase)] = step.phase_ms.get(str(phase), 0.0) + float(ms)
         elif fact.name == "InputLag":
-            self._observe_lag(fact.at_ms, of)
+            step = self._step(fact.at_ms)
+            step.lag_records, step.lag_seconds = float(lags[-1].records), lags[-1].seconds
         elif fact.name == "RunStarted":
             self._starts = [*self._starts[1 - STARTS_MAX :], fact.at_ms]
-            self._lags.clear()
 
     def hour(self, now_ms: int) -> dict[str, Any]:
         """The last hour, for uPlot: seconds since 1970, and a list of values for each line. Drawn
@@ -73,21 +72,6 @@ class Series:
             self._drawn = _plot(times, _stepped(times, steps), self._marks(first))
             self._drawn_ms = end
         return self._drawn
-
-    def _observe_lag(self, at_ms: int, of: Mapping[str, Any]) -> None:
-        topic = str(of["topic"])
-        if topic in self._lags or len(self._lags) < TOPICS_MAX:
-            lag_seconds = of["lag_seconds"]
-            self._lags[topic] = (
-                at_ms,
-                int(of["lag_records"]),
-                None if lag_seconds is None else float(lag_seconds),
-            )
-        fresh = [lag for lag in self._lags.values() if at_ms - lag[0] <= LAG_HOLDS_MS]
-        known = [seconds for _, _, seconds in fresh if seconds is not None]
-        step = self._step(at_ms)
-        step.lag_records = float(sum(records for _, records, _ in fresh))
-        step.lag_seconds = max(known, default=None)
 
     def _step(self, at_ms: int) -> _Step:
         begin = at_ms // STEP_MS * STEP_MS

@@ -333,7 +333,7 @@ def _blocked_upstream(case: _Case) -> Judgement | None:
         f"It has read what it may. {oldest.get('topic')}-{oldest.get('partition')}{more}: an open "
         f"transaction {who} hides {hidden:,} offsets, for {span(since_ms)}.",
         "Have that producer end its transaction, or wait for its timeout. Where nobody owns it any "
-        "more: exactum transactions find-hanging --bootstrap-servers BROKER:PORT.",
+        "more: kafka-transactions.sh --bootstrap-server BROKER:PORT find-hanging --topic TOPIC.",
     )
 
 

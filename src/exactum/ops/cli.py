@@ -109,24 +109,23 @@ def class_archive() -> None:
 
 @main.command()
 @click.option(
-    "--seconds",
-    type=click.FloatRange(min=5),
-    default=10,
-    show_default=True,
-    help="How long records flow, once both drivers work.",
-)
-@click.option(
     "--kills",
-    type=click.IntRange(0, 100),
+    type=click.IntRange(1, 100),
     default=1,
     show_default=True,
     help="SIGKILLs for each driver.",
 )
-@click.option("--records-per-second", type=click.FloatRange(min=1), default=500, show_default=True)
+@click.option(
+    "--records",
+    type=click.IntRange(min=1),
+    default=20_000,
+    show_default=True,
+    help="How many each query reads.",
+)
 @click.option(
     "--comparison/--no-comparison",
     default=True,
-    help="Also through Spark's own Kafka sink, beside it.",
+    help="Then the same through Spark's own Kafka sink.",
 )
 @click.option(
     "--seed", type=int, help="Repeats the plan of kills of an earlier run; by default a new one."
@@ -141,9 +140,8 @@ def class_archive() -> None:
 )
 def demo(
     *,
-    seconds: float,
     kills: int,
-    records_per_second: float,
+    records: int,
     comparison: bool,
     seed: int | None,
     keep: bool,
@@ -151,20 +149,19 @@ def demo(
 ) -> None:
     """Kill a query again and again, and count what comes out.
 
-    Starts a Kafka broker, streams numbered orders through a query (and the same through Spark's own
-    Kafka sink), and kills both drivers with SIGKILL in the middle of their work. exactum's runs
-    under "exactum run --standby", and its standby takes over; Spark's is started again at once.
-    Shows what a read_committed reader sees all along, and ends with a verdict. The exit status is 0
-    only if exactum's output is exact: no order lost, none doubled, order kept within each key.
+    Starts a Kafka broker, and runs the crash test of a query: numbered orders are copied, and the
+    driver gets SIGKILLs in the middle of its work. It runs under "exactum run --standby", and its
+    standby takes over. Then the same through Spark's own Kafka sink, whose driver is started again
+    at once. Ends with what a read_committed reader sees. The exit status is 0 only if exactum's
+    output is exact: no order lost, none doubled.
     """
-    from exactum.ops.crash_test.demo import Settings, Show
+    from exactum.ops.crash_test.demo import Demo, Settings
 
     for number in ENDING:
         signal.signal(number, _interrupt)
     seed = random.randrange(1_000_000) if seed is None else seed
-    show = Show(Settings(seconds, kills, records_per_second, comparison, seed, keep, picture))
     try:
-        exact = show.run()
+        exact = Demo(Settings(kills, records, comparison, seed, keep, picture)).run()
     except KeyboardInterrupt:
         click.secho(
             "exactum: interrupted; everything that was started is stopped", fg="red", err=True

@@ -16,15 +16,6 @@ from exactum.ops.targets.options import CHECKPOINT
 if TYPE_CHECKING:
     from exactum.checkpoint.savepoint.manifest import Manifest
 
-IDENTITY = click.option(
-    "--as",
-    "identity",
-    type=click.Choice(["fork", "same"]),
-    default="fork",
-    show_default=True,
-    help="A new query with an identity of its own, or the query itself, moved: then the original "
-    "is retired.",
-)
 SAVEPOINT = click.argument("savepoint", metavar="PATH")
 
 
@@ -94,7 +85,15 @@ def delete(savepoint: str) -> None:
 @savepoint.command()
 @SAVEPOINT
 @CHECKPOINT
-@IDENTITY
+@click.option(
+    "--as",
+    "identity",
+    type=click.Choice(["fork", "same"]),
+    default="fork",
+    show_default=True,
+    help="A new query with an identity of its own, or the query itself, moved: then the original "
+    "is retired.",
+)
 @click.option("--replace", is_flag=True, help="Move a checkpoint that is in DIR aside.")
 @click.option(
     "--original-is-gone",

@@ -134,7 +134,6 @@ writer = (
         play["source"],
         bootstrap_servers=play["bootstrap_servers"],
         start="earliest",
-        stall_after_s=play.get("stall_after_s", 30.0),
         maxOffsetsPerTrigger=play.get("max_offsets", 60),
     )
     # Not upper(): its first use in a JVM builds tables for all of Unicode, a second of CPU for each

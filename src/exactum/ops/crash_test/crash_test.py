@@ -9,6 +9,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -46,6 +47,8 @@ STOP_TIMEOUT_S = 20.0
 POLL_S = 0.05
 REST_S = 0.5
 """How long the output has to stand still before the job counts as drained."""
+AIMED_TRIES = 10
+"""An aimed kill that comes too late lets the job go on, so often."""
 
 Rows = Iterable[Hashable]
 
@@ -63,11 +66,25 @@ class CrashTest:
     Args:
         kafka: a running cluster for the topics.
         folder: takes checkpoints and logs.
+        jobs: how the script is run, and kept running.
+        plan: makes the plan of kills, of their number, a seed and the moments that there are.
+        say: takes what is done, a line at a time.
     """
 
-    def __init__(self, kafka: LocalKafka, folder: Path) -> None:
+    def __init__(
+        self,
+        kafka: LocalKafka,
+        folder: Path,
+        *,
+        jobs: type[Job] | None = None,
+        plan: Callable[[int, int, Sequence[KillMoment]], Sequence[PlannedKill]] = plan_kills,
+        say: Callable[[str], None] = print,
+    ) -> None:
         self._topics = LocalTopics(kafka)
         self._folder = folder
+        self._jobs = Job if jobs is None else jobs
+        self._plan = plan
+        self._say = say
 
     def close(self) -> None:
         """Let go of the connections to the cluster."""
@@ -123,7 +140,8 @@ class CrashTest:
         given = [OutputRecord(key, value) for key, value in records]
         _check(Path(script), given, kills)
         seed = _seed() if seed is None else seed
-        print(f"crash test of {script}: the same kills again with {SEED_VARIABLE}={seed}")
+        again = f"the same kills again with {SEED_VARIABLE}={seed}"
+        self._say(f"crash test of {Path(script).name}: {again}")
         folder = self._folder / f"crash-test-{secrets.token_hex(4)}"
         folder.mkdir(parents=True)
         source = self._topics.create("input", partitions=partitions)
@@ -139,7 +157,7 @@ class CrashTest:
                 output,
                 str(folder / f"checkpoint-{name}"),
             )
-            return Job(
+            return self._jobs(
                 run,
                 [str(script), *arguments(run)],
                 self._topics,
@@ -152,10 +170,10 @@ class CrashTest:
             return self._topics.read(run.output) if read is None else list(read(run))
 
         moments = [KillMoment.BATCH, KillMoment.DONE, KillMoment.RANDOM]
-        plan = plan_kills(kills, seed, [KillMoment.OUTPUT, *moments] if read is None else moments)
+        moments = [KillMoment.OUTPUT, *moments] if read is None else moments
         killed = job("killed")
         try:
-            met = _kill_all(killed, self._topics, given, plan)
+            met = _kill_all(killed, given, self._plan(kills, seed, moments), self._say)
             killed.drain(timeout_s)
         finally:
             killed.kill()
@@ -186,7 +204,7 @@ class CrashTest:
         )
         if not verdict.exact:
             raise OutputNotExact(verdict)
-        print(verdict)
+        self._say(str(verdict))
         return verdict
 
     def _undisturbed(
@@ -227,7 +245,12 @@ def _seed() -> int:
 
 
 class Job(Driver):
-    """One run of the script under test. ``output_is_topic``: whether ``run.output`` is a topic."""
+    """One run of the script under test. ``output_is_topic``: whether ``run.output`` is a topic.
+
+    ``finishes``: that a life works shows by a micro-batch that is done, and not by any sign.
+    """
+
+    finishes = False
 
     def __init__(
         self,
@@ -243,12 +266,19 @@ class Job(Driver):
             Path(command[0]).name, command, log_file, folder=Path.cwd(), variables=variables
         )
         self.run = run
-        self._topics = topics
+        self.topics = topics
 
         def output_end() -> int:
             return sum(topics.ends(run.output).values()) if output_is_topic else 0
 
         self.shown = Shown(Path(run.checkpoint), output_end)
+
+    def await_ready(self) -> None:
+        """Wait for all that a kill is waited with for: nothing."""
+
+    def strike(self, frozen: Callable[[], bool]) -> int:
+        """A kill of the plan: as ``kill``, after which the next life begins by ``start``."""
+        return self.kill(frozen)
 
     def is_done(self) -> bool:
         """Whether it has ended with status 0.
@@ -267,7 +297,7 @@ class Job(Driver):
         Raises:
             ExactumError: it ended with an error, or did not come to the end in ``timeout_s``.
         """
-        ends = self._topics.ends(self.run.input)
+        ends = self.topics.ends(self.run.input)
         deadline = time.monotonic() + timeout_s
         while not self.is_done():
             read = self.shown.read_up_to()
@@ -294,7 +324,10 @@ class Job(Driver):
 
 
 def _kill_all(
-    job: Job, topics: LocalTopics, records: Sequence[OutputRecord], plan: Sequence[PlannedKill]
+    job: Job,
+    records: Sequence[OutputRecord],
+    plan: Sequence[PlannedKill],
+    say: Callable[[str], None],
 ) -> list[str]:
     """Make all kills, give what is left of the input, and start the job once more. Each life gets a
     part of the input, so that every kill meets work. Returns what each kill met.
@@ -310,7 +343,7 @@ def _kill_all(
     def feed() -> bool:
         if len(slices) <= spare:
             return False
-        topics.produce(job.run.input, slices.popleft())
+        job.topics.produce(job.run.input, slices.popleft())
         return True
 
     killing = Killing(
@@ -321,7 +354,7 @@ def _kill_all(
         spare -= SLICES
         kill = planned
         feed()
-        while (met := _life(job, killing, kill)) is None:
+        while (met := _life(job, killing, kill, say)) is None:
             if not feed():
                 raise job.failure(
                     f"ended by itself before kill {count} of {len(plan)}. A test that kills "
@@ -331,23 +364,58 @@ def _kill_all(
             # Its lives are brief: take the first that comes.
             kill = replace(kill, sighting=1, wait_s=0.0)
         found.append(f"{met.value}, in life {job.starts}")
-    topics.produce(job.run.input, [record for part in slices for record in part])
-    job.start()
+    job.topics.produce(job.run.input, [record for part in slices for record in part])
+    _begin(job, killing, say)
     return found
 
 
-def _life(job: Job, killing: Killing, kill: PlannedKill) -> KillMoment | None:
-    """Start the job and kill it. None if it has ended by itself before."""
-    before = job.shown.progress()
+def _begin(job: Job, killing: Killing, say: Callable[[str], None]) -> bool:
+    """Start the job, or the life after a kill, and wait until it works. False if it has ended by
+    itself before.
+    """
+    before, began_s = job.shown.progress(), time.monotonic()
     job.start()
-    works = killing.works(before, START_TIMEOUT_S)
+    works = killing.works(before, START_TIMEOUT_S, finishes=job.finishes)
     if works is None:
         raise job.failure(
             f"did no work within {START_TIMEOUT_S:.0f} s of its start: neither its output nor its "
             "checkpoint moved. Does the script write to run.output, and keep its checkpoint at "
             "run.checkpoint?"
         )
-    job.note_processes()
-    met = killing.met(kill) if works else None
-    job.kill()
+    if works:
+        since = "its start" if job.starts == 1 else "the kill"
+        say(f"life {job.starts} works, {time.monotonic() - began_s:.1f} s after {since}")
+    return works
+
+
+def _life(
+    job: Job, killing: Killing, kill: PlannedKill, say: Callable[[str], None]
+) -> KillMoment | None:
+    """Start the job and kill it, at what was met. None if it has ended by itself before."""
+    met: KillMoment | None = None
+    tries = killed = 0
+    if _begin(job, killing, say):
+        job.await_ready()
+        while not killed:
+            tries += 1
+            job.note_processes()
+            met = killing.met(kill)
+            if met is None:
+                break
+            in_time = partial(_is_in_time, job, killing, replace(kill, moment=met))
+            killed = job.strike(in_time if tries < AIMED_TRIES else lambda: True)
+    if met is None:
+        job.kill()  # what is left of one that has ended
+    else:
+        say(f"SIGKILL {met.value}, {killed} processes")
     return met
+
+
+def _is_in_time(job: Job, killing: Killing, kill: PlannedKill) -> bool:
+    """Whether the frozen job is still where the kill was aimed at. What aims at no part of it is
+    always right.
+    """
+    if kill.moment is KillMoment.DECIDED:
+        return job.topics.hidden(job.run.output) > 0
+    aims = kill.moment is KillMoment.OUTPUT and kill.part > 0
+    return not aims or job.shown.done() == killing.pace.done

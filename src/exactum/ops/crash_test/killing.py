@@ -114,11 +114,6 @@ class Shown:
         self.checkpoint = checkpoint
         self._output_end = output_end
 
-    @property
-    def started(self) -> bool:
-        """Whether the query has started for the first time: Spark writes this file then."""
-        return (self.checkpoint / "metadata").exists()
-
     def done(self) -> int:
         """The last batch that Spark's own commit log calls done; -1 before the first."""
         return self._last(COMMITS)

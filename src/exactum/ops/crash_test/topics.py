@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import secrets
-import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -20,7 +19,7 @@ from confluent_kafka import (
 )
 
 from exactum.errors import ExactumError
-from exactum.kafka.requests import ONGOING, BrokerRequests
+from exactum.kafka.requests import BrokerRequests
 from exactum.testing.crash_verdict import OutputRecord, Text
 
 if TYPE_CHECKING:
@@ -125,36 +124,17 @@ class LocalTopics:
         Raises:
             ExactumError: the end was not reached within a minute.
         """
-        found = self.read_partitions(topic)
-        return [record for part in sorted(found) for record in found[part]]
-
-    def read_partitions(self, topic: str) -> dict[int, list[OutputRecord]]:
-        """The same as `read`, by partition.
-
-        Raises:
-            ExactumError: the end was not reached within a minute.
-        """
         found: dict[int, list[OutputRecord]] = {part: [] for part in self._partitions(topic)}
         deadline = time.monotonic() + TIMEOUT_S
         with self._reader(topic, found) as consumer:
             ended: set[int] = set()
             while len(ended) < len(found):
-                ended |= _consumed(consumer, lambda part, record: found[part].append(record))
+                ended |= _consumed(consumer, found)
                 if time.monotonic() > deadline:
                     raise ExactumError(
                         f"{topic} could not be read to its end in {TIMEOUT_S:.0f} s."
                     )
-        return found
-
-    def follow(
-        self, topic: str, take: Callable[[OutputRecord], None], stop: threading.Event
-    ) -> None:
-        """Give ``take`` each record that such a reader sees, from the beginning until ``stop`` is
-        set. For a thread of its own.
-        """
-        with self._reader(topic, self._partitions(topic)) as consumer:
-            while not stop.is_set():
-                _consumed(consumer, lambda _, record: take(record))
+        return [record for part in sorted(found) for record in found[part]]
 
     @contextmanager
     def _reader(self, topic: str, partitions: Iterable[int]) -> Iterator[Consumer]:
@@ -184,10 +164,6 @@ class LocalTopics:
         stable = self._ends(topic, read_committed=True)
         return max(0, sum(self.ends(topic).values()) - sum(stable.values()))
 
-    def open_transactions(self) -> int:
-        """How many transactions are open in the cluster, whoever opened them."""
-        return len(self._requests.list_transactions(ONGOING))
-
     def close(self) -> None:
         """Let go of the connections. Idempotent."""
         self._requests.close()
@@ -206,13 +182,13 @@ class LocalTopics:
         return self._known[topic]
 
 
-def _consumed(consumer: Consumer, take: Callable[[int, OutputRecord], None]) -> set[int]:
-    """Take what is there; the partitions whose end was met."""
+def _consumed(consumer: Consumer, found: Mapping[int, list[OutputRecord]]) -> set[int]:
+    """Take what is there into ``found``; the partitions whose end was met."""
     ended: set[int] = set()
     for message in consumer.consume(MESSAGES_MAX, POLL_S):
         part, error = message.partition() or 0, message.error()
         if error is None:
-            take(part, OutputRecord(_text(message.key()), _text(message.value())))
+            found[part].append(OutputRecord(_text(message.key()), _text(message.value())))
         elif error.code() == KafkaError._PARTITION_EOF:
             ended.add(part)
         elif error.fatal() or not error.retriable():

@@ -13,14 +13,13 @@ import click
 from exactum.errors import SettingRefused
 from exactum.ops.run.values import duration
 from exactum.ops.targets.options import (
-    COMMAND_CONFIG,
     DECISION_LOG,
     JSON,
     SINKS,
-    ClusterPlace,
     could_not_tell,
     with_password,
 )
+from exactum.ops.targets.properties_file import SERVERS, client_settings_of
 from exactum.ops.targets.sinks import given_sinks
 
 
@@ -31,7 +30,12 @@ from exactum.ops.targets.sinks import given_sinks
     "--staging", metavar="PLACE", help="Where its rows wait, if the query is given staging=."
 )
 @click.option("--bootstrap-servers", metavar="HOSTS", help="The cluster that the query reads.")
-@COMMAND_CONFIG
+@click.option(
+    "--command-config",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="A Kafka client's .properties: how to log in to the brokers.",
+)
 @click.option("--topic", "topics", multiple=True, metavar="NAME", help="One that the query reads.")
 @click.option("--group", metavar="NAME", help="The query's group_id.")
 @SINKS
@@ -75,7 +79,9 @@ def doctor(
     signal.signal(signal.SIGTERM, _interrupt)  # what is made is removed
     decision_log = with_password(decision_log)
     given = given_sinks(sinks) if sinks else {}
-    source = ClusterPlace.of(bootstrap_servers, command_config)
+    login = {} if command_config is None else client_settings_of(command_config)
+    in_file = login.pop(SERVERS, "")
+    servers = bootstrap_servers or in_file
     areas = [Area(machine.AREA, machine.findings)]
     if checkpoint is not None:
         check = partial(state.checkpoint_problems, checkpoint, decision_log)
@@ -87,12 +93,11 @@ def doctor(
         areas.append(Area(state.WAITS, partial(state.staging_problems, checkpoint, staging)))
     if checkpoint is not None and not given:
         areas.append(Area(state.SINKS, partial(state.sinks_not_given, checkpoint)))
-    if source is not None:
+    if servers:
         from exactum.kafka.proof import prove_source
 
-        login = (source.servers, source.settings)
-        proof = partial(prove_source, *login, topics, group, longest_outage)
-        areas.append(Area(f"Kafka {source.servers}", proof))
+        proof = partial(prove_source, servers, login, topics, group, longest_outage)
+        areas.append(Area(f"Kafka {servers}", proof))
     elif topics or group is not None:
         raise SettingRefused(
             "COMMAND_ARGUMENT",

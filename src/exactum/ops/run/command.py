@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import click
 
-from exactum.errors import SettingRefused
 from exactum.ops.run.values import ListenAddress, duration, listen_address
-from exactum.ops.savepoint import IDENTITY
 
 OWN_OPTIONS = "Options of the script itself stand behind --, as in: exactum run app.py --"
 
@@ -78,18 +75,6 @@ class RunCommand(click.Command):
     help="How long the epochs at hand may take after SIGTERM or Ctrl-C.",
 )
 @click.option(
-    "--from-savepoint",
-    metavar="PATH",
-    help="Make the checkpoint of this savepoint first, unless it was made of it before. Needs "
-    "--checkpoint.",
-)
-@click.option(
-    "--checkpoint",
-    metavar="DIR",
-    help="The checkpointLocation of the script's query, for --from-savepoint.",
-)
-@IDENTITY
-@click.option(
     "--listen",
     type=listen_address,
     default="127.0.0.1:4141",
@@ -110,9 +95,6 @@ def run(
     standby: bool,
     standby_timeout: float,
     stop_timeout: float,
-    from_savepoint: str | None,
-    checkpoint: str | None,
-    identity: str,
     listen: ListenAddress | None,
 ) -> None:
     """Keep an ordinary PySpark SCRIPT running: start it again when it dies.
@@ -137,7 +119,6 @@ def run(
         command = submitted(submit, script, arguments)
     facts = ScriptFacts(standby=standby, script=str(script))
     with RunDisplay() as view, serving(listen, facts, view.say):
-        _restore(from_savepoint, checkpoint, identity, view.say)
         plan = Plan(
             script=str(script),
             command=command,
@@ -150,31 +131,3 @@ def run(
         restarts = Restarts(restart_delay, restart_delay_max, restart_attempts)
         status = Supervisor(plan, restarts, facts, say=view.say).run()
     sys.exit(status.value)
-
-
-def _restore(
-    savepoint: str | None, checkpoint: str | None, identity: str, say: Callable[[str], None]
-) -> None:
-    """Make ``checkpoint`` of ``savepoint``, where one is given. Idempotent, so that a start may be
-    repeated.
-
-    Raises:
-        SettingRefused: only one of the two is given.
-        CheckpointRefused: see ``savepoint.restore``.
-    """
-    if savepoint is None and checkpoint is None:
-        return
-    if savepoint is None or checkpoint is None:
-        raise SettingRefused(
-            "COMMAND_ARGUMENT",
-            "--from-savepoint and --checkpoint belong together: the savepoint, and the "
-            "checkpointLocation that the script gives to its query. Nothing was started. "
-            f"{OWN_OPTIONS} --checkpoint ...",
-        )
-    from exactum.checkpoint.savepoint.restore import Identity, restore
-
-    done = restore(savepoint, checkpoint, Identity(identity))
-    how = (
-        "was made of this savepoint before" if done.already else f"is made of savepoint {savepoint}"
-    )
-    say(f"{done.checkpoint} {how}: query {done.query_id} goes on after epoch {done.batch_id}")

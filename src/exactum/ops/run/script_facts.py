@@ -14,9 +14,8 @@ from typing import Any
 
 from exactum.checkpoint.offset_log import local_folder
 from exactum.monitor.fact import Fact
-from exactum.monitor.history import HistoryOutlet
 from exactum.monitor.recorder import Recorder
-from exactum.monitor.script_stats import ScriptState, ScriptStats
+from exactum.monitor.script_stats import ScriptState
 from exactum.monitor.words import now_ms
 from exactum.ops.run.child import Child
 from exactum.ops.run.ending import Ending
@@ -38,9 +37,8 @@ class ScriptFacts:
         self._observed_s: float | None = None
         self._looked_s = time.monotonic()
         self._dropped: dict[int, int] = {0: 0}  # of the last process, and of all before it
-        self.stats = ScriptStats()
-        self._history = HistoryOutlet()
         self._recorder = Recorder()
+        self.stats = self._recorder.stats
         self._disposition = ""  # of the error with which the last process ended
 
     def looked(self, active: Child | None, standby: Child | None) -> None:
@@ -77,17 +75,14 @@ class ScriptFacts:
         if name in ("RunStarted", "QueryWaits"):
             folder = local_folder(str(fields["checkpoint"]))
             if folder is not None and folder.is_dir():
-                self._history.begin(str(fields["query_id"]), Folder(folder))
-                self._recorder.add(self._history)
+                self._recorder.begin(str(fields["query_id"]), Folder(folder))
 
     def saw(self, name: str, query_id: str | None = None, **fields: Any) -> None:
         """One of ``SUPERVISOR_FACTS``, of one query or of all that the script has told of."""
         self._seen = (*self._seen[1 - SEEN_MAX :], Fact(now_ms(), name, fields))
         queries = [*self.stats.queries] if query_id is None else [query_id]
         for each in queries:
-            fact = Fact(now_ms(), name, {"query_id": each, **fields})
-            self.stats.observe(fact)
-            self._recorder.put(fact)
+            self._recorder.put(Fact(now_ms(), name, {"query_id": each, **fields}))
 
     def ended(self, pid: int, how: Ending) -> None:
         """The process that had the turn has ended."""

@@ -6,9 +6,8 @@ import functools
 import os
 import shlex
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import quote, urlsplit
 
@@ -18,7 +17,6 @@ from exactum.checkpoint.query_place import MYSQL_SCHEMES, QueryPlace
 from exactum.checkpoint.retirement import refuse_retired
 from exactum.errors import ExactumError
 from exactum.ops.render import ExitStatus
-from exactum.ops.targets.properties_file import SERVERS, client_settings_of
 from exactum.ops.targets.sinks import QueryTargets, given_sinks, targets_of
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -34,12 +32,6 @@ DECISION_LOG = click.option(
     "--decision-log",
     metavar="PLACE",
     help="Where the query's decisions are, if it was given decision_log=.",
-)
-COMMAND_CONFIG = click.option(
-    "--command-config",
-    type=click.Path(path_type=Path, dir_okay=False),
-    metavar="FILE",
-    help="A Kafka client's .properties: how to log in to the brokers.",
 )
 SINKS = click.option(
     "--sinks",
@@ -134,26 +126,3 @@ def with_password(place: str | None) -> str | None:
         return place
     user, _, host = parts.netloc.rpartition("@")
     return parts._replace(netloc=f"{user}:{quote(password, safe='')}@{host}").geturl()
-
-
-# ---- a whole cluster -------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class ClusterPlace:
-    """A whole Kafka cluster. ``settings`` are librdkafka's, to log in."""
-
-    servers: str
-    settings: Mapping[str, str] = field(repr=False)
-
-    @staticmethod
-    def of(servers: str | None, command_config: Path | None) -> ClusterPlace | None:
-        """None where neither the option nor the file names servers.
-
-        Raises:
-            SettingRefused: the file cannot be read or used.
-        """
-        settings = {} if command_config is None else client_settings_of(command_config)
-        in_file = settings.pop(SERVERS, "")
-        named = servers or in_file
-        return ClusterPlace(named, settings) if named else None

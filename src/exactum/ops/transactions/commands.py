@@ -12,7 +12,6 @@ from exactum.monitor.words import count, millis, now_ms
 from exactum.ops import render
 from exactum.ops.render import ExitStatus
 from exactum.ops.targets.options import JSON, QueryOptions, could_not_tell, query_options
-from exactum.ops.transactions.hanging import find_hanging_command
 from exactum.ops.transactions.settlement import (
     SettlementRefused,
     abort_of_query,
@@ -37,9 +36,6 @@ def transactions() -> None:
 
     Exit status: 0 nothing needs you, 1 something does, 2 it could not be found out.
     """
-
-
-transactions.add_command(find_hanging_command)
 
 
 @transactions.command("list")
@@ -101,8 +97,6 @@ def finish(options: QueryOptions, take_over: bool, as_json: bool) -> None:
             f"micro-batch {batch.batch_id}: {batch.transactions} transactions with {batch.rows:,} "
             f"rows are committed{left}"
         )
-    if outcome.committed_before:
-        click.echo(f"{outcome.committed_before} of them were committed before")
     if outcome.committed_again:
         click.secho(
             f"{outcome.committed_again} transactions of micro-batches that were done are committed "
@@ -128,62 +122,44 @@ def finish(options: QueryOptions, take_over: bool, as_json: bool) -> None:
 
 
 @transactions.command()
-@click.argument("identities", nargs=-1, metavar="[IDENTITY]...")
 @query_options
-@click.option("--all-leftovers", is_flag=True, help="All that is open and undecided.")
 @TAKE_OVER
 @JSON
 @could_not_tell
-def abort(
-    *,
-    identities: tuple[str, ...],
-    options: QueryOptions,
-    all_leftovers: bool,
-    take_over: bool,
-    as_json: bool,
-) -> None:
+def abort(options: QueryOptions, take_over: bool, as_json: bool) -> None:
     """Abort what is open and undecided.
 
     It fences the query first, as a start does: a driver that lives can decide nothing more, and
-    stops. Then it aborts. What a COMMIT on record names is refused.
+    stops. Then it aborts. What a COMMIT on record names is committed on the way, never aborted.
     """
-    if bool(identities) == all_leftovers:
-        raise click.UsageError("Name transactions, or say --all-leftovers.")
     place = options.place()
-    wanted = None if all_leftovers else identities
     try:
-        done = abort_of_query(place, options.targets(place), wanted, take_over=take_over)
+        done = abort_of_query(place, options.targets(place), take_over=take_over)
     except SettlementRefused as error:
         click.secho(f"exactum: {error}", fg="red", err=True)
         sys.exit(ExitStatus.NEEDS_PERSON)
     _warn_not_recorded(record_aborted(place, done))
-    refused = [s.identity for s in done.decided] if identities else []
+    fence = done.fence
     if as_json:
-        fence = done.fence
-        at = fence and {"batch_id": fence.epoch.batch_id, "attempt": fence.attempt}
         render.show_json(
             {
-                "fenced_at": at,
+                "fenced_at": fence and {"batch_id": fence.epoch.batch_id, "attempt": fence.attempt},
                 "aborted": [s.identity for s in done.aborted],
-                "refused": refused,
                 "finished_batches": [record.epoch.batch_id for record in done.finished],
             }
         )
-    else:
-        for record in done.finished:
-            click.echo(f"micro-batch {record.epoch.batch_id} is decided; it is committed now")
-        if done.fence is not None:
-            click.echo(
-                f"fenced with ABORT for micro-batch {done.fence.epoch.batch_id}, attempt "
-                f"{done.fence.attempt}; aborted {len(done.aborted)}:"
-            )
-            for sighting in done.aborted:
-                click.echo(f"  {sighting.identity}")
-        elif not refused:
-            click.echo("nothing is open and undecided; nobody was fenced")
-        for identity in refused:
-            click.secho(f"refused, a COMMIT on record names it: {identity}", fg="red", err=True)
-    sys.exit(ExitStatus.NEEDS_PERSON if refused else ExitStatus.FINE)
+        return
+    for record in done.finished:
+        click.echo(f"micro-batch {record.epoch.batch_id} is decided; it is committed now")
+    if fence is None:
+        click.echo("nothing is open and undecided; nobody was fenced")
+        return
+    click.echo(
+        f"fenced with ABORT for micro-batch {fence.epoch.batch_id}, attempt {fence.attempt}; "
+        f"aborted {len(done.aborted)}:"
+    )
+    for sighting in done.aborted:
+        click.echo(f"  {sighting.identity}")
 
 
 def _warn_not_recorded(why: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,7 +16,6 @@ from exactum.monitor.history import HistoryWriter
 from exactum.ops.render import ExitStatus
 from exactum.ops.targets.sinks import QueryTargets, inspector_of, inspectors
 from exactum.problem import Problem, not_seen
-from exactum.protocol.decision_log import DecisionLog
 from exactum.protocol.ends import Ends, refuse_gaps, target_end
 from exactum.protocol.finish import (
     Finished,
@@ -25,26 +24,24 @@ from exactum.protocol.finish import (
     decided_from,
     finished,
 )
-from exactum.protocol.inspection import Inspector, TransactionState
+from exactum.protocol.inspection import Inspector
 from exactum.protocol.model import CommitPermit, PreparedTransaction, rows_of
 from exactum.protocol.takeover import TakenOver, abort_undecided
 
 
 class SettlementRefused(Exception):
-    """What was asked would undo a decision, or takes the query from a run that lives, and that was
-    not said. Its message says which; nothing was changed.
+    """What was asked takes the query from a run that lives, and that was not said; nothing was
+    changed.
     """
 
 
 @dataclass
 class FinishOutcome:
-    """What of each decided batch stands now. ``committed_before``: already; ``committed_again`` are
-    of batches that are over, in a target that had lost their commit; ``open_undecided`` is what
-    else is open.
+    """What of each decided batch stands now. ``committed_again`` are of batches that are over, in a
+    target that had lost their commit; ``open_undecided`` is what else is open.
     """
 
     batches: Sequence[Finished] = ()
-    committed_before: int = 0
     committed_again: int = 0
     open_undecided: int = 0
     problems: list[Problem] = field(default_factory=list)
@@ -96,7 +93,7 @@ def finish_query(
                     _commit_again(inspector, over, outcome)
                 if is_named:
                     refuse_loss(place, inspector, over)
-                    committed += _finish_one(inspector, permits, outcome)
+                    committed += commit_decided(inspector.participant(), permits)
                 elif not permits:
                     outcome.open_undecided += len(_undecided(inspector, over))
         except (ExactumError, SettlementRefused) as error:
@@ -114,44 +111,26 @@ def _of_sink(name: str, why: str) -> Problem:
     return not_seen(f"sink {name!r}", why)
 
 
-def abort_of_query(
-    place: QueryPlace,
-    targets: QueryTargets,
-    identities: Collection[str] | None,
-    *,
-    take_over: bool,
-) -> TakenOver:
-    """Abort what is open and named, or everything for None, unless a COMMIT names it.
+def abort_of_query(place: QueryPlace, targets: QueryTargets, *, take_over: bool) -> TakenOver:
+    """Abort what is open, unless a COMMIT names it.
 
     Raises:
-        SettlementRefused: a COMMIT names one of them, or a run of the query lives.
-        SettingRefused: a name is not open under this query, or a sink is not given or cannot be
-            reached; nothing was changed.
+        SettlementRefused: a run of the query lives.
+        SettingRefused: a sink is not given or cannot be reached; nothing was changed.
         CheckpointRefused: the decision log is not the query's.
         ExactumError: as ``abort_undecided``.
     """
     targets.refuse_left_out()
     with closing(place.open_log()) as log, inspectors(place, targets) as open_sinks:
         opened = {v.identity for each in open_sinks for v in each.list_open()}
-        unknown = sorted(set(identities or ()) - opened)
-        if unknown:
-            raise SettingRefused(
-                "NOTHING_OF_THAT_NAME",
-                f"Nothing open of this query is called {unknown[0]!r}. It was settled meanwhile, "
-                "or it is not this query's, and then only its owner may abort it. Nothing was "
-                "aborted.",
-            )
-        wanted = opened if identities is None else set(identities)
-        if identities is not None:
-            _refuse_decided(wanted, log, place.first_unfinished())
-        if wanted:
+        if opened:
             _refuse_if_living(place, take_over, "To abort what it may be about to decide stops it")
         return abort_undecided(
             place.query_id,
             place.first_unfinished(),
             [inspector.participant() for inspector in open_sinks],
             log,
-            lambda sighting: sighting.identity in wanted,
+            lambda sighting: sighting.identity in opened,
             noted=place.record().noted,
         )
 
@@ -199,32 +178,10 @@ def refuse_loss(place: QueryPlace, inspector: Inspector, over: Sequence[CommitPe
         refuse_gaps(place.query_id, Ends(place.first_unfinished(), end.owes, None, (end,)))
 
 
-def _finish_one(
-    inspector: Inspector, permits: Sequence[CommitPermit], outcome: FinishOutcome
-) -> list[PreparedTransaction]:
-    for permit in permits:
-        own = permit.record.of(inspector.name)
-        views = inspector.describe(own) if own else ()
-        outcome.committed_before += sum(view.state is TransactionState.COMMITTED for view in views)
-    return commit_decided(inspector.participant(), permits)
-
-
 def _undecided(inspector: Inspector, over: Sequence[CommitPermit]) -> set[str]:
     """What is open where nothing is decided, and was not decided in the batches before."""
     decided = {p.identity for permit in over for p in permit.record.of(inspector.name)}
     return {v.identity for v in inspector.list_open() if v.state.unsettled} - decided
-
-
-def _refuse_decided(wanted: Collection[str], log: DecisionLog, batch_id: int) -> None:
-    """A COMMIT that comes later than this look is found by the abort itself."""
-    for permit in decided_from(log, batch_id):
-        for prepared in permit.record.prepared:
-            if prepared.identity in wanted:
-                raise SettlementRefused(
-                    f"A COMMIT on record names {prepared.identity} ({permit.record.epoch}, attempt "
-                    f"{permit.record.attempt}), so it cannot be aborted any more: run 'exactum "
-                    "transactions finish', or start the query. Nothing was changed."
-                )
 
 
 def _refuse_if_living(place: QueryPlace, take_over: bool, why: str) -> None:

@@ -29,7 +29,6 @@ from exactum.errors import (
     SettingRefused,
     UnknownFailure,
 )
-from exactum.monitor.history import HISTORY
 from exactum.monitor.recorder import RECORDER
 from exactum.protocol.coordinator import Coordinator
 from exactum.protocol.model import (
@@ -186,7 +185,7 @@ class EpochRunner:
         self._closed = True
         self.report_end()
         # Who sees that the run is over, by its file, reads in the history how it ended.
-        RECORDER.flush(only=HISTORY)
+        RECORDER.flush()
         try:
             self.attending.close()
         finally:

@@ -12,7 +12,6 @@ from pyspark.sql import DataFrame
 
 from exactum.checkpoint.offset_log import last_given
 from exactum.checkpoint.query_place import open_log, refuse_another_log, shown_place
-from exactum.monitor.history import HISTORY
 from exactum.monitor.recorder import RECORDER
 from exactum.protocol.coordinator import Coordinator
 from exactum.protocol.decision_log import DecisionLog
@@ -91,8 +90,7 @@ def open_run(run: Run, frame: DataFrame, delivery: DeliverySettings, engine: Eng
     refusals.refuse_repeated_stages(run)
     identity = run.identity
     if run.files is not None and is_on(run.session, HISTORY_SETTING):
-        HISTORY.begin(run.query_id, run.files)
-        RECORDER.add(HISTORY)
+        RECORDER.begin(run.query_id, run.files)
     with ExitStack() as undo:
         attending = Attending(engine.gate(run))
         undo.callback(attending.close)
