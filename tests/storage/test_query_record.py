@@ -109,7 +109,7 @@ def test_what_is_damaged(tmp_path: Path, text: bytes) -> None:
     note(tmp_path, ID, staging="a")
     note(tmp_path, ID, staging="b")
     newest(tmp_path).write_bytes(text)
-    with raised(CheckpointRefused, "CHECKPOINT_DAMAGED", newest(tmp_path), "remove"):
+    with raised(CheckpointRefused, "CHECKPOINT_DAMAGED", newest(tmp_path), "delete"):
         record_of(Folder(tmp_path), ID)
     newest(tmp_path).unlink()
     assert on_file(tmp_path).staging == "a"
