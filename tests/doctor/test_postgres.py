@@ -14,7 +14,7 @@ import psycopg
 import pytest
 
 from tests.kit.doctor.diagnosis import Diagnosis, diagnosed
-from tests.kit.servers.postgres import LocalPostgres, _as_server_user
+from tests.kit.servers.postgres import LocalPostgres, as_server_user
 from tests.kit.sql.postgres_server import Database
 from tests.kit.sql.sql_epochs import ID_AND_NAME, tasks_of
 from tests.kit.verify.recorded_query import RecordedQuery
@@ -123,7 +123,7 @@ def pooler(server: LocalPostgres, folder: Path, mode: str) -> Iterator[str]:
             parent.chmod(parent.stat().st_mode | 0o011)
     program = shutil.which("pgbouncer") or "/usr/sbin/pgbouncer"
     process = subprocess.Popen(
-        [*_as_server_user(), program, "-q", str(config)],
+        [*as_server_user(), program, "-q", str(config)],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -30,6 +29,7 @@ from exactum.storage.objects import ObjectStore
 from exactum.storage.storage import Storage
 from exactum.testing.log_contract import QUERY_ID, record
 from tests.kit.files.s3_server import s3_server
+from tests.kit.nth_call import after, at_call
 from tests.kit.opened_sink import OpenedSink
 
 pytestmark = pytest.mark.slow
@@ -89,25 +89,12 @@ def _zombie(
         newer.decide(record(batch_id))
     newer.prune(3)
     zombie.decide(record(11))  # it stands; the storage has been tried
-    calls, busy = 0, False
 
-    def interrupted(real: Callable[..., object]) -> Callable[..., object]:
-        def call(*args: object, **kwargs: object) -> object:
-            nonlocal calls, busy
-            if not busy:
-                calls += 1
-                if calls == at:
-                    busy = True
-                    newer.prune(8)
-                    newer.prune(10)
-                    busy = False
-            return real(*args, **kwargs)
+    def prune() -> None:
+        newer.prune(8)
+        newer.prune(10)
 
-        return call
-
-    where, names = CALLS[kind]
-    for name in names:
-        patched.setattr(where, name, interrupted(getattr(where, name)))
+    pruned = at_call(patched, *CALLS[kind], at, after(prune))
     stands: object = "fenced"
     try:
         stands = zombie.decide(record(5, attempt, "zombie"))
@@ -115,7 +102,7 @@ def _zombie(
         pass
     finally:
         patched.undo()
-    return stands, calls >= at, storage.names()
+    return stands, pruned(), storage.names()
 
 
 @pytest.mark.parametrize("attempt", [0, 1])

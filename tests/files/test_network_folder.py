@@ -24,6 +24,7 @@ from exactum.storage.folder import Folder
 from exactum.testing.log_contract import QUERY_ID, record
 from tests.kit.every_call import every_call
 from tests.kit.files.epochs_in_files import drive, expected, hidden, ids_in
+from tests.kit.nth_call import at_call
 
 pytestmark = pytest.mark.slow
 
@@ -55,25 +56,17 @@ def answering(patched: pytest.MonkeyPatch, fault: str, at: int) -> Callable[[], 
     """Let the ``at``-th step from now on meet the fault; tells which step that was, "" for none
     yet.
     """
-    calls, struck = 0, ""
+    struck = ""
     takes_effect, code = FAULTS[fault]
 
-    def wrong(name: str, real: Callable[..., Any]) -> Callable[..., Any]:
-        def call(*args: Any, **kwargs: Any) -> Any:
-            nonlocal calls, struck
-            calls += 1
-            if calls != at:
-                return real(*args, **kwargs)
-            answer = REPEATED[name] if code is None else code
-            struck = f"{name}({args[0]})"
-            if takes_effect:
-                real(*args, **kwargs)
-            raise OSError(answer, os.strerror(answer), str(args[0]))
+    def wrong(name: str, call: Callable[[], Any]) -> None:
+        nonlocal struck
+        answer, struck = REPEATED[name] if code is None else code, name
+        if takes_effect:
+            call()
+        raise OSError(answer, os.strerror(answer))
 
-        return call
-
-    for name in STEPS:
-        patched.setattr(os, name, wrong(name, getattr(os, name)))
+    at_call(patched, os, STEPS, at, wrong)
     return lambda: struck
 
 

@@ -5,8 +5,7 @@ on disk.
 from __future__ import annotations
 
 import io
-import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +22,12 @@ from tests.kit.files.epochs_in_files import (
     ids_in,
     rows,
 )
+from tests.kit.nth_call import at_call
 from tests.kit.opened_sink import OpenedSink
 
 pytestmark = pytest.mark.slow
+
+REQUESTS = ("put", "get", "list", "delete", "copy", "head")
 
 
 @pytest.fixture(params=["memory", "disk"])
@@ -80,24 +82,14 @@ def test_a_failure_at_every_request_of_a_commit(
         store = MemoryStore()
         opened = OpenedSink(sink(store, partition_by="day"))
         prepared = opened.prepare(rows(0, 0), rows(0, 1))
-        numbers = itertools.count(1)  # counts over threads
 
-        def failing(
-            real: Callable[..., Any], at: int = at, numbers: Iterator[int] = numbers
-        ) -> Callable[..., Any]:
-            def call(*args: Any, **kwargs: Any) -> Any:
-                struck_now = next(numbers) == at
-                if struck_now and effect == "after":
-                    real(*args, **kwargs)
-                if struck_now:
-                    raise obstore.exceptions.GenericError("the connection was reset")
-                return real(*args, **kwargs)
-
-            return call
+        def fail(_: str, call: Callable[[], Any]) -> None:
+            if effect == "after":
+                call()
+            raise obstore.exceptions.GenericError("the connection was reset")
 
         with monkeypatch.context() as patched:
-            for name in ("put", "get", "list", "delete", "copy", "head"):
-                patched.setattr(obstore, name, failing(getattr(obstore, name)))
+            at_call(patched, obstore, REQUESTS, at, fail)
             struck = False
             try:
                 opened.commit(opened.permit(prepared))

@@ -7,7 +7,6 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,40 +20,13 @@ from exactum.files.sink import FileSink
 from exactum.protocol.model import CommitReport
 from exactum.sinks import writer as staged_writer
 from tests.kit.files.epochs_in_files import expected, hidden, ids_in, rows, visible, write_run
+from tests.kit.nth_call import after, at_call
 from tests.kit.opened_sink import OpenedSink
 
 pytestmark = pytest.mark.slow
 
 CALLS = ("open", "rename", "unlink", "rmdir", "mkdir", "fsync", "stat", "listdir")
 REQUESTS = ("put", "get", "list", "delete", "copy", "head", "open_writer")
-
-
-def interrupted(
-    patched: pytest.MonkeyPatch,
-    where: Any,
-    names: tuple[str, ...],
-    at: int,
-    act: Callable[[], None],
-) -> Any:
-    """Let ``act`` happen before the ``at``-th of these calls from now on. Returns whether it has
-    happened.
-    """
-    calls, acted, real = 0, False, {name: getattr(where, name) for name in names}
-
-    def counting(name: str) -> Callable[..., Any]:
-        def call(*args: Any, **kwargs: Any) -> Any:
-            nonlocal calls, acted
-            calls += 1
-            if calls == at:
-                acted = True
-                act()
-            return real[name](*args, **kwargs)
-
-        return call
-
-    for name in names:
-        patched.setattr(where, name, counting(name))
-    return lambda: acted
 
 
 @pytest.mark.variants(1)
@@ -88,7 +60,7 @@ def test_a_driver_that_stalls_anywhere_in_its_commit(
             new.write(rows(1, 0), batch_id=1)
 
         with monkeypatch.context() as patched:
-            acted = interrupted(patched, where, names, at, overtake)
+            acted = at_call(patched, where, names, at, after(overtake))
             report = old.commit(permit)
         assert report.committed == tuple(prepared), f"at call {at}"
         if not acted():
@@ -114,7 +86,7 @@ def test_the_marker_is_made_last(memory: Path, monkeypatch: pytest.MonkeyPatch) 
                 seen.append(len(visible(table)))
 
         with monkeypatch.context() as patched:
-            acted = interrupted(patched, os, CALLS, at, check)
+            acted = at_call(patched, os, CALLS, at, after(check))
             opened.commit(permit)
         if not acted():
             break
@@ -144,7 +116,7 @@ def test_a_task_whose_staging_is_aborted_at_any_moment(
         prepared: list[Any] = []
         with monkeypatch.context() as patched:
             patched.setattr(writer, "RUN_ROWS_MAX", 1)
-            acted = interrupted(patched, where, names, at, sweep)
+            acted = at_call(patched, where, names, at, after(sweep))
             try:
                 task.write(rows(0, 0))
                 task.write(rows(1, 0))

@@ -1,7 +1,5 @@
 """One set of settings for both Kafka clients."""
 
-import subprocess
-import sys
 from typing import Any
 
 import pytest
@@ -12,6 +10,7 @@ from exactum.kafka.connection_settings import admin_settings, checked_servers
 from exactum.kafka.settings import OWNED, checked_producer, with_sizes
 from exactum.kafka.sink import KafkaSink
 from exactum.local import LocalKafka
+from tests.kit.python import python
 
 
 @pytest.mark.parametrize("name", sorted(OWNED))
@@ -115,10 +114,8 @@ def test_settings_are_tried_without_a_trace() -> None:
     """No line on the terminal, no thread, and no file of a certificate is looked for. In a process
     of its own: other tests leave threads that may start more.
     """
-    tried = subprocess.run(
-        [sys.executable, "-c", TRIED_OFTEN], capture_output=True, text=True, check=False
-    )
-    assert (tried.returncode, tried.stdout, tried.stderr) == (0, "", "")
+    tried = python(TRIED_OFTEN)
+    assert (tried.stdout, tried.stderr) == ("", "")
 
 
 @pytest.mark.parametrize("name", ["batch.size", "message.max.bytes", "queue.buffering.max.kbytes"])

@@ -8,8 +8,6 @@ import errno
 import fcntl
 import json
 import shutil
-import subprocess
-import sys
 import threading
 import time
 from pathlib import Path
@@ -23,6 +21,7 @@ from exactum.errors import CheckpointRefused, Unavailable
 from exactum.protocol.model import Decision
 from exactum.storage.folder import Folder
 from tests.kit.errors import raised
+from tests.kit.python import python
 from tests.kit.query_record import damage, note
 from tests.kit.savepoint.stateless import QUERY, Driver, complete, decide, plan
 from tests.kit.waiting import WAIT_MAX_S, await_true
@@ -209,8 +208,6 @@ def test_a_disk_that_takes_no_run_file(checkpoint: Path) -> None:
     """The run goes on unseen and says so; no half file is left. Closing such a file fails as
     writing it did.
     """
-    command = [sys.executable, "-c", FULL, str(checkpoint), "0" * 16, QUERY]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=WAIT_MAX_S, check=False)
-    assert done.returncode == 0, done.stderr
+    done = python(FULL, checkpoint, "0" * 16, QUERY)
     assert "will not see that this query runs" in done.stdout
     assert list((checkpoint / "exactum" / "runs").iterdir()) == []

@@ -6,8 +6,6 @@ from __future__ import annotations
 
 import os
 import stat
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +14,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from exactum.spark.runtime.spark_jars import CHECKPOINT_FS, CHECKPOINT_FS_SETTING
-from tests.kit.waiting import WAIT_MAX_S
+from tests.kit.python import python
 
 pytestmark = pytest.mark.spark
 
@@ -50,15 +48,7 @@ def forks_of(folder: Path, own: str) -> list[str]:
         program.write_text(f'#!/bin/sh\necho "{name} $*" >> {log}\nexec /usr/bin/{name} "$@"\n')
         program.chmod(0o755)
     path = os.pathsep.join([str(programs), os.environ["PATH"]])
-    done = subprocess.run(
-        [sys.executable, "-c", JOB, own, str(folder / "up"), CHECKPOINT_FS_SETTING],
-        env={**os.environ, "PATH": path},
-        capture_output=True,
-        text=True,
-        timeout=WAIT_MAX_S,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
+    python(JOB, own, folder / "up", CHECKPOINT_FS_SETTING, PATH=path)
     lines = log.read_text().splitlines() if log.exists() else []
     # A snapshot of state, some seconds apart and beside the epochs, is copied by another part of
     # Hadoop.

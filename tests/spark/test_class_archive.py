@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from exactum.java.program import spark_java_options
 from exactum.spark.runtime.spark_jars import spark_kafka_jars
 from exactum.spark.startup import class_archive
 from tests.kit.environment import environment
+from tests.kit.python import python
 from tests.kit.spark.own_archive import archive_of_its_own, list_few_classes
 from tests.kit.waiting import WAIT_MAX_S
 
@@ -90,16 +90,8 @@ def test_a_flight_recorder_looks_at_every_class(tmp_path: Path) -> None:
     file would end the JVM with SIGSEGV.
     """
     recorder = f"-XX:StartFlightRecording=filename={tmp_path / 'recorded.jfr'}"
-    done = subprocess.run(
-        [sys.executable, "-c", RECORDED],
-        env=environment(SPARK_SUBMIT_OPTS=f"-XX:+UseSerialGC {recorder}"),
-        cwd=tmp_path,
-        capture_output=True,  # to its end: the JVM, which has it too, may end after Python
-        text=True,
-        timeout=WAIT_MAX_S,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+    # Its output is read to the end: the JVM, which has it too, may end after Python.
+    done = python(RECORDED, cwd=tmp_path, SPARK_SUBMIT_OPTS=f"-XX:+UseSerialGC {recorder}")
     assert "Started recording" in done.stdout
 
 

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -19,8 +17,7 @@ from pyspark.sql import SparkSession
 import exactum
 from exactum.spark.session import _defaults
 from exactum.spark.startup import class_archive
-from tests.kit.environment import environment
-from tests.kit.waiting import WAIT_MAX_S
+from tests.kit.python import python
 
 LOCAL = {"spark.master": "local[2]"}
 SESSION = """
@@ -50,17 +47,7 @@ SHARE_MIN = 0.8
 
 
 def said(settings: str, **env: str) -> list[str]:
-    command = [sys.executable, "-c", f"SETTINGS = {settings}\n{SESSION}"]
-    done = subprocess.run(
-        command,
-        env=environment(**env),
-        capture_output=True,
-        text=True,
-        timeout=WAIT_MAX_S,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    return done.stdout.splitlines()
+    return python(f"SETTINGS = {settings}\n{SESSION}", **env).stdout.splitlines()
 
 
 def shared_share(log: Path) -> float:

@@ -6,8 +6,6 @@ from __future__ import annotations
 
 import logging
 import re
-import subprocess
-import sys
 from typing import Any
 
 import pytest
@@ -17,9 +15,8 @@ from exactum.errors import SettingRefused
 from exactum.spark.session import setting_name
 from exactum.spark.source import positions
 from exactum.spark.source.options import further_options, subscription
-from tests.kit.environment import environment
 from tests.kit.errors import raised
-from tests.kit.waiting import WAIT_MAX_S
+from tests.kit.python import python
 
 
 @pytest.mark.parametrize(
@@ -113,10 +110,7 @@ def test_setting_names() -> None:
 def test_session_below_submit() -> None:
     """Below spark-submit the JVM runs already, without the session's jars: said at once."""
     script = "import exactum; exactum.local_session('orders')"
-    command = [sys.executable, "-c", script]
-    below = environment(PYSPARK_GATEWAY_PORT="1")
-    run = subprocess.run(command, env=below, capture_output=True, text=True, check=False)
-    assert run.returncode == 1
+    run = python(script, status=1, PYSPARK_GATEWAY_PORT="1")
     assert "[SESSION_BELOW_SUBMIT]" in run.stderr
 
 
@@ -135,8 +129,7 @@ def test_import_is_light() -> None:
         "import sys, exactum; print([m for m in ('pyspark', 'confluent_kafka', 'kafka', 'numpy') "
         "if m in sys.modules])"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
+    assert python(code).stdout.strip() == "[]"
 
 
 @pytest.mark.deep
@@ -156,9 +149,7 @@ except exactum.errors.SettingRefused as error:
     print(error)
 spark.stop()
 """
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=WAIT_MAX_S, check=True
-    )
+    done = python(code)
     assert "[CONNECTOR_MISSING]" in done.stdout
     assert "exactum.local_session" in done.stdout
     assert "spark-sql-kafka-0-10_2.13:4." in done.stdout

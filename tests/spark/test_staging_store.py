@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import psycopg
@@ -13,10 +11,9 @@ import pytest
 from exactum.checkpoint.query_place import files_of, recorded_staging, staging_at
 from exactum.checkpoint.query_record import IN_CHECKPOINT
 from exactum.errors import SettingRefused
-from tests.kit.environment import environment
 from tests.kit.files.s3_server import S3Server, s3_server
+from tests.kit.python import python
 from tests.kit.servers.postgres import LocalPostgres
-from tests.kit.waiting import WAIT_MAX_S
 
 TABLE = "staged_in_a_store"
 BATCHES = 6
@@ -48,18 +45,9 @@ def endpoint_of(server: S3Server) -> str:
     return str(server.settings["endpoint"])
 
 
-def play(postgres: LocalPostgres, folder: Path, server: S3Server, die: str) -> int:
-    arguments = [postgres.url, TABLE, str(folder), endpoint_of(server), die]
-    done = subprocess.run(
-        [sys.executable, "-c", JOB, *arguments],
-        env=environment(),
-        capture_output=True,
-        text=True,
-        timeout=WAIT_MAX_S,
-        check=False,
-    )
-    assert done.returncode in (0, 7), done.stderr[-4000:]
-    return done.returncode
+def play(postgres: LocalPostgres, folder: Path, server: S3Server, die: str) -> None:
+    ends = 7 if die else 0
+    python(JOB, postgres.url, TABLE, folder, endpoint_of(server), die, status=ends)
 
 
 @pytest.mark.spark
@@ -72,11 +60,11 @@ def test_a_decided_batch_is_loaded_from_the_store(postgres: LocalPostgres, tmp_p
     with s3_server("kept") as server, psycopg.connect(postgres.url, autocommit=True) as database:
         database.execute(f"DROP TABLE IF EXISTS {TABLE}")
         database.execute(f"CREATE TABLE {TABLE} (v bigint)")
-        assert play(postgres, tmp_path, server, "2") == 7
+        play(postgres, tmp_path, server, "2")
         count = database.execute(f"SELECT count(*) FROM {TABLE}").fetchone()
         assert count == (2 * ROWS,)
         assert any(key.startswith("staging/") for key in server.objects)
-        assert play(postgres, tmp_path, server, "") == 0
+        play(postgres, tmp_path, server, "")
         found = [row for (row,) in database.execute(f"SELECT v FROM {TABLE}")]
         assert sorted(found) == list(range(BATCHES * ROWS))
         kept = {key.rpartition("/")[0] for key in server.objects}

@@ -5,14 +5,11 @@ there already.
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from tests.kit.environment import environment
-from tests.kit.waiting import WAIT_MAX_S
+from tests.kit.python import python
 
 SESSION = """
 import json, logging, os, pathlib, sys
@@ -59,11 +56,7 @@ print(json.dumps({"before": before, "warm": warm, "used": used, "after": workers
 @pytest.mark.spark
 def test_a_write_job_finds_its_workers_there(tmp_path: Path) -> None:
     """Spark gives a job the workers of another one whose environment is the same."""
-    command = [sys.executable, "-c", SESSION, str(tmp_path)]
-    done = subprocess.run(
-        command, env=environment(), capture_output=True, text=True, timeout=WAIT_MAX_S, check=False
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
+    done = python(SESSION, tmp_path)
     found = json.loads(done.stdout)
     assert found["before"] == []
     assert len(found["warm"]) == 2, done.stderr[-3000:]
@@ -84,12 +77,4 @@ print(sorted(set(sys.modules) - before))
 
 def test_the_first_call_to_the_jvm_imports_nothing_more() -> None:
     """PySpark imports its own test tools then, and pandas with them, while everybody waits."""
-    done = subprocess.run(
-        [sys.executable, "-c", CONVERTED],
-        env=environment(),
-        capture_output=True,
-        text=True,
-        timeout=WAIT_MAX_S,
-        check=True,
-    )
-    assert done.stdout.strip() == "[]"
+    assert python(CONVERTED).stdout.strip() == "[]"

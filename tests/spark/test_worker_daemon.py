@@ -17,6 +17,7 @@ from pyspark.sql import SparkSession
 
 from exactum.spark.startup.daemon import ZIPS
 from tests.kit.environment import environment, python_path
+from tests.kit.python import python
 from tests.kit.waiting import WAIT_MAX_S
 
 TIMEOUT_S = WAIT_MAX_S
@@ -81,11 +82,8 @@ def imported(*path: str) -> list[str]:
     """Where a daemon with this at the front of its path imports PySpark from, and what it keeps
     of zips.
     """
-    env = environment(PYTHONPATH=os.pathsep.join((*path, python_path())))
-    command = [sys.executable, "-c", WHERE]
-    return subprocess.run(
-        command, env=env, capture_output=True, text=True, timeout=WAIT_MAX_S, check=True
-    ).stdout.splitlines()
+    whole = os.pathsep.join((*path, python_path()))
+    return python(WHERE, PYTHONPATH=whole).stdout.splitlines()
 
 
 def test_pyspark_is_imported_from_where_it_is_installed(spark: SparkSession) -> None:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import importlib.util
 import pickle
 import struct
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -32,7 +30,7 @@ from exactum.spark.write.write_task import (
     record_batch,
 )
 from tests.kit.errors import check_error, raised
-from tests.kit.waiting import WAIT_MAX_S
+from tests.kit.python import python
 
 TASK = TaskName(partition_id=3, attempt_number=1, stage_attempt_number=0)
 PREPARED = PreparedTransaction("p", "x", 1)
@@ -468,6 +466,4 @@ def test_pandas_is_not_imported_for_it() -> None:
         "import sys; from exactum.spark.write.write_task import record_batch; record_batch([]); "
         "print('pandas' in sys.modules)"
     )
-    command = [sys.executable, "-c", code]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=WAIT_MAX_S, check=True)
-    assert done.stdout.strip() == "False"
+    assert python(code).stdout.strip() == "False"

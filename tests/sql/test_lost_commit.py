@@ -14,9 +14,10 @@ import pytest
 from exactum import PostgresSink
 from exactum.errors import CheckpointRefused, HeuristicOutcome, RowsRefused
 from exactum.sql.writer import SqlScope
-from tests.kit.sql.replicated import pair, until
+from tests.kit.sql.replicated import pair
 from tests.kit.sql.sql_database import SqlDatabase
 from tests.kit.sql.sql_epochs import ID_AND_NAME, Query, expected
+from tests.kit.waiting import await_true
 from tests.sql.test_epochs import decided, restored, rows_in
 
 
@@ -131,7 +132,7 @@ def test_a_failover_between_prepare_and_commit() -> None:
             commit = driver.participant.commit
 
             def late(permit, prepared):  # type: ignore[no-untyped-def]
-                until(servers.caught_up, "the standby has batch 0")
+                await_true(servers.caught_up, "the standby has batch 0")
                 servers.standby.kill()
                 driver.participant.commit = commit  # type: ignore[method-assign]
                 return commit(permit, prepared)

@@ -6,8 +6,6 @@ from __future__ import annotations
 
 import ast
 import re
-import subprocess
-import sys
 import zipfile
 from pathlib import Path
 
@@ -17,7 +15,7 @@ import exactum.sql
 from exactum.sql.mysql.session import sql as mysql
 from exactum.sql.postgres.session import sql as postgres
 from exactum.sql.table import TableName
-from tests.kit.waiting import WAIT_MAX_S
+from tests.kit.python import python
 
 SQL = Path(exactum.sql.__file__).parent
 SHARED = SQL / "statements.sql"
@@ -117,10 +115,7 @@ def test_they_are_found_in_a_zip_file(tmp_path: Path) -> None:
         f"import sys; sys.path.insert(0, {str(packed)!r}); import exactum.sql.statements as s; "
         "from exactum.sql.mysql.session import sql; print(s.__file__, sql('drop_temporary_table'))"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=WAIT_MAX_S
-    )
-    assert done.stdout.split() == [
+    assert python(code).stdout.split() == [
         f"{packed}/exactum/sql/statements.py",
         "DROP",
         "TEMPORARY",

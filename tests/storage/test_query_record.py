@@ -4,8 +4,6 @@ read is not taken for nothing.
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -29,6 +27,7 @@ from exactum.protocol.ends import Noted
 from exactum.spark.jvm.hadoop import HadoopFiles, HadoopStorage
 from exactum.storage.folder import Folder
 from tests.kit.errors import raised
+from tests.kit.python import python
 from tests.kit.query_record import damage, newest, note, on_file
 from tests.kit.waiting import WAIT_MAX_S
 
@@ -109,7 +108,7 @@ def test_what_is_damaged(tmp_path: Path, text: bytes) -> None:
     note(tmp_path, ID, staging="a")
     note(tmp_path, ID, staging="b")
     newest(tmp_path).write_bytes(text)
-    with raised(CheckpointRefused, "CHECKPOINT_DAMAGED", newest(tmp_path), "remove"):
+    with raised(CheckpointRefused, "CHECKPOINT_DAMAGED", newest(tmp_path), "delete"):
         record_of(Folder(tmp_path), ID)
     newest(tmp_path).unlink()
     assert on_file(tmp_path).staging == "a"
@@ -144,9 +143,7 @@ sys.exit("it was taken")
 
 def test_a_disk_that_takes_nothing_may_be_tried_again(tmp_path: Path) -> None:
     """A supervisor starts such a query again; no half file is left."""
-    command = [sys.executable, "-c", NO_ROOM, str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=WAIT_MAX_S, check=False)
-    assert done.returncode == 0, done.stderr
+    python(NO_ROOM, tmp_path)
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
 
 

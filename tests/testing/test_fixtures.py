@@ -12,6 +12,7 @@ from confluent_kafka import Producer
 from exactum.local import LocalKafka
 from exactum.ops.crash_test.topics import LocalTopics
 from tests.kit.environment import environment
+from tests.kit.python import python
 from tests.kit.testing.published import entry_point
 from tests.kit.waiting import WAIT_MAX_S
 
@@ -34,13 +35,7 @@ def test_kafka(exactum_kafka, exactum_topics):
 
 def test_pytest_is_made_to_import_one_small_file() -> None:
     """No other package, nothing of exactum but the packages it lies in, and no PySpark."""
-    done = subprocess.run(
-        [sys.executable, "-c", IMPORTED],
-        capture_output=True,
-        text=True,
-        check=True,
-        env=environment(),
-    )
+    done = python(IMPORTED)
     assert done.stdout.split("\n")[:2] == ["['exactum']", "6"], done.stdout
     assert done.stderr == ""
 

@@ -16,9 +16,6 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 
 from exactum.files.sink import FileSink
-from exactum.protocol.model import Decision, DecisionRecord, Epoch, new_incarnation
-from exactum.protocol.sink import Guarantee, QueryRun, TaskName, WriteOrder
-from exactum.testing.memory import permit_of
 from tests.kit.abuse.kinds import (
     DAYS_MAX,
     DAYS_MIN,
@@ -30,6 +27,7 @@ from tests.kit.abuse.kinds import (
     scalars,
 )
 from tests.kit.abuse.texts import STRICT, of_json, of_text
+from tests.kit.opened_sink import OpenedSink
 
 HOUR = 3_600_000_000
 
@@ -41,17 +39,14 @@ class FileTarget:
     """
 
     sink: FileSink
-    run: QueryRun = field(
-        default_factory=lambda: QueryRun("abuse", new_incarnation(), Guarantee.EXACTLY_ONCE)
-    )
     refused: list[tuple[Any, str]] = field(default_factory=list)
 
     def write(self, batches: Iterator[pa.RecordBatch] | Sequence[pa.RecordBatch]) -> int:
         """All batches in one epoch of one task, decided and committed. Returns how many rows
         stand.
         """
-        opened = self.sink.open(self.run, "files")
-        writer = opened.writers.open(WriteOrder(self.run, 0, 0, 1), TaskName(0, 0, 0))
+        opened = OpenedSink(self.sink)
+        writer = opened.writer()
         for batch in batches:
             rejection = writer.write(batch)
             if rejection is not None:
@@ -63,13 +58,10 @@ class FileTarget:
         one = writer.prepare()
         if one is None:
             return 0
-        prepared = opened.participant.verify([one])
-        record = DecisionRecord(
-            Epoch("abuse", 0), 0, Decision.COMMIT, self.run.incarnation, tuple(prepared)
-        )
-        assert opened.participant.commit(permit_of(record), prepared).committed == tuple(prepared)
+        permit = opened.permit(opened.participant.verify([one]))
+        assert opened.commit(permit).committed == permit.record.prepared
         assert opened.participant.list_open() == []
-        return one.rows
+        return int(one.rows)
 
 
 def refuses(format_: str, kinds: Sequence[Kind], row: Sequence[Raw]) -> bool:

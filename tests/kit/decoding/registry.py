@@ -7,11 +7,12 @@ from __future__ import annotations
 import base64
 import json
 import ssl
-import threading
 import uuid
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from contextlib import ExitStack
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
+
+from tests.kit.serving import Answer, Asked, HttpServer, serving
 
 
 def guid_of(context: str, number: int) -> uuid.UUID:
@@ -39,11 +40,9 @@ class Registry:
         self.user = user
         self._by_id: dict[tuple[str, int], dict[str, Any]] = {}
         self._subjects: dict[str, list[int]] = {}
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
-        self._thread = threading.Thread(
-            target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True
-        )
-        self._thread.start()
+        self._server = HttpServer(self._serve)
+        self._serving = ExitStack()
+        self._serving.enter_context(serving(self._server))
 
     @property
     def address(self) -> str:
@@ -51,7 +50,7 @@ class Registry:
 
     @property
     def url(self) -> str:
-        return f"http://{self.address}"
+        return self._server.url
 
     def register(
         self,
@@ -86,9 +85,7 @@ class Registry:
         self._server.socket = context.wrap_socket(self._server.socket, server_side=True)
 
     def close(self) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
+        self._serving.close()
 
     def _answer(self, path: str, authorization: str | None) -> tuple[int, Any]:
         self.requests.append(path)
@@ -135,22 +132,9 @@ class Registry:
             found = {**found, "schema": found["text"]}
         return 200, {**more, **found}
 
-    def _handler(self) -> type[BaseHTTPRequestHandler]:
-        registry = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                status, body = registry._answer(self.path, self.headers.get("Authorization"))
-                data = json.dumps(body).encode()
-                if registry.foreign is not None:
-                    status, data = registry.foreign
-                self.send_response(status)
-                self.send_header("Content-Type", "application/vnd.schemaregistry.v1+json")
-                self.send_header("Content-Length", str(len(data)))
-                self.end_headers()
-                self.wfile.write(data)
-
-            def log_message(self, *args: Any) -> None:
-                pass
-
-        return Handler
+    def _serve(self, asked: Asked) -> Answer:
+        status, body = self._answer(asked.path, asked.headers.get("Authorization"))
+        data = json.dumps(body).encode()
+        if self.foreign is not None:
+            status, data = self.foreign
+        return status, {"Content-Type": "application/vnd.schemaregistry.v1+json"}, data

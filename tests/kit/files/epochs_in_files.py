@@ -8,7 +8,7 @@ import json
 import multiprocessing
 import os
 import signal
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 import pyarrow.dataset
+import pytest
 
 from exactum.files.sink import FileSink
 from exactum.files.slot_log import SlotLog
@@ -23,6 +24,7 @@ from exactum.protocol.coordinator import Coordinator
 from exactum.protocol.model import SourceOffsets
 from exactum.storage.folder import Folder
 from exactum.testing import TaskJob
+from tests.kit.nth_call import at_call
 from tests.kit.opened_sink import QUERY, OpenedSink
 from tests.kit.waiting import await_true
 
@@ -112,36 +114,22 @@ def hidden(folder: Path | str, what: str = ".staged") -> list[str]:
 _CALLS = ("open", "rename", "unlink", "rmdir", "mkdir", "fsync")
 
 
-def die_at(call: int) -> None:
-    """Kill this process with SIGKILL before its ``call``-th call that changes the file system,
-    from now on.
-    """
-    done = 0
-
-    def counted(real: Callable[..., Any]) -> Callable[..., Any]:
-        def counting(*args: Any, **kwargs: Any) -> Any:
-            nonlocal done
-            done += 1
-            if done == call:
-                os.kill(os.getpid(), signal.SIGKILL)
-            return real(*args, **kwargs)
-
-        return counting
-
-    for name in _CALLS:
-        setattr(os, name, counted(getattr(os, name)))
+def die(*_: object) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 def drive(
     folder: str, batches: Sequence[int], kill_at: int | None, partition_by: Sequence[str]
 ) -> None:
-    """One incarnation over a folder, with its decision log beside it; dies where it is told to."""
+    """One incarnation over a folder, with its decision log beside it. With ``kill_at`` it dies before
+    its call of this number that changes the file system.
+    """
     opened = OpenedSink(FileSink(f"{folder}/table", partition_by=partition_by))
     log = SlotLog(Folder(Path(folder) / "log"), QUERY)
     coordinator = Coordinator(opened.run, [opened.participant], log)
     Path(folder, "started").touch()
     if kill_at is not None:
-        die_at(kill_at)
+        at_call(pytest.MonkeyPatch(), os, _CALLS, kill_at, die)
     for batch_id in batches:
         # One try is prepared and not told of, one dies with its files on the disk.
         job = TaskJob(opened.opened.writers, [[rows(batch_id, 0)]], losers=True, kill=write_run)

@@ -13,21 +13,18 @@ import time
 from contextlib import AbstractContextManager
 from email.utils import formatdate
 from hashlib import md5
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 from xml.sax.saxutils import escape
 
-from tests.kit.serving import serving
+from tests.kit.serving import Answer, Asked, HttpServer, serving
 
 BUCKET = "bucket"
 
 
-class S3Server(ThreadingHTTPServer):
-    daemon_threads = True
-
+class S3Server(HttpServer):
     def __init__(self, condition: str) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
+        super().__init__(self._answered)
         self.condition = condition
         self.objects: dict[str, bytes] = {}
         self.lock = threading.Lock()
@@ -50,7 +47,7 @@ class S3Server(ThreadingHTTPServer):
     def settings(self) -> dict[str, Any]:
         """obstore's, for ``store=``."""
         return {
-            "endpoint": f"http://127.0.0.1:{self.server_address[1]}",
+            "endpoint": self.url,
             "region": "us-east-1",
             "access_key_id": "any",
             "secret_access_key": "any",
@@ -90,82 +87,68 @@ class S3Server(ThreadingHTTPServer):
             self.objects[key] = content
             return True
 
+    def _answered(self, asked: Asked) -> Answer:
+        """With the tag of the object that it is about, if any."""
+        status, body, content, more = self._done(asked)
+        if self.refusal is not None:
+            status, code = self.refusal
+            body, content = _error(code), None
+        tag = {} if content is None else {"ETag": _tag(content)}
+        return status, {"Last-Modified": formatdate(usegmt=True), **tag, **more}, body
 
-class _Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    server: S3Server
-
-    def do_PUT(self) -> None:
-        content = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-        self.server.change()
-        if self.server.refusal is not None:
-            self._answer(403, b"")
-            return
-        source = self.headers.get("x-amz-copy-source")
-        if source is not None:
-            self._copy(unquote(source).lstrip("/").removeprefix(f"{BUCKET}/"))
-            return
-        if self.server.broken:
-            self._answer(500, b"<Error><Code>InternalError</Code></Error>")
-            return
-        if "/probe-" in self._key():
-            self.server.probes.add(self._key())
-        done = self.server.put(
-            self._key(), content, if_absent=self.headers.get("If-None-Match") == "*"
-        )
-        self._answer(
-            200 if done else 412,
-            b"" if done else b"<Error><Code>PreconditionFailed</Code></Error>",
-            content,
-        )
-
-    def _copy(self, source: str) -> None:
-        content = self.server.objects.get(source)
-        if content is None:
-            self._answer(404, b"<Error><Code>NoSuchKey</Code></Error>")
-            return
-        self.server.put(self._key(), content, if_absent=False)
-        tag = f"<CopyObjectResult><ETag>{_tag(content)}</ETag></CopyObjectResult>"
-        self._answer(200, tag.encode(), content)
-
-    def do_GET(self) -> None:
-        parts = urlsplit(self.path)
+    def _done(self, asked: Asked) -> tuple[int, bytes, bytes | None, dict[str, str]]:
+        if asked.method not in ("GET", "HEAD"):
+            self.change()
+            return (*self._changed(asked), {})
+        parts = urlsplit(asked.path)
         if parts.path.strip("/") == BUCKET:
-            self._answer(200, self._listing(parse_qs(parts.query, keep_blank_values=True)))
-            return
-        content = self.server.objects.get(self._key())
+            query = parse_qs(parts.query, keep_blank_values=True)
+            return 200, self._listing(query), None, {}
+        content = self.objects.get(_key(asked))
         if content is None:
-            self._answer(404, b"")
-            return
-        wanted = re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers.get("Range", ""))
+            return 404, b"", None, {}
+        wanted = re.fullmatch(r"bytes=(\d+)-(\d+)", asked.headers.get("Range", ""))
         if wanted is None:
-            self._answer(200, content, content)
-            return
+            return 200, content, content, {}
         first, last = int(wanted[1]), min(int(wanted[2]), len(content) - 1)
-        self._range = f"bytes {first}-{last}/{len(content)}"
-        self._answer(206, content[first : last + 1], content)
+        place = {"Content-Range": f"bytes {first}-{last}/{len(content)}"}
+        return 206, content[first : last + 1], content, place
 
-    do_HEAD = do_GET  # noqa: N815
-
-    def do_DELETE(self) -> None:
-        self.server.change()
-        if self.server.refusal is None:
-            self.server.objects.pop(self._key(), None)
-        self._answer(204, b"")
-
-    def do_POST(self) -> None:
-        asked = self.rfile.read(int(self.headers["Content-Length"])).decode()
-        keys = re.findall(r"<Key>(.*?)</Key>", asked)
-        self.server.change()
-        for key in keys if self.server.refusal is None else ():
-            self.server.objects.pop(key, None)
+    def _changed(self, asked: Asked) -> tuple[int, bytes, bytes | None]:
+        key = _key(asked)
+        if self.refusal is not None:
+            return 403, b"", None
+        if asked.method == "PUT":
+            return self._put(key, asked)
+        if asked.method == "DELETE":
+            self.objects.pop(key, None)
+            return 204, b"", None
+        keys = re.findall(r"<Key>(.*?)</Key>", asked.body.decode())
+        for key in keys:
+            self.objects.pop(key, None)
         gone = "".join(f"<Deleted><Key>{escape(k)}</Key></Deleted>" for k in keys)
-        self._answer(200, f"<DeleteResult>{gone}</DeleteResult>".encode())
+        return 200, f"<DeleteResult>{gone}</DeleteResult>".encode(), None
+
+    def _put(self, key: str, asked: Asked) -> tuple[int, bytes, bytes | None]:
+        source = asked.headers.get("x-amz-copy-source")
+        if source is not None:
+            content = self.objects.get(unquote(source).lstrip("/").removeprefix(f"{BUCKET}/"))
+            if content is None:
+                return 404, _error("NoSuchKey"), None
+            self.put(key, content, if_absent=False)
+            tag = f"<CopyObjectResult><ETag>{_tag(content)}</ETag></CopyObjectResult>"
+            return 200, tag.encode(), content
+        if self.broken:
+            return 500, _error("InternalError"), None
+        if "/probe-" in key:
+            self.probes.add(key)
+        done = self.put(key, asked.body, if_absent=asked.headers.get("If-None-Match") == "*")
+        return (200, b"", asked.body) if done else (412, _error("PreconditionFailed"), asked.body)
 
     def _listing(self, query: dict[str, list[str]]) -> bytes:
         prefix = query.get("prefix", [""])[0]
         after = query.get("start-after", [""])[0]
-        there = ((k, c) for k, c in self.server.objects.items() if k.startswith(prefix))
+        there = ((k, c) for k, c in self.objects.items() if k.startswith(prefix))
         found = sorted((k, c) for k, c in there if k > after)
         mark = query.get("delimiter", [""])[0]
         deep = {k: k[len(prefix) :].partition(mark) for k, _ in found} if mark else {}
@@ -182,26 +165,13 @@ class _Handler(BaseHTTPRequestHandler):
         )
         return f"<ListBucketResult><IsTruncated>false</IsTruncated>{contents}{common}</ListBucketResult>".encode()
 
-    def _key(self) -> str:
-        return unquote(urlsplit(self.path).path).removeprefix(f"/{BUCKET}/")
 
-    def _answer(self, status: int, body: bytes, content: bytes | None = None) -> None:
-        if self.server.refusal is not None:
-            status, code = self.server.refusal
-            body, content = f"<Error><Code>{code}</Code></Error>".encode(), None
-        self.send_response(status)
-        self.send_header("Content-Length", str(len(body)))
-        self.send_header("Last-Modified", formatdate(usegmt=True))
-        if status == 206:
-            self.send_header("Content-Range", self._range)
-        if content is not None:
-            self.send_header("ETag", _tag(content))
-        self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(body)
+def _key(asked: Asked) -> str:
+    return unquote(urlsplit(asked.path).path).removeprefix(f"/{BUCKET}/")
 
-    def log_message(self, *_: Any) -> None:
-        """Not on the terminal."""
+
+def _error(code: str) -> bytes:
+    return f"<Error><Code>{code}</Code></Error>".encode()
 
 
 def _tag(content: bytes) -> str:

@@ -56,13 +56,7 @@ async def _opened(
     topic, index = partition
     begun = await _answered(
         manager,
-        lambda: InitProducerIdRequest(
-            transactional_id=name,
-            transaction_timeout_ms=600_000,
-            producer_id=-1,
-            producer_epoch=-1,
-            max_version=4,
-        ),
+        lambda: init_request(name, 600_000),
         lambda answer: answer.error_code,
     )
     producer = begun.producer_id, begun.producer_epoch
@@ -83,9 +77,23 @@ async def _opened(
     await _answered(
         manager,
         lambda: produce_request(name, producer, partition, 0, value),
-        lambda answer: answer.responses[0].partition_responses[0].error_code,
+        produce_error,
     )
     return KafkaTransaction(name, *producer)
+
+
+def init_request(name: str, timeout_ms: int) -> InitProducerIdRequest:
+    return InitProducerIdRequest(
+        transactional_id=name,
+        transaction_timeout_ms=timeout_ms,
+        producer_id=-1,
+        producer_epoch=-1,
+        max_version=4,
+    )
+
+
+def produce_error(answer: Any) -> int:
+    return int(answer.responses[0].partition_responses[0].error_code)
 
 
 def produce_request(

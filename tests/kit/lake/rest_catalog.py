@@ -9,7 +9,6 @@ import re
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -21,7 +20,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import CommitTableRequest, Table
 from pyiceberg.table.sorting import SortOrder
 
-from tests.kit.serving import serving
+from tests.kit.serving import Asked, HttpServer, serving
 
 Answer = tuple[int, Any]
 NAMESPACE = re.compile(r"/v1/namespaces/(?P<space>[^/]+)")
@@ -121,39 +120,17 @@ def rest_catalog(warehouse: Path) -> Iterator[RestCatalog]:
     warehouse.mkdir(exist_ok=True)
     catalog = RestCatalog(warehouse)
 
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
+    def answer(asked: Asked) -> tuple[int, dict[str, str], bytes]:
+        try:
+            status, document = catalog.answer(
+                asked.method, asked.path.partition("?")[0], json.loads(asked.body or b"{}")
+            )
+        except tuple(STATUS) as error:
+            status = STATUS[type(error)]
+            document = _error(type(error).__name__, str(error), status)
+        return status, {"Content-Type": "application/json"}, json.dumps(document).encode()
 
-        def _serve(self) -> None:
-            length = int(self.headers.get("Content-Length") or 0)
-            body = json.loads(self.rfile.read(length) or b"{}")
-            try:
-                status, document = catalog.answer(self.command, self.path.partition("?")[0], body)
-            except tuple(STATUS) as error:
-                status = STATUS[type(error)]
-                document = _error(type(error).__name__, str(error), status)
-            content = json.dumps(document).encode()
-            self.send_response(status)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(content)))
-            self.end_headers()
-            if self.command != "HEAD":
-                self.wfile.write(content)
-
-        def do_GET(self) -> None:
-            self._serve()
-
-        def do_POST(self) -> None:
-            self._serve()
-
-        def do_HEAD(self) -> None:
-            self._serve()
-
-        def log_message(self, *_: object) -> None:
-            """Nothing is said of a request."""
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    catalog.uri = f"http://127.0.0.1:{server.server_port}"
+    server = HttpServer(answer)
+    catalog.uri = server.url
     with closing(catalog.catalog), serving(server):
         yield catalog

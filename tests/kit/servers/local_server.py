@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import atexit
 import os
+import secrets
 import shutil
+import subprocess
 import tempfile
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import TypeVar
+from typing import Any, TypeVar
 from urllib.parse import quote
 
 from exactum.errors import LocalServerError
@@ -19,6 +20,7 @@ from exactum.local.broker import HOST, choose_ports
 from exactum.local.server_process import START_TIMEOUT_S, ServerProcess
 
 STOP_TIMEOUT_S = 30.0
+MAKE_TIMEOUT_S = 180.0
 POLL_INTERVAL_S = 0.05
 USER = "exactum"
 DATABASE = "exactum"
@@ -35,8 +37,8 @@ class LocalServer(ABC):
     the last word, and may differ at each start of the same data.
 
     There is one user, ``exactum``, with all rights and a random password, and an empty database
-    ``exactum``. The server dies with the process that started it, even if that is killed. Every
-    method raises LocalServerError if it cannot do its work.
+    ``exactum``. The server dies with the process that started it, even if that is killed. What
+    cannot be done raises LocalServerError.
     """
 
     name: str
@@ -59,29 +61,15 @@ class LocalServer(ABC):
         self._settings: dict[str, str] = {}
         self.configure(settings or {})
         self._start_timeout_s = start_timeout_s
-        self._password = ""
+        self.password = ""
         self._node: ServerProcess | None = None
 
     def __enter__(self: Self) -> Self:
         self.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
-
-    # ---- where it is -------------------------------------------------------------------------
-
-    @property
-    def password(self) -> str:
-        """The user's; known from the first ``start``."""
-        if not self._password:
-            raise LocalServerError(f"{self.name} has no password before its first start.")
-        return self._password
 
     @property
     def url(self) -> str:
@@ -98,23 +86,19 @@ class LocalServer(ABC):
     def folder(self) -> Path:
         """Of data and log."""
         folder = self._folder or self._given_folder
-        if folder is None:
-            raise LocalServerError(f"{self.name} has no folder before its first start.")
+        assert folder is not None, "it has none before its first start"
         return folder
 
     @property
     def pid(self) -> int:
         """Of the server's first process."""
-        if self._node is None or not self._node.running:
-            raise LocalServerError(f"{self.name} is not running.")
+        assert self._node is not None
         return self._node.pid
 
     @property
     def running(self) -> bool:
         """Whether the process exists; a paused one does."""
         return self._node is not None and self._node.running
-
-    # ---- start and stop ----------------------------------------------------------------------
 
     def start(self) -> None:
         """Make the data if there are none, start the server, and wait until it answers. Idempotent
@@ -192,13 +176,26 @@ class LocalServer(ABC):
     def _await_answer(self, node: ServerProcess) -> None:
         end_s = time.monotonic() + self._start_timeout_s
         while not self._answers():
-            what = "" if node.running else "ended while it started"
-            if time.monotonic() > end_s:
-                what = f"did not answer within {self._start_timeout_s:.0f} s"
-            if what:
-                raise LocalServerError(f"{self.name} {what}. Its last lines:\n{node.log_tail()}")
+            if not node.running or time.monotonic() > end_s:
+                raise LocalServerError(f"{self.name} does not answer:\n{node.log_tail()}")
             time.sleep(POLL_INTERVAL_S)
 
     def _stop_at_exit(self, owner: int) -> None:
         if os.getpid() == owner:  # a forked child shares the hook, not the process
             self.stop()
+
+
+def kept_password(file: Path) -> str:
+    """That in ``file``, made at the first call."""
+    if not file.exists():
+        file.touch(mode=0o600)
+        file.write_text(secrets.token_urlsafe(16))
+    return file.read_text()
+
+
+def make(command: Sequence[str], text: str = "", **how: Any) -> None:
+    """Run a command that makes data; ``text`` is its input."""
+    how = {"input": text, "capture_output": True, "text": True, "timeout": MAKE_TIMEOUT_S, **how}
+    done = subprocess.run(command, check=False, **how)
+    if done.returncode != 0:
+        raise LocalServerError(f"{command} failed:\n{done.stdout}{done.stderr}")

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import os
-import secrets
 import shutil
 import socket
-import subprocess
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,20 +12,10 @@ from pathlib import Path
 from exactum.errors import LocalServerError
 from exactum.local.broker import HOST
 from exactum.local.server_process import STOP_TIMEOUT_S
-from tests.kit.servers.local_server import DATABASE, USER, LocalServer
+from tests.kit.servers.local_server import DATABASE, USER, LocalServer, kept_password, make
 
-INSTALL_TIMEOUT_S = 180.0
 GREETING_TIMEOUT_S = 2.0
-
-_PLACES = (
-    "/usr/sbin",
-    "/usr/local/sbin",
-    "/usr/local/bin",
-    "/opt/homebrew/bin",
-    "/opt/homebrew/opt/mariadb/bin",
-)
-_SERVER = ("mariadbd", "mysqld")
-_INSTALLER = ("mariadb-install-db", "mysql_install_db")
+PLACES = ("/usr/sbin", "/usr/local/sbin", "/usr/local/bin", "/opt/homebrew/opt/mariadb/bin")
 
 
 class LocalMariaDB(LocalServer):
@@ -47,38 +35,40 @@ class LocalMariaDB(LocalServer):
             self._socket_folder = None
 
     def _prepared(self, folder: Path) -> Sequence[str]:
-        server = _program(_SERVER)
+        server = _program("mariadbd")
         if self._socket_folder is None:
             # A socket's path may have 107 bytes, so it cannot live in just any data_dir.
             self._socket_folder = Path(tempfile.mkdtemp(prefix="exactum-sock-", dir="/tmp"))
         (folder / "tmp").mkdir(exist_ok=True)
-        if not (folder / "data" / "mysql").exists():
-            _install(folder / "data", folder / "tmp", folder / "install.log")
-        self._password = _kept_password(folder / "password")
-        _write_init_file(folder / "init.sql", self._password)
-        return [server, "--no-defaults", *self._options(folder)]
-
-    def _options(self, folder: Path) -> list[str]:
-        """The command line. Durability is left at the server's strict defaults."""
-        settings = {
+        common = {
             "datadir": str(folder / "data"),
-            "socket": f"{self._socket_folder}/s",
-            "pid_file": str(folder / "mariadbd.pid"),
             # Its own: a server that starts removes the temporary tables it finds, in /tmp those of
             # others too.
             "tmpdir": str(folder / "tmp"),
+            **({"user": "root"} if os.geteuid() == 0 else {}),  # only when it is told to
+        }
+        if not (folder / "data" / "mysql").exists():
+            install = [_program("mariadb-install-db"), "--no-defaults", "--skip-name-resolve"]
+            install += ["--auth-root-authentication-method=normal", "--skip-test-db"]
+            make([*install, *_options(common)])
+        self.password = kept_password(folder / "password")
+        _write_init_file(folder / "init.sql", self.password)
+        settings = {
+            **common,
+            "socket": f"{self._socket_folder}/s",
+            "pid_file": str(folder / "mariadbd.pid"),
             "bind_address": HOST,
             "port": str(self.port),
             "init_file": str(folder / "init.sql"),
             "skip_name_resolve": "on",
             "character_set_server": "utf8mb4",
+            # Durability is left at the server's strict defaults.
             "innodb_buffer_pool_size": "256M",
             "innodb_log_file_size": "256M",
             "performance_schema": "off",
-            **_as_root(),
             **self._settings,
         }
-        return [f"--{name.replace('_', '-')}={value}" for name, value in settings.items()]
+        return [server, "--no-defaults", *_options(settings)]
 
     def _answers(self) -> bool:
         """Whether the server sends its handshake, which it does only after its init file has
@@ -92,64 +82,15 @@ class LocalMariaDB(LocalServer):
             return False
 
 
-def _program(names: tuple[str, ...]) -> str:
-    """The path of the first of ``names`` that is installed."""
-    path = os.pathsep.join([os.environ.get("PATH", ""), *_PLACES])
-    for name in names:
-        found = shutil.which(name, path=path)
-        if found is not None:
-            return found
-    raise LocalServerError(
-        f"{names[0]} was not found. Install MariaDB: apt-get install mariadb-server (Debian, "
-        "Ubuntu; the service need not run), dnf install mariadb-server, or brew install mariadb."
-    )
+def _program(name: str) -> str:
+    found = shutil.which(name, path=os.pathsep.join([os.environ.get("PATH", ""), *PLACES]))
+    if found is None:
+        raise LocalServerError(f"{name} was not found: apt-get install mariadb-server.")
+    return found
 
 
-def _as_root() -> dict[str, str]:
-    """mariadbd runs as root only when it is told to."""
-    return {"user": "root"} if os.geteuid() == 0 else {}
-
-
-def _install(data: Path, scratch: Path, log_file: Path) -> None:
-    """Make the system tables in ``data``, with temporary tables in ``scratch``."""
-    command = [
-        _program(_INSTALLER),
-        "--no-defaults",
-        f"--datadir={data}",
-        "--auth-root-authentication-method=normal",
-        "--skip-test-db",
-        "--skip-name-resolve",
-        # Its own, as below: any server that starts meanwhile would remove its temporary tables.
-        f"--tmpdir={scratch}",
-        *[f"--{name}={value}" for name, value in _as_root().items()],
-    ]
-    try:
-        with log_file.open("ab") as log:
-            done = subprocess.run(
-                command,
-                check=False,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                timeout=INSTALL_TIMEOUT_S,
-            )
-    except subprocess.TimeoutExpired:
-        raise LocalServerError(
-            f"{command[0]} did not end within {INSTALL_TIMEOUT_S:.0f} s; see {log_file}."
-        ) from None
-    if done.returncode:
-        text = log_file.read_text(errors="replace")[-4_000:]
-        raise LocalServerError(
-            f"{command[0]} ended with {done.returncode}. The end of {log_file}:\n{text}"
-        )
-
-
-def _kept_password(file: Path) -> str:
-    """The password in ``file``, made at the first call."""
-    if not file.exists():
-        file.touch(mode=0o600)
-        file.write_text(secrets.token_urlsafe(16))
-    return file.read_text()
+def _options(settings: dict[str, str]) -> list[str]:
+    return [f"--{name.replace('_', '-')}={value}" for name, value in settings.items()]
 
 
 def _write_init_file(file: Path, password: str) -> None:

@@ -174,7 +174,7 @@ class SharedPostgres(LocalPostgres):
 
     def __init__(self, place: PostgresPlace) -> None:
         super().__init__(port=place.port)
-        self._password, self._folder = place.password, place.folder
+        self.password, self._folder = place.password, place.folder
         self.database = place.database
 
     @property

@@ -6,16 +6,15 @@ from __future__ import annotations
 
 import os
 import subprocess
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import psycopg
 
-from tests.kit.servers.postgres import LocalPostgres, _as_server_user, find_programs
-from tests.kit.waiting import WAIT_MAX_S
+from tests.kit.servers.postgres import LocalPostgres, as_server_user, find_programs
+from tests.kit.waiting import WAIT_MAX_S, await_true
 
 STANDBY = "standby"
 TIMEOUT_S = WAIT_MAX_S
@@ -44,7 +43,7 @@ class Pair:
         """From here on the primary's commits wait for the standby."""
         self.run(f"ALTER SYSTEM SET synchronous_standby_names = '{STANDBY}'")
         self.run("SELECT pg_reload_conf()")
-        until(
+        await_true(
             lambda: self.run("SELECT sync_state FROM pg_stat_replication") == [("sync",)],
             "it is synchronous",
         )
@@ -65,30 +64,15 @@ class Pair:
         assert self.run("SELECT pg_promote()", self.standby) == [(True,)]
 
 
-def until(condition: Callable[[], bool], what: str, timeout_s: float = TIMEOUT_S) -> None:
-    deadline_s = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline_s, f"not within {timeout_s:.0f} s: {what}"
-        time.sleep(0.05)
-
-
 @contextmanager
 def pair(folder: Path) -> Iterator[Pair]:
     with LocalPostgres(data_dir=folder / "one") as primary:
         standby = LocalPostgres(data_dir=folder / "two")
         place = standby._make_folder()
         source = f"{primary.url}?application_name={STANDBY}"
-        command = [
-            str(find_programs() / "pg_basebackup"),
-            "-d",
-            source,
-            "-D",
-            str(place / "data"),
-            "-R",
-            "-c",
-            "fast",
-        ]
-        subprocess.run([*_as_server_user(), *command], check=True, timeout=TIMEOUT_S, cwd=place)
+        program = str(find_programs() / "pg_basebackup")
+        command = [program, "-d", source, "-D", str(place / "data"), "-R", "-c", "fast"]
+        subprocess.run([*as_server_user(), *command], check=True, timeout=TIMEOUT_S, cwd=place)
         password = place / "password"
         password.write_text(primary.password)
         if os.geteuid() == 0:
@@ -96,7 +80,7 @@ def pair(folder: Path) -> Iterator[Pair]:
         try:
             standby.start()
             both = Pair(primary, standby)
-            until(
+            await_true(
                 lambda: both.run("SELECT state FROM pg_stat_replication") == [("streaming",)],
                 "it streams",
             )

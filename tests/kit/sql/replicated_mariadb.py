@@ -12,7 +12,7 @@ from typing import Any
 import pymysql
 
 from tests.kit.servers.mariadb import LocalMariaDB
-from tests.kit.sql.replicated import until
+from tests.kit.waiting import await_true
 
 
 class MariaPair:
@@ -56,7 +56,7 @@ class MariaPair:
         )
         self.run("START SLAVE", self.standby)
         # A connection that was lost may be counted beside the one that took its place.
-        until(lambda: int(self.status("Slaves_connected")) >= 1, "the standby follows")
+        await_true(lambda: int(self.status("Slaves_connected")) >= 1, "the standby follows")
 
     def semi_synchronous(self, wait_point: str) -> None:
         """From here on the primary's commits wait for the standby."""
@@ -65,7 +65,9 @@ class MariaPair:
         self.run("SET GLOBAL rpl_semi_sync_slave_enabled = ON", self.standby)
         self.run("STOP SLAVE IO_THREAD", self.standby)
         self.run("START SLAVE IO_THREAD", self.standby)
-        until(lambda: self.status("Rpl_semi_sync_master_clients") == "1", "it is semi-synchronous")
+        await_true(
+            lambda: self.status("Rpl_semi_sync_master_clients") == "1", "it is semi-synchronous"
+        )
         assert self.status("Rpl_semi_sync_master_status") == "ON"
 
     def fail_over(self) -> None:

@@ -15,8 +15,8 @@ from exactum.errors import InvariantBroken
 from exactum.files.slot_log import SlotLog
 from exactum.sql.files import open_files
 from exactum.testing.log_contract import QUERY_ID, record
-from tests.kit.sql.replicated import until
 from tests.kit.sql.replicated_mariadb import MariaPair, mariadb_pair
+from tests.kit.waiting import await_true
 
 pytestmark = pytest.mark.mariadb
 
@@ -56,7 +56,7 @@ def test_a_decision_that_an_asynchronous_standby_lost_stops_the_run(
     assert "semi-synchronous replication" in caplog.text
     decided = "SELECT name FROM exactum_decisions WHERE name LIKE '%.json'"
     first = f"{0:020d}-0.json"
-    until(lambda: _of(servers, decided) == [(first,)], "the standby has the first decision")
+    await_true(lambda: _of(servers, decided) == [(first,)], "the standby has the first decision")
     servers.run("STOP SLAVE", servers.standby)
     servers.run("RESET SLAVE ALL", servers.standby)
     assert log.decide(record(1)) == record(1)
@@ -85,7 +85,7 @@ def test_a_standby_that_commits_wait_for_is_no_reason_to_warn(
         opened().read(0)
         assert caplog.text == ""
         servers.run("STOP SLAVE", servers.standby)
-        until(lambda: servers.status("Slaves_connected") == "0", "nobody follows")
+        await_true(lambda: servers.status("Slaves_connected") == "0", "nobody follows")
         servers.run("SET GLOBAL rpl_semi_sync_master_enabled = OFF")
         opened().read(0)
         assert caplog.text == "", "without a standby there is none to fail over to"

@@ -20,8 +20,8 @@ from exactum.protocol.model import DecisionRecord
 from exactum.sql import files
 from exactum.sql.files import open_files
 from exactum.testing.log_contract import QUERY_ID, record
-from tests.kit.sql.replicated import Pair, pair, until
-from tests.kit.waiting import WAIT_MAX_S
+from tests.kit.sql.replicated import Pair, pair
+from tests.kit.waiting import WAIT_MAX_S, await_true
 
 pytestmark = pytest.mark.postgres
 
@@ -79,11 +79,11 @@ def test_with_a_synchronous_standby_every_acknowledged_decision_survives(
 
     enough: list[bool] = []
     deciding = pool.submit(decide)
-    until(lambda: len(acknowledged) > 20, "decisions are made")
+    await_true(lambda: len(acknowledged) > 20, "decisions are made")
     servers.primary.kill()
     before = len(acknowledged)
     servers.promote()
-    until(lambda: len(acknowledged) > before + 20, "it goes on at the new primary")
+    await_true(lambda: len(acknowledged) > before + 20, "it goes on at the new primary")
     enough.append(True)
     deciding.result(WAIT_MAX_S)
     later = opened()
@@ -107,7 +107,9 @@ def test_a_decision_whose_wait_for_the_standby_is_cut_off_is_not_told_as_made(
     servers.standby.pause()
     try:
         deciding = pool.submit(log.decide, record(1))
-        until(lambda: len(servers.waits_for_standby()) == 1, "the decision waits for the standby")
+        await_true(
+            lambda: len(servers.waits_for_standby()) == 1, "the decision waits for the standby"
+        )
         (waits,) = servers.waits_for_standby()
         servers.run(f"SELECT {cut_off_by}({waits})")
         refuse_ended(deciding)
@@ -137,7 +139,9 @@ def test_a_decision_of_a_dead_driver_is_acted_on_only_once_the_standby_has_it(
     servers.standby.pause()
     try:
         deciding = pool.submit(log.decide, record(1))
-        until(lambda: len(servers.waits_for_standby()) == 1, "the decision waits for the standby")
+        await_true(
+            lambda: len(servers.waits_for_standby()) == 1, "the decision waits for the standby"
+        )
         servers.primary.kill()
         with pytest.raises(Exception, match="may or may not stand"):
             deciding.result(WAIT_MAX_S)
@@ -186,7 +190,7 @@ def test_a_decision_that_an_asynchronous_standby_lost_stops_the_run(
     with caplog.at_level(logging.WARNING, "exactum.sql"):
         log.decide(record(0))
     assert "1 of the server's standbys get their data asynchronously" in caplog.text
-    until(servers.caught_up, "the standby has the first decision")
+    await_true(servers.caught_up, "the standby has the first decision")
     servers.standby._shut_down(30)
     assert log.decide(record(1)) == record(1)
     servers.primary.kill()
@@ -238,7 +242,7 @@ def test_a_server_that_became_a_standby_is_left(
     log = SlotLog(open_files(url, QUERY_ID), QUERY_ID)
     try:
         assert log.decide(record(0)) == record(0)
-        until(servers.caught_up, "the standby has it")
+        await_true(servers.caught_up, "the standby has it")
         servers.primary.stop()
         servers.promote()
         assert log.decide(record(1)) == record(1)
