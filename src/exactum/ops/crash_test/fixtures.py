@@ -1,7 +1,7 @@
 """Fixtures for tests of your own jobs. pytest finds them wherever exactum is installed.
 
-A run that uses none of them pays for the import of this file, which needs pytest alone. There are
-no hooks. A server that is missing is an error, never a skipped test.
+A run that uses none of them pays for the import of this file, which needs pytest alone. A server
+that is missing is an error, never a skipped test.
 """
 
 from __future__ import annotations
@@ -17,6 +17,13 @@ if TYPE_CHECKING:
     from exactum.local import LocalKafka
     from exactum.ops.crash_test.crash_test import CrashTest
     from exactum.ops.crash_test.topics import LocalTopics
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """kafka-python reads its schemas by a call that Python 3.11 and 3.12 warn of, 200 times."""
+    config.addinivalue_line(
+        "filterwarnings", "ignore:(read|open)_text is deprecated:DeprecationWarning"
+    )
 
 
 @pytest.fixture(scope="session")
