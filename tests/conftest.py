@@ -4,7 +4,6 @@ broker, and a database.
 
 from __future__ import annotations
 
-import itertools
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -22,6 +21,7 @@ from exactum.local import LocalKafka
 from exactum.local import broker as local_broker
 from exactum.testing.faults import EVERY_VARIABLE
 from tests.kit.environment import python_path
+from tests.kit.kafka.broker import Broker
 from tests.kit.memory import memory_folder
 from tests.kit.security.rights import forget_all
 from tests.kit.servers.kafka_cluster import KafkaCluster
@@ -362,18 +362,12 @@ def settings_put_back(spark: SparkSession) -> Iterator[None]:
     put_back(spark, before)
 
 
-_numbers = itertools.count(1)
+@pytest.fixture(scope="session")
+def broker(kafka: LocalKafka) -> Broker:
+    return Broker(kafka)
 
 
 @pytest.fixture
 def topic(kafka: LocalKafka) -> TopicFactory:
     """Make a topic: `topic("in", partitions=4, config={...})` returns its new, unique name."""
-
-    def create(
-        name: str = "topic", partitions: int = 4, config: Mapping[str, str | int] | None = None
-    ) -> str:
-        unique = f"{name}-{os.getpid()}-{next(_numbers)}"
-        kafka.create_topic(unique, partitions=partitions, config=config)
-        return unique
-
-    return create
+    return Broker(kafka).topic

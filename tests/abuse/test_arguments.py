@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 
 import exactum
 from exactum.errors import ExactumError
-from exactum.local import LocalKafka
+from tests.kit.kafka.broker import Broker
 
 BROKERS = "localhost:1"
 SINK = exactum.KafkaSink("t", bootstrap_servers=BROKERS)
@@ -157,11 +157,11 @@ def test_several_wrong_arguments(name: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def source(kafka: LocalKafka) -> Mapping[str, Any]:
-    kafka.create_topic("arguments", partitions=1)
+def source(broker: Broker) -> Mapping[str, Any]:
+    broker.kafka.create_topic("arguments", partitions=1)
     return {
         "topics": "arguments",
-        "bootstrap_servers": kafka.bootstrap_servers,
+        "bootstrap_servers": broker.servers,
         "start": "earliest",
     }
 

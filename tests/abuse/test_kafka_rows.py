@@ -11,7 +11,7 @@ import random
 import re
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -27,12 +27,12 @@ from pyspark.sql import SparkSession
 import exactum
 from exactum.kafka import topic as topic_facts
 from exactum.kafka.sink import KafkaSink
-from exactum.local import LocalKafka
 from exactum.protocol.sink import TaskName, WriteOrder
 from kafka import KafkaConsumer
 from kafka import TopicPartition as Partition
 from tests.kit.abuse.frames import Frame, bulk, seed_of_run, values
 from tests.kit.abuse.kinds import from_arrow, is_utf8, kind_of
+from tests.kit.kafka.broker import Broker
 from tests.kit.kafka.transactions import OpenedSink, opened, wait_for_rest
 
 pytestmark = pytest.mark.broker
@@ -70,15 +70,13 @@ class Tally:
 
 
 @pytest.fixture
-def targets(
-    kafka: LocalKafka, topic: Callable[..., str], monkeypatch: pytest.MonkeyPatch
-) -> list[Target]:
+def targets(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> list[Target]:
     monkeypatch.setattr(topic_facts, "PAUSE_S", 0.2)
     narrow, compact = {"max.message.bytes": NARROW_BYTES}, {"cleanup.policy": "compact"}
     return [
-        Target(topic("plain", partitions=4), 4),
-        Target(topic("narrow", partitions=2, config=narrow), 2, NARROW_BYTES),
-        Target(topic("compact", partitions=1, config=compact), 1, compacted=True),
+        Target(broker.topic("plain", partitions=4), 4),
+        Target(broker.topic("narrow", partitions=2, config=narrow), 2, NARROW_BYTES),
+        Target(broker.topic("compact", partitions=1, config=compact), 1, compacted=True),
     ]
 
 
@@ -239,16 +237,14 @@ def differing(one: Sequence[Row], other: Sequence[Row]) -> str:
 # ---- reading ---------------------------------------------------------------------------------
 
 
-def read(kafka: LocalKafka, target: Target) -> Iterator[tuple[int, Content]]:
+def read(broker: Broker, target: Target) -> Iterator[tuple[int, Content]]:
     """By kafka-python, as librdkafka's consumers show the name of a header up to its first NUL."""
     wait_for_rest(
-        kafka.bootstrap_servers, [TopicPartition(target.name, i) for i in range(target.partitions)]
+        broker.servers, [TopicPartition(target.name, i) for i in range(target.partitions)]
     )
     partitions = [Partition(target.name, i) for i in range(target.partitions)]
     consumer = KafkaConsumer(
-        bootstrap_servers=kafka.bootstrap_servers,
-        isolation_level="read_committed",
-        enable_auto_commit=False,
+        bootstrap_servers=broker.servers, isolation_level="read_committed", enable_auto_commit=False
     )
     try:
         consumer.assign(partitions)
@@ -268,11 +264,11 @@ def read(kafka: LocalKafka, target: Target) -> Iterator[tuple[int, Content]]:
         consumer.close()
 
 
-def check(kafka: LocalKafka, targets: Sequence[Target], tally: Tally) -> None:
+def check(broker: Broker, targets: Sequence[Target], tally: Tally) -> None:
     """Every row that was given is there, in its partition, and nothing else is."""
     left = +tally.given
     for target in targets:
-        for partition, found in read(kafka, target):
+        for partition, found in read(broker, target):
             tally.stored += 1
             asked = partition if left[found, partition] else None
             assert left[found, asked], (
@@ -311,7 +307,7 @@ def rows_of(rng: random.Random, count: int, targets: Sequence[Target]) -> list[R
     return rows
 
 
-def everything(kafka: LocalKafka, targets: list[Target], count: int) -> None:
+def everything(broker: Broker, targets: list[Target], count: int) -> None:
     tally = Tally(seed_of_run())
     rng = random.Random(tally.seed)
     by = {target.name.encode(): target for target in targets}
@@ -320,9 +316,7 @@ def everything(kafka: LocalKafka, targets: list[Target], count: int) -> None:
     while batches:
         own = rng.choice([None, *targets])  # a sink with a topic, or without one
         producer: dict[str, object] = {"compression.type": rng.choice(CODECS)}
-        sink = KafkaSink(
-            own and own.name, bootstrap_servers=kafka.bootstrap_servers, producer=producer
-        )
+        sink = broker.sink(own and own.name, producer=producer)
         with opened(sink, f"q{len(batches)}") as run:
             for _ in range(rng.randrange(1, 4)):
                 taken = [batches.pop() for _ in range(min(len(batches), rng.randrange(1, 6)))]
@@ -330,7 +324,7 @@ def everything(kafka: LocalKafka, targets: list[Target], count: int) -> None:
                     taken = [[(*row[:4], own.name.encode()) for row in part] for part in taken]
                 kinds = rng.choice([VALUE, KEY]), rng.choice([VALUE, KEY])
                 write(run, [frame_of(part, *kinds) for part in taken], rng, tally, by)
-    check(kafka, targets, tally)
+    check(broker, targets, tally)
     print(
         f"{count} rows: {tally.stored} stored, {tally.aside} put aside, 0 altered; "
         f"EXACTUM_SEED={tally.seed}"
@@ -339,18 +333,18 @@ def everything(kafka: LocalKafka, targets: list[Target], count: int) -> None:
     assert tally.aside > count // 100
 
 
-def test_some_thousand_rows(kafka: LocalKafka, targets: list[Target]) -> None:
+def test_some_thousand_rows(broker: Broker, targets: list[Target]) -> None:
     """From a seed that is printed: none is altered, lost, there twice or refused without need."""
-    everything(kafka, targets, ROWS)
+    everything(broker, targets, ROWS)
 
 
 @pytest.mark.deep
-def test_a_hundred_thousand_rows(kafka: LocalKafka, targets: list[Target]) -> None:
+def test_a_hundred_thousand_rows(broker: Broker, targets: list[Target]) -> None:
     """The same, for longer."""
-    everything(kafka, targets, ROWS_DEEP)
+    everything(broker, targets, ROWS_DEEP)
 
 
-def test_rows_that_hypothesis_finds(kafka: LocalKafka, targets: list[Target]) -> None:
+def test_rows_that_hypothesis_finds(broker: Broker, targets: list[Target]) -> None:
     """Smaller frames, odder ones; what fails is made small."""
     tally, rng, by = (
         Tally(0),
@@ -364,7 +358,7 @@ def test_rows_that_hypothesis_finds(kafka: LocalKafka, targets: list[Target]) ->
     row = st.tuples(
         values(KEY), values(VALUE), headers, partitions, st.one_of(names, names, names, odd)
     )
-    with opened(KafkaSink(bootstrap_servers=kafka.bootstrap_servers)) as run:
+    with opened(KafkaSink(bootstrap_servers=broker.servers)) as run:
 
         @settings(max_examples=40)
         @given(st.lists(row, min_size=1, max_size=30))
@@ -372,14 +366,14 @@ def test_rows_that_hypothesis_finds(kafka: LocalKafka, targets: list[Target]) ->
             write(run, [frame_of(rows)], rng, tally, by)
 
         each()
-    check(kafka, targets, tally)
+    check(broker, targets, tally)
     print(f"hypothesis: {tally.stored} rows stored, {tally.aside} put aside, 0 altered")
     assert tally.stored
     assert tally.aside
 
 
 def test_through_a_query(
-    spark: SparkSession, kafka: LocalKafka, targets: list[Target], topic: Any, tmp_path: Path
+    spark: SparkSession, broker: Broker, targets: list[Target], tmp_path: Path
 ) -> None:
     """Rows of Spark: what cannot be taken stands in the dead letters, with its bytes and the
     reason.
@@ -388,7 +382,7 @@ def test_through_a_query(
     rows = rows_of(random.Random(tally.seed), 1_000, targets)
     by, dead = (
         {target.name.encode(): target for target in targets},
-        Target(topic("dead", partitions=1), 1),
+        Target(broker.topic("dead", partitions=1), 1),
     )
     (tmp_path / "in").mkdir()
     pq.write_table(
@@ -397,10 +391,10 @@ def test_through_a_query(
     schema = ", ".join(
         f"{name} {kind.simple}" for name, kind in zip(NAMES, frame_of(rows).kinds, strict=True)
     )
-    servers = kafka.bootstrap_servers
+    servers = broker.servers
     query = exactum.exactly_once(
         KafkaSink(bootstrap_servers=servers),
-        dead_letters=KafkaSink(dead.name, bootstrap_servers=servers),
+        dead_letters=broker.sink(dead.name),
     ).start(
         spark.readStream.schema(schema)
         .parquet(str(tmp_path / "in"))
@@ -410,8 +404,8 @@ def test_through_a_query(
     assert query.awaitTermination(120)
     assert query.exception() is None
     tally.given.update((content(row), row[3]) for row in rows if takeable(row, by))
-    check(kafka, targets, tally)
-    letters = [found for _, found in read(kafka, dead)]
+    check(broker, targets, tally)
+    letters = [found for _, found in read(broker, dead)]
     refused = [row for row in rows if not takeable(row, by)]
     assert Counter((key, value) for _, key, value, _ in letters) == Counter(
         (row[0], row[1]) for row in refused

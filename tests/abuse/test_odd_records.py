@@ -18,11 +18,11 @@ from pyspark.sql import functions as f
 
 import exactum
 from exactum.errors import RowsRefused
-from exactum.local import LocalKafka
 from exactum.spark.source import columnar
 from kafka import KafkaProducer
-from tests.kit.decoding.decoded_stream import Job, read
+from tests.kit.decoding.decoded_stream import Job
 from tests.kit.errors import check_query_error
+from tests.kit.kafka.broker import Broker
 from tests.kit.servers.postgres import LocalPostgres
 from tests.kit.spark.torn_stream import configured
 from tests.kit.waiting import WAIT_MAX_S
@@ -80,13 +80,11 @@ REASONS = [reason for _, reason in BAD] + ["timestamp: Spark cannot hold it"] * 
 
 
 @pytest.fixture(scope="module")
-def odd(kafka: LocalKafka) -> str:
+def odd(broker: Broker) -> str:
     """A topic of one partition: first what is good, by its place in the tables above."""
-    kafka.create_topic("odd-records", 1, ANY)
-    producer = Producer(
-        {"bootstrap.servers": kafka.bootstrap_servers, "message.max.bytes": 3_000_000}
-    )
-    timed = KafkaProducer(bootstrap_servers=kafka.bootstrap_servers)
+    broker.kafka.create_topic("odd-records", 1, ANY)
+    producer = Producer({"bootstrap.servers": broker.servers, "message.max.bytes": 3_000_000})
+    timed = KafkaProducer(bootstrap_servers=broker.servers)
 
     def give(key: bytes | None, value: bytes | None, headers: Any = ()) -> None:
         producer.produce("odd-records", value, key, headers=list(headers))
@@ -112,10 +110,8 @@ def job(spark: SparkSession, tmp_path: Path) -> Job:
     return Job(spark, tmp_path / "checkpoint")
 
 
-def source(job: Job, kafka: LocalKafka, topic: str, **options: Any) -> DataFrame:
-    return exactum.read_kafka(
-        job.spark, topic, bootstrap_servers=kafka.bootstrap_servers, start="earliest", **options
-    )
+def source(job: Job, broker: Broker, topic: str, **options: Any) -> DataFrame:
+    return broker.frame(job.spark, topic, start="earliest", **options)
 
 
 def lines(folder: Path) -> list[Any]:
@@ -123,12 +119,10 @@ def lines(folder: Path) -> list[Any]:
     return [json.loads(line) for text in texts for line in text.split(b"\n") if line]
 
 
-def check(
-    kafka: LocalKafka, topic: str, good: list[int], letters: list[tuple[int, str, Any]]
-) -> None:
+def check(broker: Broker, topic: str, good: list[int], letters: list[tuple[int, str, Any]]) -> None:
     """``letters``: offset, reason and value of each."""
     assert sorted(good) == list(range(GOOD_COUNT))
-    values = [record.value for record in read(kafka, topic)]
+    values = broker.values(topic)
     assert [offset for offset, _, _ in sorted(letters)] == list(range(GOOD_COUNT, len(values)))
     for offset, reason, value in letters:
         assert REASONS[offset - GOOD_COUNT] in reason, (offset, reason)
@@ -136,7 +130,7 @@ def check(
 
 
 def into_files(
-    job: Job, kafka: LocalKafka, frame: DataFrame, topic: Any, folder: Path, _: Any
+    job: Job, broker: Broker, frame: DataFrame, folder: Path, _: Any
 ) -> tuple[list[int], list[tuple[int, str, Any]]]:
     out, dead = folder / "out", folder / "dead"
     sink = exactum.FileSink(out, format="json")
@@ -147,25 +141,25 @@ def into_files(
 
 
 def into_kafka(
-    job: Job, kafka: LocalKafka, frame: DataFrame, topic: Any, folder: Path, _: Any
+    job: Job, broker: Broker, frame: DataFrame, folder: Path, _: Any
 ) -> tuple[list[int], list[tuple[int, str, Any]]]:
-    out, dead = (topic(name, partitions=1, config=ANY) for name in ("out", "dead"))
-    to = {"bootstrap_servers": kafka.bootstrap_servers}
+    out, dead = (broker.topic(name, partitions=1, config=ANY) for name in ("out", "dead"))
+    to = {"bootstrap_servers": broker.servers}
     once = job.exactly_once(
         exactum.KafkaSink(out, **to), dead_letters=exactum.KafkaSink(dead, **to)
     )
     rows = frame.selectExpr("cast(offset as string) key", "s value")
     assert job.run(rows, once) is None
     letters = []
-    for one in read(kafka, dead):
+    for one in broker.read(dead):
         told = dict(one.headers)
         reason = told["exactum.error"].decode()
         letters.append((int(told["exactum.source_offset"]), reason, one.value))
-    return [int(one.key) for one in read(kafka, out)], letters
+    return [int(one.key) for one in broker.read(out)], letters
 
 
 def into_postgres(
-    job: Job, kafka: LocalKafka, frame: DataFrame, topic: Any, folder: Path, server: LocalPostgres
+    job: Job, broker: Broker, frame: DataFrame, folder: Path, server: LocalPostgres
 ) -> tuple[list[int], list[tuple[int, str, Any]]]:
     sink, letters = (
         exactum.PostgresSink(server.url, table=table, create_table=True)
@@ -184,28 +178,27 @@ def into_postgres(
 )
 def test_each_record_is_there_or_put_aside(
     job: Job,
-    kafka: LocalKafka,
+    broker: Broker,
     odd: str,
-    topic: Callable[..., str],
     tmp_path: Path,
     request: pytest.FixtureRequest,
     into: Callable[..., Any],
 ) -> None:
     """None is lost, doubled or changed, and the query goes on."""
-    decoded = exactum.decode(source(job, kafka, odd), exactum.Json(SCHEMA), on_error="dead_letter")
+    decoded = exactum.decode(source(job, broker, odd), exactum.Json(SCHEMA), on_error="dead_letter")
     frame = decoded.select("offset", *[f"value.{n}" for n in "sdnctb"])
     server = request.getfixturevalue("postgres") if into is into_postgres else None
-    check(kafka, odd, *into(job, kafka, frame, topic, tmp_path, server))
+    check(broker, odd, *into(job, broker, frame, tmp_path, server))
 
 
-def test_a_copy_is_exact(job: Job, kafka: LocalKafka, odd: str, topic: Callable[..., str]) -> None:
+def test_a_copy_is_exact(job: Job, broker: Broker, odd: str) -> None:
     """Whatever keys, values and headers are, and times that nobody asks for."""
-    out = topic("out", partitions=1, config=ANY)
-    frame = source(job, kafka, odd, includeHeaders=True).select("key", "value", "headers")
-    sink = exactum.KafkaSink(out, bootstrap_servers=kafka.bootstrap_servers)
+    out = broker.topic("out", partitions=1, config=ANY)
+    frame = source(job, broker, odd, includeHeaders=True).select("key", "value", "headers")
+    sink = broker.sink(out)
     assert job.run(frame, job.exactly_once(sink)) is None
     found, given = (
-        [(one.key, one.value, one.headers) for one in read(kafka, name)] for name in (out, odd)
+        [(one.key, one.value, one.headers) for one in broker.read(name)] for name in (out, odd)
     )
     assert found == given
 
@@ -233,7 +226,7 @@ JSON_OF_ANY = exactum.Function(lambda data: None, "bigint")
 )  # fmt: skip
 def test_a_timestamp_that_spark_cannot_hold_is_refused_by_its_place(
     job: Job,
-    kafka: LocalKafka,
+    broker: Broker,
     odd: str,
     tmp_path: Path,
     made: Callable[[DataFrame], DataFrame],
@@ -243,17 +236,17 @@ def test_a_timestamp_that_spark_cannot_hold_is_refused_by_its_place(
     """Where it is asked for, and nobody has said what becomes of bad records."""
     once = job.exactly_once(exactum.FileSink(tmp_path / "out", format="parquet"))
     with configured(job.spark, {} if in_columns else {columnar.SETTING: "false"}):
-        text = job.run(made(source(job, kafka, odd)), once) or ""
+        text = job.run(made(source(job, broker, odd)), once) or ""
     code = "RECORD_BAD" if "RECORD_BAD" in text else "SOURCE_TIMESTAMP"  # decoded, or as it is read
     check_query_error(text, RowsRefused, code, said)
     assert not list((tmp_path / "out").glob("part-*"))
 
 
 def test_such_a_record_is_skipped_in_any_plan(
-    job: Job, kafka: LocalKafka, odd: str, tmp_path: Path
+    job: Job, broker: Broker, odd: str, tmp_path: Path
 ) -> None:
     """As text, beside the same frame without a decoding, and in an aggregation."""
-    frame = source(job, kafka, odd)
+    frame = source(job, broker, odd)
     texts = exactum.decode(frame, key=exactum.String(), on_error="skip").select(
         "offset", "timestamp"
     )

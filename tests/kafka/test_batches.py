@@ -5,18 +5,16 @@ room for more.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 from exactum.kafka.messages import produce
 from exactum.kafka.producer_pool import ProducerPlan, initialised
-from exactum.kafka.sink import KafkaSink
 from exactum.kafka.transaction import KafkaScope
-from exactum.local import LocalKafka
 from exactum.protocol.model import new_incarnation
 from exactum.protocol.sink import Guarantee, TaskName, WriteOrder
+from tests.kit.kafka.broker import Broker
 from tests.kit.kafka.transactions import frame, opened
 from tests.kit.waiting import WAIT_MAX_S
 
@@ -30,32 +28,26 @@ WAIT_S = WAIT_MAX_S
 
 
 @pytest.mark.parametrize("guarantee", [Guarantee.EXACTLY_ONCE, Guarantee.AT_LEAST_ONCE])
-def test_a_record_waits_for_the_end_of_its_task(
-    kafka: LocalKafka, topic: Callable[..., str], guarantee
-) -> None:
-    name = topic("waits", partitions=1)
-    with opened(
-        KafkaSink(name, bootstrap_servers=kafka.bootstrap_servers), guarantee=guarantee
-    ) as sink:
+def test_a_record_waits_for_the_end_of_its_task(broker: Broker, guarantee) -> None:
+    name = broker.topic("waits", partitions=1)
+    with opened(broker.sink(name), guarantee=guarantee) as sink:
         writer = sink.opened.writers.open(WriteOrder(sink.run, 1, 0, 1), TaskName(0, 0, 0))
         writer.write(frame([b"v"]))
         time.sleep(LATER_S)
-        assert end(kafka, name) == 0
+        assert end(broker, name) == 0
         writer.prepare()
-        assert end(kafka, name) == 1
+        assert end(broker, name) == 1
 
 
 @pytest.mark.parametrize("name", ["linger.ms", "queue.buffering.max.ms"])
-def test_the_users_linger_wins(kafka: LocalKafka, topic: Callable[..., str], name: str) -> None:
+def test_the_users_linger_wins(broker: Broker, name: str) -> None:
     """Under both of its names."""
-    target = topic("lingers", partitions=1)
-    with opened(
-        KafkaSink(target, bootstrap_servers=kafka.bootstrap_servers, producer={name: 1})
-    ) as sink:
+    target = broker.topic("lingers", partitions=1)
+    with opened(broker.sink(target, producer={name: 1})) as sink:
         writer = sink.opened.writers.open(WriteOrder(sink.run, 1, 0, 1), TaskName(0, 0, 0))
         writer.write(frame([b"v"]))
         end_s = time.monotonic() + SENT_WITHIN_S
-        while not end(kafka, target):
+        while not end(broker, target):
             assert time.monotonic() < end_s, "the record was not sent before the end of the task"
         writer.prepare()
 
@@ -63,30 +55,23 @@ def test_the_users_linger_wins(kafka: LocalKafka, topic: Callable[..., str], nam
 @pytest.mark.parametrize(
     "producer", [{"message.timeout.ms": 4_000}, {"delivery.timeout.ms": 4_000}, {}]
 )
-def test_the_default_fits_every_timeout(
-    kafka: LocalKafka, topic: Callable[..., str], producer
-) -> None:
+def test_the_default_fits_every_timeout(broker: Broker, producer) -> None:
     """librdkafka refuses to wait longer for a batch than for an acknowledgement: all are shorter
     than the 5 s.
     """
-    sink = KafkaSink(
-        topic("short"),
-        bootstrap_servers=kafka.bootstrap_servers,
-        producer=producer,
-        transaction_timeout_ms=4_500,
-    )
+    sink = broker.sink(broker.topic("short"), producer=producer, transaction_timeout_ms=4_500)
     for guarantee in (Guarantee.EXACTLY_ONCE, Guarantee.AT_LEAST_ONCE):
         with opened(sink, guarantee=guarantee) as short:
             short.write(frame([b"v"]))
 
 
-def test_a_queue_full_of_batches_that_are_not(kafka: LocalKafka, topic: Callable[..., str]) -> None:
+def test_a_queue_full_of_batches_that_are_not(broker: Broker) -> None:
     """Many partitions share one queue: what it holds is sent before any of their batches is
     full.
     """
-    name = topic("narrow", partitions=8)
+    name = broker.topic("narrow", partitions=8)
     plan = ProducerPlan(
-        kafka.bootstrap_servers,
+        broker.servers,
         (("queue.buffering.max.kbytes", "512"), ("linger.ms", "50000")),
         KafkaScope("query", "narrow", "test"),
         new_incarnation(),
@@ -104,13 +89,13 @@ def test_a_queue_full_of_batches_that_are_not(kafka: LocalKafka, topic: Callable
         producer.abort_transaction(int(WAIT_S * 1_000))
     finally:
         producer.destroy()
-    assert sum(end(kafka, name, partition) for partition in range(8)) >= 4_000
+    assert sum(end(broker, name, partition) for partition in range(8)) >= 4_000
 
 
-def end(kafka: LocalKafka, topic: str, partition: int = 0) -> int:
+def end(broker: Broker, topic: str, partition: int = 0) -> int:
     """The offset after the last record, visible or not."""
     settings = {
-        "bootstrap.servers": kafka.bootstrap_servers,
+        "bootstrap.servers": broker.servers,
         "group.id": "end",
         "isolation.level": "read_uncommitted",
     }

@@ -5,17 +5,15 @@ records, when the time of a marker is over (LogCleaner.java, discardBatchRecords
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from confluent_kafka import Producer
 
 from exactum.kafka.evidence import _LogCount
 from exactum.kafka.readback import LogReader, LogWalk
 from exactum.kafka.requests import BrokerRequests
-from exactum.local import LocalKafka
+from tests.kit.kafka.broker import Broker
 from tests.kit.waiting import WAIT_MAX_S
 
 pytestmark = pytest.mark.broker
@@ -42,18 +40,16 @@ def cleaned(log: bytes) -> bytes:
 
 
 def test_a_marker_that_is_gone_is_passed_over(
-    kafka: LocalKafka, topic: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By what looks for the end of a transaction, and by what counts all of them."""
-    name = topic("cleaned", partitions=1)
-    settings = {"bootstrap.servers": kafka.bootstrap_servers}
-    producer = Producer({**settings, "transactional.id": name})
-    producer.init_transactions(WAIT_MAX_S)
+    name = broker.topic("cleaned", partitions=1)
+    producer = broker.initialised(name)
     for value in ("a", "b"):
         producer.begin_transaction()
         producer.produce(name, value, partition=0)
         producer.commit_transaction(WAIT_MAX_S)
-    requests = BrokerRequests(kafka.bootstrap_servers, (), "test")
+    requests = BrokerRequests(broker.servers, (), "test")
     described = requests.describe_transactions([name])[name]
     assert described is not None
     fetch = requests.fetch

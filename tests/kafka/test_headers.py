@@ -15,9 +15,9 @@ from exactum.kafka.failure import DeliveryError
 from exactum.kafka.producer import Producer
 from exactum.kafka.records import FIELDS_MAX, FIELDS_OF_A_RECORD, HeaderColumn
 from exactum.kafka.sink import KafkaSink
-from exactum.local import LocalKafka
 from exactum.protocol.sink import TaskName, WriteOrder
-from tests.kit.kafka.transactions import OpenedSink, Record, frame, opened, read_all
+from tests.kit.kafka.broker import Broker
+from tests.kit.kafka.transactions import OpenedSink, Record, frame, opened
 
 pytestmark = pytest.mark.broker
 
@@ -55,18 +55,16 @@ def arrived(records: Sequence[Record]) -> list[tuple[bytes | None, tuple[object,
 
 
 @pytest.mark.parametrize("kind", [TYPE, LARGE])
-def test_every_record_keeps_its_own(
-    kafka: LocalKafka, topic: TopicFactory, kind: pa.DataType
-) -> None:
+def test_every_record_keeps_its_own(broker: Broker, kind: pa.DataType) -> None:
     """More rows than are made ready at a time, out of the middle of an array."""
-    name = topic("own-headers", partitions=1)
+    name = broker.topic("own-headers", partitions=1)
     rows = made_up(FIELDS_MAX // 2)
     values = [str(number).encode() for number in range(len(rows))]
     whole = frame(values, None, headers=column(rows, kind))
-    with opened(KafkaSink(name, bootstrap_servers=kafka.bootstrap_servers)) as sink:
+    with opened(broker.sink(name)) as sink:
         commit(sink, whole.slice(3, len(rows) - 5))
     expected = [(value, tuple(row or ())) for value, row in zip(values, rows, strict=True)][3:-2]
-    assert arrived(read_all(kafka.bootstrap_servers, name)) == expected
+    assert arrived(broker.read(name)) == expected
 
 
 def test_few_are_made_ready_at_a_time() -> None:
@@ -105,28 +103,28 @@ def test_what_the_queue_does_not_count_is_bounded(where: str) -> None:
 
 
 def test_where_the_queue_is_emptied_in_between(
-    kafka: LocalKafka, topic: TopicFactory, monkeypatch: pytest.MonkeyPatch
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(messages, "UNCOUNTED_BYTES_MAX", 20_000)
-    name = topic("often-empty", partitions=1)
+    name = broker.topic("often-empty", partitions=1)
     rows = made_up(3_000)
     values = [str(number).encode() for number in range(len(rows))]
-    with opened(KafkaSink(name, bootstrap_servers=kafka.bootstrap_servers)) as sink:
+    with opened(broker.sink(name)) as sink:
         commit(sink, *(frame(values, [b"k" * 9] * len(rows), headers=column(rows)) for _ in "ab"))
     expected = [(value, tuple(row or ())) for value, row in zip(values, rows, strict=True)]
-    assert arrived(read_all(kafka.bootstrap_servers, name)) == expected * 2
+    assert arrived(broker.read(name)) == expected * 2
 
 
-def test_a_batch_without_any(kafka: LocalKafka, topic: TopicFactory) -> None:
-    name = topic("no-headers", partitions=1)
+def test_a_batch_without_any(broker: Broker) -> None:
+    name = broker.topic("no-headers", partitions=1)
     columns = [column([None, None]), column([[], None]), pa.nulls(2, TYPE)]
-    with opened(KafkaSink(name, bootstrap_servers=kafka.bootstrap_servers)) as sink:
+    with opened(broker.sink(name)) as sink:
         commit(sink, *(frame([b"v", b""], None, headers=headers) for headers in columns))
-    assert arrived(read_all(kafka.bootstrap_servers, name)) == [(b"v", ()), (b"", ())] * 3
+    assert arrived(broker.read(name)) == [(b"v", ()), (b"", ())] * 3
 
 
-def test_rows_of_several_topics_and_partitions(kafka: LocalKafka, topic: TopicFactory) -> None:
-    names = [topic("first", partitions=2), topic("second", partitions=2)]
+def test_rows_of_several_topics_and_partitions(broker: Broker) -> None:
+    names = [broker.topic("first", partitions=2), broker.topic("second", partitions=2)]
     rows = made_up(200)
     values = [str(number).encode() for number in range(len(rows))]
     places = [(names[number % 3 % 2], number % 2) for number in range(len(rows))]
@@ -137,10 +135,10 @@ def test_rows_of_several_topics_and_partitions(kafka: LocalKafka, topic: TopicFa
         topic=pa.array([name for name, _ in places]),
         partition=pa.array([partition for _, partition in places], pa.int32()),
     )
-    with opened(KafkaSink(bootstrap_servers=kafka.bootstrap_servers)) as sink:
+    with opened(KafkaSink(bootstrap_servers=broker.servers)) as sink:
         commit(sink, batch)
     for name in names:
-        records = read_all(kafka.bootstrap_servers, name)
+        records = broker.read(name)
         assert sorted(
             (r.partition, int(r.value or b""), r.key, r.headers) for r in records
         ) == sorted(
@@ -150,28 +148,25 @@ def test_rows_of_several_topics_and_partitions(kafka: LocalKafka, topic: TopicFa
         )
 
 
-def test_a_queue_with_less_room_than_the_rows_need(kafka: LocalKafka, topic: TopicFactory) -> None:
+def test_a_queue_with_less_room_than_the_rows_need(broker: Broker) -> None:
     """Each waits for its turn; none is lost, doubled or overtaken."""
-    name = topic("narrow-queue", partitions=1)
+    name = broker.topic("narrow-queue", partitions=1)
     rows = made_up(500)
     values = [str(number).encode() for number in range(len(rows))]
-    sink = KafkaSink(
+    sink = broker.sink(
         name,
-        bootstrap_servers=kafka.bootstrap_servers,
         producer={"queue.buffering.max.messages": 50, "batch.num.messages": 50},
     )
     with opened(sink) as one:
         commit(one, frame(values, None, headers=column(rows)))
     expected = [(value, tuple(row or ())) for value, row in zip(values, rows, strict=True)]
-    assert arrived(read_all(kafka.bootstrap_servers, name)) == expected
+    assert arrived(broker.read(name)) == expected
 
 
 @pytest.mark.parametrize("with_headers", [False, True])
-def test_the_memory_of_a_batch_may_be_used_again(
-    kafka: LocalKafka, topic: TopicFactory, with_headers: bool
-) -> None:
+def test_the_memory_of_a_batch_may_be_used_again(broker: Broker, with_headers: bool) -> None:
     """Its task goes on while the records wait: all that they have was copied."""
-    name = topic("memory", partitions=1)
+    name = broker.topic("memory", partitions=1)
     memory = bytearray(b"abcdefgh" * 2)
 
     def texts(begin: int, kind: pa.DataType) -> pa.Array:
@@ -183,12 +178,12 @@ def test_the_memory_of_a_batch_may_be_used_again(
         parts = [texts(8, pa.string()), texts(12, pa.binary())]
         cells = pa.StructArray.from_arrays(parts, names=["key", "value"])
         columns["headers"] = pa.ListArray.from_arrays(pa.array([0, 1, 2], pa.int32()), cells)
-    with opened(KafkaSink(name, bootstrap_servers=kafka.bootstrap_servers)) as sink:
+    with opened(broker.sink(name)) as sink:
         writer = sink.opened.writers.open(WriteOrder(sink.run, 1, 0, 1), TaskName(0, 0, 0))
         assert writer.write(pa.record_batch(columns)) is None
         memory[:] = b"-" * len(memory)
         writer.prepare()
-        records = read_all(kafka.bootstrap_servers, name, committed=False)
+        records = broker.read(name, committed=False)
     expected = [
         (b"ab", b"ef", (("ab", b"ef"),) if with_headers else ()),
         (b"cd", b"gh", (("cd", b"gh"),) if with_headers else ()),

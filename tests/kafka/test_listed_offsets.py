@@ -5,7 +5,6 @@ was killed.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from contextlib import closing
 
 import pytest
@@ -14,6 +13,7 @@ from confluent_kafka import Producer
 from exactum.errors import Unavailable
 from exactum.kafka.requests import LATEST, TopicRequests
 from exactum.local import LocalKafka
+from tests.kit.kafka.broker import Broker
 from tests.kit.waiting import WAIT_MAX_S
 
 pytestmark = pytest.mark.slow
@@ -49,10 +49,10 @@ def test_while_leaders_are_not_known(restarts: int) -> None:
                     )
 
 
-def test_a_topic_that_is_not_there(kafka: LocalKafka, topic: Callable[..., str]) -> None:
+def test_a_topic_that_is_not_there(broker: Broker) -> None:
     """It may be so new that not every broker knows of it, so it is waited for. It is not made."""
-    name = topic()
-    with closing(requests(kafka.bootstrap_servers)) as asked:
+    name = broker.topic()
+    with closing(requests(broker.servers)) as asked:
         wanted = [(name, 0), (name, 99), ("nowhere", 0)]
         assert asked.offsets(wanted, LATEST, read_committed=True) == {(name, 0): 0}
         assert "nowhere" not in asked.topic_names()

@@ -15,18 +15,17 @@ from confluent_kafka import TopicPartition
 from exactum.errors import Unavailable
 from exactum.kafka.requests import BrokerRequests
 from exactum.kafka.routing import Again
-from exactum.kafka.sink import KafkaSink
 from exactum.kafka.transaction import KafkaTransaction
-from exactum.local import LocalKafka
+from tests.kit.kafka.broker import Broker
 from tests.kit.kafka.many import open_many
-from tests.kit.kafka.transactions import opened, read_all, wait_for_rest
+from tests.kit.kafka.transactions import opened, wait_for_rest
 
 pytestmark = pytest.mark.broker
 PARTITIONS = 4
 T = TypeVar("T")
 
 
-def test_a_deadline_counts_from_the_last_answer(kafka: LocalKafka) -> None:
+def test_a_deadline_counts_from_the_last_answer(broker: Broker) -> None:
     """What goes on is not given up, however often it has to ask; who hears nothing more gives
     up.
     """
@@ -42,7 +41,7 @@ def test_a_deadline_counts_from_the_last_answer(kafka: LocalKafka) -> None:
     def stuck() -> str:
         raise Again("nothing new")
 
-    requests = BrokerRequests(kafka.bootstrap_servers, (), "test", deadline_ms=100)
+    requests = BrokerRequests(broker.servers, (), "test", deadline_ms=100)
     try:
         assert requests._router.retry(step, lambda: len(achieved)) == "all"
         with pytest.raises(Unavailable, match="nothing new"):
@@ -51,42 +50,37 @@ def test_a_deadline_counts_from_the_last_answer(kafka: LocalKafka) -> None:
         requests.close()
 
 
-def test_many_commits_need_no_deadline_of_their_own(
-    kafka: LocalKafka, topic: Callable[..., str]
-) -> None:
+def test_many_commits_need_no_deadline_of_their_own(broker: Broker) -> None:
     """With a deadline in which not all of them can be answered, all are committed; so are they by a
     start that comes after a half of them, and by one that comes after all.
     """
-    name, count = topic("many", partitions=PARTITIONS), 200
-    with opened(KafkaSink(name, bootstrap_servers=kafka.bootstrap_servers)) as sink:
-        prepared = open_many(kafka.bootstrap_servers, sink, name, PARTITIONS, count)
+    name, count = broker.topic("many", partitions=PARTITIONS), 200
+    with opened(broker.sink(name)) as sink:
+        prepared = open_many(broker.servers, sink, name, PARTITIONS, count)
         verified = sink.participant.verify(prepared)
         ends = {t.transactional_id: t.producer for t in map(KafkaTransaction.of, verified)}
         half = dict(list(ends.items())[: count // 2])
         for some in (half, ends, ends):
-            requests = BrokerRequests(kafka.bootstrap_servers, (), "test", deadline_ms=20)
+            requests = BrokerRequests(broker.servers, (), "test", deadline_ms=20)
             try:
                 assert requests.commit_transactions(some) == dict.fromkeys(some, 0)
             finally:
                 requests.close()
         assert len(sink.participant.commit(sink.permit(verified), verified).committed) == count
-    assert len(read_all(kafka.bootstrap_servers, name)) == count
+    assert len(broker.read(name)) == count
 
 
-def test_others_are_answered_while_many_commit(
-    kafka: LocalKafka, topic: Callable[..., str]
-) -> None:
+def test_others_are_answered_while_many_commit(broker: Broker) -> None:
     """Their requests are not refused because so many are under way on the same connection."""
-    name, count = topic("crowd", partitions=PARTITIONS), 100
-    with opened(KafkaSink(name, bootstrap_servers=kafka.bootstrap_servers)) as sink:
+    name, count = broker.topic("crowd", partitions=PARTITIONS), 100
+    with opened(broker.sink(name)) as sink:
         ends = {
             t.transactional_id: t.producer
             for t in map(
-                KafkaTransaction.of,
-                open_many(kafka.bootstrap_servers, sink, name, PARTITIONS, count),
+                KafkaTransaction.of, open_many(broker.servers, sink, name, PARTITIONS, count)
             )
         }
-        requests = BrokerRequests(kafka.bootstrap_servers, (), "test", deadline_ms=20)
+        requests = BrokerRequests(broker.servers, (), "test", deadline_ms=20)
         requests.cluster_id()
         ended: list[dict[str, int]] = []
         threads = [
@@ -105,12 +99,12 @@ def test_others_are_answered_while_many_commit(
         assert len(ended) == 4
 
 
-def test_leaders_are_heard_of_some_producers(kafka: LocalKafka, topic: Callable[..., str]) -> None:
+def test_leaders_are_heard_of_some_producers(broker: Broker) -> None:
     """Of all that wrote to a partition within a day, those of long ago as well, or of those that
     are asked about.
     """
-    name, servers = topic("heard", partitions=PARTITIONS), kafka.bootstrap_servers
-    with opened(KafkaSink(name, bootstrap_servers=servers)) as sink:
+    name, servers = broker.topic("heard", partitions=PARTITIONS), broker.servers
+    with opened(broker.sink(name)) as sink:
         made = open_many(servers, sink, name, PARTITIONS, 9)
         ids = [KafkaTransaction.of(one).producer_id for one in made]
         partitions = [(name, index) for index in range(PARTITIONS)]
@@ -130,12 +124,12 @@ def test_leaders_are_heard_of_some_producers(kafka: LocalKafka, topic: Callable[
 
 
 @pytest.mark.deep
-def test_ten_thousand(kafka: LocalKafka, topic: Callable[..., str]) -> None:
+def test_ten_thousand(broker: Broker) -> None:
     """As many are verified, committed, committed again by the next start, and swept, each in a
     linear time.
     """
-    name, count, servers = topic("huge", partitions=PARTITIONS), 10_000, kafka.bootstrap_servers
-    with opened(KafkaSink(name, bootstrap_servers=servers)) as sink:
+    name, count, servers = broker.topic("huge", partitions=PARTITIONS), 10_000, broker.servers
+    with opened(broker.sink(name)) as sink:
         prepared = open_many(servers, sink, name, PARTITIONS, count)
         verified = timed("verify", lambda: sink.participant.verify(prepared))
         permit = sink.permit(verified)
@@ -143,7 +137,7 @@ def test_ten_thousand(kafka: LocalKafka, topic: Callable[..., str]) -> None:
             len(timed("commit", lambda: sink.participant.commit(permit, verified)).committed)
             == count
         )
-        with opened(KafkaSink(name, bootstrap_servers=servers)) as later:
+        with opened(broker.sink(name)) as later:
             assert (
                 len(timed("again", lambda: later.participant.commit(permit, verified)).committed)
                 == count
@@ -154,7 +148,7 @@ def test_ten_thousand(kafka: LocalKafka, topic: Callable[..., str]) -> None:
             timed("abort", lambda: later.participant.abort(seen))
             assert later.participant.list_open() == []
     wait_for_rest(servers, [TopicPartition(name, i) for i in range(PARTITIONS)])
-    assert sorted(int(r.value) for r in read_all(servers, name)) == list(range(count))
+    assert sorted(int(r.value) for r in broker.read(name)) == list(range(count))
 
 
 def timed(what: str, call: Callable[[], T]) -> T:

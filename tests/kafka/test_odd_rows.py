@@ -18,9 +18,9 @@ from exactum.errors import RowsRefused, SettingRefused
 from exactum.kafka import topic as topic_facts
 from exactum.kafka.sink import KafkaSink
 from exactum.kafka.topic import TopicBook
-from exactum.local import LocalKafka
 from exactum.protocol.sink import Guarantee, Rejection
-from tests.kit.kafka.transactions import OpenedSink, frame, opened, read_all
+from tests.kit.kafka.broker import Broker
+from tests.kit.kafka.transactions import OpenedSink, frame, opened
 from tests.kit.waiting import WAIT_MAX_S
 
 pytestmark = pytest.mark.broker
@@ -74,13 +74,11 @@ def refused(rejection: Rejection | None) -> dict[bytes | None, str]:
 
 
 @pytest.mark.parametrize("guarantee", [Guarantee.EXACTLY_ONCE, Guarantee.AT_LEAST_ONCE])
-def test_a_topic_that_no_record_can_go_to(
-    kafka: LocalKafka, topic: TopicFactory, guarantee: Guarantee
-) -> None:
+def test_a_topic_that_no_record_can_go_to(broker: Broker, guarantee: Guarantee) -> None:
     """Null, empty, illegal, endless, not UTF-8, unknown, or Kafka's own: the row is handed back,
     the others arrive.
     """
-    good = topic("named", partitions=1)
+    good = broker.topic("named", partitions=1)
     odd: dict[bytes, tuple[bytes | None, str]] = {
         b"null": (None, "null"),
         b"empty": (b"", "empty"),
@@ -98,23 +96,23 @@ def test_a_topic_that_no_record_can_go_to(
     }
     names = [good.encode(), *(name for name, _ in odd.values()), good.encode()]
     batch = frame([b"v"] * len(names), [b"first", *odd, b"last"], topic=text(names))
-    with opened(KafkaSink(bootstrap_servers=kafka.bootstrap_servers), guarantee=guarantee) as sink:
+    with opened(KafkaSink(bootstrap_servers=broker.servers), guarantee=guarantee) as sink:
         reasons = refused(written(sink, batch))
     assert reasons.keys() == odd.keys()
     for key, (_, reason) in odd.items():  # each names the row, the column and what is wrong
         assert repr(key) in reasons[key]
         assert "column 'topic'" in reasons[key]
         assert reason in reasons[key]
-    assert [record.key for record in read_all(kafka.bootstrap_servers, good)] == [b"first", b"last"]
+    assert [record.key for record in broker.read(good)] == [b"first", b"last"]
 
 
 def test_an_unknown_topic_is_waited_for_once(
-    kafka: LocalKafka, topic: TopicFactory, monkeypatch: pytest.MonkeyPatch
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As it may have been made a moment ago. A row that names it in a later task is asked for, and
     does not wait.
     """
-    good, asked = topic("named-too", partitions=1), []
+    good, asked = broker.topic("named-too", partitions=1), []
     learn = TopicBook._learn
 
     def counted(book: TopicBook, names: Iterable[str]) -> None:
@@ -125,82 +123,76 @@ def test_an_unknown_topic_is_waited_for_once(
     unknown = ["unknown-1", "unknown-2"]
     names = [name.encode() for name in (good, *unknown)]
     batch = frame([b"v"] * 3, [b"a", b"b", b"c"], topic=text(names))
-    with opened(KafkaSink(bootstrap_servers=kafka.bootstrap_servers)) as sink:
+    with opened(KafkaSink(bootstrap_servers=broker.servers)) as sink:
         for _ in range(3):
             assert refused(written(sink, batch)).keys() == {b"b", b"c"}
     assert asked == [[good, *unknown], unknown, [good, *unknown], [good, *unknown]]
-    assert len(read_all(kafka.bootstrap_servers, good)) == 3
+    assert len(broker.read(good)) == 3
 
 
 def test_a_topic_made_a_moment_ago_is_found(
-    kafka: LocalKafka, topic: TopicFactory, monkeypatch: pytest.MonkeyPatch
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """While a row that names it waits, and by the next task where a row named it before."""
-    names = ["made-" + topic(x, partitions=1) for x in "xy"]
+    names = ["made-" + broker.topic(x, partitions=1) for x in "xy"]
     batches = [frame([b"v"], [b"k"], topic=text([name.encode()])) for name in names]
     learn = TopicBook._learn
 
     def late(book: TopicBook, asked: Iterable[str]) -> None:
         learn(book, asked)
         if names[0] in asked:
-            kafka.create_topic(names[0], partitions=1)
+            broker.kafka.create_topic(names[0], partitions=1)
             monkeypatch.setattr(TopicBook, "_learn", learn)
 
-    with opened(KafkaSink(bootstrap_servers=kafka.bootstrap_servers)) as sink:
+    with opened(KafkaSink(bootstrap_servers=broker.servers)) as sink:
         monkeypatch.setattr(topic_facts, "PAUSE_S", 2.0)
         monkeypatch.setattr(TopicBook, "_learn", late)
         assert written(sink, batches[0]) is None
         monkeypatch.setattr(topic_facts, "PAUSE_S", 0.2)
         assert refused(written(sink, batches[1])).keys() == {b"k"}
-        kafka.create_topic(names[1], partitions=1)
+        broker.kafka.create_topic(names[1], partitions=1)
         end_s = time.monotonic() + 60
         while written(sink, batches[1]) is not None:
             assert time.monotonic() < end_s
             time.sleep(0.1)
-    assert [len(read_all(kafka.bootstrap_servers, name)) for name in names] == [1, 1]
+    assert [len(broker.read(name)) for name in names] == [1, 1]
 
 
 @pytest.mark.parametrize("own_topic", [True, False])
-def test_a_partition_that_does_not_exist(
-    kafka: LocalKafka, topic: TopicFactory, own_topic: bool
-) -> None:
+def test_a_partition_that_does_not_exist(broker: Broker, own_topic: bool) -> None:
     """Negative ones too: -1 is not null."""
-    name = topic("two", partitions=2)
+    name = broker.topic("two", partitions=2)
     partitions = [0, -1, 2, None, 1, -(2**31), 2**31 - 1]
     keys = [str(partition).encode() for partition in partitions]
     columns = {"partition": pa.array(partitions, pa.int32()), "topic": text([name.encode()] * 7)}
-    with opened(
-        KafkaSink(name if own_topic else None, bootstrap_servers=kafka.bootstrap_servers)
-    ) as sink:
+    with opened(broker.sink(name if own_topic else None)) as sink:
         reasons = refused(written(sink, frame([b"v"] * 7, keys, **columns)))
     assert reasons.keys() == {b"-1", b"2", b"-2147483648", b"2147483647"}
     for key, reason in reasons.items():
         assert f"column 'partition' holds {key.decode()}" in reason
         assert f"{name!r} has 2 partitions" in reason
-    placed = {record.key: record.partition for record in read_all(kafka.bootstrap_servers, name)}
+    placed = {record.key: record.partition for record in broker.read(name)}
     assert placed.keys() == {b"0", b"1", b"None"}
     assert (placed[b"0"], placed[b"1"]) == (0, 1)
 
 
-def test_a_partition_that_was_added_while_the_query_runs(
-    kafka: LocalKafka, topic: TopicFactory
-) -> None:
+def test_a_partition_that_was_added_while_the_query_runs(broker: Broker) -> None:
     """Before a row is handed back, the broker is asked again."""
-    name = topic("grows", partitions=1)
-    with opened(KafkaSink(name, bootstrap_servers=kafka.bootstrap_servers)) as sink:
+    name = broker.topic("grows", partitions=1)
+    with opened(broker.sink(name)) as sink:
         assert written(sink, frame([b"v"], [b"0"], partition=pa.array([0], pa.int32()))) is None
-        add_partitions(kafka, name, 3)
+        add_partitions(broker, name, 3)
         assert written(sink, frame([b"v"], [b"2"], partition=pa.array([2], pa.int32()))) is None
-    assert {record.key: record.partition for record in read_all(kafka.bootstrap_servers, name)} == {
+    assert {record.key: record.partition for record in broker.read(name)} == {
         b"0": 0,
         b"2": 2,
     }
 
 
-def add_partitions(kafka: LocalKafka, name: str, count: int) -> None:
+def add_partitions(broker: Broker, name: str, count: int) -> None:
     from confluent_kafka.admin import AdminClient, NewPartitions
 
-    admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+    admin = AdminClient({"bootstrap.servers": broker.servers})
     for future in admin.create_partitions([NewPartitions(name, count)]).values():
         future.result(WAIT_MAX_S)
     end_s = time.monotonic() + 30
@@ -209,11 +201,11 @@ def add_partitions(kafka: LocalKafka, name: str, count: int) -> None:
         time.sleep(0.05)
 
 
-def test_headers_that_kafka_has_no_form_for(kafka: LocalKafka, topic: TopicFactory) -> None:
+def test_headers_that_kafka_has_no_form_for(broker: Broker) -> None:
     """A header without a name, with one that is not UTF-8 or has NUL in it, or that is null: the
     row is handed back.
     """
-    name = topic("odd-headers", partitions=1)
+    name = broker.topic("odd-headers", partitions=1)
     rows: dict[bytes, Any] = {
         b"good": [(b"a", b"1"), (b"a", None)],
         b"no-name": [(b"a", b"1"), (None, b"2")],
@@ -225,14 +217,14 @@ def test_headers_that_kafka_has_no_form_for(kafka: LocalKafka, topic: TopicFacto
         b"empty-name": [(b"", b"1")],
     }
     batch = frame([b"v"] * len(rows), list(rows), headers=headers(list(rows.values())))
-    with opened(KafkaSink(name, bootstrap_servers=kafka.bootstrap_servers)) as sink:
+    with opened(broker.sink(name)) as sink:
         reasons = refused(written(sink, batch))
     assert reasons.keys() == {b"no-name", b"not-utf8", b"nul", b"null"}
     assert "column 'headers' has a header without a key" in reasons[b"no-name"]
     assert "not UTF-8" in reasons[b"not-utf8"]
     assert "NUL in its key" in reasons[b"nul"]
     assert "a header that is null" in reasons[b"null"]
-    assert {record.key: record.headers for record in read_all(kafka.bootstrap_servers, name)} == {
+    assert {record.key: record.headers for record in broker.read(name)} == {
         b"good": (("a", b"1"), ("a", None)),
         b"none": (),
         b"empty": (),
@@ -243,14 +235,12 @@ def test_headers_that_kafka_has_no_form_for(kafka: LocalKafka, topic: TopicFacto
 @pytest.mark.parametrize("own_topic", [True, False])
 @pytest.mark.parametrize("policy", ["compact", "compact,delete"])
 def test_a_record_without_a_key_for_a_compacted_topic(
-    kafka: LocalKafka, topic: TopicFactory, policy: str, own_topic: bool
+    broker: Broker, policy: str, own_topic: bool
 ) -> None:
     """The broker would refuse the whole batch; an empty key is one."""
-    name = topic("compacted", partitions=1, config={"cleanup.policy": policy})
+    name = broker.topic("compacted", partitions=1, config={"cleanup.policy": policy})
     batch = frame([b"1", b"2", b"3"], [b"k", None, b""], topic=text([name.encode()] * 3))
-    with opened(
-        KafkaSink(name if own_topic else None, bootstrap_servers=kafka.bootstrap_servers)
-    ) as sink:
+    with opened(broker.sink(name if own_topic else None)) as sink:
         reasons = refused(written(sink, batch))
         assert reasons.keys() == {None}
         assert "null in the column 'key'" in reasons[None]
@@ -259,23 +249,21 @@ def test_a_record_without_a_key_for_a_compacted_topic(
         rejection = written(sink, keyless)
         assert rejection is not None
         assert rejection.rows.num_rows == 3
-    assert [record.value for record in read_all(kafka.bootstrap_servers, name)] == [b"1", b"3"]
+    assert broker.values(name) == [b"1", b"3"]
 
 
-def test_text_that_is_not_utf8_arrives_as_it_is(kafka: LocalKafka, topic: TopicFactory) -> None:
+def test_text_that_is_not_utf8_arrives_as_it_is(broker: Broker) -> None:
     """Key and value are bytes to Kafka, and Spark's own sink writes a string's bytes; a refused
     one is shown too.
     """
-    name = topic("bytes", partitions=1, config={"max.message.bytes": 10_000})
+    name = broker.topic("bytes", partitions=1, config={"max.message.bytes": 10_000})
     batch = pa.record_batch(
         {"key": text([NOT_UTF8, NOT_UTF8 + b"large"]), "value": text([b"\xc3(", b"\xff" * 20_000])}
     )
-    with opened(KafkaSink(name, bootstrap_servers=kafka.bootstrap_servers)) as sink:
+    with opened(broker.sink(name)) as sink:
         reasons = refused(written(sink, batch))
     assert "xfelarge" in reasons[NOT_UTF8 + b"large"]
-    assert [(r.key, r.value) for r in read_all(kafka.bootstrap_servers, name)] == [
-        (NOT_UTF8, b"\xc3(")
-    ]
+    assert [(r.key, r.value) for r in broker.read(name)] == [(NOT_UTF8, b"\xc3(")]
 
 
 @pytest.mark.parametrize("name", ["orders\0x", "x" * 600, "a b", ".", "ä", "\ud800"])
@@ -287,7 +275,7 @@ def test_a_sink_whose_topic_no_broker_can_have(name: str) -> None:
 
 @pytest.mark.parametrize("with_headers", [False, True])
 def test_a_topic_that_became_compacted_while_the_query_runs(
-    kafka: LocalKafka, topic: TopicFactory, with_headers: bool
+    broker: Broker, with_headers: bool
 ) -> None:
     """What only the broker can know is no reason to try again: the error says that rows are
     refused, and which. It stands in the delivery report, of a record with headers as well.
@@ -300,13 +288,13 @@ def test_a_topic_that_became_compacted_while_the_query_runs(
         ResourceType,
     )
 
-    name = topic("turns", partitions=1)
-    with opened(KafkaSink(name, bootstrap_servers=kafka.bootstrap_servers)) as sink:
+    name = broker.topic("turns", partitions=1)
+    with opened(broker.sink(name)) as sink:
         entry = ConfigEntry(
             "cleanup.policy", "compact", incremental_operation=AlterConfigOpType.SET
         )
         resource = ConfigResource(ResourceType.TOPIC, name, incremental_configs=[entry])
-        admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+        admin = AdminClient({"bootstrap.servers": broker.servers})
         for future in admin.incremental_alter_configs([resource]).values():
             future.result(WAIT_MAX_S)
         more = {"headers": headers([[(b"a", b"1")], None])} if with_headers else {}

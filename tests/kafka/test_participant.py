@@ -7,22 +7,22 @@ from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
-from confluent_kafka import Producer, TopicPartition
+from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from exactum.errors import EpochAborted, HeuristicOutcome, SettingRefused
 from exactum.kafka.messages import HEADERS
-from exactum.kafka.sink import KafkaSink
 from exactum.kafka.transaction import KafkaTransaction
-from tests.kit.kafka.transactions import frame, opened, read_all, wait_for_rest
+from tests.kit.kafka.broker import Broker
+from tests.kit.kafka.transactions import frame, opened, wait_for_rest
 from tests.kit.waiting import WAIT_MAX_S
 
 pytestmark = pytest.mark.broker
 SHORT_TIMEOUT_MS = 4_000
 
 
-def values(kafka, name: str) -> list[bytes | None]:
-    return [r.value for r in read_all(kafka.bootstrap_servers, name)]
+def values(broker: Broker, name: str) -> list[bytes | None]:
+    return broker.values(name)
 
 
 def wait_until_aborted(sink, within_s: float = 40.0) -> None:
@@ -33,38 +33,37 @@ def wait_until_aborted(sink, within_s: float = 40.0) -> None:
         time.sleep(0.2)
 
 
-def test_verify_records_where_every_row_lies(kafka, topic) -> None:
+def test_verify_records_where_every_row_lies(broker: Broker) -> None:
     """First offset and number of records by partition: what a salvage would read back."""
-    name = topic("where", partitions=1)
-    with opened(KafkaSink(name, bootstrap_servers=kafka.bootstrap_servers)) as sink:
+    name = broker.topic("where", partitions=1)
+    with opened(broker.sink(name)) as sink:
         for expected_offset in (0, 4):  # three records and one marker
             (verified,) = sink.participant.verify(sink.write(frame([b"a", b"b", b"c"])))
             assert KafkaTransaction.of(verified).partitions == (((name, 0), (expected_offset, 3)),)
             sink.participant.commit(sink.permit([verified]), [verified])
             # The answer to EndTxn may come before the marker lies there.
-            wait_for_rest(kafka.bootstrap_servers, [TopicPartition(name, 0)])
+            wait_for_rest(broker.servers, [TopicPartition(name, 0)])
 
 
-def test_verify_finds_a_missing_record(kafka, topic) -> None:
+def test_verify_finds_a_missing_record(broker: Broker) -> None:
     """A task that claims more rows than the brokers hold is not committed."""
-    name = topic("short", partitions=1)
-    with opened(KafkaSink(name, bootstrap_servers=kafka.bootstrap_servers)) as sink:
+    name = broker.topic("short", partitions=1)
+    with opened(broker.sink(name)) as sink:
         (prepared,) = sink.write(frame([b"a"]))
         with pytest.raises(EpochAborted, match="hold 1 records.*task sent 2"):
             sink.participant.verify([replace(prepared, rows=2)])
 
 
-def test_open_transactions_are_listed_and_aborted_exactly(kafka, topic) -> None:
+def test_open_transactions_are_listed_and_aborted_exactly(broker: Broker) -> None:
     """Ours are seen by every incarnation; those of a neighbour whose prefix begins like ours are
     not.
     """
-    name = topic("sweep", partitions=1)
-    servers = kafka.bootstrap_servers
+    name = broker.topic("sweep", partitions=1)
     neighbours = [
-        KafkaSink(name, bootstrap_servers=servers, transactional_id_prefix="app-eu"),
-        KafkaSink(name, bootstrap_servers=servers, transactional_id_prefix="app/q"),
+        broker.sink(name, transactional_id_prefix="app-eu"),
+        broker.sink(name, transactional_id_prefix="app/q"),
     ]
-    mine = KafkaSink(name, bootstrap_servers=servers, transactional_id_prefix="app")
+    mine = broker.sink(name, transactional_id_prefix="app")
     with (
         opened(neighbours[0]) as a,
         opened(neighbours[1]) as b,
@@ -82,14 +81,14 @@ def test_open_transactions_are_listed_and_aborted_exactly(kafka, topic) -> None:
             assert next_run.participant.list_open() == []
         for sink, verified in zip((a, b, c), foreign, strict=True):
             assert len(sink.participant.commit(sink.permit(verified), verified).committed) == 1
-    assert values(kafka, name) == [b"foreign"] * 3
+    assert values(broker, name) == [b"foreign"] * 3
 
 
-def test_committed_transactions_are_told_from_those_on_record(kafka, topic) -> None:
+def test_committed_transactions_are_told_from_those_on_record(broker: Broker) -> None:
     """By the incarnation, and by a name on record that has gone on; a neighbour's, a query's fork's
     and open ones are left out."""
-    name, servers = topic("committed", partitions=1), kafka.bootstrap_servers
-    mine = KafkaSink(name, bootstrap_servers=servers, transactional_id_prefix="app")
+    name = broker.topic("committed", partitions=1)
+    mine = broker.sink(name, transactional_id_prefix="app")
     with opened(mine) as sink, opened(mine, "q2") as fork, opened(mine) as other:
         committed = []
         for one in (sink, sink, other, fork):
@@ -122,10 +121,10 @@ def test_committed_transactions_are_told_from_those_on_record(kafka, topic) -> N
         assert found.identity == later.identity != recorded.identity
 
 
-def test_an_abort_never_hits_a_later_transaction_of_the_same_id(kafka, topic) -> None:
+def test_an_abort_never_hits_a_later_transaction_of_the_same_id(broker: Broker) -> None:
     """A sighting names (producer id, epoch); the id has a new epoch since."""
-    name = topic("late-abort", partitions=1)
-    with opened(KafkaSink(name, bootstrap_servers=kafka.bootstrap_servers)) as sink:
+    name = broker.topic("late-abort", partitions=1)
+    with opened(broker.sink(name)) as sink:
         first = sink.participant.verify(sink.write(frame([b"1"])))
         stale = sink.participant.list_open()
         sink.participant.commit(sink.permit(first), first)
@@ -141,12 +140,10 @@ def test_an_abort_never_hits_a_later_transaction_of_the_same_id(kafka, topic) ->
         assert len(sink.participant.commit(sink.permit(later), later).committed) == 1
 
 
-def test_a_transaction_that_timed_out_before_the_decision_voids_the_attempt(kafka, topic) -> None:
+def test_a_transaction_that_timed_out_before_the_decision_voids_the_attempt(broker: Broker) -> None:
     """Nothing was decided, so the batch is simply run again."""
-    name = topic("early", partitions=1)
-    sink_ = KafkaSink(
-        name, bootstrap_servers=kafka.bootstrap_servers, transaction_timeout_ms=SHORT_TIMEOUT_MS
-    )
+    name = broker.topic("early", partitions=1)
+    sink_ = broker.sink(name, transaction_timeout_ms=SHORT_TIMEOUT_MS)
     with opened(sink_) as sink:
         prepared = sink.write(frame([b"a"]))
         wait_until_aborted(sink)
@@ -158,13 +155,11 @@ def test_a_transaction_that_timed_out_before_the_decision_voids_the_attempt(kafk
 
 @pytest.mark.parametrize(("later_s", "is_taken"), [(15, True), (18.5, False)])
 def test_a_transaction_with_too_little_time_left_is_not_decided(
-    kafka, topic, monkeypatch, later_s, is_taken
+    broker: Broker, monkeypatch, later_s, is_taken
 ) -> None:
     """A tenth of its timeout is what a decision and its commit may take."""
-    name = topic("late", partitions=1)
-    sink_ = KafkaSink(
-        name, bootstrap_servers=kafka.bootstrap_servers, transaction_timeout_ms=20_000
-    )
+    name = broker.topic("late", partitions=1)
+    sink_ = broker.sink(name, transaction_timeout_ms=20_000)
     with opened(sink_) as sink:
         prepared = sink.write(frame([b"a"]))
         real = time
@@ -180,12 +175,10 @@ def test_a_transaction_with_too_little_time_left_is_not_decided(
 
 
 @pytest.mark.deep
-def test_a_decided_transaction_that_timed_out_is_salvaged(kafka, topic) -> None:
+def test_a_decided_transaction_that_timed_out_is_salvaged(broker: Broker) -> None:
     """Flink drops these records and goes on."""
-    name = topic("late", partitions=2)
-    sink_ = KafkaSink(
-        name, bootstrap_servers=kafka.bootstrap_servers, transaction_timeout_ms=SHORT_TIMEOUT_MS
-    )
+    name = broker.topic("late", partitions=2)
+    sink_ = broker.sink(name, transaction_timeout_ms=SHORT_TIMEOUT_MS)
     rows = [f"{i}".encode() for i in range(500)]
     with opened(sink_) as sink:
         verified = sink.participant.verify(sink.write(frame(rows, rows)))
@@ -194,22 +187,22 @@ def test_a_decided_transaction_that_timed_out_is_salvaged(kafka, topic) -> None:
         report = sink.participant.commit(permit, verified)
         assert report.committed == ()
         assert report.expired == tuple(verified)
-        assert values(kafka, name) == []
+        assert values(broker, name) == []
         again = sink.participant.salvage(permit, report.expired)
         assert sum(p.rows for p in again) == 500
         assert len(sink.participant.commit(sink.permit(again), again).committed) == 1
         assert sink.participant.list_committed({sink.run.incarnation}, verified) == [], (
             "a copy is no task's"
         )
-    assert sorted(values(kafka, name)) == sorted(rows)
+    assert sorted(values(broker, name)) == sorted(rows)
 
 
-def test_what_is_salvaged_comes_back_to_its_partitions(kafka, topic) -> None:
+def test_what_is_salvaged_comes_back_to_its_partitions(broker: Broker) -> None:
     """A decided transaction that somebody aborted: each record comes back with its key, its value,
     its headers, its time and its partition.
     """
-    name = topic("back", partitions=4)
-    with opened(KafkaSink(name, bootstrap_servers=kafka.bootstrap_servers)) as sink:
+    name = broker.topic("back", partitions=4)
+    with opened(broker.sink(name)) as sink:
         values = [b"%d" % number for number in range(40)]
         partitions = [(7 * number) % 4 for number in range(40)]
         headers: list[list[tuple[str, bytes | None]]] = [
@@ -229,21 +222,19 @@ def test_what_is_salvaged_comes_back_to_its_partitions(kafka, topic) -> None:
         assert report.expired == tuple(verified)
         again = sink.participant.salvage(permit, report.expired)
         sink.participant.commit(sink.permit(again), again)
-    servers = kafka.bootstrap_servers
-    found = read_all(servers, name)
+    found = broker.read(name)
     assert sorted((r.value, r.key, r.partition, r.headers) for r in found) == sorted(
         zip(values, values, partitions, map(tuple, headers), strict=True)
     )
-    times = Counter((r.value, r.at_ms) for r in read_all(servers, name, committed=False))
+    times = Counter((r.value, r.at_ms) for r in broker.read(name, committed=False))
     assert set(times.values()) == {2}, "as it was sent first, and again"
 
 
-def test_with_the_log_gone_salvage_names_what_is_missing(kafka, topic) -> None:
+def test_with_the_log_gone_salvage_names_what_is_missing(broker: Broker) -> None:
     """It stops, and says which partition lacks how many records."""
-    name = topic("gone", partitions=1)
-    sink_ = KafkaSink(
+    name = broker.topic("gone", partitions=1)
+    sink_ = broker.sink(
         name,
-        bootstrap_servers=kafka.bootstrap_servers,
         transaction_timeout_ms=SHORT_TIMEOUT_MS,
         producer={"batch.num.messages": 1},  # deletion drops whole batches only
     )
@@ -251,7 +242,7 @@ def test_with_the_log_gone_salvage_names_what_is_missing(kafka, topic) -> None:
         verified = sink.participant.verify(sink.write(frame([b"a"] * 10)))
         permit = sink.permit(verified)
         wait_until_aborted(sink)
-        admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+        admin = AdminClient({"bootstrap.servers": broker.servers})
         for future in admin.delete_records([TopicPartition(name, 0, 7)]).values():
             future.result(timeout=WAIT_MAX_S)
         report = sink.participant.commit(permit, verified)
@@ -260,48 +251,50 @@ def test_with_the_log_gone_salvage_names_what_is_missing(kafka, topic) -> None:
         assert sink.participant.list_open() == []
 
 
-def test_a_foreign_producer_that_took_our_id_before_the_decision(kafka, topic) -> None:
+def test_a_foreign_producer_that_took_our_id_before_the_decision(broker: Broker) -> None:
     """It aborted our transaction; the attempt is void and the message says why."""
-    name = topic("hijack", partitions=1)
-    with opened(KafkaSink(name, bootstrap_servers=kafka.bootstrap_servers)) as sink:
+    name = broker.topic("hijack", partitions=1)
+    with opened(broker.sink(name)) as sink:
         prepared = sink.write(frame([b"a"]))
-        hijack(kafka, KafkaTransaction.of(prepared[0]).transactional_id)
+        hijack(broker, KafkaTransaction.of(prepared[0]).transactional_id)
         with pytest.raises(EpochAborted, match="Something else initialised it"):
             sink.participant.verify(prepared)
-    assert values(kafka, name) == []
+    assert values(broker, name) == []
 
 
-def test_a_foreign_producer_that_took_our_id_after_the_decision(kafka, topic) -> None:
+def test_a_foreign_producer_that_took_our_id_after_the_decision(broker: Broker) -> None:
     """The coordinator only knows the thief's epoch; the log's marker says that ours was aborted."""
-    name = topic("hijack-late", partitions=1)
-    with opened(KafkaSink(name, bootstrap_servers=kafka.bootstrap_servers)) as sink:
+    name = broker.topic("hijack-late", partitions=1)
+    with opened(broker.sink(name)) as sink:
         verified = sink.participant.verify(sink.write(frame([b"a", b"b"])))
         permit = sink.permit(verified)
-        hijack(kafka, KafkaTransaction.of(verified[0]).transactional_id)
+        hijack(broker, KafkaTransaction.of(verified[0]).transactional_id)
         report = sink.participant.commit(permit, verified)
         assert report.expired == tuple(verified)
         again = sink.participant.salvage(permit, report.expired)
         sink.participant.commit(sink.permit(again), again)
-    assert values(kafka, name) == [b"a", b"b"]
+    assert values(broker, name) == [b"a", b"b"]
 
 
-def test_a_committed_transaction_whose_id_has_moved_on_is_known_as_committed(kafka, topic) -> None:
+def test_a_committed_transaction_whose_id_has_moved_on_is_known_as_committed(
+    broker: Broker,
+) -> None:
     """Flink logs data loss here; the marker in the log says commit."""
-    name = topic("moved", partitions=1)
-    with opened(KafkaSink(name, bootstrap_servers=kafka.bootstrap_servers)) as sink:
+    name = broker.topic("moved", partitions=1)
+    with opened(broker.sink(name)) as sink:
         verified = sink.participant.verify(sink.write(frame([b"a"])))
         permit = sink.permit(verified)
         sink.participant.commit(permit, verified)
-        hijack(kafka, KafkaTransaction.of(verified[0]).transactional_id)
+        hijack(broker, KafkaTransaction.of(verified[0]).transactional_id)
         report = sink.participant.commit(permit, verified)
     assert len(report.committed) == 1
-    assert values(kafka, name) == [b"a"]
+    assert values(broker, name) == [b"a"]
 
 
-def test_a_decision_on_another_cluster_is_refused(kafka, topic) -> None:
+def test_a_decision_on_another_cluster_is_refused(broker: Broker) -> None:
     """The sink was pointed elsewhere while an epoch was in doubt."""
-    name = topic("cluster", partitions=1)
-    with opened(KafkaSink(name, bootstrap_servers=kafka.bootstrap_servers)) as sink:
+    name = broker.topic("cluster", partitions=1)
+    with opened(broker.sink(name)) as sink:
         (verified,) = sink.participant.verify(sink.write(frame([b"a"])))
         elsewhere = replace(
             verified, payload=verified.payload.replace('"cluster_id": "', '"cluster_id": "other-')
@@ -310,9 +303,6 @@ def test_a_decision_on_another_cluster_is_refused(kafka, topic) -> None:
             sink.participant.commit(sink.permit([elsewhere]), [elsewhere])
 
 
-def hijack(kafka, transactional_id: str) -> None:
+def hijack(broker: Broker, transactional_id: str) -> None:
     """What a second application configured with our id does."""
-    thief = Producer(
-        {"bootstrap.servers": kafka.bootstrap_servers, "transactional.id": transactional_id}
-    )
-    thief.init_transactions(WAIT_MAX_S)
+    broker.initialised(transactional_id)

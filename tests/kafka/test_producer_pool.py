@@ -10,7 +10,7 @@ import os
 import re
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -24,12 +24,11 @@ from exactum.kafka.failure import DeliveryError
 from exactum.kafka.messages import produce
 from exactum.kafka.producer import Producer
 from exactum.kafka.producer_pool import ProcessPools, ProducerPlan, ProducerPool, initialised
-from exactum.kafka.sink import KafkaSink
 from exactum.kafka.transaction import KafkaScope
-from exactum.local import LocalKafka
 from exactum.protocol.model import new_incarnation
 from exactum.protocol.sink import TaskName, WriteOrder
-from tests.kit.kafka.transactions import frame, opened, read_all
+from tests.kit.kafka.broker import Broker
+from tests.kit.kafka.transactions import frame, opened
 from tests.kit.waiting import WAIT_MAX_S
 
 pytestmark = pytest.mark.broker
@@ -38,9 +37,9 @@ WAIT_S = WAIT_MAX_S
 
 
 @pytest.fixture
-def plan(kafka: LocalKafka, topic: Callable[..., str]) -> ProducerPlan:
+def plan(broker: Broker) -> ProducerPlan:
     scope = KafkaScope("query", "out", "test")
-    return ProducerPlan(kafka.bootstrap_servers, (), scope, new_incarnation(), 60_000, topic("out"))
+    return ProducerPlan(broker.servers, (), scope, new_incarnation(), 60_000, broker.topic("out"))
 
 
 def test_a_ready_one_is_taken_first(plan: ProducerPlan, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -139,14 +138,12 @@ def pools(monkeypatch: pytest.MonkeyPatch) -> Iterator[ProcessPools]:
 
 
 @pytest.mark.deep
-def test_many_sinks_in_one_task(
-    kafka: LocalKafka, topic: Callable[..., str], pools: ProcessPools
-) -> None:
+def test_many_sinks_in_one_task(broker: Broker, pools: ProcessPools) -> None:
     """However many they are, and however often: each keeps the producers that it writes with."""
     count = producer_pool.POOLS_IDLE_MAX + 1
-    names = [topic(f"many-{number}", partitions=1) for number in range(count)]
+    names = [broker.topic(f"many-{number}", partitions=1) for number in range(count)]
     with contextlib.ExitStack() as stack:
-        made = [KafkaSink(name, bootstrap_servers=kafka.bootstrap_servers) for name in names]
+        made = [broker.sink(name) for name in names]
         sinks = [stack.enter_context(opened(sink)) for sink in made]
         for sequence in (1, 2):
             order = [WriteOrder(sink.run, sequence, 0, sequence) for sink in sinks]
@@ -161,15 +158,12 @@ def test_many_sinks_in_one_task(
                 verified = sink.participant.verify([one])
                 sink.participant.commit(sink.permit(verified), verified)
         assert len(list(pools._pools)) == count
-    assert [len(read_all(kafka.bootstrap_servers, name)) for name in names] == [4] * count
+    assert [len(broker.read(name)) for name in names] == [4] * count
 
 
-def plans(kafka: LocalKafka, count: int) -> list[ProducerPlan]:
+def plans(broker: Broker, count: int) -> list[ProducerPlan]:
     scopes = [KafkaScope("query", f"out-{number}", "test") for number in range(count)]
-    return [
-        ProducerPlan(kafka.bootstrap_servers, (), scope, new_incarnation(), 60_000)
-        for scope in scopes
-    ]
+    return [ProducerPlan(broker.servers, (), scope, new_incarnation(), 60_000) for scope in scopes]
 
 
 class User:
@@ -177,13 +171,13 @@ class User:
 
 
 def test_pools_go_when_nobody_uses_them(
-    kafka: LocalKafka, pools: ProcessPools, monkeypatch: pytest.MonkeyPatch
+    broker: Broker, pools: ProcessPools, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Those idle for longest, of more than a few, and never at once; one whose user was
     forgotten is idle as well.
     """
     monkeypatch.setattr(producer_pool, "POOL_IDLE_MIN_S", 3600.0)
-    many = plans(kafka, SINKS)
+    many = plans(broker, SINKS)
     kept, users = User(), [User() for _ in many]
     taken: dict[ProducerPlan, ProducerPool] = {}
     for plan, user in zip(many, users, strict=True):
@@ -200,11 +194,11 @@ def test_pools_go_when_nobody_uses_them(
 
 
 def test_a_later_run_ends_the_pools_of_the_one_before(
-    kafka: LocalKafka, pools: ProcessPools, monkeypatch: pytest.MonkeyPatch
+    broker: Broker, pools: ProcessPools, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of the same sink, when nobody has used them for some time."""
     monkeypatch.setattr(producer_pool, "POOL_IDLE_MIN_S", -1.0)
-    first, other = plans(kafka, 2)
+    first, other = plans(broker, 2)
     users = User(), User(), User()
     used = pools.pool_of(first, users[0])
     pools.pool_of(other, users[1])
@@ -217,9 +211,9 @@ def test_a_later_run_ends_the_pools_of_the_one_before(
 
 
 @pytest.mark.deep
-def test_a_forked_process_has_pools_of_its_own(kafka: LocalKafka, pools: ProcessPools) -> None:
+def test_a_forked_process_has_pools_of_its_own(broker: Broker, pools: ProcessPools) -> None:
     """And ends nothing of its parent's: librdkafka would wait for threads that are not there."""
-    (plan,) = plans(kafka, 1)
+    (plan,) = plans(broker, 1)
     user = User()
     pool = pools.pool_of(plan, user)
     assert set(pool.topics.facts(["never-made"])) == {"never-made"}

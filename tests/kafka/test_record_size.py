@@ -17,6 +17,7 @@ from confluent_kafka import Producer
 from exactum.kafka.records import after_recompression
 from exactum.kafka.sink import KafkaSink
 from exactum.local import LocalKafka
+from tests.kit.kafka.broker import Broker
 from tests.kit.kafka.transactions import frame, opened, read_all
 from tests.kit.waiting import WAIT_MAX_S
 
@@ -85,16 +86,13 @@ def around(limit: int) -> pa.RecordBatch:
 
 @pytest.mark.variants(1)
 @pytest.mark.parametrize("codec", CODECS)
-def test_what_just_fits_arrives_and_a_byte_more_is_handed_back(
-    kafka: LocalKafka, topic: TopicFactory, codec: str
-) -> None:
+def test_what_just_fits_arrives_and_a_byte_more_is_handed_back(broker: Broker, codec: str) -> None:
     """With each compression of the producer: in random bytes there is nothing to compress."""
     for own_topic in (True, False):
-        name = topic(f"exact-{codec}", partitions=1, config={"max.message.bytes": LIMIT})
+        name = broker.topic(f"exact-{codec}", partitions=1, config={"max.message.bytes": LIMIT})
         batch = around(LIMIT).append_column("topic", pa.array([name] * 13))
-        sink = KafkaSink(
+        sink = broker.sink(
             name if own_topic else None,
-            bootstrap_servers=kafka.bootstrap_servers,
             producer={"compression.type": codec},
         )
         with opened(sink) as run:
@@ -108,19 +106,19 @@ def test_what_just_fits_arrives_and_a_byte_more_is_handed_back(
                 reason,
             )
         values = batch.column("value").to_pylist()
-        assert [r.value for r in read_all(kafka.bootstrap_servers, name)] == [
+        assert broker.values(name) == [
             *values[0:12:2],
             values[12],
         ]
-        assert not broker_takes(kafka, name, codec, batch.column("key")[1].as_py(), values[1])
-        assert broker_takes(kafka, name, codec, batch.column("key")[0].as_py(), values[0])
+        assert not broker_takes(broker, name, codec, batch.column("key")[1].as_py(), values[1])
+        assert broker_takes(broker, name, codec, batch.column("key")[0].as_py(), values[0])
 
 
-def broker_takes(kafka: LocalKafka, name: str, codec: str, key: bytes, value: bytes) -> bool:
+def broker_takes(broker: Broker, name: str, codec: str, key: bytes, value: bytes) -> bool:
     """Whether a plain producer gets the record there."""
     failed: list[Any] = []
     settings = {
-        "bootstrap.servers": kafka.bootstrap_servers,
+        "bootstrap.servers": broker.servers,
         "message.max.bytes": 10 * LIMIT,
         "linger.ms": 0,
     }
@@ -133,22 +131,20 @@ def broker_takes(kafka: LocalKafka, name: str, codec: str, key: bytes, value: by
 
 @pytest.mark.variants(1)
 @pytest.mark.parametrize("limit", [300, 1_000, 3_000_000, 2_147_483_647])
-def test_limits_that_librdkafka_does_not_take_for_its_own(
-    kafka: LocalKafka, topic: TopicFactory, limit: int
-) -> None:
+def test_limits_that_librdkafka_does_not_take_for_its_own(broker: Broker, limit: int) -> None:
     """From a topic's smallest to its largest; a sink without a topic of its own goes by the
     topic's as well.
     """
     shown = min(limit, 4_000_000)
-    name = topic(f"limit-{limit}", partitions=1, config={"max.message.bytes": limit})
+    name = broker.topic(f"limit-{limit}", partitions=1, config={"max.message.bytes": limit})
     value = fitting(shown, b"k", [])
     batch = frame([value, value + b"!"], [b"k", b"k"], topic=pa.array([name] * 2))
     for own_topic in (name, None):
-        with opened(KafkaSink(own_topic, bootstrap_servers=kafka.bootstrap_servers)) as run:
+        with opened(broker.sink(own_topic)) as run:
             run.epoch(batch)
             assert (not run.rejections) == (limit > shown)
     expected = [value, value + b"!"] if limit > shown else [value]
-    assert [r.value for r in read_all(kafka.bootstrap_servers, name)] == expected * 2
+    assert broker.values(name) == expected * 2
 
 
 @pytest.mark.variants(1)
@@ -160,58 +156,48 @@ def test_limits_that_librdkafka_does_not_take_for_its_own(
         for c in sorted({"none", a, "zstd"} - {"uncompressed"})
     ],
 )
-def test_a_topic_whose_broker_compresses_anew(
-    kafka: LocalKafka, topic: TopicFactory, made_anew: str, codec: str
-) -> None:
+def test_a_topic_whose_broker_compresses_anew(broker: Broker, made_anew: str, codec: str) -> None:
     """What it makes of random bytes is a little larger, and counts: what is not handed back
     arrives.
     """
-    name = topic(
+    name = broker.topic(
         "anew", partitions=1, config={"max.message.bytes": LIMIT, "compression.type": made_anew}
     )
     most = LIMIT if made_anew == "uncompressed" else after_recompression(LIMIT)
     value = fitting(most, b"k", [])
     many = [os.urandom(100) for _ in range(3 * LIMIT // 100)]  # which fill batches to their end
     batch = frame([value, value + b"!", *many], [b"k"] * (2 + len(many)))
-    sink = KafkaSink(
-        name, bootstrap_servers=kafka.bootstrap_servers, producer={"compression.type": codec}
-    )
+    sink = broker.sink(name, producer={"compression.type": codec})
     with opened(sink) as run:
         run.epoch(batch)
         (rejection,) = run.rejections
     assert rejection.rows.num_rows == 1
-    assert [r.value for r in read_all(kafka.bootstrap_servers, name)] == [value, *many]
+    assert broker.values(name) == [value, *many]
 
 
-def test_a_record_that_fits_only_compressed_is_handed_back(
-    kafka: LocalKafka, topic: TopicFactory
-) -> None:
+def test_a_record_that_fits_only_compressed_is_handed_back(broker: Broker) -> None:
     """The broker would take it, and nobody can say so before it is sent: one that it refuses ends
     the whole epoch. So each record is measured as it is, and the others arrive.
     """
-    name = topic("packed", partitions=1, config={"max.message.bytes": LIMIT})
+    name = broker.topic("packed", partitions=1, config={"max.message.bytes": LIMIT})
     producer = {"compression.type": "zstd", "message.max.bytes": 50 * LIMIT}
     blank = b" " * 5 * LIMIT
-    assert broker_takes(kafka, name, "zstd", b"plain", blank)
-    with opened(
-        KafkaSink(name, bootstrap_servers=kafka.bootstrap_servers, producer=producer)
-    ) as run:
+    assert broker_takes(broker, name, "zstd", b"plain", blank)
+    with opened(broker.sink(name, producer=producer)) as run:
         run.epoch(frame([blank, b"small"], [b"blank", b"k"]))
         (rejection,) = run.rejections
     assert rejection.rows.column("key").to_pylist() == [b"blank"]
     assert "max.message.bytes" in rejection.reasons[0]
-    assert [r.key for r in read_all(kafka.bootstrap_servers, name)] == [b"plain", b"k"]
+    assert [r.key for r in broker.read(name)] == [b"plain", b"k"]
 
 
-def test_librdkafkas_own_limit(kafka: LocalKafka, topic: TopicFactory) -> None:
+def test_librdkafkas_own_limit(broker: Broker) -> None:
     """Where the user sets it below the topic's: 36 bytes less, whatever the lengths."""
-    name = topic("own-limit", partitions=1)
+    name = broker.topic("own-limit", partitions=1)
     producer = {"message.max.bytes": LIMIT}
     fits = b"x" * (LIMIT - 36 - 1)
     keys, values = [b"k", b"k", b"kk"], [fits, fits + b"!", fits]
-    with opened(
-        KafkaSink(name, bootstrap_servers=kafka.bootstrap_servers, producer=producer)
-    ) as run:
+    with opened(broker.sink(name, producer=producer)) as run:
         run.epoch(frame(values, keys))
         (rejection,) = run.rejections
     assert [len(value) for value in rejection.rows.column("value").to_pylist()] == [
@@ -219,45 +205,42 @@ def test_librdkafkas_own_limit(kafka: LocalKafka, topic: TopicFactory) -> None:
         len(fits),
     ]
     assert "message.max.bytes of the sink's producer settings" in rejection.reasons[0]
-    assert len(read_all(kafka.bootstrap_servers, name)) == 1
+    assert len(broker.read(name)) == 1
 
 
-def test_a_value_that_the_queue_can_never_hold(kafka: LocalKafka, topic: TopicFactory) -> None:
+def test_a_value_that_the_queue_can_never_hold(broker: Broker) -> None:
     """It would be waited for until a timeout, again and again."""
-    name = topic("queue", partitions=1, config={"max.message.bytes": 3_000_000})
+    name = broker.topic("queue", partitions=1, config={"max.message.bytes": 3_000_000})
     fits = b"x" * 1024 * 1024
     with opened(
-        KafkaSink(
+        broker.sink(
             name,
-            bootstrap_servers=kafka.bootstrap_servers,
             producer={"queue.buffering.max.kbytes": 1024},
         )
     ) as run:
         run.epoch(frame([fits, fits + b"!", fits]))
         (rejection,) = run.rejections
     assert "queue.buffering.max.kbytes" in rejection.reasons[0]
-    assert len(read_all(kafka.bootstrap_servers, name)) == 2
+    assert len(broker.read(name)) == 2
 
 
-def test_topics_with_small_and_large_limits_in_one_transaction(
-    kafka: LocalKafka, topic: TopicFactory
-) -> None:
+def test_topics_with_small_and_large_limits_in_one_transaction(broker: Broker) -> None:
     """A producer fills its batches without knowing the topics' limits, so those of a narrow one
     are filled for it.
     """
-    narrow = topic("narrow", partitions=2, config={"max.message.bytes": 2_000})
-    wide = topic("wide", partitions=2)
+    narrow = broker.topic("narrow", partitions=2, config={"max.message.bytes": 2_000})
+    wide = broker.topic("wide", partitions=2)
     chance = random.Random(7)
     values = [os.urandom(chance.randrange(0, 1_900)) for _ in range(400)]
     names = [chance.choice([narrow, wide]) for _ in values]
     keys = [str(number).encode() for number in range(400)]
-    with opened(KafkaSink(bootstrap_servers=kafka.bootstrap_servers)) as run:
+    with opened(KafkaSink(bootstrap_servers=broker.servers)) as run:
         run.epoch(frame(values, keys, topic=pa.array(names)))
     for name in (narrow, wide):
         expected = {
             key: value for key, value, of in zip(keys, values, names, strict=True) if of == name
         }
-        assert {r.key: r.value for r in read_all(kafka.bootstrap_servers, name)} == expected
+        assert {r.key: r.value for r in broker.read(name)} == expected
 
 
 @pytest.mark.deep

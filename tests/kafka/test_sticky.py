@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -15,10 +15,10 @@ from confluent_kafka.admin import NewTopic
 
 from exactum.kafka.messages import produce
 from exactum.kafka.producer import LearnedTopic, Producer, linger_ms
-from exactum.kafka.sink import KafkaSink
 from exactum.local import LocalKafka
 from exactum.protocol.sink import Guarantee, TaskName, WriteOrder
-from tests.kit.kafka.transactions import frame, opened, read_all
+from tests.kit.kafka.broker import Broker
+from tests.kit.kafka.transactions import frame, opened
 from tests.kit.servers.kafka_cluster import KafkaNodes
 from tests.kit.waiting import WAIT_MAX_S
 
@@ -61,24 +61,22 @@ def send(
 
 
 def placed(
-    kafka: LocalKafka, topic: str, *, committed: bool = True
+    broker: Broker, topic: str, *, committed: bool = True
 ) -> dict[str, list[tuple[int, int]]]:
     """Array -> (partition, place in it) of its records, in the order of each partition."""
     found = defaultdict(list)
-    for record in read_all(kafka.bootstrap_servers, topic, committed=committed):
+    for record in broker.read(topic, committed=committed):
         assert record.value is not None
         number, row = record.value.decode().split()
         found[number].append((record.partition, int(row)))
     return found
 
 
-def test_an_array_stays_together_and_all_partitions_have_their_turn(
-    kafka: LocalKafka, topic: Callable[..., str]
-) -> None:
-    name = topic("turns", partitions=4)
-    with producer(kafka, name, **{"sticky.partitioning.linger.ms": "1"}) as sender:
+def test_an_array_stays_together_and_all_partitions_have_their_turn(broker: Broker) -> None:
+    name = broker.topic("turns", partitions=4)
+    with producer(broker.kafka, name, **{"sticky.partitioning.linger.ms": "1"}) as sender:
         send(sender, name, ARRAYS, 0.002)
-    arrays = placed(kafka, name)
+    arrays = placed(broker, name)
     assert len(arrays) == ARRAYS
     for records in arrays.values():
         assert len({partition for partition, _ in records}) == 1
@@ -95,24 +93,24 @@ def test_an_array_stays_together_and_all_partitions_have_their_turn(
     ids=["by the hash alone", "not sticky"],
 )
 def test_other_settings_are_librdkafkas_business(
-    kafka: LocalKafka, topic: Callable[..., str], settings: dict[str, str], partitions: set[int]
+    broker: Broker, settings: dict[str, str], partitions: set[int]
 ) -> None:
     """It is asked for each record: within one array as well."""
-    name = topic("others", partitions=4)
-    with producer(kafka, name, **settings) as sender:
+    name = broker.topic("others", partitions=4)
+    with producer(broker.kafka, name, **settings) as sender:
         send(sender, name, ARRAYS, 0)
-    found = placed(kafka, name)
+    found = placed(broker, name)
     assert {partition for records in found.values() for partition, _ in records} == partitions
     together = all(len({partition for partition, _ in records}) == 1 for records in found.values())
     assert together == (len(partitions) == 1)
 
 
-def test_a_key_decides_wherever_there_is_one(kafka: LocalKafka, topic: Callable[..., str]) -> None:
-    name = topic("keyed", partitions=4)
-    with producer(kafka, name, **{"sticky.partitioning.linger.ms": "1"}) as sender:
+def test_a_key_decides_wherever_there_is_one(broker: Broker) -> None:
+    name = broker.topic("keyed", partitions=4)
+    with producer(broker.kafka, name, **{"sticky.partitioning.linger.ms": "1"}) as sender:
         send(sender, name, ARRAYS, 0.002, key=b"k")
     assert (
-        len({partition for records in placed(kafka, name).values() for partition, _ in records})
+        len({partition for records in placed(broker, name).values() for partition, _ in records})
         == 1
     )
 
@@ -144,47 +142,36 @@ def test_a_partition_without_a_leader_is_left_out() -> None:
 
 @pytest.mark.parametrize(("age_max_s", "together"), [(60.0, True), (0.0, False)])
 def test_what_was_learned_long_ago_does_not_count(
-    kafka: LocalKafka,
-    topic: Callable[..., str],
-    monkeypatch: pytest.MonkeyPatch,
-    age_max_s: float,
-    together: bool,
+    broker: Broker, monkeypatch: pytest.MonkeyPatch, age_max_s: float, together: bool
 ) -> None:
     """A spare producer may wait for an hour, and a partition may lose its leader meanwhile."""
     monkeypatch.setattr("exactum.kafka.producer.LEARNED_AGE_MAX_S", age_max_s)
-    name = topic("old", partitions=4)
-    with producer(kafka, name, **{"sticky.partitioning.linger.ms": "1"}) as sender:
+    name = broker.topic("old", partitions=4)
+    with producer(broker.kafka, name, **{"sticky.partitioning.linger.ms": "1"}) as sender:
         assert sender.knows(name) == together
         produce(
             sender, frame([f"0 {row}".encode() for row in range(MANY)]), name, timeout_ms=TIMEOUT_MS
         )
         sender.flush(TIMEOUT_MS)
-    partitions = {partition for partition, _ in placed(kafka, name)["0"]}
+    partitions = {partition for partition, _ in placed(broker, name)["0"]}
     assert (len(partitions) == 1) == together
 
 
 @pytest.mark.deep
 @pytest.mark.parametrize("guarantee", [Guarantee.EXACTLY_ONCE, Guarantee.AT_LEAST_ONCE])
 def test_a_task_asks_again_when_that_is_long_ago(
-    kafka: LocalKafka,
-    topic: Callable[..., str],
-    monkeypatch: pytest.MonkeyPatch,
-    guarantee: Guarantee,
+    broker: Broker, monkeypatch: pytest.MonkeyPatch, guarantee: Guarantee
 ) -> None:
     monkeypatch.setattr("exactum.kafka.producer.LEARNED_AGE_MAX_S", OLD_S)
-    name = topic("asks", partitions=4)
+    name = broker.topic("asks", partitions=4)
     settings = {"sticky.partitioning.linger.ms": 1}
-    with opened(
-        KafkaSink(name, bootstrap_servers=kafka.bootstrap_servers, producer=settings),
-        "q",
-        guarantee,
-    ) as sink:
+    with opened(broker.sink(name, producer=settings), "q", guarantee) as sink:
         writer = sink.opened.writers.open(WriteOrder(sink.run, 1, 0, 1), TaskName(0, 0, 0))
         for number in range(2):
             writer.write(frame([f"{number} {row}".encode() for row in range(MANY)]))
             time.sleep(OLD_S)
         writer.prepare()
-    arrays = placed(kafka, name, committed=False)
+    arrays = placed(broker, name, committed=False)
     assert [len(arrays[str(number)]) for number in range(2)] == [MANY] * 2
     assert all(len({partition for partition, _ in records}) == 1 for records in arrays.values())
 

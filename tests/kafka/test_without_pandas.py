@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import importlib.util
-import subprocess
-import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
-from exactum.local import LocalKafka
+from tests.kit.kafka.broker import Broker
+from tests.kit.python import python
 
 TASK = """
 import sys
@@ -36,15 +34,11 @@ writer.abort()
 
 @pytest.mark.broker
 @pytest.mark.parametrize("keys", [[None, b"a", None], [b"a", b"b", b"c"]])
-def test_pandas_is_not_imported(
-    kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path, keys: list[bytes | None]
-) -> None:
+def test_pandas_is_not_imported(broker: Broker, tmp_path: Path, keys: list[bytes | None]) -> None:
     assert importlib.util.find_spec("pandas"), "without it this test could not fail"
     batch = pa.record_batch({"key": pa.array(keys, pa.binary()), "value": ["x", "", None]})
     with pa.ipc.new_file(tmp_path / "batch", batch.schema) as file:
         file.write_batch(batch)
-    arguments = [kafka.bootstrap_servers, topic("plain", partitions=2), str(tmp_path / "batch")]
-    done = subprocess.run(
-        [sys.executable, "-c", TASK, *arguments], check=False, capture_output=True, text=True
-    )
+    topic = broker.topic("plain", partitions=2)
+    done = python(TASK, broker.servers, topic, tmp_path / "batch")
     assert done.stdout.strip() == "1 3 False", done.stderr

@@ -11,15 +11,16 @@ from confluent_kafka import Producer
 from exactum.errors import FrameRefused, SettingRefused, Unavailable
 from exactum.kafka.sink import KafkaSink
 from exactum.protocol.sink import TaskName, WriteOrder
-from tests.kit.kafka.transactions import frame, opened, read_all
+from tests.kit.kafka.broker import Broker
+from tests.kit.kafka.transactions import frame, opened
 from tests.kit.waiting import WAIT_MAX_S
 
 pytestmark = pytest.mark.broker
 
 
-def test_strings_binary_and_sliced_arrays_all_the_same(kafka, topic) -> None:
+def test_strings_binary_and_sliced_arrays_all_the_same(broker: Broker) -> None:
     """Arrow's string, binary and large types, whole or sliced, give the same bytes."""
-    name = topic("types", partitions=1)
+    name = broker.topic("types", partitions=1)
     texts = ["a", "", None, "ä" * 1000, "b"]
     whole = pa.record_batch({"value": pa.array(texts)})
     frames = [
@@ -34,18 +35,18 @@ def test_strings_binary_and_sliced_arrays_all_the_same(kafka, topic) -> None:
         ),
         pa.record_batch({"value": pa.array(["x", *texts, "y"])}).slice(1, 5),
     ]
-    with opened(KafkaSink(name, bootstrap_servers=kafka.bootstrap_servers)) as sink:
+    with opened(broker.sink(name)) as sink:
         sink.epoch(*frames)
     expected = [None if t is None else t.encode() for t in texts] * len(frames)
-    assert [r.value for r in read_all(kafka.bootstrap_servers, name)] == expected
+    assert broker.values(name) == expected
 
 
-def test_a_failing_task_aborts_its_own_transaction(kafka, topic) -> None:
+def test_a_failing_task_aborts_its_own_transaction(broker: Broker) -> None:
     """Nothing is left open, nothing is visible, whenever it fails: also while its first record
     is on its way.
     """
-    name = topic("failing", partitions=1)
-    with opened(KafkaSink(name, bootstrap_servers=kafka.bootstrap_servers)) as sink:
+    name = broker.topic("failing", partitions=1)
+    with opened(broker.sink(name)) as sink:
         order = WriteOrder(
             sink.run, 1, 0, 1
         )  # one write job: no transactional id is used again, which would tidy up
@@ -58,13 +59,13 @@ def test_a_failing_task_aborts_its_own_transaction(kafka, topic) -> None:
         while sink.participant.list_open() and time.monotonic() < deadline_s:
             time.sleep(0.05)  # the coordinator answers before the markers are written
         assert sink.participant.list_open() == []
-    assert read_all(kafka.bootstrap_servers, name) == []
+    assert broker.read(name) == []
 
 
-def test_a_batch_of_which_nothing_fits_opens_no_transaction(kafka, topic) -> None:
+def test_a_batch_of_which_nothing_fits_opens_no_transaction(broker: Broker) -> None:
     """Nothing is prepared, nothing is left open."""
-    name = topic("all-large", partitions=1, config={"max.message.bytes": "1000"})
-    with opened(KafkaSink(name, bootstrap_servers=kafka.bootstrap_servers)) as sink:
+    name = broker.topic("all-large", partitions=1, config={"max.message.bytes": "1000"})
+    with opened(broker.sink(name)) as sink:
         assert sink.write(frame([b"x" * 2_000])) == []
         assert sink.participant.list_open() == []
 
@@ -78,19 +79,19 @@ def test_a_batch_of_which_nothing_fits_opens_no_transaction(kafka, topic) -> Non
     ],
 )
 def test_settings_that_cannot_work_are_refused_at_start(
-    kafka, topic, arguments, error, match
+    broker: Broker, arguments, error, match
 ) -> None:
     """Each with one clear message, before anything is written."""
     settings = {
-        "topic": topic("refused"),
-        "bootstrap_servers": kafka.bootstrap_servers,
+        "topic": broker.topic("refused"),
+        "bootstrap_servers": broker.servers,
         **arguments,
     }
     with pytest.raises(error, match=match), opened(KafkaSink(**settings)) as sink:
         sink.write(frame([b"a"]))
 
 
-def test_a_broker_that_is_not_there(kafka) -> None:
+def test_a_broker_that_is_not_there(broker: Broker) -> None:
     """Said within seconds, with the address."""
     with pytest.raises(Unavailable, match=r"no broker could be reached at 127\.0\.0\.1:1"):
         with opened(KafkaSink("t", bootstrap_servers="127.0.0.1:1")):
@@ -130,21 +131,19 @@ def test_a_frame_without_a_topic_is_refused_only_where_the_sink_has_none() -> No
         KafkaSink(bootstrap_servers="h:1").check_columns([("value", "string")])
 
 
-def test_plain_clients_agree_with_the_partitioner(kafka, topic) -> None:
+def test_plain_clients_agree_with_the_partitioner(broker: Broker) -> None:
     """A librdkafka producer set to Java's partitioner and our sink write one key to one
     partition.
     """
-    name = topic("shared", partitions=4)
+    name = broker.topic("shared", partitions=4)
     keys = [f"k{i}".encode() for i in range(50)]
-    plain = Producer(
-        {"bootstrap.servers": kafka.bootstrap_servers, "partitioner": "murmur2_random"}
-    )
+    plain = Producer({"bootstrap.servers": broker.servers, "partitioner": "murmur2_random"})
     for key in keys:
         plain.produce(name, key=key, value=b"plain")
     assert plain.flush(WAIT_MAX_S) == 0
-    with opened(KafkaSink(name, bootstrap_servers=kafka.bootstrap_servers)) as sink:
+    with opened(broker.sink(name)) as sink:
         sink.epoch(frame([b"ours"] * 50, keys))
     placed: dict[bytes | None, set[int]] = {}
-    for record in read_all(kafka.bootstrap_servers, name):
+    for record in broker.read(name):
         placed.setdefault(record.key, set()).add(record.partition)
     assert all(len(p) == 1 for p in placed.values())

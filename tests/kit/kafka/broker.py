@@ -1,0 +1,97 @@
+"""A broker as the tests see it: topics of their own, a plain producer and a plain reader. And what
+exactum reads and writes there.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Any
+
+from confluent_kafka import Producer, TopicPartition
+from pyspark.sql import DataFrame, SparkSession
+
+import exactum
+from tests.kit.kafka.transactions import Record, read_all
+from tests.kit.waiting import WAIT_MAX_S
+
+_numbers = itertools.count(1)
+Sent = bytes | str | None
+
+
+class Broker:
+    """``kafka`` may be of several nodes, or of a kind that a test starts itself."""
+
+    def __init__(self, kafka: Any) -> None:
+        self.kafka = kafka
+
+    @property
+    def servers(self) -> str:
+        return str(self.kafka.bootstrap_servers)
+
+    @cached_property
+    def _plain(self) -> Producer:
+        return self._new_producer()
+
+    def _new_producer(self, **settings: Any) -> Producer:
+        return Producer({"bootstrap.servers": self.servers, "log_level": 0, **settings})
+
+    def topic(
+        self,
+        name: str = "topic",
+        partitions: int = 4,
+        config: Mapping[str, str | int] | None = None,
+    ) -> str:
+        """A new one; its name is unique."""
+        unique = f"{name}-{os.getpid()}-{next(_numbers)}"
+        self.kafka.create_topic(
+            unique, partitions=partitions, **({"config": config} if config else {})
+        )
+        return unique
+
+    def produce(
+        self, topic: str, *values: Sent, key: Sent = None, partition: int = -1, **settings: Any
+    ) -> None:
+        """All are there when this returns. ``settings``: the producer's, with _ for the dots."""
+        own = {name.replace("_", "."): value for name, value in settings.items()}
+        producer = self._new_producer(**own) if own else self._plain
+        for value in values:
+            producer.produce(topic, value, key, partition)
+        assert producer.flush(WAIT_MAX_S) == 0
+
+    def initialised(self, transactional_id: str) -> Producer:
+        """A producer of somebody else's: what this id had open is aborted."""
+        producer = self._new_producer(**{"transactional.id": transactional_id})
+        producer.init_transactions(WAIT_MAX_S)
+        return producer
+
+    def transaction(self, transactional_id: str, topic: str, *values: Sent) -> Producer:
+        """Its transaction is open, with a record of each value in a partition of its own."""
+        producer = self.initialised(transactional_id)
+        producer.begin_transaction()
+        for partition, value in enumerate(values):
+            producer.produce(topic, value, partition=partition)
+        assert producer.flush(WAIT_MAX_S) == 0
+        return producer
+
+    def read(self, topic: str, **how: Any) -> list[Record]:
+        """See ``read_all``."""
+        return read_all(self.servers, topic, **how)
+
+    def values(self, topic: str, **how: Any) -> list[bytes | None]:
+        return [record.value for record in self.read(topic, **how)]
+
+    def empty(self, topic: str, partitions: int = 1) -> None:
+        """Delete every record, as retention does; offsets go on."""
+        admin = self.kafka.admin()  # what it is asked is dropped with it
+        ends = [TopicPartition(topic, number, -1) for number in range(partitions)]
+        for future in admin.delete_records(ends).values():
+            future.result(WAIT_MAX_S)
+
+    def sink(self, topic: str | None, **settings: Any) -> exactum.KafkaSink:
+        return exactum.KafkaSink(topic, bootstrap_servers=self.servers, **settings)
+
+    def frame(self, spark: SparkSession, topics: Any, **options: Any) -> DataFrame:
+        return exactum.read_kafka(spark, topics, bootstrap_servers=self.servers, **options)
