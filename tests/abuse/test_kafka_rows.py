@@ -268,7 +268,7 @@ def check(broker: Broker, targets: Sequence[Target], tally: Tally) -> None:
     """Every row that was given is there, in its partition, and nothing else is."""
     left = +tally.given
     for target in targets:
-        for partition, found in broker.read(target):
+        for partition, found in read(broker, target):
             tally.stored += 1
             asked = partition if left[found, partition] else None
             assert left[found, asked], (
@@ -405,7 +405,7 @@ def test_through_a_query(
     assert query.exception() is None
     tally.given.update((content(row), row[3]) for row in rows if takeable(row, by))
     check(broker, targets, tally)
-    letters = [found for _, found in broker.read(dead)]
+    letters = [found for _, found in read(broker, dead)]
     refused = [row for row in rows if not takeable(row, by)]
     assert Counter((key, value) for _, key, value, _ in letters) == Counter(
         (row[0], row[1]) for row in refused
