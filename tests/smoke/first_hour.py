@@ -85,7 +85,7 @@ def done(newcomer: Newcomer, step: PageStep) -> None:
 def exact(servers: str) -> None:
     """What a reader that knows nothing of exactum finds."""
     sent = Counter(
-        (key, (value or b"").upper()) for key, value in keys_and_values(servers, "orders")
+        (key, value and value.upper()) for key, value in keys_and_values(servers, "orders")
     )
     found = Counter(keys_and_values(servers, "shouted"))
     assert sent.total() == 3000, sent.total()
