@@ -7,7 +7,6 @@ from __future__ import annotations
 import functools
 import json
 import operator
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +17,10 @@ from pyspark.sql import functions as f
 import exactum
 from exactum import KafkaSink, events
 from exactum.errors import EpochAborted
-from exactum.local import LocalKafka
 from exactum.spark.decoding.bad_records import Bad, BadCount
-from tests.decoding.test_policies import kafka_frame, produce
-from tests.kit.decoding.decoded_stream import Job, read
+from tests.kit.decoding.decoded_stream import Job
 from tests.kit.errors import check_query_error
+from tests.kit.kafka.broker import Broker
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
 
@@ -65,21 +63,14 @@ def persisted(frame: DataFrame) -> None:
     ],
 )
 def test_each_is_told_of_once(
-    job: Job,
-    kafka: LocalKafka,
-    topic: Callable[..., str],
-    make: Any,
-    mode: str,
-    before: Any,
-    policy: str,
+    job: Job, broker: Broker, make: Any, mode: str, before: Any, policy: str
 ) -> None:
-    source, out, dead = topic("in", partitions=2), topic("out"), topic("dead")
-    produce(kafka, source, b"1", b"x", b"2", b"y")
-    frame = exactum.decode(kafka_frame(job, kafka, source), exactum.Json("bigint"), on_error=policy)
-    exact = job.exactly_once(
-        KafkaSink(out, bootstrap_servers=kafka.bootstrap_servers),
-        dead_letters=KafkaSink(dead, bootstrap_servers=kafka.bootstrap_servers),
-    ).for_each_batch(checkpoint=job.checkpoint)
+    source, out, dead = broker.topic("in", partitions=2), broker.topic("out"), broker.topic("dead")
+    broker.produce(source, b"1", b"x", b"2", b"y")
+    frame = exactum.decode(broker.frame(job.spark, source), exactum.Json("bigint"), on_error=policy)
+    exact = job.exactly_once(broker.sink(out), dead_letters=broker.sink(dead)).for_each_batch(
+        checkpoint=job.checkpoint
+    )
 
     def each(batch: DataFrame, batch_id: int) -> None:
         if before is not None:
@@ -88,67 +79,65 @@ def test_each_is_told_of_once(
         batch.unpersist()
 
     assert job.run(make(frame), each, mode) is None
-    assert sorted(one.value for one in read(kafka, out)) == [b"1", b"2"]
+    assert sorted(broker.values(out)) == [b"1", b"2"]
     if policy == "dead_letter":
-        assert sorted(one.value for one in read(kafka, dead)) == [b"x", b"y"]
+        assert sorted(broker.values(dead)) == [b"x", b"y"]
     else:
         assert sum(job.seen(events.RowsSkipped).values()) == 2
 
 
-def test_views_that_compute_the_batch_wedge(
-    job: Job, kafka: LocalKafka, topic: Callable[..., str]
-) -> None:
+def test_views_that_compute_the_batch_wedge(job: Job, broker: Broker) -> None:
     """What a view computes is computed of rows that are kept, so what is bad is counted once."""
-    source, out, few, dead = topic("in", partitions=2), topic("out"), topic("few"), topic("dead")
-    produce(kafka, source, b"1", b"x", b"2", b"y")
+    source, out, few, dead = (
+        broker.topic("in", partitions=2),
+        broker.topic("out"),
+        broker.topic("few"),
+        broker.topic("dead"),
+    )
+    broker.produce(source, b"1", b"x", b"2", b"y")
     frame = exactum.decode(
-        kafka_frame(job, kafka, source), exactum.Json("bigint"), on_error="dead_letter"
+        broker.frame(job.spark, source), exactum.Json("bigint"), on_error="dead_letter"
     )
 
     def half(batch: DataFrame) -> DataFrame:
         return batch.orderBy("value").limit(batch.count() // 2)
 
     def sink(name: str, **more: Any) -> KafkaSink:
-        return KafkaSink(name, bootstrap_servers=kafka.bootstrap_servers, **more)
+        return broker.sink(name, **more)
 
     exact = job.exactly_once(sink(out), sink(few, rows=half), dead_letters=sink(dead))
     assert job.run(chosen(frame), exact) is None
-    assert len(read(kafka, few)) == 1
-    assert sorted(one.value for one in read(kafka, dead)) == [b"x", b"y"]
+    assert len(broker.read(few)) == 1
+    assert sorted(broker.values(dead)) == [b"x", b"y"]
 
 
 @pytest.mark.deep
-def test_a_frame_that_reads_the_batch_twice_wedges(
-    job: Job, kafka: LocalKafka, topic: Callable[..., str]
-) -> None:
+def test_a_frame_that_reads_the_batch_twice_wedges(job: Job, broker: Broker) -> None:
     """Nothing is kept where no sink has a view, and each record is bad once all the same."""
-    source, out, dead = topic("in", partitions=2), topic("out"), topic("dead")
-    produce(kafka, source, b"1", b"x", b"2", b"y")
+    source, out, dead = broker.topic("in", partitions=2), broker.topic("out"), broker.topic("dead")
+    broker.produce(source, b"1", b"x", b"2", b"y")
     frame = exactum.decode(
-        kafka_frame(job, kafka, source), exactum.Json("bigint"), on_error="dead_letter"
+        broker.frame(job.spark, source), exactum.Json("bigint"), on_error="dead_letter"
     )
-    servers = kafka.bootstrap_servers
     exact = job.exactly_once(
-        KafkaSink(out, bootstrap_servers=servers),
-        dead_letters=KafkaSink(dead, bootstrap_servers=servers),
+        broker.sink(out),
+        dead_letters=broker.sink(dead),
     ).for_each_batch(checkpoint=job.checkpoint)
 
     def each(batch: DataFrame, batch_id: int) -> None:
         exact(batch.union(batch.where("value = '1'")), batch_id)
 
     assert job.run(chosen(frame), each) is None
-    assert sorted(one.value for one in read(kafka, dead)) == [b"x", b"y"]
+    assert sorted(broker.values(dead)) == [b"x", b"y"]
 
 
 @pytest.mark.deep
-def test_a_function_that_finds_another_record_bad(
-    job: Job, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
-) -> None:
+def test_a_function_that_finds_another_record_bad(job: Job, broker: Broker, tmp_path: Path) -> None:
     """As many the second time, and not the same: the one of the first time is in no sink, and would
     not be among the dead letters.
     """
-    source, out, dead = topic("in", partitions=1), topic("out"), topic("dead")
-    produce(kafka, source, b"x", b"y", b"the end")
+    source, out, dead = broker.topic("in", partitions=1), broker.topic("out"), broker.topic("dead")
+    broker.produce(source, b"x", b"y", b"the end")
     once = tmp_path / "once"
 
     def flips(value: bytes) -> str:
@@ -159,17 +148,14 @@ def test_a_function_that_finds_another_record_bad(
         return value.decode()
 
     frame = exactum.decode(
-        kafka_frame(job, kafka, source), flips, returns="string", on_error="dead_letter"
+        broker.frame(job.spark, source), flips, returns="string", on_error="dead_letter"
     )
-    exact = job.exactly_once(
-        KafkaSink(out, bootstrap_servers=kafka.bootstrap_servers),
-        dead_letters=KafkaSink(dead, bootstrap_servers=kafka.bootstrap_servers),
-    )
+    exact = job.exactly_once(broker.sink(out), dead_letters=broker.sink(dead))
     check_query_error(job.run(chosen(frame), exact), EpochAborted, "1 records", "epoch 0", 1)
-    assert read(kafka, out) == read(kafka, dead) == []
+    assert broker.read(out) == broker.read(dead) == []
     assert job.run(chosen(frame), exact) is None
-    assert sorted(one.value for one in read(kafka, out)) == [b"the end", b"x"]
-    assert [one.value for one in read(kafka, dead)] == [b"y"]
+    assert sorted(broker.values(out)) == [b"the end", b"x"]
+    assert broker.values(dead) == [b"y"]
 
 
 A, B, C, D = Bad(1, 10, 1), Bad(1, 7, 2), Bad(1, 5, 4), Bad(1, 3, 8)
@@ -212,29 +198,26 @@ def test_how_many_may_be_found(before: Bad, after: Bad, found: Bad, allowed: boo
 @pytest.mark.deep
 @pytest.mark.parametrize("ends", [(2, 1), (1, 2)], ids=["left ahead", "right ahead"])
 def test_two_streams_of_one_frame_that_end_at_different_offsets(
-    job: Job, kafka: LocalKafka, topic: Callable[..., str], ends: tuple[int, int]
+    job: Job, broker: Broker, ends: tuple[int, int]
 ) -> None:
     """A frame that is joined with itself is read by two streams. On a topic that goes on each asks
     for its own end, and Spark keeps the count of the first one: each letter is written once, when
     that one meets it.
     """
-    source, out, dead = topic("in", partitions=1), topic("out"), topic("dead")
+    source, out, dead = broker.topic("in", partitions=1), broker.topic("out"), broker.topic("dead")
     frame = exactum.decode(
-        kafka_frame(job, kafka, source), exactum.Json("bigint"), on_error="dead_letter"
+        broker.frame(job.spark, source), exactum.Json("bigint"), on_error="dead_letter"
     )
     left, right = chosen(frame).alias("l"), chosen(frame).alias("r")
     joined = left.join(right, f.expr("l.value = r.value")).select("l.value")
-    exact = job.exactly_once(
-        KafkaSink(out, bootstrap_servers=kafka.bootstrap_servers),
-        dead_letters=KafkaSink(dead, bootstrap_servers=kafka.bootstrap_servers),
-    )
-    produce(kafka, source, b"1")
+    exact = job.exactly_once(broker.sink(out), dead_letters=broker.sink(dead))
+    broker.produce(source, b"1")
     assert job.run(joined, exact) is None
-    produce(kafka, source, b"x", b"2")
+    broker.produce(source, b"x", b"2")
     planned = [json.dumps({source: {"0": end}}) for end in ends]
     offsets = job.checkpoint / "offsets"
     known = (offsets / "0").read_text().splitlines()
     (offsets / "1").write_text("\n".join([*known[:-2], *planned]))
     assert job.run(joined, exact) is None
-    assert sorted(one.value for one in read(kafka, out)) == [b"1", b"2"]
-    assert [one.value for one in read(kafka, dead)] == [b"x"]
+    assert sorted(broker.values(out)) == [b"1", b"2"]
+    assert broker.values(dead) == [b"x"]

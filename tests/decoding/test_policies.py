@@ -25,9 +25,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 import exactum
-from exactum import KafkaSink, events
+from exactum import events
 from exactum.errors import FrameRefused, RowsRefused, SettingRefused, Unavailable
-from exactum.local import LocalKafka
 from exactum.protocol.model import Decision, DecisionRecord
 from exactum.testing import MemoryDecisionLog, MemoryStorage
 from tests.kit.decoding.decoded_stream import (
@@ -37,13 +36,13 @@ from tests.kit.decoding.decoded_stream import (
     Job,
     Poisoned,
     poisoned,
-    read,
 )
 from tests.kit.decoding.registry import Registry, guid_of
 from tests.kit.docs.code import blocks
 from tests.kit.docs.program import replaced
 from tests.kit.environment import ROOT
 from tests.kit.errors import check_error, check_query_error, raised
+from tests.kit.kafka.broker import Broker
 from tests.kit.kafka.named import topics_named
 from tests.kit.waiting import WAIT_MAX_S
 
@@ -53,11 +52,11 @@ TopicFactory = Callable[..., str]
 
 
 @pytest.fixture(scope="module")
-def stream(kafka: LocalKafka) -> Iterator[Poisoned]:
+def stream(broker: Broker) -> Iterator[Poisoned]:
     server = Registry()
     topic = "poisoned"
-    kafka.create_topic(topic, partitions=PARTITIONS)
-    yield poisoned(kafka, topic, server)
+    broker.kafka.create_topic(topic, partitions=PARTITIONS)
+    yield poisoned(broker.kafka, topic, server)
     server.close()
 
 
@@ -66,11 +65,10 @@ def job(spark: SparkSession, tmp_path: Path) -> Job:
     return Job(spark, tmp_path / "check point")
 
 
-def orders(spark: SparkSession, kafka: LocalKafka, stream: Poisoned, on_error: str) -> DataFrame:
-    source = exactum.read_kafka(
+def orders(spark: SparkSession, broker: Broker, stream: Poisoned, on_error: str) -> DataFrame:
+    source = broker.frame(
         spark,
         stream.topic,
-        bootstrap_servers=kafka.bootstrap_servers,
         maxOffsetsPerTrigger=12_000,
         includeHeaders=True,
     )
@@ -89,11 +87,11 @@ def totals(frame: DataFrame) -> DataFrame:
     return counted.select("key", f.col("n").cast("string").alias("value"))
 
 
-def check_output(kafka: LocalKafka, topic: str, stream: Poisoned, *, aggregated: bool) -> None:
+def check_output(broker: Broker, topic: str, stream: Poisoned, *, aggregated: bool) -> None:
     """Every good record is in the output once; of an aggregate, the last total of each key is
     exact.
     """
-    found = read(kafka, topic)
+    found = broker.read(topic)
     if aggregated:
         last = {record.key.decode(): int(record.value) for record in found}
         assert last == {str(k): n for k, n in Counter(i % 10 for i in stream.good()).items()}
@@ -102,9 +100,9 @@ def check_output(kafka: LocalKafka, topic: str, stream: Poisoned, *, aggregated:
         assert all(record.key == record.value for record in found)
 
 
-def check_letters(kafka: LocalKafka, topic: str, stream: Poisoned) -> None:
+def check_letters(broker: Broker, topic: str, stream: Poisoned) -> None:
     """Every poison record is there once, with its bytes, its place, its time and a reason."""
-    letters = read(kafka, topic)
+    letters = broker.read(topic)
     assert Counter(int(one.key) for one in letters) == Counter(list(stream.poison))
     reasons: dict[str, set[str]] = {}
     for one in letters:
@@ -146,20 +144,18 @@ STATELESS_AND_AGGREGATED = pytest.mark.parametrize(
 @pytest.mark.deep
 @STATELESS_AND_AGGREGATED
 def test_dead_letters_are_complete_and_in_the_epoch_of_their_neighbours(
-    job: Job, kafka: LocalKafka, topic: TopicFactory, stream: Poisoned, aggregated: bool
+    job: Job, broker: Broker, stream: Poisoned, aggregated: bool
 ) -> None:
     """Nothing is lost and nothing doubled, though the query dies once after a decision and once
     before one.
     """
-    out, dead = topic("out"), topic("dead")
-    dead_letters = KafkaSink(dead, bootstrap_servers=kafka.bootstrap_servers)
-    frame = (totals if aggregated else stateless)(orders(job.spark, kafka, stream, "dead_letter"))
+    out, dead = broker.topic("out"), broker.topic("dead")
+    dead_letters = broker.sink(dead)
+    frame = (totals if aggregated else stateless)(orders(job.spark, broker, stream, "dead_letter"))
     mode = "update" if aggregated else "append"
     log = DyingLog(job.checkpoint, batch_id=2)
     write = job.exactly_once(
-        KafkaSink(out, bootstrap_servers=kafka.bootstrap_servers),
-        dead_letters=dead_letters,
-        decision_log=log,
+        broker.sink(out), dead_letters=dead_letters, decision_log=log
     ).for_each_batch(checkpoint=job.checkpoint)
     deaths = [1]
 
@@ -173,8 +169,8 @@ def test_dead_letters_are_complete_and_in_the_epoch_of_their_neighbours(
     assert "died before the decision" in str(job.run(frame, batch, mode))
     assert job.run(frame, batch, mode) is None
 
-    check_output(kafka, out, stream, aggregated=aggregated)
-    check_letters(kafka, dead, stream)
+    check_output(broker, out, stream, aggregated=aggregated)
+    check_letters(broker, dead, stream)
     expected = job.poison_of_epochs(stream)
     assert len(expected) >= 4 and sum(expected.values()) == len(stream.poison)
     assert job.seen(events.RowsDeadLettered) == expected
@@ -229,109 +225,102 @@ class DyingLog:
 
 @STATELESS_AND_AGGREGATED
 def test_skipped_records_are_counted_in_each_epoch(
-    job: Job, kafka: LocalKafka, topic: TopicFactory, stream: Poisoned, aggregated: bool
+    job: Job, broker: Broker, stream: Poisoned, aggregated: bool
 ) -> None:
     """Good records are all there, bad ones are nowhere, and the event of each epoch says exactly
     how many.
     """
-    out = topic("out")
-    frame = (totals if aggregated else stateless)(orders(job.spark, kafka, stream, "skip"))
-    batch = job.exactly_once(KafkaSink(out, bootstrap_servers=kafka.bootstrap_servers))
+    out = broker.topic("out")
+    frame = (totals if aggregated else stateless)(orders(job.spark, broker, stream, "skip"))
+    batch = job.exactly_once(broker.sink(out))
     assert job.run(frame, batch, "update" if aggregated else "append") is None
-    check_output(kafka, out, stream, aggregated=aggregated)
+    check_output(broker, out, stream, aggregated=aggregated)
     assert job.seen(events.RowsSkipped) == job.poison_of_epochs(stream)
 
 
 @STATELESS_AND_AGGREGATED
 def test_fail_names_the_record_and_leaves_nothing(
-    job: Job, kafka: LocalKafka, topic: TopicFactory, stream: Poisoned, aggregated: bool
+    job: Job, broker: Broker, stream: Poisoned, aggregated: bool
 ) -> None:
     """The query stops with RowsRefused that says which record and why; nothing of its epoch is
     visible.
     """
-    out = topic("out")
-    frame = (totals if aggregated else stateless)(orders(job.spark, kafka, stream, "fail"))
-    batch = job.exactly_once(KafkaSink(out, bootstrap_servers=kafka.bootstrap_servers))
+    out = broker.topic("out")
+    frame = (totals if aggregated else stateless)(orders(job.spark, broker, stream, "fail"))
+    batch = job.exactly_once(broker.sink(out))
     text = str(job.run(frame, batch, "update" if aggregated else "append"))
     check_error(job.error, RowsRefused, "RECORD_BAD", stream.topic, "on_error='dead_letter'")
     assert str(job.error).splitlines()[0] in text
     place = re.search(rf"{stream.topic}-(\d+)\D+(\d+)", str(job.error))
     assert place is not None
     assert stream.number(int(place[1]), int(place[2])) in stream.poison
-    assert read(kafka, out) == []
+    assert broker.read(out) == []
 
 
 @pytest.mark.deep
 @pytest.mark.parametrize(
     "guarantee", ["at_least_once", pytest.param("at_most_once", marks=pytest.mark.deep)]
 )
-def test_weaker_guarantees_have_the_same_policies(
-    job: Job, kafka: LocalKafka, topic: TopicFactory, guarantee: str
-) -> None:
+def test_weaker_guarantees_have_the_same_policies(job: Job, broker: Broker, guarantee: str) -> None:
     """Where nothing dies, dead letters are complete under any guarantee."""
-    source, out, dead = topic("in", partitions=1), topic("out"), topic("dead")
-    produce(kafka, source, b'{"id": 1}', b"x", b'{"id": 2}', b"y", None)
+    source, out, dead = broker.topic("in", partitions=1), broker.topic("out"), broker.topic("dead")
+    broker.produce(source, b'{"id": 1}', b"x", b'{"id": 2}', b"y", None)
     frame = exactum.decode(
-        kafka_frame(job, kafka, source), exactum.Json("id int not null"), on_error="dead_letter"
+        broker.frame(job.spark, source), exactum.Json("id int not null"), on_error="dead_letter"
     )
     batch = getattr(exactum, guarantee)(
-        KafkaSink(out, bootstrap_servers=kafka.bootstrap_servers),
-        dead_letters=KafkaSink(dead, bootstrap_servers=kafka.bootstrap_servers),
-        on_event=job.events.append,
+        broker.sink(out), dead_letters=broker.sink(dead), on_event=job.events.append
     )
     chosen = f.col("value.id").cast("string").alias("value")
     assert job.run(frame.select(chosen), batch) is None
-    assert Counter(one.value for one in read(kafka, out)) == Counter([b"1", b"2", None])
-    assert sorted(one.value for one in read(kafka, dead)) == [b"x", b"y"]
+    assert Counter(broker.values(out)) == Counter([b"1", b"2", None])
+    assert sorted(broker.values(dead)) == [b"x", b"y"]
     assert job.seen(events.RowsDeadLettered) == {0: 2}
 
 
 @pytest.mark.deep
-def test_a_bad_record_that_the_dead_letters_topic_does_not_take(
-    job: Job, kafka: LocalKafka, topic: TopicFactory
-) -> None:
+def test_a_bad_record_that_the_dead_letters_topic_does_not_take(job: Job, broker: Broker) -> None:
     """With what a letter says besides it is larger than the topic's limit: that one is to be
     raised, and dead letters are there already.
     """
     large = {"max.message.bytes": "2000000"}
-    source, out, dead = topic("in", partitions=1, config=large), topic("out"), topic("dead")
-    produce(kafka, source, b'{"id": 1}', b"x" * 1_048_300)
+    source, out, dead = (
+        broker.topic("in", partitions=1, config=large),
+        broker.topic("out"),
+        broker.topic("dead"),
+    )
+    broker.produce(source, b'{"id": 1}', b"x" * 1_048_300, message_max_bytes=2_000_000)
     frame = exactum.decode(
-        kafka_frame(job, kafka, source), exactum.Json("id int not null"), on_error="dead_letter"
+        broker.frame(job.spark, source), exactum.Json("id int not null"), on_error="dead_letter"
     )
-    batch = job.exactly_once(
-        KafkaSink(out, bootstrap_servers=kafka.bootstrap_servers),
-        dead_letters=KafkaSink(dead, bootstrap_servers=kafka.bootstrap_servers),
-    )
+    batch = job.exactly_once(broker.sink(out), dead_letters=broker.sink(dead))
     chosen = frame.selectExpr("cast(value.id as string) as value")
     assert job.run(chosen, batch) is not None
     code = "DEAD_LETTERS_REFUSED"
     check_error(job.error, RowsRefused, code, repr(dead), "max.message.bytes")
-    admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+    admin = AdminClient({"bootstrap.servers": broker.servers})
     entry = ConfigEntry("max.message.bytes", "2000000", incremental_operation=AlterConfigOpType.SET)
     raised = ConfigResource(ResourceType.TOPIC, dead, incremental_configs=[entry])
     admin.incremental_alter_configs([raised])[raised].result(WAIT_MAX_S)
     assert job.run(chosen, batch) is None
-    assert [len(one.value) for one in read(kafka, dead)] == [1_048_300]
-    assert [one.value for one in read(kafka, out)] == [b"1"]
+    assert [len(one.value) for one in broker.read(dead)] == [1_048_300]
+    assert broker.values(out) == [b"1"]
 
 
 @pytest.mark.deep
-def test_text_needs_no_python_and_has_the_same_policies(
-    job: Job, kafka: LocalKafka, topic: TopicFactory
-) -> None:
+def test_text_needs_no_python_and_has_the_same_policies(job: Job, broker: Broker) -> None:
     """Keys and values that are text: each policy as everywhere; filters of the user hide no bad
     record.
     """
-    source, out, dead = topic("in", partitions=1), topic("out"), topic("dead")
+    source, out, dead = broker.topic("in", partitions=1), broker.topic("out"), broker.topic("dead")
     bad = "Zoë".encode("latin-1")
-    produce(kafka, source, b"good", bad, None, "Zoë".encode())
-    sink = KafkaSink(out, bootstrap_servers=kafka.bootstrap_servers)
-    letters = KafkaSink(dead, bootstrap_servers=kafka.bootstrap_servers)
+    broker.produce(source, b"good", bad, None, "Zoë".encode(), key="key")
+    sink = broker.sink(out)
+    letters = broker.sink(dead)
 
     def run(name: str, on_error: str, nulls: str, **settings: Any) -> tuple[str | None, Job]:
         one = Job(job.spark, job.checkpoint.with_name(name), job.events)
-        read_frame = kafka_frame(job, kafka, source)
+        read_frame = broker.frame(job.spark, source)
         frame = exactum.decode(
             read_frame, exactum.String(), exactum.String(), on_error=on_error, nulls=nulls
         )
@@ -349,82 +338,76 @@ def test_text_needs_no_python_and_has_the_same_policies(
     facts = "RECORD_BAD", f"{source}-0", 1, "value", "UTF-8"
     check_error(one.error, RowsRefused, *facts)
     check_query_error(str(error), RowsRefused, *facts)
-    assert read(kafka, out) == []
+    assert broker.read(out) == []
     assert run("skip", "skip", "keep")[0] is None
     assert job.seen(events.RowsSkipped) == {0: 1}
-    assert [one.value for one in read(kafka, out)] == [b"good", None]
+    assert broker.values(out) == [b"good", None]
     assert run("letters", "dead_letter", "error", dead_letters=letters)[0] is None
-    assert Counter(one.value for one in read(kafka, dead)) == Counter([bad, None])
+    assert Counter(broker.values(dead)) == Counter([bad, None])
 
 
 @pytest.mark.deep
 def test_a_sink_with_rows_of_its_own_and_a_join_of_the_stream_with_itself(
-    job: Job, kafka: LocalKafka, topic: TopicFactory
+    job: Job, broker: Broker
 ) -> None:
     """Plans that read the decoded frame more than once still write each dead letter once."""
-    source, out, dead = topic("in", partitions=2), topic("out"), topic("dead")
-    produce(kafka, source, b"1", b"x", b"2", b"y")
+    source, out, dead = broker.topic("in", partitions=2), broker.topic("out"), broker.topic("dead")
+    broker.produce(source, b"1", b"x", b"2", b"y")
     frame = exactum.decode(
-        kafka_frame(job, kafka, source), exactum.Json("bigint"), on_error="dead_letter"
+        broker.frame(job.spark, source), exactum.Json("bigint"), on_error="dead_letter"
     )
     chosen = frame.select(f.col("value").cast("string").alias("value"))
 
     def twice(given: DataFrame) -> DataFrame:
         return given.join(given.groupBy().agg(f.count("*").alias("n")), how="cross").select("value")
 
-    sink = KafkaSink(out, bootstrap_servers=kafka.bootstrap_servers, rows=twice)
-    letters = KafkaSink(dead, bootstrap_servers=kafka.bootstrap_servers)
+    sink = broker.sink(out, rows=twice)
+    letters = broker.sink(dead)
     assert job.run(chosen.union(chosen), job.exactly_once(sink, dead_letters=letters)) is None
-    assert sorted(one.value for one in read(kafka, out)) == [b"1", b"1", b"2", b"2"]
-    assert sorted(one.value for one in read(kafka, dead)) == [b"x", b"y"]
+    assert sorted(broker.values(out)) == [b"1", b"1", b"2", b"2"]
+    assert sorted(broker.values(dead)) == [b"x", b"y"]
 
 
 @pytest.mark.deep
 def test_a_registry_that_goes_away_stops_the_query_and_loses_nothing(
-    job: Job, kafka: LocalKafka, topic: TopicFactory
+    job: Job, broker: Broker
 ) -> None:
     """Unavailable, not a dead letter; when it is back, the next start reads the same records."""
-    source, out, dead = topic("in", partitions=1), topic("out"), topic("dead")
+    source, out, dead = broker.topic("in", partitions=1), broker.topic("out"), broker.topic("dead")
     registry = Registry()
     number = registry.register("in-value", ORDER)
-    produce(kafka, source, b"\0" + number.to_bytes(4, "big") + b"\x02\x04\x02x")
+    broker.produce(source, b"\0" + number.to_bytes(4, "big") + b"\x02\x04\x02x")
     settings = {"url": registry.url, "max.retries": 0}
     value = exactum.Avro(registry=settings, subject="in-value")
-    frame = kafka_frame(job, kafka, source, includeHeaders=True)
+    frame = broker.frame(job.spark, source, includeHeaders=True)
     decoded = exactum.decode(frame, value, on_error="dead_letter")
-    letters = KafkaSink(dead, bootstrap_servers=kafka.bootstrap_servers)
-    batch = job.exactly_once(
-        KafkaSink(out, bootstrap_servers=kafka.bootstrap_servers), dead_letters=letters
-    )
+    letters = broker.sink(dead)
+    batch = job.exactly_once(broker.sink(out), dead_letters=letters)
     registry.status = 500
     check_query_error(job.run(stateless(decoded), batch), Unavailable, registry.url)
     assert isinstance(job.error, Unavailable)
     registry.status = 200
     assert job.run(stateless(decoded), batch) is None
-    assert ([one.value for one in read(kafka, out)], read(kafka, dead)) == ([b"1"], [])
+    assert (broker.values(out), broker.read(dead)) == ([b"1"], [])
     registry.close()
 
 
-def test_dead_letters_without_a_sink_for_them_are_refused(
-    job: Job, kafka: LocalKafka, topic: TopicFactory
-) -> None:
+def test_dead_letters_without_a_sink_for_them_are_refused(job: Job, broker: Broker) -> None:
     """At the first batch, before anything is written."""
-    source, out = topic("in", partitions=1), topic("out")
-    produce(kafka, source, b"1")
+    source, out = broker.topic("in", partitions=1), broker.topic("out")
+    broker.produce(source, b"1")
     frame = exactum.decode(
-        kafka_frame(job, kafka, source), exactum.Json("bigint"), on_error="dead_letter"
+        broker.frame(job.spark, source), exactum.Json("bigint"), on_error="dead_letter"
     )
-    batch = job.exactly_once(KafkaSink(out, bootstrap_servers=kafka.bootstrap_servers))
+    batch = job.exactly_once(broker.sink(out))
     job.run(frame.select(f.col("value").cast("string").alias("value")), batch)
     check_error(job.error, SettingRefused, "DEAD_LETTERS_MISSING", "dead_letters=")
-    assert read(kafka, out) == []
+    assert broker.read(out) == []
 
 
-def test_frames_that_cannot_be_decoded_are_refused(
-    job: Job, kafka: LocalKafka, topic: TopicFactory
-) -> None:
+def test_frames_that_cannot_be_decoded_are_refused(job: Job, broker: Broker) -> None:
     """One clear error where decode is called."""
-    frame = kafka_frame(job, kafka, topic("in"))
+    frame = broker.frame(job.spark, broker.topic("in"))
     value = exactum.String()
     for format_ in (value, exactum.Json("bigint")):
         marked = exactum.decode(
@@ -453,21 +436,7 @@ def test_frames_that_cannot_be_decoded_are_refused(
         exactum.decode(frame, exactum.String)  # type: ignore[arg-type]
 
 
-def kafka_frame(job: Job, kafka: LocalKafka, topic: str, **options: Any) -> DataFrame:
-    return exactum.read_kafka(
-        job.spark, topic, bootstrap_servers=kafka.bootstrap_servers, **options
-    )
-
-
-def produce(kafka: LocalKafka, topic: str, *values: bytes | None) -> None:
-    large = {"message.max.bytes": 2_000_000}
-    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, **large})
-    for value in values:
-        producer.produce(topic, value, b"key")
-    assert producer.flush(WAIT_MAX_S) == 0
-
-
-def test_the_document_runs_as_it_stands(job: Job, kafka: LocalKafka) -> None:
+def test_the_document_runs_as_it_stands(job: Job, broker: Broker) -> None:
     """The blocks of docs/decoding.md, given what they need: totals and letters are right."""
     *first, with_registry = blocks(ROOT / "docs/decoding.md")
     good = [
@@ -476,15 +445,15 @@ def test_the_document_runs_as_it_stands(job: Job, kafka: LocalKafka) -> None:
     ]
     names = {
         "spark": job.spark,
-        "brokers": kafka.bootstrap_servers,
+        "brokers": broker.servers,
         "checkpoint": str(job.checkpoint),
     }
-    with topics_named(kafka, "orders", "totals", "orders-rejected", partitions=1):
-        produce(kafka, "orders", *good, b'{"id": 3}')
+    with topics_named(broker.kafka, "orders", "totals", "orders-rejected", partitions=1):
+        broker.produce("orders", *good, b'{"id": 3}')
         for block in first:
             exec(block, names)
-        assert [(one.key, one.value) for one in read(kafka, "totals")] == [(b"a", b"3.25")]
-        assert [one.value for one in read(kafka, "orders-rejected")] == [b'{"id": 3}']
+        assert [(one.key, one.value) for one in broker.read("totals")] == [(b"a", b"3.25")]
+        assert broker.values("orders-rejected") == [b'{"id": 3}']
         (registry := Registry()).register("orders-value", '"long"')
         exec(replaced(with_registry, {"http://localhost:8081": registry.url}), names)
         registry.close()
@@ -493,11 +462,11 @@ def test_the_document_runs_as_it_stands(job: Job, kafka: LocalKafka) -> None:
 
 
 @pytest.mark.deep
-def test_ids_of_schemas_in_headers(job: Job, kafka: LocalKafka, topic: TopicFactory) -> None:
+def test_ids_of_schemas_in_headers(job: Job, broker: Broker) -> None:
     """With the headers a record is read by the schema that its header names, key and value each by
     its own, and its bytes are its dead letter; without them it is bad.
     """
-    source, out, dead = topic("in", partitions=1), topic("out"), topic("dead")
+    source, out, dead = broker.topic("in", partitions=1), broker.topic("out"), broker.topic("dead")
     registry = Registry()
     registry.has_guids = True
 
@@ -506,22 +475,20 @@ def test_ids_of_schemas_in_headers(job: Job, kafka: LocalKafka, topic: TopicFact
         return SchemaId("AVRO", None, str(guid_of("", number))).guid_to_bytes()
 
     long, text = header('"long"'), header('"string"')
-    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
+    producer = Producer({"bootstrap.servers": broker.servers})
     for value_id, data in ((long, b"\x2e"), (text, b"\x04ab"), (b"\1" + bytes(16), b"\x2e")):
         ids = [("__key_schema_id", text), ("__value_schema_id", value_id)]
         producer.produce(source, data, b"\x02k", headers=ids)
     assert producer.flush(WAIT_MAX_S) == 0
     key, value = exactum.Avro('"string"', registry.url), exactum.Avro('"long"', registry.url)
-    frame = exactum.read_kafka(
-        job.spark, source, bootstrap_servers=kafka.bootstrap_servers, includeHeaders=True
-    )
+    frame = broker.frame(job.spark, source, includeHeaders=True)
     decoded = exactum.decode(frame, value, key, on_error="dead_letter").drop("headers")
-    sinks = [KafkaSink(name, bootstrap_servers=kafka.bootstrap_servers) for name in (out, dead)]
+    sinks = [broker.sink(name) for name in (out, dead)]
     batch = job.exactly_once(sinks[0], dead_letters=sinks[1])
     shown = decoded.select("key", f.col("value").cast("string").alias("value"))
     assert job.run(shown, batch) is None
-    assert [(one.key, one.value) for one in read(kafka, out)] == [(b"k", b"23")]
-    assert sorted(one.value for one in read(kafka, dead)) == [b"\x04ab", b"\x2e"]
+    assert [(one.key, one.value) for one in broker.read(out)] == [(b"k", b"23")]
+    assert sorted(broker.values(dead)) == [b"\x04ab", b"\x2e"]
     for without in ({"key": key}, {"value": value}):
         with raised(FrameRefused, "DECODE_FRAME", "includeHeaders=True"):
             exactum.decode(frame.drop("headers"), **without)
@@ -533,15 +500,19 @@ def test_ids_of_schemas_in_headers(job: Job, kafka: LocalKafka, topic: TopicFact
 
 
 @pytest.mark.deep
-def test_each_source_has_its_own_decoding(job: Job, kafka: LocalKafka, topic: TopicFactory) -> None:
+def test_each_source_has_its_own_decoding(job: Job, broker: Broker) -> None:
     """A union of three topics with formats and policies of their own: each bad record by the
     policy of its source.
     """
-    sources, out, dead = [topic(name, partitions=1) for name in "abc"], topic("out"), topic("dead")
+    sources, out, dead = (
+        [broker.topic(name, partitions=1) for name in "abc"],
+        broker.topic("out"),
+        broker.topic("dead"),
+    )
     for source, good, bad in zip(
         sources, (b"1", "é".encode(), b"3"), (b"x", b"\xff", b"z"), strict=True
     ):
-        produce(kafka, source, good, bad)
+        broker.produce(source, good, bad)
     kinds = (
         (exactum.Json("bigint"), "dead_letter"),
         (exactum.String(), "dead_letter"),
@@ -549,19 +520,15 @@ def test_each_source_has_its_own_decoding(job: Job, kafka: LocalKafka, topic: To
     )
     frames = []
     for source, (value, on_error) in zip(sources, kinds, strict=True):
-        read_frame = exactum.read_kafka(
-            job.spark, source, bootstrap_servers=kafka.bootstrap_servers, includeHeaders=True
-        )
+        read_frame = broker.frame(job.spark, source, includeHeaders=True)
         frame = exactum.decode(read_frame.filter("partition = 0"), value, on_error=on_error)
         frames.append(frame.select(f.col("value").cast("string").alias("value"), "headers"))
-    letters = KafkaSink(dead, bootstrap_servers=kafka.bootstrap_servers)
-    batch = job.exactly_once(
-        KafkaSink(out, bootstrap_servers=kafka.bootstrap_servers), dead_letters=letters
-    )
+    letters = broker.sink(dead)
+    batch = job.exactly_once(broker.sink(out), dead_letters=letters)
     assert job.run(frames[0].union(frames[1]).union(frames[2]), batch) is None
-    assert sorted(one.value for one in read(kafka, out)) == [b"1", b"3", "é".encode()]
+    assert sorted(broker.values(out)) == [b"1", b"3", "é".encode()]
     where = {
-        (one.value, dict(one.headers)["exactum.source_topic"].decode()) for one in read(kafka, dead)
+        (one.value, dict(one.headers)["exactum.source_topic"].decode()) for one in broker.read(dead)
     }
     assert where == {(b"x", sources[0]), (b"\xff", sources[1])}
     assert (job.seen(events.RowsDeadLettered), job.seen(events.RowsSkipped)) == ({0: 2}, {0: 1})

@@ -35,8 +35,10 @@ def check_error(error: BaseException | None, kind: type[BaseException], *facts: 
     check_facts(str(error), *facts)
 
 
-def text_of(error: BaseException) -> str:
+def text_of(error: BaseException | None) -> str | None:
     """As Python prints it last: exactum's own with its class, which Spark's has within."""
+    if error is None:
+        return None
     own = isinstance(error, ExactumError)
     return f"{type(error).__module__}.{type(error).__name__}: {error}" if own else str(error)
 

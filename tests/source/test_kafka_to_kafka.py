@@ -19,8 +19,9 @@ from exactum import events
 from exactum.errors import RowsRefused, SettingRefused
 from exactum.java.program import SMALL_OPTIONS
 from exactum.local import LocalKafka
-from tests.kit.decoding.decoded_stream import Job, read
+from tests.kit.decoding.decoded_stream import Job
 from tests.kit.errors import check_error
+from tests.kit.kafka.broker import Broker
 from tests.kit.waiting import WAIT_MAX_S
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
@@ -34,9 +35,9 @@ def job(spark: Any, tmp_path: Path) -> Job:
     return Job(spark, tmp_path / "checkpoint")
 
 
-def give(kafka: LocalKafka, topic: str, count: int = RECORDS, partitions: int = 1) -> None:
+def give(broker: Broker, topic: str, count: int = RECORDS, partitions: int = 1) -> None:
     """``count`` records in each partition, of seven keys, whose values are numbers that rise."""
-    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
+    producer = Producer({"bootstrap.servers": broker.servers})
     for partition in range(partitions):
         for number in range(count):
             key = f"{partition}-{number % 7}"
@@ -50,16 +51,16 @@ def by_spark(job: Job, servers: str, **options: Any) -> DataFrame:
     return job.spark.readStream.format("kafka").options(**given).load()
 
 
-def by_name(kafka: LocalKafka) -> str:
+def by_name(broker: Broker) -> str:
     """The same brokers by another address."""
-    return kafka.bootstrap_servers.replace("127.0.0.1", "localhost")
+    return broker.servers.replace("127.0.0.1", "localhost")
 
 
 # ---- what a query reads, it does not write -------------------------------------------------------
 
 
-def source(job: Job, kafka: LocalKafka, topics: Any, **options: Any) -> DataFrame:
-    servers = options.pop("servers", kafka.bootstrap_servers)
+def source(job: Job, broker: Broker, topics: Any, **options: Any) -> DataFrame:
+    servers = options.pop("servers", broker.servers)
     return exactum.read_kafka(job.spark, topics, bootstrap_servers=servers, **options)
 
 
@@ -70,106 +71,100 @@ def pattern(name: str) -> re.Pattern[str]:
 
 LOOPS: dict[str, Any] = {
     "its name": source,
-    "another address": lambda job, kafka, name: source(job, kafka, name, servers=by_name(kafka)),
-    "a pattern": lambda job, kafka, name: source(job, kafka, pattern(name)),
-    "a partition": lambda job, kafka, name: source(job, kafka, {name: [0]}),
-    "up to a stop": lambda job, kafka, name: source(job, kafka, name, stop="latest"),
-    "Spark's own reader": lambda job, kafka, name: by_spark(
-        job, kafka.bootstrap_servers, subscribe=name
-    ),
-    "a login for the JVM alone": lambda job, kafka, name: by_spark(
+    "another address": lambda job, broker, name: source(job, broker, name, servers=by_name(broker)),
+    "a pattern": lambda job, broker, name: source(job, broker, pattern(name)),
+    "a partition": lambda job, broker, name: source(job, broker, {name: [0]}),
+    "up to a stop": lambda job, broker, name: source(job, broker, name, stop="latest"),
+    "Spark's own reader": lambda job, broker, name: by_spark(job, broker.servers, subscribe=name),
+    "a login for the JVM alone": lambda job, broker, name: by_spark(
         job,
-        kafka.bootstrap_servers,
+        broker.servers,
         subscribe=name,
         **{"kafka.ssl.truststore.location": "/no/such.jks"},
     ),
-    "dead letters": lambda job, kafka, name: source(job, kafka, [name, name]),
+    "dead letters": lambda job, broker, name: source(job, broker, [name, name]),
 }
 
 
 @pytest.mark.variants(3)
 @pytest.mark.parametrize("loop", LOOPS)
-def test_a_topic_that_is_read_is_not_written(
-    loop: str, job: Job, kafka: LocalKafka, topic: Any
-) -> None:
+def test_a_topic_that_is_read_is_not_written(loop: str, job: Job, broker: Broker) -> None:
     """Refused at the start, however the source names it; nothing is written."""
-    name, other = topic("in", partitions=1), topic("out", partitions=1)
-    give(kafka, name)
-    itself = exactum.KafkaSink(name, bootstrap_servers=kafka.bootstrap_servers)
-    apart = exactum.KafkaSink(other, bootstrap_servers=kafka.bootstrap_servers)
+    name, other = broker.topic("in", partitions=1), broker.topic("out", partitions=1)
+    give(broker, name)
+    itself = broker.sink(name)
+    apart = broker.sink(other)
     batch = (
         job.exactly_once(apart, dead_letters=itself)
         if loop == "dead letters"
         else exactum.at_least_once(apart, itself)
     )
-    frame = LOOPS[loop](job, kafka, name).select(*KEY_AND_VALUE)
+    frame = LOOPS[loop](job, broker, name).select(*KEY_AND_VALUE)
     assert job.run(frame, batch) is not None
     check_error(job.error, SettingRefused, "OWN_OUTPUT", repr(name))
-    assert len(read(kafka, name)) == RECORDS
-    assert read(kafka, other) == []
+    assert len(broker.read(name)) == RECORDS
+    assert broker.read(other) == []
 
 
 @pytest.mark.variants(1)
 @pytest.mark.parametrize("own", [True, False], ids=["its sink's", "its rows'"])
-def test_a_topic_that_may_be_written(own: bool, job: Job, kafka: LocalKafka, topic: Any) -> None:
+def test_a_topic_that_may_be_written(own: bool, job: Job, broker: Broker) -> None:
     """Where the query says that it means it."""
-    name = topic("in", partitions=1)
-    give(kafka, name)
-    sink = exactum.KafkaSink(name if own else None, bootstrap_servers=kafka.bootstrap_servers)
-    frame = source(job, kafka, name, failOnLoop=False)
+    name = broker.topic("in", partitions=1)
+    give(broker, name)
+    sink = broker.sink(name if own else None)
+    frame = source(job, broker, name, failOnLoop=False)
     assert job.run(frame.select(*KEY_AND_VALUE, "topic"), job.exactly_once(sink)) is None
-    assert len(read(kafka, name)) == 2 * RECORDS
+    assert len(broker.read(name)) == 2 * RECORDS
 
 
-def test_topics_that_are_called_alike(job: Job, kafka: LocalKafka, topic: Any) -> None:
+def test_topics_that_are_called_alike(job: Job, broker: Broker) -> None:
     """A name is no pattern, and a pattern is for whole names."""
-    name = topic("in", partitions=1)
+    name = broker.topic("in", partitions=1)
     out = f"{name}.out"
-    kafka.create_topic(out, partitions=1)
-    give(kafka, name)
-    frames = [source(job, kafka, name), source(job, kafka, pattern(name))]
+    broker.kafka.create_topic(out, partitions=1)
+    give(broker, name)
+    frames = [source(job, broker, name), source(job, broker, pattern(name))]
     one, two = (frame.select(*KEY_AND_VALUE) for frame in frames)
-    sink = exactum.KafkaSink(out, bootstrap_servers=kafka.bootstrap_servers)
+    sink = broker.sink(out)
     assert job.run(one.union(two), job.exactly_once(sink)) is None
-    assert len(read(kafka, out)) == 2 * RECORDS
+    assert len(broker.read(out)) == 2 * RECORDS
 
 
 @pytest.mark.deep
-def test_a_topic_of_that_name_elsewhere(job: Job, kafka: LocalKafka, topic: Any) -> None:
+def test_a_topic_of_that_name_elsewhere(job: Job, broker: Broker) -> None:
     """Two clusters may have topics of one name."""
-    name = topic("in", partitions=1)
-    give(kafka, name)
+    name = broker.topic("in", partitions=1)
+    give(broker, name)
     with LocalKafka(jvm_options=SMALL_OPTIONS) as other:
         other.create_topic(name, partitions=1)
         batch = job.exactly_once(exactum.KafkaSink(name, bootstrap_servers=other.bootstrap_servers))
-        assert job.run(source(job, kafka, name).select(*KEY_AND_VALUE), batch) is None
-        assert len(read(other, name)) == RECORDS
-    assert len(read(kafka, name)) == RECORDS
+        assert job.run(source(job, broker, name).select(*KEY_AND_VALUE), batch) is None
+        assert len(Broker(other).read(name)) == RECORDS
+    assert len(broker.read(name)) == RECORDS
 
 
 @pytest.mark.parametrize("aside", [True, False], ids=["dead letters", "none"])
-def test_rows_that_name_a_topic_that_is_read(
-    aside: bool, job: Job, kafka: LocalKafka, topic: Any
-) -> None:
+def test_rows_that_name_a_topic_that_is_read(aside: bool, job: Job, broker: Broker) -> None:
     """Such a row is put aside, or stops the query; the others are written, or none is."""
-    name, other, dead = (topic(one, partitions=1) for one in ("in", "out", "dead"))
-    give(kafka, name)
-    servers = kafka.bootstrap_servers
-    letters = exactum.KafkaSink(dead, bootstrap_servers=servers) if aside else None
+    name, other, dead = (broker.topic(one, partitions=1) for one in ("in", "out", "dead"))
+    give(broker, name)
+    servers = broker.servers
+    letters = broker.sink(dead) if aside else None
     batch = job.exactly_once(exactum.KafkaSink(bootstrap_servers=servers), dead_letters=letters)
     back = f"IF(CAST(value AS STRING) < '2', '{name}', '{other}') AS topic"
-    frame = source(job, kafka, pattern(name), servers=by_name(kafka))
+    frame = source(job, broker, pattern(name), servers=by_name(broker))
     error = job.run(frame.selectExpr(*KEY_AND_VALUE, back), batch)
-    assert len(read(kafka, name)) == RECORDS
+    assert len(broker.read(name)) == RECORDS
     if aside:
         assert error is None
-        found = [int(one.value) for one in read(kafka, dead)]
+        found = [int(one.value) for one in broker.read(dead)]
         assert found == [n for n in range(RECORDS) if str(n) < "2"]
-        assert len(read(kafka, other)) == RECORDS - len(found)
+        assert len(broker.read(other)) == RECORDS - len(found)
         assert job.seen(events.RowsDeadLettered) == {0: len(found)}
     else:
         check_error(job.error, RowsRefused, "ROWS_REFUSED", "failOnLoop")
-        assert read(kafka, other) == []
+        assert broker.read(other) == []
 
 
 # ---- the order within a key ----------------------------------------------------------------------
@@ -193,16 +188,16 @@ KEPT: dict[str, tuple[dict[str, Any], Any, Any]] = {
 
 @pytest.mark.variants(2)
 @pytest.mark.parametrize("case", KEPT)
-def test_the_order_within_a_key(case: str, job: Job, kafka: LocalKafka, topic: Any) -> None:
+def test_the_order_within_a_key(case: str, job: Job, broker: Broker) -> None:
     """Records of a key come out as they lie in their partition."""
     options, transform, rows = KEPT[case]
-    name, out = topic("in", partitions=2), topic("out", partitions=2)
-    give(kafka, name, MANY, partitions=2)
-    sink = exactum.KafkaSink(out, bootstrap_servers=kafka.bootstrap_servers, rows=rows)
-    frame = transform(source(job, kafka, name, **options))
+    name, out = broker.topic("in", partitions=2), broker.topic("out", partitions=2)
+    give(broker, name, MANY, partitions=2)
+    sink = broker.sink(out, rows=rows)
+    frame = transform(source(job, broker, name, **options))
     assert job.run(frame, job.exactly_once(sink)) is None
     of_key = defaultdict(list)
-    for record in read(kafka, out):
+    for record in broker.read(out):
         of_key[record.key].append(int(record.value))
     assert sum(map(len, of_key.values())) == 2 * MANY
     assert all(one < two for numbers in of_key.values() for one, two in pairwise(numbers))
@@ -223,25 +218,24 @@ def test_a_partition_in_several_tasks(
     options: dict[str, Any],
     warned: bool,
     job: Job,
-    kafka: LocalKafka,
-    topic: Any,
+    broker: Broker,
     tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """A warning at the start names the option, where Kafka is a sink, and not for dead letters
     alone.
     """
-    name, out = topic("in", partitions=1), topic("out", partitions=1)
-    give(kafka, name)
+    name, out = broker.topic("in", partitions=1), broker.topic("out", partitions=1)
+    give(broker, name)
     options, letters = dict(options), "letters" in options
     options.pop("letters", None)
-    sink = exactum.KafkaSink(out, bootstrap_servers=kafka.bootstrap_servers)
+    sink = broker.sink(out)
     batch = (
         job.exactly_once(exactum.FileSink(tmp_path / "out", format="json"), dead_letters=sink)
         if letters
         else job.exactly_once(sink)
     )
-    frame = source(job, kafka, name, **options).selectExpr("CAST(value AS STRING) AS value")
+    frame = source(job, broker, name, **options).selectExpr("CAST(value AS STRING) AS value")
     assert job.run(frame, batch) is None
     found = [
         record.getMessage()

@@ -6,22 +6,21 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
-from confluent_kafka import Producer
 from pyspark.sql import SparkSession
 
 import exactum
-from exactum import KafkaSink, PostgresSink, events
-from exactum.local import LocalKafka
+from exactum import PostgresSink, events
 from tests.decoding.test_policies import DyingLog
-from tests.kit.decoding.decoded_stream import read
+from tests.kit.errors import text_of
+from tests.kit.kafka.broker import Broker
 from tests.kit.servers.postgres import LocalPostgres
-from tests.kit.waiting import WAIT_MAX_S
+from tests.kit.spark.ended import ended
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres, pytest.mark.broker]
 
@@ -43,8 +42,7 @@ def test_letters_come_from_the_driver(
     spark: SparkSession,
     postgres: LocalPostgres,
     schema: tuple[psycopg.Connection[Any], str],
-    kafka: LocalKafka,
-    topic: Callable[..., str],
+    broker: Broker,
     tmp_path: Path,
     guarantee: Any,
 ) -> None:
@@ -56,46 +54,38 @@ def test_letters_come_from_the_driver(
     tables = [f"{name}.one", f"{name}.two"]
     for table in tables:
         connection.execute(f"CREATE TABLE {table} ({columns}timestamp timestamptz)".encode())
-    source, dead = topic("in", partitions=2), topic("dead")
-    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
+    source, dead = broker.topic("in", partitions=2), broker.topic("dead")
     for n in range(RECORDS):
         value = BAD.get(n, json.dumps({"n": n}).encode())
-        producer.produce(source, value, bytes([n, 255]), partition=n % 2)
-    producer.flush(WAIT_MAX_S)
+        broker.produce(source, value, key=bytes([n, 255]), partition=n % 2)
     seen: list[Any] = []
     exact = guarantee is exactum.exactly_once
     log = DyingLog(tmp_path / "checkpoint", batch_id=0)
     settings = {"decision_log": log} if exact else {}
     write = guarantee(
         *(PostgresSink(postgres.url, table=table) for table in tables),
-        dead_letters=KafkaSink(dead, bootstrap_servers=kafka.bootstrap_servers),
+        dead_letters=broker.sink(dead),
         on_event=seen.append,
         **settings,
     )
 
-    def run() -> str:
-        frame = exactum.read_kafka(spark, source, bootstrap_servers=kafka.bootstrap_servers)
-        query = write.start(
-            frame.selectExpr(
-                "key", "CAST(value AS STRING) AS value", "topic", "partition", "offset", "timestamp"
-            ).writeStream.trigger(availableNow=True),
-            checkpoint=tmp_path / "checkpoint",
+    def run() -> str | None:
+        frame = broker.frame(spark, source)
+        rows = frame.selectExpr(
+            "key", "CAST(value AS STRING) AS value", "topic", "partition", "offset", "timestamp"
         )
-        try:
-            query.awaitTermination()
-        except Exception as error:
-            return str(error)
-        return ""
+        writer = rows.writeStream.trigger(availableNow=True)
+        return text_of(ended(lambda: write.start(writer, checkpoint=tmp_path / "checkpoint")))
 
     if exact:
-        assert "died before the decision" in run()
+        assert "died before the decision" in (run() or "")
         for table in tables:
             assert connection.execute(f"SELECT * FROM {table}".encode()).fetchall() == []
-    assert run() == ""
+    assert run() is None
     for table in tables:
         found = connection.execute(f"SELECT value->>'n' FROM {table}".encode()).fetchall()
         assert sorted(int(n) for (n,) in found) == sorted(set(range(RECORDS)) - BAD.keys())
-    letters = read(kafka, dead)
+    letters = broker.read(dead)
     assert sorted((one.key, one.value) for one in letters) == sorted(
         [(bytes([n, 255]), value) for n, value in BAD.items()] * 2
     )

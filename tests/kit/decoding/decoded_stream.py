@@ -19,12 +19,12 @@ from pyspark.sql import DataFrame, SparkSession
 import exactum
 from exactum import Delivery
 from exactum.local import LocalKafka
+from exactum.spark.settings import state_format
 from tests.kit.decoding.registry import Registry
 from tests.kit.errors import text_of
-from tests.kit.kafka.transactions import read_all
+from tests.kit.spark.ended import ended
 from tests.kit.waiting import WAIT_MAX_S
 
-RUN_TIMEOUT_S = WAIT_MAX_S
 PARTITIONS = 4
 RECORDS = 40_000
 POISON_EVERY = 100
@@ -104,11 +104,6 @@ def poisoned(kafka: LocalKafka, topic: str, registry: Registry) -> Poisoned:
     return Poisoned(topic, registry, poison, kinds)
 
 
-def read(kafka: LocalKafka, topic: str) -> list[Any]:
-    """All that is committed in a topic, in order for each partition."""
-    return read_all(kafka.bootstrap_servers, topic)
-
-
 @dataclass
 class Job:
     """A query that reads until nothing is left, with a checkpoint of its own."""
@@ -129,25 +124,18 @@ class Job:
         ``Delivery.for_each_batch``.
         """
         writer = frame.writeStream.outputMode(mode).trigger(availableNow=True)
-        self.error = None
-        try:
+
+        def start() -> Any:
             if isinstance(batch, Delivery):
-                query: Any = batch.start(writer, checkpoint=self.checkpoint)
-            else:
-                writer = writer.option("checkpointLocation", str(self.checkpoint))
-                query = writer.foreachBatch(batch).start()
-        except Exception as error:
-            self.error = error
-            return text_of(error)
-        try:
-            ended = query.awaitTermination(RUN_TIMEOUT_S)
-        except Exception as error:
-            self.error = error
-            return text_of(error)
-        finally:
-            query.stop()
-        assert ended, "the query did not end"
-        return None
+                return batch.start(writer, checkpoint=self.checkpoint)
+            placed = writer.option("checkpointLocation", str(self.checkpoint))
+            with state_format(
+                self.spark, lambda _: None
+            ):  # what start() sees to is here the user's
+                return placed.foreachBatch(batch).start()
+
+        self.error = ended(start)
+        return text_of(self.error)
 
     def exactly_once(self, *sinks: Any, **settings: Any) -> Any:
         return exactum.exactly_once(*sinks, on_event=self.events.append, **settings)
