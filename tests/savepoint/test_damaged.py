@@ -21,6 +21,7 @@ from exactum.errors import CheckpointRefused, SettingRefused
 from exactum.ops import cli
 from exactum.storage.folder import Folder
 from tests.kit.errors import raised
+from tests.kit.spark.commit_log import last_batch
 from tests.kit.waiting import WAIT_MAX_S
 
 pytestmark = pytest.mark.spark
@@ -199,8 +200,7 @@ def test_a_damaged_checkpoint_makes_no_savepoint(
     """State that is not all there is found when the savepoint is made, not when it is needed."""
     damaged = tmp_path / "damaged"
     shutil.copytree(checkpoint, damaged)
-    last = max(int(p.name) for p in (damaged / "commits").iterdir() if p.name.isdigit())
-    lose(damaged / "state" / "0" / "1", last + 1)
+    lose(damaged / "state" / "0" / "1", last_batch(damaged) + 1)
     with raised(CheckpointRefused, "SAVEPOINT_DAMAGED", damaged, said):
         create(str(damaged), tmp_path / "savepoint")
     assert [path.name for path in tmp_path.iterdir()] == ["damaged"]

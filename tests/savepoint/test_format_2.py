@@ -4,11 +4,8 @@ micro-batch, whose files lie side by side, those that count. No broker.
 
 from __future__ import annotations
 
-import json
-import os
 import re
 import shutil
-import time
 from collections import Counter
 from pathlib import Path
 
@@ -21,10 +18,11 @@ from exactum.checkpoint.savepoint.create import create
 from exactum.checkpoint.savepoint.manifest import verify
 from exactum.checkpoint.savepoint.restore import restore
 from exactum.storage.folder import Folder
+from tests.kit.spark.ended import ended
+from tests.kit.spark.files import InputFiles, rows_in, stream_of
 from tests.kit.spark.folder_sink import FolderSink, arm
 from tests.kit.spark.state_stores import StateStores
 from tests.kit.spark.torn_stream import configured
-from tests.kit.waiting import WAIT_MAX_S
 
 pytestmark = pytest.mark.spark
 
@@ -39,46 +37,30 @@ class Sums:
 
     def __init__(self, spark: SparkSession, folder: Path) -> None:
         self.spark, self.folder = spark, folder
-        self.files, self.began_s = 0, time.time() - 1_000
+        self.files = InputFiles(folder / "input")
         self.sums: Counter[str] = Counter()
         self.expected: list[tuple[str, int]] = []
-        (folder / "input").mkdir()
 
     def give(self, count: int) -> None:
         for _ in range(count):
-            rows = [{"key": f"k{n}", "number": 10 * self.files + n} for n in range(KEYS)]
-            for row in rows:
-                self.sums[str(row["key"])] += int(row["number"])
+            numbers = {f"k{n}": 10 * self.files.count + n for n in range(KEYS)}
+            self.sums.update(numbers)
             self.expected += self.sums.items()
-            path = self.folder / "input" / f"{self.files}.json"
-            path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-            os.utime(path, (self.began_s + self.files,) * 2)  # Spark takes them by age
-            self.files += 1
+            self.files.give({"key": key, "number": number} for key, number in numbers.items())
 
     def run(self, checkpoint: Path, *others: FolderSink) -> None:
-        rows = (
-            self.spark.readStream.schema("key string, number long")
-            .option("maxFilesPerTrigger", 1)
-            .json(str(self.folder / "input"))
-        )
+        rows = stream_of(self.spark, self.files.folder, "key string, number long")
         sums = rows.groupBy("key").agg(f.sum("number").alias("total"))
         out = exactum.FileSink(self.folder / f"{checkpoint.name}-out", format="json")
-        query = exactum.exactly_once(out, *others).start(
-            sums.writeStream.outputMode("update").trigger(availableNow=True), checkpoint=checkpoint
-        )
-        try:
-            assert query.awaitTermination(WAIT_MAX_S)
-        finally:
-            query.stop()
+        exact = exactum.exactly_once(out, *others)
+        writer = sums.writeStream.outputMode("update").trigger(availableNow=True)
+        if error := ended(lambda: exact.start(writer, checkpoint=checkpoint)):
+            raise error
 
     def written(self, *checkpoints: Path) -> list[tuple[str, int]]:
-        lines = [
-            json.loads(line)
-            for checkpoint in checkpoints
-            for path in (self.folder / f"{checkpoint.name}-out").rglob("part-*")
-            for line in path.read_text().splitlines()
-        ]
-        return sorted((row["key"], row["total"]) for row in lines)
+        folders = [self.folder / f"{checkpoint.name}-out" for checkpoint in checkpoints]
+        rows = [row for folder in folders for row in rows_in(folder)]
+        return sorted((row["key"], row["total"]) for row in rows)
 
 
 def attempts(folder: Path, version: int) -> set[str]:

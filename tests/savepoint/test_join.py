@@ -19,6 +19,7 @@ from exactum.checkpoint.savepoint.restore import restore
 from exactum.spark.run.standing_epochs import ON_DIFFERENCE
 from exactum.spark.settings import FORMAT
 from exactum.storage.folder import Folder
+from tests.kit.spark.commit_log import last_batch
 from tests.kit.spark.torn_stream import IN_MEMORY, configured
 from tests.kit.waiting import WAIT_MAX_S
 
@@ -72,7 +73,7 @@ def test_a_join_goes_on_from_its_savepoint(spark: SparkSession, tmp_path: Path, 
         restore(tmp_path / "savepoint", str(fork))
         with running(spark, fork, output, until=made.batch_id + 2):
             stop(Folder(fork), timeout_s=WAIT_MAX_S)
-    epochs = 1 + max(int(p.name) for p in (fork / "commits").iterdir() if p.name.isdigit())
+    epochs = 1 + last_batch(fork)
     left, right = (
         [(value % KEYS, value) for value in range(rows * epochs)] for rows in (LEFT, RIGHT)
     )

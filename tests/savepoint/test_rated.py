@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,7 +10,7 @@ from pyspark.sql import SparkSession
 
 from exactum.checkpoint.savepoint.create import create
 from exactum.checkpoint.savepoint.restore import Identity, restore
-from exactum.local import LocalKafka
+from tests.kit.kafka.broker import Broker
 from tests.kit.savepoint.rated import POISON_EVERY, Orders, Rated, Rule, new_rated
 from tests.kit.waiting import await_true
 
@@ -19,18 +18,8 @@ pytestmark = [pytest.mark.broker, pytest.mark.spark]
 
 
 @pytest.fixture
-def rated(
-    spark: SparkSession,
-    kafka: LocalKafka,
-    topic: Callable[..., str],
-    tmp_path: Path,
-) -> Rated:
-    return new_rated(spark, kafka.bootstrap_servers, topic, tmp_path)
-
-
-@pytest.fixture
-def orders(rated: Rated) -> Orders:
-    return Orders(rated.bootstrap_servers, rated.source.topic)
+def rated(spark: SparkSession, broker: Broker, tmp_path: Path) -> Rated:
+    return new_rated(spark, broker, tmp_path)
 
 
 def good(numbers: range, rate: int) -> list[tuple[int, int]]:
@@ -42,15 +31,13 @@ def bad(numbers: range) -> list[int]:
 
 
 @pytest.mark.deep
-def test_rules_letters_and_state_go_along(
-    rated: Rated, orders: Orders, topic: Callable[..., str], tmp_path: Path
-) -> None:
+def test_rules_letters_and_state_go_along(rated: Rated, broker: Broker, tmp_path: Path) -> None:
     """One savepoint is cut while the query runs, one stops it. Moved, the query writes no order
     twice though it comes again, and rates by the rules of each epoch, also where one was decided,
     its driver died, and the topic has lost the rules since. A fork of the first one writes what
     came after it, each order and each letter once.
     """
-    rules = Rule(rated.bootstrap_servers, rated.rules)
+    orders, rules = Orders(broker, rated.source.topic), Rule(broker, rated.rules)
     rules.write(1)
     orders.produce(*range(100))
     with rated.running():
@@ -74,8 +61,8 @@ def test_rules_letters_and_state_go_along(
     assert (moved.rates(), moved.lettered()) == (expected, bad(range(130)))
 
     outputs = {
-        "output": topic("forked", partitions=2),
-        "letters": topic("fork-letters", partitions=2),
+        "output": broker.topic("forked", partitions=2),
+        "letters": broker.topic("fork-letters", partitions=2),
     }
     fork = dataclasses.replace(rated, checkpoint=tmp_path / "fork", offsets_max=1000, **outputs)
     restore(tmp_path / "early", str(fork.checkpoint))

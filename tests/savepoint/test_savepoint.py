@@ -11,7 +11,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -24,11 +23,11 @@ from exactum.checkpoint.savepoint.create import create
 from exactum.checkpoint.savepoint.manifest import verify
 from exactum.checkpoint.savepoint.restore import Identity, restore
 from exactum.errors import CheckpointRefused
-from exactum.local import LocalKafka
 from exactum.spark.run.standing_epochs import ON_DIFFERENCE
 from exactum.storage.folder import Folder
 from exactum.storage.storage import Storage
 from tests.kit.errors import raised
+from tests.kit.kafka.broker import Broker
 from tests.kit.savepoint.totals import TIMEOUT_S, Totals
 from tests.kit.spark.torn_stream import IN_MEMORY, configured
 from tests.kit.waiting import await_true
@@ -47,7 +46,7 @@ def exactum_command(*arguments: str) -> subprocess.CompletedProcess[str]:
 def test_a_running_query_is_thrown_away_and_started_again(
     spark: SparkSession,
     totals: Totals,
-    topic: Callable[..., str],
+    broker: Broker,
     tmp_path: Path,
     request: pytest.FixtureRequest,
 ) -> None:
@@ -71,7 +70,7 @@ def test_a_running_query_is_thrown_away_and_started_again(
     totals.checkpoint.rename(
         tmp_path / "lost"
     )  # a state store's maintenance may still be writing a file
-    fork = totals.at(tmp_path / "fork", topic("fresh", partitions=3))
+    fork = totals.at(tmp_path / "fork", broker.topic("fresh", partitions=3))
     restored = restore(tmp_path / "savepoint0", str(fork.checkpoint))
     assert restored.query_id == fork.query_id != made[0].query_id
     assert not (fork.checkpoint / "exactum" / "decisions").exists(), (
@@ -169,22 +168,20 @@ def test_the_last_word_comes_before_the_end(
     assert list((totals.checkpoint / "exactum" / "requests").iterdir()) == []
 
 
-def test_a_fork_beside_its_parent(
-    kafka: LocalKafka, totals: Totals, topic: Callable[..., str], tmp_path: Path
-) -> None:
+def test_a_fork_beside_its_parent(broker: Broker, totals: Totals, tmp_path: Path) -> None:
     """Parent and fork run at the same time: no transactional id of the one is one of the other,
     and both are exact.
     """
     with totals.running():
         made = create(str(totals.checkpoint), tmp_path / "savepoint")
-        fork = totals.at(tmp_path / "fork", topic("forked", partitions=3))
+        fork = totals.at(tmp_path / "fork", broker.topic("forked", partitions=3))
         restore(tmp_path / "savepoint", str(fork.checkpoint))
         with fork.running():
             totals.source.produce(totals.bootstrap_servers, 60)
             await_true(lambda: totals.caught_up() and fork.caught_up(), "both read all input")
     totals.check_exact()
     fork.check_exact(first=made.batch_id + 1)
-    admin = KafkaAdminClient(bootstrap_servers=kafka.bootstrap_servers)
+    admin = KafkaAdminClient(bootstrap_servers=broker.servers)
     try:
         known = [t.transactional_id for each in admin.list_transactions().values() for t in each]
     finally:

@@ -18,13 +18,6 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from confluent_kafka import Producer
-from confluent_kafka.admin import (
-    AclBindingFilter,
-    AclOperation,
-    AclPermissionType,
-    ResourcePatternType,
-    ResourceType,
-)
 
 from exactum.java.program import java_program
 from exactum.kafka.producer_pool import process_pools
@@ -40,6 +33,7 @@ from tests.kit.security.rights import (
     add_users,
     documented,
     refused,
+    revoke,
 )
 from tests.kit.servers.kafka_cluster import KafkaCluster
 from tests.kit.transactions.operator import transactions
@@ -197,19 +191,7 @@ def test_documented_rights_are_enough_to_salvage(secure: KafkaCluster) -> None:
             opened(sink_of(secure, LOSES_WRITE)) as denied,
             refused("KAFKA_ACCESS", "WRITE", "topic"),
         ):
-            whose = AclBindingFilter(
-                *(
-                    ResourceType.TOPIC,
-                    TOPIC,
-                    ResourcePatternType.LITERAL,
-                    f"User:{LOSES_WRITE}",
-                    None,
-                ),
-                *(AclOperation.WRITE, AclPermissionType.ANY),
-            )
-            admin = secure.admin()  # what it is asked is dropped with it
-            (taken,) = admin.delete_acls([whose]).values()
-            assert len(taken.result(WAIT_S)) == 1
+            revoke(secure, LOSES_WRITE, TOPIC, "WRITE")
             await_true(
                 lambda: not denied.participant._requests.topics([TOPIC])[TOPIC].may("WRITE"),
                 "it happens",

@@ -4,15 +4,13 @@ credentials of its own, and dead letters that may not be written.
 
 from __future__ import annotations
 
-import json
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 from confluent_kafka import Producer
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 from pyspark.sql.functions import udf
 
 import exactum
@@ -22,13 +20,15 @@ from tests.kit.errors import check_query_error, text_of
 from tests.kit.kafka.transactions import read_all
 from tests.kit.security.rights import SECRET, SECURED, Right, add_users, documented
 from tests.kit.servers.kafka_cluster import KafkaCluster
+from tests.kit.spark.commit_log import forget_last_batch
+from tests.kit.spark.ended import ended
+from tests.kit.spark.files import InputFiles, stream_of
 from tests.kit.waiting import WAIT_MAX_S
 
 pytestmark = [pytest.mark.spark, *SECURED]
 
 RULES, OUTPUT, LETTERS = "guarded-weights", "guarded-output", "guarded-letters"
 USER = "weigher"
-RUN_TIMEOUT_S = WAIT_MAX_S
 
 
 @pytest.fixture(scope="module")
@@ -58,8 +58,7 @@ class Weighing:
 
     def __init__(self, spark: SparkSession, cluster: KafkaCluster, folder: Path) -> None:
         self.spark, self.cluster = spark, cluster
-        self.input, self.checkpoint = folder / "input", folder / "checkpoint"
-        self.input.mkdir()
+        self.input, self.checkpoint = InputFiles(folder / "input"), folder / "checkpoint"
         self.events: list[Any] = []
 
     def put(self, topic: str, key: bytes, value: bytes) -> None:
@@ -70,10 +69,7 @@ class Weighing:
 
     def give(self, *values: int) -> None:
         """One file, which is one batch."""
-        number = len(list(self.input.iterdir()))
-        file = self.input / f"{number}.json"
-        file.write_text("".join(json.dumps({"v": value}) + "\n" for value in values))
-        os.utime(file, (1_700_000_000 + number,) * 2)  # Spark takes them by age
+        self.input.give({"v": value} for value in values)
 
     def sink(self, topic: str, **arguments: Any) -> exactum.KafkaSink:
         return exactum.KafkaSink(
@@ -92,34 +88,13 @@ class Weighing:
             consumer=self.cluster.client_settings(USER),
         )
         weigh = udf(lambda v: str(v * rules.current()["weight"]), "string")
-        frame: DataFrame = (
-            self.spark.readStream.schema("v long")
-            .option("maxFilesPerTrigger", 1)
-            .json(str(self.input))
-            .select(weigh("v").alias("value"))
-        )
+        numbers = stream_of(self.spark, self.input.folder, "v long")
+        frame = numbers.select(weigh("v").alias("value"))
         batch = exactum.exactly_once(
             self.sink(OUTPUT), control=rules, on_event=self.events.append, **arguments
         )
         writer = frame.writeStream.trigger(availableNow=True)
-        try:
-            query = batch.start(writer, checkpoint=self.checkpoint)
-        except Exception as error:
-            return text_of(error)
-        try:
-            assert query.awaitTermination(RUN_TIMEOUT_S), "the query did not end"
-        except Exception as error:
-            if isinstance(error, AssertionError):
-                raise
-            return text_of(error)
-        finally:
-            query.stop()
-        return None
-
-    def forget_commit(self, batch_id: int) -> None:
-        """As after a crash between the decision and Spark's commit log."""
-        (self.checkpoint / "commits" / str(batch_id)).unlink()
-        (self.checkpoint / "commits" / f".{batch_id}.crc").unlink(missing_ok=True)
+        return text_of(ended(lambda: batch.start(writer, checkpoint=self.checkpoint)))
 
     def written(self) -> Sequence[bytes | None]:
         """What a reader of committed records finds in the output."""
@@ -154,7 +129,7 @@ def test_rules_with_credentials_are_those_of_their_epoch_through_a_crash(
     assert weighing.run() is None
     assert weighing.written() == [b"10", b"20"]
     weighing.put(RULES, b"weight", b"100")
-    weighing.forget_commit(0)
+    forget_last_batch(weighing.checkpoint)
     weighing.give(3)
     assert weighing.run() is None
     assert weighing.written() == [b"10", b"20", b"300"]

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import ConsumerGroupTopicPartitions, Producer, TopicPartition
+from confluent_kafka import ConsumerGroupTopicPartitions, Producer
 from pyspark.sql import SparkSession
 
 from exactum import events
@@ -22,7 +22,7 @@ from exactum.spark.source import watch
 from tests.kit.errors import check_query_error
 from tests.kit.security.rights import SECURED, Right, add_users, documented, refused
 from tests.kit.servers.kafka_cluster import KafkaCluster
-from tests.kit.source.source_stream import Stream
+from tests.kit.source.source_stream import Stream, Topics
 from tests.kit.waiting import WAIT_MAX_S, await_true
 
 pytestmark = [pytest.mark.spark, *SECURED]
@@ -127,15 +127,7 @@ class Source:
         return stream.rows(), error
 
     def commit(self, offset: int) -> None:
-        def done() -> bool:  # the group's coordinator may hear of a new topic a moment later
-            cells = [TopicPartition(TOPIC, 0, offset)]
-            asked = self._admin.alter_consumer_group_offsets(
-                [ConsumerGroupTopicPartitions(GROUP, cells)]
-            )
-            (future,) = asked.values()
-            return all(cell.error is None for cell in future.result(WAIT_S).topic_partitions)
-
-        await_true(done, f"group {GROUP} takes offsets", WAIT_S)
+        Topics(self.cluster).commit(GROUP, TOPIC, {0: offset})
 
     def committed(self) -> int:
         asked = self._admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(GROUP)])

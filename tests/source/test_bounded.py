@@ -20,13 +20,13 @@ from pyspark.sql import functions as f
 
 import exactum
 from exactum.errors import SettingRefused, Unavailable
-from exactum.local import LocalKafka
 from exactum.spark.source import (
     columnar,
     positions,
     watched_source,
 )
 from tests.kit.errors import check_facts, raised
+from tests.kit.kafka.broker import Broker
 from tests.kit.source.columnar_ways import PACKED, ROWS, WAYS
 from tests.kit.source.source_stream import EPOCH_MS
 from tests.kit.spark.torn_stream import configured
@@ -45,11 +45,11 @@ def end_of_checkpoint(stream: Any) -> Any:
 
 @pytest.mark.variants(1)
 @pytest.mark.parametrize("way", [ROWS, PACKED])
-def test_stop_offsets(stream: Any, topics: Any, topic: Callable[..., str], way: str) -> None:
+def test_stop_offsets(stream: Any, topics: Any, broker: Broker, way: str) -> None:
     """The query ends exactly at the stops, though the topics grow, and so do its checkpoint and its
     group: a later start with another stop, or none, reads on without a gap or a double.
     """
-    name, group = topic("stops", partitions=2), f"stops {way}"
+    name, group = broker.topic("stops", partitions=2), f"stops {way}"
     topics.give(name, RECORDS)
 
     def rows(first: int, second: int) -> list[tuple[str, int, int]]:
@@ -79,11 +79,11 @@ def test_stop_offsets(stream: Any, topics: Any, topic: Callable[..., str], way: 
 
 
 @pytest.mark.deep
-def test_partitions_that_come_later(stream: Any, topics: Any, topic: Callable[..., str]) -> None:
+def test_partitions_that_come_later(stream: Any, topics: Any, broker: Broker) -> None:
     """Nothing of them is read before the stop, whether they come before the query's first start or
     later, or have the stop 0. All of them is read by a start without a stop.
     """
-    name = topic("added", partitions=1)
+    name = broker.topic("added", partitions=1)
 
     def add(partitions: int) -> None:
         (added,) = topics.admin.create_partitions([NewPartitions(name, partitions)]).values()
@@ -111,11 +111,9 @@ def test_partitions_that_come_later(stream: Any, topics: Any, topic: Callable[..
 
 
 @pytest.mark.deep
-def test_a_batch_that_was_planned_before(
-    stream: Any, topics: Any, topic: Callable[..., str]
-) -> None:
+def test_a_batch_that_was_planned_before(stream: Any, topics: Any, broker: Broker) -> None:
     """It is run as it was planned, past a stop that comes later, which then reads no more."""
-    name = topic("planned", partitions=2)
+    name = broker.topic("planned", partitions=2)
     topics.give(name, RECORDS)
     column = f.raise_error(f.lit("broken")).cast("long")
     broken = stream.read(name).withColumn("offset", column)
@@ -141,17 +139,15 @@ once.start(rows, checkpoint=checkpoint).awaitTermination()
 
 
 @pytest.mark.deep
-def test_killed_in_the_middle(
-    stream: Any, kafka: LocalKafka, topics: Any, topic: Callable[..., str]
-) -> None:
+def test_killed_in_the_middle(stream: Any, broker: Broker, topics: Any) -> None:
     """Whatever the batch at hand had come to, the next start brings the backfill to its stop, and
     one without a stop reads on behind it.
     """
-    name = topic("killed", partitions=2)
+    name = broker.topic("killed", partitions=2)
     topics.give(name, 50)
     places = (str(stream.out), str(stream.checkpoint))
     script = subprocess.Popen(
-        [sys.executable, "-c", BACKFILL, name, kafka.bootstrap_servers, *places],
+        [sys.executable, "-c", BACKFILL, name, broker.servers, *places],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
         start_new_session=True,
     )
@@ -169,12 +165,12 @@ def test_killed_in_the_middle(
 
 
 def test_without_our_jar(
-    stream: Any, topics: Any, topic: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+    stream: Any, topics: Any, broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Spark's own source knows no stop. Where its classes cannot be loaded, it is as if they were
     not there.
     """
-    name = topic("jar", partitions=1)
+    name = broker.topic("jar", partitions=1)
     for kind in ("exactum.NoSuchClass", "java.lang.Number"):
         monkeypatch.setattr(columnar, "FORMAT", kind)
         assert stream.read(name).isStreaming
@@ -182,11 +178,11 @@ def test_without_our_jar(
             stream.read(name, stop="latest")
 
 
-def test_another_sink(stream: Any, topics: Any, topic: Callable[..., str], tmp_path: Path) -> None:
+def test_another_sink(stream: Any, topics: Any, broker: Broker, tmp_path: Path) -> None:
     """No batch of a query that exactum does not write reads past the stop. It ends with a trigger
     that ends.
     """
-    name = topic("elsewhere", partitions=2)
+    name = broker.topic("elsewhere", partitions=2)
     topics.give(name, RECORDS)
     frame = stream.read(name, stop="latest")
     topics.give(name, 5)
@@ -197,9 +193,9 @@ def test_another_sink(stream: Any, topics: Any, topic: Callable[..., str], tmp_p
 
 
 def test_a_checkpoint_that_only_hadoop_finds(
-    stream: Any, topics: Any, topic: Callable[..., str], tmp_path: Path
+    stream: Any, topics: Any, broker: Broker, tmp_path: Path
 ) -> None:
-    name = topic("mounted", partitions=2)
+    name = broker.topic("mounted", partitions=2)
     topics.give(name, RECORDS)
     frame = stream.read(name, stop="latest")
     topics.give(name, 5)
@@ -221,7 +217,7 @@ def test_a_checkpoint_that_only_hadoop_finds(
 def test_stop_at_latest_behind_an_open_transaction(
     make_stream: Callable[[], Any],
     topics: Any,
-    topic: Callable[..., str],
+    broker: Broker,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -229,7 +225,7 @@ def test_stop_at_latest_behind_an_open_transaction(
     transaction: read_kafka waits for its end, and where it does not end says whose it is. Readers of
     uncommitted records wait for nobody.
     """
-    name = topic("open", partitions=2)
+    name = broker.topic("open", partitions=2)
     topics.give(name, 5)
     with topics.open_transaction(name) as transaction:
         topics.give(name, 5)  # committed; in partition 0 the offsets 6 to 10
@@ -254,11 +250,9 @@ def test_stop_at_latest_behind_an_open_transaction(
     assert dirty.rows() == rows
 
 
-def test_a_trigger_that_ends_before_the_stop(
-    stream: Any, topics: Any, topic: Callable[..., str]
-) -> None:
+def test_a_trigger_that_ends_before_the_stop(stream: Any, topics: Any, broker: Broker) -> None:
     """Spark ends the query where readers came to when it began; the same stop reads on."""
-    name = topic("short", partitions=2)
+    name = broker.topic("short", partitions=2)
     stop = {name: {0: 11, 1: 10}}
     topics.give(name, 5)
     with topics.open_transaction(name) as transaction:
@@ -272,11 +266,11 @@ def test_a_trigger_that_ends_before_the_stop(
 
 @pytest.mark.deep
 def test_a_topic_that_is_deleted(
-    stream: Any, topics: Any, topic: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+    stream: Any, topics: Any, broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Spark forgets how far it was. One that was read up to its stop holds nothing up."""
     monkeypatch.setattr(watched_source, "SURE_AFTER_S", 0.5)
-    here, gone = topic("ends-here", partitions=1), topic("ends-gone", partitions=1)
+    here, gone = broker.topic("ends-here", partitions=1), broker.topic("ends-gone", partitions=1)
     topics.give(here, 3, partitions=1)
     topics.give(gone, 5, partitions=1)
     pattern = re.compile(f"{re.escape(here)}|{re.escape(gone)}")
@@ -291,12 +285,12 @@ def test_a_topic_that_is_deleted(
 
 
 def test_start_at_latest_behind_an_open_transaction(
-    stream: Any, topics: Any, topic: Callable[..., str]
+    stream: Any, topics: Any, broker: Broker
 ) -> None:
     """ "latest" is as far as readers came when the query first started: whatever they could not see
     then is read when it can be.
     """
-    name = topic("open", partitions=1)
+    name = broker.topic("open", partitions=1)
     topics.give(name, 5, partitions=1)
     with topics.open_transaction(name) as transaction:
         topics.give(name, 2, partitions=1)
@@ -308,20 +302,18 @@ def test_start_at_latest_behind_an_open_transaction(
     query.stop()
 
 
-def test_stop_at_a_time(stream: Any, topics: Any, topic: Callable[..., str]) -> None:
+def test_stop_at_a_time(stream: Any, topics: Any, broker: Broker) -> None:
     """Up to the first record at or after the time, from a start that is a time as well."""
-    name = topic("times", partitions=2)
+    name = broker.topic("times", partitions=2)
     topics.give(name, RECORDS)
     frame = stream.read(name, start=EPOCH_MS + 2000, stop=EPOCH_MS + 6000)
     assert stream.run(frame, processingTime="0 seconds") is None
     assert stream.rows() == [(name, p, o) for p in (0, 1) for o in range(2, 6)]
 
 
-def test_nothing_to_read(
-    make_stream: Callable[[], Any], topics: Any, topic: Callable[..., str]
-) -> None:
+def test_nothing_to_read(make_stream: Callable[[], Any], topics: Any, broker: Broker) -> None:
     """An empty topic, and a stop at the start: the query ends without a row, with any trigger."""
-    empty, full = topic("empty", partitions=2), topic("full", partitions=2)
+    empty, full = broker.topic("empty", partitions=2), broker.topic("full", partitions=2)
     topics.give(full, RECORDS)
     runs = []
     for name, arguments in (
@@ -338,9 +330,9 @@ def test_nothing_to_read(
 
 
 @pytest.mark.deep
-def test_two_sources(stream: Any, topics: Any, topic: Callable[..., str]) -> None:
+def test_two_sources(stream: Any, topics: Any, broker: Broker) -> None:
     """A union ends when both are read; a later start may raise one of the stops."""
-    one, two = topic("one", partitions=2), topic("two", partitions=1)
+    one, two = broker.topic("one", partitions=2), broker.topic("two", partitions=1)
     topics.give(one, RECORDS)
     topics.give(two, 2, partitions=1)
     frame = stream.read(one, stop={one: {0: 3, 1: 0}}).union(stream.read(two, stop={two: {0: 4}}))

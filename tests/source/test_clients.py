@@ -14,8 +14,8 @@ from typing import Any
 import exactum
 from exactum.errors import Unavailable
 from exactum.kafka.requests import EARLIEST, TopicRequests
-from exactum.local import LocalKafka
 from tests.kit.errors import raised
+from tests.kit.kafka.broker import Broker
 from tests.kit.source.source_stream import Topics
 from tests.kit.waiting import await_true
 
@@ -44,16 +44,16 @@ def own_threads() -> Counter[str]:
 
 
 def test_nothing_stays_of_a_run(
-    make_stream: Callable[[], Any], topics: Topics, topic: Callable[..., str], kafka: LocalKafka
+    make_stream: Callable[[], Any], topics: Topics, broker: Broker
 ) -> None:
-    read, rules, written = topic(partitions=2), topic(), topic()
+    read, rules, written = broker.topic(partitions=2), broker.topic(), broker.topic()
     topics.give(read, 2)
     clients_before, threads_before = clients(), own_threads()
     held = []  # as Spark's JVM may hold them
     for number in range(2):
         stream = make_stream()
-        control = exactum.control_stream(rules, bootstrap_servers=kafka.bootstrap_servers)
-        sink = exactum.KafkaSink(written, bootstrap_servers=kafka.bootstrap_servers)
+        control = exactum.control_stream(rules, bootstrap_servers=broker.servers)
+        sink = broker.sink(written)
         held.append(exactum.exactly_once(sink, control=control))
         frame = stream.read(read, group_id=f"{read}-{number}").selectExpr(
             "CAST(partition AS STRING) AS value"
@@ -65,12 +65,10 @@ def test_nothing_stays_of_a_run(
     assert [topics.committed(f"{read}-{number}", read) for number in range(2)] == [{0: 2, 1: 2}] * 2
 
 
-def test_closed_requests_say_so(
-    topics: Topics, topic: Callable[..., str], kafka: LocalKafka
-) -> None:
-    name = topic()
+def test_closed_requests_say_so(topics: Topics, broker: Broker) -> None:
+    name = broker.topic()
     others = own_threads()
-    requests = TopicRequests({"bootstrap.servers": kafka.bootstrap_servers}, "here")
+    requests = TopicRequests({"bootstrap.servers": broker.servers}, "here")
     requests.commit_group(name, {(name, 0): 0})
     assert (own_threads() - others).total() == 1
     requests.close()
@@ -83,5 +81,5 @@ def test_closed_requests_say_so(
         lambda: requests.commit_group(name, {(name, 0): 0}),
     ]
     for call in calls:
-        with raised(Unavailable, "here", kafka.bootstrap_servers):
+        with raised(Unavailable, "here", broker.servers):
             call()

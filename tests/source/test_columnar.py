@@ -7,7 +7,6 @@ from __future__ import annotations
 import dataclasses
 import random
 import time
-from collections.abc import Callable
 from datetime import datetime, timezone
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,6 +17,7 @@ from confluent_kafka import Producer
 
 import exactum
 from exactum.spark.source import columnar
+from tests.kit.kafka.broker import Broker
 from tests.kit.source.columnar_ways import (
     LAZY,
     MOVING,
@@ -51,11 +51,11 @@ def sizes(stream: Any) -> list[int]:
     return [int(note.read_text().partition("\n")[0]) for note in notes_of(stream.out).iterdir()]
 
 
-def give(kafka: Any, topic: str, count: int, partitions: int, first: int = 0) -> list[dict]:
+def give(broker: Broker, topic: str, count: int, partitions: int, first: int = 0) -> list[dict]:
     """Records with and without keys and values, empty ones, and bytes that are no text; as the
     source shows them.
     """
-    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
+    producer = Producer({"bootstrap.servers": broker.servers})
     given = []
     for number in range(first, first + count):
         for partition in range(partitions):
@@ -74,12 +74,12 @@ def give(kafka: Any, topic: str, count: int, partitions: int, first: int = 0) ->
 
 
 @pytest.mark.deep
-def test_one_checkpoint(stream: Any, topic: Callable[..., str]) -> None:
+def test_one_checkpoint(stream: Any, broker: Broker) -> None:
     """What one way has begun another one goes on with, and no record comes twice."""
-    name = topic("checkpoint", partitions=2)
+    name = broker.topic("checkpoint", partitions=2)
     expected: list[dict[str, Any]] = []
     for number, way in enumerate((ROWS, PACKED, LAZY, ROWS)):
-        expected += give(stream.kafka, name, 7, 2, first=7 * number)
+        expected += give(stream.broker, name, 7, 2, first=7 * number)
         with configured(stream.spark, WAYS[way]):
             assert run(stream, stream.read(name)) is None
     found = [(row["partition"], row["offset"], row["value"]) for row in written(stream.out)]
@@ -87,15 +87,12 @@ def test_one_checkpoint(stream: Any, topic: Callable[..., str]) -> None:
 
 
 @pytest.mark.deep
-def test_transactions(stream: Any, topic: Callable[..., str], way: str) -> None:
+def test_transactions(stream: Any, broker: Broker, way: str) -> None:
     """Aborted records and what marks the ends of transactions are passed over; a batch may be of
     nothing else.
     """
-    name = topic("transactions", partitions=1)
-    producer = Producer(
-        {"bootstrap.servers": stream.kafka.bootstrap_servers, "transactional.id": name}
-    )
-    producer.init_transactions(WAIT_MAX_S)
+    name = broker.topic("transactions", partitions=1)
+    producer = broker.initialised(name)
     expected = []
     for number in range(12):
         producer.begin_transaction()
@@ -109,17 +106,17 @@ def test_transactions(stream: Any, topic: Callable[..., str], way: str) -> None:
 
 
 @pytest.mark.variants(1)
-def test_gaps_of_compaction(stream: Any, topics: Any, topic: Callable[..., str], way: str) -> None:
+def test_gaps_of_compaction(stream: Any, topics: Any, broker: Broker, way: str) -> None:
     """Offsets that a compacted topic has no more are passed over; tombstones are records."""
     quick = {"cleanup.policy": "compact", "segment.ms": 100, "min.cleanable.dirty.ratio": 0.001}
-    name = topic("compacted", partitions=1, config={**quick, "max.compaction.lag.ms": 100})
-    producer = Producer({"bootstrap.servers": stream.kafka.bootstrap_servers})
+    name = broker.topic("compacted", partitions=1, config={**quick, "max.compaction.lag.ms": 100})
+    producer = Producer({"bootstrap.servers": stream.broker.servers})
     for number in range(30):
         producer.produce(name, None if number == 29 else b"%d" % number, key=b"%d" % (number % 3))
         producer.flush(WAIT_MAX_S)
         time.sleep(0.11 if number > 26 else 0)
     rows = stream.spark.read.format("kafka").option("subscribe", name)
-    rows = rows.option("kafka.bootstrap.servers", stream.kafka.bootstrap_servers).load()
+    rows = rows.option("kafka.bootstrap.servers", stream.broker.servers).load()
     assert run(stream, stream.read(name)) is None
     found = {row["offset"]: row["value"] for row in written(stream.out)}
     assert found[29] is None
@@ -127,9 +124,9 @@ def test_gaps_of_compaction(stream: Any, topics: Any, topic: Callable[..., str],
 
 
 @pytest.mark.variants(1)
-def test_more_tasks_than_partitions(stream: Any, topic: Callable[..., str], way: str) -> None:
-    name = topic("split", partitions=2)
-    expected = give(stream.kafka, name, 50, 2)
+def test_more_tasks_than_partitions(stream: Any, broker: Broker, way: str) -> None:
+    name = broker.topic("split", partitions=2)
+    expected = give(stream.broker, name, 50, 2)
     assert run(stream, stream.read(name, minPartitions=5)) is None
     assert [(r["partition"], r["offset"]) for r in written(stream.out)] == [
         (r["partition"], r["offset"]) for r in expected
@@ -139,10 +136,10 @@ def test_more_tasks_than_partitions(stream: Any, topic: Callable[..., str], way:
 @pytest.mark.variants(1)
 @pytest.mark.parametrize("tolerant", [False, True])
 def test_records_that_are_gone(
-    stream: Any, topics: Any, topic: Callable[..., str], way: str, tolerant: bool
+    stream: Any, topics: Any, broker: Broker, way: str, tolerant: bool
 ) -> None:
     """Deleted between planning and reading: an error, or passed over where that is accepted."""
-    name = topic("gone", partitions=1)
+    name = broker.topic("gone", partitions=1)
     topics.give(name, 20, partitions=1)
 
     def rows(batch: Any) -> Any:
@@ -162,10 +159,10 @@ def test_records_that_are_gone(
 
 @pytest.mark.variants(1)
 def test_records_that_are_gone_and_were_kept(
-    stream: Any, topics: Any, topic: Callable[..., str], way: str
+    stream: Any, topics: Any, broker: Broker, way: str
 ) -> None:
     """A function that persists the batch, and counts it, gets these rows written."""
-    name = topic("kept", partitions=1)
+    name = broker.topic("kept", partitions=1)
     topics.give(name, 20, partitions=1)
     counted: list[int] = []
 
@@ -181,20 +178,20 @@ def test_records_that_are_gone_and_were_kept(
     assert [row["offset"] for row in written(stream.out)] == list(range(20))
 
 
-def test_large_records(stream: Any, topic: Callable[..., str], packed_jobs: list[Any]) -> None:
+def test_large_records(stream: Any, broker: Broker, packed_jobs: list[Any]) -> None:
     """A batch has two mebibytes, and one record more than fits: memory is bounded by that."""
-    name = topic("large", partitions=1, config={"max.message.bytes": 2_000_000})
-    values = give_large(stream.kafka, name)
+    name = broker.topic("large", partitions=1, config={"max.message.bytes": 2_000_000})
+    values = give_large(stream.broker.kafka, name)
     assert run(stream, stream.read(name)) is None
     assert [row["value"] for row in written(stream.out)] == values
     assert packed_jobs
     assert max(sizes(stream)) < 3_200_000
 
 
-def test_views(stream: Any, topic: Callable[..., str], packed_jobs: list[Any]) -> None:
+def test_views(stream: Any, broker: Broker, packed_jobs: list[Any]) -> None:
     """Views that choose columns are packed side by side, each column once."""
-    name = topic("views", partitions=2)
-    expected = give(stream.kafka, name, 25, 2)
+    name = broker.topic("views", partitions=2)
+    expected = give(stream.broker, name, 25, 2)
     other = stream.out.with_name("other")
     once = exactum.exactly_once(
         exactum.FileSink(str(stream.out), format="parquet"),
@@ -212,12 +209,10 @@ def test_views(stream: Any, topic: Callable[..., str], packed_jobs: list[Any]) -
     assert len(packed_jobs) == 1
 
 
-def test_a_frame_of_another_batch(
-    stream: Any, topic: Callable[..., str], packed_jobs: list[Any]
-) -> None:
+def test_a_frame_of_another_batch(stream: Any, broker: Broker, packed_jobs: list[Any]) -> None:
     """Rows that are not the micro-batch's own are written as they are, and not the batch's."""
-    name = topic("other", partitions=1)
-    give(stream.kafka, name, 10, 1)
+    name = broker.topic("other", partitions=1)
+    give(stream.broker, name, 10, 1)
     elsewhere = stream.spark.createDataFrame([(0, 77)], "partition int, offset long")
     frame = stream.read(name).select("partition", "offset")
     assert run(stream, frame, rows=lambda batch: elsewhere) is None
@@ -226,10 +221,10 @@ def test_a_frame_of_another_batch(
 
 
 @pytest.mark.variants(1)
-def test_a_task_that_fails_once(stream: Any, topic: Callable[..., str], way: str) -> None:
+def test_a_task_that_fails_once(stream: Any, broker: Broker, way: str) -> None:
     """Its second try reads the same records."""
-    name = topic("retried", partitions=2)
-    expected = give(stream.kafka, name, 40, 2)
+    name = broker.topic("retried", partitions=2)
+    expected = give(stream.broker, name, 40, 2)
     once = exactum.exactly_once(FailingSink(str(stream.out), format="parquet"))
     notes_of(stream.out).mkdir()
     writer = stream.read(name).writeStream.trigger(availableNow=True)
@@ -266,14 +261,14 @@ LIVES = 4
 
 @pytest.mark.deep
 @pytest.mark.usefixtures("way")
-def test_stops_at_any_moment(stream: Any, topics: Any, topic: Callable[..., str]) -> None:
+def test_stops_at_any_moment(stream: Any, topics: Any, broker: Broker) -> None:
     """While Spark asks for offsets, plans, reads or waits: no stop is a failure, and nothing is
     lost.
     """
     seed = time.time_ns()
     print(f"seed {seed}")
     moments = random.Random(seed)
-    name = topic("stopped", partitions=3)
+    name = broker.topic("stopped", partitions=3)
     for life in range(LIVES):
         topics.give(name, 20, partitions=3)
         query = stream.start(stream.read(name, maxOffsetsPerTrigger=9))
@@ -285,10 +280,10 @@ def test_stops_at_any_moment(stream: Any, topics: Any, topic: Callable[..., str]
 
 
 @BY_PACKED
-def test_progress(stream: Any, topic: Callable[..., str], way: str) -> None:
+def test_progress(stream: Any, broker: Broker, way: str) -> None:
     """Spark reports the records that were read, and the source by its own name."""
-    name = topic("progress", partitions=2)
-    give(stream.kafka, name, 15, 2)
+    name = broker.topic("progress", partitions=2)
+    give(stream.broker, name, 15, 2)
     query = stream.start(stream.read(name), availableNow=True)
     assert stream.end(query) is None
     reports = [report for report in query.recentProgress if report["numInputRows"]]
@@ -337,10 +332,10 @@ def test_executors_without_the_classes(monkeypatch: pytest.MonkeyPatch, spark: A
     assert of() == "exactum.ColumnarKafka"
 
 
-def test_large_types(stream: Any, topic: Callable[..., str], packed_jobs: list[Any]) -> None:
+def test_large_types(stream: Any, broker: Broker, packed_jobs: list[Any]) -> None:
     """Who wants Arrow's large types of Spark has them."""
-    name = topic("large-types", partitions=1)
-    give(stream.kafka, name, 5, 1)
+    name = broker.topic("large-types", partitions=1)
+    give(stream.broker, name, 5, 1)
     with configured(stream.spark, {"spark.sql.execution.arrow.useLargeVarTypes": "true"}):
         assert run(stream, stream.read(name)) is None
     (schema,) = schemas(stream)

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
+from tests.kit.kafka.broker import Broker
 from tests.kit.source.columnar_ways import LAZY, MOVING, PACKED, raw_rows, run, way_of
 from tests.kit.waiting import WAIT_MAX_S
 
@@ -105,7 +106,7 @@ def give(servers: str, topic: str, partitions: int, some: random.Random) -> None
     "seed_default", [pytest.param(7, id="seven"), pytest.param(None, marks=pytest.mark.deep)]
 )
 def test_fuzz(
-    make_stream: Any, kafka: Any, topic: Any, packed_jobs: list[Any], seed_default: int | None
+    make_stream: Any, broker: Broker, packed_jobs: list[Any], seed_default: int | None
 ) -> None:
     seed = int(os.environ.get("EXACTUM_SEED", seed_default or time.time_ns()))
     print(f"EXACTUM_SEED={seed}")
@@ -119,9 +120,9 @@ def test_fuzz(
             "max.message.bytes": RECORD_BYTES_MAX,
             "retention.ms": -1,  # some records say that they are of 1970
         }
-        topics.append(topic(f"fuzz{number}", partitions=partitions, config=config))
-        give(kafka.bootstrap_servers, topics[-1], partitions, some)
-    expected = committed(kafka.bootstrap_servers, topics)
+        topics.append(broker.topic(f"fuzz{number}", partitions=partitions, config=config))
+        give(broker.servers, topics[-1], partitions, some)
+    expected = committed(broker.servers, topics)
     headers = seed_default is not None or some.random() < 0.5
     if not headers:
         expected = [row[:-1] for row in expected]

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 from confluent_kafka import Producer
 
 import exactum
-from tests.kit.kafka.transactions import read_all
+from tests.kit.kafka.broker import Broker
 from tests.kit.source.columnar_ways import PACKED, ROWS, WAYS, run, written
 from tests.kit.source.in_columns import in_columns
 from tests.kit.spark.torn_stream import configured
@@ -35,8 +35,8 @@ GIVEN: dict[str, Sequence[Headers]] = {
 }
 
 
-def give(kafka: Any, topic: str, given: Sequence[Headers]) -> None:
-    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
+def give(broker: Broker, topic: str, given: Sequence[Headers]) -> None:
+    producer = Producer({"bootstrap.servers": broker.servers})
     for number, headers in enumerate(given):
         key = (None, b"k")[number % 2]
         producer.produce(topic, b"%d" % number, key, partition=0, headers=headers or None)
@@ -58,14 +58,14 @@ def shown(headers: Headers) -> list[dict[str, Any]] | None:
     ],
 )
 def test_every_way(
-    make_stream: Any, topic: Callable[..., str], packed_jobs: list[Any], given: Sequence[Headers]
+    make_stream: Any, broker: Broker, packed_jobs: list[Any], given: Sequence[Headers]
 ) -> None:
     """The same Arrow types and values, in epochs that begin and end amid the records."""
-    name = topic("headers", partitions=1)
+    name = broker.topic("headers", partitions=1)
     found = []
     for way in WAYS:
         stream = make_stream()
-        give(stream.kafka, name, given) if way == ROWS else None
+        give(stream.broker, name, given) if way == ROWS else None
         packed_jobs.clear()
         with configured(stream.spark, WAYS[way]):
             frame = stream.read(name, includeHeaders=True, maxOffsetsPerTrigger=150)
@@ -77,13 +77,11 @@ def test_every_way(
 
 
 @pytest.mark.deep
-def test_expressions(
-    kafka: Any, make_stream: Any, topic: Callable[..., str], packed_jobs: list[Any]
-) -> None:
+def test_expressions(broker: Broker, make_stream: Any, packed_jobs: list[Any]) -> None:
     """Whatever Spark computes of headers it computes of the columns, compiled or not."""
-    name = topic("headers", partitions=1)
+    name = broker.topic("headers", partitions=1)
     found = []
-    give(kafka, name, GIVEN[MIXED])
+    give(broker, name, GIVEN[MIXED])
     for way, compiled in ((ROWS, "true"), (PACKED, "true"), (PACKED, "false")):
         stream = make_stream()
         plain = {"spark.sql.codegen.wholeStage": compiled, **WAYS[way]}
@@ -108,11 +106,11 @@ def test_expressions(
 
 
 def test_headers_count_for_the_size_of_a_batch(
-    stream: Any, topic: Callable[..., str], packed_jobs: list[Any]
+    stream: Any, broker: Broker, packed_jobs: list[Any]
 ) -> None:
     """Small records with large headers do not come ten thousand at a time."""
-    name = topic("headers", partitions=1)
-    give(stream.kafka, name, [[("h", b"x" * 100_000)] * 5] * 20)
+    name = broker.topic("headers", partitions=1)
+    give(stream.broker, name, [[("h", b"x" * 100_000)] * 5] * 20)
     assert run(stream, stream.read(name, includeHeaders=True)) is None
     assert [len(row["headers"]) for row in written(stream.out)] == [5] * 20
     assert packed_jobs
@@ -120,29 +118,24 @@ def test_headers_count_for_the_size_of_a_batch(
 
 
 def test_headers_without_a_byte_count_as_well(
-    stream: Any, topic: Callable[..., str], packed_jobs: list[Any]
+    stream: Any, broker: Broker, packed_jobs: list[Any]
 ) -> None:
     """Compressed they are next to nothing to a broker, and many objects to whoever reads them."""
-    name = topic("headers", partitions=1)
-    give(stream.kafka, name, [[("", None)] * 1_000] * 200)
+    name = broker.topic("headers", partitions=1)
+    give(stream.broker, name, [[("", None)] * 1_000] * 200)
     assert run(stream, stream.read(name, includeHeaders=True)) is None
     assert [len(row["headers"]) for row in written(stream.out)] == [1_000] * 200
     assert packed_jobs
     assert len(sizes(stream)) > 4, "not all of them came at once"
 
 
-def test_from_topic_to_topic(
-    stream: Any, topic: Callable[..., str], packed_jobs: list[Any]
-) -> None:
+def test_from_topic_to_topic(stream: Any, broker: Broker, packed_jobs: list[Any]) -> None:
     """A copy, exactly once: each record with its headers, in their order."""
-    source, target = topic("headers", partitions=1), topic("copied", partitions=1)
-    give(stream.kafka, source, GIVEN[MIXED])
+    source, target = broker.topic("headers", partitions=1), broker.topic("copied", partitions=1)
+    give(stream.broker, source, GIVEN[MIXED])
     frame = stream.read(source, includeHeaders=True, maxOffsetsPerTrigger=60)
-    once = exactum.exactly_once(
-        exactum.KafkaSink(target, bootstrap_servers=stream.kafka.bootstrap_servers)
-    )
+    once = exactum.exactly_once(exactum.KafkaSink(target, bootstrap_servers=stream.broker.servers))
     writer = frame.selectExpr("key", "value", "headers").writeStream.trigger(availableNow=True)
     assert stream.end(once.start(writer, checkpoint=stream.checkpoint)) is None
-    servers = stream.kafka.bootstrap_servers
-    assert read_all(servers, target) == read_all(servers, source)
+    assert broker.read(target) == broker.read(source)
     assert len(packed_jobs) == 4

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from pyspark.sql import functions as f
 
+from tests.kit.kafka.broker import Broker
 from tests.kit.source.columnar_ways import PACKED, ROWS, WAYS, raw_rows, run
 from tests.kit.spark.torn_stream import configured
 from tests.source.test_columnar import give, schemas
@@ -155,10 +156,10 @@ PARAMETERS = [
 @pytest.mark.deep
 @pytest.mark.parametrize(("case", "settings"), PARAMETERS)
 def test_the_same_rows(
-    make_stream: Any, kafka: Any, topic: Any, packed_jobs: list[Any], case: str, settings: str
+    make_stream: Any, broker: Broker, packed_jobs: list[Any], case: str, settings: str
 ) -> None:
-    name = topic("rows", partitions=2)
-    give(kafka, name, 20, 2)
+    name = broker.topic("rows", partitions=2)
+    give(broker, name, 20, 2)
     rows, packs = CASES[case]
     found = []
     # Where nothing is packed, those are one way.

@@ -11,6 +11,7 @@ import pytest
 from confluent_kafka import Producer
 
 import exactum
+from tests.kit.kafka.broker import Broker
 from tests.kit.source.columnar_ways import MOVING, PACKED, notes_of, written
 from tests.kit.spark.torn_stream import configured
 from tests.kit.waiting import WAIT_MAX_S, await_true
@@ -70,13 +71,14 @@ def start(stream: Any, frame: Any, sink: Any) -> Any:
 
 
 @pytest.mark.deep
-def test_a_task_that_is_killed(stream: Any, topic: Any, packed_jobs: list[Any], way: str) -> None:
+def test_a_task_that_is_killed(
+    stream: Any, broker: Broker, packed_jobs: list[Any], way: str
+) -> None:
     """Both tasks have written a part of their records: other tries write all of them, once."""
-    name = topic("killed", partitions=2)
-    producer = Producer({"bootstrap.servers": stream.kafka.bootstrap_servers})
-    for number in range(2 * RECORDS):
-        producer.produce(name, b"%d" % number, partition=number % 2)
-    assert producer.flush(WAIT_MAX_S) == 0
+    name = broker.topic("killed", partitions=2)
+    for partition in (0, 1):
+        numbers = (b"%d" % number for number in range(partition, 2 * RECORDS, 2))
+        broker.produce(name, *numbers, partition=partition)
     sink = HeldSink(str(stream.out), format="parquet")
     with configured(stream.spark, {"spark.exactum.coalesceSmallEpochs.enabled": "false"}):
         query = start(stream, stream.read(name), sink)
@@ -92,10 +94,10 @@ def test_a_task_that_is_killed(stream: Any, topic: Any, packed_jobs: list[Any], 
 
 
 @BY_PACKED
-def test_a_slow_broker(stream: Any, topic: Any, way: str) -> None:
+def test_a_slow_broker(stream: Any, broker: Broker, way: str) -> None:
     """A task that is given a record a second ends with its query, though its batch is not full."""
-    name = topic("slow", partitions=1)
-    producer = Producer({"bootstrap.servers": stream.kafka.bootstrap_servers})
+    name = broker.topic("slow", partitions=1)
+    producer = Producer({"bootstrap.servers": stream.broker.servers})
     for _ in range(120):  # each a batch of its own, of which the broker gives one at a time
         producer.produce(name, b"x")
         producer.flush(WAIT_MAX_S)

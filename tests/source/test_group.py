@@ -19,17 +19,18 @@ from exactum.errors import CheckpointRefused, SettingRefused
 from exactum.java import jars
 from exactum.java.program import SMALL_OPTIONS, java_program
 from exactum.kafka.requests import TopicRequests
-from exactum.local import LocalKafka, broker
+from exactum.local import LocalKafka
 from exactum.spark.source import groups
 from exactum.spark.source.groups import PAUSE_S
 from tests.kit.errors import check_query_error, raised
+from tests.kit.kafka.broker import Broker
 from tests.kit.source.source_stream import Topics
 from tests.kit.waiting import WAIT_MAX_S, await_true
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 
 
-def lag_of(kafka: LocalKafka, group: str, topic: str) -> list[tuple[str, str, str]]:
+def lag_of(broker: Broker, group: str, topic: str) -> list[tuple[str, str, str]]:
     """Current offset, log end and lag of each partition, as Kafka's own tool prints them."""
     tool = f'org="org.apache.kafka" name="kafka-tools" rev="{broker.KAFKA_VERSION}"'
     recipe = jars.recipe(f'<dependency {tool} transitive="false" conf="default->default"/>')
@@ -48,7 +49,7 @@ def lag_of(kafka: LocalKafka, group: str, topic: str) -> list[tuple[str, str, st
         "--group",
         group,
     ]
-    command += ["--bootstrap-server", kafka.bootstrap_servers]
+    command += ["--bootstrap-server", broker.servers]
     done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=WAIT_MAX_S)
     assert done.returncode == 0, done.stderr
     cells = [line.split() for line in done.stdout.splitlines() if line.split()[1:2] == [topic]]
@@ -56,32 +57,30 @@ def lag_of(kafka: LocalKafka, group: str, topic: str) -> list[tuple[str, str, st
 
 
 @pytest.mark.deep
-def test_lag_tools_see_the_query(
-    stream: Any, kafka: LocalKafka, topics: Any, topic: Callable[..., str]
-) -> None:
+def test_lag_tools_see_the_query(stream: Any, broker: Broker, topics: Any) -> None:
     """After a run the group stands at the end of the last epoch, for a plain consumer and for
     Kafka's own tool.
     """
-    name, group = topic("lag", partitions=2), "lag-tools"
+    name, group = broker.topic("lag", partitions=2), "lag-tools"
     topics.give(name, 5)
     assert stream.run(stream.read(name, group_id=group)) is None
     await_true(
         lambda: topics.committed(group, name) == {0: 5, 1: 5}, "the run commits in the background"
     )
     topics.give(name, 2)
-    consumer = Consumer({"bootstrap.servers": kafka.bootstrap_servers, "group.id": group})
+    consumer = Consumer({"bootstrap.servers": broker.servers, "group.id": group})
     committed = consumer.committed([TopicPartition(name, p) for p in (0, 1)], timeout=WAIT_MAX_S)
     consumer.close()
     assert [cell.offset for cell in committed] == [5, 5]
-    assert lag_of(kafka, group, name) == [("5", "7", "2"), ("5", "7", "2")]
+    assert lag_of(broker, group, name) == [("5", "7", "2"), ("5", "7", "2")]
 
 
 @pytest.mark.deep
-def test_never_ahead_and_repaired(stream: Any, topics: Any, topic: Callable[..., str]) -> None:
+def test_never_ahead_and_repaired(stream: Any, topics: Any, broker: Broker) -> None:
     """An epoch that fails moves nothing; the next complete one is committed, though somebody
     reset the group.
     """
-    name, group = topic("repair", partitions=1), "repair"
+    name, group = broker.topic("repair", partitions=1), "repair"
     topics.give(name, 5, partitions=1)
     assert stream.run(stream.read(name, group_id=group)) is None
     await_true(lambda: topics.committed(group, name) == {0: 5}, "the first run's end")
@@ -98,11 +97,15 @@ def test_never_ahead_and_repaired(stream: Any, topics: Any, topic: Callable[...,
     assert stream.rows() == [(name, 0, o) for o in range(8)]
 
 
-def test_a_refused_start_moves_nothing(stream: Any, topics: Any, topic: Callable[..., str]) -> None:
+def test_a_refused_start_moves_nothing(stream: Any, topics: Any, broker: Broker) -> None:
     """Spark's own files of the checkpoint come from an old copy, and the start is refused: the
     group stays at the end of what was written since, and does not go back.
     """
-    name, group, copy = topic("backup", partitions=1), "backup", stream.checkpoint.with_name("copy")
+    name, group, copy = (
+        broker.topic("backup", partitions=1),
+        "backup",
+        stream.checkpoint.with_name("copy"),
+    )
     topics.give(name, 5, partitions=1)
     assert stream.run(stream.read(name, group_id=group)) is None
     shutil.copytree(stream.checkpoint, copy)
@@ -119,11 +122,9 @@ def test_a_refused_start_moves_nothing(stream: Any, topics: Any, topic: Callable
     assert topics.committed(group, name) == {0: 10}
 
 
-def test_a_stop_behind_which_the_query_is_already(
-    stream: Any, topics: Any, topic: Callable[..., str]
-) -> None:
+def test_a_stop_behind_which_the_query_is_already(stream: Any, topics: Any, broker: Broker) -> None:
     """The group does not go back to it: those rows stand."""
-    name, group = topic("behind", partitions=2), "behind"
+    name, group = broker.topic("behind", partitions=2), "behind"
     topics.give(name, 10)
     assert stream.run(stream.read(name, group_id=group)) is None
     await_true(lambda: topics.committed(group, name) == {0: 10, 1: 10}, "the first run's end")
@@ -133,13 +134,11 @@ def test_a_stop_behind_which_the_query_is_already(
     await_true(lambda: topics.committed(group, name) == {0: 10, 1: 15}, "what was written")
 
 
-def test_not_committed(
-    make_stream: Callable[[], Any], topics: Any, topic: Callable[..., str]
-) -> None:
+def test_not_committed(make_stream: Callable[[], Any], topics: Any, broker: Broker) -> None:
     """commit_offsets=False, or no group id: nothing is committed; the group only said where to
     start.
     """
-    name, group = topic("quiet", partitions=1), "quiet"
+    name, group = broker.topic("quiet", partitions=1), "quiet"
     topics.give(name, 5, partitions=1)
     topics.commit(group, name, {0: 2})
     stream = make_stream()
@@ -150,21 +149,24 @@ def test_not_committed(
 
 def test_group_in_use(
     stream: Any,
-    kafka: LocalKafka,
+    broker: Broker,
     topics: Any,
-    topic: Callable[..., str],
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """A consumer of the same group keeps its offsets: a warning, once, and the query goes on, and
     commits to another group as often as ever.
     """
-    name, other, group = topic("busy", partitions=1), topic("free", partitions=1), "busy"
+    name, other, group = (
+        broker.topic("busy", partitions=1),
+        broker.topic("free", partitions=1),
+        "busy",
+    )
     for own in (name, other):
         topics.give(own, 5, partitions=1)
     consumer = Consumer(
         {
-            "bootstrap.servers": kafka.bootstrap_servers,
+            "bootstrap.servers": broker.servers,
             "group.id": group,
             "enable.auto.commit": False,
         }
@@ -191,13 +193,15 @@ def test_group_in_use(
     assert len(caplog.records) == 1
 
 
-def test_two_sources_one_group(
-    make_stream: Callable[[], Any], topics: Any, topic: Callable[..., str]
-) -> None:
+def test_two_sources_one_group(make_stream: Callable[[], Any], topics: Any, broker: Broker) -> None:
     """Two frames of one topic may not share a group; one frame read twice may, and other topics
     may.
     """
-    one, two, group = topic("shared", partitions=1), topic("other", partitions=1), "shared"
+    one, two, group = (
+        broker.topic("shared", partitions=1),
+        broker.topic("other", partitions=1),
+        "shared",
+    )
     topics.give(one, 3, partitions=1)
     topics.give(two, 3, partitions=1)
     refused = make_stream()
@@ -217,16 +221,16 @@ def test_two_sources_one_group(
 
 @pytest.mark.deep
 def test_two_clusters_one_group_id(
-    make_stream: Callable[[], Any], kafka: LocalKafka, topics: Any, topic: Callable[..., str]
+    make_stream: Callable[[], Any], broker: Broker, topics: Any
 ) -> None:
     """Each cluster's group gets its own offsets, also of topics of one name. Two names of one
     cluster are one cluster.
     """
-    name, group = topic("everywhere", partitions=1), "everywhere"
+    name, group = broker.topic("everywhere", partitions=1), "everywhere"
     topics.give(name, 3, partitions=1)
     stream = make_stream()
     here = stream.read(name, group_id=group)
-    port = kafka.bootstrap_servers.rpartition(":")[2]
+    port = broker.servers.rpartition(":")[2]
     by_name = exactum.read_kafka(
         stream.spark, name, bootstrap_servers=f"localhost:{port}", group_id=group
     )
@@ -249,14 +253,14 @@ def test_two_clusters_one_group_id(
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 def test_a_group_that_has_members_is_named_as_such(
-    kafka: LocalKafka, topics: Any, topic: Callable[..., str], protocol: str
+    broker: Broker, topics: Any, protocol: str
 ) -> None:
     """Whichever protocol they speak; rights are not to blame."""
-    name, group = topic("members", partitions=1), f"members-{protocol}"
+    name, group = broker.topic("members", partitions=1), f"members-{protocol}"
     topics.give(name, 1)
     member = Consumer(
         {
-            "bootstrap.servers": kafka.bootstrap_servers,
+            "bootstrap.servers": broker.servers,
             "group.id": group,
             "group.protocol": protocol,
             "auto.offset.reset": "earliest",
@@ -264,7 +268,7 @@ def test_a_group_that_has_members_is_named_as_such(
     )
     member.subscribe([name])
     await_true(lambda: member.poll(0.5) is not None, "it is a member")
-    requests = TopicRequests({"bootstrap.servers": kafka.bootstrap_servers}, "here")
+    requests = TopicRequests({"bootstrap.servers": broker.servers}, "here")
     try:
         with raised(SettingRefused, "KAFKA_GROUP_MEMBERS") as refused:
             requests.commit_group(group, {(name, 0): 1})

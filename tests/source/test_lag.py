@@ -10,7 +10,6 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from confluent_kafka import Producer
 from hypothesis import given
 from hypothesis import strategies as st
 from kafka.record import MemoryRecordsBuilder
@@ -18,7 +17,6 @@ from pyspark.sql.streaming import StreamingQuery
 
 from exactum import events
 from exactum.kafka.log_requests import batch_time_ms
-from exactum.local import LocalKafka
 from exactum.spark.run import housekeeping
 from exactum.spark.source import watch
 from exactum.spark.source.lag import (
@@ -26,6 +24,7 @@ from exactum.spark.source.lag import (
     LagTable,
     TopicLag,
 )
+from tests.kit.kafka.broker import Broker
 from tests.kit.source.source_stream import EPOCH_MS, Stream, Topics
 from tests.kit.waiting import WAIT_MAX_S, await_true
 
@@ -172,19 +171,13 @@ def test_a_batch_without_a_time() -> None:
 
 @pytest.mark.usefixtures("look_often")
 def test_a_transactional_topic_is_read_to_its_end(
-    kafka: LocalKafka,
-    stream: Stream,
-    topics: Topics,
-    topic: Callable[..., str],
+    broker: Broker, stream: Stream, topics: Topics
 ) -> None:
     """Each transaction ends with a control marker, which is no record: all the same the lag comes
     to 0. What an open transaction hides is not lag, and is told beside it.
     """
-    name = topic("lag", partitions=2)
-    producer = Producer(
-        {"bootstrap.servers": kafka.bootstrap_servers, "transactional.id": f"lag-{name}"}
-    )
-    producer.init_transactions(WAIT_MAX_S)
+    name = broker.topic("lag", partitions=2)
+    producer = broker.initialised(f"lag-{name}")
     for number in range(4):
         producer.begin_transaction()
         for partition in range(2):
@@ -209,12 +202,12 @@ def test_a_transactional_topic_is_read_to_its_end(
 @pytest.mark.deep
 @pytest.mark.usefixtures("look_often")
 def test_a_lag_is_as_old_as_its_oldest_record(
-    stream: Stream, topics: Topics, topic: Callable[..., str]
+    stream: Stream, topics: Topics, broker: Broker
 ) -> None:
     """A query begins, and begins again, in the midst of a lag: the records there know how old they
     are, and no look says 0. A new record's age is known from the looks alone.
     """
-    name = topic("behind", partitions=2)
+    name = broker.topic("behind", partitions=2)
     topics.give(name, 20)
     frame = stream.read(name, maxOffsetsPerTrigger=4)
     an_hour_s = time.time() - EPOCH_MS / 1000
@@ -241,16 +234,12 @@ def test_a_lag_is_as_old_as_its_oldest_record(
 
 @pytest.mark.usefixtures("look_often")
 def test_what_is_not_to_be_read_is_no_lag(
-    stream: Stream,
-    make_stream: Callable[[], Stream],
-    topics: Topics,
-    topic: Callable[..., str],
-    kafka: LocalKafka,
+    stream: Stream, make_stream: Callable[[], Stream], topics: Topics, broker: Broker
 ) -> None:
     """A backfill is behind its stop and not the topic's end. A source that reads uncommitted
     records is behind the high watermark, and nothing is hidden from it.
     """
-    name = topic("bounded", partitions=1)
+    name = broker.topic("bounded", partitions=1)
     topics.give(name, 20, partitions=1)
     bounded = stream.read(name, maxOffsetsPerTrigger=2, stop={name: {0: 12}})
     with running(stream, bounded, **FIRST_ONLY):
@@ -258,7 +247,7 @@ def test_what_is_not_to_be_read_is_no_lag(
     plain = make_stream()
     uncommitted = (
         plain.spark.readStream.format("kafka")
-        .option("kafka.bootstrap.servers", kafka.bootstrap_servers)
+        .option("kafka.bootstrap.servers", broker.servers)
         .option("subscribe", name)
         .option("startingOffsets", "earliest")
     )

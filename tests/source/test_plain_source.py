@@ -4,13 +4,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
-from confluent_kafka import Producer
 from pyspark.sql import DataFrame
 
+from tests.kit.kafka.broker import Broker
 from tests.kit.spark.commit_log import forget_last_batch
 from tests.kit.waiting import WAIT_MAX_S
 
@@ -21,7 +20,7 @@ WARNED = "kafka.isolation.level is not read_committed"
 
 
 def plain(stream: Any, topic: str, **options: str) -> DataFrame:
-    servers = stream.kafka.bootstrap_servers
+    servers = stream.broker.servers
     reader = stream.spark.readStream.format("kafka").option("kafka.bootstrap.servers", servers)
     for name, value in options.items():
         reader = reader.option(name.replace("_", "."), value)
@@ -30,24 +29,16 @@ def plain(stream: Any, topic: str, **options: str) -> DataFrame:
 
 def abort_some(stream: Any, topic: str) -> None:
     """Records of a transaction that is aborted."""
-    producer = Producer(
-        {"bootstrap.servers": stream.kafka.bootstrap_servers, "transactional.id": topic}
-    )
-    producer.init_transactions(WAIT_MAX_S)
-    producer.begin_transaction()
-    for partition in (0, 1):
-        producer.produce(topic, b"aborted", partition=partition)
-    producer.flush(WAIT_MAX_S)
-    producer.abort_transaction(WAIT_MAX_S)
+    stream.broker.transaction(topic, topic, *[b"aborted"] * 2).abort_transaction(WAIT_MAX_S)
 
 
 def test_plain_source_is_exact(
-    stream: Any, topics: Any, topic: Callable[..., str], caplog: pytest.LogCaptureFixture
+    stream: Any, topics: Any, broker: Broker, caplog: pytest.LogCaptureFixture
 ) -> None:
     """It works as read_kafka's does: each committed record once, also for a batch that is run
     again.
     """
-    name = topic("plain", partitions=2)
+    name = broker.topic("plain", partitions=2)
     topics.give(name, RECORDS)
     abort_some(stream, name)
     frame = plain(stream, name, kafka_isolation_level="read_committed")
@@ -70,13 +61,13 @@ def test_plain_source_that_reads_uncommitted(
     level: dict[str, str],
     stream: Any,
     topics: Any,
-    topic: Callable[..., str],
+    broker: Broker,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """Kafka's default isolation level shows aborted records, so the log warns of it, once for
     each run.
     """
-    name = topic("uncommitted", partitions=2)
+    name = broker.topic("uncommitted", partitions=2)
     topics.give(name, RECORDS)
     abort_some(stream, name)
     assert stream.run(plain(stream, name, **level)) is None

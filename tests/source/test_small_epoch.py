@@ -21,6 +21,7 @@ from exactum import Delivery, errors, events
 from exactum.protocol.model import SourceOffsets
 from exactum.spark.write import small_epoch
 from tests.kit.errors import check_query_error
+from tests.kit.kafka.broker import Broker
 from tests.kit.waiting import WAIT_MAX_S, await_true
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
@@ -50,11 +51,11 @@ def consumers(spark: Any) -> set[int]:
 
 
 @pytest.fixture
-def filled(topics: Any, topic: Callable[..., str]) -> Callable[[int], str]:
+def filled(topics: Any, broker: Broker) -> Callable[[int], str]:
     """A topic with six records in each partition."""
 
     def make(partitions: int) -> str:
-        name = topic("small", partitions=partitions)
+        name = broker.topic("small", partitions=partitions)
         topics.give(name, 6, partitions=partitions)
         return name
 
@@ -291,7 +292,7 @@ def test_larger_epochs(
 def test_uneven_epochs(
     stream: Any,
     topics: Any,
-    topic: Callable[..., str],
+    broker: Broker,
     first: int,
     tasks: int,
     monkeypatch: pytest.MonkeyPatch,
@@ -300,7 +301,7 @@ def test_uneven_epochs(
     each of three others. With more than twice its share in the first one they go as planned.
     """
     monkeypatch.setattr(small_epoch, "ROWS_MAX", 1)
-    name = topic("uneven", partitions=4)
+    name = broker.topic("uneven", partitions=4)
     topics.give(name, 2, partitions=4)
     topics.give(name, first - 2, partitions=1)
     half = (first + 6) // 2

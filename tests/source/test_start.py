@@ -18,9 +18,9 @@ from pyspark.sql import SparkSession
 
 import exactum
 from exactum.errors import SettingRefused, Unavailable
-from exactum.local import LocalKafka
 from exactum.spark.source import positions, read_kafka
 from tests.kit.errors import check_facts, raised
+from tests.kit.kafka.broker import Broker
 from tests.kit.source.source_stream import EPOCH_MS, Stream, Topics
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
@@ -83,16 +83,18 @@ class Started:
 
 @pytest.fixture(scope="module")
 def started(
-    spark: SparkSession, kafka: LocalKafka, tmp_path_factory: pytest.TempPathFactory
+    spark: SparkSession, broker: Broker, tmp_path_factory: pytest.TempPathFactory
 ) -> dict[str, Started]:
     """Every way of the table, started at the same time and, after one more record in each
     partition, once more.
     """
-    topics, name = Topics(kafka), "positions"
-    kafka.create_topic(name, partitions=2)
+    topics, name = Topics(broker.kafka), "positions"
+    broker.kafka.create_topic(name, partitions=2)
     topics.give(name, RECORDS)
     topics.commit("G", name, {0: 7})
-    streams = {case: Stream(spark, kafka, tmp_path_factory.mktemp("start")) for case in POSITIONS}
+    streams = {
+        case: Stream(spark, broker.kafka, tmp_path_factory.mktemp("start")) for case in POSITIONS
+    }
     lines: list[str] = []
     handler = logging.Handler(logging.INFO)
     handler.emit = lambda record: lines.append(record.getMessage())  # type: ignore[method-assign]
@@ -150,12 +152,12 @@ def test_start_position(case: str, started: dict[str, Started]) -> None:
 
 @pytest.mark.deep
 def test_checkpoint_takes_precedence(
-    stream: Any, topics: Any, topic: Callable[..., str], begins: Callable[[], list[str]]
+    stream: Any, topics: Any, broker: Broker, begins: Callable[[], list[str]]
 ) -> None:
     """Whatever start= says by then, a query goes on from its checkpoint, also if the start is
     impossible now.
     """
-    name = topic("precedence", partitions=1)
+    name = broker.topic("precedence", partitions=1)
     topics.give(name, 6, partitions=1)
     assert stream.run(stream.read(name, start={name: {0: 4}})) is None
     for start in ("earliest", "latest", {name: {0: 999}}, EPOCH_MS):
@@ -188,15 +190,12 @@ UNREACHABLE: list[tuple[dict[str, Any], str]] = [
 
 @pytest.mark.deep
 def test_new_query_out_of_reach(
-    make_stream: Callable[[], Any],
-    topics: Any,
-    topic: Callable[..., str],
-    caplog: pytest.LogCaptureFixture,
+    make_stream: Callable[[], Any], topics: Any, broker: Broker, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A new query that cannot begin where it is told to stops with the reason, and leaves no
     position behind.
     """
-    name = topic("reach", partitions=2)
+    name = broker.topic("reach", partitions=2)
     topics.give(name, 2)
     topics.delete_before(name, 0, 1)
     topics.commit("far", name, {0: 99})
@@ -254,10 +253,10 @@ def test_new_query_out_of_reach(
     ],
 )
 def test_refused_at_once(
-    arguments: dict[str, Any], said: list[str], stream: Any, topic: Callable[..., str]
+    arguments: dict[str, Any], said: list[str], stream: Any, broker: Broker
 ) -> None:
     """What can never be meant is refused by read_kafka itself."""
-    name = topic("refused", partitions=2)
+    name = broker.topic("refused", partitions=2)
     given = {
         key: {name if topic == "T" else topic: cells for topic, cells in value.items()}
         if isinstance(value, dict)
@@ -271,12 +270,12 @@ def test_refused_at_once(
 
 @pytest.mark.parametrize("start", [{"start": "earliest"}, {"start": "latest"}, {"group_id": "g"}])
 def test_no_such_topic(
-    start: dict[str, Any], stream: Any, topic: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+    start: dict[str, Any], stream: Any, broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A topic or a partition that is not there is refused by name, with every kind of start."""
     monkeypatch.setattr(read_kafka, "NEW_TOPIC_S", 0.1)
-    name = topic("small", partitions=2)
-    servers = stream.kafka.bootstrap_servers
+    name = broker.topic("small", partitions=2)
+    servers = stream.broker.servers
     with raised(SettingRefused, "SOURCE_TOPIC_MISSING", "nowhere", servers):
         stream.read([name, "nowhere"], **start)
     with raised(SettingRefused, "SOURCE_TOPIC_MISSING", f"{name}-5", servers):
@@ -315,8 +314,8 @@ def test_a_text_that_is_no_topics_name(text: Any, stream: Any) -> None:
         stream.read(text)
 
 
-def test_a_flag_in_a_patterns_text(stream: Any, topics: Any, topic: Callable[..., str]) -> None:
-    small = topic("flags-a", partitions=1)
+def test_a_flag_in_a_patterns_text(stream: Any, topics: Any, broker: Broker) -> None:
+    small = broker.topic("flags-a", partitions=1)
     large = small.upper()
     topics.kafka.create_topic(large, partitions=1)
     for name in (small, large):
@@ -328,7 +327,7 @@ def test_a_flag_in_a_patterns_text(stream: Any, topics: Any, topic: Callable[...
 def test_topic_made_a_moment_ago(stream: Any, topics: Any) -> None:
     """A topic that appears while read_kafka looks is not called missing."""
     name = f"just-made-{time.time_ns()}"
-    making = threading.Timer(0.7, stream.kafka.create_topic, [name], {"partitions": 1})
+    making = threading.Timer(0.7, stream.broker.kafka.create_topic, [name], {"partitions": 1})
     making.start()
     frame = stream.read(name, start="earliest")
     making.join()
@@ -340,22 +339,16 @@ def test_topic_made_a_moment_ago(stream: Any, topics: Any) -> None:
 def test_pattern_of_nothing(stream: Any, caplog: pytest.LogCaptureFixture) -> None:
     """A pattern may wait for its first topic; the log says that there is none yet, and where."""
     stream.read(re.compile("no-such-topic-.*"))
-    assert (
-        f"no topics matching 'no-such-topic-.*' at {stream.kafka.bootstrap_servers} yet"
-        in caplog.text
-    )
+    assert f"no topics matching 'no-such-topic-.*' at {stream.broker.servers} yet" in caplog.text
 
 
 def test_time_behind_an_open_transaction(
-    make_stream: Callable[[], Any],
-    topics: Any,
-    topic: Callable[..., str],
-    monkeypatch: pytest.MonkeyPatch,
+    make_stream: Callable[[], Any], topics: Any, broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Records behind an open transaction are neither left out nor read too early: read_kafka waits
     for its end, and where it does not end, a start is refused by the new query and a stop at once.
     """
-    name = topic("open", partitions=1)
+    name = broker.topic("open", partitions=1)
     topics.give(name, 5, partitions=1)
     with topics.open_transaction(name) as transaction:
         topics.give(name, 5, partitions=1)  # the offsets 6 to 10

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -14,9 +13,9 @@ import exactum
 from exactum import events
 from exactum.errors import Unavailable
 from exactum.kafka.requests import TopicRequests
-from exactum.local import LocalKafka
 from exactum.spark.source import watch
 from exactum.spark.source.options import Subscription
+from tests.kit.kafka.broker import Broker
 from tests.kit.source.source_stream import Topics
 from tests.kit.waiting import WAIT_MAX_S, await_true
 
@@ -34,14 +33,12 @@ def threads() -> Counter[str]:
     )
 
 
-def test_a_plain_query(
-    stream: Any, kafka: LocalKafka, topics: Topics, topic: Callable[..., str]
-) -> None:
+def test_a_plain_query(stream: Any, broker: Broker, topics: Topics) -> None:
     """From Kafka to Kafka: one for all that is due now and then, the lag and the group included."""
-    read, written = topic("in", partitions=2), topic("out", partitions=2)
+    read, written = broker.topic("in", partitions=2), broker.topic("out", partitions=2)
     topics.give(read, 3)
     before = threads()
-    sink = exactum.KafkaSink(written, bootstrap_servers=kafka.bootstrap_servers)
+    sink = broker.sink(written)
     once = exactum.exactly_once(sink, on_event=stream.events.append)
     frame = stream.read(read, group_id=read).selectExpr("CAST(offset AS STRING) AS value")
     query = once.start(frame.writeStream, checkpoint=stream.checkpoint)
@@ -60,13 +57,13 @@ def test_a_plain_query(
 
 
 def test_a_broker_that_does_not_answer_keeps_nobody_from_stopping(
-    stream: Any, topics: Topics, topic: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+    stream: Any, topics: Topics, broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The housekeeping is in the middle of a request that nobody answers: who stops the query does
     not wait for it.
     """
     monkeypatch.setattr(watch, "CHECK_EVERY_S", 0.1)
-    name = topic("silent", partitions=1)
+    name = broker.topic("silent", partitions=1)
     topics.give(name, 1, partitions=1)
     query = stream.start(stream.read(name), processingTime="100 milliseconds")
     await_true(lambda: len(stream.rows()) == 1, "the first batch")

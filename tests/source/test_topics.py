@@ -17,11 +17,11 @@ from confluent_kafka.admin import NewPartitions
 from exactum import events
 from exactum.checkpoint.query_record import KnownTopic
 from exactum.errors import CheckpointRefused, SettingRefused, Unavailable
-from exactum.local import LocalKafka
 from exactum.spark.run import housekeeping
 from exactum.spark.source import watch, watched_source
 from exactum.spark.source.options import Subscription
 from tests.kit.errors import check_query_error
+from tests.kit.kafka.broker import Broker
 from tests.kit.query_record import on_file
 from tests.kit.waiting import WAIT_MAX_S, await_true
 
@@ -29,11 +29,11 @@ pytestmark = [pytest.mark.broker, pytest.mark.spark]
 
 
 @pytest.mark.deep
-def test_topic_made_anew(stream: Any, topics: Any, topic: Callable[..., str]) -> None:
+def test_topic_made_anew(stream: Any, topics: Any, broker: Broker) -> None:
     """A topic with the same name and more records than before is another topic: refused, with
     nothing of it read.
     """
-    name = topic("anew", partitions=2)
+    name = broker.topic("anew", partitions=2)
     topics.give(name, 5)
     assert stream.run(stream.read(name)) is None
     first_id = topics.id_of(name)
@@ -49,12 +49,12 @@ def test_topic_made_anew(stream: Any, topics: Any, topic: Callable[..., str]) ->
 
 
 def test_topic_made_anew_with_fewer_records(
-    make_stream: Callable[[], Any], topics: Any, topic: Callable[..., str]
+    make_stream: Callable[[], Any], topics: Any, broker: Broker
 ) -> None:
     """Fewer records, or fewer partitions, than the checkpoint has read: the start is refused, by
     Spark or by us.
     """
-    fewer, narrower = topic("fewer", partitions=2), topic("narrower", partitions=2)
+    fewer, narrower = broker.topic("fewer", partitions=2), broker.topic("narrower", partitions=2)
     for name, partitions in ((fewer, 2), (narrower, 1)):
         topics.give(name, 5)
         stream = make_stream()
@@ -67,11 +67,11 @@ def test_topic_made_anew_with_fewer_records(
 
 
 def test_topic_made_anew_with_more_partitions_while_the_query_runs(
-    stream: Any, topics: Any, topic: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+    stream: Any, topics: Any, broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nobody looks between the two batches: that a partition is new is reason enough to."""
     monkeypatch.setattr(watch, "CHECK_EVERY_S", WAIT_MAX_S)
-    name = topic("widened", partitions=1)
+    name = broker.topic("widened", partitions=1)
     topics.give(name, 5, partitions=1)
     retrying = stream.read(name, **{"fetchOffset.numRetries": 60})
     query = stream.start(retrying, processingTime="100 milliseconds")
@@ -86,17 +86,13 @@ def test_topic_made_anew_with_more_partitions_while_the_query_runs(
 @pytest.mark.variants(1)
 @pytest.mark.parametrize("records", [0, 5], ids=["none", "as many"])
 def test_topic_made_anew_while_the_query_is_quiet(
-    stream: Any,
-    topics: Any,
-    topic: Callable[..., str],
-    monkeypatch: pytest.MonkeyPatch,
-    records: int,
+    stream: Any, topics: Any, broker: Broker, monkeypatch: pytest.MonkeyPatch, records: int
 ) -> None:
     """No batch begins, since nothing comes or the offsets look as they did: it ends all the same,
     and is not taken for one that was stopped.
     """
     monkeypatch.setattr(watch, "CHECK_EVERY_S", 0.5)
-    name = topic("quiet", partitions=1)
+    name = broker.topic("quiet", partitions=1)
     topics.give(name, 5, partitions=1)
     # Spark finds by itself that offsets went back, after three tries: our look has to come first.
     retrying = stream.read(name, **{"fetchOffset.numRetries": 600})
@@ -116,10 +112,10 @@ def test_topic_made_anew_while_the_query_is_quiet(
 
 
 def test_no_batch_is_written_that_was_not_compared(
-    stream: Any, topics: Any, topic: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+    stream: Any, topics: Any, broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A start whose topics cannot be looked at is refused, to be tried again."""
-    name = topic("unseen", partitions=2)
+    name = broker.topic("unseen", partitions=2)
     topics.give(name, 5)
     frame = stream.read(name)
 
@@ -135,12 +131,12 @@ def test_no_batch_is_written_that_was_not_compared(
 
 
 def test_retention_passed_the_next_offset(
-    stream: Any, topics: Any, topic: Callable[..., str], caplog: pytest.LogCaptureFixture
+    stream: Any, topics: Any, broker: Broker, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Records that were deleted before they were read: refused, or passed over where
     failOnDataLoss is false.
     """
-    name = topic("retention", partitions=1)
+    name = broker.topic("retention", partitions=1)
     topics.give(name, 5, partitions=1)
     assert stream.run(stream.read(name)) is None
     topics.delete_before(name, 0, 5)
@@ -158,11 +154,9 @@ def test_retention_passed_the_next_offset(
 
 
 @pytest.mark.deep
-def test_another_topic_with_the_checkpoint(
-    stream: Any, topics: Any, topic: Callable[..., str]
-) -> None:
+def test_another_topic_with_the_checkpoint(stream: Any, topics: Any, broker: Broker) -> None:
     """The query that has taken another's checkpoint writes nothing, and that one goes on."""
-    mine, other = topic("mine", partitions=2), topic("other", partitions=2)
+    mine, other = broker.topic("mine", partitions=2), broker.topic("other", partitions=2)
     topics.give(mine, 5)
     topics.give(other, 3)
     assert stream.run(stream.read(mine)) is None
@@ -182,10 +176,10 @@ def test_another_topic_with_the_checkpoint(
 
 @pytest.mark.deep
 def test_a_new_topic_is_read_after_a_failed_attempt(
-    stream: Any, topics: Any, topic: Callable[..., str]
+    stream: Any, topics: Any, broker: Broker
 ) -> None:
     """It is on record by then, and was not left out."""
-    old, new = topic("old", partitions=1), topic("new", partitions=1)
+    old, new = broker.topic("old", partitions=1), broker.topic("new", partitions=1)
     topics.give(old, 3, partitions=1)
     assert stream.run(stream.read(old)) is None
     topics.give(new, 2, partitions=1)
@@ -201,11 +195,11 @@ def test_a_new_topic_is_read_after_a_failed_attempt(
 
 @pytest.mark.deep
 def test_a_partition_added_to_an_idle_query(
-    stream: Any, topics: Any, topic: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+    stream: Any, topics: Any, broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is read from its first record, however short a time ago the topic was looked at."""
     monkeypatch.setattr(housekeeping, "TICK_S", 0.1)
-    name = topic("grows", partitions=1)
+    name = broker.topic("grows", partitions=1)
     topics.give(name, 1, partitions=1)
     query = stream.start(stream.read(name), processingTime="100 milliseconds")
 
@@ -221,9 +215,7 @@ def test_a_partition_added_to_an_idle_query(
         monkeypatch.setattr(watch, "CHECK_EVERY_S", WAIT_MAX_S)
         (grown,) = topics.admin.create_partitions([NewPartitions(name, partitions)]).values()
         grown.result(WAIT_MAX_S)
-        producer = Producer({"bootstrap.servers": topics.kafka.bootstrap_servers})
-        producer.produce(name, b"x", partition=partitions - 1)
-        assert producer.flush(WAIT_MAX_S) == 0
+        topics.produce(name, b"x", partition=partitions - 1)
     await_true(partial(read, 5), "the last one is read")
     assert query.isActive
     query.stop()
@@ -234,18 +226,14 @@ def looks(stream: Any) -> list[events.InputLag]:
 
 
 def test_open_transaction_upstream(
-    stream: Any,
-    kafka: LocalKafka,
-    topics: Any,
-    topic: Callable[..., str],
-    monkeypatch: pytest.MonkeyPatch,
+    stream: Any, broker: Broker, topics: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A transaction left open upstream is told of, with who holds it, and so is its end."""
     monkeypatch.setattr(watch, "CHECK_EVERY_S", 0.5)
-    name = topic("stalled", partitions=2)
+    name = broker.topic("stalled", partitions=2)
     topics.give(name, 3)
     settings = {
-        "bootstrap.servers": kafka.bootstrap_servers,
+        "bootstrap.servers": broker.servers,
         "transactional.id": f"upstream-of-{name}",
     }
     producer = Producer(settings)
@@ -279,12 +267,12 @@ def test_open_transaction_upstream(
 
 
 def test_a_moment_without_an_answer(
-    stream: Any, topics: Any, topic: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+    stream: Any, topics: Any, broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A broker that calls a topic unknown for a moment, as one does that has just started, stops
     no query for good.
     """
-    name = topic("moment", partitions=2)
+    name = broker.topic("moment", partitions=2)
     topics.give(name, 5)
     assert stream.run(stream.read(name)) is None
     topics.give(name, 5)
@@ -299,17 +287,16 @@ def test_a_moment_without_an_answer(
 
 @pytest.mark.deep
 def test_one_topic_of_a_pattern_is_deleted(
-    stream: Any,
-    topics: Any,
-    kafka: LocalKafka,
-    topic: Callable[..., str],
-    monkeypatch: pytest.MonkeyPatch,
+    stream: Any, topics: Any, broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where losses are accepted the query goes on without it; its name may be used again later, for
     another topic.
     """
     monkeypatch.setattr(watched_source, "SURE_AFTER_S", 0.5)
-    kept, gone = topic("family-kept", partitions=1), topic("family-gone", partitions=1)
+    kept, gone = (
+        broker.topic("family-kept", partitions=1),
+        broker.topic("family-gone", partitions=1),
+    )
     pattern = re.compile(f"{re.escape(kept)}|{re.escape(gone)}")
 
     def run(**arguments: Any) -> str | None:
@@ -318,14 +305,14 @@ def test_one_topic_of_a_pattern_is_deleted(
     for name in (kept, gone):
         topics.give(name, 5, partitions=1)
     assert run() is None
-    kafka.delete_topic(gone)
+    broker.kafka.delete_topic(gone)
     topics.give(kept, 5, partitions=1)
     assert run() is not None, "a loss that nobody has accepted"
     for _ in range(2):
         assert run(failOnDataLoss=False) is None
         topics.give(kept, 1, partitions=1)
     assert on_file(stream.checkpoint).topics["0"].keys() == {kept}
-    kafka.create_topic(gone, partitions=1)
+    broker.kafka.create_topic(gone, partitions=1)
     topics.start_over(gone)
     topics.give(gone, 3, partitions=1)
     assert run() is None, "losses need not be accepted any more"
@@ -338,13 +325,13 @@ def test_one_topic_of_a_pattern_is_deleted(
 @pytest.mark.variants(1)
 @pytest.mark.parametrize("pattern", [r"\Q{}\E", r"{}(?<group>x?)", r"{}\p{{Alpha}}?"])
 def test_a_pattern_that_only_java_knows(
-    stream: Any, topics: Any, topic: Callable[..., str], kafka: LocalKafka, pattern: str
+    stream: Any, topics: Any, broker: Broker, pattern: str
 ) -> None:
     """Nobody could watch its topics: Spark's own reader takes it, and the query is refused."""
-    name = topic("java", partitions=1)
+    name = broker.topic("java", partitions=1)
     topics.give(name, 1, partitions=1)
     given = {
-        "kafka.bootstrap.servers": kafka.bootstrap_servers,
+        "kafka.bootstrap.servers": broker.servers,
         "subscribePattern": pattern.format(name),
     }
     frame = stream.spark.readStream.format("kafka").options(**given).load()

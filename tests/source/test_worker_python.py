@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.kit.kafka.broker import Broker
 from tests.kit.source.columnar_ways import MOVING, PACKED, run, written
 from tests.kit.spark.torn_stream import configured
 from tests.source.test_columnar import give
@@ -18,15 +18,11 @@ pytestmark = [pytest.mark.broker, pytest.mark.spark]
 
 @pytest.mark.variants(1)
 def test_the_one_that_spark_sql_is_given(
-    stream: Any,
-    topic: Callable[..., str],
-    tmp_path: Path,
-    way: str,
-    packed_jobs: list[Any],
+    stream: Any, broker: Broker, tmp_path: Path, way: str, packed_jobs: list[Any]
 ) -> None:
     """The context's own may lack exactum, or have another one."""
-    name = topic("python", partitions=2)
-    expected = give(stream.kafka, name, 5, 2)
+    name = broker.topic("python", partitions=2)
+    expected = give(stream.broker, name, 5, 2)
     python, seen = tmp_path / "python", tmp_path / "seen"
     python.write_text(f'#!/bin/sh\ntouch {seen}\nexec {sys.executable} "$@"\n')
     python.chmod(0o755)

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
-import time
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -18,12 +15,11 @@ from exactum.spark.delivery import Delivery
 from tests.kit.errors import text_of
 from tests.kit.spark import folder_sink, stateful
 from tests.kit.spark.commit_log import forget_last_batch
+from tests.kit.spark.ended import ended
+from tests.kit.spark.files import InputFiles, stream_of
 from tests.kit.spark.torn_stream import Shown, Stream, configured
 from tests.kit.transactions.given import given
 from tests.kit.transactions.operator import accept
-from tests.kit.waiting import WAIT_MAX_S
-
-RUN_TIMEOUT_S = WAIT_MAX_S
 
 
 class Query:
@@ -31,15 +27,12 @@ class Query:
 
     def __init__(self, spark: SparkSession, folder: Path) -> None:
         self.spark = spark
-        self.input = folder / "input"
         self.checkpoint = folder / "check point"  # a blank in the name must not matter
         self.out = folder / "out"
         self.events: list[Any] = []
         self.error: BaseException | None = None
         """What the last run ended with."""
-        self._files = 0
-        self._began_s = time.time() - 1_000
-        self.input.mkdir()
+        self._files = InputFiles(folder / "input")
 
     @property
     def sink(self) -> folder_sink.FolderSink:
@@ -55,13 +48,7 @@ class Query:
         batch.
         """
         for _ in range(batches):
-            hidden = self.input / f".{self._files:04}"
-            hidden.write_text(
-                "".join(json.dumps({"k": "eo"[v % 2], "v": v}) + "\n" for v in values)
-            )
-            os.utime(hidden, (self._began_s + self._files,) * 2)  # Spark takes them by age
-            hidden.rename(self.input / f"{self._files:04}.json")
-            self._files += 1
+            self._files.give({"k": "eo"[v % 2], "v": v} for v in values)
 
     def start(
         self,
@@ -72,11 +59,7 @@ class Query:
         name: str | None = None,
         **trigger: Any,
     ) -> Any:
-        frame = (
-            self.spark.readStream.schema("k string, v long")
-            .option("maxFilesPerTrigger", 1)
-            .json(str(self.input))
-        )
+        frame = stream_of(self.spark, self._files.folder, "k string, v long")
         writer = transform(frame).writeStream.outputMode(mode)
         writer = writer.trigger(**(trigger or {"availableNow": True}))
         if isinstance(batch, Delivery):
@@ -86,23 +69,8 @@ class Query:
 
     def run(self, batch: Delivery | Callable[[DataFrame, int], None], **how: Any) -> str | None:
         """Run until all files are read or the query fails; the text of its error, or None."""
-        self.error = None
-        try:
-            query = self.start(batch, **how)
-        except Exception as error:
-            self.error = error
-            return text_of(error)
-        try:
-            if not query.awaitTermination(RUN_TIMEOUT_S):
-                raise AssertionError("the query did not end")
-        except Exception as error:
-            if isinstance(error, AssertionError):
-                raise
-            self.error = error
-            return text_of(error)
-        finally:
-            query.stop()
-        return None
+        self.error = ended(lambda: self.start(batch, **how))
+        return text_of(self.error)
 
     def accept(self, batch_id: int) -> str:
         """``exactum accept``; what it prints."""

@@ -11,8 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Producer, TopicPartition
-from confluent_kafka.admin import AdminClient
 from pyspark import cloudpickle
 from pyspark.sql import DataFrame
 from pyspark.sql.functions import udf
@@ -24,7 +22,7 @@ from exactum.local import LocalKafka
 from exactum.protocol.model import Decision, DecisionRecord
 from exactum.spark.control.stream import text_of
 from tests.kit.errors import check_error, check_query_error, raised
-from tests.kit.kafka.transactions import read_all
+from tests.kit.kafka.broker import Broker
 from tests.kit.spark import weighing
 from tests.kit.spark.folder_sink import arm
 from tests.kit.spark.torn_stream import configured, lose_version
@@ -36,44 +34,38 @@ pytestmark = [pytest.mark.broker, pytest.mark.spark]
 class Rules:
     """A topic of rules, written by a plain producer."""
 
-    def __init__(self, kafka: LocalKafka, topic: str) -> None:
-        self.kafka = kafka
-        self.topic = topic
-        self._client = {"bootstrap.servers": kafka.bootstrap_servers, "log_level": 0}
-        self._producer = Producer({**self._client, "enable.idempotence": True})
+    def __init__(self, broker: Broker) -> None:
+        self.broker = broker
+        self.topic = broker.topic("rules", partitions=2)
 
     def write(self, **rules: int | None) -> None:
         for key, value in rules.items():
             self.put(key, None if value is None else str(value))
 
     def put(self, key: str | None, value: str | None, partition: int = -1) -> None:
-        self._producer.produce(self.topic, value, key, partition=partition)
-        assert self._producer.flush(WAIT_MAX_S) == 0
+        self.broker.produce(self.topic, value, key=key, partition=partition)
 
     def forget(self) -> None:
         """What retention does, at once: every record that is there is gone."""
-        ends = [TopicPartition(self.topic, p, -1) for p in (0, 1)]
-        admin = AdminClient(self._client)
-        for future in admin.delete_records(ends).values():
-            future.result(WAIT_MAX_S)
+        self.broker.empty(self.topic, partitions=2)
 
     def values(self, key: str) -> list[int]:
         """All that a key has had."""
-        found = read_all(self.kafka.bootstrap_servers, self.topic)
+        found = self.broker.read(self.topic)
         return [int(one.value or b"") for one in found if one.key == key.encode()]
 
     def stream(self, **arguments: Any) -> Any:
         return exactum.control_stream(
             self.topic,
-            bootstrap_servers=self.kafka.bootstrap_servers,
+            bootstrap_servers=self.broker.servers,
             **{"value": int, **arguments},
         )
 
 
 @pytest.fixture
-def rules(kafka: LocalKafka, topic: Any, spark: Any) -> Rules:
+def rules(broker: Broker, spark: Any) -> Rules:
     cloudpickle.register_pickle_by_value(weighing)  # Spark's process for state has no files of ours
-    return Rules(kafka, topic("rules", partitions=2))
+    return Rules(broker)
 
 
 def weighed(stream: Any) -> Any:
@@ -117,12 +109,12 @@ def test_an_epoch_sees_what_stood_in_the_topic_when_it_began(query: Any, rules: 
     assert [event.keys for event in query.seen(events.ControlChanged)] == [3, 2]
 
 
-def test_a_query_may_write_its_own_rules(query: Any, rules: Rules, kafka: LocalKafka) -> None:
+def test_a_query_may_write_its_own_rules(query: Any, rules: Rules) -> None:
     """What an epoch writes holds from the next one on, and begins none by itself."""
     rules.write(e=10)
     stream = rules.stream()
     raised = udf(lambda k, v: str(stream.current()[k] + v))
-    sink = exactum.KafkaSink(rules.topic, bootstrap_servers=kafka.bootstrap_servers)
+    sink = rules.broker.sink(rules.topic)
     query.give(2, batches=3)
     assert (
         query.run(
@@ -280,7 +272,7 @@ def test_a_start_that_is_refused_leaves_no_rules(query: Any, rules: Rules) -> No
     """The topic was still empty then. The next start reads it."""
     stream = rules.stream()
     query.give(1, 2)
-    lacks_value = exactum.KafkaSink("out", bootstrap_servers=rules.kafka.bootstrap_servers)
+    lacks_value = rules.broker.sink("out")
     refused = query.run(query.exactly_once(lacks_value, control=stream), transform=weighed(stream))
     check_query_error(refused, FrameRefused, "KAFKA_COLUMNS", "value")
     rules.write(e=2, o=2)
@@ -382,7 +374,8 @@ def test_a_topic_made_anew_is_noticed_though_it_holds_as_much(
     check_error(query.error, SettingRefused, "CONTROL_ACCESS", rules.topic)
     assert query.values() == [1]
     kafka.create_topic(rules.topic, partitions=2)
-    Rules(kafka, rules.topic).write(e=2, o=2, more=3, and_more=4)
+    rules.broker = Broker(kafka)  # with a producer that does not know the old one
+    rules.write(e=2, o=2, more=3, and_more=4)
     batch = query.exactly_once(control=rules.stream())
     assert query.run(batch) is not None
     check_error(query.error, CheckpointRefused, "CONTROL_RECREATED", rules.topic)

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +17,10 @@ from kafka.admin import KafkaAdminClient
 import exactum
 from exactum import events
 from exactum.checkpoint.layout import STAGING
-from exactum.local import LocalKafka
 from exactum.protocol.model import new_incarnation
 from exactum.protocol.sink import DEAD_LETTERS, Guarantee, QueryRun, Sink, TaskName, WriteOrder
 from exactum.storage.folder import Folder
+from tests.kit.kafka.broker import Broker
 from tests.kit.query_record import newest, on_file
 from tests.kit.servers.postgres import LocalPostgres
 from tests.kit.spark.folder_sink import FolderSink
@@ -90,18 +89,15 @@ def test_a_database_sink_that_was_renamed(
 
 
 @pytest.mark.broker
-def test_a_kafka_sink_that_was_replaced(
-    query: Any, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
-) -> None:
+def test_a_kafka_sink_that_was_replaced(query: Any, broker: Broker, tmp_path: Path) -> None:
     """An open transaction of the sink's old topic is aborted by the first start with another
     sink on the cluster.
     """
-    old, new = topic("old", partitions=1), topic("new", partitions=1)
+    old, new = broker.topic("old", partitions=1), broker.topic("new", partitions=1)
 
     def sink(name: str, prefix: str) -> exactum.KafkaSink:
-        return exactum.KafkaSink(
+        return broker.sink(
             name,
-            bootstrap_servers=kafka.bootstrap_servers,
             transactional_id_prefix=prefix,
             rows=lambda batch: batch.selectExpr("CAST(v AS STRING) AS value"),
         )
@@ -111,15 +107,15 @@ def test_a_kafka_sink_that_was_replaced(
     leave_open(
         query, sink(old, "one"), (("value", "string"),), pa.record_batch({"value": ["lost"]})
     )
-    assert open_transactions(kafka, "one/") == 1
+    assert open_transactions(broker, "one/") == 1
     query.give(2)
     assert query.run(query.exactly_once(sink(new, "two"))) is None
-    assert open_transactions(kafka, "one/") == 0
+    assert open_transactions(broker, "one/") == 0
     assert [e.participant for e in query.seen(events.LeftoversSwept)] == [f"kafka:{old}"]
 
 
-def open_transactions(kafka: LocalKafka, prefix: str) -> int:
-    admin = KafkaAdminClient(bootstrap_servers=kafka.bootstrap_servers)
+def open_transactions(broker: Broker, prefix: str) -> int:
+    admin = KafkaAdminClient(bootstrap_servers=broker.servers)
     try:
         listed = admin.list_transactions()
     finally:

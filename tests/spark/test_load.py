@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 import exactum
 from exactum import errors, events
 from tests.kit.errors import raised
-from tests.kit.kafka.transactions import read_all
+from tests.kit.kafka.broker import Broker
 from tests.kit.spark.folder_sink import FolderSink, arm, rows
 from tests.kit.transactions.operator import invoke
 from tests.kit.waiting import WAIT_MAX_S
@@ -243,12 +243,12 @@ print(json.dumps({"written": once.write(frame, id="numbers").written}))
 
 
 @pytest.mark.timeout(6 * WAIT_MAX_S)
-def test_killed_into_a_topic_and_files(kafka: Any, topic: Any, tmp_path: Path) -> None:
+def test_killed_into_a_topic_and_files(broker: Broker, tmp_path: Path) -> None:
     """SIGKILL while it is begun, and once it is decided: the third life has both targets agree."""
-    name = topic()
+    name = broker.topic()
 
     def life(dies: str) -> tuple[int, str]:
-        command = [sys.executable, "-c", JOB, kafka.bootstrap_servers, name, str(tmp_path), dies]
+        command = [sys.executable, "-c", JOB, broker.servers, name, str(tmp_path), dies]
         done = subprocess.run(
             command, stdout=subprocess.PIPE, timeout=2 * WAIT_MAX_S, check=False, text=True
         )
@@ -258,7 +258,7 @@ def test_killed_into_a_topic_and_files(kafka: Any, topic: Any, tmp_path: Path) -
     assert life("EpochDecided")[0] == -9
     status, said = life("")
     assert status == 0 and json.loads(said.splitlines()[-1]) == {"written": False}
-    keys = Counter(record.key.decode() for record in read_all(kafka.bootstrap_servers, name))
+    keys = Counter(record.key.decode() for record in broker.read(name))
     files = [path for path in (tmp_path / "out").glob("*.json") if path.is_file()]
     lines = [json.loads(line) for path in files for line in path.read_text().splitlines()]
     assert keys == Counter(line["key"] for line in lines) == Counter(map(str, range(ROWS)))

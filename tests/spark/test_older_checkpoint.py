@@ -16,6 +16,7 @@ from pyspark.sql.streaming import StreamingQuery
 import exactum
 from exactum.errors import CheckpointRefused
 from tests.kit.errors import check_query_error
+from tests.kit.kafka.broker import Broker
 from tests.kit.kafka.transactions import read_all
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
@@ -59,16 +60,13 @@ def give(query: Any, running: StreamingQuery, *values: int) -> None:
         time.sleep(0.05)
 
 
-def test_kafka_has_more_than_the_checkpoint(
-    query: Any, tmp_path: Path, kafka: Any, topic: Any
-) -> None:
+def test_kafka_has_more_than_the_checkpoint(query: Any, tmp_path: Path, broker: Broker) -> None:
     """Refused as often as it is started; on purpose, with another prefix, it is written again."""
-    name, servers = topic("older", partitions=1), kafka.bootstrap_servers
+    name, servers = broker.topic("older", partitions=1), broker.servers
 
     def exactly_once(prefix: str = "app") -> Any:
-        sink = exactum.KafkaSink(
+        sink = broker.sink(
             name,
-            bootstrap_servers=servers,
             transactional_id_prefix=prefix,
             rows=lambda frame: frame.selectExpr("CAST(v AS STRING) AS value"),
         )

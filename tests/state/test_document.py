@@ -6,18 +6,16 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from confluent_kafka import Producer
 from pyspark.sql import SparkSession
 
-from exactum.local import LocalKafka
 from exactum.ops.cli import main
 from tests.kit.crash import oracle
 from tests.kit.docs.program import ran, replaced
+from tests.kit.kafka.broker import Broker
 from tests.kit.waiting import WAIT_MAX_S, await_true
 
 DOCUMENT = Path(__file__).parents[2] / "docs/state.md"
@@ -27,31 +25,27 @@ pytestmark = [pytest.mark.broker, pytest.mark.spark]
 
 @pytest.mark.deep
 @pytest.mark.usefixtures("settings_put_back")
-def test_the_examples_of_the_document(
-    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
-) -> None:
+def test_the_examples_of_the_document(spark: SparkSession, broker: Broker, tmp_path: Path) -> None:
     """The first program and the readers of its state, word by word but for the names of topics
     and folders.
     """
     program, readers, *_ = re.findall(r"```python\n(.*?)```", DOCUMENT.read_text(), re.DOTALL)
     program = replaced(program, {"query.awaitTermination()": ""})
     names = {
-        "localhost:9092": kafka.bootstrap_servers,
+        "localhost:9092": broker.servers,
         "/data/totals": str(tmp_path / "checkpoint"),
-        '"orders"': f'"{topic("orders", partitions=1)}"',
-        'KafkaSink("totals"': f'KafkaSink("{topic("totals", partitions=1)}"',
+        '"orders"': f'"{broker.topic("orders", partitions=1)}"',
+        'KafkaSink("totals"': f'KafkaSink("{broker.topic("totals", partitions=1)}"',
         '.option("batchId", 41)': '.option("batchId", 0)',
     }
     for name, ours in names.items():
         program, readers = program.replace(name, ours), readers.replace(name, ours)
-    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "log_level": 0})
     for key, amount in (("a", 1), ("b", 10), ("a", 2)):
-        producer.produce(names['"orders"'].strip('"'), str(amount), key)
-    assert producer.flush(WAIT_MAX_S) == 0
+        broker.produce(names['"orders"'].strip('"'), str(amount), key=key)
     space = ran(program)
     out = names['KafkaSink("totals"'].partition('"')[2].strip('"')
-    oracle.check_at_rest(kafka.bootstrap_servers, [out], str(space["query"].id))
-    assert {s.key: s.value for s in oracle.read_all(kafka.bootstrap_servers, [out])} == {
+    oracle.check_at_rest(broker.servers, [out], str(space["query"].id))
+    assert {s.key: s.value for s in oracle.read_all(broker.servers, [out])} == {
         "a": "3",
         "b": "10",
     }
@@ -85,16 +79,16 @@ query.stop()
 @pytest.mark.deep
 @pytest.mark.usefixtures("settings_put_back")
 def test_an_empty_process_looks_at_state_and_repartitions_it(
-    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
+    spark: SparkSession, broker: Broker, tmp_path: Path
 ) -> None:
     """In which no query has begun before, and the state has snapshots."""
     spark.conf.set("spark.sql.streaming.stateStore.minDeltasForSnapshot", 1)
     page = DOCUMENT.read_text()
     blocks = re.findall(r"```python\n(.*?)```", page, re.DOTALL)[:3]
     commands = re.findall(r"^exactum savepoint .*$", page, re.MULTILINE)
-    orders, out = topic("orders", partitions=1), topic("totals", partitions=1)
+    orders, out = broker.topic("orders", partitions=1), broker.topic("totals", partitions=1)
     names = {
-        "localhost:9092": kafka.bootstrap_servers,
+        "localhost:9092": broker.servers,
         "/data/": f"{tmp_path}/",
         "/backup/": f"{tmp_path}/",
         '"orders"': f'"{orders}"',
@@ -106,11 +100,9 @@ def test_an_empty_process_looks_at_state_and_repartitions_it(
     for name, ours in names.items():
         blocks = [block.replace(name, ours) for block in blocks]
         commands = [command.replace(name, ours) for command in commands]
-    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "log_level": 0})
 
     def order(amount: int) -> None:
-        producer.produce(orders, str(amount), "a")
-        assert producer.flush(WAIT_MAX_S) == 0
+        broker.produce(orders, str(amount), key="a")
 
     def typed(command: str) -> None:
         done = CliRunner().invoke(main, command.split()[1:])
@@ -130,6 +122,6 @@ def test_an_empty_process_looks_at_state_and_repartitions_it(
     subprocess.run(
         [sys.executable, "-c", TYPED, program, *blocks[1:], moved], check=True, timeout=WAIT_MAX_S
     )
-    found = oracle.read_all(kafka.bootstrap_servers, [out])
+    found = oracle.read_all(broker.servers, [out])
     assert sorted(seen.value for seen in found) == ["1", "3"]
     assert len(list(moved.glob("state/0/*/"))) >= 12

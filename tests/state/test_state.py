@@ -13,6 +13,7 @@ import pytest
 from exactum.checkpoint.savepoint.create import create
 from exactum.checkpoint.savepoint.restore import Identity, restore
 from exactum.events import EpochCompleted, EpochRedelivered
+from tests.kit.spark.torn_stream import of_format_2
 from tests.kit.state import folds
 from tests.kit.state.keyed import MS_APART, TIMEOUT_S, Keyed
 
@@ -55,7 +56,7 @@ def test_value_list_and_map_state_timers_a_crash_and_another_scale(
     made = create(str(keyed.checkpoint), tmp_path / "savepoint")
     moved = dataclasses.replace(keyed, checkpoint=tmp_path / "moved")
     restore(tmp_path / "savepoint", str(moved.checkpoint), Identity.SAME)
-    manager = keyed.spark._streamingCheckpointManager
+    manager = of_format_2(keyed.spark)._streamingCheckpointManager
     manager.repartition(str(moved.checkpoint), RESCALED, enforce_exactly_once_sink=True)
     assert moved.last() == made.batch_id + 1, "Spark marks an epoch that no sink ever sees"
     keyed.source.produce(keyed.bootstrap_servers, 80)
@@ -89,7 +90,7 @@ def test_state_that_expires(keyed: Keyed) -> None:
     for count, dies in ((20, False), (30, True), (0, False), (10, False)):
         if count:
             keyed.source.produce(keyed.bootstrap_servers, count)
-        keyed.live(folds.Forgetful(), "ProcessingTime", keyed.read_all if dies else None)
+        keyed.live(folds.Forgetful(), "ProcessingTime", keyed.reads_all if dies else None)
     expected = {f"k{n}": ["short 2 long 2", "short 3 long 5", "short 1 long 6"] for n in range(10)}
     written = keyed.written()
     assert {key: [s for s in values if s != "timer"] for key, values in written.items()} == expected

@@ -7,52 +7,43 @@ import json
 from pathlib import Path
 from typing import Any
 
-from confluent_kafka import Producer, TopicPartition
-from confluent_kafka.admin import AdminClient
 from pyspark.sql import SparkSession
 from pyspark.sql.functions import udf
 
 import exactum
 from tests.kit.crash import oracle
+from tests.kit.kafka.broker import Broker
 from tests.kit.savepoint.totals import Totals
-from tests.kit.waiting import WAIT_MAX_S
 
 POISON_EVERY = 5
-SETTINGS = {"enable.idempotence": True, "log_level": 0}
 
 
 @dataclasses.dataclass(frozen=True)
 class Orders:
     """Numbered orders in one partition; every fifth number is poison."""
 
-    bootstrap_servers: str
+    broker: Broker
     topic: str
 
     def produce(self, *numbers: int) -> None:
-        producer = Producer({"bootstrap.servers": self.bootstrap_servers, **SETTINGS})
         for number in numbers:
             value = json.dumps({"id": number}) if number % POISON_EVERY else "poison"
-            producer.produce(self.topic, value, str(number), partition=0)
-        assert producer.flush(WAIT_MAX_S) == 0
+            self.broker.produce(self.topic, value, key=str(number), partition=0)
 
 
 @dataclasses.dataclass(frozen=True)
 class Rule:
     """The rule ``rate`` in a topic of one partition."""
 
-    bootstrap_servers: str
+    broker: Broker
     topic: str
 
     def write(self, rate: int) -> None:
-        producer = Producer({"bootstrap.servers": self.bootstrap_servers, **SETTINGS})
-        producer.produce(self.topic, str(rate), "rate")
-        assert producer.flush(WAIT_MAX_S) == 0
+        self.broker.produce(self.topic, str(rate), key="rate")
 
     def forget(self) -> None:
         """What retention does, at once."""
-        admin = AdminClient({"bootstrap.servers": self.bootstrap_servers, "log_level": 0})
-        for future in admin.delete_records([TopicPartition(self.topic, 0, -1)]).values():
-            future.result(WAIT_MAX_S)
+        self.broker.empty(self.topic)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -103,14 +94,14 @@ class Rated(Totals):
         )
 
 
-def new_rated(spark: SparkSession, bootstrap_servers: str, topic: Any, folder: Path) -> Rated:
+def new_rated(spark: SparkSession, broker: Broker, folder: Path) -> Rated:
     return Rated(
         spark,
-        bootstrap_servers,
-        oracle.Input(topic("orders", partitions=1)),
-        topic("rated", partitions=2),
+        broker.servers,
+        oracle.Input(broker.topic("orders", partitions=1)),
+        broker.topic("rated", partitions=2),
         folder / "check point",
         offsets_max=10,
-        rules=topic("rules", partitions=1),
-        letters=topic("letters", partitions=2),
+        rules=broker.topic("rules", partitions=1),
+        letters=broker.topic("letters", partitions=2),
     )

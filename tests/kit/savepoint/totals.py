@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import json
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 import exactum
 from exactum import Query
-from tests.kit.crash import oracle
 from tests.kit.errors import text_of
 from tests.kit.spark.commit_log import forget_last_batch
+from tests.kit.spark.ended import ended
+from tests.kit.state.by_key import ByKey
 from tests.kit.waiting import WAIT_MAX_S, await_true
 
 TIMEOUT_S = WAIT_MAX_S
@@ -26,16 +25,11 @@ OFFSETS_MAX = 30
 
 
 @dataclasses.dataclass(frozen=True)
-class Totals:
+class Totals(ByKey):
     """Counts and sums the numbers of each key; in update mode, so each epoch writes the keys
     that it saw.
     """
 
-    spark: SparkSession
-    bootstrap_servers: str
-    source: oracle.Input
-    output: str
-    checkpoint: Path
     offsets_max: int = OFFSETS_MAX
 
     def at(self, checkpoint: Path, output: str) -> Totals:
@@ -63,19 +57,7 @@ class Totals:
 
     def run(self) -> str | None:
         """Run over all that is there; the text of the error, or None."""
-        try:
-            query = self.start()
-        except Exception as error:
-            return text_of(error)
-        try:
-            assert query.awaitTermination(TIMEOUT_S), "the query did not end"
-        except AssertionError:
-            raise
-        except Exception as error:
-            return text_of(error)
-        finally:
-            query.stop()
-        return None
+        return text_of(ended(self.start))
 
     @contextlib.contextmanager
     def running(self) -> Iterator[StreamingQuery]:
@@ -89,36 +71,11 @@ class Totals:
 
     def caught_up(self) -> bool:
         """Whether an epoch is complete that reads up to the end of the input."""
-        last = self.last()
-        return last >= 0 and sum(self.ends(last).values()) == self.source.count
-
-    def last(self) -> int:
-        """The last epoch in Spark's commit log; -1: none."""
-        return max(
-            (int(p.name) for p in (self.checkpoint / "commits").glob("*") if p.name.isdigit()),
-            default=-1,
-        )
-
-    def ends(self, batch_id: int) -> dict[int, int]:
-        return oracle.Checkpoint(self.checkpoint, self.source.topic).ends(batch_id)
-
-    @property
-    def query_id(self) -> str:
-        return str(json.loads((self.checkpoint / "metadata").read_text())["id"])
+        return self.last() >= 0 and self.reads_all(self.last())
 
     def forget_last_commit(self) -> None:
         """As after a crash between the sinks' commit and Spark's commit log."""
         forget_last_batch(self.checkpoint)
-
-    def written(self) -> dict[str, list[str]]:
-        """What a read_committed reader sees, by key and in order."""
-        oracle.check_at_rest(self.bootstrap_servers, [self.output], self.query_id)
-        found: dict[str, list[str]] = defaultdict(list)
-        for seen in sorted(
-            oracle.read_all(self.bootstrap_servers, [self.output]), key=lambda s: s.offset
-        ):
-            found[str(seen.key)].append(str(seen.value))
-        return found
 
     def expected(self, first: int = 0) -> dict[str, list[str]]:
         """What the epochs from ``first`` on must have written: the fold of all input up to each

@@ -94,11 +94,11 @@ def forget_all(cluster: KafkaCluster) -> None:
         future.result(WAIT_MAX_S)
 
 
-def revoke(cluster: KafkaCluster, user: str, topic: str) -> None:
-    """Take all rights on the topic from the user, who must have one."""
+def revoke(cluster: KafkaCluster, user: str, topic: str, operation: str = "ANY") -> None:
+    """Take the right on the topic, by default all, from the user, who must have one."""
     whose = AclBindingFilter(
         *(ResourceType.TOPIC, topic, ResourcePatternType.LITERAL, f"User:{user}", None),
-        *(AclOperation.ANY, AclPermissionType.ANY),
+        *(AclOperation[operation], AclPermissionType.ANY),
     )
     admin = cluster.admin()  # what it is asked is dropped with it
     for future in admin.delete_acls([whose]).values():

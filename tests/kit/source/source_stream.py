@@ -4,7 +4,6 @@ was read.
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -24,27 +23,28 @@ import exactum
 from exactum import Query
 from exactum.local import LocalKafka
 from tests.kit.errors import text_of
+from tests.kit.kafka.broker import Broker
+from tests.kit.spark.ended import ended
+from tests.kit.spark.files import rows_in
 from tests.kit.waiting import WAIT_MAX_S, await_true
 
-RUN_TIMEOUT_S = WAIT_MAX_S
-"""Those that workers can read by themselves."""
 EPOCH_MS = int(time.time()) * 1000 - 3_600_000
 """The timestamp of each partition's first record, an hour ago; the next ones follow a second
 apart.
 """
 
 
-class Topics:
-    """The broker as plain clients see it."""
+class Topics(Broker):
+    """Topics of which it is known how many records they were given."""
 
     def __init__(self, kafka: LocalKafka) -> None:
-        self.kafka = kafka
+        super().__init__(kafka)
         self.admin = kafka.admin()
         self._sent: dict[tuple[str, int], int] = {}
 
     def give(self, topic: str, records: int, partitions: int = 2) -> None:
         """``records`` more in each partition, with timestamps a second apart."""
-        producer = Producer({"bootstrap.servers": self.kafka.bootstrap_servers})
+        producer = Producer({"bootstrap.servers": self.servers})
         for partition in range(partitions):
             first = self._sent.get((topic, partition), 0)
             for number in range(first, first + records):
@@ -57,10 +57,7 @@ class Topics:
     @contextmanager
     def open_transaction(self, topic: str) -> Iterator[Producer]:
         """A transaction with one record, the next in time, in partition 0."""
-        producer = Producer(
-            {"bootstrap.servers": self.kafka.bootstrap_servers, "transactional.id": f"open-{topic}"}
-        )
-        producer.init_transactions(WAIT_MAX_S)
+        producer = self.initialised(f"open-{topic}")
         producer.begin_transaction()
         number = self._sent.get((topic, 0), 0)
         producer.produce(topic, b"x", partition=0, timestamp=EPOCH_MS + number * 1000)
@@ -99,7 +96,7 @@ class Topics:
 
     def committed(self, group: str, topic: str) -> dict[int, int]:
         """What a plain consumer of the group finds."""
-        consumer = Consumer({"bootstrap.servers": self.kafka.bootstrap_servers, "group.id": group})
+        consumer = Consumer({"bootstrap.servers": self.servers, "group.id": group})
         indexes = consumer.list_topics(topic, timeout=WAIT_MAX_S).topics[topic].partitions
         found = consumer.committed(
             [TopicPartition(topic, index) for index in indexes], timeout=WAIT_MAX_S
@@ -118,7 +115,7 @@ class Stream:
 
     def __init__(self, spark: SparkSession, kafka: LocalKafka, folder: Path) -> None:
         self.spark = spark
-        self.kafka = kafka
+        self.broker = Broker(kafka)
         self.checkpoint = folder / "checkpoint"
         self.place: str | None = None
         self.decision_log: Path | None = None
@@ -126,9 +123,7 @@ class Stream:
         self.events: list[Any] = []
 
     def read(self, topics: Any, **arguments: Any) -> DataFrame:
-        return exactum.read_kafka(
-            self.spark, topics, bootstrap_servers=self.kafka.bootstrap_servers, **arguments
-        )
+        return self.broker.frame(self.spark, topics, **arguments)
 
     def start(self, frame: DataFrame, **trigger: Any) -> Query:
         columns = frame.select("topic", "partition", "offset")
@@ -144,21 +139,8 @@ class Stream:
 
     def end(self, query: Query | Callable[[], Query]) -> str | None:
         """Of a query, or of what starts one."""
-        try:
-            running = query() if callable(query) else query
-        except Exception as error:
-            return text_of(error)
-        try:
-            if running.awaitTermination(RUN_TIMEOUT_S):
-                return None
-        except Exception as error:
-            return text_of(error)
-        finally:
-            running.stop()
-        raise AssertionError("the query did not end")
+        return text_of(ended(query if callable(query) else lambda: query))
 
     def rows(self) -> list[tuple[str, int, int]]:
-        lines = [line for file in self.out.glob("part-*") for line in file.read_text().splitlines()]
-        return sorted(
-            (row["topic"], row["partition"], row["offset"]) for row in map(json.loads, lines)
-        )
+        found = rows_in(self.out)
+        return sorted((row["topic"], row["partition"], row["offset"]) for row in found)

@@ -5,7 +5,6 @@ it shows: output, watermarks, and state as Spark's own reader has it.
 from __future__ import annotations
 
 import json
-import os
 import re
 import time
 from collections.abc import Callable, Iterator
@@ -19,9 +18,10 @@ from pyspark.sql import DataFrame, SparkSession
 import exactum
 from exactum import events
 from exactum.spark.settings import FORMAT, PLAIN, PROVIDER, WITH_IDS
-from tests.kit.waiting import WAIT_MAX_S
+from tests.kit.spark.commit_log import notes
+from tests.kit.spark.ended import ended
+from tests.kit.spark.files import InputFiles, lines_in, stream_of
 
-RUN_TIMEOUT_S = WAIT_MAX_S
 EPOCHS = 5
 """With input. With a watermark there is one more, without."""
 DIES_AT = 2
@@ -77,16 +77,12 @@ class Stream:
         self.spark, self.folder, self.make, self.mode = spark, folder, make, mode
         self.checkpoint = folder / "checkpoint"
         self.location, self.sinks, self.settings = named(self.checkpoint), sinks, settings
-        (folder / "input").mkdir(parents=True)
         self.events: list[Any] = []
-        began_s = time.time() - 1_000
+        files = InputFiles(folder / "input")
         for epoch in range(EPOCHS):
-            path = folder / "input" / f"{epoch}.json"
-            rows = [
+            files.give(
                 {"key": f"k{n % 3}", "number": 10 * epoch + n, "at": at(epoch, n)} for n in range(6)
-            ]
-            path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-            os.utime(path, (began_s + epoch,) * 2)  # Spark takes them by age
+            )
 
     def live(
         self,
@@ -110,38 +106,24 @@ class Stream:
                 died.append(batch_id)
                 raise DiedHere
 
-        rows = (
-            self.spark.readStream.schema("key string, number long, at timestamp")
-            .option("maxFilesPerTrigger", 1)
-            .json(str(self.folder / "input"))
-        )
+        schema = "key string, number long, at timestamp"
+        rows = stream_of(self.spark, self.folder / "input", schema)
         writer = self.make(rows).writeStream.foreachBatch(each_batch).outputMode(self.mode)
         writer = writer.option("checkpointLocation", self.location).trigger(availableNow=True)
         with in_format_2(self.spark):
             query = writer.start()
-        try:
-            assert query.awaitTermination(RUN_TIMEOUT_S)
-        except Exception as error:
-            if "DiedHere" not in str(error) or not died:
-                raise
-        finally:
-            query.stop()
+        error = ended(lambda: query)
+        if error is not None and ("DiedHere" not in str(error) or not died):
+            raise error
         assert died == ([] if die_at is None else [die_at]), "the query never came to this epoch"
 
     def output(self, name: str = "out") -> list[str]:
-        return sorted(
-            line
-            for path in (self.folder / name).rglob("part-*")
-            for line in path.read_text().splitlines()
-        )
+        return sorted(lines_in(self.folder / name))
 
     def watermarks(self) -> list[Any]:
-        logged = sorted(
-            (p for p in (self.checkpoint / "commits").iterdir() if p.name.isdigit()),
-            key=lambda p: int(p.name),
-        )
+        logged = notes(self.checkpoint)
         return [
-            json.loads(path.read_text().splitlines()[1])["nextBatchWatermarkMs"] for path in logged
+            json.loads(note.read_text().splitlines()[1])["nextBatchWatermarkMs"] for note in logged
         ]
 
     def state(self) -> list[str]:

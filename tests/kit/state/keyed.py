@@ -4,48 +4,29 @@ worst moment.
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import json
 import time
-from collections import defaultdict
 from collections.abc import Callable
-from pathlib import Path
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql.streaming import StatefulProcessor, StreamingQuery
 
 import exactum
 from exactum.events import Event
-from tests.kit.crash import oracle
 from tests.kit.source.in_columns import in_columns
+from tests.kit.spark.torn_stream import DiedHere, in_format_2, of_format_2
 from tests.kit.state import folds
+from tests.kit.state.by_key import ByKey
 from tests.kit.waiting import WAIT_MAX_S
 
 TIMEOUT_S = WAIT_MAX_S
 MS_APART = 100
 """Event time between two numbers."""
 
-STORE = "spark.sql.streaming.stateStore"
-FORMAT_2 = {
-    f"{STORE}.providerClass": "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider",
-    f"{STORE}.checkpointFormatVersion": "2",
-}
 
-
-class DiedHere(Exception):
-    """Between the sinks' commit and Spark's commit log."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Keyed:
+class Keyed(ByKey):
     """Rows (key, number, at) through a processor, in append mode."""
-
-    spark: SparkSession
-    bootstrap_servers: str
-    source: oracle.Input
-    output: str
-    checkpoint: Path
 
     def live(
         self, processor: StatefulProcessor, time_mode: str, die: Callable[[int], bool] | None = None
@@ -60,8 +41,6 @@ class Keyed:
             on_event=events.append,
         )
 
-        for name, value in FORMAT_2.items():  # as start() does it
-            self.spark.conf.set(name, value)
         write = exact.for_each_batch(checkpoint=self.checkpoint)
 
         def each_batch(frame: DataFrame, batch_id: int) -> None:
@@ -82,7 +61,7 @@ class Keyed:
             f"timestamp_millis(({MS_APART}) * (1 + CAST(substr(CAST(value AS STRING), 2) AS "
             "LONG))) AS at",
         )
-        query = (
+        writer = (
             rows.withWatermark("at", "3 seconds")
             .groupBy("key")
             .transformWithState(
@@ -102,8 +81,9 @@ class Keyed:
                     else {"processingTime": "0 seconds"}
                 )
             )
-            .start()
         )
+        with in_format_2(self.spark):
+            query = writer.start()
         try:
             self._await_end(query, endless=time_mode != "EventTime")
         except DiedHere:
@@ -125,7 +105,7 @@ class Keyed:
         while not query.awaitTermination(0.05):
             if time.monotonic() > deadline:
                 raise AssertionError("the query did not end")
-            if endless and self.read_all(self.last()):
+            if endless and self.reads_all(self.last()):
                 due_ms = self.planned_ms(self.last()) + 2 * folds.SHORT_TTL_MS
                 while self.planned_ms(self.last()) < due_ms and not query.awaitTermination(0.05):
                     assert time.monotonic() < deadline, "the timers did not go off"
@@ -136,41 +116,17 @@ class Keyed:
         text = (self.checkpoint / "offsets" / str(batch_id)).read_text()
         return int(json.loads(text.splitlines()[1])["batchTimestampMs"])
 
-    def read_all(self, batch_id: int) -> bool:
-        """Whether this epoch reads up to the end of the input."""
-        ends = oracle.Checkpoint(self.checkpoint, self.source.topic).ends(batch_id)
-        return sum(ends.values()) == self.source.count
-
-    def last(self) -> int:
-        """The last epoch in Spark's commit log; -1: none."""
-        return max(
-            (int(p.name) for p in (self.checkpoint / "commits").glob("*") if p.name.isdigit()),
-            default=-1,
-        )
-
     def between(self, first: int) -> list[list[tuple[str, int]]]:
         """The (key, number) of each epoch from ``first`` on."""
-        seen = oracle.Checkpoint(self.checkpoint, self.source.topic)
-        ends = [seen.ends(batch) for batch in range(first - 1, self.last() + 1)]
+        ends = [self.ends(batch) for batch in range(first - 1, self.last() + 1)]
         return [
             [(key, int(value[1:])) for key, value in self.source.between(start, end)]
             for start, end in itertools.pairwise(ends)
         ]
 
-    def written(self) -> dict[str, list[str]]:
-        """What a read_committed reader sees, by key and in order; nothing is open any more."""
-        query_id = str(json.loads((self.checkpoint / "metadata").read_text())["id"])
-        oracle.check_at_rest(self.bootstrap_servers, [self.output], query_id)
-        found: dict[str, list[str]] = defaultdict(list)
-        for seen in sorted(
-            oracle.read_all(self.bootstrap_servers, [self.output]), key=lambda s: s.offset
-        ):
-            found[str(seen.key)].append(str(seen.value))
-        return found
-
     def state(self, variable: str, batch_id: int | None = None) -> DataFrame:
         """A state variable, as Spark's own reader sees it."""
-        reader = self.spark.read.format("statestore").option("stateVarName", variable)
+        reader = of_format_2(self.spark).read.format("statestore").option("stateVarName", variable)
         if batch_id is not None:
             reader = reader.option("batchId", batch_id)
         return reader.load(str(self.checkpoint))
