@@ -21,6 +21,7 @@ from exactum.kafka.transaction import KafkaTransaction
 from tests.kit.crash import oracle
 from tests.kit.crash.epochs import Driver, Moments, Query, rows
 from tests.kit.crash.jobs import Job, World, new_world
+from tests.kit.kafka.broker import Broker
 from tests.kit.servers.kafka_cluster import KafkaNodes
 from tests.kit.waiting import WAIT_MAX_S
 
@@ -189,14 +190,9 @@ def test_a_spark_query_is_exact_while_one_node_after_the_other_dies(
     nodes: KafkaNodes, tmp_path: Path
 ) -> None:
     """Kafka to Kafka by Spark, fed all the time, while each node is killed and brought back."""
-
-    def create(name: str, partitions: int) -> str:
-        nodes.create_topic(name, partitions=partitions)
-        return name
-
     servers = nodes.bootstrap_servers
     spec = {"drain": False, "max_offsets": 400}
-    world = new_world(servers, create, tmp_path, records=200, spec=spec)
+    world = new_world(Broker(nodes), tmp_path, records=200, spec=spec)
 
     def fed(holds: Callable[[], bool], seconds: float) -> bool:
         """Feed until it holds, or so long."""

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from exactum.local import LocalKafka
 from tests.kit.crash.jobs import Job, new_world
+from tests.kit.kafka.broker import Broker
 from tests.kit.servers.shared import started_kafka
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
@@ -29,9 +30,7 @@ def kafka() -> Iterator[LocalKafka]:
 
 
 @pytest.mark.deep
-def test_the_broker_killed_in_the_middle_of_an_epoch(
-    kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
-) -> None:
+def test_the_broker_killed_in_the_middle_of_an_epoch(kafka: LocalKafka, tmp_path: Path) -> None:
     """While a task writes, when all is prepared, and when the epoch is decided: the query carries
     on, or it stops with an error that says it may be started again, and is exact after that.
     """
@@ -41,7 +40,7 @@ def test_the_broker_killed_in_the_middle_of_an_epoch(
     faults = [
         {**m, "action": "hold", "folder": str(f)} for m, f in zip(MOMENTS, folders, strict=True)
     ]
-    world = new_world(kafka.bootstrap_servers, topic, tmp_path, records=360)
+    world = new_world(Broker(kafka), tmp_path, records=360)
     with world.reader() as reader, contextlib.ExitStack() as jobs:
         job = jobs.enter_context(world.job({"faults": faults}))
         for number, folder in enumerate(folders):

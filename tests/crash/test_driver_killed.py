@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from exactum.local import LocalKafka
 from tests.kit.crash.jobs import live_and_die, new_world
+from tests.kit.kafka.broker import Broker
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 
@@ -43,11 +43,9 @@ DEATHS = [
 
 
 @pytest.mark.deep  # at each commit tests/targets kills a driver when a part of the sinks has committed
-def test_killed_at_points_of_an_epoch(kafka: LocalKafka, topic, tmp_path: Path) -> None:
+def test_killed_at_points_of_an_epoch(broker: Broker, tmp_path: Path) -> None:
     """Whatever point the driver is killed at: nothing undecided is ever visible, everything
     finished is, and at the end both outputs are exact, for a reader that ran throughout and for a
     later one.
     """
-    live_and_die(
-        new_world(kafka.bootstrap_servers, topic, tmp_path, records=1500, outputs=2), DEATHS
-    )
+    live_and_die(new_world(broker, tmp_path, records=1500, outputs=2), DEATHS)

@@ -5,17 +5,16 @@ Spark.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
 
 from exactum.errors import EpochAborted
-from exactum.local import LocalKafka
 from tests.kit.crash.epochs import Crash, Driver, Moment, Query, crash, rows
 from tests.kit.crash.oracle import check_at_rest, ongoing, read_all
 from tests.kit.errors import raised
+from tests.kit.kafka.broker import Broker
 from tests.kit.waiting import WAIT_MAX_S, await_true
 
 pytestmark = pytest.mark.broker
@@ -27,27 +26,20 @@ def frame() -> object:
     return rows([{"key": value.encode(), "value": value.encode()} for value in OURS])
 
 
-def foreign(servers: str, transactional_id: str) -> Producer:
-    producer = Producer(
-        {"bootstrap.servers": servers, "transactional.id": transactional_id, "log_level": 0}
-    )
-    producer.init_transactions(WAIT_MAX_S)
-    return producer
-
-
 class Intruder:
     """A producer of somebody else that takes over the id of our transaction when it is called."""
 
-    def __init__(self, query: Query, servers: str, and_then: str = "nothing") -> None:
+    def __init__(self, query: Query, broker: Broker, and_then: str = "nothing") -> None:
         self._query = query
-        self._servers = servers
+        self._broker = broker
         self._and_then = and_then
         self.producer: Producer | None = None
 
     def __call__(self) -> None:
         # librdkafka adds partitions to a transaction in a thread of its own.
-        await_true(lambda: bool(ongoing(self._servers, self._query.query_id)), "ours is open")
-        self.producer = foreign(self._servers, ongoing(self._servers, self._query.query_id)[0])
+        servers = self._broker.servers
+        await_true(lambda: bool(ongoing(servers, self._query.query_id)), "ours is open")
+        self.producer = self._broker.initialised(ongoing(servers, self._query.query_id)[0])
         if self._and_then == "nothing":
             return
         self.producer.begin_transaction()
@@ -57,93 +49,74 @@ class Intruder:
             self.producer.commit_transaction(WAIT_MAX_S)
 
 
-def seen(query: Query, servers: str, part: str = "") -> list[str | None]:
-    """What is visible, once nothing of the query (or with ``part`` in its id) is open any more."""
-    check_at_rest(servers, [query.topic], part or query.query_id)
-    return [s.value for s in read_all(servers, [query.topic])]
-
-
 @pytest.mark.deep
 @pytest.mark.parametrize("moment", [("write", "after"), ("prepare", "after"), ("verify", "before")])
 def test_an_id_taken_before_the_decision_voids_the_attempt(
-    kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path, moment: Moment
+    broker: Broker, tmp_path: Path, moment: Moment
 ) -> None:
     """The epoch is not decided, the error says what to do, and the next start writes it once."""
-    servers = kafka.bootstrap_servers
-    query = Query(tmp_path, topic("foreign"), servers)
+    query = Query(tmp_path, broker.topic("foreign"), broker.servers)
     with query.driver() as driver:
         driver.epoch(0, rows([{"value": b"first"}]))
-    intruder = Intruder(query, servers)
+    intruder = Intruder(query, broker)
     with query.driver({moment: intruder}) as driver, pytest.raises(EpochAborted) as raised:
         driver.epoch(1, frame())
     assert intruder.producer is not None
     print(raised.value)
     assert moment == ("write", "after") or "transactional_id_prefix" in str(raised.value)
-    assert seen(query, servers) == ["first"]
+    assert query.values() == ["first"]
     with query.driver() as driver:
         driver.epoch(1, frame())
-    assert sorted(seen(query, servers)) == sorted(["first", *OURS])  # type: ignore[type-var]
+    assert query.values() == sorted(["first", *OURS])
 
 
 @pytest.mark.variants(1)
 @pytest.mark.parametrize("and_then", ["nothing", "commit", "stay open"])
 @pytest.mark.parametrize("moment", [("decide", "after", 2), ("commit", "before")])
 def test_an_id_taken_after_the_decision_loses_nothing(
-    kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path, moment: Moment, and_then: str
+    broker: Broker, tmp_path: Path, moment: Moment, and_then: str
 ) -> None:
     """Our transaction is aborted by the intruder; a commit of the intruder's own is not taken
     for ours.
     """
-    servers = kafka.bootstrap_servers
-    query = Query(tmp_path, topic("foreign"), servers)
-    intruder = Intruder(query, servers, and_then)
+    query = Query(tmp_path, broker.topic("foreign"), broker.servers)
+    intruder = Intruder(query, broker, and_then)
     with query.driver({moment: intruder}) as driver:
         driver.epoch(0, frame())
         assert "TransactionsSalvaged" in driver.names()
     assert intruder.producer is not None
     if and_then == "stay open":
         intruder.producer.abort_transaction(WAIT_MAX_S)
-    there = [value for value in seen(query, servers) if value != "foreign"]
-    assert sorted(there) == sorted(OURS)  # type: ignore[type-var]
+    assert [value for value in query.values() if value != "foreign"] == sorted(OURS)
 
 
-def test_an_id_taken_while_we_are_down_loses_nothing(
-    kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
-) -> None:
+def test_an_id_taken_while_we_are_down_loses_nothing(broker: Broker, tmp_path: Path) -> None:
     """Decided and killed; somebody takes the id and commits his own before we are back:
     salvaged.
     """
-    servers = kafka.bootstrap_servers
-    query = Query(tmp_path, topic("foreign"), servers)
+    query = Query(tmp_path, broker.topic("foreign"), broker.servers)
     with query.driver({("commit", "before"): crash}) as driver, pytest.raises(Crash):
         driver.epoch(0, frame())
-    intruder = Intruder(query, servers, "commit")
+    intruder = Intruder(query, broker, "commit")
     intruder()
     with query.driver() as driver:
         driver.epoch(0, frame())
         assert "TransactionsSalvaged" in driver.names()
-    assert sorted(v for v in seen(query, servers) if v != "foreign") == sorted(OURS)  # type: ignore[type-var]
+    assert [value for value in query.values() if value != "foreign"] == sorted(OURS)
 
 
-def test_an_id_taken_after_the_commit_changes_nothing(
-    kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
-) -> None:
+def test_an_id_taken_after_the_commit_changes_nothing(broker: Broker, tmp_path: Path) -> None:
     """Committed, killed before Spark knew; somebody takes the id and aborts: not written again."""
-    servers = kafka.bootstrap_servers
-    query = Query(tmp_path, topic("foreign"), servers)
+    query = Query(tmp_path, broker.topic("foreign"), broker.servers)
     with query.driver({("commit", "after"): crash}) as driver:
         with pytest.raises(Crash):
             driver.epoch(0, frame())
         name = json.loads(driver.prepared[0].payload)["transactional_id"]
-    producer = foreign(servers, name)
-    producer.begin_transaction()
-    producer.produce(query.topic, "foreign")
-    producer.flush(WAIT_MAX_S)
-    producer.abort_transaction(WAIT_MAX_S)
+    broker.transaction(name, query.topic, "foreign").abort_transaction(WAIT_MAX_S)
     with query.driver() as driver:
         driver.epoch(0, frame())
         assert driver.names() == ["EpochRedelivered", "OlderRunsFenced"]
-    assert sorted(seen(query, servers)) == sorted(OURS)  # type: ignore[type-var]
+    assert query.values() == sorted(OURS)
 
 
 def neighbours(driver: Driver, query: Query, prefix: str) -> list[str]:
@@ -164,13 +137,13 @@ def neighbours(driver: Driver, query: Query, prefix: str) -> list[str]:
 
 @pytest.mark.deep
 def test_transactions_that_only_look_like_ours_are_left_alone(
-    kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
+    broker: Broker, tmp_path: Path
 ) -> None:
     """Through a start that sweeps, an epoch that is abandoned, and a clean one: theirs stay open
     and commit.
     """
-    servers, prefix = kafka.bootstrap_servers, "a.pp"
-    ours, theirs = topic("ours"), topic("theirs", partitions=1)
+    servers, prefix = broker.servers, "a.pp"
+    ours, theirs = broker.topic("ours"), broker.topic("theirs", partitions=1)
     query = Query(tmp_path, ours, servers, transactional_id_prefix=prefix)
     with query.driver({("verify", "before"): crash}) as driver:
         with pytest.raises(Crash):
@@ -178,11 +151,7 @@ def test_transactions_that_only_look_like_ours_are_left_alone(
         names = neighbours(driver, query, prefix)
     producers = []
     for name in names:
-        producer = foreign(servers, name)
-        producer.begin_transaction()
-        producer.produce(theirs, name)
-        producer.flush(WAIT_MAX_S)
-        producers.append(producer)
+        producers.append(broker.transaction(name, theirs, name))
     swept = len(ongoing(servers, query.query_id)) - sum(query.query_id in name for name in names)
     assert swept == 1
 
@@ -196,7 +165,7 @@ def test_transactions_that_only_look_like_ours_are_left_alone(
     with query.driver() as driver:
         driver.epoch(0, frame())
         mine = driver.run.incarnation
-    assert sorted(seen(query, servers, mine)) == sorted(OURS)  # type: ignore[type-var]
+    assert query.values(mine) == sorted(OURS)
     for producer in producers:
         producer.commit_transaction(WAIT_MAX_S)
     await_true(lambda: len(read_all(servers, [theirs])) == len(names), "theirs are committed")

@@ -5,15 +5,13 @@ Without Spark.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from exactum.errors import Fenced
-from exactum.local import LocalKafka
 from tests.kit.crash.epochs import Crash, Driver, Hold, Moment, Query, crash, rows
-from tests.kit.crash.oracle import check_at_rest, read_all
+from tests.kit.kafka.broker import Broker
 from tests.kit.waiting import WAIT_MAX_S
 
 pytestmark = pytest.mark.broker
@@ -55,14 +53,14 @@ def epochs(driver: Driver, numbers: range, failures: list[BaseException]) -> Non
 
 @pytest.mark.parametrize("moment", MOMENTS, ids=["-".join(map(str, moment)) for moment in MOMENTS])
 def test_a_driver_held_at_any_step_does_no_harm(
-    kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path, moment: Moment
+    broker: Broker, tmp_path: Path, moment: Moment
 ) -> None:
     """A predecessor crashed with everything prepared. One driver starts and is held; another one
     starts and runs two epochs; the held one goes on, and both try the rest. At least one of them is
     fenced, whoever is left finishes, and every epoch stands once.
     """
-    servers = kafka.bootstrap_servers
-    query = Query(tmp_path, topic("held"), servers)
+    servers = broker.servers
+    query = Query(tmp_path, broker.topic("held"), servers)
     with query.driver({("verify", "before"): crash}) as dead, pytest.raises(Crash):
         dead.epoch(0, *batch(0))
     hold, failures = Hold(), ([], [])  # type: ignore[var-annotated]
@@ -83,5 +81,4 @@ def test_a_driver_held_at_any_step_does_no_harm(
     wanted = sorted(
         f"{number}-{task}-{n}" for number in range(4) for task in (0, 1) for n in range(20)
     )
-    check_at_rest(servers, [query.topic], query.query_id)
-    assert sorted(s.value or "" for s in read_all(servers, [query.topic])) == wanted
+    assert query.values() == wanted

@@ -5,9 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Producer
 
-from exactum.local import LocalKafka
 from tests.kit.crash.oracle import (
     Checkpoint,
     CommittedReader,
@@ -21,6 +19,7 @@ from tests.kit.crash.oracle import (
     check_totals,
     read_all,
 )
+from tests.kit.kafka.broker import Broker
 from tests.kit.waiting import WAIT_MAX_S
 
 EXPECTED = {"a": ["a1", "a2", "a3"], "b": ["b1"]}
@@ -102,23 +101,15 @@ def test_an_epoch_that_is_visible_too_early_is_found(tmp_path: Path) -> None:
 
 
 @pytest.mark.broker
-def test_an_open_transaction_is_found(
-    kafka: LocalKafka, topic, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_open_transaction_is_found(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     """An open transaction hides what lies behind it: not at rest; the reader does not see it
     either.
     """
     monkeypatch.setattr("tests.kit.crash.oracle.REST_TIMEOUT_S", 0.5)
-    name = topic("rest", partitions=1)
-    servers = kafka.bootstrap_servers
+    name = broker.topic("rest", partitions=1)
+    servers = broker.servers
     check_at_rest(servers, [name], "oracle-open")
-    producer = Producer(
-        {"bootstrap.servers": servers, "transactional.id": "oracle-open-1", "log_level": 0}
-    )
-    producer.init_transactions(WAIT_MAX_S)
-    producer.begin_transaction()
-    producer.produce(name, "hidden", "a")
-    producer.flush(WAIT_MAX_S)
+    producer = broker.transaction("oracle-open-1", name, "hidden")
     with pytest.raises(OracleFailure, match=r"open \['oracle-open-1'\].*\(0, 1\)"):
         check_at_rest(servers, [name], "oracle-open")
     assert read_all(servers, [name]) == []
@@ -129,20 +120,17 @@ def test_an_open_transaction_is_found(
 
 
 @pytest.mark.broker
-def test_the_reader_knows_when_it_has_seen_all(kafka: LocalKafka, topic) -> None:
+def test_the_reader_knows_when_it_has_seen_all(broker: Broker) -> None:
     """``caught_up`` returns everything that was readable at the call, also behind aborted
     records and markers.
     """
-    name, servers = topic("reader", partitions=2), kafka.bootstrap_servers
+    name, servers = broker.topic("reader", partitions=2), broker.servers
     with CommittedReader(servers, [name]) as reader:
         assert reader.caught_up() == []
         source = Input(name)
         source.produce(servers, 50, keys=4)
         check_exact(reader.caught_up(), source.values, [name])
-        producer = Producer(
-            {"bootstrap.servers": servers, "transactional.id": "oracle-reader", "log_level": 0}
-        )
-        producer.init_transactions(WAIT_MAX_S)
+        producer = broker.initialised("oracle-reader")
         for end in (producer.abort_transaction, producer.commit_transaction):
             producer.begin_transaction()
             for partition in (0, 1):

@@ -8,12 +8,10 @@ import os
 import random
 import secrets
 import signal
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from exactum.local import LocalKafka
 from tests.kit.crash.jobs import check_quiet, new_world
 from tests.kit.crash.oracle import (
     check_at_rest,
@@ -22,6 +20,8 @@ from tests.kit.crash.oracle import (
     check_totals,
     read_all,
 )
+from tests.kit.crash.queries import total
+from tests.kit.kafka.broker import Broker
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 
@@ -30,18 +30,14 @@ NTH_MAX = 3
 
 
 @pytest.mark.deep
-def test_killed_at_random_steps(
-    kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
-) -> None:
+def test_killed_at_random_steps(broker: Broker, tmp_path: Path) -> None:
     """Each key's outputs are its running totals, once each, whatever the steps were."""
     seed = int(os.environ.get("EXACTUM_CRASH_SEED", secrets.randbelow(10**6)))
     deaths = int(os.environ.get("EXACTUM_CRASH_DEATHS", "2"))
     print(f"replay with EXACTUM_CRASH_SEED={seed} EXACTUM_CRASH_DEATHS={deaths}")
     random_ = random.Random(seed)
-    spec = {"mode": "total", "max_offsets": 30}
-    world = new_world(
-        kafka.bootstrap_servers, topic, tmp_path, records=300 + 150 * deaths, spec=spec
-    )
+    spec = {"query": total, "max_offsets": 30}
+    world = new_world(broker, tmp_path, records=300 + 150 * deaths, spec=spec)
     with world.reader() as reader:
         for _ in range(deaths):
             step, when = random_.choice(STEPS), random_.choice(("before", "after"))

@@ -4,12 +4,10 @@ sessions for all.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from exactum.local import LocalKafka
 from tests.kit.crash.jobs import World, check_quiet, new_world
 from tests.kit.crash.oracle import (
     CommittedReader,
@@ -19,6 +17,8 @@ from tests.kit.crash.oracle import (
     check_totals,
     read_all,
 )
+from tests.kit.crash.queries import total
+from tests.kit.kafka.broker import Broker
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 
@@ -57,17 +57,14 @@ FAULTS = {
 
 
 @pytest.mark.deep
-def test_failing_tasks_and_state(
-    kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
-) -> None:
+def test_failing_tasks_and_state(broker: Broker, tmp_path: Path) -> None:
     """A worker killed, or a task that fails once, is retried and the output exact. A task that
     fails for good stops its query with its error; nothing of the batch is visible, nothing open; a
     restart is exact. A query with state, stopped cleanly, then killed between its decision and
     Spark's commit log, then restarted: each key's outputs are the running totals, once each.
     """
     world = new_world(
-        kafka.bootstrap_servers,
-        topic,
+        broker,
         tmp_path,
         records=240,
         spec={"max_offsets": 90},
@@ -75,18 +72,21 @@ def test_failing_tasks_and_state(
     )
     queries = {
         what: world.beside(
-            what.replace(" ", "-"), [topic("out", partitions=3)], max_offsets=90, faults=[fault]
+            what.replace(" ", "-"),
+            [broker.topic("out", partitions=3)],
+            max_offsets=90,
+            faults=[fault],
         )
         for what, fault in FAULTS.items()
     }
-    state = world.beside("state", [topic("out", partitions=3)], max_offsets=60, mode="total")
+    state = world.beside("state", [broker.topic("out", partitions=3)], max_offsets=60, query=total)
     killed = {"step": "batch", "when": "after", "nth": 1}
     specs = [
         *(query.played() for query in queries.values()),
         state.played(stop_after=2, drain=False, max_offsets=10),
         state.played(faults=[killed]),
     ]
-    with CommittedReader(kafka.bootstrap_servers, state.outputs) as reader:
+    with CommittedReader(broker.servers, state.outputs) as reader:
         with world.job(*specs) as job:
             job.dies()
             assert [job.faults.count(f"FAULT {action}") for action in ("die", "raise")] == [

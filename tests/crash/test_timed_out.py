@@ -4,14 +4,13 @@ gives up.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from exactum.local import LocalKafka
 from tests.kit.crash.jobs import World, new_world
 from tests.kit.crash.oracle import ongoing
+from tests.kit.kafka.broker import Broker
 from tests.kit.waiting import await_true
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
@@ -32,18 +31,12 @@ def die_and_time_out(world: World) -> None:
 
 
 @pytest.mark.deep
-def test_decided_and_timed_out_is_salvaged(
-    kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
-) -> None:
+def test_decided_and_timed_out_is_salvaged(broker: Broker, tmp_path: Path) -> None:
     """Killed when the record appears, down past the timeout, killed again in the middle of the
     salvage: nothing is lost or doubled, the events and the log say what happened.
     """
     world = new_world(
-        kafka.bootstrap_servers,
-        topic,
-        tmp_path,
-        records=240,
-        spec={"sink": {"transaction_timeout_ms": TIMEOUT_MS}},
+        broker, tmp_path, records=240, spec={"sink": {"transaction_timeout_ms": TIMEOUT_MS}}
     )
     with world.reader() as reader:
         die_and_time_out(world)

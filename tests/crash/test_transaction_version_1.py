@@ -4,15 +4,14 @@ producer epoch.
 
 from __future__ import annotations
 
-import itertools
-import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.crash.test_timed_out import TIMEOUT_MS, die_and_time_out
 from tests.kit.crash.jobs import live_and_die, new_world
+from tests.kit.kafka.broker import Broker
 from tests.kit.servers.kafka_cluster import KafkaCluster
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
@@ -28,45 +27,23 @@ DEATHS = [
 
 
 @pytest.fixture(scope="module")
-def older() -> Iterator[KafkaCluster]:
+def older() -> Iterator[Broker]:
     properties = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": 500}
     with KafkaCluster(transaction_version=1, properties=properties) as cluster:
-        yield cluster
-
-
-@pytest.fixture
-def older_topic(older: KafkaCluster, request: pytest.FixtureRequest) -> Callable[..., str]:
-    numbers = itertools.count()
-
-    def create(name: str, partitions: int) -> str:
-        unique = re.sub(r"[^\w-]", "-", f"{name}-{request.node.name}-{next(numbers)}")
-        older.create_topic(unique, partitions=partitions)
-        return unique
-
-    return create
+        yield Broker(cluster)
 
 
 @pytest.mark.deep
-def test_killed_and_restarted(
-    older: KafkaCluster,
-    older_topic: Callable[..., str],
-    tmp_path: Path,
-) -> None:
+def test_killed_and_restarted(older: Broker, tmp_path: Path) -> None:
     """Exact through the deaths that differ by version, and quiet."""
-    live_and_die(
-        new_world(older.bootstrap_servers, older_topic, tmp_path, records=240 * len(DEATHS)), DEATHS
-    )
+    live_and_die(new_world(older, tmp_path, records=240 * len(DEATHS)), DEATHS)
 
 
 @pytest.mark.deep
-def test_decided_and_timed_out(
-    older: KafkaCluster, older_topic: Callable[..., str], tmp_path: Path
-) -> None:
+def test_decided_and_timed_out(older: Broker, tmp_path: Path) -> None:
     """The salvage works there as well."""
     sink = {"transaction_timeout_ms": TIMEOUT_MS}
-    world = new_world(
-        older.bootstrap_servers, older_topic, tmp_path, records=120, spec={"sink": sink}
-    )
+    world = new_world(older, tmp_path, records=120, spec={"sink": sink})
     with world.reader() as reader:
         die_and_time_out(world)
         with world.job() as job:

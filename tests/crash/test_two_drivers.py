@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from exactum.local import LocalKafka
 from tests.kit.crash.jobs import Job, new_world
+from tests.kit.kafka.broker import Broker
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 
@@ -26,16 +25,14 @@ def check_says_why(job: Job) -> None:
 
 
 @pytest.mark.deep  # at each commit test_interleaved.py holds a driver at each of its steps
-def test_a_stopped_driver_that_wakes_up_is_fenced(
-    kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
-) -> None:
+def test_a_stopped_driver_that_wakes_up_is_fenced(broker: Broker, tmp_path: Path) -> None:
     """One is stopped with all prepared, another one with its epoch decided; a third runs to the
     end; then they wake up.
 
     The undecided one is fenced and says so. The decided one finds its epoch committed, and stops as
     well. Nothing that they do changes the output.
     """
-    world = new_world(kafka.bootstrap_servers, topic, tmp_path, records=360)
+    world = new_world(broker, tmp_path, records=360)
     with world.reader() as reader, contextlib.ExitStack() as running:
         stopped = []
         for step in ("verify", "commit"):
@@ -58,15 +55,11 @@ def test_a_stopped_driver_that_wakes_up_is_fenced(
 
 
 @pytest.mark.deep
-def test_two_running_drivers_leave_one_exact_output(
-    kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
-) -> None:
+def test_two_running_drivers_leave_one_exact_output(broker: Broker, tmp_path: Path) -> None:
     """A second driver starts while the first one runs: who stops says why, and the output is
     exact.
     """
-    world = new_world(
-        kafka.bootstrap_servers, topic, tmp_path, records=3000, spec={"max_offsets": 30}
-    )
+    world = new_world(broker, tmp_path, records=3000, spec={"max_offsets": 30})
     with world.reader() as reader, world.job() as first:
         first.until(lambda: len(first.events()) > 3, "it has completed an epoch")
         with world.job() as second:

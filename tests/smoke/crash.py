@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import itertools
 import json
 import platform
 import re
@@ -27,6 +26,7 @@ from exactum.java.jars import JarSet, cached, dependency, recipe
 from exactum.local import LocalKafka, broker
 from exactum.packages import pyspark_version
 from tests.kit.crash.jobs import World, live_and_die, new_world
+from tests.kit.kafka.broker import Broker
 from tests.kit.servers import postgres
 from tests.kit.servers.postgres import LocalPostgres
 
@@ -85,17 +85,8 @@ def check_table(server: LocalPostgres, world: World) -> None:
 
 
 def play(kafka: LocalKafka, server: LocalPostgres | None, folder: Path) -> None:
-    number = itertools.count()
-
-    def create_topic(name: str, *, partitions: int) -> str:
-        topic = name if name != "in" else f"in{next(number)}"
-        kafka.create_topic(topic, partitions=partitions)
-        return topic
-
     spec: dict[str, Any] = {} if server is None else {"postgres": server.url}
-    world = new_world(
-        kafka.bootstrap_servers, create_topic, folder, records=RECORDS, outputs=2, spec=spec
-    )
+    world = new_world(Broker(kafka), folder, records=RECORDS, outputs=2, spec=spec)
     live_and_die(world, DEATHS)
     if server is not None:
         check_table(server, world)

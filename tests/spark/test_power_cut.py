@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -20,27 +18,28 @@ import pytest
 from pyspark.sql import DataFrame
 
 from exactum.errors import CheckpointRefused
+from tests.kit.crash.jobs import Job, command
+from tests.kit.crash.queries import rows_of_files, sums_of_files
 from tests.kit.errors import check_query_error
-from tests.kit.spark import power, power_job
+from tests.kit.spark import power
+from tests.kit.spark.files import InputFiles, rows_in
 from tests.kit.waiting import WAIT_MAX_S
 
 pytestmark = pytest.mark.spark
 
-JOB = Path(power_job.__file__)
 EPOCHS, DIES_AT = 7, 4
 KEYS = 3
+RECORD = re.compile(r"/exactum/decisions/\d+-\d+\.json$")
+QUERIES = {"rocksdb": sums_of_files, "stateless": rows_of_files}
 JOB_TIMEOUT_S = WAIT_MAX_S
 IN_THE_BACKGROUND = (".zip", "/SSTs", "/logs", ".tmp")
 """What no decision rests on: snapshots of state, and what is not finished."""
 
 
 def give(folder: Path) -> None:
-    (folder / "input").mkdir(parents=True)
+    files = InputFiles(folder / "input")
     for epoch in range(EPOCHS):
-        path = folder / "input" / f"{epoch}.json"
-        rows = [{"key": f"k{n % KEYS}", "number": 10 * epoch + n} for n in range(2 * KEYS)]
-        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-        os.utime(path, (time.time() - 1_000 + epoch,) * 2)  # Spark takes them by age
+        files.give({"key": f"k{n % KEYS}", "number": 10 * epoch + n} for n in range(2 * KEYS))
 
 
 def expected(kind: str) -> list[tuple[str, int]]:
@@ -56,26 +55,43 @@ def expected(kind: str) -> list[tuple[str, int]]:
 
 
 def output(folder: Path) -> list[tuple[str, int]]:
-    lines = [
-        line for path in (folder / "out").rglob("*.json") for line in path.read_text().splitlines()
-    ]
-    return sorted((row["key"], row["number"]) for row in map(json.loads, lines))
+    return sorted((row["key"], row["number"]) for row in rows_in(folder / "out"))
+
+
+def spec_of(folder: Path, kind: str, *faults: dict[str, Any]) -> dict[str, Any]:
+    folder.mkdir(exist_ok=True)
+    places = {name: str(folder.parent / name) for name in ("checkpoint", "input", "out")}
+    return {"query": QUERIES[kind], "folder": str(folder), "faults": faults, **places}
+
+
+def session(kind: str, fsync: str) -> dict[str, Any]:
+    store = "spark.sql.streaming.stateStore"
+    rocks = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+    return {
+        "spark.exactum.checkpoint.fsync": fsync,
+        f"{store}.maintenanceInterval": "200ms",
+        f"{store}.minDeltasForSnapshot": 2,
+        **({f"{store}.providerClass": rocks} if kind == "rocksdb" else {}),
+    }
 
 
 def dies(folder: Path, kind: str, fsync: str) -> list[power.Call]:
     give(folder)
-    log = folder / "trace"
-    command = [sys.executable, str(JOB), str(folder), kind, fsync, str(DIES_AT)]
-    done = power.traced(command, log, JOB_TIMEOUT_S)
+    life = folder / "life"
+    spec = spec_of(life, kind, {"step": "batch", "when": "after", "nth": DIES_AT + 1})
+    words = command([spec], session(kind, fsync))
+    done = power.traced(words, life, JOB_TIMEOUT_S)
     assert done.returncode in (-signal.SIGKILL, 128 + signal.SIGKILL), done.stderr[-3000:]
-    return power.calls(log)
+    return power.calls(life)
 
 
-def goes_on(folder: Path, kind: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, str(JOB), str(folder), kind, "true"]
-    return subprocess.run(
-        command, capture_output=True, text=True, timeout=JOB_TIMEOUT_S, check=False
-    )
+def goes_on(folder: Path, kind: str) -> str:
+    """The outcome."""
+    life = folder / "another-life"
+    with Job(life, [spec_of(life, kind)], session(kind, "true")) as job:
+        (result,) = job.finishes()
+    print(result)
+    return str(result["outcome"])
 
 
 def unsafe(disk: power.Disk) -> list[str]:
@@ -95,7 +111,7 @@ def test_after_a_power_cut_it_goes_on(kind: str, tmp_path: Path) -> None:
     disk = power.Disk(tmp_path / "checkpoint")
     decisions = snapshots = 0
     for call in dies(tmp_path, kind, "true"):
-        if call.name.startswith("link") and "/exactum/decisions/" in call.text:
+        if call.name.startswith("link") and RECORD.search(call.paths[1]):
             decisions += 1
             assert unsafe(disk) == [], f"not on the disk when {call.paths[1]} is recorded"
         if call.name.startswith("rename") and call.paths[1].endswith(".zip"):
@@ -112,8 +128,7 @@ def test_after_a_power_cut_it_goes_on(kind: str, tmp_path: Path) -> None:
     assert decisions > DIES_AT
     assert (snapshots > 0) == (kind != "stateless")
     power.cut(disk)
-    done = goes_on(tmp_path, kind)
-    assert done.returncode == 0, done.stderr[-3000:]
+    assert goes_on(tmp_path, kind) == "finished"
     assert output(tmp_path) == expected(kind)
 
 
@@ -129,8 +144,7 @@ def test_without_fsync_it_is_refused(tmp_path: Path) -> None:
     lost = [os.path.relpath(path, disk.root) for path in power.cut(disk)]
     assert {"metadata", f"offsets/{DIES_AT}"} <= set(lost)
     assert any(path.startswith(f"state/0/0/{DIES_AT + 1}_") for path in lost)
-    done = goes_on(tmp_path, "rocksdb")
-    assert done.returncode != 0
+    assert goes_on(tmp_path, "rocksdb") == "failed"
     assert output(tmp_path) == before
 
 

@@ -11,16 +11,13 @@ import os
 import random
 import secrets
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from exactum.local import LocalKafka
-from tests.kit.crash import oracle
-from tests.kit.crash.jobs import Job, check_quiet
-from tests.kit.state import two_topics
+from tests.kit.crash import oracle, queries
+from tests.kit.crash.jobs import Job, World, check_quiet
+from tests.kit.kafka.broker import Broker
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 
@@ -35,9 +32,7 @@ LAST_LIFE_S = 600.0
 
 @pytest.mark.deep
 @pytest.mark.timeout(1_800)  # ten deaths on a busy machine
-def test_two_topics_of_different_rates(
-    kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
-) -> None:
+def test_two_topics_of_different_rates(broker: Broker, tmp_path: Path) -> None:
     """A union and a stream-stream join of a fast and a slow topic, in a driver that is killed at
     random: every record of both is in exactly one epoch, the same one as its neighbours by Spark's
     plan, and every pair is there once.
@@ -46,46 +41,34 @@ def test_two_topics_of_different_rates(
     deaths = int(os.environ.get("EXACTUM_CRASH_DEATHS", "2"))
     print(f"replay with EXACTUM_CRASH_SEED={seed} EXACTUM_CRASH_DEATHS={deaths}")
     random_ = random.Random(seed)
-    servers = kafka.bootstrap_servers
+    servers = broker.servers
     sources = {
-        name: oracle.Input(topic(name, partitions=parts))
+        name: oracle.Input(broker.topic(name, partitions=parts))
         for name, parts in (("fast", 3), ("slow", 1))
     }
     of_an_epoch = {"fast": FAST, "slow": SLOW}
     for name, count in of_an_epoch.items():
         sources[name].produce(servers, count * EPOCHS_OF_A_LIFE * (deaths + 1))
-    outputs = {name: topic(name, partitions=3) for name in ("union", "join")}
-    spec: dict[str, Any] = {
-        "bootstrap_servers": servers,
-        **{
-            name: {"topic": s.topic, "max_offsets": of_an_epoch[name]}
-            for name, s in sources.items()
-        },
-        **{name: {"topic": t, "checkpoint": str(tmp_path / name)} for name, t in outputs.items()},
-    }
-
-    def life(number: int) -> Job:
-        folder = tmp_path / f"life{number}" / "0"
-        folder.mkdir(parents=True)
-        return Job(
-            folder.parent,
-            [{**spec, "folder": str(folder)}],
-            {"spark.sql.streaming.minBatchesToRetain": 10 * EPOCHS_OF_A_LIFE * (deaths + 1)},
-            Path(two_topics.__file__),
-        )
-
-    for number in range(deaths):
-        with life(number) as job:
-            epochs = [job.act_folder() / f"{name}-epochs" for name in outputs]
+    outputs = {name: broker.topic(name, partitions=3) for name in ("union", "join")}
+    specs = [
+        {"query": query, "outputs": [outputs[name]], "checkpoint": str(tmp_path / name)}
+        for name, query in (("union", queries.union), ("join", queries.join))
+    ]
+    retained = {"spark.sql.streaming.minBatchesToRetain": 10 * EPOCHS_OF_A_LIFE * (deaths + 1)}
+    spec = {"sources": [(s.topic, of_an_epoch[name]) for name, s in sources.items()]}
+    world = World(servers, tmp_path, sources["fast"], [], spec, retained)
+    for _ in range(deaths):
+        with world.job(*specs, at_once=2) as job:
             job.until(
-                lambda epochs=epochs: any(path.exists() for path in epochs),
+                lambda job=job: any(has_completed(job, number) for number in (0, 1)),
                 "the first epoch of this life",
             )
             time.sleep(random_.uniform(0, DEATH_WITHIN_S))
             job.kill()
             check_quiet(job)
-    with life(deaths) as job:
+    with world.job(*specs, at_once=2) as job:
         assert job.wait(LAST_LIFE_S) == 0, job.log
+        assert job.finishes() == [{"outcome": "finished"}] * 2
         check_quiet(job)
 
     seen = oracle.read_all(servers, list(outputs.values()))
@@ -96,6 +79,10 @@ def test_two_topics_of_different_rates(
         [s for s in seen if s.topic == outputs["union"]], sources, tmp_path / "union"
     )
     check_pairs([s for s in seen if s.topic == outputs["join"]], sources["fast"], sources["slow"])
+
+
+def has_completed(job: Job, number: int) -> bool:
+    return any(event["event"] == "EpochCompleted" for event in job.events(number))
 
 
 def check_one_epoch_each(

@@ -5,7 +5,6 @@ through any death.
 from __future__ import annotations
 
 import itertools
-import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -14,12 +13,12 @@ from typing import Any
 import pytest
 
 from exactum.local import LocalKafka
-from tests.kit.crash.jobs import Job
-from tests.kit.crash.oracle import Checkpoint, check_at_rest
+from tests.kit.crash.jobs import Job, World
+from tests.kit.crash.oracle import check_at_rest
 from tests.kit.servers.mariadb import LocalMariaDB
 from tests.kit.servers.postgres import LocalPostgres
-from tests.kit.targets import bank
 from tests.kit.targets.api import Api
+from tests.kit.targets.bank import bank
 from tests.kit.targets.ledger import (
     Posting,
     Targets,
@@ -32,7 +31,6 @@ from tests.kit.targets.ledger import (
 pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.postgres, pytest.mark.mariadb]
 
 SEED = 20261121
-SCRIPT = Path(bank.__file__)
 STARTS_MAX = 6
 SINKS = ("kafka", "postgres", "mysql", "files", "api")
 _numbers = itertools.count(1)
@@ -50,8 +48,6 @@ class Bank:
         folder: Path,
     ) -> None:
         number = next(_numbers)
-        self._folder = folder
-        self._lives = 0
         servers = kafka.bootstrap_servers
         self.transfers = Transfers(f"transfers-{number}", SEED)
         self.api = api
@@ -62,30 +58,21 @@ class Bank:
         for topic in (self.transfers.topic, self.targets.topic):
             kafka.create_topic(topic, partitions=2)
         self.targets.create()
+        spec = {
+            "query": bank,
+            "postgres": postgres.url_of(name),
+            "mysql": mariadb.url_of(name),
+            "files": str(self.targets.files),
+            "api": api.url,
+        }
+        self.world = World(servers, folder, self.transfers, [self.targets.topic], spec)
 
     def life(self, *faults: Mapping[str, Any], **spec: Any) -> Job:
-        self._lives += 1
-        folder = self._folder / f"life{self._lives}"
-        folder.mkdir()
-        targets = self.targets
-        whole = {
-            "folder": str(folder),
-            "bootstrap_servers": targets.bootstrap_servers,
-            "source": self.transfers.topic,
-            "topic": targets.topic,
-            "postgres": targets.postgres.url_of(targets.database),
-            "mysql": targets.mysql.url_of(targets.database),
-            "files": str(targets.files),
-            "checkpoint": str(self._folder / "checkpoint"),
-            "api": self.api.url,
-            "faults": faults,
-            **spec,
-        }
-        return Job(folder, [whole], {}, SCRIPT)
+        return self.world.job({"faults": faults, **spec})
 
     def logged(self) -> list[Posting]:
         """The postings of the epochs that Spark has logged as done."""
-        checkpoint = Checkpoint(self._folder / "checkpoint", self.transfers.topic)
+        checkpoint = self.world.checkpoint
         return self.transfers.before(checkpoint.ends(checkpoint.finished()))
 
     def finish(self) -> list[str]:
@@ -102,7 +89,7 @@ class Bank:
     def check_exact(self) -> None:
         check_exact(self.targets, self.transfers)
         assert len(set(self.api.keys)) == len(self.api.keys), "no request was repeated"
-        query_id = json.loads((self._folder / "checkpoint" / "metadata").read_text())["id"]
+        query_id = self.world.checkpoint.query_id
         check_at_rest(self.targets.bootstrap_servers, [self.targets.topic], query_id)
 
 
@@ -154,21 +141,21 @@ def test_the_driver_dies_between_any_two_commits(
     points: Sequence[str],
 ) -> None:
     """Each target in turn is the only one that has committed when the process tree is killed."""
-    bank = Bank(kafka, postgres, mariadb, api, tmp_path)
-    bank.transfers.produce(kafka.bootstrap_servers, 125 * len(points))
+    books = Bank(kafka, postgres, mariadb, api, tmp_path)
+    books.transfers.produce(kafka.bootstrap_servers, 125 * len(points))
     for point in points:
         when, faults = POINTS[point]
         print(f"death: {when}", flush=True)
-        with bank.life(*faults) as job:
+        with books.life(*faults) as job:
             job.dies()
-        check_whole_transfers(bank.targets)
+        check_whole_transfers(books.targets)
         if point in ("prepared", "decided"):
-            logged = bank.logged()
+            logged = books.logged()
             assert logged, "a batch was done before"
-            check_shown(bank.targets, logged)
-            assert all(bank.targets.left_over().values()), "it waits"
-    assert bank.finish() == []
-    bank.check_exact()
+            check_shown(books.targets, logged)
+            assert all(books.targets.left_over().values()), "it waits"
+    assert books.finish() == []
+    books.check_exact()
 
 
 KILLS = (
@@ -191,12 +178,12 @@ def test_each_server_dies_in_the_middle_of_an_epoch(
     """SIGKILL of PostgreSQL, MariaDB and the broker, before and after the decision: the query
     carries on or stops with an error of ours, and is exact after its restart.
     """
-    bank = Bank(mortal_kafka, postgres, mariadb, api, tmp_path)
+    books = Bank(mortal_kafka, postgres, mariadb, api, tmp_path)
     servers = {"postgres": postgres, "mysql": mariadb, "kafka": mortal_kafka}
     for name, step in KILLS:
         server = servers[name]
-        bank.transfers.produce(mortal_kafka.bootstrap_servers, 60)
-        with bank.life({"step": step, "when": "before", "sink": name, "action": "hold"}) as job:
+        books.transfers.produce(mortal_kafka.bootstrap_servers, 60)
+        with books.life({"step": step, "when": "before", "sink": name, "action": "hold"}) as job:
             job.held()
             server.kill()
             job.let_go()
@@ -206,5 +193,5 @@ def test_each_server_dies_in_the_middle_of_an_epoch(
         print(f"{name} killed before {step}: {result}", flush=True)
         expected = ("Unavailable", "OutcomeUnknown", "EpochAborted")
         assert result["outcome"] == "finished" or result["error"] in expected, result
-    bank.finish()
-    bank.check_exact()
+    books.finish()
+    books.check_exact()

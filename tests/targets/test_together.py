@@ -15,8 +15,11 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 import exactum
+from tests.kit.errors import text_of
 from tests.kit.servers.postgres import LocalPostgres
 from tests.kit.spark.commit_log import forget_last_batch
+from tests.kit.spark.ended import ended
+from tests.kit.spark.files import rows_in
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres]
 
@@ -37,11 +40,7 @@ def run(
     (folder / "in" / f"{files}.json").write_text("".join(json.dumps(row) + "\n" for row in rows))
     frame: DataFrame = spark.readStream.schema("k string, v long").json(str(folder / "in"))
     writer = frame.writeStream.trigger(availableNow=True)
-    try:
-        batch.start(writer, checkpoint=folder / "checkpoint").awaitTermination()
-    except Exception as error:
-        return str(error)
-    return None
+    return text_of(ended(lambda: batch.start(writer, checkpoint=folder / "checkpoint")))
 
 
 ROWS: list[dict[str, object]] = [
@@ -63,11 +62,7 @@ def test_rows_that_a_table_cannot_take_go_to_the_dead_letters(
     dead = exactum.FileSink(tmp_path / "dead", format="json")
     assert run(spark, tmp_path, ROWS, exactum.exactly_once(sink, dead_letters=dead)) is None
     assert connection.execute(f"SELECT k, v FROM {name}.t").fetchall() == [("short", 1)]
-    letters = [
-        json.loads(line)
-        for file in (tmp_path / "dead").glob("*.json")
-        for line in file.read_text().splitlines()
-    ]
+    letters = rows_in(tmp_path / "dead")
     assert len(letters) == 2
     assert all("postgres" in letter["sink"] and "k" in letter["error"] for letter in letters)
 

@@ -24,6 +24,7 @@ from exactum.protocol.coordinator import Coordinator
 from exactum.protocol.model import Completed, PreparedTransaction, SourceOffsets, new_incarnation
 from exactum.protocol.sink import Guarantee, QueryRun, TaskName, WriteOrder
 from exactum.storage.folder import Folder
+from tests.kit.crash import oracle
 from tests.kit.crash.deaths import Faults, FaultyLog, FaultySink
 from tests.kit.waiting import WAIT_MAX_S
 
@@ -82,6 +83,11 @@ class Query:
         self._servers = bootstrap_servers
         self._settings = sink
         self._sink = KafkaSink(topic, bootstrap_servers=bootstrap_servers, **sink)
+
+    def values(self, part: str = "") -> list[str]:
+        """What is visible, sorted, once nothing of the query (or with ``part`` in its id) is open."""
+        oracle.check_at_rest(self._servers, [self.topic], part or self.query_id)
+        return sorted(seen.value or "" for seen in oracle.read_all(self._servers, [self.topic]))
 
     def wait_for_slow_servers(self) -> None:
         """From here on its transactions time out as late as by default."""

@@ -1,8 +1,16 @@
-"""The job under test, run as a process of its own: Kafka in, a transformation, Kafka out, exactly
-once.
+"""The job under test, run as a process of its own by ``jobs.Job``: queries of exactum's, with a death
+planned for each.
 
-Its one argument is a JSON object: ``session`` (master, conf) and ``specs``, queries that run one
-after another in that session. The keys of a spec are the fields of ``QuerySpec``.
+Its one argument is a JSON object: ``session`` (master, conf), ``specs``, and ``at_once``, how many of
+them run at a time in that session. A spec is one query:
+
+    query       the function that makes it of the session and the spec (see ``queries``), as
+                "module:function"
+    folder      takes its events and its result; a file ``stop`` in it stops the query
+    checkpoint
+    faults      the fields of ``deaths.Fault``, of each
+    drain       whether it ends when all is read, which is so unless it says otherwise
+    stop_after  so many epochs
 """
 
 from __future__ import annotations
@@ -10,13 +18,16 @@ from __future__ import annotations
 import dataclasses
 import json
 import logging
+import os
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 import exactum
@@ -26,98 +37,45 @@ from exactum.events import EpochCompleted, Event
 from exactum.files.slot_log import SlotLog
 from exactum.storage.folder import Folder
 from tests.kit.crash.deaths import Fault, Faults, FaultyLog, FaultySink
-from tests.kit.source.in_columns import in_columns
+from tests.kit.crash.queries import Query, Spec
 from tests.kit.spark.each_batch import around_each_batch
 
 POLL_S = 0.05
 
 
-@dataclasses.dataclass(frozen=True)
-class QuerySpec:
-    """One query. ``folder`` takes its event log and its result; a file ``stop`` in it stops the
-    query.
-    """
-
-    folder: str
-    bootstrap_servers: str
-    source: str
-    outputs: Sequence[str]
-    checkpoint: str
-    mode: str = "upper"
-    max_offsets: int = 60
-    drain: bool = True
-    stop_after: int = 0
-    sink: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    faults: Sequence[Mapping[str, Any]] = ()
-    postgres: str = ""
-    """Where the table ``copy`` takes the same rows, in the same epochs; empty: nowhere."""
-
-
-def transformed(spark: SparkSession, spec: QuerySpec) -> DataFrame:
-    records = exactum.read_kafka(
-        spark,
-        spec.source,
-        bootstrap_servers=spec.bootstrap_servers,
-        maxOffsetsPerTrigger=spec.max_offsets,
-    )
-    frame = in_columns(records).selectExpr(
-        "CAST(key AS STRING) AS key", "CAST(value AS STRING) AS value"
-    )
-    if spec.mode == "upper":
-        # Not upper(): its first use in a JVM builds tables for all of Unicode, a second of CPU for
-        # each life.
-        return frame.selectExpr("key", "concat('N', substring(value, 2)) AS value")
-    numbers = frame.selectExpr("key", "CAST(substr(value, 2) AS LONG) AS number")
-    totals = numbers.groupBy("key").agg({"*": "count", "number": "sum"})
-    return totals.selectExpr("key", "concat(`count(1)`, ':', `sum(number)`) AS value")
-
-
-def start(spark: SparkSession, spec: QuerySpec) -> tuple[StreamingQuery, Any, threading.Event]:
-    folder = Path(spec.folder)
-    faults = Faults([Fault(**{"folder": spec.folder, **f}) for f in spec.faults])
+def start(spark: SparkSession, spec: Spec) -> tuple[StreamingQuery, threading.Event]:
+    folder, checkpoint = Path(spec["folder"]), spec["checkpoint"]
+    faults = Faults([Fault(**{"folder": spec["folder"], **f}) for f in spec.get("faults", ())])
     enough = threading.Event()
     completed = 0
 
     def on_event(event: Event) -> None:
         nonlocal completed
         with (folder / "events").open("a") as file:
-            file.write(
-                json.dumps({"event": type(event).__name__, **dataclasses.asdict(event)}) + "\n"
-            )
+            line = {"event": type(event).__name__, **dataclasses.asdict(event)}
+            file.write(json.dumps(line) + "\n")
         completed += isinstance(event, EpochCompleted)
-        if spec.stop_after and completed >= spec.stop_after:
+        if spec.get("stop_after") and completed >= spec["stop_after"]:
             enough.set()
 
     def log() -> SlotLog:
-        query_id = json.loads(Path(spec.checkpoint, "metadata").read_text())["id"]
-        return SlotLog(Folder(Path(spec.checkpoint, DECISIONS)), query_id)
+        query_id = json.loads(Path(checkpoint, "metadata").read_text())["id"]
+        return SlotLog(Folder(Path(checkpoint, DECISIONS)), query_id)
 
-    sinks: list[Any] = [
-        exactum.KafkaSink(topic, bootstrap_servers=spec.bootstrap_servers, **spec.sink)
-        for topic in spec.outputs
-    ]
-    if spec.postgres:
-        sinks.append(exactum.PostgresSink(spec.postgres, table="copy", create_table=True))
-    exact = exactum.exactly_once(
-        *(FaultySink(sink, faults) for sink in sinks),
-        decision_log=FaultyLog(log, faults),
-        on_event=on_event,
-    )
-
+    module, _, name = spec["query"].partition(":")
+    query: Query = getattr(import_module(module), name)(spark, spec)
+    settings = {"decision_log": FaultyLog(log, faults), **query.settings}
+    sinks = (FaultySink(sink, faults) for sink in query.sinks)
+    exact = exactum.exactly_once(*sinks, on_event=on_event, **settings)
     around_each_batch(lambda write, frame, batch_id: faults.around("batch", write))
-    writer = transformed(spark, spec).writeStream.outputMode(
-        "append" if spec.mode in ("upper", "arrow") else "update"
-    )
-    writer = (
-        writer.trigger(availableNow=True)
-        if spec.drain
-        else writer.trigger(processingTime="0 seconds")
-    )
-    return exact.start(writer, checkpoint=spec.checkpoint), enough
+    drains = spec.get("drain", True)
+    trigger: Any = {"availableNow": True} if drains else {"processingTime": "0 seconds"}
+    writer = query.frame.writeStream.outputMode(query.mode).trigger(**trigger)
+    return exact.start(writer, checkpoint=checkpoint), enough
 
 
-def run(spark: SparkSession, spec: QuerySpec) -> None:
-    folder = Path(spec.folder)
+def run(spark: SparkSession, spec: Spec) -> None:
+    folder = Path(spec["folder"])
     result: dict[str, Any] = {"outcome": "finished"}
     try:
         query, enough = start(spark, spec)
@@ -133,14 +91,16 @@ def run(spark: SparkSession, spec: QuerySpec) -> None:
 
 
 def main(argument: str) -> None:
+    if os.getsid(0) != os.getpid():
+        os.setsid()  # below strace: a death is that of this session
     logging.basicConfig(
         level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s %(message)s"
     )
     logging.getLogger("exactum").setLevel(logging.DEBUG)
     play = json.loads(argument)
     spark = exactum.local_session("crash", **play["session"])
-    for spec in play["specs"]:
-        run(spark, QuerySpec(**spec))
+    with ThreadPoolExecutor(play["at_once"]) as lives:
+        list(lives.map(partial(run, spark), play["specs"]))
     spark.stop()
 
 

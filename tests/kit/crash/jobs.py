@@ -14,7 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from tests.kit.crash import oracle
+from tests.kit.crash.queries import upper
 from tests.kit.environment import environment
+from tests.kit.kafka.broker import Broker
 from tests.kit.process_tree import ProcessTree, signal_session
 
 HERE = Path(__file__).parent
@@ -29,21 +31,33 @@ SESSION: Mapping[str, Any] = {
 }
 
 
+def command(
+    specs: Sequence[Mapping[str, Any]], session: Mapping[str, Any], at_once: int = 1
+) -> list[str]:
+    """What runs a job with these specs, so many of them ``at_once``."""
+    play = {"session": {**SESSION, **session}, "specs": specs, "at_once": at_once}
+    return [sys.executable, str(HERE / "job.py"), json.dumps(play, default=named)]
+
+
+def named(query: Callable[..., Any]) -> str:
+    return f"{query.__module__}:{query.__name__}"
+
+
 class Job(ProcessTree):
-    """Runs ``script`` in a session of Spark with these specs."""
+    """The program ``job`` with these specs."""
 
     def __init__(
         self,
         folder: Path,
         specs: Sequence[Mapping[str, Any]],
         session: Mapping[str, Any],
-        script: Path = HERE / "job.py",
+        at_once: int = 1,
     ) -> None:
         self.folder = folder
         self._specs = specs
-        play = json.dumps({"session": {**SESSION, **session}, "specs": specs})
         own = environment(SPARK_LOCAL_DIRS=str(folder / "spark"))
-        super().__init__([sys.executable, script, play], folder / "job.log", folder, own)
+        words = command(specs, session, at_once)
+        super().__init__(words, folder / "job.log", folder, own)
 
     def __enter__(self) -> Job:
         return self
@@ -103,22 +117,41 @@ class Job(ProcessTree):
 
 
 @dataclass
-class World:
-    """An input, output topics, a checkpoint, and everybody who looks at them."""
+class Topics:
+    """An input, output topics and a checkpoint of a query, as everybody sees them who looks."""
 
     bootstrap_servers: str
     folder: Path
-    source: oracle.Input
+    source: Any
+    """Where it reads, and what it must make of it: an ``oracle.Input``, or the bank's transfers."""
     outputs: Sequence[str]
-    spec: Mapping[str, Any] = field(default_factory=dict)
-    session: Mapping[str, Any] = field(default_factory=dict)
-    lives: int = 0
 
     @property
     def checkpoint(self) -> oracle.Checkpoint:
         return oracle.Checkpoint(self.folder / "checkpoint", self.source.topic)
 
-    def job(self, *specs: Mapping[str, Any]) -> Job:
+    def reader(self) -> oracle.CommittedReader:
+        return oracle.CommittedReader(self.bootstrap_servers, self.outputs)
+
+    def check_exact(self, reader: oracle.CommittedReader) -> None:
+        """The whole promise, at rest: exact, the same for all readers, nothing open, nothing
+        hidden.
+        """
+        oracle.check_at_rest(self.bootstrap_servers, self.outputs, self.checkpoint.query_id)
+        first = reader.caught_up()
+        oracle.check_exact(first, self.source.upper(), self.outputs)
+        oracle.check_same(first, oracle.read_all(self.bootstrap_servers, self.outputs))
+
+
+@dataclass
+class World(Topics):
+    """A query of the program ``job``, through several lives."""
+
+    spec: Mapping[str, Any] = field(default_factory=dict)
+    session: Mapping[str, Any] = field(default_factory=dict)
+    lives: int = 0
+
+    def job(self, *specs: Mapping[str, Any], at_once: int = 1) -> Job:
         """Start the job with these specs (one, if none is given), each over the world's own spec."""
         self.lives += 1
         folder = self.folder / f"life{self.lives}"
@@ -128,6 +161,7 @@ class World:
             act_folder.mkdir(parents=True)
             whole.append(
                 {
+                    "query": upper,
                     "folder": str(act_folder),
                     "bootstrap_servers": self.bootstrap_servers,
                     "source": self.source.topic,
@@ -137,10 +171,7 @@ class World:
                     **spec,
                 }
             )
-        return Job(folder, whole, self.session)
-
-    def reader(self) -> oracle.CommittedReader:
-        return oracle.CommittedReader(self.bootstrap_servers, self.outputs)
+        return Job(folder, whole, self.session, at_once)
 
     def beside(self, name: str, outputs: Sequence[str], **spec: Any) -> World:
         """Another query over the same input: a checkpoint and topics of its own."""
@@ -152,15 +183,6 @@ class World:
         """This world's query as a spec of another world's job."""
         mine = {"outputs": list(self.outputs), "checkpoint": str(self.folder / "checkpoint")}
         return {**mine, **self.spec, **spec}
-
-    def check_exact(self, reader: oracle.CommittedReader) -> None:
-        """The whole promise, at rest: exact, the same for all readers, nothing open, nothing
-        hidden.
-        """
-        oracle.check_at_rest(self.bootstrap_servers, self.outputs, self.checkpoint.query_id)
-        first = reader.caught_up()
-        oracle.check_exact(first, self.source.upper(), self.outputs)
-        oracle.check_same(first, oracle.read_all(self.bootstrap_servers, self.outputs))
 
     def check_between(self, reader: oracle.CommittedReader) -> None:
         """What must hold at any moment while no job runs."""
@@ -182,8 +204,7 @@ class World:
 
 
 def new_world(
-    bootstrap_servers: str,
-    create_topic: Callable[..., str],
+    broker: Broker,
     folder: Path,
     *,
     records: int,
@@ -192,10 +213,10 @@ def new_world(
     session: Mapping[str, Any] | None = None,
 ) -> World:
     """Topics of three partitions each, and ``records`` numbered records in the input."""
-    source = oracle.Input(create_topic("in", partitions=3))
-    source.produce(bootstrap_servers, records)
-    topics = [create_topic(f"out{number}", partitions=3) for number in range(outputs)]
-    return World(bootstrap_servers, folder, source, topics, spec or {}, session or {})
+    source = oracle.Input(broker.topic("in", partitions=3))
+    source.produce(broker.servers, records)
+    topics = [broker.topic(f"out{number}", partitions=3) for number in range(outputs)]
+    return World(broker.servers, folder, source, topics, spec or {}, session or {})
 
 
 def live_and_die(world: World, deaths: Sequence[tuple[str, Mapping[str, Any]]]) -> None:

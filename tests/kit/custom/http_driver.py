@@ -4,13 +4,9 @@ done; 3: fenced; 4: another error, told on standard error.
 
 from __future__ import annotations
 
-import json
 import sys
-import urllib.request
 from pathlib import Path
-from typing import Any
 
-from exactum.custom.write_ahead import WriteAheadSink
 from exactum.errors import ExactumError, Fenced
 from exactum.files.slot_log import SlotLog
 from exactum.protocol.coordinator import Coordinator
@@ -19,7 +15,7 @@ from exactum.protocol.sink import Guarantee, QueryRun
 from exactum.storage.folder import Folder
 from exactum.testing import TaskJob
 from tests.kit.custom.custom_rows import batches
-from tests.kit.waiting import WAIT_MAX_S
+from tests.kit.targets.api import ApiSink
 
 QUERY = "c7a1b2d3-0000-4000-8000-00000000beef"
 PARTITIONS = 2
@@ -27,23 +23,10 @@ ROWS = 40
 ROWS_PER_SEND = 4
 
 
-class HttpSink(WriteAheadSink):
-    """The documented use: one POST for each chunk, with the key as the idempotency key."""
-
-    def __init__(self, url: str) -> None:
-        super().__init__(rows_per_send_max=ROWS_PER_SEND, tries_max=8, backoff_ms=5, name="http")
-        self.url = url
-
-    def send(self, batch: Any, key: str) -> None:
-        body = json.dumps(batch.to_pylist()).encode()
-        request = urllib.request.Request(self.url, body, {"Idempotency-Key": key}, method="POST")
-        with urllib.request.urlopen(request, timeout=WAIT_MAX_S) as reply:
-            reply.read()
-
-
 def main(folder: Path, url: str, epochs: int) -> None:
     run = QueryRun(QUERY, new_incarnation(), Guarantee.EXACTLY_ONCE, Folder(folder / "wal"))
-    opened = HttpSink(url).open(run, "http")
+    sink = ApiSink(url, rows_per_send_max=ROWS_PER_SEND, tries_max=8, backoff_ms=5)
+    opened = sink.open(run, sink.name)
     coordinator = Coordinator(
         run, [opened.participant], SlotLog(Folder(folder / "decisions"), QUERY)
     )

@@ -1,16 +1,7 @@
-"""A Spark query from files into a table and a folder, as a process of its own, which kills itself with
-SIGKILL at one commit of the table.
-
-Its one argument is a JSON object: ``folder``, ``kill``: "before", "after" or "", and ``kind``:
-"append" or "upsert" of Delta's, or "iceberg".
-"""
+"""A query from files into a table and a folder, whose job dies at one commit of the table."""
 
 from __future__ import annotations
 
-import json
-import os
-import signal
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,14 +9,13 @@ from typing import Any
 from deltalake import DeltaTable
 from deltalake.table import TableMerger
 from pyiceberg.table import Table
+from pyspark.sql import SparkSession
 
 import exactum
+from tests.kit.crash.deaths import Fault
+from tests.kit.crash.queries import Query, Spec
 from tests.kit.lake.iceberg import Lake
-
-
-def iceberg(folder: Path) -> Any:
-    return Lake(folder / "lake").sink(partition_by=["bucket(3, key)"], sort_by="id")
-
+from tests.kit.spark.files import stream_of
 
 COMMITS: dict[str, tuple[Callable[[Path], Any], Any, str]] = {
     "append": (
@@ -38,7 +28,11 @@ COMMITS: dict[str, tuple[Callable[[Path], Any], Any, str]] = {
         TableMerger,
         "execute",
     ),
-    "iceberg": (iceberg, Table, "_do_commit"),
+    "iceberg": (
+        lambda folder: Lake(folder / "lake").sink(partition_by=["bucket(3, key)"], sort_by="id"),
+        Table,
+        "_do_commit",
+    ),
 }
 """The sink, and what of the table commits."""
 
@@ -47,33 +41,21 @@ def deadly(real: Callable[..., Any], when: str) -> Callable[..., Any]:
     def call(*args: Any, **more: Any) -> Any:
         if when == "after":
             real(*args, **more)
-        os.kill(os.getpid(), signal.SIGKILL)
+        Fault("the table's commit", when).strike()
 
     return call
 
 
-def main(play: dict[str, Any]) -> None:
-    folder = Path(play["folder"])
-    spark = exactum.local_session(
-        "lake", master="local[2]", **{"spark.sql.shuffle.partitions": 2, "spark.ui.enabled": False}
+def into_a_table(spark: SparkSession, spec: Spec) -> Query:
+    """``kind``: of ``COMMITS``; ``kill``: "before" or "after" its first one, or ""."""
+    folder = Path(spec["tables"])
+    sink, owner, name = COMMITS[spec["kind"]]
+    if spec["kill"]:
+        setattr(owner, name, deadly(getattr(owner, name), spec["kill"]))
+    sinks = [sink(folder), exactum.FileSink(folder / "files", format="json")]
+    letters = exactum.DeltaSink(folder / "dead")
+    return Query(
+        stream_of(spark, spec["input"], "id bigint, key string, v string"),
+        sinks,
+        settings={"dead_letters": letters, "decision_log": None},
     )
-    rows = (
-        spark.readStream.schema("id bigint, key string, v string")
-        .option("maxFilesPerTrigger", 1)
-        .json(str(folder / "in"))
-    )
-    sink, owner, name = COMMITS[play["kind"]]
-    once = exactum.exactly_once(
-        sink(folder),
-        exactum.FileSink(folder / "files", format="json"),
-        dead_letters=exactum.DeltaSink(folder / "dead"),
-    )
-    if play["kill"]:
-        setattr(owner, name, deadly(getattr(owner, name), play["kill"]))
-    once.start(
-        rows.writeStream.trigger(availableNow=True), checkpoint=str(folder / "checkpoint")
-    ).awaitTermination()
-
-
-if __name__ == "__main__":
-    main(json.loads(sys.argv[1]))

@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 
 from exactum.ops.processes import members
 from tests.kit.crash import oracle
+from tests.kit.crash.jobs import Topics
 from tests.kit.environment import environment
 from tests.kit.process_tree import ProcessTree, signal_session
 from tests.kit.waiting import WAIT_MAX_S
@@ -110,19 +111,11 @@ class Command(ProcessTree):
 
 
 @dataclass
-class World:
+class World(Topics):
     """A topic of numbered records, the script over it, and the deaths that it is to die."""
 
-    bootstrap_servers: str
-    folder: Path
-    source: oracle.Input
-    target: str
     play: Mapping[str, Any] = field(default_factory=dict)
     _deaths: int = 0
-
-    @property
-    def checkpoint(self) -> oracle.Checkpoint:
-        return oracle.Checkpoint(self.folder / "checkpoint", self.source.topic)
 
     def plan(self, *deaths: Mapping[str, Any]) -> None:
         """The next lives die like this, one after another."""
@@ -141,7 +134,7 @@ class World:
         whole = {
             "bootstrap_servers": self.bootstrap_servers,
             "source": self.source.topic,
-            "target": self.target,
+            "target": self.outputs[0],
             "checkpoint": str(self.folder / "checkpoint"),
             "events": str(self.folder / "events"),
             "deaths": str(self.folder / "deaths"),
@@ -162,18 +155,6 @@ class World:
     def completed_by(self, pid: int) -> list[dict[str, Any]]:
         return [each for each in self.events("EpochCompleted") if each["pid"] == pid]
 
-    def reader(self) -> oracle.CommittedReader:
-        return oracle.CommittedReader(self.bootstrap_servers, [self.target])
-
-    def check_exact(self, reader: oracle.CommittedReader) -> None:
-        """The whole promise, at rest: exact, the same for all readers, nothing open, nothing
-        hidden.
-        """
-        oracle.check_at_rest(self.bootstrap_servers, [self.target], self.checkpoint.query_id)
-        first = reader.caught_up()
-        oracle.check_exact(first, self.source.upper(), [self.target])
-        oracle.check_same(first, oracle.read_all(self.bootstrap_servers, [self.target]))
-
 
 def new_world(
     bootstrap_servers: str, create_topic: Callable[..., str], folder: Path, *, records: int
@@ -181,12 +162,9 @@ def new_world(
     source = oracle.Input(create_topic("in", partitions=2))
     if records:
         source.produce(bootstrap_servers, records)
-    return World(bootstrap_servers, folder, source, create_topic("out", partitions=2))
+    return World(bootstrap_servers, folder, source, [create_topic("out", partitions=2)])
 
 
 def check_stopped_between_epochs(checkpoint: Path, completed: Sequence[dict[str, Any]]) -> None:
     """Spark's commit log ends with the last epoch that stands in the sink, and has it."""
-    logged = max(
-        int(file.name) for file in (checkpoint / "commits").iterdir() if file.name.isdigit()
-    )
-    assert logged == completed[-1]["batch_id"]
+    assert oracle.Checkpoint(checkpoint, "").finished() == completed[-1]["batch_id"]

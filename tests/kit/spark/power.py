@@ -54,16 +54,21 @@ class File:
         return any(self.changed < began for began in self.synced)
 
 
-def traced(command: Sequence[str], log: Path, timeout_s: float) -> subprocess.CompletedProcess[str]:
-    command = [*TRACE, "-o", str(log), *command]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=timeout_s)
+def traced(
+    command: Sequence[str], folder: Path, timeout_s: float
+) -> subprocess.CompletedProcess[str]:
+    """The command in this folder; what it does comes into its file ``trace``."""
+    command = [*TRACE, "-o", str(folder / "trace"), *command]
+    return subprocess.run(
+        command, capture_output=True, text=True, check=False, timeout=timeout_s, cwd=folder
+    )
 
 
-def calls(log: Path) -> list[Call]:
+def calls(folder: Path) -> list[Call]:
     """All calls that succeeded, in the order in which they ended."""
     begun: dict[str, tuple[str, int]] = {}
     found: list[Call] = []
-    for number, line in enumerate(log.read_text(errors="replace").splitlines()):
+    for number, line in enumerate((folder / "trace").read_text(errors="replace").splitlines()):
         matched = _LINE.fullmatch(line)
         assert matched, line
         thread, text = matched[1], matched[2]

@@ -1,14 +1,32 @@
 """A target without transactions: an HTTP server that keeps every row it is sent, and can be
-down.
+down. And the sink that sends them.
 """
 
 from __future__ import annotations
 
-import contextlib
 import json
 import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+import urllib.request
+from contextlib import ExitStack
 from typing import Any
+
+from exactum import WriteAheadSink
+from tests.kit.serving import Answer, Asked, HttpServer, serving
+from tests.kit.waiting import WAIT_MAX_S
+
+
+class ApiSink(WriteAheadSink):
+    """The documented use: one POST for each chunk, with the key as the idempotency key."""
+
+    def __init__(self, url: str, **settings: Any) -> None:
+        super().__init__(name="api", **settings)
+        self.url = url
+
+    def send(self, batch: Any, key: str) -> None:
+        body = json.dumps(batch.to_pylist()).encode()
+        request = urllib.request.Request(self.url, body, {"Idempotency-Key": key})
+        with urllib.request.urlopen(request, timeout=WAIT_MAX_S) as reply:
+            reply.read()
 
 
 class Api:
@@ -20,12 +38,13 @@ class Api:
         self.rows: list[dict[str, Any]] = []
         self.keys: list[str] = []
         self.lock = threading.Lock()
-        self._address = ("127.0.0.1", 0)
+        self._port = 0
+        self._serving = ExitStack()
         self.start()
 
     @property
     def url(self) -> str:
-        return f"http://{self._address[0]}:{self._address[1]}/rows"
+        return f"http://127.0.0.1:{self._port}/rows"
 
     def take(self, key: str, rows: list[dict[str, Any]]) -> int:
         """The status to answer with, 0 for no answer. Called under ``lock``; another target
@@ -37,35 +56,15 @@ class Api:
 
     def start(self) -> None:
         """On the same port as before."""
-        api = self
+        self._server = HttpServer(self._answer, self._port)
+        self._port = self._server.server_port
+        self._serving.enter_context(serving(self._server))
 
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                length = int(self.headers["Content-Length"])
-                body = self.rfile.read(length)
-                if len(body) < length:
-                    return  # the client was killed half-way
-                with api.lock:
-                    status = api.take(self.headers["Idempotency-Key"], json.loads(body))
-                if status:
-                    self.send_response(status)
-                    self.send_header("Content-Length", "0")
-                    self.end_headers()
-
-            def handle(self) -> None:
-                with contextlib.suppress(ConnectionError):  # the client was killed
-                    super().handle()
-
-            def log_message(self, *args: object) -> None:
-                """Quiet."""
-
-        self._server = ThreadingHTTPServer(self._address, Handler)
-        self._address = ("127.0.0.1", self._server.server_address[1])
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,))
-        self._thread.start()
+    def _answer(self, asked: Asked) -> Answer | None:
+        with self.lock:
+            status = self.take(asked.headers["Idempotency-Key"], json.loads(asked.body))
+        return (status, {}, b"") if status else None
 
     def stop(self) -> None:
         """Nobody listens any more; what has come is kept."""
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
+        self._serving.close()
