@@ -225,6 +225,46 @@ def test_a_query_that_waits_for_its_first_batch(checkpoint: Checkpoint) -> None:
     assert checkpoint.says()[0] == "DOWN"
 
 
+def test_a_query_that_has_planned_its_first_batch_has_not_begun(checkpoint: Checkpoint) -> None:
+    """It said that it waits for data, or that it is being planned; then Spark planned a batch."""
+    told = {"run_id": "r2", "name": "orders", "checkpoint": "c"}
+    story = ago(5).tell("QueryWaits", incarnation="i2", doing="Waiting for data", **told)
+    checkpoint.spark(0, -1).tells(story)
+    with checkpoint.alive():
+        assert not read_job(checkpoint.folder).has_begun
+        assert "Micro-batch 0" in checkpoint.says()[1]
+    (checkpoint.folder / "offsets/0").unlink()
+    checkpoint.tells(ago(4).tell("QueryWaits", incarnation="i2", doing="Getting offsets", **told))
+    with checkpoint.alive():
+        assert not read_job(checkpoint.folder).has_begun
+        assert checkpoint.says()[1] == "It was started, and has not begun a micro-batch yet."
+
+
+def test_an_older_run_that_ends_late_takes_nothing_from_the_newer_one(
+    checkpoint: Checkpoint,
+) -> None:
+    """Two were started: what the fenced one and its supervisor say comes after the other's start."""
+    story = ago(60).starts("i1").epoch(0).after(5).starts("i2").after(1)
+    story.ends("Fenced", "fenced", incarnation="i1").dies("halt", disposition="fenced")
+    checkpoint.spark(0, 0).tells(story)
+    with checkpoint.alive("i2"):
+        assert checkpoint.says()[0] == "OK"
+        assert [run.incarnation for run in read_job(checkpoint.folder).runs] == ["i2"]
+    assert checkpoint.says()[0] == "DOWN"
+
+
+def test_who_runs_it_cannot_be_seen(checkpoint: Checkpoint) -> None:
+    """Nobody is not the same as not known."""
+    checkpoint.spark(0, 0).tells(ago(60).starts("i1").epoch(0))
+    with checkpoint.alive("i1"):
+        runs = checkpoint.folder / "exactum/runs"
+        runs.rename(runs.with_name("kept"))
+        runs.write_text("no folder")
+        assert checkpoint.says()[0] == "UNKNOWN"
+        runs.unlink()
+        runs.with_name("kept").rename(runs)
+
+
 # ---- the command -----------------------------------------------------------------------------
 
 
@@ -238,6 +278,8 @@ def test_exit_status_of_several(tmp_path: Path) -> None:
     assert render.worst([three]) == 0
     assert render.worst([three, two]) == 2
     assert render.worst([three, two, one]) == 1
+    saved = Checkpoint(tmp_path / "saved" / "checkpoint").spark(3, 3)
+    (saved.folder.parent / "manifest.json").write_text("{}")
     assert checkpoints_below(tmp_path) == [str(done.folder), str(down.folder)]
     assert checkpoints_below(done.folder) == [str(done.folder)]
     said = run_status(cwd=tmp_path)

@@ -72,7 +72,7 @@ class JobState:
     def has_begun(self) -> bool:
         """The run that lives has completed a batch, or has found nothing to read."""
         began_ms = max((run.started_ms for run in self.runs), default=0)
-        return self.stats.is_waiting or self.completed_ms >= began_ms
+        return self.stats.has_found_nothing or self.completed_ms >= began_ms
 
 
 def read_job(
@@ -121,7 +121,8 @@ class _Reading:
             return self._without_a_place()
         # Before the facts are read: what is over by then is not at hand, and how a run ended is
         # written down before it lets go of its lock.
-        seen = self._attempt(lambda: runs(place.files)) or []
+        files = self._attempt(lambda: runs(place.files))
+        unseen, seen = self._problems[-1] if files is None else "", files or []
         planned, finished = self._attempt(place.planned), self._attempt(place.finished)
         stats = self._stats(place)
         if stats.query_id != place.query_id:  # the checkpoint was made anew by another query
@@ -154,7 +155,9 @@ class _Reading:
             completed,
             finished,
             completed_ms=max(logged_ms, stats.last_commit_ms or 0),
-            unknown_why=retired or ("" if seen or stats.observed_ms else NOTHING_KNOWN),
+            unknown_why=retired
+            or (unseen if self._facts is None else "")
+            or ("" if seen or stats.observed_ms else NOTHING_KNOWN),
             undecided_why=undecided_why,
         )
         return self._with_past(state)
@@ -232,7 +235,7 @@ def _refusal(check: Callable[[], None]) -> str:
 
 def _has_ended(stats: QueryStats, run: RecordedRun) -> bool:
     """It has said so, and its process is about to let go of the lock."""
-    return run.incarnation == stats.incarnation and not stats.is_running
+    return run.incarnation == stats.ended_incarnation
 
 
 def _joined(heard: QueryStats, written: QueryStats) -> QueryStats:

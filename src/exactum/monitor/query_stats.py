@@ -148,6 +148,8 @@ class QueryStats:
     """It was started and has begun no micro-batch. ``waits_ms``: since when not for want of data.
     """
     waits_ms: int | None = None
+    ended_incarnation: str | None = None
+    """Of the run that has said last that it is over."""
     is_watched: bool = False
     """The lag of its topics comes every few seconds, so it is never silent for long."""
     gaps_ms: list[int] = field(default_factory=list)
@@ -231,6 +233,11 @@ class QueryStats:
         }
         return whole
 
+    @property
+    def has_found_nothing(self) -> bool:
+        """It was started, and waits for data."""
+        return self.is_waiting and self.waits_ms is None and self.at_hand is None
+
     # ---- runs --------------------------------------------------------------------------------
 
     def _run_started(self, at_ms: int, of: Mapping[str, Any]) -> None:
@@ -267,6 +274,7 @@ class QueryStats:
 
     def _run_ended(self, at_ms: int, of: Mapping[str, Any]) -> None:
         self._note_death(failed=bool(of["error"]))
+        self.ended_incarnation = of["incarnation"]
         if self.incarnation not in (None, of["incarnation"]):
             return  # an older run, which has been taken over
         self.is_running, self.at_hand = False, None

@@ -377,8 +377,10 @@ def _fine(case: _Case) -> str:
     if not case.is_alive:
         return "It has read what it was to read, and has ended."
     lags, at_hand = case.stats.lags, case.stats.at_hand
-    if case.stats.is_waiting:
+    if case.stats.has_found_nothing:
         return "It was started, and has found nothing to read yet."
+    if case.stats.is_waiting and at_hand is None:
+        return "It was started, and has not begun a micro-batch yet."
     is_stale = bool(lags) and case.now_ms - lags[-1].at_ms > FRESH_MS
     if lags and lags[-1].records == 0 and not is_stale:
         return "Nothing is left to read."

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import click
 
+from exactum.checkpoint.savepoint.manifest import MANIFEST
 from exactum.monitor.job import JobState, read_job
 from exactum.monitor.verdict import FRESH_MS, Judgement, Verdict, judge
 from exactum.monitor.words import clock, duration, millis
@@ -110,6 +111,7 @@ def checkpoints_below(folder: Path) -> list[str]:
         for pattern in ("metadata", "*/metadata", "*/*/metadata")
         for metadata in sorted(folder.glob(pattern))
         if (metadata.parent / "offsets").is_dir()
+        and not (metadata.absolute().parents[1] / MANIFEST).exists()  # a savepoint's
     ]
     return [str(path) for path in found[:FOUND_MAX]]
 
