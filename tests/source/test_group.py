@@ -20,6 +20,7 @@ from exactum.java import jars
 from exactum.java.program import SMALL_OPTIONS, java_program
 from exactum.kafka.requests import TopicRequests
 from exactum.local import LocalKafka
+from exactum.local.broker import KAFKA_VERSION, broker_jars
 from exactum.spark.source import groups
 from exactum.spark.source.groups import PAUSE_S
 from tests.kit.errors import check_query_error, raised
@@ -32,16 +33,14 @@ pytestmark = [pytest.mark.broker, pytest.mark.spark]
 
 def lag_of(broker: Broker, group: str, topic: str) -> list[tuple[str, str, str]]:
     """Current offset, log end and lag of each partition, as Kafka's own tool prints them."""
-    tool = f'org="org.apache.kafka" name="kafka-tools" rev="{broker.KAFKA_VERSION}"'
+    tool = f'org="org.apache.kafka" name="kafka-tools" rev="{KAFKA_VERSION}"'
     recipe = jars.recipe(f'<dependency {tool} transitive="false" conf="default->default"/>')
-    found = jars.cached(
-        jars.JarSet("kafka-tools", broker.KAFKA_VERSION, "kafka-consumer-groups", recipe)
-    )
+    found = jars.cached(jars.JarSet("kafka-tools", KAFKA_VERSION, "kafka-consumer-groups", recipe))
     command = [
         java_program("java"),
         *SMALL_OPTIONS,
         "-cp",
-        os.pathsep.join(map(str, [*found, *broker.broker_jars()])),
+        os.pathsep.join(map(str, [*found, *broker_jars()])),
     ]
     command += [
         "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand",

@@ -7,7 +7,6 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Mapping
-from functools import cached_property
 from typing import Any
 
 from confluent_kafka import Producer, TopicPartition
@@ -31,10 +30,6 @@ class Broker:
     def servers(self) -> str:
         return str(self.kafka.bootstrap_servers)
 
-    @cached_property
-    def _plain(self) -> Producer:
-        return self._new_producer()
-
     def _new_producer(self, **settings: Any) -> Producer:
         return Producer({"bootstrap.servers": self.servers, "log_level": 0, **settings})
 
@@ -56,7 +51,7 @@ class Broker:
     ) -> None:
         """All are there when this returns. ``settings``: the producer's, with _ for the dots."""
         own = {name.replace("_", "."): value for name, value in settings.items()}
-        producer = self._new_producer(**own) if own else self._plain
+        producer = self._new_producer(**own)  # which knows partitions that were added
         for value in values:
             producer.produce(topic, value, key, partition)
         assert producer.flush(WAIT_MAX_S) == 0
