@@ -471,6 +471,7 @@ def test_time_goes_by(tmp_path: Path) -> None:
     program += "while not os.path.exists('go'): time.sleep(0.05)"
     with command(tmp_path, program, "--standby-timeout", "500 ms") as run:
         run.says("ready")
+        run.until(run.pids, "exactum run has said which process it is")
         os.kill(run.pids()[0], signal.SIGSTOP)
         time.sleep(1.5)
         os.kill(run.pids()[0], signal.SIGCONT)
