@@ -26,7 +26,13 @@ from exactum.ops.crash_test.crash_test import CrashTest, Job
 from exactum.ops.crash_test.killing import WAIT_MAX_S, KillMoment, PlannedKill
 from exactum.ops.crash_test.supervised import SupervisedJob
 from exactum.ops.processes import environment
-from exactum.testing.crash_verdict import CrashRun, CrashVerdict, OutputNotExact, OutputRecord
+from exactum.testing.crash_verdict import (
+    SEED_VARIABLE,
+    CrashRun,
+    CrashVerdict,
+    OutputNotExact,
+    OutputRecord,
+)
 
 FOLDER = Path(__file__).parent
 CUSTOMERS = 100
@@ -141,12 +147,14 @@ class Demo:
 
     def _played(self, contender: Contender, kafka: LocalKafka) -> CrashVerdict:
         def say(text: str) -> None:
-            if "\n" not in text:  # the whole verdict is in the table
+            # The whole verdict is in the table, and the seed is that of the command.
+            if "\n" not in text and SEED_VARIABLE not in text:
                 self.say(f"{contender.name}: {text}")
 
         def arguments(run: CrashRun) -> Sequence[str]:
             return (run.bootstrap_servers, run.input, run.output, run.checkpoint)
 
+        self.say(f"{contender.name}: starting; kept running by {contender.way}")
         test = CrashTest(kafka, self._folder, jobs=contender.jobs, plan=contender.plan, say=say)
         with closing(test):
             try:
