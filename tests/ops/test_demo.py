@@ -69,7 +69,7 @@ def demo_at_work(folder: Path) -> Iterator[subprocess.Popen[str]]:
     )
     try:
         assert demo.stdout is not None
-        assert any("the same kills again" in line for line in demo.stdout)
+        assert any("exactum: starting" in line for line in demo.stdout)
         await_true(lambda: len(processes_of(folder)) > 3, "the driver starts")
         yield demo
     finally:
