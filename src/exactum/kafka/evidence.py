@@ -36,22 +36,18 @@ class _LogCount:
     by_producer: dict[tuple[int, int], _Counted]
 
     @staticmethod
-    def of(walk: LogWalk, end_offset: int) -> _LogCount:
+    def of(walk: LogWalk) -> _LogCount:
         """
         Raises:
             OutcomeUnknown: as ``LogWalk``.
         """
         found = _LogCount(0, {})
         for batch in walk:
-            if batch.base_offset >= end_offset:
-                break
             if batch.is_control_batch:
                 found._end(batch)
             elif batch.is_transactional:
                 producer = batch.producer_id, batch.producer_epoch
                 found.by_producer.setdefault(producer, _Counted()).records += batch.records_count
-            if batch.next_offset >= end_offset:
-                break  # a broker holds a request for what is not written yet
         found.begins = walk.begins
         return found
 
@@ -132,7 +128,7 @@ class KafkaEvidence:
         """
         logs = {
             partition: _LogCount.of(
-                LogWalk(self._requests, partition, start), self._ends[partition]
+                LogWalk(self._requests, partition, start, self._ends[partition])
             )
             for partition, start in sorted(self._starts.items())
         }

@@ -9,6 +9,7 @@ format, v2).
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -51,14 +52,21 @@ class ReadBack:
 
 
 class LogWalk:
-    """The batches of one log from ``offset`` on, aborted ones too; and what its leader has told of
-    it meanwhile: where it ``begins`` and ``ends``.
+    """The batches of one log from ``offset`` on, aborted ones too, that begin before
+    ``end_offset``; and what its leader has told of it meanwhile: where it ``begins`` and ``ends``.
     """
 
-    def __init__(self, requests: BrokerRequests, partition: Partition, offset: int) -> None:
+    def __init__(
+        self,
+        requests: BrokerRequests,
+        partition: Partition,
+        offset: int,
+        end_offset: int | None = None,
+    ) -> None:
         self._requests = requests
         self._partition = partition
         self._offset = offset
+        self._end_offset = math.inf if end_offset is None else end_offset
         self.begins = self.ends = 0
 
     def __iter__(self) -> Iterator[Any]:
@@ -90,11 +98,13 @@ class LogWalk:
             self.begins, self.ends = answer.log_start_offset, answer.high_watermark
             following = self._offset
             for batch in self._batches(bytes(answer.records or b"")):
+                if batch.base_offset >= self._end_offset:
+                    return
                 following = max(following, batch.next_offset)
                 if batch.next_offset > self._offset:
                     yield batch
-            if following == self._offset:
-                return
+            if following == self._offset or following >= self._end_offset:
+                return  # without asking: a broker holds a request for what is not written yet
             self._offset = following
 
     def _batches(self, data: bytes) -> Iterator[Any]:
