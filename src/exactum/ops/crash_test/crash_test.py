@@ -263,7 +263,11 @@ class Job(Driver):
         output_is_topic: bool,
     ) -> None:
         super().__init__(
-            Path(command[0]).name, command, log_file, folder=Path.cwd(), variables=variables
+            Path(command[0]).name,
+            self.arguments(*command),
+            log_file,
+            folder=Path.cwd(),
+            variables=variables,
         )
         self.run = run
         self.topics = topics
@@ -272,6 +276,11 @@ class Job(Driver):
             return sum(topics.ends(run.output).values()) if output_is_topic else 0
 
         self.shown = Shown(Path(run.checkpoint), output_end)
+
+    @staticmethod
+    def arguments(script: str, *of_script: str) -> Sequence[str]:
+        """What this interpreter is given."""
+        return (script, *of_script)
 
     def await_ready(self) -> None:
         """Wait for all that a kill is waited with for: nothing."""

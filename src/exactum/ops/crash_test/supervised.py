@@ -8,14 +8,12 @@ import os
 import re
 import signal
 import time
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from exactum.local.guard import Guard
 from exactum.ops import processes
 from exactum.ops.crash_test.crash_test import START_TIMEOUT_S, Job
-from exactum.ops.crash_test.topics import LocalTopics
-from exactum.testing.crash_verdict import CrashRun
 
 STANDBY_TIMEOUT = "30 s"
 """A death is seen at once. Only a driver that lives and is silent is waited for, and on a machine
@@ -31,26 +29,17 @@ class SupervisedJob(Job):
 
     finishes = True
 
-    def __init__(
-        self,
-        run: CrashRun,
-        command: Sequence[str],
-        topics: LocalTopics,
-        log_file: Path,
-        *,
-        variables: Mapping[str, str],
-        output_is_topic: bool,
-    ) -> None:
-        script, *arguments = command
-        supervised = (*RUN, STANDBY_TIMEOUT, script, "--", *arguments)
-        super().__init__(
-            run, supervised, topics, log_file, variables=variables, output_is_topic=output_is_topic
-        )
-        self.name = Path(script).name
+    def __init__(self, *given: Any, **named: Any) -> None:
+        super().__init__(*given, **named)
         self._read_bytes = 0
         self._active = self._standby = 0  # that is warm
         self._guards: dict[int, Guard] = {}
         self._kills = self._ends = 0
+
+    @staticmethod
+    def arguments(script: str, *of_script: str) -> Sequence[str]:
+        """See the base class."""
+        return (*RUN, STANDBY_TIMEOUT, script, "--", *of_script)
 
     def start(self) -> None:
         """Start ``exactum run``. After a kill it does what there is to do."""

@@ -18,6 +18,7 @@ from pathlib import Path
 from exactum import errors
 from exactum.errors import CheckpointRefused, Refused, SettingRefused
 from exactum.protocol.sink import TaskName
+from exactum.values.excerpt import cut
 
 MARKER = "exactum-task-failed:"
 _MARKED = re.compile(re.escape(MARKER) + r" (\{.*\})")
@@ -231,7 +232,7 @@ def expired_in(spoken: str) -> errors.Unavailable | None:
         "An object store answered with ExpiredToken: credentials of Spark, or of code in the "
         "query, have expired. Give new ones and start the query again; it settles the micro-batch "
         "at hand."
-        f"\n{line[0].strip()[:LINE_MAX]}"
+        f"\n{cut(line[0].strip(), LINE_MAX)}"
     )
 
 
