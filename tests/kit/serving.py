@@ -75,8 +75,8 @@ class _Handler(BaseHTTPRequestHandler):
         status, headers, content = answer
         self.send_response_only(status)
         # A server that is stopped is to have no clients: no connection is kept.
-        length = {"Content-Length": str(len(content))}
-        for name, value in {**length, **headers, "Connection": "close"}.items():
+        own = {"Content-Length": str(len(content))}
+        for name, value in {**own, **headers, "Connection": "close"}.items():
             self.send_header(name, value)
         self.end_headers()
         if self.command != "HEAD":
