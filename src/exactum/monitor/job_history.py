@@ -7,7 +7,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -168,16 +168,6 @@ class JobHistory:
             add_bounded(self._failures, event, FAILURES_MAX)
         if fact.name in PUT_ASIDE:
             add_bounded(self._put_aside, event, DEAD_LETTERS_MAX)
-
-
-def timeline(facts: Iterable[Fact]) -> Iterator[JobEvent]:
-    """The lines of those facts that have one.
-
-    Raises:
-        KeyError, TypeError, ValueError: one has not the fields of its name.
-    """
-    events = (_event(fact) for fact in facts if fact.name not in OF_EACH_BATCH)
-    return filter(None, events)
 
 
 def _event(fact: Fact) -> JobEvent | None:

@@ -61,26 +61,19 @@ class ScriptStats:
 class ScriptState:
     """What ``exactum run`` does with its script, at one moment.
 
-    ``state`` is starting, running, restarting, stopping, or its end. ``pid`` is the process that
-    runs the queries, None while there is none. ``silent_s``: for how long nothing was heard of it;
-    it says something twice a second, once it has imported exactum, and is None before.
-    ``has_begun``: a query of it has begun. ``has_standby``: whether a standby waits for its turn,
-    None where none is asked for. ``standby_pid``: it, or the process that is about to be it.
-    ``dropped``: events that could not be told to the supervisor, of all processes until now.
-    ``seen``: what it saw last, the newest is the last one.
+    ``pid`` is the process that runs the queries, None while there is none. ``silent_s``: for how
+    long nothing was heard of it; it says something twice a second, once it has imported exactum,
+    and is None before. ``has_begun``: a query of it has begun. ``has_standby``: whether a standby
+    waits for its turn, None where none is asked for. ``dropped``: events that could not be told to
+    the supervisor, of all processes until now.
     """
 
-    command: str = ""
-    state: str = "starting"
     restarts: int = 0
-    began_ms: int = 0
     pid: int | None = None
     silent_s: float | None = None
     has_begun: bool = False
     has_standby: bool | None = None
-    standby_pid: int | None = None
     dropped: int = 0
-    seen: tuple[Fact, ...] = ()
 
     @property
     def unready(self) -> str:

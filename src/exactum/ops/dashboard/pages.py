@@ -5,7 +5,7 @@ is in it.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -16,8 +16,6 @@ from exactum._version import __version__
 from exactum.monitor import words
 from exactum.monitor.http_server import HttpRequest
 from exactum.monitor.job import JobState
-from exactum.monitor.job_history import timeline
-from exactum.monitor.script_stats import ScriptState
 from exactum.monitor.verdict import Verdict, judge
 from exactum.ops.dashboard.batch import TRANSACTIONS_MAX, BatchState
 
@@ -27,8 +25,6 @@ EVENTS_SHOWN = 40
 FAILURES_SHOWN = 20
 RATES_SHOWN = 120
 """Of the small picture of a query's rate: ten minutes."""
-SILENT_SHOWN_S = 3.0
-"""A process says something twice a second."""
 PHASES = ("write", "verify", "decide", "commit", "sweep")
 """Those that have a colour of their own; the others share one."""
 TONES = {
@@ -47,7 +43,7 @@ BAD = (Verdict.DOWN, Verdict.IN_DOUBT, Verdict.STALLED, Verdict.SLOW, Verdict.HE
 class Pages:
     """Whole pages, or of each the part that is drawn again while somebody looks (``?part=1``)."""
 
-    def __init__(self, *, has_script: bool) -> None:
+    def __init__(self) -> None:
         self._jinja = Environment(
             loader=FileSystemLoader(TEMPLATES),
             autoescape=True,
@@ -76,7 +72,6 @@ class Pages:
             tones=TONES,
             version=__version__,
             zone=time.strftime("%Z"),
-            has_script=has_script,
         )
 
     def overview(self, jobs: Mapping[str, JobState], request: HttpRequest) -> str:
@@ -117,17 +112,6 @@ class Pages:
         values = {"key": key, "job": job, "batch": batch, "transactions_max": TRANSACTIONS_MAX}
         return self._draw("batch.html", title, request, **values)
 
-    def script(self, script: ScriptState, request: HttpRequest) -> str:
-        """What ``exactum run`` does with its script."""
-        return self._draw(
-            "script.html",
-            f"{script.state} · script",
-            request,
-            script=script,
-            processes=list(_processes(script)),
-            events=list(timeline(reversed(script.seen))),
-        )
-
     def missing(self, what: str) -> str:
         """There is nothing at this address."""
         return self._draw("missing.html", "Not found", None, what=what)
@@ -148,19 +132,6 @@ def _part_of(request: HttpRequest) -> str:
 
 def _segment(text: object) -> str:
     return quote(str(text), safe="")
-
-
-def _processes(script: ScriptState) -> Iterator[tuple[int, str, int | None]]:
-    """The id of each, what it does, and since when it runs."""
-    since = {f.fields["pid"]: f.at_ms for f in script.seen if f.name == "ProcessStarted"}
-    if script.pid is not None:
-        role = "runs the queries" if script.has_begun else "starts, no query of it has begun"
-        if script.silent_s is not None and script.silent_s > SILENT_SHOWN_S:
-            role += f"; not heard of for {words.duration(script.silent_s)}"
-        yield script.pid, role, since.get(script.pid)
-    if script.standby_pid is not None:
-        role = "stands by" if script.has_standby else "starts, to stand by"
-        yield script.standby_pid, role, since.get(script.standby_pid)
 
 
 def phase_class(name: str) -> str:

@@ -1,6 +1,6 @@
 """The page's addresses, for ``monitor.http_server``.
 
-    /, /script
+    /                                      every query
     /job/<key>, /job/<key>/batch/<n>       with ?part=1 only what changes
     /job/<key>.json                        the state that the page is drawn from
     /assets/<name>
@@ -12,12 +12,10 @@ from __future__ import annotations
 
 import importlib.util
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 from exactum.monitor.http_server import HttpHandler, HttpRequest, HttpResponse
 from exactum.monitor.job_sources import JobSource
-from exactum.monitor.script_stats import ScriptState
 from exactum.ops import render
 from exactum.ops.dashboard.batch import read_batch
 from exactum.packages import HERE, not_installed
@@ -38,41 +36,24 @@ def is_installed() -> bool:
     return importlib.util.find_spec(NEEDED) is not None
 
 
-def dashboard_routes(
-    source: JobSource,
-    script: Callable[[], ScriptState] | None = None,
-    decision_log: str | None = None,
-) -> dict[str, HttpHandler]:
-    """The page over a source; ``script`` where there is one, and not only checkpoints. Where jinja2
-    is missing, a page that says so.
-    """
+def dashboard_routes(source: JobSource, decision_log: str | None = None) -> dict[str, HttpHandler]:
+    """The page over a source. Where jinja2 is missing, a page that says so."""
     if not is_installed():
         return {"/": lambda request: HttpResponse.text(NOT_INSTALLED, 503)}
-    routes = _Routes(source, script, decision_log)
-    return {"/": routes.overview, "/script": routes.script, "/job/": routes.job, "/assets/": asset}
+    routes = _Routes(source, decision_log)
+    return {"/": routes.overview, "/job/": routes.job, "/assets/": asset}
 
 
 class _Routes:
-    def __init__(
-        self,
-        source: JobSource,
-        script: Callable[[], ScriptState] | None,
-        decision_log: str | None,
-    ) -> None:
+    def __init__(self, source: JobSource, decision_log: str | None) -> None:
         from exactum.ops.dashboard.pages import Pages
 
         self._source = source
-        self._script = script
         self._decision_log = decision_log
-        self._pages = Pages(has_script=script is not None)
+        self._pages = Pages()
 
     def overview(self, request: HttpRequest) -> HttpResponse:
         return _html(self._pages.overview(self._source.jobs(), request))
-
-    def script(self, request: HttpRequest) -> HttpResponse:
-        if self._script is None:
-            return self._missing("There is no script here: these are checkpoints, read from disk.")
-        return _html(self._pages.script(self._script(), request))
 
     def job(self, request: HttpRequest) -> HttpResponse:
         """Only keys of known queries lead anywhere."""

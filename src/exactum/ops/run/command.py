@@ -117,7 +117,7 @@ def run(
     command = (sys.executable, str(script), *arguments)
     if submit is not None:
         command = submitted(submit, script, arguments)
-    facts = ScriptFacts(standby=standby, script=str(script))
+    facts = ScriptFacts(standby=standby)
     with RunDisplay() as view, serving(listen, facts, view.say):
         plan = Plan(
             script=str(script),

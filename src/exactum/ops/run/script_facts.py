@@ -21,19 +21,15 @@ from exactum.ops.run.child import Child
 from exactum.ops.run.ending import Ending
 from exactum.storage.folder import Folder
 
-SEEN_MAX = 200
-
 
 class ScriptFacts:
     """Used by the supervisor's thread; ``stats``, ``state`` and ``silent_s`` by others, too.
-
-    ``script`` is the command that is run, ``standby``: one is asked for.
+    ``standby``: one is asked for.
     """
 
-    def __init__(self, *, standby: bool, script: str) -> None:
+    def __init__(self, *, standby: bool) -> None:
         self._standby = standby
-        self._state = ScriptState(script, began_ms=now_ms(), has_standby=False if standby else None)
-        self._seen: tuple[Fact, ...] = ()  # of no query in particular; replaced, never changed
+        self._state = ScriptState(has_standby=False if standby else None)
         self._observed_s: float | None = None
         self._looked_s = time.monotonic()
         self._dropped: dict[int, int] = {0: 0}  # of the last process, and of all before it
@@ -54,16 +50,15 @@ class ScriptFacts:
             pid=None if active is None else active.pid,
             has_begun=active is not None and active.began,
             has_standby=is_ready if self._standby else None,
-            standby_pid=None if standby is None else standby.pid,
             dropped=sum(self._dropped.values()),
         )
         self._looked_s = time.monotonic()
 
     def state(self) -> ScriptState:
-        """What the supervisor does now, and sees of its processes."""
+        """What the supervisor sees of its processes."""
         observed_s = self._observed_s
         silent_s = None if observed_s is None else max(0.0, time.monotonic() - observed_s)
-        return replace(self._state, silent_s=silent_s, seen=self._seen)
+        return replace(self._state, silent_s=silent_s)
 
     def silent_s(self) -> float:
         """For how long the supervisor has not looked at its processes."""
@@ -79,7 +74,6 @@ class ScriptFacts:
 
     def saw(self, name: str, query_id: str | None = None, **fields: Any) -> None:
         """One of ``SUPERVISOR_FACTS``, of one query or of all that the script has told of."""
-        self._seen = (*self._seen[1 - SEEN_MAX :], Fact(now_ms(), name, fields))
         queries = [*self.stats.queries] if query_id is None else [query_id]
         for each in queries:
             self._recorder.put(Fact(now_ms(), name, {"query_id": each, **fields}))
@@ -102,17 +96,11 @@ class ScriptFacts:
     def takes_over(self, pid: int) -> None:
         self.saw("ProcessTakesOver", pid=pid, disposition=self._disposition)
 
-    def does(self, state: str) -> None:
-        """What the supervisor does from now on: see ``ScriptState``."""
-        if state != self._state.state:
-            self._state = replace(self._state, state=state)
-
     def failed(self) -> None:
         """The script is to be started again."""
-        self._state = replace(self._state, state="restarting", restarts=self._state.restarts + 1)
+        self._state = replace(self._state, restarts=self._state.restarts + 1)
 
     def close(self, state: str) -> None:
         """The supervisor ends so. What was seen last is written."""
-        self.does(state)
         self.saw("SupervisorEnds", status=state)
         self._recorder.flush()

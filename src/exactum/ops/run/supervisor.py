@@ -176,7 +176,6 @@ class Supervisor:
             query_id, batch_id = str(fields["event"]["query_id"]), int(fields["event"]["batch_id"])
             if fields["name"] == "EpochBegan":
                 self._open[query_id] = batch_id
-                self._facts.does("running")
             elif (
                 fields["name"] in ("EpochCompleted", "EpochRedelivered")
                 and self._open.get(query_id) == batch_id
@@ -339,7 +338,6 @@ class Supervisor:
     def _asked_to_stop(self, now_s: float) -> None:
         if not self._stopping.begin(now_s):
             return
-        self._facts.does("stopping")
         if self._standby is not None:
             self._standby.kill_tree()
             self._standby = None

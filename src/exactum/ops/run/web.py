@@ -42,7 +42,7 @@ def routes(facts: ScriptFacts) -> Mapping[str, HttpHandler]:
     return {
         "/metrics": _missing if metrics is None else metrics,
         **probes(source, facts.state, lives),
-        **dashboard_routes(source, facts.state),
+        **dashboard_routes(source),
     }
 
 
