@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,7 +18,7 @@ from exactum.checkpoint.query_record import KnownSink
 from exactum.errors import SettingRefused, Unavailable
 from exactum.ops import cli
 from exactum.ops.doctor import machine
-from exactum.ops.doctor.examination import Area, examine
+from exactum.ops.doctor.command import examine
 from exactum.ops.render import ExitStatus, status_of
 from exactum.problem import Level, Problem, clock, error, ok, unknown, warning
 from tests.kit.doctor.diagnosis import diagnosed, tree
@@ -81,9 +80,13 @@ def test_what_a_check_raises_is_a_finding_and_the_others_go_on() -> None:
     def broken() -> list[Problem]:
         raise ValueError("what nobody thought of")
 
-    areas = [Area("ours", of_ours), Area("away", away), Area("broken", broken)]
-    again = Area("last", lambda: [ok("ours", "before"), ok("last", "x")])
-    found = [(f.where, f.level, f.what) for f in examine([*areas, again])]
+    areas = [
+        ("ours", of_ours),
+        ("away", away),
+        ("broken", broken),
+        ("last", lambda: [ok("last", "x")]),
+    ]
+    found = [(f.where, f.level, f.what) for f in examine(areas)]
     assert found == [
         ("ours", Level.OK, "before"),
         ("ours", Level.ERROR, "[USER_CODE] It is refused."),
@@ -91,26 +94,6 @@ def test_what_a_check_raises_is_a_finding_and_the_others_go_on() -> None:
         ("broken", Level.UNKNOWN, "The check ended with ValueError: what nobody thought of"),
         ("last", Level.OK, "x"),
     ]
-
-
-def test_an_area_that_hangs_is_given_up_and_what_it_found_counts() -> None:
-    ended = threading.Event()
-
-    def hangs() -> Iterator[Problem]:
-        yield ok("slow", "first")
-        ended.wait(WAIT_S)
-
-    waiting: list[str] = []
-    area = Area("slow", hangs, timeout_s=0.3)
-    found = list(examine([area, Area("quick", lambda: [ok("quick", "x")])], waiting.append))
-    ended.set()
-    assert [(f.where, f.level) for f in found] == [
-        ("slow", Level.OK),
-        ("slow", Level.UNKNOWN),
-        ("quick", Level.OK),
-    ]
-    assert "may be left" in found[1].why
-    assert set(waiting) == {"slow"}
 
 
 @pytest.mark.slow

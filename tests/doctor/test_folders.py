@@ -5,7 +5,6 @@ and nothing is left.
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -121,18 +120,6 @@ def test_no_fsync_of_folders(place: Path, monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr("exactum.storage.folder.sync_folder", refuse)
     found = diagnosed("--checkpoint", str(place))
     assert found.has("error", "checkpoint", "can fsync folders", "Invalid argument")
-
-
-def test_no_locks_are_a_warning(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No guarantee rests on them."""
-
-    def refuse(*of: object) -> None:
-        raise OSError(errno.ENOLCK, "No locks available")
-
-    monkeypatch.setattr(fcntl, "flock", refuse)
-    found = diagnosed("--checkpoint", str(place))
-    assert found.has("warning", "checkpoint", "cannot be locked")
-    assert found.status == 0
 
 
 def test_a_staging_folder_on_another_file_system(mounted: Path, tmp_path: Path) -> None:

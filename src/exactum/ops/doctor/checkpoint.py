@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import secrets
 from collections.abc import Iterator
@@ -36,8 +35,6 @@ def checkpoint_problems(checkpoint: str, decision_log: str | None) -> Iterator[P
     files = files_of(checkpoint)
     if files is not None:
         yield from prove(files, CHECKPOINT)
-        if isinstance(files, Folder):
-            yield from _lock(Path(files.root))
         yield from _earlier_query(files, decision_log)
     elif decision_log is None:
         yield error(
@@ -52,24 +49,6 @@ def checkpoint_problems(checkpoint: str, decision_log: str | None) -> Iterator[P
             CHECKPOINT,
             f"{checkpoint} is read and written by Spark's own file systems alone: it was not "
             "tried.",
-        )
-
-
-def _lock(folder: Path) -> Iterator[Problem]:
-    there = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
-    try:
-        descriptor = os.open(there, os.O_RDONLY)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        finally:
-            os.close(descriptor)
-    except OSError as failure:
-        yield warning(
-            CHECKPOINT,
-            f"Files cannot be locked there: {failure}",
-            "Locks tell commands whether a query runs (savepoint, status). No guarantee rests on "
-            "them.",
-            "On NFS let the lock service run, or mount it without nolock.",
         )
 
 

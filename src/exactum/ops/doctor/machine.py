@@ -1,17 +1,13 @@
-"""This machine: Python, packages, Java, jars, memory, temporary files."""
+"""This machine: Python, packages, Java, jars."""
 
 from __future__ import annotations
 
 import importlib.metadata
-import os
 import re
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
-from pathlib import Path
 
-import psutil
 from packaging.requirements import Requirement
 
 from exactum.errors import LocalServerError
@@ -21,10 +17,6 @@ from exactum.problem import Problem, error, ok, unknown, warning
 AREA = "machine"
 JAVA_TIMEOUT_S = 20
 PYTHON_TESTED_MAX = (3, 13)
-MEMORY_MIN_BYTES = 2 * 2**30
-"""A driver's JVM has 1 GiB of heap by default; Python workers and the JVM itself come on top."""
-FREE_MIN_BYTES = 2**30
-GIB = 2**30
 
 
 def findings() -> Iterator[Problem]:
@@ -33,8 +25,6 @@ def findings() -> Iterator[Problem]:
     yield from _packages()
     yield _java()
     yield from _jars()
-    yield _memory()
-    yield from _temporary()
 
 
 def _python() -> Problem:
@@ -139,71 +129,4 @@ def _jars() -> Iterator[Problem]:
         "The first local_session() fetches them by Ivy, which needs the network and takes some "
         "10 s. A session of your own brings its jars itself.",
         "Start one session while the network is there, or copy the cache (EXACTUM_CACHE).",
-    )
-
-
-# ---- room ------------------------------------------------------------------------------------
-
-
-def _memory() -> Problem:
-    total, available = _memory_bytes()
-    text = f"{available / GIB:.1f} of {total / GIB:.1f} GiB of memory are available."
-    if available >= MEMORY_MIN_BYTES:
-        return ok(AREA, text)
-    return warning(
-        AREA,
-        text,
-        "A driver has 1 GiB of heap by default, its JVM some 0.5 GiB more, each Python worker "
-        "100 to 200 MiB. Where memory is short the kernel kills one of them.",
-        "Give the machine or the container at least 2 GiB that are free, or set "
-        "spark.driver.memory lower.",
-    )
-
-
-def _memory_bytes() -> tuple[int, int]:
-    """Total and available, of the container where it has a limit."""
-    memory = psutil.virtual_memory()
-    total, available = memory.total, memory.available
-    limit, used = Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory.current")
-    if limit.exists() and used.exists() and (text := limit.read_text().strip()).isdigit():
-        total = min(total, int(text))
-        available = min(available, int(text) - int(used.read_text()))
-    return total, max(0, available)
-
-
-def _temporary() -> Iterator[Problem]:
-    for folder in sorted({tempfile.gettempdir(), "/tmp"}):
-        yield _temporary_folder(Path(folder))
-
-
-def _temporary_folder(folder: Path) -> Problem:
-    try:
-        with tempfile.NamedTemporaryFile(prefix=".exactum-doctor-", dir=folder) as file:
-            file.write(b"1" * 4096)
-            file.flush()
-        room = os.statvfs(folder)
-    except OSError as failure:
-        return error(
-            AREA,
-            f"{folder} cannot be written: {failure}",
-            "Spark, its JVM and its Python workers keep temporary files there.",
-            "Make it writable for this user; Spark's own go where spark.local.dir says.",
-        )
-    if room.f_flag & getattr(os, "ST_NOEXEC", 0):
-        return error(
-            AREA,
-            f"{folder} is mounted noexec.",
-            "The JVM loads the libraries of RocksDB, Snappy and Zstandard from files that it "
-            "unpacks there.",
-            "Mount it without noexec, or let -Djava.io.tmpdir name another folder.",
-        )
-    free = room.f_bavail * room.f_frsize
-    text = f"{folder} can be written; {free / GIB:.1f} GiB are free."
-    if free >= FREE_MIN_BYTES:
-        return ok(AREA, text)
-    return warning(
-        AREA,
-        text,
-        "Shuffles and state stores are spilled there; a full disk ends the query.",
-        "Make room, or let spark.local.dir name a larger disk.",
     )
