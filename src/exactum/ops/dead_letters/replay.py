@@ -113,22 +113,6 @@ def replays(files: Storage, query_id: str) -> Replays:
     return Replays(inherited(files) | _marks(decided[: len(decided) - len(last)]), _marks(last))
 
 
-def unfinished_records(files: Storage, query_id: str) -> tuple[DecisionRecord, ...]:
-    """Those of the last batch that is decided, which alone may not be visible, and behind it.
-
-    Raises:
-        ExactumError: as ``DecisionLog.read``.
-    """
-    with closing(_log_in(files, query_id)) as log:
-        last = log.last_batch()
-        if last is None:
-            return ()
-        records = log.read(last)
-        if last and commit_in_force(records) is None:
-            return (*log.read(last - 1), *records)
-        return tuple(records)
-
-
 def inherited(files: Storage) -> dict[str, str]:
     """What the query that this one is a fork of had sent when the savepoint was made, and what that
     had of its own.

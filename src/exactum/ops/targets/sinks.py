@@ -8,7 +8,7 @@ import importlib
 import importlib.util
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,7 +20,7 @@ from exactum.checkpoint.query_record import KnownSink, QueryRecord
 from exactum.errors import CheckpointRefused, ExactumError, SettingRefused
 from exactum.problem import Problem, not_seen
 from exactum.protocol.inspection import Inspectable, Inspector, TransactionView, is_traced
-from exactum.protocol.model import DecisionRecord, PreparedTransaction
+from exactum.protocol.model import DecisionRecord
 from exactum.protocol.sink import DEAD_LETTERS, Sink, participant_names
 
 _NEEDED = ("name", "check_columns", "open")
@@ -256,17 +256,11 @@ def inspectors(place: QueryPlace, targets: QueryTargets) -> Iterator[list[Inspec
         yield opened
 
 
-def views_of(
-    inspector: Inspector,
-    decided: Sequence[DecisionRecord],
-    is_there: Callable[[PreparedTransaction], bool] = lambda prepared: True,
-) -> list[TransactionView]:
-    """What is open, and what these records name, each once. ``is_there``: whether the inspector can
-    know of it.
-    """
+def views_of(inspector: Inspector, decided: Sequence[DecisionRecord]) -> list[TransactionView]:
+    """What is open, and what these records name, each once."""
     views = {view.identity: view for view in inspector.list_open()}
     for record in decided:
-        own = [prepared for prepared in record.of(inspector.name) if is_there(prepared)]
+        own = record.of(inspector.name)
         described = inspector.describe(own) if own else ()
         for prepared, view in zip(own, described, strict=True):
             at = record.epoch.batch_id, record.attempt

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from enum import Enum
 
 from exactum.checkpoint import run_file
-from exactum.checkpoint.layout import REPLAYS
 from exactum.checkpoint.query_place import QueryPlace
 from exactum.checkpoint.query_record import KnownSink
 from exactum.errors import ExactumError
@@ -24,14 +23,11 @@ from exactum.protocol.model import (
     Decision,
     DecisionRecord,
     Incarnation,
-    PreparedTransaction,
 )
 
 FINISH = "exactum transactions finish"
 ABORT = "exactum transactions abort"
-REPLAY = "run 'exactum dead-letters replay' again"
 LOG = "the decision log"
-OF_REPLAYS = "the replays of dead letters"
 
 
 class OnRecord(Enum):
@@ -51,7 +47,6 @@ class Owner(Enum):
     LIVING_RUN = "this query's living run"
     DEAD_RUN = "a dead run of this query"
     FORMER_INCARNATION = "a former incarnation of this query"
-    REPLAY = "a replay of this query's dead letters"
 
 
 @dataclass(frozen=True)
@@ -70,29 +65,13 @@ class Runs:
 @dataclass(frozen=True)
 class JudgedTransaction:
     """One transaction, and what is to be done with it: ``problem`` is a warning where somebody has
-    to do something. ``record`` says what ``on_record`` is.
+    to do something.
     """
 
     view: TransactionView
     on_record: OnRecord
     owner: Owner
     problem: Problem
-    record: DecisionRecord | None = None
-
-    @staticmethod
-    def of(
-        view: TransactionView,
-        says: OnRecord,
-        owner: Owner,
-        advice: tuple[str, bool],
-        record: DecisionRecord | None = None,
-    ) -> JudgedTransaction:
-        """``advice``: what to do, and whether a person has to."""
-        do, needs_person = advice
-        level = Level.WARNING if needs_person else Level.OK
-        where = view.participant or "unknown sink"
-        problem = Problem(level, where, view.state.value, says.value, do)
-        return JudgedTransaction(view, says, owner, problem, record)
 
     @property
     def needs_person(self) -> bool:
@@ -148,10 +127,8 @@ def read_transactions(place: QueryPlace, targets: QueryTargets) -> QueryTransact
         frozenset(Incarnation(run.incarnation) for run in living),
         frozenset(Incarnation(run.incarnation) for run, alive in found if not alive),
     )
-    judged = [_judged_by(view, records, runs) for view in views]
-    replays, unseen = _replays(place, targets)
-    problems += [not_seen(OF_REPLAYS, why) for why in unseen]
-    return QueryTransactions(place, living, (*judged, *replays), tuple(problems), targets.former)
+    judged = tuple(_judged_by(view, records, runs) for view in views)
+    return QueryTransactions(place, living, judged, tuple(problems), targets.former)
 
 
 def _unseen(
@@ -178,8 +155,11 @@ def _judged_by(
         if own:
             view = view.of_record(own[0], record.epoch.batch_id, record.attempt)
     owner = runs.owner(view.incarnation)
-    advice = advice_of(view.state, says, owner, lives=bool(runs.living))
-    return JudgedTransaction.of(view, says, owner, advice, record)
+    do, needs_person = advice_of(view.state, says, owner, lives=bool(runs.living))
+    level = Level.WARNING if needs_person else Level.OK
+    where = view.participant or "unknown sink"
+    problem = Problem(level, where, view.state.value, says.value, do)
+    return JudgedTransaction(view, says, owner, problem)
 
 
 def on_record(
@@ -247,65 +227,3 @@ def _of_decided(state: TransactionState, lives: bool) -> tuple[str, bool]:
         "decided, and undone since: start the query, which makes it whole or says what is missing",
         True,
     )
-
-
-# ---- replays of dead letters -----------------------------------------------------------------
-
-
-def _replays(place: QueryPlace, targets: QueryTargets) -> tuple[list[JudgedTransaction], list[str]]:
-    """What replays left open, which send under decisions of their own; and why something of it
-    could not be looked at.
-
-    In the clusters of the query's Kafka sinks: of a replay that was sent elsewhere, by
-    --replay-config, it is known what it has decided, and not what it left open besides.
-    """
-    if not place.files.names(REPLAYS):
-        return [], []
-    from exactum.kafka.transaction import KafkaTransaction
-    from exactum.ops.dead_letters.replay import (
-        PARTICIPANT,
-        replays_of,
-        sink_of,
-        unfinished_records,
-    )
-
-    try:
-        records = unfinished_records(place.files, place.query_id)
-    except ExactumError as error:
-        return [], [f"their decisions: {error}"]
-    decided = resolve.commits_in_force(records)
-    left = {prepared.identity for record in decided for prepared in record.prepared}
-    views: dict[str, TransactionView] = {}
-    unseen: list[str] = []
-    for target in (each for each in targets.each if each.client_settings is not None):
-        try:
-            sink = sink_of(None, target.client_settings or {})
-            with closing(sink.inspector(replays_of(place.query_id), PARTICIPANT)) as inspector:
-                cluster = inspector.cluster_id()
-
-                def is_there(prepared: PreparedTransaction, cluster: str = cluster) -> bool:
-                    return KafkaTransaction.of(prepared).cluster_id in ("", cluster)
-
-                views |= {v.identity: v for v in views_of(inspector, decided, is_there)}
-        except ExactumError as error:
-            if target.present or left:
-                unseen.append(str(error))
-    if (gone := left - views.keys()) and not unseen:
-        unseen.append(
-            f"{len(gone)} transactions are decided, in a Kafka cluster that no sink given by "
-            f"--sinks leads to: {REPLAY}, with the --replay-config of last time"
-        )
-    return [_judged_replay(view, records) for view in views.values()], unseen
-
-
-def _judged_replay(view: TransactionView, records: Sequence[DecisionRecord]) -> JudgedTransaction:
-    says, record = on_record(view, records)
-    if says is OnRecord.COMMIT and view.state is TransactionState.COMMITTED:
-        advice = "nothing: it is committed", False
-    elif says is OnRecord.COMMIT:
-        advice = f"decided, not known to be visible: {REPLAY}, which finishes it first", True
-    elif not view.state.unsettled:
-        advice = "nothing: it is settled", False
-    else:
-        advice = f"undecided: where no replay is at work, {REPLAY}, which aborts it", True
-    return JudgedTransaction.of(view, says, Owner.REPLAY, advice, record)
