@@ -140,7 +140,7 @@ chaos: servers archive ## the fault matrix: cells that this commit has not playe
 soak: setup servers ## random faults for a while: make soak SEED=7 MINUTES=60
 	$(BIN)/python -m chaos.soak --seed $(or $(SEED),7) --minutes $(or $(MINUTES),5)
 
-demo: archive ## in a good minute: kills, exactum with a standby, then Spark's own Kafka sink
+demo: archive ## in a good minute: kills, of a query by exactum, then by Spark's own Kafka sink
 	$(BIN)/exactum demo
 
 demo-tables: archive servers ## a topic, a PostgreSQL table and a Delta table, killed again and again: the three agree

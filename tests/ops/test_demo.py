@@ -36,9 +36,9 @@ def processes_of(folder: Path) -> list[str]:
 
 @pytest.mark.broker
 @pytest.mark.spark
-@pytest.mark.deep  # of a takeover tests/run/test_lives.py shows more; the demo's parts have tests here
+@pytest.mark.deep  # tests/testing plays the crash test, and the demo's parts have tests here
 def test_the_demo_is_exact_and_leaves_nothing(tmp_path: Path) -> None:
-    """A SIGKILL of the driver, whose standby takes over: status 0, a verdict, no escape codes, no
+    """A SIGKILL of the driver, which is started again: status 0, a verdict, no escape codes, no
     process, no file.
     """
     result = subprocess.run(

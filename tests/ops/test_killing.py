@@ -3,24 +3,18 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-import psutil
 import pytest
 
 from exactum.errors import ExactumError
 from exactum.ops import processes
 from exactum.ops.crash_test.demo import EXACTUM
 from exactum.ops.crash_test.killing import JobProgress, Killing, KillMoment, PlannedKill, Shown
-from exactum.ops.crash_test.supervised import SupervisedJob
 from exactum.ops.processes import Driver
-from exactum.testing import CrashRun
 from tests.kit.errors import raised
 
 # As a driver has it: a child, whose own child has a process group of its own and whose parent is
@@ -174,101 +168,3 @@ def test_a_driver_that_ends_by_itself_is_an_error(silly_driver: Driver) -> None:
     finally:
         silly_driver.kill()
     assert silly_driver.kill() == 0
-
-
-class Plain(SupervisedJob):
-    """Of a script without Spark, in a folder; nobody asks a broker."""
-
-    def __init__(self, folder: Path, program: str = TREE) -> None:
-        script = folder / "a script.py"
-        script.write_text(program)
-        run = CrashRun("killed", "", "in", "out", str(folder / "checkpoint"))
-        topics: Any = None
-        super().__init__(
-            run,
-            (str(script), "an argument"),
-            topics,
-            folder / "driver.log",
-            variables={},
-            output_is_topic=False,
-        )
-
-    def until(self, what: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + 30
-        while not what():
-            assert time.monotonic() < deadline
-            self.check()
-            time.sleep(0.05)
-
-
-@pytest.mark.slow
-def test_a_driver_ends_though_its_supervisor_did_not_end_it(tmp_path: Path) -> None:
-    """``exactum run`` has died by itself: that is an error, and its script does not stay."""
-    job = Plain(tmp_path)
-    try:
-        job.start()
-        job.until(lambda: job._active > 0)
-        left = job._active
-        os.kill(job.pid or 0, signal.SIGKILL)
-        with raised(ExactumError, "a script.py", "(SIGKILL)"):
-            job.until(lambda: False)
-        assert left in processes.members(left)
-    finally:
-        job.kill()
-    assert processes.members(left) == set()
-
-
-@pytest.mark.slow
-def test_a_supervised_driver_comes_back_and_ends(tmp_path: Path) -> None:
-    """Under the real ``exactum run``, here without a JVM: the kill takes the script's tree, frozen
-    first; the script is started again, since there is no standby yet; the end leaves nobody.
-    """
-    job = Plain(tmp_path, f"print('begun', flush=True)\n{TREE}")
-
-    def begun() -> int:
-        return job.log_file.read_text().count("begun")
-
-    try:
-        job.start()
-        job.until(lambda: begun() == 1 and "orphan" in job.log_file.read_text())
-        supervisor = job.pid or 0
-        (first,) = processes.children(supervisor)
-        alive: list[set[int]] = []
-        job.note_processes()
-        assert job.strike(lambda: False) == 0
-        job.check()
-        assert len(processes.members(first)) == 2
-        assert psutil.Process(first).status() != psutil.STATUS_STOPPED
-        assert job.strike(lambda: alive.append(processes.members(first)) is None) == 2
-        assert len(alive[0]) == 2
-        job.start()
-        job.until(lambda: begun() == 2)
-        assert (job.starts, job.pid) == (2, supervisor)
-        (second,) = processes.children(supervisor)
-        processes.kill_all(second, set())
-        with raised(ExactumError, "a script.py", "ended by itself"):
-            job.until(lambda: False)
-    finally:
-        job.kill()
-    assert processes.children(supervisor) == processes.members(second) == set()
-    assert job.kill() == 0
-
-
-def test_what_a_supervisor_says_is_understood(tmp_path: Path) -> None:
-    """Takeovers need two drivers and a warm standby: the demo's own test has one."""
-    job = Plain(tmp_path)
-    log = job.log_file
-    log.write_bytes(
-        b"12:00:01 exactum run: process 7 stands by, warmed with records of orders\n12:"
-    )
-    job._observe()
-    assert (job._active, job._standby) == (0, 7)
-    with log.open("ab") as file:
-        file.write(b"00:02 exactum run: process 6: it was ended by SIGKILL\n")
-        file.write(b"WARN exactum run: process 7 takes over\n")
-    job._observe()
-    assert (job._active, job._standby) == (7, 0)
-    with log.open("ab") as file:
-        file.write(b"exactum run: process 8 stands by\nexactum run: process 8: status 1\n")
-    job._observe()
-    assert (job._active, job._standby) == (7, 0)

@@ -150,10 +150,9 @@ def demo(
     """Kill a query again and again, and count what comes out.
 
     Starts a Kafka broker, and runs the crash test of a query: numbered orders are copied, and the
-    driver gets SIGKILLs in the middle of its work. It runs under "exactum run --standby", and its
-    standby takes over. Then the same through Spark's own Kafka sink, whose driver is started again
-    at once. Ends with what a read_committed reader sees. The exit status is 0 only if exactum's
-    output is exact: no order lost, none doubled.
+    driver gets SIGKILLs in the middle of its work, and is started again at once. Then the same
+    through Spark's own Kafka sink. Ends with what a read_committed reader sees. The exit status is
+    0 only if exactum's output is exact: no order lost, none doubled.
     """
     from exactum.ops.crash_test.demo import Demo, Settings
 

@@ -3,7 +3,6 @@
     killing        the moments, the plan of kills, and who waits for them
     topics         topics of a test: filled, and read as read_committed readers read them
     crash_test     a user's own script, for pytest (fixtures)
-    supervised     the same under "exactum run --standby"
     demo           "exactum demo": a query, and the same through Spark's own Kafka sink
 
 Readers and oracle use nothing of exactum's own protocol. Nothing is imported here: pytest loads

@@ -66,7 +66,6 @@ class CrashTest:
     Args:
         kafka: a running cluster for the topics.
         folder: takes checkpoints and logs.
-        jobs: how the script is run, and kept running.
         plan: makes the plan of kills, of their number, a seed and the moments that there are.
         say: takes what is done, a line at a time.
     """
@@ -76,13 +75,11 @@ class CrashTest:
         kafka: LocalKafka,
         folder: Path,
         *,
-        jobs: type[Job] | None = None,
         plan: Callable[[int, int, Sequence[KillMoment]], Sequence[PlannedKill]] = plan_kills,
         say: Callable[[str], None] = print,
     ) -> None:
         self._topics = LocalTopics(kafka)
         self._folder = folder
-        self._jobs = Job if jobs is None else jobs
         self._plan = plan
         self._say = say
 
@@ -157,7 +154,7 @@ class CrashTest:
                 output,
                 str(folder / f"checkpoint-{name}"),
             )
-            return self._jobs(
+            return Job(
                 run,
                 [str(script), *arguments(run)],
                 self._topics,
@@ -245,12 +242,7 @@ def _seed() -> int:
 
 
 class Job(Driver):
-    """One run of the script under test. ``output_is_topic``: whether ``run.output`` is a topic.
-
-    ``finishes``: that a life works shows by a micro-batch that is done, and not by any sign.
-    """
-
-    finishes = False
+    """One run of the script under test. ``output_is_topic``: whether ``run.output`` is a topic."""
 
     def __init__(
         self,
@@ -263,11 +255,7 @@ class Job(Driver):
         output_is_topic: bool,
     ) -> None:
         super().__init__(
-            Path(command[0]).name,
-            self.arguments(*command),
-            log_file,
-            folder=Path.cwd(),
-            variables=variables,
+            Path(command[0]).name, command, log_file, folder=Path.cwd(), variables=variables
         )
         self.run = run
         self.topics = topics
@@ -276,18 +264,6 @@ class Job(Driver):
             return sum(topics.ends(run.output).values()) if output_is_topic else 0
 
         self.shown = Shown(Path(run.checkpoint), output_end)
-
-    @staticmethod
-    def arguments(script: str, *of_script: str) -> Sequence[str]:
-        """What this interpreter is given."""
-        return (script, *of_script)
-
-    def await_ready(self) -> None:
-        """Wait for all that a kill is waited with for: nothing."""
-
-    def strike(self, frozen: Callable[[], bool]) -> int:
-        """A kill of the plan: as ``kill``, after which the next life begins by ``start``."""
-        return self.kill(frozen)
 
     def is_done(self) -> bool:
         """Whether it has ended with status 0.
@@ -384,7 +360,7 @@ def _begin(job: Job, killing: Killing, say: Callable[[str], None]) -> bool:
     """
     before, began_s = job.shown.progress(), time.monotonic()
     job.start()
-    works = killing.works(before, START_TIMEOUT_S, finishes=job.finishes)
+    works = killing.works(before, START_TIMEOUT_S)
     if works is None:
         raise job.failure(
             f"did no work within {START_TIMEOUT_S:.0f} s of its start: neither its output nor its "
@@ -404,7 +380,6 @@ def _life(
     met: KillMoment | None = None
     tries = killed = 0
     if _begin(job, killing, say):
-        job.await_ready()
         while not killed:
             tries += 1
             job.note_processes()
@@ -412,7 +387,7 @@ def _life(
             if met is None:
                 break
             in_time = partial(_is_in_time, job, killing, replace(kill, moment=met))
-            killed = job.strike(in_time if tries < AIMED_TRIES else lambda: True)
+            killed = job.kill(in_time if tries < AIMED_TRIES else lambda: True)
     if met is None:
         job.kill()  # what is left of one that has ended
     else:

@@ -1,6 +1,4 @@
-"""``exactum demo``: the crash test of a query, and of the same through Spark's own Kafka sink.
-exactum's is kept running by ``exactum run --standby``, Spark's is started again.
-"""
+"""``exactum demo``: the crash test of a query, and of the same through Spark's own Kafka sink."""
 
 from __future__ import annotations
 
@@ -22,9 +20,8 @@ from rich.text import Text
 
 from exactum.java.program import SMALL_OPTIONS
 from exactum.local import LocalKafka, broker_jars, spark_kafka_jars
-from exactum.ops.crash_test.crash_test import CrashTest, Job
+from exactum.ops.crash_test.crash_test import CrashTest
 from exactum.ops.crash_test.killing import WAIT_MAX_S, KillMoment, PlannedKill
-from exactum.ops.crash_test.supervised import SupervisedJob
 from exactum.ops.processes import environment
 from exactum.testing.crash_verdict import (
     SEED_VARIABLE,
@@ -57,22 +54,12 @@ class Settings:
     picture: Path | None = None
 
 
-class StartedAgain(Job):
-    """Started again at once, from nothing, as a service manager does it."""
-
-    finishes = True
-
-
 @dataclass(frozen=True)
 class Contender:
-    """What tells the two queries apart: each is killed at the moments that hurt it most. ``way`` is
-    what keeps it running.
-    """
+    """What tells the two queries apart: each is killed at the moments that hurt it most."""
 
     name: str
-    way: str
     script: Path
-    jobs: type[Job]
     moments: Sequence[KillMoment]
 
     def plan(self, kills: int, seed: int, moments: Sequence[KillMoment]) -> list[PlannedKill]:
@@ -90,16 +77,12 @@ class Contender:
 
 EXACTUM = Contender(
     "exactum",
-    "exactum run --standby",
     FOLDER / "demo_query.py",
-    SupervisedJob,
     (KillMoment.DECIDED, KillMoment.OUTPUT, KillMoment.RANDOM),
 )
 SPARK = Contender(
     "Spark's own sink",
-    "a new start",
     FOLDER / "demo_spark_query.py",
-    StartedAgain,
     (KillMoment.OUTPUT, KillMoment.OUTPUT, KillMoment.RANDOM),
 )
 
@@ -154,8 +137,8 @@ class Demo:
         def arguments(run: CrashRun) -> Sequence[str]:
             return (run.bootstrap_servers, run.input, run.output, run.checkpoint)
 
-        self.say(f"{contender.name}: starting; kept running by {contender.way}")
-        test = CrashTest(kafka, self._folder, jobs=contender.jobs, plan=contender.plan, say=say)
+        self.say(f"{contender.name}: starting; started again after each kill")
+        test = CrashTest(kafka, self._folder, plan=contender.plan, say=say)
         with closing(test):
             try:
                 return test(
@@ -198,7 +181,6 @@ class Demo:
         """A table of what came out, and a verdict on each."""
         table = Table("", *(each.name for each in contenders))
         rows = {
-            "kept running by": [each.way for each in contenders],
             "SIGKILLs": [f"{len(each.kills):,}" for each in verdicts],
             "records expected": [f"{each.expected:,}" for each in verdicts],
             "records, as a reader sees it": [f"{each.found:,}" for each in verdicts],

@@ -175,16 +175,13 @@ class Killing:
         self._quiet_s, self._batch_timeout_s = quiet_s, batch_timeout_s
         self._feed = feed
 
-    def works(
-        self, before: JobProgress, timeout_s: float, *, finishes: bool = False
-    ) -> bool | None:
-        """Wait for a sign of work since ``before``, or (``finishes``) for a micro-batch that is
-        done. False: it is over. None: not within ``timeout_s``.
+    def works(self, before: JobProgress, timeout_s: float) -> bool | None:
+        """Wait for a sign of work since ``before``. False: it is over. None: not within
+        ``timeout_s``.
         """
         deadline = time.monotonic() + timeout_s
         while True:
-            now = self._shown.progress()
-            if now.done != before.done if finishes else now != before:
+            if self._shown.progress() != before:
                 return True
             if self._is_over():
                 return False
