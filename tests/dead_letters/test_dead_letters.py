@@ -151,10 +151,10 @@ def test_in_kafka(world: World) -> None:
     assert "no dead letter" in typed(query, "show", "x-0@1").output
 
     circle = typed(query, "replay", "--to", world.letters, "--yes")
-    assert (circle.exit_code, "never end" in circle.output) == (1, True)
+    assert (circle.exit_code, "never end" in circle.output) == (2, True)
     assert typed(query, "replay", "--yes").exit_code == 2
     typo = typed(query, "replay", "--to", world.target, "--yes", "--id", "dead-0@1x")
-    assert (typo.exit_code, "no dead letter 'dead-0@1x'" in typo.output) == (1, True)
+    assert (typo.exit_code, "no dead letter 'dead-0@1x'" in typo.output) == (2, True)
 
     one = typed(query, "replay", "--to", world.target, "--yes", "--id", group["example"])
     assert (one.exit_code, "1 records are sent" in one.output) == (0, True), one.output

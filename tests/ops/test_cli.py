@@ -27,14 +27,14 @@ def test_help_loads_nothing_heavy() -> None:
 
 
 def test_an_error_is_a_message_without_a_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An ExactumError is printed once, to stderr, and the status is 1."""
+    """An ExactumError is printed once, to stderr, and the status is 2, of whichever command."""
 
     def refuse(*arguments: object, **named: object) -> None:
         raise LocalServerError("port 9092 of 127.0.0.1 is in use.")
 
     monkeypatch.setattr("exactum.local.kafka.run_kafka", refuse)
     result = CliRunner().invoke(cli.main, ["local", "kafka"])
-    assert result.exit_code == 1
+    assert result.exit_code == 2
     assert result.stderr == "exactum: port 9092 of 127.0.0.1 is in use.\n"
     assert "Traceback" not in result.output
 

@@ -95,7 +95,7 @@ def test_an_empty_folder_is_taken(tmp_path: Path) -> None:
 def test_a_folder_with_something_in_it_is_refused(tmp_path: Path) -> None:
     (tmp_path / ".hidden").touch()
     done = CliRunner().invoke(cli.main, ["init", str(tmp_path)])
-    assert done.exit_code == 1
+    assert done.exit_code == 2
     assert f"{tmp_path} is not empty. Nothing was written." in done.output
     assert [path.name for path in tmp_path.iterdir()] == [".hidden"]
 

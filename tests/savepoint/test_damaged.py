@@ -141,7 +141,7 @@ def test_a_damaged_one_is_refused(
     assert verified.exit_code == 1
     assert said in verified.stderr
     restored = run("restore", str(savepoint), "--checkpoint", str(tmp_path / "new"))
-    assert restored.exit_code == 1
+    assert restored.exit_code == 2
     assert said in restored.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["savepoint"]
 
@@ -193,7 +193,7 @@ def test_a_copy_that_dies_is_none(
         with pytest.raises(Killed):
             create(str(checkpoint), tmp_path / "savepoint")
     left = tmp_path / "savepoint"
-    assert run("restore", str(left), "--checkpoint", str(tmp_path / "new")).exit_code == 1
+    assert run("restore", str(left), "--checkpoint", str(tmp_path / "new")).exit_code == 2
     with raised(CheckpointRefused, "SAVEPOINT_PLACE", left, "savepoint delete"):
         create(str(checkpoint), left)
     assert run("delete", str(left)).exit_code == 0
@@ -207,8 +207,8 @@ def test_only_a_savepoint_is_deleted(savepoint: Path, tmp_path: Path, place: str
     target = savepoint / place if place else tmp_path
     if place == "":
         (savepoint / "notes.txt").write_text("mine")
-        assert run("delete", str(savepoint)).exit_code == 1
-    assert run("delete", str(target)).exit_code == 1
+        assert run("delete", str(savepoint)).exit_code == 2
+    assert run("delete", str(target)).exit_code == 2
     assert (savepoint / "manifest.json").exists()
 
 

@@ -28,7 +28,7 @@ from exactum.checkpoint.query_place import (
 from exactum.checkpoint.query_record import record_of
 from exactum.errors import CheckpointRefused, SettingRefused
 from exactum.ops.render import ExitStatus
-from exactum.ops.targets.options import DECISION_LOG, SINKS, QueryOptions, could_not_tell
+from exactum.ops.targets.options import DECISION_LOG, SINKS, QueryOptions
 from exactum.ops.targets.sinks import QueryTargets, inspector_of
 from exactum.protocol import resolve
 from exactum.protocol.decision_log import DecisionLog, PermitLog
@@ -77,7 +77,6 @@ class Difference:
     help="Keep micro-batch N, or the load, as decided, without what is gone of it from this sink.",
 )
 @click.option("--yes", is_flag=True, help="Do not ask.")
-@could_not_tell
 def accept(
     *,
     checkpoint: str | None,

@@ -20,6 +20,7 @@ from exactum.ops.dashboard.command import dashboard
 from exactum.ops.dead_letters.commands import dead_letters
 from exactum.ops.doctor.command import doctor
 from exactum.ops.project.project import init
+from exactum.ops.render import ExitStatus
 from exactum.ops.run.command import run
 from exactum.ops.savepoint import savepoint
 from exactum.ops.status import status
@@ -31,14 +32,16 @@ INTERRUPTED = 130  # what shells say of a program that Ctrl-C ended: 128 + SIGIN
 
 
 class ExactumGroup(click.Group):
-    """Prints an ExactumError as its message, without a traceback, and exits with status 1."""
+    """Prints an ExactumError as its message, without a traceback: what was asked is refused, or
+    could not be found out.
+    """
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
         except ExactumError as error:
             click.secho(f"exactum: {error}", fg="red", err=True)
-            ctx.exit(1)
+            ctx.exit(ExitStatus.CANNOT_TELL)
 
 
 @click.group(cls=ExactumGroup, context_settings={"help_option_names": ["-h", "--help"]})

@@ -30,7 +30,7 @@ class ExitStatus(IntEnum):
 
     FINE = 0
     NEEDS_PERSON = 1  # something is wrong, or waits for somebody
-    CANNOT_TELL = 2  # nothing is known to be wrong, and not everything could be looked at
+    CANNOT_TELL = 2  # refused, or nothing is known to be wrong and not all could be looked at
 
 
 def worst(found: Iterable[ExitStatus]) -> ExitStatus:

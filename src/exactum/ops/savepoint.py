@@ -5,12 +5,15 @@ epoch, and starting from them. What a command needs is imported when it runs.
 from __future__ import annotations
 
 import json
+import sys
 from typing import TYPE_CHECKING
 
 import click
 
+from exactum.errors import CheckpointRefused
 from exactum.monitor.words import size
 from exactum.ops import render
+from exactum.ops.render import ExitStatus
 from exactum.ops.targets.options import CHECKPOINT
 
 if TYPE_CHECKING:
@@ -68,7 +71,11 @@ def verify(savepoint: str) -> None:
     from exactum.checkpoint.query_place import place_of
     from exactum.checkpoint.savepoint.manifest import verify
 
-    manifest = verify(place_of(savepoint))
+    try:
+        manifest = verify(place_of(savepoint))
+    except CheckpointRefused as error:
+        click.secho(f"exactum: {error}", fg="red", err=True)
+        sys.exit(ExitStatus.NEEDS_PERSON)
     click.echo(f"{savepoint} is whole: epoch {manifest.batch_id}, {len(manifest.files)} files")
 
 

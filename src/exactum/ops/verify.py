@@ -21,7 +21,7 @@ from exactum.errors import ExactumError, SettingRefused
 from exactum.monitor.decisions import Promises, read_batch, read_promises
 from exactum.ops import render
 from exactum.ops.render import Cell, ExitStatus
-from exactum.ops.targets.options import JSON, QueryOptions, could_not_tell, query_options
+from exactum.ops.targets.options import JSON, QueryOptions, query_options
 from exactum.ops.targets.sinks import QueryTargets, inspector_of
 from exactum.protocol.inspection import Evidence, Finding, Promise, counts, unknowable
 from exactum.protocol.participant import remembers
@@ -47,7 +47,6 @@ COLOURS = {
 @click.option("--to", "last", type=click.IntRange(min=0), help="Last micro-batch.")
 @click.option("--sink", "only", metavar="NAME", help="This sink alone.")
 @JSON
-@could_not_tell
 def verify(
     *,
     options: QueryOptions,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from exactum.ops import render
-from exactum.ops.targets.options import JSON, QueryOptions, could_not_tell, query_options
+from exactum.ops.targets.options import JSON, QueryOptions, query_options
 from exactum.protocol.dead_letter import DeadLetter
 
 if TYPE_CHECKING:
@@ -42,7 +42,6 @@ def choice_options(command: Any) -> Any:
 @choice_options
 @click.option("--each", is_flag=True, help="A line for each letter, not for each reason.")
 @JSON
-@could_not_tell
 def list_dead_letters(
     *, options: QueryOptions, sink: str | None, error: str | None, each: bool, as_json: bool
 ) -> None:
@@ -73,7 +72,6 @@ def list_dead_letters(
 @query_options
 @click.argument("identity")
 @JSON
-@could_not_tell
 def show(*, options: QueryOptions, identity: str, as_json: bool) -> None:
     """Show one dead letter whole. IDENTITY is as 'list --each' names it."""
     from exactum.errors import SettingRefused
@@ -125,7 +123,7 @@ def replay(
     sent is marked in 'list'.
 
     Everybody who reads the topic gets the record again, not this query alone.
-    Exit status 0: all were sent. 1: some cannot be sent; they are named.
+    Exit status 0: all were sent. 1: some cannot be sent; they are named. 2: it was refused.
     """
     from exactum.ops.dead_letters.replay import refuse_loop
     from exactum.ops.dead_letters.view import Choice, QueryDeadLetters

@@ -17,7 +17,6 @@ from exactum.ops.targets.options import (
     DECISION_LOG,
     JSON,
     SINKS,
-    could_not_tell,
     with_password,
 )
 from exactum.ops.targets.properties_file import SERVERS, client_settings_of
@@ -54,7 +53,6 @@ Area = tuple[str, Check]
     help='How long the query may be down, like "30 min": compared with timeouts and retention.',
 )
 @JSON
-@could_not_tell
 def doctor(
     *,
     checkpoint: str | None,

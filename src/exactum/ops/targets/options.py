@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import os
 import shlex
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -15,8 +14,6 @@ import click
 
 from exactum.checkpoint.query_place import MYSQL_SCHEMES, QueryPlace
 from exactum.checkpoint.retirement import refuse_retired
-from exactum.errors import ExactumError
-from exactum.ops.render import ExitStatus
 from exactum.ops.targets.sinks import QueryTargets, given_sinks, targets_of
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -41,20 +38,6 @@ SINKS = click.option(
     help="The query's sinks: what FILE.py has as NAME. Or MODULE:NAME.",
 )
 JSON = click.option("--json", "as_json", is_flag=True, help="For programs: JSON on stdout.")
-
-
-def could_not_tell(function: Callable[..., Any]) -> Callable[..., Any]:
-    """An ExactumError is printed as its message, and the status is CANNOT_TELL."""
-
-    @functools.wraps(function)
-    def wrapped(**arguments: Any) -> Any:
-        try:
-            return function(**arguments)
-        except ExactumError as error:
-            click.secho(f"exactum: {error}", fg="red", err=True)
-            sys.exit(ExitStatus.CANNOT_TELL)
-
-    return wrapped
 
 
 @dataclass(frozen=True)

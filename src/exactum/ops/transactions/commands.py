@@ -11,7 +11,7 @@ import click
 from exactum.monitor.words import count, millis, now_ms
 from exactum.ops import render
 from exactum.ops.render import ExitStatus
-from exactum.ops.targets.options import JSON, QueryOptions, could_not_tell, query_options
+from exactum.ops.targets.options import JSON, QueryOptions, query_options
 from exactum.ops.transactions.settlement import (
     SettlementRefused,
     abort_of_query,
@@ -41,7 +41,6 @@ def transactions() -> None:
 @transactions.command("list")
 @query_options
 @JSON
-@could_not_tell
 def list_command(options: QueryOptions, as_json: bool) -> None:
     """List open and unfinished transactions, and what to do with each."""
     place = options.place()
@@ -77,7 +76,6 @@ def list_command(options: QueryOptions, as_json: bool) -> None:
 @query_options
 @TAKE_OVER
 @JSON
-@could_not_tell
 def finish(options: QueryOptions, take_over: bool, as_json: bool) -> None:
     """Commit what is decided and not committed, without Spark.
 
@@ -125,7 +123,6 @@ def finish(options: QueryOptions, take_over: bool, as_json: bool) -> None:
 @query_options
 @TAKE_OVER
 @JSON
-@could_not_tell
 def abort(options: QueryOptions, take_over: bool, as_json: bool) -> None:
     """Abort what is open and undecided.
 
