@@ -343,12 +343,10 @@ def test_down_and_soon_up_again() -> None:
     gone = judged(
         Story().starts().dies().tell("ProcessRestarts", delay_s=1.0, disposition="").after(200)
     )
-    assert gone.todo == "Start it again; exactum run does that by itself.", (
-        "nobody is left to do so"
-    )
+    assert gone.todo.startswith("Start it again; "), "nobody is left to do so"
     assert verdict(story.starts("i2")) is Verdict.OK
     story.dies(meaning="halt").tell("SupervisorEnds", status="halted")
-    assert judged(story).todo == "Start it again; exactum run does that by itself."
+    assert "is seen here once its script has begun the query" in judged(story).todo
 
 
 def test_a_loop_of_failures_is_down_though_it_is_up_again_and_again() -> None:

@@ -412,7 +412,8 @@ time.sleep(400)
         run.says("stands by")
         run.signal(signal.SIGKILL)
         run.until_gone(run.pids()[1], 200)
-        assert "Start exactum run again" in run.log
+        assert "exactum: This process stood by" in run.log and "Start exactum run again" in run.log
+        assert "Traceback" not in run.log
         for pid in run.pids():
             run.signal_session(pid, signal.SIGKILL)
 

@@ -94,6 +94,7 @@ def test_a_standby_that_is_frozen_is_replaced(tmp_path: Path) -> None:
             os.kill(pid, signal.SIGSTOP)
         run.says(f"process {standby}, a standby, has not been heard of")
         assert "takes over" not in run.log
+        run.says("and no standby is ready: it is replaced once one is")
         run.until(lambda: len(run.pids()) > 2, "the next standby")
         run.says(f"process {run.pids()[2]} takes over")
         (tmp_path / "done").touch()

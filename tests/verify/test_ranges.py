@@ -14,7 +14,7 @@ import pytest
 
 from exactum import FileSink
 from exactum.checkpoint.layout import DECISIONS
-from exactum.files.slot_log import SlotLog
+from exactum.files.slot_log import SlotLog, slot_name
 from exactum.protocol.sink import Guarantee
 from exactum.storage.folder import Folder
 from tests.kit.transactions.operator import invoke
@@ -71,6 +71,9 @@ def test_batches_that_somebody_names(query: RecordedQuery) -> None:
     assert verified(query.folder)[0] == 0, "nothing is promised of it yet"
     status, told = verified(query.folder, "--to", "30")
     assert (status, told["undecided"]) == (2, [30])
+    (query.folder / DECISIONS / slot_name(27, 0)).write_text("{")
+    told = invoke("verify", "--checkpoint", query.folder)
+    assert (told.exit_code, "[DECISION_LOG_DAMAGED]" in told.stderr) == (2, True)
 
 
 def test_a_stretch_of_at_least_once(query: RecordedQuery) -> None:

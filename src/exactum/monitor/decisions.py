@@ -90,6 +90,7 @@ def read_promises(place: QueryPlace, first: int | None, last: int | None) -> Pro
     """As they are on record now.
 
     Raises:
+        CheckpointRefused: a record is damaged, or missing where there must be one.
         ExactumError: as ``promises``; or the query has begun no batch.
     """
     newest, finished = place.planned(), place.finished()
@@ -100,7 +101,10 @@ def read_promises(place: QueryPlace, first: int | None, last: int | None) -> Pro
         )
     with closing(place.open_log()) as log:
         progress = SparkProgress(newest, -1 if finished is None else finished, place.kept())
-        return promises(log, progress, first, last)
+        try:
+            return promises(log, progress, first, last)
+        except InvariantBroken as error:
+            raise CheckpointRefused("DECISION_LOG_DAMAGED", str(error)) from error
 
 
 def promises(

@@ -367,7 +367,10 @@ def _advice_after(disposition: str, *, is_alive: bool = False) -> str:
         )
     if disposition == "halt":
         return "Change what the error says, then start it again."
-    return "Start it again; exactum run does that by itself."
+    return (
+        "Start it again; exactum run does that by itself, and is seen here once its script has "
+        "begun the query."
+    )
 
 
 # ---- OK, in words ----------------------------------------------------------------------------

@@ -179,7 +179,8 @@ def _lag(job: JobState) -> str:
     lag = job.stats.lags[-1]
     age = "" if lag.seconds is None or not lag.records else f", {duration(lag.seconds)}"
     seen_ms = job.at_ms - lag.at_ms
-    seen = f", as of {millis(seen_ms)} ago" if seen_ms > FRESH_MS else ""
+    is_past = seen_ms > FRESH_MS or not job.stats.is_running
+    seen = f", as of {millis(max(0, seen_ms))} ago" if is_past else ""
     return f"{lag.records:,} offsets{age}{seen}"
 
 

@@ -188,8 +188,9 @@ class Folder:
         if error.errno in _LASTING:
             return SettingRefused(
                 "FOLDER_ACCESS",
-                f"{what}. It must be a folder that this user may write to, on one file system that "
-                "can fsync folders, and be seen under this path by the driver and all executors.",
+                f"{what}. Whoever types a command has to be able to read it, and whoever runs the "
+                "query to write to it and to fsync folders there; under this path for driver and "
+                "executors alike.",
             )
         return Unavailable(
             f"{what} ({free_bytes(self.root)}). Start the query again when it can be: what is "

@@ -69,6 +69,7 @@ class Supervisor:
         self._start_due_s: float | None = None
         self._stopping = Stopping(plan.stop_timeout_s, say)
         self._removing = Stopping(plan.stop_timeout_s, say)  # of a life that does not end by itself
+        self._waits_for_standby = False  # the one that runs is silent, and that was said
         self._last_look_s = 0.0
         self._outcome: Status | None = None
         self._over = False
@@ -309,12 +310,19 @@ class Supervisor:
         it goes on.
         """
         active, standby = self._active, self._standby
-        if active is None or standby is None or self._stopping.asked:
-            return
-        if not active.joined or not standby.ready:
+        if active is None or not self._plan.standby or self._stopping.asked or not active.joined:
             return
         silent_s = active.silent_s(now_s)
         if silent_s < self._plan.standby_timeout_s:
+            self._waits_for_standby = False
+            return
+        if standby is None or not standby.ready:
+            if not self._waits_for_standby:
+                self._waits_for_standby = True
+                self._say(
+                    f"process {active.pid} has not been heard of for {silent_s:.1f} s, and no "
+                    "standby is ready: it is replaced once one is"
+                )
             return
         if ending(-signal.SIGKILL, active.reports, active.last, now_s).meaning is Meaning.HALT:
             # It is not frozen but at its end, and has said why nobody may go on: its end is
