@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import re
-import subprocess
-import sys
-import zipfile
 from pathlib import Path
 
 import pytest
@@ -53,22 +50,6 @@ def test_our_own_script_and_style_need_nothing_from_elsewhere() -> None:
         assert not re.search(r"https?://|\sstyle=|<style|\son[a-z]+=|hx-on|\|\s*safe", text), (
             path.name
         )
-
-
-@pytest.mark.slow
-def test_the_wheel_has_them(tmp_path: Path) -> None:
-    """Built as make setup builds it."""
-    build = ["-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation", "-w", str(tmp_path)]
-    subprocess.run([sys.executable, *build, str(ROOT)], check=True)
-    (wheel,) = tmp_path.glob("*.whl")
-    packed = set(zipfile.ZipFile(wheel).namelist())
-    here = [
-        path.relative_to(ROOT / "src").as_posix()
-        for folder in ("assets", "templates")
-        for path in (ROOT / FOLDER / folder).iterdir()
-    ]
-    assert len(here) > 15
-    assert set(here) <= packed
 
 
 def test_without_jinja2_the_page_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

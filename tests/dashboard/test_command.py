@@ -11,7 +11,9 @@ import urllib.request
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from exactum.ops.cli import main
 from tests.kit.dashboard.checkpoints import MadeCheckpoint
 from tests.kit.environment import environment
 from tests.kit.waiting import WAIT_MAX_S
@@ -53,22 +55,6 @@ def test_it_serves_until_ctrl_c(tmp_path: Path) -> None:
             assert "Traceback" not in process.stdout.read()
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        ([], "Missing option '--checkpoint'"),
-        (["--checkpoint", "nowhere"], "is not a folder"),
-    ],
-)
-def test_what_cannot_be_is_refused(tmp_path: Path, arguments: list[str], said: str) -> None:
-    done = subprocess.run(
-        command(*arguments),
-        check=False,
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
-        env=environment(),
-        timeout=WAIT_MAX_S,
-    )
-    assert done.returncode in (1, 2)
-    assert said in done.stderr
+def test_a_checkpoint_that_is_none_is_refused(tmp_path: Path) -> None:
+    done = CliRunner().invoke(main, ["dashboard", "--checkpoint", str(tmp_path / "nowhere")])
+    assert (done.exit_code, "is not a folder" in done.stderr) == (2, True)

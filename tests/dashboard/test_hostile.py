@@ -88,7 +88,7 @@ def served(tmp_path: Path) -> Iterator[Callable[..., Get]]:
 
 def pages_of(made: MadeCheckpoint) -> list[str]:
     key = made.query_id
-    paths = ["/", f"/job/{key}", f"/job/{key}/batch/0", f"/job/{key}/batch/3"]
+    paths = ["/", f"/job/{key}"]
     return [*paths, *(f"{path}?part=1" for path in paths), f"/job/{key}?all=1"]
 
 
@@ -199,18 +199,11 @@ NOWHERE = [
     "/job/%00",
     "/job/",
     "/job/unknown",
-    "/job/KEY/batch/..%2f..%2fmetadata",
-    "/job/KEY/batch/-1",
-    "/job/KEY/batch/1e3",
-    "/job/KEY/batch/" + "9" * 19,
-    "/job/KEY/batch/1/2",
+    "/job/KEY/..%2f..%2fmetadata",
     "/job/KEY/other",
-    "/job/KEY/letters",
-    "/job/KEY/plots",
     "/job/other.json",
-    "/job/KEY.json/batch/1",
+    "/job/KEY.json/1",
     "/job/KEY/%D9%A3",
-    "/job/KEY/batch/%D9%A3",
     "/assets/../pages.py",
     "/assets/..%2fpages.py",
     "/assets/%2e%2e/routes.py",
@@ -223,7 +216,7 @@ NOWHERE = [
 
 
 def test_no_address_leads_out(tmp_path: Path, served: Callable[..., Get]) -> None:
-    """Only known queries, their batches and the files of the page are there."""
+    """Only known queries and the files of the page are there."""
     made = MadeCheckpoint(tmp_path / "c").begin()
     get = served(made)
     for target in NOWHERE:

@@ -1,5 +1,5 @@
 """The verdict on a real query that ends. One that is held up, frozen, killed and in doubt:
-``test_prometheus.py`` and ``tests/dashboard/test_browser.py``.
+``test_watched_query.py``.
 """
 
 from __future__ import annotations

@@ -84,6 +84,15 @@ class Tab:
         """The verdict on the page of one query, or of the first query of all."""
         return str(self.page.inner_text("main .badge[class*='t-']:not(.tally *)")).upper()
 
+    def check_sound(self) -> None:
+        """Every text has contrast, nothing but tables scrolls sideways, nothing was complained of, and
+        nothing left this machine.
+        """
+        self.page.wait_for_load_state("load")  # texts are there before the style sheet is
+        assert self.page.evaluate(FAINT) == []
+        assert not self.page.evaluate(SCROLLS_SIDEWAYS)
+        assert (self.complaints, self.outside) == ([], [])
+
     def until(
         self, reached: Callable[[], object], what: str, timeout_s: float = WAIT_MAX_S
     ) -> None:

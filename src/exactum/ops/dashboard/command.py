@@ -56,7 +56,7 @@ def dashboard(
         if not os.path.isdir(folder):
             raise click.BadParameter(f"{folder} is not a folder.", param_hint="--checkpoint")
     source = CheckpointJobs(checkpoints, log)
-    routes = dashboard_routes(source, decision_log=log)
+    routes = dashboard_routes(source)
     server = HttpServer(routes, port=port, ports_tried=PORTS_TRIED_MAX if port else 1)
     click.echo(f"exactum dashboard: {server.url}")
     if opens:

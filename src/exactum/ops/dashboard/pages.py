@@ -17,7 +17,6 @@ from exactum.monitor import words
 from exactum.monitor.http_server import HttpRequest
 from exactum.monitor.job import JobState
 from exactum.monitor.verdict import Verdict, judge
-from exactum.ops.dashboard.batch import TRANSACTIONS_MAX, BatchState
 
 TEMPLATES = Path(__file__).parent / "templates"
 BATCHES_SHOWN = 15
@@ -105,12 +104,6 @@ class Pages:
             longest_ms=max((batch.whole_ms for batch in batches), default=0.0),
             phases=list(dict.fromkeys(name for batch in batches for name in batch.phase_ms)),
         )
-
-    def batch(self, key: str, job: JobState, batch: BatchState, request: HttpRequest) -> str:
-        """One micro-batch of a query."""
-        title = f"Micro-batch {batch.batch_id} · {job.name}"
-        values = {"key": key, "job": job, "batch": batch, "transactions_max": TRANSACTIONS_MAX}
-        return self._draw("batch.html", title, request, **values)
 
     def missing(self, what: str) -> str:
         """There is nothing at this address."""

@@ -1,7 +1,7 @@
 """The page's addresses, for ``monitor.http_server``.
 
     /                                      every query
-    /job/<key>, /job/<key>/batch/<n>       with ?part=1 only what changes
+    /job/<key>                             with ?part=1 only what changes
     /job/<key>.json                        the state that the page is drawn from
     /assets/<name>
 
@@ -17,7 +17,6 @@ from pathlib import Path
 from exactum.monitor.http_server import HttpHandler, HttpRequest, HttpResponse
 from exactum.monitor.job_sources import JobSource
 from exactum.ops import render
-from exactum.ops.dashboard.batch import read_batch
 from exactum.packages import HERE, not_installed
 
 ASSETS = Path(__file__).parent / "assets"
@@ -26,7 +25,6 @@ CONTENT_TYPES = {
     ".css": "text/css; charset=utf-8",
     ".svg": "image/svg+xml",
 }
-DIGITS_MAX = 18
 NEEDED = "jinja2"
 NOT_INSTALLED = f"{not_installed('The page needs', NEEDED, 'dashboard', HERE)}\n"
 
@@ -36,20 +34,19 @@ def is_installed() -> bool:
     return importlib.util.find_spec(NEEDED) is not None
 
 
-def dashboard_routes(source: JobSource, decision_log: str | None = None) -> dict[str, HttpHandler]:
+def dashboard_routes(source: JobSource) -> dict[str, HttpHandler]:
     """The page over a source. Where jinja2 is missing, a page that says so."""
     if not is_installed():
         return {"/": lambda request: HttpResponse.text(NOT_INSTALLED, 503)}
-    routes = _Routes(source, decision_log)
+    routes = _Routes(source)
     return {"/": routes.overview, "/job/": routes.job, "/assets/": asset}
 
 
 class _Routes:
-    def __init__(self, source: JobSource, decision_log: str | None) -> None:
+    def __init__(self, source: JobSource) -> None:
         from exactum.ops.dashboard.pages import Pages
 
         self._source = source
-        self._decision_log = decision_log
         self._pages = Pages()
 
     def overview(self, request: HttpRequest) -> HttpResponse:
@@ -57,23 +54,14 @@ class _Routes:
 
     def job(self, request: HttpRequest) -> HttpResponse:
         """Only keys of known queries lead anywhere."""
-        name, *rest = request.path.removeprefix("/job/").split("/")
-        key = name if rest else name.removesuffix(".json")
+        name = request.path.removeprefix("/job/")
+        key = name.removesuffix(".json")
         job = self._source.jobs().get(key)
         if job is None:
-            return self._missing(f"No query {key[:100]!r} is known here.")
+            return _html(self._pages.missing(f"No query {key[:100]!r} is known here."), 404)
         if key != name:
             return HttpResponse(json.dumps(render.job_value(job)).encode(), "application/json")
-        if not rest:
-            return _html(self._pages.job(key, job, request))
-        batch_id = _whole(rest[1]) if len(rest) == 2 and rest[0] == "batch" else None
-        if batch_id is None:
-            return self._missing("There is no such page of this query.")
-        batch = read_batch(job, batch_id, self._decision_log)
-        return _html(self._pages.batch(key, job, batch, request))
-
-    def _missing(self, what: str) -> HttpResponse:
-        return _html(self._pages.missing(what), 404)
+        return _html(self._pages.job(key, job, request))
 
 
 def asset(request: HttpRequest) -> HttpResponse:
@@ -89,9 +77,3 @@ def asset(request: HttpRequest) -> HttpResponse:
 
 def _html(text: str, status: int = 200) -> HttpResponse:
     return HttpResponse(text.encode("utf-8", "replace"), status=status)
-
-
-def _whole(text: str) -> int | None:
-    """A number of a micro-batch; None where it is none."""
-    plain = text.isascii() and text.isdigit() and len(text) <= DIGITS_MAX
-    return int(text) if plain else None

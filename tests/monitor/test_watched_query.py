@@ -1,12 +1,13 @@
-"""The alert rules and the dashboard, on a real Prometheus that scrapes a real query while it is
-killed and frozen. A minute of the rules lasts a second here (``shortened``).
+"""The alert rules, the dashboard and the page, on a real Prometheus and in a real browser, of a real
+query that is held back, frozen and killed. A minute of the rules lasts a second here (``shortened``).
 """
 
 from __future__ import annotations
 
 import json
+import re
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -15,6 +16,7 @@ import pytest
 from exactum.local import LocalKafka
 from tests.conftest import TopicFactory
 from tests.kit.crash import oracle
+from tests.kit.dashboard.browser import chromium, tab
 from tests.kit.monitor.fed_query import Fed, base_url
 from tests.kit.monitor.prometheus import (
     RULES,
@@ -84,24 +86,38 @@ def check_dashboard(prometheus: Prometheus) -> None:
 @pytest.mark.slow
 @pytest.mark.deep
 def test_a_query_that_is_held_back_frozen_and_killed(fed: Fed) -> None:
-    """Quiet while all is well; each trouble has its alert, which ends when the trouble does; and
-    what came out is exact.
+    """Quiet while all is well; each trouble has its alert, which ends when the trouble does. The page
+    follows without being loaded again, and outlives the driver. What came out is exact.
     """
     options = ["--restart-attempts", "5", "--restart-delay", "5 s", "--restart-delay-max", "5 s"]
-    with fed.run(options) as run, watching(fed.folder, run) as prometheus:
-        base = base_url(run)
+    with (
+        chromium() as browser,
+        fed.run(options) as run,
+        watching(fed.folder, run) as prometheus,
+    ):
+        base, seen = base_url(run), tab(browser)
+        seen.page.goto(base)
+        assert "No query has begun" in seen.page.inner_text("main")
         with fed.growing():
             assert get(f"{base}/readyz")[0] == 503
             until_it_works(prometheus)
             assert get(f"{base}/readyz") == (200, "ready\n")
+            seen.until(lambda: "OK" in seen.page.inner_text("main"), "the query works")
+            seen.page.click("text=watched")
+            seen.until(lambda: seen.page.locator("canvas").count() == 4, "four plots are drawn")
+            loads = seen.loads
             check_dashboard(prometheus)
             prometheus.until_quiet()
             fed.send("no number")
             prometheus.until_firing("ExactumDeadLetters")
             assert any("watched" in text for text in prometheus.texts())
+            letters = "put into the dead letters"
+            seen.until(lambda: letters in seen.page.inner_text("main"), "dead letters")
 
             with fed.behind_open_transactions():
                 prometheus.until_firing("ExactumUpstreamHeld")
+                seen.until(lambda: seen.badge() == "HELD UPSTREAM", "held upstream")
+                assert f"id foreign-{fed.source}" in seen.page.inner_text("main")
             prometheus.until_quiet("ExactumUpstreamHeld")
             assert prometheus.firing() <= {"ExactumDeadLetters"}
 
@@ -112,28 +128,34 @@ def test_a_query_that_is_held_back_frozen_and_killed(fed: Fed) -> None:
             prometheus.until_firing("ExactumStalled")
             assert get(f"{base}/livez")[0] == 200
             assert f"Process {driver} has not been heard of" in get(f"{base}/readyz")[1]
-            assert not prometheus.firing() & {
-                "ExactumDown",
-                "ExactumExpired",
-                "ExactumUpstreamHeld",
-                "ExactumDeadLetters",
-            }
+            ended = {"ExactumDown", "ExactumExpired", "ExactumUpstreamHeld", "ExactumDeadLetters"}
+            assert not prometheus.firing() & ended
             late = "min(exactum_timeout_remaining_seconds) < -3"
             prometheus.until(lambda: prometheus.query(late), "Kafka has aborted what was decided")
             judged = 'exactum_verdict{verdict=~"IN DOUBT|STALLED"} == 1'
             prometheus.until(lambda: prometheus.query(judged), "the verdict says so, too")
+            seen.until(lambda: seen.badge() in ("IN DOUBT", "STALLED"), "decided and frozen")
             run.signal_session(driver, signal.SIGKILL)
             prometheus.until_firing("ExactumDown")
             assert prometheus.value("exactum_process_up") == 0
             prometheus.until_firing("ExactumExpired", "ExactumSalvaged")
-        prometheus.until_quiet(
-            "ExactumDown", "ExactumSilent", "ExactumInDoubt", "ExactumTimeoutNear", "ExactumStalled"
-        )
+        prometheus.until_quiet("ExactumDown", "ExactumSilent", "ExactumInDoubt", "ExactumStalled")
+        prometheus.until_quiet("ExactumTimeoutNear")
         assert (prometheus.value("sum(exactum_rows_committed_total)") or 0) > rows
         assert prometheus.query("resets(exactum_runs_total[10m]) > 0") == []
         assert prometheus.value("exactum_process_restarts_total") == 1
         assert prometheus.firing() <= {"ExactumExpired", "ExactumSalvaged"}
+        seen.until(lambda: seen.badge() == "OK", "it was started again")
+        assert "SIGKILL" in seen.page.inner_text("#h-failures ~ .timeline")
+        timeline = seen.page.inner_text("#h-runs ~ .timeline")
+        assert f"Process {driver} ended" in timeline
+        assert timeline.count("A run begins at micro-batch") == 2
+        assert re.search(r"Restarts, takeovers\s+1, 0", seen.page.inner_text("main"))
+        assert seen.loads == loads, "the page was never loaded again"
+        seen.check_sound()
         assert come_out(fed, run) == sorted(range(fed.sent))
+        seen.until(lambda: "no answer" in seen.page.inner_text("#fresh-text"), "nobody answers")
+        assert "watched" in seen.page.inner_text("main"), "what was seen last stays"
 
 
 def until_it_works(prometheus: Prometheus) -> None:
@@ -152,97 +174,3 @@ def come_out(fed: Fed, run: Command) -> list[int]:
 def came_out(fed: Fed) -> list[int]:
     seen = oracle.read_all(fed.kafka.bootstrap_servers, [fed.target])
     return sorted(int(one.value or -1) for one in seen)
-
-
-@pytest.mark.deep
-@pytest.mark.slow
-def test_a_query_that_falls_behind_and_a_standby(fed: Fed) -> None:
-    """A lag that grows is told from one that shrinks; a standby is missed until it is ready; a
-    takeover ends what a frozen driver began.
-    """
-    slow = {"trigger": "1 second", "max_offsets": 3}
-    with fed.run(["--standby"], **slow) as run, watching(fed.folder, run) as prometheus:
-        with fed.growing():
-            prometheus.until_firing("ExactumStandbyMissing")
-            until_it_works(prometheus)
-            prometheus.until_firing("ExactumLagGrowing")
-            prometheus.until_quiet("ExactumStandbyMissing")
-            assert prometheus.value("exactum_standby_ready") == 1
-        prometheus.until_quiet("ExactumLagGrowing")  # it catches up
-        run.signal_session(run.pids()[0], signal.SIGSTOP)
-        prometheus.until(
-            lambda: prometheus.query("exactum_restarts_total == 1"), "the standby takes over"
-        )
-        prometheus.until(lambda: prometheus.value("exactum_up") == 1, "and works")
-        prometheus.until_quiet("ExactumDown")  # three seconds are an outage here
-        assert not prometheus.firing() & {"ExactumSilent", "ExactumStalled", "ExactumInDoubt"}
-        run.signal(signal.SIGTERM)
-        assert run.ends() == 0
-    seen = came_out(fed)  # as far as it got
-    assert seen == sorted({*seen} & {*range(fed.sent)})
-
-
-# ---- what needs no Spark -------------------------------------------------------------------------
-
-RESTLESS = """
-import sys, time
-import exactum
-from exactum.spark.supervised import process
-
-life = process.current()
-
-def tell(kind, *values):
-    life.report_event(getattr(exactum.events, kind)("q", *values))
-
-life.report_run("q")
-tell("RunStarted", 0, "i", "r", "restless", "exactly once", "c", (), (), 0)
-tell("EpochBegan", 0, "i", 1)
-tell("EpochCompleted", 0, "i", 0, 1, 1, {"write": 1.0}, {"out": 1})
-if "fenced" in sys.argv:
-    tell("IncarnationFenced", 1, "i", 0, "another")
-if "flood" in sys.argv:
-    text = "x" * 10_000
-    while True:
-        tell("EpochAbandoned", 1, "i", 0, text)
-        time.sleep(0.001)
-time.sleep(0.5 if "dies" in sys.argv else 600)
-sys.exit(1)
-"""
-
-
-def restless(folder: Path, *arguments: str, options: Sequence[str] = ()) -> Command:
-    folder.mkdir(exist_ok=True)
-    (folder / "app.py").write_text(RESTLESS)
-    return Command(folder, folder / "app.py", ["--listen", "0", *options], arguments)
-
-
-@pytest.mark.deep
-@pytest.mark.slow
-def test_a_crash_loop_and_a_takeover_by_others(tmp_path: Path) -> None:
-    """What a script without Spark can show of a real supervisor."""
-    options = ["--restart-attempts", "99", "--restart-delay-max", "1 s"]
-    with restless(tmp_path, "fenced", "dies", options=options) as run:
-        with watching(tmp_path, run) as prometheus:
-            prometheus.until_firing("ExactumRestarting", "ExactumFenced")
-            assert not prometheus.firing() & {"ExactumNotScraped", "ExactumStandbyMissing"}
-            run.signal(signal.SIGTERM)
-            assert run.ends() == 0
-            prometheus.until_firing("ExactumNotScraped")
-
-
-@pytest.mark.deep
-@pytest.mark.slow
-def test_a_supervisor_that_is_frozen_loses_events_and_says_so(tmp_path: Path) -> None:
-    """Nothing answers while it is; then what could not be told to it is counted, and the standby
-    that never gets ready is missed.
-    """
-    with restless(tmp_path, "flood", options=["--standby"]) as run:
-        with watching(tmp_path, run) as prometheus:
-            prometheus.until(lambda: prometheus.value("exactum_up") == 1, "the query runs")
-            prometheus.until_firing("ExactumStandbyMissing", "ExactumAttemptsFail")
-            assert not prometheus.firing() & {"ExactumNotScraped", "ExactumEventsDropped"}
-            run.signal(signal.SIGSTOP)
-            prometheus.until_firing("ExactumNotScraped")
-            run.signal(signal.SIGCONT)
-            prometheus.until_firing("ExactumEventsDropped")
-            prometheus.until_quiet("ExactumNotScraped")
