@@ -2,72 +2,55 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import queue
 import select
 import sys
-import threading
 import time
 
-LINES_MAX = 1_000
-"""So many wait for a reader that does not read; more are counted and not kept."""
+WAIT_S = 0.5
+"""How long a line waits for a reader. Where one was in vain, the next ones do not wait."""
 CLOSE_TIMEOUT_S = 2.0
-"""How long the end waits for a reader that takes nothing."""
 
 
 class RunDisplay:
-    """Entered while the supervisor works.
+    """Entered while the supervisor works, and used by its thread.
 
-    A thread of its own prints: who reads may be slow, stop reading, or be gone, and the disk that a
-    log goes to may be full. The supervisor restarts its script all the same. It writes without the
-    locks of ``sys.stderr``, so that a thread that hangs here does not hang the interpreter's end.
+    Who reads may be slow, stop reading, or be gone, and the disk that a log goes to may be full.
+    The supervisor restarts its script all the same: what is not taken is counted, and said later.
     """
 
     def __init__(self) -> None:
-        self._lines: queue.Queue[str | None] = queue.Queue(LINES_MAX)
+        # Closed: its number may be another file's by now.
+        self._fd = None if sys.__stderr__ is None else sys.__stderr__.fileno()
+        self._encoding = "utf-8" if sys.__stderr__ is None else sys.__stderr__.encoding
         self._missed = 0
-        self._thread = threading.Thread(target=self._print, name="exactum-print", daemon=True)
 
     def __enter__(self) -> RunDisplay:
-        self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        with contextlib.suppress(queue.Full):
-            if self._missed:
-                self._lines.put(_missing(self._missed), timeout=CLOSE_TIMEOUT_S)
-            self._lines.put(None, timeout=CLOSE_TIMEOUT_S)
-            self._thread.join(CLOSE_TIMEOUT_S)
+        self._say_what_is_missing(CLOSE_TIMEOUT_S)
 
     def say(self, text: str) -> None:
-        """One line of the supervisor's own. Never blocks."""
-        try:
-            if self._missed:
-                self._lines.put_nowait(_missing(self._missed))
-                self._missed = 0
-            self._lines.put_nowait(_line(text))
-        except queue.Full:
+        """One line of the supervisor's own."""
+        self._say_what_is_missing(0.0)
+        if self._missed or not self._is_taken(text, WAIT_S):
             self._missed += 1
 
-    def _print(self) -> None:
-        if sys.__stderr__ is None:  # closed: its number may be another file's by now
-            return
-        fd, encoding = sys.__stderr__.fileno(), sys.__stderr__.encoding
-        while (line := self._lines.get()) is not None:
-            data = line.encode(encoding, "backslashreplace")
-            while data:
-                try:
-                    data = data[os.write(fd, data) :]
-                except BlockingIOError:  # somebody who has it as well has set it so
-                    select.select([], [fd], [])
-                except OSError:  # what cannot be written is lost: there is no other place for it
-                    break
+    def _say_what_is_missing(self, wait_s: float) -> None:
+        text = f"{self._missed} lines are missing here: nobody read them"
+        if self._missed and self._is_taken(text, wait_s):
+            self._missed = 0
 
-
-def _line(text: str) -> str:
-    return f"{time.strftime('%H:%M:%S')} exactum run: {text}\n"
-
-
-def _missing(count: int) -> str:
-    return _line(f"{count} lines are missing here: nobody read them")
+    def _is_taken(self, text: str, wait_s: float) -> bool:
+        line = f"{time.strftime('%H:%M:%S')} exactum run: {text}\n"
+        data = line.encode(self._encoding, "backslashreplace")
+        while data and self._fd is not None:
+            try:
+                if not select.select([], [self._fd], [], wait_s)[1]:
+                    return False
+                # A pipe that can be written takes so much without waiting.
+                data = data[os.write(self._fd, data[: select.PIPE_BUF]) :]
+            except OSError:  # there is no other place for it
+                return False
+        return True
