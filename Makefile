@@ -107,9 +107,9 @@ archive: setup
 test-fast: setup ## the quick tests: no servers, under a minute
 	$(PYTEST) -q -m "not (broker or spark or postgres or mariadb or slow or deep)"
 
-# What make test leaves out, in parts, which may be played by themselves. 20 deaths in each crash loop, 10 random ones in each job with state. A test
+# What make test leaves out, in parts, which may be played by themselves. 10 random deaths of each job. A test
 # process that crashes fails its test, and the others are played: with --dist load a replaced one is no danger.
-DEATHS = tests/run/test_lives.py tests/crash/test_random_deaths.py tests/state/test_two_topics.py
+DEATHS = tests/crash/test_random_deaths.py tests/state/test_two_topics.py
 WITHOUT_DEATHS = $(addprefix --deselect ,$(DEATHS))
 
 deep: ## what make test leaves out, the crash tests at length, every call of the sweeps: two hours; resumable
@@ -118,7 +118,7 @@ deep: ## what make test leaves out, the crash tests at length, every call of the
 deep-deaths deep-variants deep-sweeps: PYTEST += --max-worker-restart 3 --dist load --resume
 
 deep-deaths: servers archive
-	EXACTUM_RUN_DEATHS=20 EXACTUM_CRASH_DEATHS=10 $(PYTEST) $(DEATHS)
+	EXACTUM_CRASH_DEATHS=10 $(PYTEST) $(DEATHS)
 
 deep-variants: servers archive
 	$(PYTEST) -m deep $(WITHOUT_DEATHS)

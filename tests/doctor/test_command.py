@@ -12,11 +12,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
 from exactum.checkpoint.query_record import KnownSink
 from exactum.errors import SettingRefused, Unavailable
-from exactum.ops import cli
 from exactum.ops.doctor import machine
 from exactum.ops.doctor.command import examine
 from exactum.ops.render import ExitStatus, status_of
@@ -27,7 +25,6 @@ from tests.kit.query_record import note
 from tests.kit.waiting import WAIT_MAX_S
 
 WAIT_S = WAIT_MAX_S
-SCREEN_LINES = 40
 
 
 def test_this_machine_is_looked_at_without_any_option() -> None:
@@ -37,20 +34,6 @@ def test_this_machine_is_looked_at_without_any_option() -> None:
     assert found.has("ok", "machine", f"Python {sys.version.split()[0]}")
     assert found.has("ok", "machine", "Java")
     assert found.has("ok", "machine", "with PySpark")
-
-
-def test_help_fits_on_a_screen() -> None:
-    shown = CliRunner().invoke(cli.main, ["doctor", "--help"], terminal_width=100).output
-    assert len(shown.splitlines()) <= SCREEN_LINES
-
-
-def test_in_a_pipe_each_finding_is_a_line(tmp_path: Path) -> None:
-    shown = CliRunner().invoke(cli.main, ["doctor", "--checkpoint", "hdfs://node/cp"])
-    assert shown.exit_code == 1
-    lines = shown.stdout.splitlines()
-    assert any(line.startswith("error   checkpoint: hdfs://node/cp lies in no") for line in lines)
-    assert "-> Pass decision_log=" in shown.stdout
-    assert lines[-1].endswith("1 error")
 
 
 @pytest.mark.parametrize(

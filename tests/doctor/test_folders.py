@@ -6,12 +6,11 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from exactum import durable
 from exactum.problem import Problem
 from exactum.storage.mount import Mount, mount_problems
 from tests.kit.doctor.diagnosis import diagnosed, tree
@@ -94,32 +93,32 @@ def test_a_file_where_a_folder_should_be(place: Path) -> None:
     assert found.has("error", "checkpoint", "is no folder")
 
 
-def test_a_file_system_without_hard_links(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Such a one cannot be mounted everywhere; the system's answer is what it would be."""
+def refusing(number: int) -> Callable[..., None]:
+    def refuse(*of: object) -> None:
+        raise OSError(number, os.strerror(number))
 
-    def link(*of: object) -> None:
-        raise OSError(errno.EPERM, "Operation not permitted")
-
-    monkeypatch.setattr(durable.os, "link", link)
-    found = diagnosed("--checkpoint", str(place))
-    assert found.has("error", "decision log", "has no hard links", "Operation not permitted")
+    return refuse
 
 
-def test_a_file_system_that_replaces_what_is_there(
-    place: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("call", "does", "said"),
+    [
+        ("exactum.durable.os.link", refusing(errno.EPERM), "decision log: has no hard links"),
+        ("exactum.durable.os.link", os.replace, "decision log: does not keep to create-if-absent"),
+        (
+            "exactum.storage.folder.sync_folder",
+            refusing(errno.EINVAL),
+            "checkpoint: fsync folders",
+        ),
+    ],
+)
+def test_a_file_system_that_lacks_something(
+    place: Path, monkeypatch: pytest.MonkeyPatch, call: str, does: Callable[..., None], said: str
 ) -> None:
-    monkeypatch.setattr(durable.os, "link", os.replace)
+    """Such a one cannot be mounted everywhere; the system's answer is what it would be."""
+    monkeypatch.setattr(call, does)
     found = diagnosed("--checkpoint", str(place))
-    assert found.has("error", "decision log", "does not keep to create-if-absent")
-
-
-def test_no_fsync_of_folders(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(folder: object) -> None:
-        raise OSError(errno.EINVAL, "Invalid argument")
-
-    monkeypatch.setattr("exactum.storage.folder.sync_folder", refuse)
-    found = diagnosed("--checkpoint", str(place))
-    assert found.has("error", "checkpoint", "can fsync folders", "Invalid argument")
+    assert found.has("error", *said.split(": ")), found.output
 
 
 def test_a_staging_folder_on_another_file_system(mounted: Path, tmp_path: Path) -> None:

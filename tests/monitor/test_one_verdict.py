@@ -7,7 +7,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -16,7 +15,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from exactum.checkpoint.layout import DECISIONS, HISTORY
+from exactum.checkpoint.layout import DECISIONS
 from exactum.monitor import job_sources
 from exactum.monitor.fact import Fact
 from exactum.monitor.http_server import HttpHandler, HttpRequest
@@ -205,19 +204,6 @@ def made(tmp_path: Path) -> MadeCheckpoint:
     made.write([made.started(now_ms - 90_000), made.completed(now_ms - 80_000, 4)])
     made.died()
     return made
-
-
-def verdict(made: MadeCheckpoint) -> Judgement:
-    return judge(read_job(made.folder))
-
-
-def test_a_history_that_is_destroyed(made: MadeCheckpoint) -> None:
-    """The run's file and the decision log have what counts."""
-    shutil.rmtree(made.folder / HISTORY)
-    found = verdict(made)
-    assert found.verdict.value == "IN DOUBT"
-    assert "Micro-batch 5 is decided" in found.reason
-    assert "exactum transactions finish" in found.todo
 
 
 def test_a_page_that_stays_open_follows(made: MadeCheckpoint) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import threading
 from dataclasses import MISSING, fields
 from typing import Any
 
@@ -11,7 +10,7 @@ import pytest
 
 from exactum import events
 from exactum.monitor.fact import SUPERVISOR_FACTS, Fact
-from exactum.monitor.query_stats import HANDLERS, OTHERS, TOPICS_MAX, InDoubt
+from exactum.monitor.query_stats import HANDLERS, InDoubt
 from exactum.monitor.script_stats import QUERIES_MAX, ScriptStats
 from exactum.monitor.words import sentence_of
 from tests.kit.monitor.facts import QUERY, Story
@@ -110,14 +109,6 @@ def test_a_life_in_numbers() -> None:
     assert stats.is_running
 
 
-def test_topics_beyond_a_hundred_are_one() -> None:
-    story = Story().starts()
-    for number in range(TOPICS_MAX + 50):
-        story.lag(1, 1.0, topic=f"t{number}")
-    assert len(story.stats.inputs) == TOPICS_MAX + 1
-    assert OTHERS in story.stats.inputs
-
-
 def test_queries_are_bounded() -> None:
     """Those heard of longest ago go, unless they run; facts of no query change nothing."""
     stats = ScriptStats()
@@ -129,25 +120,3 @@ def test_queries_are_bounded() -> None:
     assert "runs" in stats.queries
     assert "q0" not in stats.queries
     assert f"q{QUERIES_MAX + 19}" in stats.queries
-
-
-def test_readers_see_whole_queries_while_facts_come() -> None:
-    """Who reads does so between two facts."""
-    stats, over = ScriptStats(), threading.Event()
-
-    def feed() -> None:
-        number = 0
-        while not over.is_set():
-            number += 1
-            values = {"query_id": f"q{number % 400}", "rows": 1, "topic": f"t{number}"}
-            stats.observe(Fact(number, "RowsSkipped", values))
-
-    thread = threading.Thread(target=feed)
-    thread.start()
-    try:
-        for _ in range(200):
-            found = [stats.copy_of(each).rows_skipped for each in stats.known()]
-            assert len(found) <= QUERIES_MAX
-    finally:
-        over.set()
-        thread.join()

@@ -113,47 +113,43 @@ def test_a_history_that_fails_is_told_of_once_a_minute(
 
 
 ENDING = """
-import sys
+import sys, time
 from pathlib import Path
 from exactum import events
+from exactum.monitor.history import HistoryOutlet
+from exactum.monitor.recorder import Recorder
 from exactum.storage.folder import Folder
-from exactum.monitor.recorder import RECORDER
-RECORDER.begin("q", Folder(Path(sys.argv[1])))
-RECORDER.observe(events.RowsSkipped("q", 7, "i", 3))
+class Hanging(HistoryOutlet):
+    def take(self, facts):
+        time.sleep(600)
+recorder = Recorder({outlet})
+recorder.begin("q", Folder(Path(sys.argv[1])))
+recorder.observe(events.RowsSkipped("q", 7, "i", 3))
 {end}
 """
 
 
-@pytest.mark.parametrize("end", ["", "raise SystemExit(3)", "[][0]"])
-def test_the_final_error_of_a_process_are_written(tmp_path: Path, end: str) -> None:
-    """However Python ends by itself."""
-    subprocess.run(
-        [sys.executable, "-c", ENDING.format(end=end), str(tmp_path)],
+@pytest.mark.parametrize(
+    ("outlet", "end", "status"),
+    [
+        ("", "", 0),
+        ("", "raise SystemExit(3)", 3),
+        ("", "[][0]", 1),
+        ("Hanging()", "time.sleep(1)", 0),
+    ],
+)
+def test_the_end_of_a_process(tmp_path: Path, outlet: str, end: str, status: int) -> None:
+    """However Python ends by itself, what was heard is written. A history that hangs is waited for, for
+    two seconds.
+    """
+    program = ENDING.format(outlet=outlet, end=end)
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(tmp_path)],
         check=False,
         capture_output=True,
         env=environment(),
         timeout=WAIT_MAX_S,
     )
-    (fact,) = read_facts(tmp_path)
-    assert (fact.name, fact.fields["batch_id"], fact.fields["rows"]) == ("RowsSkipped", 7, 3)
-
-
-def test_a_process_ends_though_its_history_hangs() -> None:
-    """It is waited for, for two seconds."""
-    program = """
-import time
-from exactum import events
-from exactum.monitor.history import HistoryOutlet
-from exactum.monitor.recorder import Recorder
-class Hanging(HistoryOutlet):
-    def take(self, facts):
-        time.sleep(600)
-recorder = Recorder(Hanging())
-recorder.begin("q", None)
-recorder.observe(events.RowsSkipped("q", 7, "i", 3))
-time.sleep(1)
-"""
-    done = subprocess.run(
-        [sys.executable, "-c", program], check=False, env=environment(), timeout=WAIT_MAX_S
-    )
-    assert done.returncode == 0
+    assert done.returncode == status
+    written = [(fact.name, fact.fields["batch_id"]) for fact in read_facts(tmp_path)]
+    assert written == ([] if outlet else [("RowsSkipped", 7)])

@@ -13,7 +13,14 @@ from hypothesis import strategies as st
 from exactum import events
 from exactum.monitor.fact import SUPERVISOR_FACTS, Fact
 from exactum.monitor.job import JobState
-from exactum.monitor.query_stats import BATCHES_MAX, GAPS_MAX, LAGS_MAX, QueryStats
+from exactum.monitor.query_stats import (
+    BATCHES_MAX,
+    GAPS_MAX,
+    LAGS_MAX,
+    OTHERS,
+    TOPICS_MAX,
+    QueryStats,
+)
 from exactum.monitor.script_stats import ScriptStats
 from exactum.monitor.verdict import Judgement, Verdict, judge, span
 from tests.kit.monitor.facts import NAME, QUERY, WHEN_MS, Story
@@ -371,61 +378,39 @@ def test_a_loop_of_failures_is_down_though_it_is_up_again_and_again() -> None:
 # ---- whatever is heard -----------------------------------------------------------------------
 
 
-small = st.integers(0, 3)
-times = st.integers(-5, 10_000_000)
-VALUES: dict[str, Any] = {
-    "query_id": st.just(QUERY),
+small, times = st.integers(0, 3), st.integers(-5, 10_000_000)
+words = st.text(string.ascii_letters, max_size=5)
+OF_TYPE: dict[str, Any] = {
+    "str": words,
+    "int": small,
+    "bool": st.booleans(),
+    "float": st.floats(0, 1e6),
+    "str | None": st.none() | words,
+    "int | None": st.none() | st.integers(0, 10**9),
+    "float | None": st.none() | st.floats(0, 1e6),
+    "dict[str, float]": st.dictionaries(st.sampled_from(["write", "commit"]), st.floats(0, 1e7)),
+    "dict[str, int]": st.dictionaries(st.just("kafka"), times),
+}
+OF_NAME: dict[str, Any] = {
     "incarnation": st.sampled_from(["i1", "i2"]),
     "meaning": st.sampled_from(["done", "restart", "halt"]),
     "disposition": st.sampled_from(["", "retry", "abort", "fenced", "halt", "new"]),
     "error": st.sampled_from(["", "Unavailable"]),
-    "phase_ms": st.dictionaries(st.sampled_from(["write", "commit"]), st.floats(0, 1e7)),
-    "rows_by_sink": st.dictionaries(st.just("kafka"), small),
-    "timeouts_ms": st.dictionaries(st.just("kafka"), times),
-    "lag_seconds": st.none() | st.floats(0, 1e6),
-    "input_records": st.none() | st.integers(0, 10**9),
     "lag_records": st.integers(0, 10**9),
     "since_ms": times,
-    "ends": st.booleans(),
+    "trigger_ms": times,
     "doing": st.sampled_from(["Waiting for data to arrive", "Initializing sources"]),
+    "topic": st.sampled_from(["a", "b"]),
     "delay_s": st.floats(0, 1e5),
     "batch_ids": st.lists(small),
-    "left": small,
-    "topic": st.sampled_from(["a", "b"]),
-    "producer_id": st.none() | small,
-    "transactional_id": st.none() | st.just("t"),
-    "trigger_ms": times,
 }
-TEXTS = {
-    "name",
-    "run_id",
-    "guarantee",
-    "checkpoint",
-    "reason",
-    "text",
-    "participant",
-    "place",
-    "by",
+SUPERVISORS = {
+    **dict.fromkeys(("meaning", "error", "disposition", "text", "delay_s", "batch_ids"), "str"),
+    **dict.fromkeys(("pid", "left"), "int"),
 }
 KINDS = [
     one for one in vars(events).values() if isinstance(one, type) and issubclass(one, events.Event)
 ]
-SUPERVISORS = (
-    "pid",
-    "meaning",
-    "error",
-    "disposition",
-    "text",
-    "delay_s",
-    "batch_ids",
-    "left",
-    "silent_s",
-)
-
-
-def value_of(name: str) -> Any:
-    text = st.text(string.ascii_letters, max_size=5)
-    return VALUES.get(name, text if name in TEXTS else small)
 
 
 @st.composite
@@ -435,12 +420,11 @@ def facts(draw: st.DrawFn) -> list[Fact]:
     for _ in range(draw(st.integers(0, 60))):
         at_ms += draw(st.integers(-2_000, 60_000))
         kind: Any = draw(st.sampled_from([*KINDS, *SUPERVISOR_FACTS]))
-        if isinstance(kind, str):
-            names, name = SUPERVISORS, kind
-        else:
-            names, name = tuple(f.name for f in fields(kind)), kind.__name__
-        values = {each: draw(value_of(each)) for each in names}
-        found.append(Fact(at_ms, name, {**NAME, **values}))
+        of = SUPERVISORS
+        if not isinstance(kind, str):
+            of, kind = {each.name: str(each.type) for each in fields(kind)}, kind.__name__
+        given = {n: draw(OF_NAME.get(n, OF_TYPE.get(t, st.just(())))) for n, t in of.items()}
+        found.append(Fact(at_ms, kind, {**NAME, **given, "query_id": QUERY}))
     return found
 
 
@@ -471,6 +455,9 @@ def test_a_window_is_bounded() -> None:
     assert len(kept.lags) <= LAGS_MAX + 1
     assert any(sample.records == 0 for sample in kept.lags)
     assert (len(kept.batches), len(kept.gaps_ms)) == (BATCHES_MAX, GAPS_MAX)
+    for number in range(TOPICS_MAX + 50):
+        story.lag(1, 1.0, topic=f"t{number}")
+    assert len(kept.inputs) == TOPICS_MAX + 1 and OTHERS in kept.inputs
     for fact in story.facts:
         stats.observe(fact)
     assert stats.queries[QUERY] == kept

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from exactum.errors import HeuristicOutcome
-from exactum.protocol.sink import Rejection
+from exactum.protocol.sink import Guarantee, Rejection
 from exactum.spark.write.dead_letter import dead_letters
 from tests.kit.errors import raised
 from tests.kit.operate.targets import SINK, TARGETS, OperatedTarget, databases, made
@@ -182,6 +182,21 @@ def test_lost(target: OperatedTarget, query: RecordedQuery) -> None:
     if not sends:
         assert verified(target, query) == all_exact(target, 2)
         assert listed(query.folder, status=0) == []
+
+
+@pytest.mark.variants(2)
+@pytest.mark.parametrize("decided", [True, False])
+@pytest.mark.parametrize("then", [Guarantee.AT_LEAST_ONCE, Guarantee.AT_MOST_ONCE])
+def test_another_guarantee(
+    target: OperatedTarget, query: RecordedQuery, then: Guarantee, decided: bool
+) -> None:
+    """What a dead run left is settled before the next one writes: committed once where it is decided,
+    else aborted, and nobody's afterwards.
+    """
+    query.run([0, 1], dies_after_decision=decided, dies_before_decision=not decided)
+    query.run([1, 2], guarantee=then)
+    assert target.seen() == names(0, 1, 2)
+    assert listed(query.folder, status=0) == []
 
 
 def test_dead_letters(target: OperatedTarget, tmp_path: Path) -> None:

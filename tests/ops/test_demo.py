@@ -7,7 +7,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -79,23 +78,13 @@ def demo_at_work(folder: Path) -> Iterator[subprocess.Popen[str]]:
 
 @pytest.mark.broker
 @pytest.mark.deep
-def test_an_interrupted_demo_leaves_nothing(tmp_path: Path) -> None:
-    """Ctrl-C while the drivers start: status 130, no process, no file."""
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGKILL, -9)])
+def test_an_interrupted_demo_leaves_nothing(tmp_path: Path, number: int, status: int) -> None:
+    """Ctrl-C while the drivers start: no process, no file. SIGKILL: everything that it started ends as
+    well.
+    """
     with demo_at_work(tmp_path) as demo:
-        demo.send_signal(signal.SIGINT)
-        assert demo.wait(WAIT_MAX_S) == 130
-    assert processes_of(tmp_path) == []
-    assert list(tmp_path.glob("exactum-demo-*")) == []
-
-
-@pytest.mark.broker
-@pytest.mark.deep
-def test_a_killed_demo_leaves_no_process(tmp_path: Path) -> None:
-    """SIGKILL of the demo itself: everything that it started ends as well."""
-    with demo_at_work(tmp_path) as demo:
-        demo.kill()
-        demo.wait()
-        deadline = time.monotonic() + 30
-        while (left := processes_of(tmp_path)) and time.monotonic() < deadline:
-            time.sleep(0.1)
-    assert left == []
+        demo.send_signal(number)
+        assert demo.wait(WAIT_MAX_S) == status
+        await_true(lambda: not processes_of(tmp_path), "nothing of it runs")
+    assert number == signal.SIGKILL or list(tmp_path.glob("exactum-demo-*")) == []

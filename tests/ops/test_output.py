@@ -5,19 +5,17 @@ With EXACTUM_OUTPUT=1 the files of tests/kit/ops/output are made anew; read what
 
 from __future__ import annotations
 
-import io
 import os
-import pty
 import re
 import socket
-import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import redirect_stderr, redirect_stdout
+from collections.abc import Iterator
 from pathlib import Path
 
+import click
 import pyarrow as pa
 import pytest
+from click.testing import CliRunner
 
 from exactum import FileSink
 from exactum.checkpoint.savepoint.create import create
@@ -67,7 +65,7 @@ def ran(*arguments: str, terminal: bool = False) -> str:
 
 
 def raw(*arguments: str, terminal: bool = False) -> str:
-    return printed(lambda: main(list(arguments), prog_name="exactum"), terminal=terminal)
+    return printed(main, *arguments, terminal=terminal)
 
 
 def quiet(text: str) -> str:
@@ -76,32 +74,13 @@ def quiet(text: str) -> str:
     return text.replace(str(Path.cwd()), "/tmp")
 
 
-def printed(call: Callable[[], object], *, terminal: bool = False) -> str:
-    """The same of any call. Only what is printed on standard output goes to a terminal."""
-    reader, writer = pty.openpty() if terminal else os.pipe()
-    parts: list[bytes] = []
-
-    def read() -> None:
-        try:
-            while data := os.read(reader, 65_536):
-                parts.append(data)
-        except OSError:  # the end of a terminal
-            return
-
-    thread = threading.Thread(target=read)
-    thread.start()
-    status: object = 0
-    errors = io.StringIO()
-    with os.fdopen(writer, "w", encoding="utf-8") as out:
-        with redirect_stdout(out), redirect_stderr(errors):
-            try:
-                call()
-            except SystemExit as ended:
-                status = ended.code
-    thread.join()
-    os.close(reader)
-    said = f"(standard error)\n{errors.getvalue()}" if errors.getvalue() else ""
-    return f"{b''.join(parts).decode()}{said}(status {status})\n"
+def printed(command: click.Command, *arguments: str, terminal: bool = False) -> str:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(render, "is_terminal", lambda: terminal)
+        done = CliRunner().invoke(command, arguments, prog_name="exactum")
+    assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
+    said = f"(standard error)\n{done.stderr}" if done.stderr else ""
+    return f"{done.stdout}{said}(status {done.exit_code})\n"
 
 
 def check(name: str, *arguments: str, again: bool = True) -> None:
@@ -237,9 +216,9 @@ def test_what_the_doctor_finds() -> None:
         Problem(Level.ERROR, "sink out", "It is refused."),
         unknown("checkpoint", "No answer within 60 s.", "It hangs.", "See why."),
     ]
+    shown = click.Command("doctor", callback=lambda: render.show_problems(found))
     texts = {
-        "pipe": printed(lambda: render.show_problems(found)),
-        "terminal": quiet(printed(lambda: render.show_problems(found), terminal=True)),
+        kind: quiet(printed(shown, terminal=kind == "terminal")) for kind in ("pipe", "terminal")
     }
     check_text("doctor", texts)
 

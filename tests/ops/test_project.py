@@ -5,10 +5,8 @@ from __future__ import annotations
 import importlib
 import os
 import shutil
-import signal
 import subprocess
 import sys
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -22,8 +20,6 @@ from exactum.local import LocalKafka
 from exactum.ops import cli
 from exactum.ops.project.project import FILES, TEMPLATE, make_project
 from tests.kit.docs.onlooker import keys_and_values
-from tests.kit.docs.terminal import Terminal
-from tests.kit.environment import environment
 from tests.kit.errors import raised
 from tests.kit.kafka.named import in_turn, topics_named
 from tests.kit.waiting import WAIT_MAX_S
@@ -132,60 +128,9 @@ def modules(project: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 @pytest.mark.deep
 @pytest.mark.usefixtures("modules", "settings_put_back")
 def test_its_test_passes(kafka: LocalKafka, spark: SparkSession, tmp_path: Path) -> None:
-    """On the servers that the tests share. It is run by its own command in ``make first-hour``."""
+    """On the servers that the tests share. ``make first-hour`` types its commands, and kills its driver."""
     with topics_named(kafka, "orders", "shouted", partitions=2):
         importlib.import_module("test_job").test_each_order_is_shouted_once(
             kafka, spark, tmp_path / "checkpoint"
         )
         assert len(keys_and_values(kafka.bootstrap_servers, "shouted")) == 100
-
-
-@pytest.mark.deep
-@pytest.mark.slow
-@pytest.mark.broker
-@pytest.mark.spark
-def test_its_query_is_exact_though_its_driver_is_killed(project: Path, tmp_path: Path) -> None:
-    """Servers, query, orders, by its own commands and where pandas is missing. A reader of the
-    tests' own counts.
-    """
-    (tmp_path / "without" / "pandas").mkdir(parents=True)
-    (tmp_path / "without" / "pandas" / "__init__.py").write_text("raise ImportError('missing')")
-    own = environment()
-    env = {
-        **own,
-        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{own['PATH']}",
-        "PYTHONPATH": f"{tmp_path / 'without'}{os.pathsep}{own['PYTHONPATH']}",
-    }
-    terminals: list[Terminal] = []
-
-    def terminal(command: str, **more: str) -> Terminal:
-        log = tmp_path / f"{len(terminals)}.log"
-        terminals.append(Terminal(command, project, {**env, **more}, log))
-        return terminals[-1]
-
-    try:
-        servers = terminal("make servers PORT=0")
-        address = servers.awaited(r"Kafka serves at (\S+),", TIMEOUT_S)[1]
-        servers.awaited("Ctrl-C stops it", TIMEOUT_S)
-        query = terminal("make run", BOOTSTRAP_SERVERS=address)
-        first = query.awaited(r"started job.py as process (\d+)", TIMEOUT_S)[1]
-        send = terminal("make send", BOOTSTRAP_SERVERS=address)
-        assert send.ended(TIMEOUT_S) == 0
-        query.awaited(r"INFO:exactum:", TIMEOUT_S)
-        assert terminal("make read", BOOTSTRAP_SERVERS=address).ended(TIMEOUT_S) == 0
-        os.kill(int(first), signal.SIGKILL)
-        assert terminal("make send", BOOTSTRAP_SERVERS=address).ended(TIMEOUT_S) == 0
-        read = terminal("make read", BOOTSTRAP_SERVERS=address)
-        assert read.ended(TIMEOUT_S) == 0
-        assert "2000 records in the topic shouted, 2000 different ones" in read.printed
-        sent = Counter((k, v.upper()) for k, v in keys_and_values(address, "orders"))
-        assert sent.total() == 2000
-        assert Counter(keys_and_values(address, "shouted")) == sent
-        verify = terminal("make verify", BOOTSTRAP_SERVERS=address)
-        assert (verify.ended(TIMEOUT_S), "missing" in verify.printed) == (0, False), verify.printed
-        query.interrupt()
-        servers.interrupt()
-        assert "Traceback" not in query.printed + servers.printed
-    finally:
-        for each in reversed(terminals):
-            each.close()

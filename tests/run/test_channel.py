@@ -50,16 +50,18 @@ def test_messages_arrive_however_they_are_cut(messages: list[ChannelMessage], cu
 
 
 def test_every_message_is_bounded_by_its_sender() -> None:
-    """The error that ends a query is told however long its text is, with the beginning of that;
+    """The error that ends a query, or the script, is told however long its text is, with the beginning of that;
     what is too large is not sent in halves.
     """
     told: list[ChannelMessage] = []
     process: Any = SimpleNamespace(_failed={}, report_now=told.append)
     SupervisedProcess.report_error(process, Unavailable("long: " + "\0" * 1_000_000), "q")
-    [arrived] = MessageDecoder().feed(told[0].encoded())
-    assert arrived.fields["query_id"] == "q"
-    assert arrived.fields["message"].startswith("long: ")
-    assert arrived.fields["message"].endswith(" more characters]")
+    SupervisedProcess.report_last(process, Unavailable("long: " + "\ud800x" * 1_500_000))
+    for sent, kind in zip(told, ("error", "last"), strict=True):
+        [arrived] = MessageDecoder().feed(sent.encoded())
+        assert (arrived.kind, arrived.fields["disposition"]) == (kind, "retry")
+        assert arrived.fields["message"].startswith("long: ")
+        assert arrived.fields["message"].endswith(" more characters]")
     with pytest.raises(InvariantBroken):
         ChannelMessage("event", {"rows": "x" * LINE_BYTES_MAX}).encoded()
 

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import os
-import re
 import signal
-import subprocess
 import sys
 import time
 from pathlib import Path
 
 import pytest
 
-from tests.kit.environment import environment
 from tests.kit.run.run_command import Command
-from tests.kit.waiting import WAIT_MAX_S
 
 pytestmark = pytest.mark.slow
 
@@ -72,17 +68,6 @@ def test_a_script_that_dies_is_started_again(tmp_path: Path, end: str) -> None:
     with command(tmp_path, f"{COUNTED}\nif life < 2: {end}", *options) as run:
         assert run.ends() == 0
     assert lives(tmp_path) == 3
-
-
-def test_it_gives_up_after_so_many_restarts(tmp_path: Path) -> None:
-    """The third death in a row is one too many for two restarts; the status is 1 and the reason is
-    said.
-    """
-    options = ["--restart-delay", "10 ms", "--restart-attempts", "2"]
-    with command(tmp_path, f"{COUNTED}\nsys.exit(1)", *options) as run:
-        assert run.ends() == 1
-    assert lives(tmp_path) == 3
-    assert "it failed 3 times in a row" in run.log
 
 
 SPARKS = 'RuntimeError("Query q terminated with exception: {}")'
@@ -199,31 +184,6 @@ def test_who_has_said_why_nobody_may_go_on_is_not_frozen(tmp_path: Path, wakes_u
 
 
 @pytest.mark.deep
-def test_an_error_that_the_script_has_handled_is_not_final(tmp_path: Path) -> None:
-    """A query is refused, the script goes on without it and dies of something else: it is started
-    again. An error that carries the query's own is final at once.
-    """
-    program = f"""{COUNTED}
-from exactum.errors import SettingRefused
-from exactum.spark.supervised import process
-script = process.current()
-if life != 1:
-    script.report_error(SettingRefused("the first query may not run"), "query-1")
-if life == 0:
-    os.kill(os.getpid(), 9)
-if life == 2:
-    raise RuntimeError("query-1 failed")
-[][life]
-"""
-    with command(tmp_path, program, *AT_ONCE[:2]) as run:
-        assert run.ends() == 3
-    assert lives(tmp_path) == 3
-    assert "it ended with status 1 with IndexError: list index out of range" in run.log
-    said = "it ended with status 1 with SettingRefused: [USER_CODE] the first query may not run"
-    assert run.log.count(said) == 1
-
-
-@pytest.mark.deep
 def test_a_mistake_in_the_script_is_not_tried_for_ever(tmp_path: Path) -> None:
     """A script that ends before any query of it has begun is given up soon, and the last line says
     with what; an error that another start may mend is left to the restart strategy.
@@ -241,34 +201,6 @@ def test_a_mistake_in_the_script_is_not_tried_for_ever(tmp_path: Path) -> None:
     with command(tmp_path, down, *options, "--start-attempts", "2") as run:
         assert run.ends() == 0
     assert lives(tmp_path) == 5
-
-
-@pytest.mark.variants(1)
-@pytest.mark.parametrize(
-    ("kind", "status", "count"), [("SettingRefused", 3, 1), ("EpochAborted", 1, 2)]
-)
-def test_a_long_text_is_cut(tmp_path: Path, kind: str, status: int, count: int) -> None:
-    """An error of any length means what a short one does; its beginning is said, and how much of
-    it is not.
-    """
-    program = f"""{COUNTED}
-import exactum
-from exactum.spark.supervised import process
-event = exactum.events.EpochAbandoned("q", 0, "i", 0, "\\ud800" * 2_000_000)
-process.current().report_event(event)
-from exactum.errors import {kind}
-raise {kind}("this is why " + "\\ud800x" * 1_500_000)
-"""
-    with command(tmp_path, program, *AT_ONCE) as run:
-        assert run.ends() == status
-    assert lives(tmp_path) == count
-    [*_, said] = [
-        line
-        for line in run.log.splitlines()
-        if kind in line and "this is why" in line and "exactum run: " in line
-    ]
-    assert said.endswith(" more characters]")
-    assert len(said) < 200_000
 
 
 def test_nothing_of_a_dead_life_is_left_when_the_next_begins(tmp_path: Path) -> None:
@@ -418,25 +350,6 @@ time.sleep(400)
             run.signal_session(pid, signal.SIGKILL)
 
 
-def test_a_plain_start_is_unaffected(tmp_path: Path) -> None:
-    """Without a supervisor nothing is joined, no thread is started and no error is told to
-    anybody.
-    """
-    program = (
-        "import exactum, threading, sys; print(threading.active_count(), sys.excepthook is "
-        "sys.__excepthook__)"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        capture_output=True,
-        text=True,
-        check=True,
-        env=environment(),
-        timeout=WAIT_MAX_S,
-    )
-    assert done.stdout.split() == ["1", "True"]
-
-
 def test_wrong_options_are_refused_before_anything_runs(tmp_path: Path) -> None:
     """A duration without a unit, and numbers that make no sense: one message, and the script is not
     started.
@@ -451,19 +364,6 @@ def test_wrong_options_are_refused_before_anything_runs(tmp_path: Path) -> None:
             assert run.ends() in (1, 2)
         assert "Traceback" not in run.log
     assert not (tmp_path / "count").exists()
-
-
-def test_restart_delays_are_kept(tmp_path: Path) -> None:
-    """The next life begins no earlier than is said, and the delay grows."""
-    program = (
-        f"{COUNTED}\nimport time\nopen('began', 'a').write(f'{{time.time()}} ')\nsys.exit(life < 2)"
-    )
-    with command(tmp_path, program, "--restart-delay", "300 ms") as run:
-        assert run.ends() == 0
-    began = [float(text) for text in (tmp_path / "began").read_text().split()]
-    assert began[1] - began[0] >= 0.3
-    assert began[2] - began[1] >= 0.4
-    assert re.search(r"again in 0\.3 s.*again in 0\.[45]", run.log, re.DOTALL)
 
 
 def test_time_goes_by(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import signal
 import socket
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -12,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from exactum.monitor.http_server import PORTS_TRIED_MAX
-from tests.kit.monitor.prometheus import free_port, get
+from tests.kit.monitor.prometheus import free_port, get, samples
 from tests.kit.run.run_command import Command
 
 pytestmark = pytest.mark.slow
@@ -28,6 +29,10 @@ process.current().report_event(
 )
 while not os.path.exists("over"):
     time.sleep(0.02)
+    while os.path.exists("flood"):
+        event = exactum.events.EpochAbandoned("q", 1, "i", 0, "x" * 10_000)
+        process.current().report_event(event)
+        time.sleep(0.001)
 sys.exit(0)
 """
 SERVES = re.compile(r"(http://\S+:\d+)/ serves")
@@ -152,3 +157,21 @@ def test_it_is_not_ready_once_the_process_is_dead(tmp_path: Path) -> None:
         for line in ('exactum_up{query="quiet"} 0.0', "exactum_process_restarts_total 1.0"):
             assert line in text
         assert get(f"{base}/livez")[0] == 200
+
+
+def test_a_supervisor_that_is_frozen_loses_events_and_says_so(tmp_path: Path) -> None:
+    """Its script does not wait for it; what could not be told is counted."""
+    with quiet(tmp_path, ["--listen", "0"]) as run:
+        base = url(run)
+        run.until(lambda: get(f"{base}/readyz")[0] == 200, "it is ready")
+        run.signal(signal.SIGSTOP)
+        (tmp_path / "flood").touch()
+        time.sleep(4)
+        (tmp_path / "flood").unlink()
+        run.signal(signal.SIGCONT)
+
+        def lost() -> float:
+            return next(v for n, _, v in samples(get(f"{base}/metrics")[1]) if "dropped" in n)
+
+        run.until(lambda: lost() > 0, "it is counted")
+        end(tmp_path, run)

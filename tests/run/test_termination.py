@@ -108,15 +108,6 @@ def test_a_batch_that_is_too_slow_is_cut_off(tmp_path: Path, timeout: str, signa
     assert not (tmp_path / "out").exists() or not list((tmp_path / "out").glob("*.json"))
 
 
-@pytest.mark.slow
-def test_no_number_of_seconds_is_refused(tmp_path: Path) -> None:
-    script = tmp_path / "app.py"
-    script.write_text(SLOW)
-    with BareCommand(tmp_path, script, PYTHON, ["a while"]) as run:
-        assert run.ends() == 1
-    assert "[START_ARGUMENT]" in run.log and "'a while'" in run.log
-
-
 HANDLERS = """
 import os, signal, sys, time
 from exactum.spark.open_queries import open_queries

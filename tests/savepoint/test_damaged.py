@@ -248,16 +248,16 @@ def test_a_place_that_cannot_be_written(checkpoint: Path, savepoint: Path, tmp_p
         (
             ("create", "--checkpoint", str(checkpoint), "--to", saved),
             f"exactum: [FOLDER_ACCESS] The folder {saved} could not be listed: ",
-            "that this user may write to",
+            "to be able to read it",
         ),
         (
             ("restore", str(savepoint), "--checkpoint", new),
             f"exactum: [FOLDER_ACCESS] The folder {new} could not be read: ",
-            "that this user may write to",
+            "to be able to read it",
         ),
     ):
         result = run(*arguments)
-        assert result.exit_code == 1
+        assert result.exit_code == 2
         assert result.output.startswith(what)
         assert to_do in result.output
     assert sorted(tmp_path.rglob("*")) == before

@@ -1,5 +1,5 @@
 """A batch was decided and its driver died; ``at_least_once`` goes on. It commits what was decided
-before it writes, so nobody commits it behind later batches.
+before it writes, so nobody commits it behind later batches. Each target: ``tests/operate``.
 """
 
 from __future__ import annotations
@@ -10,17 +10,11 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from exactum import FileSink, KafkaSink, MySQLSink, PostgresSink
-from exactum.checkpoint.layout import DECISIONS
+from exactum import FileSink, MySQLSink, PostgresSink
 from exactum.errors import CheckpointRefused
-from exactum.files.slot_log import SlotLog
-from exactum.local import LocalKafka
 from exactum.protocol.ends import Noted
-from exactum.protocol.model import SourceOffsets
 from exactum.protocol.sink import Guarantee, Sink
 from exactum.sql.sink import SqlSink
-from exactum.storage.folder import Folder
-from tests.kit.crash import oracle
 from tests.kit.errors import raised
 from tests.kit.query_record import on_file
 from tests.kit.sql.sql_database import SqlDatabase
@@ -63,48 +57,6 @@ def test_it_is_not_committed_behind_them(tmp_path: Path, since: Sequence[int]) -
     query.run([following, following + 1], dies_after_decision=True)
     query.run([following + 1, following + 2])
     assert batches_in(tmp_path) == list(range(following + 3))
-
-
-@pytest.mark.parametrize("decided", [True, False])
-@pytest.mark.parametrize("then", [WEAK, Guarantee.AT_MOST_ONCE])
-def test_readers_of_kafka_wait_for_nothing(
-    kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path, then: Guarantee, decided: bool
-) -> None:
-    """The dead run's transaction is ended by the start that comes, long before its timeout."""
-    out = topic("out", partitions=1)
-
-    def tasks(batch_id: int) -> list[list[pa.RecordBatch]]:
-        return [[pa.record_batch({"value": pa.array([str(batch_id)])})]]
-
-    def sink() -> Sink:
-        return KafkaSink(out, bootstrap_servers=kafka.bootstrap_servers)
-
-    query = RecordedQuery(tmp_path, {"out": (sink, (("value", "string"),), tasks)})
-    query.run([0, 1], dies_after_decision=decided, dies_before_decision=not decided)
-    query.run([1, 2], guarantee=then)
-    oracle.check_at_rest(kafka.bootstrap_servers, [out], query.query_id)
-    assert [s.value for s in oracle.read_all(kafka.bootstrap_servers, [out])] == ["0", "1", "2"]
-
-
-@pytest.mark.parametrize("decided", [True, False])
-@pytest.mark.parametrize("then", [WEAK, Guarantee.AT_MOST_ONCE])
-def test_rows_that_waited_in_files(
-    database: SqlDatabase, tmp_path: Path, then: Guarantee, decided: bool
-) -> None:
-    """Of a dead run: committed once where they are decided, and nobody's afterwards."""
-    table = database.table("id bigint PRIMARY KEY")
-
-    def tasks(batch_id: int) -> list[list[pa.RecordBatch]]:
-        return [[pa.record_batch({"id": pa.array([batch_id], pa.int64())})]]
-
-    def sink() -> SqlSink:
-        return database.sink(table)
-
-    query = RecordedQuery(tmp_path, {"out": (sink, (("id", "bigint"),), tasks)})
-    query.run([0, 1], dies_after_decision=decided, dies_before_decision=not decided)
-    query.run([1, 2], guarantee=then)
-    assert query.staged() == []
-    assert database.rows(f"SELECT id FROM {table} ORDER BY id") == [(0,), (1,), (2,)]
 
 
 def test_newer_rows_are_not_replaced(database: SqlDatabase, tmp_path: Path) -> None:
@@ -164,10 +116,3 @@ def test_something_that_leaves_no_record(tmp_path: Path) -> None:
             assert "they are dropped. 'exactum transactions finish'" in said
         query.run([3, 4])
         assert batches_in(folder) == ([0, 1, 3, 4] if way == "finish" else [0, 3, 4])
-
-
-def test_without_a_change_nothing_is_written(tmp_path: Path) -> None:
-    query = files(tmp_path)
-    query.run([0, 1], lambda batch_id: SourceOffsets())
-    log = SlotLog(Folder(query.folder / DECISIONS), query.query_id)
-    assert [r.attempt for r in log.read(1)] == [0]

@@ -1,4 +1,4 @@
-"""Commands reach a database as its query does, and nothing secret of it is on file."""
+"""A table that only the search path finds, and that nothing secret of a database is on file."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from tests.kit.query_record import newest
 from tests.kit.servers.mariadb import LocalMariaDB
 from tests.kit.servers.postgres import LocalPostgres
 from tests.kit.sql import mysql_server
-from tests.kit.sql.certificates import make_certificate, serve_tls
 from tests.kit.sql.postgres_server import Database
 from tests.kit.sql.sql_epochs import ID_AND_NAME, tasks_of
 from tests.kit.transactions.operator import listed, transactions
@@ -49,51 +48,6 @@ def test_a_table_that_the_search_path_finds(postgres: LocalPostgres, tmp_path: P
             assert database.rows("SELECT count(*) FROM app.orders") == [(24,)]
         finally:
             database.run("DROP SCHEMA app CASCADE")
-
-
-@pytest.mark.deep
-@pytest.mark.postgres
-def test_a_server_that_is_verified(tmp_path: Path) -> None:
-    """A query that asks for the server's certificate: its commands do."""
-    with LocalPostgres() as server:
-        trusted = tmp_path / "ca.pem"
-        trusted.write_bytes(serve_tls(server).read_bytes())
-        database = Database(server)
-        options = f"?sslmode=verify-full&sslrootcert={quote(str(trusted), safe='')}"
-        own = query(tmp_path, PostgresSink(database.url + options, table=database.table()))
-        own.run([0], dies_before_decision=True)
-        assert len(listed(own.folder, status=1)) == TASKS
-        trusted.write_bytes(make_certificate(tmp_path)[0].read_bytes())
-        refused = transactions("list", "--checkpoint", own.folder, status=2).output
-        assert "certificate verify failed" in refused and server.password not in refused
-        database.close()
-
-
-@pytest.mark.postgres
-@pytest.mark.parametrize("by", ["the URL", "the environment", "the URL, which has the host"])
-def test_a_service(
-    postgres: LocalPostgres, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by: str
-) -> None:
-    """Messages do not say localhost, and its file's password is nowhere else."""
-    with Database.cleaned(postgres) as database:
-        parts = urlsplit(database.url)
-        file = tmp_path / "services"
-        file.write_text(
-            f"[shop]\nhost={parts.hostname}\nport={parts.port}\ndbname={postgres.database}\n"
-            f"user={parts.username}\npassword={parts.password}\n"
-        )
-        monkeypatch.setenv("PGSERVICEFILE", str(file))
-        url = "postgresql://" if by == "the environment" else "postgresql://?service=shop"
-        its_host = parts.hostname if by == "the URL, which has the host" else ""
-        if by == "the environment":
-            monkeypatch.setenv("PGSERVICE", "shop")
-        sink = PostgresSink(url.replace("//", f"//{its_host}"), table=database.table())
-        where = f"{its_host}:service=shop/".lstrip(":")
-        assert f"postgresql://{where}" in repr(sink) and "localhost" not in repr(sink)
-        own = query(tmp_path, sink)
-        own.run([0], dies_before_decision=True)
-        assert database.server.password not in newest(own.folder).read_text()
-        assert len(listed(own.folder, status=1)) == TASKS
 
 
 @pytest.mark.postgres

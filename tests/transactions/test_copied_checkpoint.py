@@ -7,41 +7,18 @@ from __future__ import annotations
 import copy
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from exactum import FileSink, MySQLSink, PostgresSink
+from exactum import FileSink
 from exactum.checkpoint.layout import STAGING
 from exactum.checkpoint.savepoint.create import create
 from exactum.checkpoint.savepoint.restore import Identity, restore
 from exactum.errors import CheckpointRefused
 from tests.kit.errors import raised
-from tests.kit.sql.sql_database import SqlDatabase
-from tests.kit.sql.sql_epochs import ID_AND_NAME, expected, tasks_of
 from tests.kit.transactions.operator import invoke, listed, transactions
 from tests.kit.verify.recorded_query import RecordedQuery
-from tests.sql.conftest import database
-
-__all__ = ["database"]
-
-
-def refused_by_the_copy(query: RecordedQuery, folder: Path) -> None:
-    """Two epochs, a copy, and two more, of which the last is decided and its driver died. The copy
-    is tried twice; then the epoch is finished by the checkpoint itself.
-    """
-    query.run([0, 1])
-    shutil.copytree(query.folder, folder / "copy")
-    query.run([2, 3], dies_after_decision=True)
-    arguments = ("--checkpoint", folder / "copy")
-    told = transactions("abort", *arguments, status=2).output
-    assert "has batch 2, and the decision log" in told and "older than the rest" in told
-    older = copy.copy(query)
-    older.folder = folder / "copy"
-    with raised(CheckpointRefused, "ENDS_DIFFER", "has batch 2", "decision log"):
-        older.run([2])
-    transactions("finish", "--checkpoint", query.folder, status=0)
 
 
 @pytest.fixture
@@ -59,8 +36,21 @@ def written(folder: Path) -> list[str]:
     return sorted(path.read_text() for path in (folder / "out").glob("part-*"))
 
 
-def test_files(numbers: RecordedQuery, tmp_path: Path) -> None:
-    refused_by_the_copy(numbers, tmp_path)
+def test_an_older_copy(numbers: RecordedQuery, tmp_path: Path) -> None:
+    """Two epochs, a copy, and two more, of which the last is decided and its driver died. The copy
+    is tried twice; then the epoch is finished by the checkpoint itself.
+    """
+    numbers.run([0, 1])
+    shutil.copytree(numbers.folder, tmp_path / "copy")
+    numbers.run([2, 3], dies_after_decision=True)
+    arguments = ("--checkpoint", tmp_path / "copy")
+    told = transactions("abort", *arguments, status=2).output
+    assert "has batch 2, and the decision log" in told and "older than the rest" in told
+    older = copy.copy(numbers)
+    older.folder = tmp_path / "copy"
+    with raised(CheckpointRefused, "ENDS_DIFFER", "has batch 2", "decision log"):
+        older.run([2])
+    transactions("finish", "--checkpoint", numbers.folder, status=0)
     assert written(tmp_path) == [f'{{"n":{n}}}\n' for n in range(4)]
 
 
@@ -105,19 +95,3 @@ def test_another_decision_log(numbers: RecordedQuery, tmp_path: Path, batches: l
     )
     transactions("finish", "--checkpoint", numbers.folder, status=0)
     assert written(tmp_path) == [f'{{"n":{n}}}\n' for n in batches]
-
-
-def test_databases(database: SqlDatabase, tmp_path: Path, monkeypatch: Any) -> None:
-    table = database.table()
-    is_postgres = database.dialect.name == "PostgreSQL"
-    monkeypatch.setenv("PGPASSWORD" if is_postgres else "MYSQL_PWD", database.server.password)
-    kind = PostgresSink if is_postgres else MySQLSink
-    sinks = {
-        "out": (
-            lambda: kind(database.url, table=table),
-            ID_AND_NAME,
-            tasks_of,
-        )
-    }
-    refused_by_the_copy(RecordedQuery(tmp_path / "checkpoint", sinks), tmp_path)
-    assert sorted(database.rows(f"SELECT id, name FROM {table}")) == expected([0, 1, 2, 3])

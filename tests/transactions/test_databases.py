@@ -42,10 +42,8 @@ class World:
             return kind(database.url, table=self.table)
 
         self.query = RecordedQuery(self.checkpoint, {SINK: (sink, ID_AND_NAME, tasks_of)}, staging)
-        password = database.server.password
-        patch.setenv("PGPASSWORD" if self.is_postgres else "MYSQL_PWD", password)
-        self.variable = "PGPASSWORD" if self.is_postgres else "MYSQL_PWD"
-        self.password = password
+        self.password = database.server.password
+        patch.setenv("PGPASSWORD" if self.is_postgres else "MYSQL_PWD", self.password)
 
     def rows(self) -> list[tuple[int, str]]:
         return sorted(self.database.rows(f"SELECT id, name FROM {self.table}"))
@@ -129,47 +127,21 @@ def test_a_database_without_a_trace_of_the_query_gets_nothing(
     assert world.rows() == expected([0, 1])
 
 
-def test_a_staging_of_its_own(
-    database: SqlDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("own", [True, False])
+def test_a_checkpoint_that_was_moved(
+    database: SqlDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own: bool
 ) -> None:
-    """Commands find it by what the checkpoint has on file, also where the checkpoint has moved."""
-    world = World(database, tmp_path, monkeypatch, staging=tmp_path / "shared")
-    world.query.run([0, 1], dies_after_decision=True)
-    assert len(world.query.staged()) == TASKS
-    moved = world.checkpoint.rename(tmp_path / "moved")
-    assert len(listed(moved, status=1)) == TASKS
-    transactions("finish", "--checkpoint", moved, status=0)
-    assert world.rows() == expected([0, 1])
-    assert world.query.staged() == []
-
-
-def test_a_staging_that_moves_with_its_checkpoint(
-    database: SqlDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    world = World(database, tmp_path, monkeypatch)
+    """Commands find a staging of its own by what the checkpoint has on file, and else the one in it."""
+    world = World(database, tmp_path, monkeypatch, staging=tmp_path / "shared" if own else None)
     world.query.run([0, 1], dies_after_decision=True)
     world.query.folder = world.checkpoint.rename(tmp_path / "moved")
     found = listed(world.query.folder, status=1)
-    assert len(found) == TASKS and str(world.query.folder) in found[0]["details"][0]
+    where = world.query.staging or world.query.folder
+    assert len(found) == TASKS and str(where) in found[0]["details"][0]
+    transactions("finish", "--checkpoint", world.query.folder, status=0)
     world.query.run([1, 2])
     assert world.rows() == expected([0, 1, 2])
     assert world.query.staged() == []
-
-
-def test_batches_that_a_target_has_lost_are_committed_from_kept_files(
-    database: SqlDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As after a failover: in their order, each once."""
-    world = World(database, tmp_path, monkeypatch)
-    world.query.run([0, 1, 2], dies_after_decision=True)
-    database.run("DELETE FROM exactum_ledger WHERE batch_id > 0")
-    database.run(f"DELETE FROM {world.table} WHERE id >= 1000")
-    assert {t["batch_id"] for t in listed(world.checkpoint, status=1)} == {1, 2}
-    typed = transactions("finish", "--checkpoint", world.checkpoint, status=0).output
-    assert f"{TASKS} transactions of micro-batches that were done are committed again" in typed
-    assert world.rows() == expected([0, 1, 2])
-    world.query.run([3])
-    assert world.rows() == expected([0, 1, 2, 3])
 
 
 def test_a_target_that_has_lost_batches_gets_no_later_one(

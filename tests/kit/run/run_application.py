@@ -2,9 +2,7 @@
 keeps running.
 
 Its one argument is a JSON object. ``deaths`` is a folder with a file ``<n>`` of JSON for each
-planned death; each life takes the next one: ``{"after_s": 0.1}`` from its start, or ``{"event":
-"EpochDecided", "nth": 1}``; with ``"by": "refusal"`` it does not die by a signal, but of an error
-of exactum that another part of the script raises. With ``noticed``, a file, it writes down which
+planned death; each life takes the next one: ``{"event": "EpochDecided", "nth": 1}``. With ``noticed``, a file, it writes down which
 queries it sees by all of Spark's means, and waits for the end of any.
 """
 
@@ -14,7 +12,6 @@ import json
 import os
 import signal
 import sys
-import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -39,22 +36,8 @@ def die() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def refuse() -> None:
-    """As where the main thread ends with this, in the middle of the query's epoch."""
-    error = exactum.errors.SettingRefused("another query of this script may not run")
-    sys.excepthook(type(error), error, None)
-    os._exit(1)
-
-
-def later(seconds: float) -> None:
-    time.sleep(seconds)
-    die()
-
-
 play = json.loads(sys.argv[1])
 death = planned(Path(play["deaths"]))
-if "after_s" in death:
-    threading.Thread(target=later, args=(death["after_s"],), daemon=True).start()
 
 from pyspark.sql import SparkSession  # noqa: E402
 
@@ -77,9 +60,7 @@ def on_event(event: exactum.events.Event) -> None:
     if name == death.get("event"):
         seen += 1
         if seen == death["nth"]:
-            refuse() if death.get("by") == "refusal" else die()
-    if name == "EpochCompleted" and play.get("prints"):
-        print(f"after epoch {event.batch_id}: {play['prints']}")
+            die()
 
 
 def notice(how: str, names: list[str | None]) -> None:
@@ -118,14 +99,10 @@ else:
     spark = exactum.local_session("run", **play["session"])
 if "noticed" in play:
     listen(spark)
-topic = play.get("control")
 exact = exactum.exactly_once(
     exactum.KafkaSink(
         play["target"], bootstrap_servers=play["bootstrap_servers"], **play.get("sink", {})
     ),
-    control=exactum.control_stream(topic, bootstrap_servers=play["bootstrap_servers"])
-    if topic
-    else (),
     on_event=on_event,
 )
 writer = (
@@ -153,6 +130,4 @@ if "noticed" in play:
         notice("UI", shown(spark))
 else:
     query.awaitTermination()
-if "control" in play:
-    spark.stop()
 print("the script ends by itself", flush=True)
