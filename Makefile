@@ -222,7 +222,7 @@ EXTRAS = spark,avro
 
 submit: export JAVA_TOOL_OPTIONS = -XX:TieredStopAtLevel=1
 submit: setup ## scripts below spark-submit, locally and on a standalone cluster: killed, stopped, with a standby
-	$(PYTEST) tests/run/test_submit.py tests/run/test_termination.py
+	$(PYTEST) tests/run/test_submit.py tests/run/test_stopping.py
 
 # Its control plane is built from Go modules, once, into exactum's cache. CI does not play it.
 kubernetes: export JAVA_TOOL_OPTIONS = -XX:TieredStopAtLevel=1

@@ -1,23 +1,30 @@
-"""The page in trouble: it says so, and neither it nor the query stops."""
+"""The page as people start it, and in trouble: it says so, and neither it nor the query stops."""
 
 from __future__ import annotations
 
+import re
 import shutil
+import signal
 import socket
 import struct
+import subprocess
+import sys
 import time
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from exactum.checkpoint.layout import DECISIONS, HISTORY
 from exactum.monitor import job_sources
 from exactum.monitor.http_server import HttpServer
 from exactum.monitor.job_sources import CheckpointJobs
+from exactum.ops.cli import main
 from exactum.ops.dashboard.routes import dashboard_routes
 from tests.kit.dashboard.checkpoints import MadeCheckpoint, busy_hour
+from tests.kit.environment import environment
 from tests.kit.query_record import damage, newest
 from tests.kit.waiting import WAIT_MAX_S
 
@@ -100,3 +107,43 @@ def test_damaged_files(made: MadeCheckpoint, server: HttpServer) -> None:
     assert record.name in page(server, f"/job/{made.query_id}")
     (made.folder / "metadata").write_text("{")
     assert "cannot be read" in page(server, f"/job/{made.query_id}")
+
+
+def command(*arguments: str) -> list[str]:
+    return [sys.executable, "-m", "exactum.ops.cli", "dashboard", *arguments]
+
+
+@pytest.mark.slow
+def test_it_serves_until_ctrl_c(tmp_path: Path) -> None:
+    """Where the port is taken the next one; two checkpoints of one query are two queries."""
+    one = MadeCheckpoint(tmp_path / "orders").begin()
+    other = MadeCheckpoint(tmp_path / "copy").begin()
+    one.write([one.started(1)])
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        arguments = ["--checkpoint", str(one.folder), "--checkpoint", str(other.folder)]
+        with subprocess.Popen(
+            command(*arguments, "--port", str(port)),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env=environment(),
+        ) as process:
+            assert process.stdout is not None
+            said = process.stdout.readline()
+            found = re.search(r"http://127\.0\.0\.1:(\d+)$", said.strip())
+            assert found is not None, said + process.stdout.read()
+            assert port < int(found[1]) <= port + 16
+            with urllib.request.urlopen(found[0], timeout=WAIT_MAX_S) as response:
+                text = response.read().decode()
+            assert one.query_id in text and "/job/checkpoint-2" in text
+            process.send_signal(signal.SIGINT)
+            assert process.wait(WAIT_MAX_S) == 0
+            assert "Traceback" not in process.stdout.read()
+
+
+def test_a_checkpoint_that_is_none_is_refused(tmp_path: Path) -> None:
+    done = CliRunner().invoke(main, ["dashboard", "--checkpoint", str(tmp_path / "nowhere")])
+    assert (done.exit_code, "is not a folder" in done.stderr) == (2, True)

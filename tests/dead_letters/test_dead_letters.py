@@ -19,7 +19,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from click.testing import Result
-from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
+from confluent_kafka import Producer, TopicPartition
 
 from exactum import FileSink, KafkaSink, PostgresSink
 from exactum.checkpoint.query_place import QueryPlace
@@ -31,6 +31,7 @@ from exactum.ops.dead_letters import replay
 from exactum.protocol.sink import Rejection, Sink
 from exactum.spark.write.dead_letter import dead_letters
 from tests.kit.errors import raised
+from tests.kit.kafka.transactions import Record, read_all
 from tests.kit.query_record import note, on_file
 from tests.kit.servers.postgres import LocalPostgres
 from tests.kit.sql import postgres_server
@@ -96,26 +97,13 @@ class World:
 
     def read(self, topic: str) -> list[tuple[str, str]]:
         """What a read_committed reader sees: keys and values."""
-        return sorted((m.key().decode(), m.value().decode()) for m in self.messages(topic))
-
-    def messages(self, topic: str) -> list[Any]:
-        """As the reader gets them; of one partition in its order."""
-        consumer = Consumer(
-            {**self.servers, "group.id": "t", "isolation.level": "read_committed"}
-            | {"enable.partition.eof": True}
+        return sorted(
+            ((m.key or b"").decode(), (m.value or b"").decode()) for m in self.messages(topic)
         )
-        partitions = consumer.list_topics(topic, timeout=WAIT_MAX_S).topics[topic].partitions
-        consumer.assign([TopicPartition(topic, p, OFFSET_BEGINNING) for p in partitions])
-        found, ended = [], set[int]()
-        while len(ended) < len(partitions):
-            message = consumer.poll(WAIT_MAX_S)
-            assert message is not None
-            if message.error() is not None:
-                ended.add(message.partition())
-            else:
-                found.append(message)
-        consumer.close()
-        return found
+
+    def messages(self, topic: str) -> list[Record]:
+        """As the reader gets them; of one partition in its order."""
+        return read_all(self.servers["bootstrap.servers"], topic, open_ones=True)
 
 
 @pytest.fixture
@@ -219,8 +207,8 @@ def test_a_record_goes_back_with_its_headers(world: World) -> None:
         (letter,) = [each for each in listed(query) if each["replayed_to"] is None]
         result = typed(query, "replay", "--to-source", "--yes")
         assert (result.exit_code, "1 records are sent" in result.output) == (0, True), result.output
-        sent = world.messages(world.source)[LETTERS + again].headers()
-        assert sent == [*own, ("exactum.replayed", letter["identity"].encode())]
+        sent = world.messages(world.source)[LETTERS + again].headers
+        assert list(sent) == [*own, ("exactum.replayed", letter["identity"].encode())]
         world.refused = [(LETTERS + 1, "k9")]
         query.run([again])
 

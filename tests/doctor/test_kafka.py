@@ -18,6 +18,7 @@ from tests.conftest import TopicFactory
 from tests.kit.doctor.diagnosis import Diagnosis, diagnosed
 from tests.kit.servers.shared import started_kafka
 from tests.kit.transactions.unverified import unverified
+from tests.kit.waiting import await_true
 
 WAIT_S = 30.0
 DEAD_WITHIN_S = 25.0
@@ -58,13 +59,6 @@ def begin(kafka: LocalKafka, topic: str, name: str) -> Producer:
     return producer
 
 
-def until(condition: Callable[[], bool]) -> None:
-    end_s = time.monotonic() + WAIT_S
-    while not condition():
-        assert time.monotonic() < end_s, f"it did not happen within {WAIT_S} s"
-        time.sleep(0.05)
-
-
 def test_a_healthy_cluster_has_no_errors_and_nothing_is_left(
     kafka: LocalKafka, topic: TopicFactory, look: Callable[..., Diagnosis]
 ) -> None:
@@ -82,13 +76,9 @@ def test_a_healthy_cluster_has_no_errors_and_nothing_is_left(
         return admin.list_consumer_groups(request_timeout=WAIT_S / 2).result(WAIT_S)
 
     def there() -> tuple[set[str], set[str]]:
-        end_s = time.monotonic() + WAIT_S
-        groups = listed()
-        while groups.errors:  # a coordinator of a fresh broker may still be loading
-            assert time.monotonic() < end_s, groups.errors
-            time.sleep(0.05)
-            groups = listed()
-        return set(admin.list_topics(timeout=WAIT_S).topics), {g.group_id for g in groups.valid}
+        await_true(lambda: not listed().errors, "a fresh broker's coordinator has loaded")
+        groups = {each.group_id for each in listed().valid}
+        return set(admin.list_topics(timeout=WAIT_S).topics), groups
 
     before = there()
     found = look("--topic", source, "--group", "own", "--longest-outage", "5 min", output=target)
@@ -132,23 +122,19 @@ def test_an_output_that_keeps_less_than_an_outage(
     assert found.status == 0
 
 
-def test_an_input_that_may_be_cut(topic: TopicFactory, look: Callable[..., Diagnosis]) -> None:
-    """Records that come in the place of lost ones have their offsets: the query would skip them."""
-    source = topic("in", config={"unclean.leader.election.enable": "true"})
-    found = look("--topic", source, output=topic("out"))
-    assert found.has("warning", f"{source} (input)", "unclean.leader.election.enable is on")
-
-
-def test_replicas_that_cannot_be_in_sync(
+def test_replicas_that_cannot_be_in_sync_and_records_that_may_be_cut(
     topic: TopicFactory, look: Callable[..., Diagnosis]
 ) -> None:
-    target = topic(
-        "out",
-        config={"min.insync.replicas": 2, "unclean.leader.election.enable": "true"},
+    """Records that come in the place of lost ones have their offsets: the query would skip them."""
+    unclean = {"unclean.leader.election.enable": "true"}
+    source, target = (
+        topic("in", config=unclean),
+        topic("out", config={"min.insync.replicas": 2, **unclean}),
     )
-    found = look(output=target)
+    found = look("--topic", source, output=target)
     assert found.has("error", f"{target} (output)", "min.insync.replicas is 2", "1 of 1 replicas")
-    assert found.has("warning", f"{target} (output)", "unclean.leader.election.enable is on")
+    for name in (f"{source} (input)", f"{target} (output)"):
+        assert found.has("warning", name, "unclean.leader.election.enable is on")
 
 
 def test_a_timeout_above_what_the_broker_allows(
@@ -166,7 +152,7 @@ def test_a_group_with_members(
     member = Consumer({"bootstrap.servers": kafka.bootstrap_servers, "group.id": "busy"})
     try:
         member.subscribe([source])
-        until(lambda: member.poll(0.1) is not None or bool(member.assignment()))
+        await_true(lambda: member.poll(0.1) is not None or bool(member.assignment()), "it is in")
         found = look("--topic", source, "--group", "busy")
         assert found.has("error", "group busy", "has 1 members")
     finally:
@@ -178,7 +164,8 @@ def test_brokers_that_verify_nothing(
 ) -> None:
     target = topic("out")
     with unverified(kafka.bootstrap_servers):
-        until(lambda: look(output=target).has("warning", "verification.enable is off on broker 1"))
+        off = "verification.enable is off on broker 1"
+        await_true(lambda: look(output=target).has("warning", off), "it is off")
 
 
 # ---- nobody answers ----------------------------------------------------------------------------

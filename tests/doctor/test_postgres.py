@@ -18,6 +18,7 @@ from tests.kit.servers.postgres import LocalPostgres, as_server_user
 from tests.kit.sql.postgres_server import Database
 from tests.kit.sql.sql_epochs import ID_AND_NAME, tasks_of
 from tests.kit.verify.recorded_query import RecordedQuery
+from tests.kit.waiting import await_true
 
 pytestmark = pytest.mark.postgres
 
@@ -85,10 +86,8 @@ def test_a_synchronous_standby_that_is_not_there(poor: LocalPostgres, tmp_path: 
                 f"ALTER SYSTEM SET synchronous_standby_names = '{standbys}'".encode()
             )
             connection.execute("SELECT pg_reload_conf()")
-            end_s = time.monotonic() + WAIT_S
-            while connection.execute("SHOW synchronous_standby_names").fetchone() != (standbys,):
-                assert time.monotonic() < end_s
-                time.sleep(0.02)
+            shown = "SHOW synchronous_standby_names"
+            await_true(lambda: connection.execute(shown).fetchone() == (standbys,), "it is set")
 
         name("nobody")
         try:
@@ -128,15 +127,16 @@ def pooler(server: LocalPostgres, folder: Path, mode: str) -> Iterator[str]:
         stderr=subprocess.DEVNULL,
     )
     url = f"postgresql://exactum:{server.password}@127.0.0.1:{port}/{server.database}"
+
+    def answers() -> bool:
+        try:
+            psycopg.connect(url).close()
+        except psycopg.OperationalError:
+            return False
+        return True
+
     try:
-        end_s = time.monotonic() + WAIT_S
-        while True:
-            try:
-                psycopg.connect(url).close()
-                break
-            except psycopg.OperationalError:
-                assert time.monotonic() < end_s, "pgbouncer does not answer"
-                time.sleep(0.05)
+        await_true(answers, "pgbouncer answers")
         yield url
     finally:
         process.terminate()

@@ -13,6 +13,7 @@ import pytest
 from tests.kit.doctor.diagnosis import Diagnosis, diagnosed
 from tests.kit.security.rights import EVERY_ACL, Right, documented
 from tests.kit.servers.kafka_cluster import KafkaCluster
+from tests.kit.waiting import await_true
 
 pytestmark = [
     pytest.mark.broker,
@@ -102,10 +103,11 @@ def secure(secured_kafka: KafkaCluster) -> KafkaCluster:
             operations = [r.operation for r in rights if (r.kind, r.name, r.prefixed) == place]
             cluster.grant(user, kind, name, *operations, prefixed=prefixed)
             granted += len(operations)
-    admin, end_s = cluster.admin(), time.monotonic() + WAIT_S
-    while len(admin.describe_acls(EVERY_ACL).result(WAIT_S)) != granted:
-        assert time.monotonic() < end_s, "the rights are not there"
-        time.sleep(0.05)
+    admin = cluster.admin()
+    await_true(
+        lambda: len(admin.describe_acls(EVERY_ACL).result(WAIT_S)) == granted,
+        "the rights are there",
+    )
     return cluster
 
 

@@ -162,11 +162,6 @@ def test_clients_that_do_nothing_hold_nobody_up(server: HttpServer, asks: bytes)
             client.close()
 
 
-def test_a_request_that_is_too_long(server: HttpServer) -> None:
-    assert ask(server, "/" + "x" * 100_000)[0] == 414
-    assert ask(server, "/exact")[0] == 200
-
-
 def test_ports(server: HttpServer) -> None:
     """Where a port is taken the next one is tried, as often as was said; then it is refused."""
     with raised(SettingRefused, "PORT_TAKEN", "127.0.0.1", server.port):

@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import time
 from collections.abc import Callable, Iterator
@@ -15,12 +14,10 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from exactum.checkpoint.layout import DECISIONS
 from exactum.monitor import job_sources
 from exactum.monitor.fact import Fact
 from exactum.monitor.http_server import HttpHandler, HttpRequest
 from exactum.monitor.job import read_job
-from exactum.monitor.job_history import PENDING_MS
 from exactum.monitor.job_sources import CheckpointJobs, HeardJobs, JobSource
 from exactum.monitor.metrics import MetricsCollector, metrics_handler
 from exactum.monitor.metrics_server import probes
@@ -204,21 +201,6 @@ def made(tmp_path: Path) -> MadeCheckpoint:
     made.write([made.started(now_ms - 90_000), made.completed(now_ms - 80_000, 4)])
     made.died()
     return made
-
-
-def test_a_page_that_stays_open_follows(made: MadeCheckpoint) -> None:
-    """It is judged by what was read last."""
-    (record,) = (made.folder / DECISIONS).glob("*5-0.json")
-    os.utime(record, (1, 1))
-    source = CheckpointJobs([made.folder])
-
-    def words() -> list[str]:
-        return [judge(job).verdict.value for job in source.jobs().values()]
-
-    with made.living():
-        assert words() == ["IN DOUBT"]
-        made.write([made.completed(time.time_ns() // 1_000_000 - 2 * PENDING_MS, 5)])
-        assert words() == ["OK"]
 
 
 def test_an_older_fact_of_another_process_comes_late(made: MadeCheckpoint) -> None:

@@ -65,13 +65,3 @@ def test_an_option_of_the_script_is_told_where_it_stands(tmp_path: Path) -> None
     done = CliRunner().invoke(cli.main, ["run", str(script), "--topic", "orders"])
     assert (done.exit_code, "No such option" in done.output) == (2, True)
     assert "stand behind --, as in: exactum run app.py -- --topic ..." in done.output
-
-
-def test_a_script_without_the_named_sinks_is_told_what_to_write(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "app.py").touch()
-    monkeypatch.chdir(tmp_path)
-    done = CliRunner().invoke(cli.main, ["doctor", "--sinks", "app.py:SINKS"])
-    assert done.exit_code == 2
-    assert "app.py has no 'SINKS'. Give the query's sinks that name in it" in done.output

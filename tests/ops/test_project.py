@@ -12,14 +12,12 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from pyspark.sql import SparkSession
 
 from exactum import __version__
 from exactum.errors import SettingRefused
 from exactum.local import LocalKafka
 from exactum.ops import cli
 from exactum.ops.project.project import FILES, TEMPLATE, make_project
-from tests.kit.docs.onlooker import keys_and_values
 from tests.kit.errors import raised
 from tests.kit.kafka.named import in_turn, topics_named
 from tests.kit.waiting import WAIT_MAX_S
@@ -83,24 +81,18 @@ def test_every_file_of_the_template_is_used() -> None:
     assert there == set(FILES.values())
 
 
-def test_an_empty_folder_is_taken(tmp_path: Path) -> None:
-    assert make_project(tmp_path) == tmp_path
-    assert (tmp_path / "Makefile").is_file()
-
-
-def test_a_folder_with_something_in_it_is_refused(tmp_path: Path) -> None:
-    (tmp_path / ".hidden").touch()
+def test_only_an_empty_folder_is_taken(tmp_path: Path) -> None:
+    """Nothing else is written into, or changed."""
+    (tmp_path / "empty").mkdir()
+    assert (make_project(tmp_path / "empty") / "Makefile").is_file()
+    (tmp_path / "file").write_text("mine")
     done = CliRunner().invoke(cli.main, ["init", str(tmp_path)])
     assert done.exit_code == 2
     assert f"{tmp_path} is not empty. Nothing was written." in done.output
-    assert [path.name for path in tmp_path.iterdir()] == [".hidden"]
-
-
-def test_a_file_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "shout").write_text("mine")
-    with raised(SettingRefused, "PROJECT_FOLDER", tmp_path / "shout"):
-        make_project(tmp_path / "shout")
-    assert (tmp_path / "shout").read_text() == "mine"
+    with raised(SettingRefused, "PROJECT_FOLDER", tmp_path / "file"):
+        make_project(tmp_path / "file")
+    assert {path.name for path in tmp_path.iterdir()} == {"empty", "file"}
+    assert (tmp_path / "file").read_text() == "mine"
 
 
 def test_where_one_file_cannot_be_written_nothing_is_left(tmp_path: Path) -> None:
@@ -123,14 +115,3 @@ def modules(project: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     yield
     for name in names:
         sys.modules.pop(name, None)
-
-
-@pytest.mark.deep
-@pytest.mark.usefixtures("modules", "settings_put_back")
-def test_its_test_passes(kafka: LocalKafka, spark: SparkSession, tmp_path: Path) -> None:
-    """On the servers that the tests share. ``make first-hour`` types its commands, and kills its driver."""
-    with topics_named(kafka, "orders", "shouted", partitions=2):
-        importlib.import_module("test_job").test_each_order_is_shouted_once(
-            kafka, spark, tmp_path / "checkpoint"
-        )
-        assert len(keys_and_values(kafka.bootstrap_servers, "shouted")) == 100

@@ -516,7 +516,7 @@ FAULTS = (
         "ops/run/ending.py",
         "HALTING = (Disposition.FENCED, Disposition.HALT)\n",
         "HALTING = (Disposition.HALT,)\n",
-        ("tests/run/test_ending.py",),
+        ("tests/run/test_restart.py",),
     ),
     Fault(
         "a savepoint is made while an epoch is in doubt",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import sys
 import time
@@ -358,24 +357,10 @@ def test_wrong_options_are_refused_before_anything_runs(tmp_path: Path) -> None:
         ["--stop-timeout", "60"],
         ["--restart-attempts", "-1"],
         ["--standby", "--standby-timeout", "0 s"],
+        ["--listen", "here:there"],
         ["--standby", "--standby-timeout", "1900 ms"],
     ):
         with command(tmp_path, COUNTED, *options) as run:
             assert run.ends() in (1, 2)
         assert "Traceback" not in run.log
     assert not (tmp_path / "count").exists()
-
-
-def test_time_goes_by(tmp_path: Path) -> None:
-    """A silent script without a standby is left alone, however silent it is."""
-    program = "import os, time\nimport exactum\nprint('ready', flush=True)\n"
-    program += "while not os.path.exists('go'): time.sleep(0.05)"
-    with command(tmp_path, program, "--standby-timeout", "500 ms") as run:
-        run.says("ready")
-        run.until(run.pids, "exactum run has said which process it is")
-        os.kill(run.pids()[0], signal.SIGSTOP)
-        time.sleep(1.5)
-        os.kill(run.pids()[0], signal.SIGCONT)
-        (tmp_path / "go").touch()
-        assert run.ends() == 0
-    assert len(run.pids()) == 1

@@ -1,20 +1,29 @@
-"""``exactum run --listen``: where it serves, and that no trouble of it is the script's."""
+"""What ``exactum run`` tells others: where it serves (``--listen``), and the lines that it prints. No trouble
+of either is the script's.
+"""
 
 from __future__ import annotations
 
-import re
+import os
 import signal
 import socket
+import subprocess
+import sys
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, suppress
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from exactum.monitor.http_server import PORTS_TRIED_MAX
+from exactum.ops.run.run_display import RunDisplay
+from tests.kit.environment import environment
+from tests.kit.monitor.fed_query import base_url
 from tests.kit.monitor.prometheus import free_port, get, samples
 from tests.kit.run.run_command import Command
+from tests.kit.waiting import WAIT_MAX_S
 
 pytestmark = pytest.mark.slow
 
@@ -35,7 +44,6 @@ while not os.path.exists("over"):
         time.sleep(0.001)
 sys.exit(0)
 """
-SERVES = re.compile(r"(http://\S+:\d+)/ serves")
 
 
 def quiet(folder: Path, options: Sequence[str]) -> Command:
@@ -48,13 +56,6 @@ def quiet(folder: Path, options: Sequence[str]) -> Command:
 def end(folder: Path, run: Command) -> None:
     (folder / "over").touch()
     assert run.ends(30.0) == 0
-
-
-def url(run: Command) -> str:
-    run.says("/ serves")
-    found = SERVES.search(run.log)
-    assert found is not None
-    return found[1]
 
 
 @pytest.fixture
@@ -98,7 +99,7 @@ def test_the_next_port_is_taken_and_readers_that_hang_are_left(
     never read keep nobody from ending.
     """
     with quiet(tmp_path, ["--listen", f"localhost:{taken[-2]}"]) as run, ExitStack() as browsers:
-        base = url(run)
+        base = base_url(run)
         assert int(base.rsplit(":", 1)[1]) > taken[-1]
         run.until(lambda: get(f"{base}/readyz") == (200, "ready\n"), "it is ready")
         assert get(f"{base}/livez") == (200, "lives\n")
@@ -117,7 +118,7 @@ def test_without_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     (missing / "prometheus_client.py").write_text("raise ImportError('not here')")
     monkeypatch.setenv("PYTHONPATH", str(missing), prepend=":")
     with quiet(tmp_path, ["--listen", "0"]) as run:
-        base = url(run)
+        base = base_url(run)
         status, text = get(f"{base}/metrics")
         assert status == 501
         assert "pip install 'exactum[metrics]'" in text
@@ -128,27 +129,15 @@ def test_without_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 def test_beyond_this_machine_it_warns(tmp_path: Path) -> None:
     """There is no login: whoever listens elsewhere is told."""
     with quiet(tmp_path, ["--listen", "0.0.0.0:0"]) as run:
-        url(run)
+        base_url(run)
         run.says("it has no login")
         end(tmp_path, run)
-
-
-@pytest.mark.parametrize(
-    ("address", "status", "said"),
-    [("none", 0, "started"), ("here:there", 2, "'here:there' is not [HOST:]PORT")],
-)
-def test_where_nothing_is_served(tmp_path: Path, address: str, status: int, said: str) -> None:
-    with quiet(tmp_path / "app", ["--listen", address]) as run:
-        run.says(said)
-        (tmp_path / "app" / "over").touch()
-        assert run.ends() == status
-    assert " serves" not in run.log
 
 
 def test_it_is_not_ready_once_the_process_is_dead(tmp_path: Path) -> None:
     """The reason is there for whoever asks; the supervisor lives on."""
     with quiet(tmp_path, ["--listen", "0", "--restart-delay", "60 s"]) as run:
-        base = url(run)
+        base = base_url(run)
         run.until(lambda: get(f"{base}/readyz")[0] == 200, "it is ready")
         run.signal_session(run.pids()[0], signal.SIGKILL)
         run.until(lambda: get(f"{base}/readyz")[0] == 503, "it is not ready")
@@ -162,7 +151,7 @@ def test_it_is_not_ready_once_the_process_is_dead(tmp_path: Path) -> None:
 def test_a_supervisor_that_is_frozen_loses_events_and_says_so(tmp_path: Path) -> None:
     """Its script does not wait for it; what could not be told is counted."""
     with quiet(tmp_path, ["--listen", "0"]) as run:
-        base = url(run)
+        base = base_url(run)
         run.until(lambda: get(f"{base}/readyz")[0] == 200, "it is ready")
         run.signal(signal.SIGSTOP)
         (tmp_path / "flood").touch()
@@ -175,3 +164,77 @@ def test_a_supervisor_that_is_frozen_loses_events_and_says_so(tmp_path: Path) ->
 
         run.until(lambda: lost() > 0, "it is counted")
         end(tmp_path, run)
+
+
+DIES_ONCE = """
+import sys
+from pathlib import Path
+with open("lives", "a") as lives:
+    lives.write("x")
+sys.exit(Path("lives").read_text() == "x")
+"""
+
+
+def full() -> tuple[int, int]:
+    """A pipe that takes nothing more."""
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    try:
+        while True:
+            os.write(writer, bytes(1 << 12))
+    except BlockingIOError:
+        os.set_blocking(writer, True)
+    return reader, writer
+
+
+def gone() -> int:
+    reader, writer = os.pipe()
+    os.close(reader)
+    return writer
+
+
+STREAMS: dict[str, Callable[[], int]] = {
+    "gone": gone,
+    "does not read": lambda: full()[1],
+    "disk full": lambda: os.open("/dev/full", os.O_WRONLY),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.variants(1)
+@pytest.mark.parametrize("reader", STREAMS)
+def test_a_script_that_dies_is_started_again(tmp_path: Path, reader: str) -> None:
+    """Whatever becomes of the lines that say so."""
+    (tmp_path / "app.py").write_text(DIES_ONCE)
+    command = [sys.executable, "-m", "exactum.ops.cli", "run", "app.py", "--listen", "none"]
+    done = subprocess.run(
+        [*command, "--restart-delay", "10 ms"],
+        check=True,
+        stdin=subprocess.DEVNULL,
+        stderr=STREAMS[reader](),
+        cwd=tmp_path,
+        env=environment(),
+        timeout=WAIT_MAX_S,
+    )
+    assert (done.returncode, (tmp_path / "lives").read_text()) == (0, "xx")
+
+
+def test_a_reader_that_reads_again_is_told_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lines that nobody took are not kept, and are not waited for one by one."""
+    reader, writer = full()
+    monkeypatch.setattr(sys, "__stderr__", SimpleNamespace(fileno=lambda: writer, encoding="ascii"))
+    began_s = time.monotonic()
+    with RunDisplay() as view:
+        for number in range(1_000):
+            view.say(f"line {number}")
+        assert time.monotonic() - began_s < 5
+        os.set_blocking(reader, False)
+        with suppress(BlockingIOError):
+            while os.read(reader, 1 << 16):
+                pass
+        view.say("\u00e4")
+    said = os.read(reader, 1 << 16).decode("ascii").splitlines()
+    assert [line.partition("exactum run: ")[2] for line in said] == [
+        "1000 lines are missing here: nobody read them",
+        "\\xe4",
+    ]

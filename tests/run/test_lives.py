@@ -1,5 +1,5 @@
-"""A real query under ``exactum run``: it dies again and again, is stopped, and is exact at the end.
-Random deaths of a driver: ``tests/crash/test_random_deaths.py``.
+"""A real query under ``exactum run``: it dies or freezes, its standby takes over, it is stopped, and is exact
+at the end. Random deaths of a driver: ``tests/crash/test_random_deaths.py``.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import pytest
 
 from exactum.local import LocalKafka
 from tests.kit.run.run_command import SESSION, check_stopped_between_epochs, new_world
+from tests.kit.waiting import WAIT_MAX_S
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 
@@ -95,29 +96,47 @@ def test_a_standby_takes_over_from_the_dead_and_from_the_frozen(
     assert all(one["names"] == ["shout"] for one in seen), seen
 
 
+TIMEOUT_S = 3.0
+"""After which silence a standby has its turn."""
+STANDBY = ["--standby", "--standby-timeout", f"{TIMEOUT_S:.0f} s"]
+
+
 @pytest.mark.deep
-def test_who_was_only_frozen_is_fenced(
+def test_two_pairs_that_start_at_the_same_instant(
     kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
 ) -> None:
-    """With its supervisor, as a machine that stands still; elsewhere the query is started again.
-    When it wakes up, it stops with Fenced, and is not started again.
+    """At most one of them goes on; whoever loses ends with status 3 and hands the query to no
+    standby of its own, so that they do not take it from one another for ever. When the winner's
+    driver dies, its standby goes on.
     """
-    world = new_world(kafka.bootstrap_servers, topic, tmp_path, records=50)
-    play = {"drain": False, "max_offsets": 2000}
-    with world.reader() as reader, world.run("first", [], **play) as first:
-        first.until(lambda: len(reader.seen) == 50, "the first epoch is visible")
-        (pid,) = first.pids()
-        first.signal(signal.SIGSTOP)
-        first.signal_session(pid, signal.SIGSTOP)
-        world.source.produce(kafka.bootstrap_servers, 50)
-        with world.run("second", [], **play) as second:
-            second.until(lambda: len(reader.seen) == 100, "the second one goes on")
-            first.signal_session(pid, signal.SIGCONT)
-            first.signal(signal.SIGCONT)
-            world.source.produce(kafka.bootstrap_servers, 50)
-            first.says(f"process {pid}: it ended with status 1 with Fenced")
-            assert first.ends() == 3
-            second.until(lambda: len(reader.seen) == 150, "the second one goes on")
-            second.signal(signal.SIGTERM)
-            assert second.ends(60) == 0
+    world = new_world(kafka.bootstrap_servers, topic, tmp_path, records=100)
+    with world.reader() as reader:
+        with (
+            world.run("one", STANDBY, drain=False) as one,
+            world.run("two", STANDBY, drain=False) as two,
+        ):
+            pair = (one, two)
+            deadline_s = time.monotonic() + WAIT_MAX_S
+            while all(run._process.poll() is None for run in pair):
+                assert time.monotonic() < deadline_s, (
+                    f"both go on\n{one.log[-2000:]}\n{two.log[-2000:]}"
+                )
+                world.source.produce(kafka.bootstrap_servers, 5)
+                time.sleep(0.5)
+            time.sleep(2 * TIMEOUT_S)
+            for run in pair:
+                assert run._process.poll() in (None, 3), run.log[-3000:]
+                assert "takes over" not in run.log
+            going_on = [run for run in pair if run._process.poll() is None]
+            print(f"{len(going_on)} of two go on")
+            for run in going_on:
+                run.says("stands by")
+                os.kill(run.pids()[0], signal.SIGKILL)
+                run.says("takes over")
+                world.source.produce(kafka.bootstrap_servers, 50)
+                run.until(lambda: len(reader.seen) >= world.source.count, "all is there")
+                run.signal(signal.SIGTERM)
+                assert run.ends() == 0
+        with world.run("last", []) as last:
+            assert last.ends() == 0
         world.check_exact(reader)

@@ -1,11 +1,15 @@
-"""Spark's reports as events."""
+"""What a run tells of itself: Spark's reports as events, and its end where a micro-batch was cut off."""
 
 from __future__ import annotations
 
 import json
 
+import pytest
+
+from exactum.errors import EpochAborted
 from exactum.protocol.model import Incarnation
 from exactum.protocol.sink import Guarantee, QueryRun
+from exactum.spark.run.batches import how_it_ended
 from exactum.spark.run.housekeeping import progress_of
 
 RUN = QueryRun("q1", Incarnation("0123456789abcdef"), Guarantee.EXACTLY_ONCE)
@@ -36,3 +40,23 @@ def test_what_spark_does_not_say_is_none() -> None:
     )
     assert (event.state_rows, event.state_bytes) == (None, None)
     assert event.input_rows_per_s == 0.0
+
+
+LOST = "org.apache.spark.SparkException: Job aborted: ExecutorLostFailure (executor 1 exited)"
+CUT = EpochAborted("cut off")
+
+
+@pytest.mark.parametrize(
+    ("error", "failure", "told"),
+    [
+        (None, None, ("", "", "")),
+        (None, LOST, ("StreamingQueryException", "", LOST)),
+        (CUT, LOST, ("StreamingQueryException", "", LOST)),
+        (CUT, None, ("EpochAborted", EpochAborted.disposition.value, "cut off")),
+    ],
+)
+def test_the_end_is_told(
+    error: Exception | None, failure: str | None, told: tuple[str, str, str]
+) -> None:
+    """By stop() it is a stop, by the failure of the query that failure, and else what it says."""
+    assert how_it_ended(error, failure) == told

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import time
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-from tests.kit.run.run_command import EXACTUM, Command
+from exactum.ops.run.supervisor import SilenceTimeout
+from tests.kit.environment import ROOT
+from tests.kit.run.run_command import Command
 
 pytestmark = pytest.mark.slow
 
@@ -33,10 +35,10 @@ def completes():
 """
 
 
-def command(folder: Path, body: str, *options: str, program: Sequence[str] = EXACTUM) -> Command:
+def command(folder: Path, body: str, *options: str) -> Command:
     script = folder / "app.py"
     script.write_text(QUERY + body)
-    return Command(folder, script, options, program=program)
+    return Command(folder, script, options)
 
 
 WORKS = """
@@ -101,29 +103,21 @@ def test_a_standby_that_is_frozen_is_replaced(tmp_path: Path) -> None:
         assert run.ends() == 0
 
 
-PAUSES = """
-import ctypes
-mine = len([*Path().glob("turn-*")])
-while len([*Path().glob("waits-*")]) < mine:
-    time.sleep(0.05)
-ctypes.PyDLL(None).usleep(3_000_000)  # no beat goes out: it holds the interpreter's lock
-completes()
-time.sleep(1)
-"""
-SOON = """
-import sys
-from exactum.ops.run import plan
-plan.STANDBY_AFTER_S = 0.1
-from exactum.ops.cli import main
-main()
-"""
-
-
-@pytest.mark.deep
-def test_a_first_epoch_with_a_long_pause_is_completed_in_the_end(tmp_path: Path) -> None:
-    """Each life takes the same pause, longer than the timeout, before its first epoch stands. Its
-    standby takes over; from the next one a longer silence is borne, so somebody gets through.
+def test_a_longer_silence_is_borne_of_one_that_gets_nowhere() -> None:
+    """Each life may take the same pause, longer than the timeout, before its first epoch stands: somebody
+    gets through.
     """
-    with command(tmp_path, PAUSES, *STANDBY, "2 s", program=("-c", SOON)) as run:
-        assert run.ends() == 0
-    assert 1 <= run.log.count("takes over") <= 3
+    silence = SilenceTimeout(2.0)
+    for timeout_s in (2.0, 4.0, 8.0):
+        assert silence.lasts_s(got_somewhere=False) == timeout_s
+        assert silence.lasts_s(got_somewhere=True) == 2.0
+        silence.ran_out(got_somewhere=False)
+    silence.ran_out(got_somewhere=True)
+    assert silence.lasts_s(got_somewhere=False) == 2.0
+
+
+def test_a_clock_that_is_set_makes_nobody_silent() -> None:
+    """Who is silent, and what is due, is told by a clock that nobody sets."""
+    rooms = ROOT / "src/exactum/ops/run", ROOT / "src/exactum/spark/supervised"
+    for path in (path for room in rooms for path in room.glob("*.py")):
+        assert not re.search(r"\btime\.time\b|\bdatetime\b", path.read_text()), path

@@ -1,18 +1,26 @@
-"""The queries of a script that is to stop: all of them, and none begins any more."""
+"""The end of a script that is to stop: all of its queries stop between two epochs, and none begins any more;
+by its supervisor, and by SIGTERM to its Python, to the JVM above it, or to both.
+"""
 
 from __future__ import annotations
 
 import signal
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
+from exactum.local import LocalKafka
 from exactum.spark.open_queries import Stoppable, open_queries
 from exactum.spark.supervised.process import stop_queries
-from tests.kit.run.run_command import Command
-from tests.kit.waiting import await_true
+from tests.kit.environment import environment
+from tests.kit.run.bare_command import BareCommand, spark_submit
+from tests.kit.run.run_command import Command, World, check_stopped_between_epochs, new_world
+from tests.kit.waiting import WAIT_MAX_S, await_true
 
 
 def a_query(session: SparkSession, checkpoint: Path) -> StreamingQuery:
@@ -57,48 +65,6 @@ def test_queries_of_every_session_are_stopped(
     assert run.others_ran and all(run.others_ran)
 
 
-STOPS = """
-import sys, time
-from pathlib import Path
-import exactum
-from pyspark.sql.functions import udf
-
-begun = Path("begun").absolute()
-
-def slow(value):
-    begun.touch()
-    time.sleep(30)
-    return str(value)
-
-spark = exactum.local_session("stops", master="local[2]")
-rows = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 1).load()
-slowly = rows.select(udf(slow)("value").alias("value"))
-once = exactum.exactly_once(exactum.FileSink("out", format="json"))
-query = once.start(slowly.writeStream, checkpoint="checkpoint")
-while not begun.exists() and query.isActive:
-    time.sleep(0.05)
-query.stop(now=True)
-print("stopped:", query.exception(), flush=True)
-sys.exit(int(sys.argv[1]))
-"""
-
-
-@pytest.mark.deep
-@pytest.mark.spark
-@pytest.mark.parametrize("status", [0, pytest.param(3, marks=pytest.mark.deep)])
-def test_a_query_that_the_script_stops_has_not_failed(tmp_path: Path, status: int) -> None:
-    """In the middle of a micro-batch. The line that names how the script ended blamed the query."""
-    script = tmp_path / "app.py"
-    script.write_text(STOPS)
-    with Command(tmp_path, script, ("--restart-attempts", "0"), (str(status),)) as run:
-        assert run.ends() == min(status, 1)
-    assert "stopped: None" in run.log and (tmp_path / "begun").exists()
-    (end,) = [
-        line for line in run.log.splitlines() if "ended by itself" in line or "status" in line
-    ]
-    assert "failed with" not in end and "EpochAborted" not in end
-
-
 @pytest.mark.slow
 def test_no_run_begins_behind_a_dead_supervisor(tmp_path: Path) -> None:
     """It would fence what the next supervisor has started."""
@@ -127,3 +93,133 @@ Path("said.tmp").rename("said")
     said = (tmp_path / "said").read_text().split("|")
     assert len(said) == 2
     assert all("exactum run has ended" in text for text in said)
+
+
+PYTHON = [sys.executable]
+
+
+def check_goes_on(world: World) -> None:
+    """The next run has nothing to finish, and the output is exact."""
+    with world.reader() as reader:
+        with world.run("rest", PYTHON, by=BareCommand) as run:
+            assert run.ends() == 0
+        began = world.events("RunStarted")[-1]
+        assert "redelivered=(), swept=0" in began["text"]
+        world.check_exact(reader)
+
+
+@pytest.mark.broker
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    ("words", "status"),
+    [
+        pytest.param(PYTHON, 0, id="Python"),
+        # The JVM ends with the signal, whatever the script does.
+        pytest.param(spark_submit, 143, id="JVM"),
+    ],
+)
+def test_a_query_stops_between_two_epochs(
+    kafka: LocalKafka,
+    topic: Callable[..., str],
+    tmp_path: Path,
+    words: Sequence[str] | Callable[[], Sequence[str]],
+    status: int,
+) -> None:
+    """A script that is never idle. Below spark-submit the JVM has the signal, as in a driver pod: it
+    waits until the script has ended by itself.
+    """
+    world = new_world(kafka.bootstrap_servers, topic, tmp_path, records=2000)
+    command = words() if callable(words) else words
+    with world.run("busy", command, by=BareCommand, drain=False, max_offsets=4) as run:
+        run.until(lambda: len(world.events("EpochCompleted")) >= 3, "three epochs stand")
+        run.signal(signal.SIGTERM)
+        assert run.ends() == status
+        assert "the script ends by itself" in run.log
+    check_stopped_between_epochs(world.checkpoint.folder, world.events("EpochCompleted"))
+    check_goes_on(world)
+
+
+SLOW = """
+import sys, time
+from pathlib import Path
+import exactum
+from pyspark.sql.functions import udf
+
+begun = Path("begun").absolute()
+
+def slow(value):
+    begun.touch()
+    time.sleep(100)
+    return str(value)
+
+spark = exactum.local_session(
+    "slow", master="local[2]", **{"spark.exactum.stopTimeoutSeconds": sys.argv[1]}
+)
+rows = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 1).load()
+slowly = rows.select(udf(slow)("value").alias("value"))
+once = exactum.exactly_once(exactum.FileSink("out", format="json"))
+once.start(slowly.writeStream, checkpoint="checkpoint").awaitTermination()
+"""
+
+
+@pytest.mark.broker
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    ("timeout", "signals"),
+    [
+        ("3", 1),
+        pytest.param("300", 2, marks=pytest.mark.deep),
+        pytest.param("0", 1, marks=pytest.mark.deep),
+    ],
+)
+def test_a_batch_that_is_too_slow_is_cut_off(tmp_path: Path, timeout: str, signals: int) -> None:
+    """When the time is over, at a second signal, and at the first where exactum is to leave SIGTERM
+    alone: as without exactum.
+    """
+    script = tmp_path / "app.py"
+    script.write_text(SLOW)
+    with BareCommand(tmp_path, script, PYTHON, [timeout]) as run:
+        run.until((tmp_path / "begun").exists, "a batch is under way")
+        for number in range(signals):
+            if number:
+                run.says("SIGTERM: the queries")  # two that nobody has handled yet are one
+            run.signal(signal.SIGTERM)
+        run.until(lambda: run._process.poll() is not None, "it has ended")
+        assert run._process.returncode == -signal.SIGTERM
+    assert not (tmp_path / "out").exists() or not list((tmp_path / "out").glob("*.json"))
+
+
+HANDLERS = """
+import os, signal, sys, time
+from exactum.spark.open_queries import open_queries
+from exactum.spark.run.termination import Termination
+
+signal.signal(signal.SIGTERM, Termination(60))
+if sys.argv[1] == "fork":
+    open_queries.opened("run", None)
+    pid = os.fork()
+    if pid:
+        time.sleep(0.5)
+        os.kill(pid, signal.SIGTERM)
+        status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        print(status, flush=True)
+        os._exit(0)
+else:
+    os.kill(os.getpid(), signal.SIGTERM)
+time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize(("case", "status"), [("fork", 0), ("idle", -signal.SIGTERM)])
+def test_who_has_no_query_ends_at_once(case: str, status: int) -> None:
+    """A process that was forked from the script's, and a script whose queries are over."""
+    done = subprocess.run(
+        [sys.executable, "-c", HANDLERS, case],
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=WAIT_MAX_S,
+        check=False,
+    )
+    assert done.returncode == status, done.stderr
+    assert done.stdout == (f"{-signal.SIGTERM}\n" if case == "fork" else "")

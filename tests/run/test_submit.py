@@ -5,18 +5,17 @@ from __future__ import annotations
 import os
 import shlex
 import signal
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from exactum.local import LocalKafka
-from tests.kit.environment import environment
+from exactum.ops.cli import main
 from tests.kit.run.bare_command import spark_submit
 from tests.kit.run.run_command import (
-    EXACTUM,
     Command,
     check_stopped_between_epochs,
     new_world,
@@ -25,7 +24,6 @@ from tests.kit.standalone.machines import Machines
 from tests.kit.waiting import WAIT_MAX_S
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("submit", "said"),
     [
@@ -39,17 +37,8 @@ from tests.kit.waiting import WAIT_MAX_S
 def test_what_cannot_be_submitted_is_refused(tmp_path: Path, submit: str, said: str) -> None:
     """In one line, before anything is started."""
     (tmp_path / "app.py").touch()
-    command = [sys.executable, *EXACTUM, "run", "app.py", "--listen", "none", "--submit", submit]
-    done = subprocess.run(
-        command,
-        cwd=tmp_path,
-        env=environment(),
-        capture_output=True,
-        text=True,
-        timeout=WAIT_MAX_S,
-        check=False,
-    )
-    assert done.returncode != 0 and done.stdout == ""
+    done = CliRunner().invoke(main, ["run", str(tmp_path / "app.py"), "--submit", submit])
+    assert done.exit_code == 2
     (line,) = done.stderr.splitlines()
     assert "[COMMAND_ARGUMENT] --submit: " in line and said in line
     assert line.endswith("Nothing was started.")

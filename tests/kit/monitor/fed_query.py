@@ -17,7 +17,7 @@ from tests.kit.run.run_command import Command
 from tests.kit.waiting import WAIT_MAX_S
 
 HERE = Path(__file__).parent
-SERVES = re.compile(r"(http://127\.0\.0\.1:\d+)/ serves")
+SERVES = re.compile(r"(http://\S+:\d+)/ serves")
 TIMEOUT_MS = 24_000
 FED_EVERY_S = 0.2
 
