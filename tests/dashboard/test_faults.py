@@ -84,7 +84,7 @@ def test_history_and_checkpoint_go_away(made: MadeCheckpoint, server: HttpServer
 
 def test_a_checkpoint_without_a_history(made: MadeCheckpoint, server: HttpServer) -> None:
     """The history is switched off: that is said, and what is decided and not finished is shown."""
-    made.decide(7, 0)
+    made.commit(7)
     made.spark(7, 6)
     made.died()
     text = page(server, f"/job/{made.query_id}")
@@ -95,7 +95,7 @@ def test_damaged_files(made: MadeCheckpoint, server: HttpServer) -> None:
     """Spark's files, decisions, run files and the list of sinks: each is named where it is shown."""
     made.write([made.started(NOW_MS - 9_000), made.completed(NOW_MS - 8_000, 3)])
     made.spark(4, 3)
-    made.decide(4, 0)
+    made.commit(4)
     (record,) = (made.folder / DECISIONS).glob("*4-0.json")
     record.write_text('{"version": 1')
     (made.folder / "offsets" / "4").write_text("v1")

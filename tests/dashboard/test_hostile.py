@@ -16,7 +16,6 @@ from exactum.monitor.fact import Fact
 from exactum.monitor.http_server import HttpResponse, HttpServer
 from exactum.monitor.job_sources import CheckpointJobs
 from exactum.ops.dashboard.routes import dashboard_routes
-from exactum.protocol.model import Decision
 from tests.kit.dashboard.checkpoints import MadeCheckpoint
 
 Get = Callable[[str], HttpResponse]
@@ -123,7 +122,7 @@ def test_words_stay_words(tmp_path: Path, served: Callable[..., Get]) -> None:
     for number, text in enumerate(EVIL):
         made = MadeCheckpoint(tmp_path / str(number), f"id-{number}", name=text).begin()
         made.write(evil_facts(made, text))
-        made.decide(0, 0, Decision.ABORT)
+        made.commit(0)
         made.spark(5, 3)
         all_made.append(made)
     get = served(*all_made)

@@ -196,7 +196,7 @@ def made(tmp_path: Path) -> MadeCheckpoint:
     """Batch 5 is decided, Spark has logged 4, and the driver is gone."""
     made = MadeCheckpoint(tmp_path / "c").begin()
     made.spark(5, 4)
-    made.decide(5, 0)
+    made.commit(5)
     now_ms = time.time_ns() // 1_000_000
     made.write([made.started(now_ms - 90_000), made.completed(now_ms - 80_000, 4)])
     made.died()

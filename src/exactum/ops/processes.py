@@ -36,13 +36,6 @@ def members(session: int) -> set[int]:
     return {pid for pid in psutil.pids() if _session_of(pid) == session and _lives(pid)}
 
 
-def children(parent: int) -> set[int]:
-    """The ids of the living processes that ``parent`` has started, or inherited."""
-    with contextlib.suppress(psutil.NoSuchProcess):
-        return {each.pid for each in psutil.Process(parent).children() if _lives(each.pid)}
-    return set()
-
-
 def kill_all(session: int, known: set[int], frozen: Callable[[], bool] = lambda: True) -> int:
     """SIGKILL every process of the session, and return how many there were.
 

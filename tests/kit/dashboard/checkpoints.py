@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import time
 from collections.abc import Iterator, Sequence
@@ -11,26 +10,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from exactum.checkpoint.layout import DECISIONS
-from exactum.checkpoint.run_file import RunFile
-from exactum.files.slot_log import SlotLog
 from exactum.monitor.fact import Fact
 from exactum.monitor.history import HistoryWriter
-from exactum.protocol.model import (
-    Decision,
-    DecisionRecord,
-    Epoch,
-    Incarnation,
-    PreparedTransaction,
-    SourceOffsets,
-)
 from exactum.storage.folder import Folder
+from tests.kit.monitor.made_checkpoint import Checkpoint
 
 HOUR_MS = 3_600_000
 
 
 @dataclass
-class MadeCheckpoint:
+class MadeCheckpoint(Checkpoint):
     """A folder as a query leaves it. ``facts`` come with the query's id."""
 
     folder: Path
@@ -39,8 +28,7 @@ class MadeCheckpoint:
     incarnation: str = "8c1f0a2b3d4e5f60"
 
     def begin(self) -> MadeCheckpoint:
-        self.folder.mkdir(parents=True)
-        (self.folder / "metadata").write_text(json.dumps({"id": self.query_id}))
+        super().__init__(self.folder, self.query_id)
         return self
 
     def fact(self, at_ms: int, kind: str, batch_id: int = -1, **fields: Any) -> Fact:
@@ -92,59 +80,10 @@ class MadeCheckpoint:
     def write(self, facts: Sequence[Fact]) -> None:
         HistoryWriter(Folder(self.folder)).write(facts)
 
-    @contextmanager
-    def living(self) -> Iterator[None]:
-        """As while the query's driver lives: this process is it."""
-        run = RunFile(Folder(self.folder), self.incarnation, "0", "0")
-        run.hold()
-        try:
-            yield
-        finally:
-            run.release()
-
     def died(self) -> None:
         """A driver has run it, and is gone: it leaves a file."""
-        with self.living():
+        with self.alive(self.incarnation):
             pass
-
-    def spark(self, planned: int, finished: int) -> None:
-        """Spark's own logs as they are after these batches."""
-        for name, last in (("offsets", planned), ("commits", finished)):
-            (self.folder / name).mkdir(exist_ok=True)
-            for batch_id in range(max(0, last - 5), last + 1):
-                (self.folder / name / str(batch_id)).write_text(
-                    "v1\n{}\n" + (offsets(batch_id) if name == "offsets" else "")
-                )
-
-    def decide(
-        self, batch_id: int, attempt: int, decision: Decision = Decision.COMMIT, **fields: Any
-    ) -> DecisionRecord:
-        """Put a record into the decision log."""
-        names = [f"exactum-3f2a-{batch_id}-{task}" for task in range(3)]
-        prepared = (
-            *(PreparedTransaction("kafka:shouted", name, 25) for name in names),
-            PreparedTransaction("postgresql:totals", f"exactum_3f2a_{batch_id}", 25),
-        )
-        whole: dict[str, Any] = {
-            "prepared": prepared if decision is Decision.COMMIT else (),
-            "offsets": SourceOffsets((offsets(batch_id - 1),), (offsets(batch_id),)),
-        }
-        record = DecisionRecord(
-            Epoch(self.query_id, batch_id),
-            attempt,
-            decision,
-            Incarnation(self.incarnation),
-            **{**whole, **fields},
-        )
-        log = SlotLog(Folder(self.folder / DECISIONS), self.query_id)
-        log.decide(record)
-        log.close()
-        return record
-
-
-def offsets(batch_id: int) -> str:
-    ends = {str(partition): 1_000 + 25 * batch_id for partition in range(4)}
-    return json.dumps({"orders": ends}, separators=(",", ":"))
 
 
 def busy_hour(made: MadeCheckpoint, until_ms: int | None = None) -> int:
@@ -201,7 +140,7 @@ def busy_hour(made: MadeCheckpoint, until_ms: int | None = None) -> int:
     made.write(sorted(facts, key=lambda fact: fact.at_ms))
     made.spark(batch_id - 1, batch_id - 1)
     for number in range(batch_id - 5, batch_id):
-        made.decide(number, 0)
+        made.commit(number)
     return batch_id - 1
 
 
@@ -236,7 +175,7 @@ def four_queries(folder: Path) -> Iterator[list[MadeCheckpoint]]:
     }
     held.write([held.fact(now - 1_000, "UpstreamStalled", 9, **upstream)])
     last = len(range(now - 1_500_000, now - 340_000, 5_000))
-    doubt.decide(last, 0)
+    doubt.commit(last)
     doubt.spark(last, last - 1)
     reason = (
         "sink postgresql:ledger: column total is NOT NULL, and 1 of 184 rows has none: "
@@ -255,6 +194,6 @@ def four_queries(folder: Path) -> Iterator[list[MadeCheckpoint]]:
         ]
     )
     with ExitStack() as alive:
-        alive.enter_context(fine.living())
-        alive.enter_context(held.living())
+        alive.enter_context(fine.alive(fine.incarnation))
+        alive.enter_context(held.alive(held.incarnation))
         yield [fine, held, doubt, refused]

@@ -38,14 +38,14 @@ class Checkpoint:
         (folder / "metadata").write_text(json.dumps({"id": query_id}))
 
     def spark(self, planned: int, finished: int, age_s: float = 0.0, step: int = 10) -> Checkpoint:
-        """Batches of ``step`` offsets; the last one was begun so long ago."""
-        for batch_id in range(planned + 1):
+        """Batches of ``step`` offsets, as far as Spark keeps them; the last one was begun so long ago."""
+        for batch_id in range(max(0, planned - 100), planned + 1):
             ends = json.dumps({"in": {"0": step * (batch_id + 1)}})
             path = self.folder / "offsets" / str(batch_id)
             path.write_text(f"v1\n{{}}\n{ends}")
             begun_s = time.time() - age_s
             os.utime(path, (begun_s, begun_s))
-        for batch_id in range(finished + 1):
+        for batch_id in range(max(0, finished - 100), finished + 1):
             path = self.folder / "commits" / str(batch_id)
             path.write_text("v1\n{}")
             os.utime(path, (time.time() - age_s, time.time() - age_s))

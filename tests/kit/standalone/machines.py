@@ -7,7 +7,6 @@ one.
 from __future__ import annotations
 
 import contextlib
-import itertools
 import os
 import re
 import signal
@@ -18,7 +17,6 @@ import psutil
 import pyspark
 
 from exactum.java.program import SMALL_OPTIONS, java_program
-from exactum.ops import processes
 from tests.kit.process_tree import ProcessTree
 from tests.kit.standalone.shipment import environment
 
@@ -73,10 +71,10 @@ class Machines:
         )
         assert EXECUTOR in " ".join(psutil.Process(pid).cmdline()), f"{pid} is no executor"
         send(pid, signal.SIGSTOP)  # it starts nothing any more
-        daemons = processes.children(pid)
+        daemons = [each.pid for each in psutil.Process(pid).children()]
         for daemon in daemons:
             send(daemon, signal.SIGSTOP)
-        below = [*daemons, *itertools.chain(*map(processes.children, daemons))]
+        below = [each.pid for each in psutil.Process(pid).children(recursive=True)]
         for each in below:
             send(each, signal.SIGSTOP)
         for each in (pid, *below):
