@@ -359,7 +359,8 @@ def _report_what_ends_the_script(supervised: SupervisedProcess) -> None:
     def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
         if not open_queries.stopping.is_set():
             supervised.report_last(error)
-        if isinstance(error, Unavailable) and not supervised.turn.is_set():
+        is_over = open_queries.stopping.is_set() or supervised.orphaned.is_set()
+        if is_over and isinstance(error, Unavailable) and not supervised.turn.is_set():
             # It has only stood by: where it stood in the script tells nobody anything.
             sys.stderr.write(f"exactum: {error}\n")
             return
