@@ -340,6 +340,7 @@ def test_down_without_a_word() -> None:
 def test_stopped() -> None:
     found = judged(Story().starts().epoch(0).ends())
     assert found.reason == "It was stopped; nothing failed."
+    assert found.todo.endswith("just starting is seen here once its query begins.")
     assert found.verdict is Verdict.DOWN
 
 
@@ -353,7 +354,7 @@ def test_down_and_soon_up_again() -> None:
     assert gone.todo.startswith("Start it again; "), "nobody is left to do so"
     assert verdict(story.starts("i2")) is Verdict.OK
     story.dies(meaning="halt").tell("SupervisorEnds", status="halted")
-    assert "is seen here once its script has begun the query" in judged(story).todo
+    assert judged(story).todo.endswith("just starting is seen here once its query begins.")
 
 
 def test_a_loop_of_failures_is_down_though_it_is_up_again_and_again() -> None:

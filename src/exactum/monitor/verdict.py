@@ -52,6 +52,7 @@ RESTART_LATE_MS = 120_000
 BATCHES_JUDGED = 32
 """Its last micro-batches, by which the one at hand is judged."""
 ERROR_CHARACTERS_MAX = 300
+STARTING = "A script that is just starting is seen here once its query begins."
 
 
 class Verdict(Enum):
@@ -198,7 +199,7 @@ def _down(case: _Case) -> Judgement | None:
         return Judgement(
             Verdict.DOWN,
             "It was stopped; nothing failed.",
-            "Start it again when it is to go on.",
+            f"Start it again when it is to go on. {STARTING}",
         )
     if failure is not None and failure.at_ms >= (stats.run_began_ms or 0):
         reason = f"No process runs it. {_ending_of(failure)}"
@@ -367,10 +368,7 @@ def _advice_after(disposition: str, *, is_alive: bool = False) -> str:
         )
     if disposition == "halt":
         return "Change what the error says, then start it again."
-    return (
-        "Start it again; exactum run does that by itself, and is seen here once its script has "
-        "begun the query."
-    )
+    return f"Start it again; exactum run does that by itself. {STARTING}"
 
 
 # ---- OK, in words ----------------------------------------------------------------------------
