@@ -6,7 +6,7 @@ oracle then says.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence, Set
+from collections.abc import Collection, Iterable, Sequence, Set
 from dataclasses import dataclass, field, replace
 
 from exactum.errors import ExactumError
@@ -256,7 +256,6 @@ def aborts_unfenced(
     batch_id: int,
     ports: Sequence[Participant],
     log: DecisionLog,
-    chosen: Callable[[Sighting], bool],
 ) -> TakenOver:
     """An operator's abort of what is open and named by no COMMIT, and no record of its own."""
     for port in ports:
@@ -269,10 +268,9 @@ def aborts_what_came_later(
     batch_id: int,
     ports: Sequence[Participant],
     log: DecisionLog,
-    chosen: Callable[[Sighting], bool],
 ) -> TakenOver:
     """An operator's abort that lists what is open after its record was made."""
-    done = abort_undecided(query_id, batch_id, ports, log, chosen)
+    done = abort_undecided(query_id, batch_id, ports, log)
     if done.fence is not None:
         for port in ports:
             port.abort(port.list_open())
@@ -284,7 +282,6 @@ def aborts_what_is_salvaged(
     batch_id: int,
     ports: Sequence[Participant],
     log: DecisionLog,
-    chosen: Callable[[Sighting], bool],
 ) -> TakenOver:
     """An operator's abort that carries nothing out on its way to the free slot."""
     seen = [s for port in ports for s in port.list_open()]

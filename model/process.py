@@ -194,7 +194,7 @@ class Process:
         _, ports = self._ports()
         log = world.system.log(world.setup, world.storage, self.around)
         self.began_batch = self._first_batch()
-        done = world.system.abort(QUERY_ID, self.began_batch, ports, log, lambda sighting: True)
+        done = world.system.abort(QUERY_ID, self.began_batch, ports, log)
         world.happened["aborted by an operator"] += len(done.aborted)
 
     def _ports(self) -> tuple[QueryRun, list[Participant]]:

@@ -21,7 +21,7 @@ from exactum.files.slot_log import SlotLog, slot_name, slots
 from exactum.protocol.coordinator import Coordinator
 from exactum.protocol.decision_log import DecisionLog
 from exactum.protocol.ends import Noted
-from exactum.protocol.model import Decision, DecisionRecord, Sighting
+from exactum.protocol.model import Decision, DecisionRecord
 from exactum.protocol.participant import Participant
 from exactum.protocol.sink import QueryRun
 from exactum.protocol.takeover import TakenOver, abort_undecided
@@ -143,9 +143,7 @@ class MakeCoordinator(Protocol):
     ) -> Coordinator: ...
 
 
-Abort = Callable[
-    [str, int, Sequence[Participant], DecisionLog, Callable[[Sighting], bool]], TakenOver
-]
+Abort = Callable[[str, int, Sequence[Participant], DecisionLog], TakenOver]
 """``abort_undecided`` itself, or a broken one."""
 MakeLog = Callable[[Setup, SlotStorage, Around], DecisionLog]
 """A decision log whose calls, or whose storage's calls, go through the ``Around``."""

@@ -75,13 +75,11 @@ def fenced_from(
 @dataclass(frozen=True)
 class TakenOver:
     """``fence`` is the ABORT that was recorded; None: there was nothing to abort, and nobody was
-    fenced. ``decided`` were asked for and are named by a COMMIT, so they were left alone.
-    ``finished`` are the COMMITs that were carried out on the way.
+    fenced. ``finished`` are the COMMITs that were carried out on the way.
     """
 
     fence: DecisionRecord | None
     aborted: tuple[Sighting, ...] = ()
-    decided: tuple[Sighting, ...] = ()
     finished: tuple[DecisionRecord, ...] = ()
 
 
@@ -90,11 +88,10 @@ def abort_undecided(
     batch_id: int,
     participants: Sequence[Participant],
     log: DecisionLog,
-    chosen: Callable[[Sighting], bool],
     *,
     noted: Noted = NOTHING_NOTED,
 ) -> TakenOver:
-    """Abort what is open, chosen, and named by no COMMIT. Idempotent; a crash anywhere leaves what
+    """Abort what is open and named by no COMMIT. Idempotent; a crash anywhere leaves what
     a start settles.
 
     Args:
@@ -111,7 +108,7 @@ def abort_undecided(
     in_force = PermitLog(log)
     ports = Participants(participants, (), one_after_another, lambda *_: None)
     earlier, _ = check_start(query_id, batch_id, in_force, ports.each, noted)
-    doomed = tuple(s for s in ports.list_open() if chosen(s))
+    doomed = tuple(ports.list_open())
     if not doomed:
         return TakenOver(None)
     finished: list[DecisionRecord] = []
@@ -135,7 +132,6 @@ def abort_undecided(
     begins = Epoch(query_id, batch_id)
     seen = fenced_from(begins, in_force, new_incarnation(), carry_out, lambda s: bool(left(s)))
     aborted = left(seen)
-    decided = tuple(s for s in doomed if s not in aborted)
     if aborted:
         ports.abort(seen[-1].epoch.batch_id, aborted)
-    return TakenOver(seen[-1] if aborted else None, aborted, decided, tuple(finished))
+    return TakenOver(seen[-1] if aborted else None, aborted, tuple(finished))

@@ -121,16 +121,13 @@ def abort_of_query(place: QueryPlace, targets: QueryTargets, *, take_over: bool)
         ExactumError: as ``abort_undecided``.
     """
     targets.refuse_left_out()
+    _refuse_if_living(place, take_over, "To abort what it may be about to decide stops it")
     with closing(place.open_log()) as log, inspectors(place, targets) as open_sinks:
-        opened = {v.identity for each in open_sinks for v in each.list_open()}
-        if opened:
-            _refuse_if_living(place, take_over, "To abort what it may be about to decide stops it")
         return abort_undecided(
             place.query_id,
             place.first_unfinished(),
             [inspector.participant() for inspector in open_sinks],
             log,
-            lambda sighting: sighting.identity in opened,
             noted=place.record().noted,
         )
 
