@@ -382,12 +382,12 @@ def test_errors_of_a_function_that_are_of_the_record(
 @pytest.mark.parametrize(
     ("given", "why"),
     [
-        (Json(), ["DECODE_ARGUMENT", "Json"]),
+        (Json(None), ["DECODE_TYPE", "Json"]),
         (Json("no such ddl <"), ["DECODE_TYPE", "'no such ddl <'"]),
         (Json("a interval day to second"), ["DECODE_TYPE", "interval day to second"]),
         (Json("a int, b int, a string"), ["DECODE_TYPE", " a,"]),
         (Function(print, "s array<struct<x int, x int>>"), ["DECODE_TYPE", " x,"]),
-        (Json(registry="nowhere"), ["REGISTRY_ARGUMENT", "'url'"]),
+        (Json("a int", registry="nowhere"), ["REGISTRY_ARGUMENT", "'url'"]),
         (Avro(), ["DECODE_ARGUMENT"]),
         (Avro("{"), ["AVRO_SCHEMA", "Error"]),
         (
