@@ -19,7 +19,6 @@ from exactum.errors import (
 from exactum.files.sink import FileSink
 from exactum.protocol.model import PreparedTransaction
 from exactum.protocol.sink import DEAD_LETTER_COLUMNS, Sink
-from exactum.sinks import writer
 from tests.kit.files.epochs_in_files import expected, ids_in, rows
 from tests.kit.opened_sink import OpenedSink
 from tests.kit.small_disk import small_disk
@@ -220,19 +219,6 @@ def test_a_record_that_leads_out_of_the_folder(tmp_path: Path, folder: str) -> N
         with pytest.raises(InvariantBroken, match="no name of a staged file"):
             opened.commit(opened.permit([edited]))
     assert [path.name for path in tmp_path.iterdir()] == ["table"]
-
-
-@pytest.mark.parametrize("content", ["{", "[[1]]", '{"files": 1}', "[7]"])
-def test_a_list_of_files_that_is_damaged(
-    tmp_path: Path, content: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(writer, "PAYLOAD_BYTES_MAX", 10)
-    opened = OpenedSink(FileSink(tmp_path))
-    prepared = opened.prepare(rows(0, 0))
-    (listed,) = tmp_path.rglob("*.list.staged")
-    listed.write_text(content)
-    with pytest.raises(InvariantBroken, match="is damaged"):
-        opened.commit(opened.permit(prepared))
 
 
 def test_a_file_in_the_place_of_the_folder_is_a_setting(tmp_path: Path) -> None:
