@@ -13,7 +13,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from exactum.files.partition import Partitioning
-from exactum.lake.rows import ANY_NAME
 from exactum.sinks.rows import RowCheck
 from exactum.values.times import out_of_years
 
@@ -49,7 +48,7 @@ class TransformPartitioning(Partitioning):
     def __init__(
         self, levels: Sequence[PartLevel], schema: pa.Schema, sort_by: Sequence[SortKey]
     ) -> None:
-        super().__init__([level.text for level in levels], ANY_NAME)
+        super().__init__([level.text for level in levels])
         self._levels = {level.text: level for level in levels}
         self._schema = schema
         self._sort_by = sort_by
