@@ -194,25 +194,6 @@ def test_special_characters_in_the_path_and_in_names(tmp_path: Path) -> None:
     assert [i for (i,) in duck(table, "id")] == list(range(5))
 
 
-def test_partition_values_of_every_type(table: Path) -> None:
-    """Named as Spark casts them to text."""
-    import datetime
-    from decimal import Decimal
-
-    batch = pa.record_batch(
-        {
-            "id": [1],
-            "n": pa.array([-5], pa.int16()),
-            "b": [True],
-            "d": pa.array([datetime.date(2026, 1, 2)]),
-            "m": pa.array([Decimal("0.0000000100")], pa.decimal128(20, 10)),
-        }
-    )
-    OpenedSink(FileSink(table, partition_by=["n", "b", "d", "m"])).write(batch)
-    [file] = visible(table)
-    assert os.path.dirname(file) == "n=-5/b=true/d=2026-01-02/m=0.0000000100"
-
-
 def test_several_partition_columns(table: Path) -> None:
     """Outermost first, every combination that there is and no other."""
     n = 5_000

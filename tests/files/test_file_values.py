@@ -5,7 +5,6 @@ anything is decided.
 from __future__ import annotations
 
 import csv
-import json
 from pathlib import Path
 from typing import Any
 
@@ -56,17 +55,6 @@ def test_bytes_that_are_no_text_beside_nulls_that_hide_some(tmp_path: Path, form
     assert rejection is not None
     assert rejection.rows.column("id").to_pylist() == [3]
     assert duck(tmp_path, "id, texts", format_) == [(0, ["a"]), (1, None), (2, ["b"]), (4, ["c"])]
-
-
-def test_json_keeps_a_row_of_nulls(tmp_path: Path) -> None:
-    """A row in which all columns are null is a line of its own."""
-    batch = pa.record_batch({"a": pa.array([1, None, 3]), "b": pa.array(["x", None, "y"])})
-    assert written(FileSink(tmp_path, format="json"), batch) is None
-    assert [json.loads(line) for line in lines(tmp_path)] == [
-        {"a": 1, "b": "x"},
-        {},
-        {"a": 3, "b": "y"},
-    ]
 
 
 def test_csv_has_an_instant_in_utc(tmp_path: Path) -> None:
