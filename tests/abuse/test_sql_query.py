@@ -51,7 +51,7 @@ COLUMNS: dict[str, dict[str, Kind]] = {
         "datetime(6)": TIMESTAMP,
         "decimal(9,2) unsigned": decimal(38, 10),
         "mediumint": BIGINT,
-        "inet4": STRING,
+        "varchar(5) CHARACTER SET utf8mb4": STRING,
         "longblob": BINARY,
         "timestamp NULL": TIMESTAMP,
     },

@@ -45,13 +45,12 @@ def same_names(*names: str) -> dict[str, str]:
 
 SHOWN: dict[str, dict[str, str]] = {
     "PostgreSQL": {
-        **same_names("boolean", "smallint", "integer", "bigint", "numeric", "numeric(9,2)", "numeric(3,-2)",
-                     "numeric(3,5)", "real", "double precision", "text"),
+        **same_names("boolean", "smallint", "integer", "bigint", "numeric", "numeric(9,2)", "real",
+                     "double precision", "text"),
         "varchar(3)": "character varying(3)", "char(3)": "character(3)",
         **same_names("name", "bytea", "date"),
         "timestamp": "timestamp without time zone", "timestamp(3)": "timestamp(3) without time zone",
         "timestamptz": "timestamp with time zone", "timestamptz(0)": "timestamp(0) with time zone",
-        "time": "time without time zone",
         **same_names("uuid", "json", "jsonb", "inet", "interval"),
     },
     "MariaDB": {
@@ -64,7 +63,7 @@ SHOWN: dict[str, dict[str, str]] = {
         "tinytext": "tinytext CHARACTER SET utf8mb4", "longtext": "longtext CHARACTER SET utf8mb4",
         "enum(...)": r"enum('a','it''s','c\\d','é','3','x y')",
         **same_names("json", "binary(4)", "varbinary(4)", "longblob", "date", "datetime(6)", "datetime",
-                     "timestamp(6) NULL", "timestamp NULL", "inet4"),
+                     "timestamp(6) NULL", "timestamp NULL"),
     },
 }  # fmt: skip
 """How the page calls a column, and its declaration among the oracle's."""
@@ -78,7 +77,6 @@ NOTES: dict[str, dict[str, str]] = {
     "MariaDB": {
         **dict.fromkeys(("float", "double", "double unsigned"), "-0.0 as 0"),
         "char(5)": "no blanks at the end",
-        "inet4": "the same value, in the server's spelling",
         **dict.fromkeys(
             ("timestamp(6) NULL", "timestamp NULL"), "the instant, in its session's time zone"
         ),

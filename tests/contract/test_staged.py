@@ -64,7 +64,9 @@ def test_a_file_that_is_gone_after_the_decision(target: Target, harm: Harm) -> N
     content = target.content(name)
     target.put(name, harm(content))
     for _ in range(2):
-        with raised(HeuristicOutcome, "STAGED_GONE", PurePath(name).name, "rows"):
+        with raised(
+            HeuristicOutcome, "STAGED_GONE", PurePath(name).name, "rows", "accept --without"
+        ):
             query.run(0)
         shows(target)
     target.put(name, content)

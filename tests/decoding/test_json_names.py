@@ -19,7 +19,6 @@ from pyspark.sql import SparkSession
 from exactum import Json
 from exactum.errors import SettingRefused
 from exactum.formats.format import arrow_type
-from exactum.formats.json_format import _kind_of
 from tests.kit.environment import ROOT
 from tests.kit.errors import raised
 
@@ -67,13 +66,6 @@ def test_fields_inside_of_arrays_and_maps(spark: SparkSession) -> None:
     value = [{"é": {"日本": {"ключ": 0.5}}}]
     expected = [{"é": [("日本", {"ключ": 0.5})]}]
     assert in_a_worker(Json(ddl), [value]) == ([expected], {})
-
-
-def test_fields_of_a_registrys_schema(spark: SparkSession) -> None:
-    schema = {"type": "object", "properties": {name: {"type": "string"} for name in NAMES}}
-    kind = _kind_of(json.loads(json.dumps(schema)), "test")
-    value = dict.fromkeys(NAMES, "x")
-    assert in_a_worker(Json(kind), [value]) == ([value], {})
 
 
 def test_a_msgspec_that_does_not_find_a_name_is_refused(

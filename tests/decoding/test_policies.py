@@ -472,7 +472,7 @@ def test_ids_of_schemas_in_headers(job: Job, broker: Broker) -> None:
 
     def header(schema: str) -> bytes:
         number = registry.register(f"s{schema}", schema)
-        return SchemaId("AVRO", None, str(guid_of("", number))).guid_to_bytes()
+        return SchemaId("AVRO", None, str(guid_of(number))).guid_to_bytes()
 
     long, text = header('"long"'), header('"string"')
     producer = Producer({"bootstrap.servers": broker.servers})

@@ -5,10 +5,13 @@ from __future__ import annotations
 from decimal import Decimal
 
 import pytest
+from google.protobuf import descriptor_pb2
 from pyspark.sql import SparkSession
 
 from exactum import Avro, Protobuf
 from exactum.errors import SettingRefused
+from exactum.formats.format import BadRecord
+from exactum.formats.message_type import name_at
 from tests.kit.decoding.format_cases import (
     PROTO_DECODED,
     decoded,
@@ -140,6 +143,52 @@ def test_protobuf_with_a_registry(spark: SparkSession, registry: Registry) -> No
         assert "no message at [9]" in reason(given, framed(number) + b"\x02\x12")
         assert "cut off" in reason(given, framed(number))
         assert "not known" in reason(given, framed(99) + b"\x00" + data)
+
+
+def test_a_registry_that_has_texts_only(spark: SparkSession, registry: Registry) -> None:
+    """It is refused, at the start or by the first record: no record is bad by it."""
+    number = registry.register("in", proto_file().SerializeToString(), kind="PROTOBUF")
+    registry.texts = True
+    with raised(SettingRefused, "REGISTRY_SCHEMA", "format=serialized"):
+        Protobuf(registry=registry.url, subject="in").bind()
+    with raised(SettingRefused, "REGISTRY_SCHEMA", "format=serialized"):
+        decoded(Protobuf(message("Order"), registry=registry.url), [framed(number) + b"\0"])
+
+
+def test_imports(spark: SparkSession, registry: Registry) -> None:
+    """Files that Protobuf and the registry's client bring need no reference; another one that is
+    not there is named.
+    """
+
+    def register(subject: str, *more: str) -> int:
+        imports = ("confluent/meta.proto", "google/type/money.proto", *more)
+        file = descriptor_pb2.FileDescriptorProto(syntax="proto3", dependency=imports)
+        field = file.message_type.add(name="M").field.add(name="m", number=1, label=1, type=11)
+        field.type_name = "google.type.Money"
+        return registry.register(subject, file.SerializeToString(), kind="PROTOBUF")
+
+    number, gone = register("m"), register("g", "gone.proto")
+    given = Protobuf(registry=registry.url, subject="m")
+    assert decoded(given, [framed(number) + b"\0\x0a\x02\x10\x05"])[0][0]["m"]["units"] == 5
+    assert "gone.proto" in reason(given, framed(gone) + b"\0")
+    with raised(SettingRefused, "PROTOBUF_MESSAGE", "gone.proto"):
+        Protobuf(registry=registry.url, subject="g").bind()
+
+
+def test_the_place_of_a_message_beside_maps() -> None:
+    """Some clients count the entries of a map among the messages, some do not: where they mean two
+    messages, the record is bad.
+    """
+    file = descriptor_pb2.FileDescriptorProto(package="p")
+    outer = file.message_type.add(name="A")
+    for name in ("MapEntry", "X", "Y"):
+        outer.nested_type.add(name=name).options.map_entry = name == "MapEntry"
+    assert name_at(file, [0]) == "p.A"
+    assert name_at(file, [0, 0]) == "p.A.X"
+    assert name_at(file, [0, 2]) == "p.A.Y"
+    for place, why in (([0, 1], "X or Y"), ([0, 3], "no message"), ([1], "no message")):
+        with pytest.raises(BadRecord, match=why):
+            name_at(file, place)
 
 
 def test_a_bad_key_does_not_change_how_values_are_read(

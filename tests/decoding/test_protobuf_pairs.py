@@ -213,7 +213,8 @@ def test_maps(registry: Registry) -> None:
 
 def with_enum(closed: bool = True, **names: int) -> Any:
     file = file_with("enum")
-    file.syntax = "proto2" if closed else "proto3"
+    syntax = "proto2" if closed else "proto3"
+    file.MergeFrom(descriptor_pb2.FileDescriptorProto(syntax=syntax))
     del file.enum_type[0].value[:]
     for name, number in names.items():
         file.enum_type[0].value.add(name=name, number=number)

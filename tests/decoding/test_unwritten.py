@@ -6,6 +6,7 @@ from datetime import date, datetime, timedelta
 from typing import Any
 
 import pytest
+from google.protobuf import descriptor_pb2
 from pyspark.sql import SparkSession
 
 from exactum import Avro, Json, Protobuf
@@ -19,7 +20,7 @@ pytestmark = pytest.mark.spark
 
 def proto3(kind: str, label: str = "optional", *, presence: bool = False, **more: Any) -> Any:
     file = file_with(kind, label, **more)
-    file.syntax = "proto3"
+    file.MergeFrom(descriptor_pb2.FileDescriptorProto(syntax="proto3"))
     if presence:
         message = file.message_type[0]
         message.field[0].proto3_optional = True

@@ -5,8 +5,6 @@ anything is decided.
 from __future__ import annotations
 
 import csv
-import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +17,7 @@ import pytest
 from exactum.errors import FrameRefused, SettingRefused
 from exactum.files.sink import FileSink
 from exactum.protocol.sink import Rejection
+from tests.kit.errors import raised
 from tests.kit.files.epochs_in_files import duck, ids_in, visible
 from tests.kit.opened_sink import OpenedSink
 
@@ -56,17 +55,6 @@ def test_bytes_that_are_no_text_beside_nulls_that_hide_some(tmp_path: Path, form
     assert rejection is not None
     assert rejection.rows.column("id").to_pylist() == [3]
     assert duck(tmp_path, "id, texts", format_) == [(0, ["a"]), (1, None), (2, ["b"]), (4, ["c"])]
-
-
-def test_json_keeps_a_row_of_nulls(tmp_path: Path) -> None:
-    """A row in which all columns are null is a line of its own."""
-    batch = pa.record_batch({"a": pa.array([1, None, 3]), "b": pa.array(["x", None, "y"])})
-    assert written(FileSink(tmp_path, format="json"), batch) is None
-    assert [json.loads(line) for line in lines(tmp_path)] == [
-        {"a": 1, "b": "x"},
-        {},
-        {"a": 3, "b": "y"},
-    ]
 
 
 def test_csv_has_an_instant_in_utc(tmp_path: Path) -> None:
@@ -190,27 +178,16 @@ def test_a_long_name_of_a_partition_column_is_found_before_the_decision(tmp_path
 
 
 def test_a_long_path_is_found_before_the_decision(tmp_path: Path) -> None:
-    """Near the longest path of the system only short partitions have room; a place without any
-    is refused at start.
-    """
-
-    def place(length: int) -> Path:
-        deep = tmp_path
-        while len(str(deep)) + 201 < length:
-            deep = deep / ("d" * 200)
-        return deep / ("e" * (length - len(str(deep)) - 1))
-
-    batch = pa.record_batch({"id": pa.array([0, 1], pa.int64()), "k": ["x" * 20, "x" * 200]})
-    table = place(4095 - 1 - 224)
-    rejection = written(FileSink(table, partition_by="k"), batch)
+    """A folder of several levels is put aside; a place that leaves no room is refused at start."""
+    levels = {name: ["x" * 20, "x" * 200] for name in "abc"}
+    batch = pa.record_batch({"id": pa.array([0, 1], pa.int64()), **levels})
+    rejection = written(FileSink(tmp_path, partition_by=list(levels)), batch)
     assert rejection is not None
     assert rejection.rows.column("id").to_pylist() == [1]
-    assert "longer than 127 bytes" in rejection.reasons[0]
-    assert os.listdir(table / ("k=" + "x" * 20)) != []
-    with pytest.raises(
-        SettingRefused, match=r"(?s)paths there may have 223 bytes below it.*shorter path"
-    ):
-        OpenedSink(FileSink(place(4095 - 1 - 223)))
+    assert "longer than 512 bytes" in rejection.reasons[0]
+    assert ids_in(tmp_path) == [0]
+    with raised(SettingRefused, "FILES_PATH_LONG", "over 400 bytes"):
+        OpenedSink(FileSink(tmp_path / ("d" * 200) / ("e" * 200)))
 
 
 def test_structs_whose_fields_readers_mix_up_are_refused(tmp_path: Path) -> None:

@@ -14,11 +14,9 @@ import obstore
 import pytest
 from obstore.store import LocalStore, MemoryStore
 
-from exactum.errors import EpochAborted, HeuristicOutcome, SettingRefused
+from exactum.errors import EpochAborted, SettingRefused
 from exactum.files import writer
 from exactum.files.sink import FileSink
-from exactum.protocol.model import CommitReport
-from exactum.sinks import writer as staged_writer
 from tests.kit.files.epochs_in_files import expected, hidden, ids_in, rows, visible, write_run
 from tests.kit.nth_call import after, at_call
 from tests.kit.opened_sink import OpenedSink
@@ -163,34 +161,6 @@ def test_a_marker_never_keeps_a_staged_file_from_readers(table: Path) -> None:
     decided = opened.prepare(rows(3, 0), batch_id=3)
     assert opened.commit(opened.permit(decided, 3)).committed == tuple(decided)
     assert ids_in(table) == expected([3, 9])
-
-
-@pytest.mark.parametrize("how", ["file", "all", "list"])
-def test_a_decided_file_that_is_gone_stops_the_query(
-    table: Path, how: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Reported as undone, and salvage says which file, how many rows, and what to do; nothing of the
-    epoch is published.
-    """
-    if how == "list":
-        monkeypatch.setattr(staged_writer, "PAYLOAD_BYTES_MAX", 10)
-    opened = OpenedSink(FileSink(table, partition_by="day"))
-    both = tuple(opened.prepare(rows(0, 0), rows(0, 1)))
-    staged = [Path(f) for f in hidden(table) if both[1].identity in f]
-    lost = {"file": staged[:1], "all": staged, "list": staged[-1:]}[how]
-    for file in lost:
-        file.unlink()
-    for _ in range(2):
-        report = opened.commit(opened.permit(both))
-        assert report == CommitReport((), both)
-    assert visible(table) == []
-    with pytest.raises(HeuristicOutcome) as stopped:
-        opened.participant.salvage(opened.permit(both), both)
-    for file in lost:
-        assert f"{file} with {6 if how == 'list' else 3} rows" in str(stopped.value)
-    assert str(stopped.value).count(".staged with") == len(lost)
-    assert f"accept --without {opened.participant.name}" in str(stopped.value)
-    assert visible(table) == []
 
 
 def test_an_executor_that_does_not_see_the_folder_is_told(table: Path) -> None:

@@ -1,61 +1,17 @@
-"""The private parts of kafka-python that exactum uses are there, as they were: a new version that
-changes one fails the test of its name.
+"""The private parts of kafka-python that exactum uses are in one place. (That they are as they were,
+the tests on a broker show.)
 """
 
 from __future__ import annotations
 
 import ast
-import inspect
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Iterator
 
 import pytest
-from kafka.admin import KafkaAdminClient
-from kafka.net import connection, transport
-from kafka.net.compat import KafkaNetClient
-from kafka.net.manager import KafkaConnectionManager
-from kafka.net.selector import NetworkSelector
 
 from exactum.kafka.requests import BrokerRequests
 from exactum.local import LocalKafka
 from tests.kit.environment import ROOT
-
-SIGNATURES = {
-    KafkaConnectionManager.__init__: "(self, net, **configs)",
-    KafkaConnectionManager.send: "(self, request, node_id=None, request_timeout_ms=None)",
-    KafkaConnectionManager.call_soon: "(self, coro, *args)",
-    KafkaConnectionManager.run: "(self, coro, *args)",
-    KafkaConnectionManager._build_transport: "(self, node, timeout_at=None)",
-    KafkaNetClient.__init__: "(self, net=None, manager=None, **configs)",
-    NetworkSelector.__init__: "(self, **configs)",
-    NetworkSelector.stop: "(self, timeout_ms=None)",
-    transport.KafkaTCPTransport._sock_recv: "(self)",
-    transport.KafkaSSLTransport._sock_recv: "(self)",
-}
-
-
-@pytest.mark.parametrize("part", SIGNATURES, ids=lambda part: part.__qualname__)
-def test_called_as_ever(part: Callable[..., Any]) -> None:
-    assert str(inspect.signature(part)) == SIGNATURES[part]
-
-
-def test_fields_as_ever() -> None:
-    """What an object has once it is made."""
-    net = NetworkSelector()
-    manager = KafkaConnectionManager(net, bootstrap_servers="127.0.0.1:1")
-    client = KafkaNetClient(net=net, manager=manager)
-    try:
-        assert client._manager is manager
-        assert client._net is net
-        assert manager.bootstrapped is False
-        assert manager.broker_version_data is None
-        assert list(manager.cluster.brokers()) == []
-    finally:
-        client.close()
-        net.stop()
-    assert "kafka_client" in KafkaAdminClient.DEFAULT_CONFIG
-    assert isinstance(connection.KafkaConnection.init_future, property)
-    assert inspect.iscoroutinefunction(KafkaConnectionManager._build_transport)
 
 
 @pytest.mark.broker

@@ -14,7 +14,6 @@ from exactum.kafka import messages
 from exactum.kafka.failure import DeliveryError
 from exactum.kafka.producer import Producer
 from exactum.kafka.records import FIELDS_MAX, FIELDS_OF_A_RECORD, HeaderColumn
-from exactum.kafka.sink import KafkaSink
 from exactum.protocol.sink import TaskName, WriteOrder
 from tests.kit.kafka.broker import Broker
 from tests.kit.kafka.transactions import OpenedSink, Record, frame, opened
@@ -100,52 +99,6 @@ def test_what_the_queue_does_not_count_is_bounded(where: str) -> None:
             messages.produce(producer, batch, "t", timeout_ms=300)
     finally:
         producer.destroy()
-
-
-def test_where_the_queue_is_emptied_in_between(
-    broker: Broker, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(messages, "UNCOUNTED_BYTES_MAX", 20_000)
-    name = broker.topic("often-empty", partitions=1)
-    rows = made_up(3_000)
-    values = [str(number).encode() for number in range(len(rows))]
-    with opened(broker.sink(name)) as sink:
-        commit(sink, *(frame(values, [b"k" * 9] * len(rows), headers=column(rows)) for _ in "ab"))
-    expected = [(value, tuple(row or ())) for value, row in zip(values, rows, strict=True)]
-    assert arrived(broker.read(name)) == expected * 2
-
-
-def test_a_batch_without_any(broker: Broker) -> None:
-    name = broker.topic("no-headers", partitions=1)
-    columns = [column([None, None]), column([[], None]), pa.nulls(2, TYPE)]
-    with opened(broker.sink(name)) as sink:
-        commit(sink, *(frame([b"v", b""], None, headers=headers) for headers in columns))
-    assert arrived(broker.read(name)) == [(b"v", ()), (b"", ())] * 3
-
-
-def test_rows_of_several_topics_and_partitions(broker: Broker) -> None:
-    names = [broker.topic("first", partitions=2), broker.topic("second", partitions=2)]
-    rows = made_up(200)
-    values = [str(number).encode() for number in range(len(rows))]
-    places = [(names[number % 3 % 2], number % 2) for number in range(len(rows))]
-    batch = frame(
-        values,
-        [None if number % 5 else b"k" for number in range(len(rows))],
-        headers=column(rows),
-        topic=pa.array([name for name, _ in places]),
-        partition=pa.array([partition for _, partition in places], pa.int32()),
-    )
-    with opened(KafkaSink(bootstrap_servers=broker.servers)) as sink:
-        commit(sink, batch)
-    for name in names:
-        records = broker.read(name)
-        assert sorted(
-            (r.partition, int(r.value or b""), r.key, r.headers) for r in records
-        ) == sorted(
-            (partition, number, None if number % 5 else b"k", tuple(row or ()))
-            for number, (row, (place, partition)) in enumerate(zip(rows, places, strict=True))
-            if place == name
-        )
 
 
 def test_a_queue_with_less_room_than_the_rows_need(broker: Broker) -> None:

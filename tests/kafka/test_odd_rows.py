@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -158,24 +157,6 @@ def test_a_topic_made_a_moment_ago_is_found(
     assert [len(broker.read(name)) for name in names] == [1, 1]
 
 
-@pytest.mark.parametrize("own_topic", [True, False])
-def test_a_partition_that_does_not_exist(broker: Broker, own_topic: bool) -> None:
-    """Negative ones too: -1 is not null."""
-    name = broker.topic("two", partitions=2)
-    partitions = [0, -1, 2, None, 1, -(2**31), 2**31 - 1]
-    keys = [str(partition).encode() for partition in partitions]
-    columns = {"partition": pa.array(partitions, pa.int32()), "topic": text([name.encode()] * 7)}
-    with opened(broker.sink(name if own_topic else None)) as sink:
-        reasons = refused(written(sink, frame([b"v"] * 7, keys, **columns)))
-    assert reasons.keys() == {b"-1", b"2", b"-2147483648", b"2147483647"}
-    for key, reason in reasons.items():
-        assert f"column 'partition' holds {key.decode()}" in reason
-        assert f"{name!r} has 2 partitions" in reason
-    placed = {record.key: record.partition for record in broker.read(name)}
-    assert placed.keys() == {b"0", b"1", b"None"}
-    assert (placed[b"0"], placed[b"1"]) == (0, 1)
-
-
 def test_a_partition_that_was_added_while_the_query_runs(broker: Broker) -> None:
     """Before a row is handed back, the broker is asked again."""
     name = broker.topic("grows", partitions=1)
@@ -199,57 +180,6 @@ def add_partitions(broker: Broker, name: str, count: int) -> None:
     while len(admin.list_topics(name, timeout=WAIT_MAX_S).topics[name].partitions) < count:
         assert time.monotonic() < end_s
         time.sleep(0.05)
-
-
-def test_headers_that_kafka_has_no_form_for(broker: Broker) -> None:
-    """A header without a name, with one that is not UTF-8 or has NUL in it, or that is null: the
-    row is handed back.
-    """
-    name = broker.topic("odd-headers", partitions=1)
-    rows: dict[bytes, Any] = {
-        b"good": [(b"a", b"1"), (b"a", None)],
-        b"no-name": [(b"a", b"1"), (None, b"2")],
-        b"not-utf8": [(NOT_UTF8, b"1")],
-        b"nul": [(b"a", b"1"), (b"a\0b", b"2")],
-        b"null": [None],
-        b"none": None,
-        b"empty": [],
-        b"empty-name": [(b"", b"1")],
-    }
-    batch = frame([b"v"] * len(rows), list(rows), headers=headers(list(rows.values())))
-    with opened(broker.sink(name)) as sink:
-        reasons = refused(written(sink, batch))
-    assert reasons.keys() == {b"no-name", b"not-utf8", b"nul", b"null"}
-    assert "column 'headers' has a header without a key" in reasons[b"no-name"]
-    assert "not UTF-8" in reasons[b"not-utf8"]
-    assert "NUL in its key" in reasons[b"nul"]
-    assert "a header that is null" in reasons[b"null"]
-    assert {record.key: record.headers for record in broker.read(name)} == {
-        b"good": (("a", b"1"), ("a", None)),
-        b"none": (),
-        b"empty": (),
-        b"empty-name": (("", b"1"),),
-    }
-
-
-@pytest.mark.parametrize("own_topic", [True, False])
-@pytest.mark.parametrize("policy", ["compact", "compact,delete"])
-def test_a_record_without_a_key_for_a_compacted_topic(
-    broker: Broker, policy: str, own_topic: bool
-) -> None:
-    """The broker would refuse the whole batch; an empty key is one."""
-    name = broker.topic("compacted", partitions=1, config={"cleanup.policy": policy})
-    batch = frame([b"1", b"2", b"3"], [b"k", None, b""], topic=text([name.encode()] * 3))
-    with opened(broker.sink(name if own_topic else None)) as sink:
-        reasons = refused(written(sink, batch))
-        assert reasons.keys() == {None}
-        assert "null in the column 'key'" in reasons[None]
-        assert "compacted" in reasons[None]
-        keyless = batch.drop_columns(["key"])
-        rejection = written(sink, keyless)
-        assert rejection is not None
-        assert rejection.rows.num_rows == 3
-    assert broker.values(name) == [b"1", b"3"]
 
 
 def test_text_that_is_not_utf8_arrives_as_it_is(broker: Broker) -> None:

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import os
 import random
-import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -26,7 +25,6 @@ pytestmark = pytest.mark.broker
 LIMIT = 20_000
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
-HEADER = [{"key": "name", "value": b"x" * 300}, {"key": "", "value": None}]
 TopicFactory = Callable[..., str]
 
 
@@ -68,50 +66,6 @@ def fitting(limit: int, key: bytes | None, headers: Sequence[Any]) -> bytes:
         value = value[:-1]
     assert alone(key, value, headers) == limit
     return value
-
-
-def around(limit: int) -> pa.RecordBatch:
-    """Records that just fit, and others with one byte more; key and headers count as the value
-    does.
-    """
-    rows: list[tuple[bytes | None, bytes, list[Any]]] = []
-    for key in (b"k", b"k" * 200, None):
-        for headers in ([], HEADER):
-            value = fitting(limit, key, headers)
-            rows += [(key, value, headers), (key, value + b"!", headers)]
-    rows.append((b"small", b"", []))
-    keys, values, headers = zip(*rows, strict=True)
-    return frame(values, keys, headers=pa.array(headers, HEADERS))
-
-
-@pytest.mark.variants(1)
-@pytest.mark.parametrize("codec", CODECS)
-def test_what_just_fits_arrives_and_a_byte_more_is_handed_back(broker: Broker, codec: str) -> None:
-    """With each compression of the producer: in random bytes there is nothing to compress."""
-    for own_topic in (True, False):
-        name = broker.topic(f"exact-{codec}", partitions=1, config={"max.message.bytes": LIMIT})
-        batch = around(LIMIT).append_column("topic", pa.array([name] * 13))
-        sink = broker.sink(
-            name if own_topic else None,
-            producer={"compression.type": codec},
-        )
-        with opened(sink) as run:
-            run.epoch(batch)
-            (rejection,) = run.rejections
-        assert [value[-1:] for value in rejection.rows.column("value").to_pylist()] == [b"!"] * 6
-        for reason in rejection.reasons:
-            assert re.search(
-                rf"the record with key (b'k|null).* bytes.*larger than the {LIMIT} that the topic "
-                r".*max\.message\.bytes",
-                reason,
-            )
-        values = batch.column("value").to_pylist()
-        assert broker.values(name) == [
-            *values[0:12:2],
-            values[12],
-        ]
-        assert not broker_takes(broker, name, codec, batch.column("key")[1].as_py(), values[1])
-        assert broker_takes(broker, name, codec, batch.column("key")[0].as_py(), values[0])
 
 
 def broker_takes(broker: Broker, name: str, codec: str, key: bytes, value: bytes) -> bool:

@@ -11,16 +11,13 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from confluent_kafka.admin import NewTopic
 
 from exactum.kafka.messages import produce
 from exactum.kafka.producer import LearnedTopic, Producer, linger_ms
 from exactum.local import LocalKafka
-from exactum.protocol.sink import Guarantee, TaskName, WriteOrder
 from tests.kit.kafka.broker import Broker
-from tests.kit.kafka.transactions import frame, opened
+from tests.kit.kafka.transactions import frame
 from tests.kit.servers.kafka_cluster import KafkaNodes
-from tests.kit.waiting import WAIT_MAX_S
 
 pytestmark = pytest.mark.slow
 
@@ -29,7 +26,6 @@ ARRAYS, ROWS = 60, 5
 """That one of four partitions is never chosen in 60 turns has the probability 1e-7."""
 MANY = 150_000
 """It takes librdkafka many milliseconds to ask its partitioner for each of them."""
-OLD_S = 2.0
 
 
 @contextmanager
@@ -115,31 +111,6 @@ def test_a_key_decides_wherever_there_is_one(broker: Broker) -> None:
     )
 
 
-@pytest.mark.deep
-def test_a_partition_without_a_leader_is_left_out() -> None:
-    with KafkaNodes() as kafka:
-        admin = kafka.admin()
-        nodes = [[1], [2], [3], [1], [2], [3]]
-        admin.create_topics([NewTopic("led", replica_assignment=nodes, num_partitions=6)])[
-            "led"
-        ].result(WAIT_MAX_S)
-        kafka.kill(node=2)
-        end_s = time.monotonic() + 90
-        while True:  # the controller takes its time to notice
-            topics = admin.list_topics("led", timeout=WAIT_MAX_S).topics
-            led = {
-                number
-                for number, partition in topics["led"].partitions.items()
-                if partition.leader >= 0
-            }
-            if led == {0, 2, 3, 5}:
-                break
-            assert time.monotonic() < end_s, f"{led} have a leader"
-            time.sleep(0.2)
-        with producer(kafka, "led", **{"sticky.partitioning.linger.ms": "1"}) as sender:
-            send(sender, "led", ARRAYS, 0.002)  # returns when all are acknowledged
-
-
 @pytest.mark.parametrize(("age_max_s", "together"), [(60.0, True), (0.0, False)])
 def test_what_was_learned_long_ago_does_not_count(
     broker: Broker, monkeypatch: pytest.MonkeyPatch, age_max_s: float, together: bool
@@ -155,25 +126,6 @@ def test_what_was_learned_long_ago_does_not_count(
         sender.flush(TIMEOUT_MS)
     partitions = {partition for partition, _ in placed(broker, name)["0"]}
     assert (len(partitions) == 1) == together
-
-
-@pytest.mark.deep
-@pytest.mark.parametrize("guarantee", [Guarantee.EXACTLY_ONCE, Guarantee.AT_LEAST_ONCE])
-def test_a_task_asks_again_when_that_is_long_ago(
-    broker: Broker, monkeypatch: pytest.MonkeyPatch, guarantee: Guarantee
-) -> None:
-    monkeypatch.setattr("exactum.kafka.producer.LEARNED_AGE_MAX_S", OLD_S)
-    name = broker.topic("asks", partitions=4)
-    settings = {"sticky.partitioning.linger.ms": 1}
-    with opened(broker.sink(name, producer=settings), "q", guarantee) as sink:
-        writer = sink.opened.writers.open(WriteOrder(sink.run, 1, 0, 1), TaskName(0, 0, 0))
-        for number in range(2):
-            writer.write(frame([f"{number} {row}".encode() for row in range(MANY)]))
-            time.sleep(OLD_S)
-        writer.prepare()
-    arrays = placed(broker, name, committed=False)
-    assert [len(arrays[str(number)]) for number in range(2)] == [MANY] * 2
-    assert all(len({partition for partition, _ in records}) == 1 for records in arrays.values())
 
 
 def test_one_is_kept_for_a_while() -> None:

@@ -81,7 +81,7 @@ def test_files_are_of_bounded_size(table: Path) -> None:
     assert read(table).num_rows == 4_000
 
 
-def test_a_list_of_files_that_is_too_long_for_the_record(table: Path) -> None:
+def test_hundreds_of_files_of_one_task(table: Path) -> None:
     frame = numbers(*range(300), day=[f"d{n}" for n in range(300)])
     query = OpenedSink(DeltaSink(table, partition_by="day"), columns_of(frame))
     assert query.commit(query.decide(frame)).expired == ()

@@ -70,7 +70,7 @@ def live(spec: dict[str, Any]) -> None:
     elif spec["sink"] == "iceberg":
         parts = ["bucket(4, id)", "day(at)"]
         catalog = catalog_at(folder)
-        sink = exactum.IcebergSink(ICEBERG_TABLE, catalog=catalog, partition_by=parts, sort_by="id")
+        sink = exactum.IcebergSink(ICEBERG_TABLE, catalog=catalog, partition_by=parts)
     else:
         keys: dict[str, Any] = {"mode": "upsert", "key": "id"} if spec["sink"] == "upsert" else {}
         if keys:

@@ -111,8 +111,8 @@ class FileEvidence:
         names = sorted(self._by_identity.get(p.identity, ()))
         found = sum(self._count(name) for name in names)
         there = len({name.rpartition("/")[2] for name in names})  # each once: there may be copies
-        if there < int(payload["count"]):
-            return found, f"{there} of {payload['count']} files of {p.identity} are there"
+        if there < (count := len(payload["files"])):
+            return found, f"{there} of {count} files of {p.identity} are there"
         return found, "" if found == p.rows else f"files of {p.identity} have {found:,} rows"
 
     def _count(self, name: str) -> int:

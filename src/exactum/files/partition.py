@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from exactum.files.place import NameLimits
+from exactum.files.place import FOLDER_BYTES_MAX, NAME_BYTES_MAX
 from exactum.sinks.rows import RowCheck
 from exactum.values import times
 from exactum.values.nested import is_text
@@ -43,9 +43,11 @@ class Partitioning:
     ''.
     """
 
-    def __init__(self, columns: Sequence[str], limits: NameLimits) -> None:
+    names_folders = True
+    """False: what a partition is called stands in a table's log, and in no file's name."""
+
+    def __init__(self, columns: Sequence[str]) -> None:
         self._columns = tuple(columns)
-        self._limits = limits
 
     def split(self, table: pa.Table) -> Iterator[tuple[str, pa.Table]]:
         """Each folder with its rows, in their order, without the partition columns."""
@@ -79,7 +81,11 @@ class Partitioning:
             else:
                 outside = times.out_of_years(values)
                 check.refuse(outside, f"{where} is outside the years 1 to 9999", values)
-        if batch.num_rows and any(self._may_be_long(batch.column(c), c) for c in self._columns):
+        if (
+            self.names_folders
+            and batch.num_rows
+            and any(self._may_be_long(batch.column(c), c) for c in self._columns)
+        ):
             folders, codes = self._codes(pa.Table.from_batches([batch]))
             for code in np.unique(codes).tolist():
                 if long := self._too_long(folders[code]):
@@ -123,16 +129,14 @@ class Partitioning:
         if is_text(values.type):
             # Each byte becomes three at most.
             longest = max(3 * (pc.max(pc.binary_length(values)).as_py() or 0), len(NULL))
-        allowed = min(
-            self._limits.name_bytes_max, self._limits.folder_bytes_max // len(self._columns) - 1
-        )
+        allowed = min(NAME_BYTES_MAX, FOLDER_BYTES_MAX // len(self._columns) - 1)
         return len(escape(column).encode()) + 1 + longest > allowed
 
     def _too_long(self, folder: str) -> str:
         longest = max(len(name.encode()) for name in folder.split("/"))
         for size, size_max in (
-            (longest, self._limits.name_bytes_max),
-            (len(folder.encode()), self._limits.folder_bytes_max),
+            (longest, NAME_BYTES_MAX),
+            (len(folder.encode()), FOLDER_BYTES_MAX),
         ):
             if size > size_max:
                 return f"the partition folder {folder[:60]!r}... is longer than {size_max} bytes"

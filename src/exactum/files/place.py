@@ -17,7 +17,6 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from uuid import uuid4
 
 from exactum.errors import SettingRefused
@@ -33,42 +32,12 @@ NEW = "new"
 OWNERS = ("_spark_metadata", "_delta_log", ".hoodie")
 """Folders whose presence makes readers trust a list of files instead of what they find."""
 
-FILE_NAME_BYTES_MAX = 96
-"""No name of a file that readers see is longer."""
-STAGED_NAME_BYTES_MAX = 112
-"""No name in a staging is longer, not even half written: ``.<name>.<random>.tmp``."""
-STAGED_BYTES_MAX = 224
-"""No path of ours below the place and outside of partition folders is longer."""
 NAME_BYTES_MAX = 255
-"""Longest name of a folder or file on the usual file systems; some take less."""
-FOLDER_BYTES_MAX = 700
+"""Longest name of a folder or file."""
+FOLDER_BYTES_MAX = 512
 """Longest partition folder in all its levels."""
-
-
-@dataclass(frozen=True)
-class NameLimits:
-    """What a place takes: bytes of one name, and of a partition folder in all its levels."""
-
-    name_bytes_max: int
-    folder_bytes_max: int
-
-    @staticmethod
-    def of(name_bytes_max: int, path_bytes_max: int, where: str) -> NameLimits:
-        """``path_bytes_max``: of a path below the place.
-
-        Raises:
-            SettingRefused: not even a file without partitions has room.
-        """
-        if path_bytes_max < STAGED_BYTES_MAX or name_bytes_max < STAGED_NAME_BYTES_MAX:
-            raise SettingRefused(
-                "FILES_PATH_LONG",
-                f"FileSink({where!r}): paths there may have {path_bytes_max} bytes below it, and "
-                f"names {name_bytes_max}; the sink needs {STAGED_BYTES_MAX} and "
-                f"{STAGED_NAME_BYTES_MAX}. Choose a shorter path. Nothing was written.",
-            )
-        return NameLimits(
-            name_bytes_max, min(FOLDER_BYTES_MAX, path_bytes_max - 1 - FILE_NAME_BYTES_MAX)
-        )
+PLACE_BYTES_MAX = 400
+"""Longest place: with a partition folder, and a file in it, no longer than a key of an object."""
 
 
 def owned(where: str, owner: str) -> str:
@@ -113,7 +82,7 @@ def nobodys(place: Storage) -> Iterator[Staging]:
                     os.rmdir(os.path.join(place.root, folder))
 
 
-def open_place(staging: Staging) -> NameLimits:
+def open_place(staging: Staging) -> None:
     """Make what is missing in its place, and check by doing it that files can be written, moved and
     removed there.
 
@@ -122,6 +91,12 @@ def open_place(staging: Staging) -> NameLimits:
         Unavailable: the place did not answer.
     """
     place = staging.storage
+    if len(place.where.encode(errors="surrogateescape")) > PLACE_BYTES_MAX:
+        raise SettingRefused(
+            "FILES_PATH_LONG",
+            f"FileSink({place.where!r}): the place has a name of over {PLACE_BYTES_MAX} bytes, and "
+            "those of files come behind it. Choose a shorter one. Nothing was written.",
+        )
     for owner in OWNERS:
         if place.names(owner):
             raise SettingRefused("FILES_OWNED", owned(place.where, owner))
@@ -132,7 +107,6 @@ def open_place(staging: Staging) -> NameLimits:
     staging.open()
     if is_new:
         place.put(f"{staging.folder}/{NEW}", b"")
-    return NameLimits.of(*place.limits(), place.where)
 
 
 def is_found_below(folder: str, place: str) -> bool:

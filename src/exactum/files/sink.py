@@ -146,8 +146,8 @@ class FileSink(NotAFunction):
         once.
         """
         staging = self._staging(run.query_id, participant)
+        open_place(staging)
         plan = FilePlan(
-            open_place(staging),
             self._format,
             self._partition_by,
             self._rows_per_file_max,

@@ -90,19 +90,18 @@ class FileTarget(NotedTarget):
     def _move(self, epoch: StagedEpoch) -> bool:
         """False: it is not whole."""
         moves = [(f"{self._staging.folder}/{name}", to) for name, to in _moves(epoch).items()]
-        is_known = all(part.files is not None for part in epoch.parts)
-        return all(self._place.move_if_absent(moves)) and is_known
+        return all(self._place.move_if_absent(moves))
 
 
 def _moves(epoch: StagedEpoch) -> Mapping[str, str]:
-    """Where readers find each file. What is listed elsewhere, and was not read, is left out.
+    """Where readers find each file.
 
     Raises:
         InvariantBroken: a record names a file that is not below the place.
     """
     moves: dict[str, str] = {}
     for part in epoch.parts:
-        for number, file in enumerate(part.files or ()):
+        for number, file in enumerate(part.files):
             extension, folder = part.facts.get("extension"), file.facts.get("folder", "")
             name = f"part-{part.name.identity}-{number}.{extension}"
             target = f"{folder}/{name}" if folder else name

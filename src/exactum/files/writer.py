@@ -21,7 +21,6 @@ import pyarrow.compute as pc
 from exactum.errors import FrameRefused
 from exactum.files.format import Encoder, FileFormat
 from exactum.files.partition import Partitioning
-from exactum.files.place import NameLimits
 from exactum.protocol.sink import Rejection
 from exactum.sinks.rows import RowCheck, together
 from exactum.sinks.writer import TaskFile, TaskFiles, TaskRows
@@ -132,7 +131,6 @@ RUN_ROWS_MAX = 262_144
 class FilePlan:
     """What a task needs to know: picklable."""
 
-    limits: NameLimits
     format: FileFormat
     partition_by: tuple[str, ...]
     rows_per_file_max: int | None
@@ -155,7 +153,7 @@ class FileRows(TaskRows):
 
     def __init__(self, plan: FilePlan) -> None:
         super().__init__(plan)
-        self._partitioning = Partitioning(plan.partition_by, plan.limits)
+        self._partitioning = Partitioning(plan.partition_by)
         self._refusal = Refusal(plan.format.name, self._partitioning, plan.partition_by)
         self._run: list[pa.RecordBatch] = []
         self._run_bytes = 0

@@ -45,7 +45,7 @@ class Avro:
             reader's by Avro's rules, where its values stay what they are; an unknown id, and a
             schema that cannot be resolved to the reader's, make the record bad.
         subject: with ``registry``: the subject whose schema the records are read with, where no
-            ``schema`` is given. Its context (``:.lab:orders-value``) is that of the records' ids.
+            ``schema`` is given.
         version: which version of it; None is the latest one, looked up when ``decode`` is called.
 
     A union of null and one other type is a nullable column; other unions, and types that contain

@@ -31,9 +31,6 @@ from exactum.formats.format import (
 _MAY_BE_FINER = re.compile(r":[0-9]{2}\.[0-9]{7}|\\u00[23]")
 """In each text of JSON with a time that is finer than a microsecond; few others have it."""
 _FINER = re.compile(r"\.[0-9]{6}[0-9]*[1-9]")
-_MAY_BE_MINUS_ZERO = re.compile(r"-0(?![0-9.eE])")
-_MINUS_ZERO = re.compile(r'("(?:[^"\\]|\\.)*")|-0(?![0-9.eE])')
-"""Outside of texts, which it finds as well."""
 
 
 @dataclass(frozen=True)
@@ -51,32 +48,16 @@ class Json:
             confluent-kafka's client (``url``, ``basic.auth.user.info``, ...). Then each record
             begins with the registry's magic byte and schema id; an id that the registry does not
             know makes the record bad.
-        subject: with ``registry``: the subject whose schema the column is made from, where no
-            ``schema`` is given. Its context (``:.lab:orders-value``) is that of the records' ids.
-        version: which version of it; None is the latest one, looked up when ``decode`` is called.
     """
 
-    schema: Any = None
+    schema: Any
     registry: str | Mapping[str, Any] | None = field(default=None, repr=False)
-    subject: str | None = None
-    version: int | None = None
 
     def bind(self) -> Bound:
         """See ``Format.bind``."""
         require("msgspec", "", "Json")
-        place = registry.place(self.registry, self.subject, "Json")
-        if self.schema is not None:
-            kind = spark_type(self.schema, "Json")
-        elif place is not None:
-            found = registry.reader_schema(place, self.subject, self.version)
-            kind = _kind_of(
-                _parsed(found.text, self.subject), f"the JSON schema of subject {self.subject}"
-            )
-        else:
-            raise SettingRefused(
-                "DECODE_ARGUMENT",
-                "Json() needs a schema, for example Json('id bigint not null, name string').",
-            )
+        place = registry.place(self.registry, None, "Json")
+        kind = spark_type(self.schema, "Json")
         checked = arrow_type(kind, "Json")
         _checked_type(checked)
         return Bound(kind, JsonCodec(checked, place), place is not None)
@@ -107,14 +88,8 @@ class JsonCodec:
 def reader(checked: Any) -> Callable[[bytes], Any]:
     """A function from a JSON text to a value of the Arrow type ``checked``; raises BadRecord."""
     import msgspec
-    import pyarrow as pa
 
-    decoder = msgspec.json.Decoder(_checked_type(checked), float_hook=exact.decimal_of)
-    decode = decoder.decode
-    # msgspec takes -0 for an integer, which has no sign
-    floats = exact.fitter(checked, lambda of, _: float if pa.types.is_floating(of) else None)
-    signed = _checked_type(checked, signed_zeros=True)
-    decode_signed = msgspec.json.Decoder(signed, float_hook=exact.decimal_of).decode
+    decode = msgspec.json.Decoder(_checked_type(checked), float_hook=exact.decimal_of).decode
     fit = exact.fitter(checked, exact.json_numbers, null=False)
     refuse_finer = exact.fitter(checked, _times)
 
@@ -122,8 +97,6 @@ def reader(checked: Any) -> Callable[[bytes], Any]:
         try:
             text = data.decode()  # msgspec passes over the bytes of what the schema does not name
             made = decode(text)
-            if floats is not None and _MAY_BE_MINUS_ZERO.search(text):
-                made = decode_signed(_MINUS_ZERO.sub(_with_a_point, text))
             if refuse_finer is not None and _MAY_BE_FINER.search(text):
                 refuse_finer(json.loads(text, parse_float=str, parse_int=str))
         except UnicodeDecodeError as error:
@@ -139,12 +112,12 @@ def reader(checked: Any) -> Callable[[bytes], Any]:
     return one
 
 
-def _checked_type(kind: Any, *, signed_zeros: bool = False) -> Any:
+def _checked_type(kind: Any) -> Any:
     """What msgspec decodes JSON into, so that it fits the Arrow type ``kind``: dictionaries and
     lists, in which only fields that may be null may be missing.
 
     Decimals and floats are left as the numbers and texts that they are written as
-    (``exact.json_numbers``). ``signed_zeros``: an integer may be written as -0.0.
+    (``exact.json_numbers``).
 
     Raises:
         SettingRefused: a map has booleans as its keys, which JSON does not have.
@@ -166,11 +139,7 @@ def _checked_type(kind: Any, *, signed_zeros: bool = False) -> Any:
                 )
             key = str if pa.types.is_decimal(one.key_type) else _json_atom(one.key_type)
             return dict[key, inside(one.item_field)]  # type: ignore[valid-type, misc]
-        return (
-            _json_atom(one) | float
-            if signed_zeros and pa.types.is_integer(one)
-            else _json_atom(one)
-        )
+        return _json_atom(one)
 
     def inside(one: Any) -> Any:
         return of(one.type) | None if one.nullable else of(one.type)
@@ -229,10 +198,6 @@ def _json_atom(kind: Any) -> Any:
     }[kind]
 
 
-def _with_a_point(found: re.Match[str]) -> str:
-    return found[1] or "-0.0"
-
-
 def _times(kind: Any, place: str) -> exact.Step | None:
     """Refuses the texts of times that msgspec has rounded."""
     import pyarrow as pa
@@ -242,63 +207,3 @@ def _times(kind: Any, place: str) -> exact.Step | None:
             raise BadRecord(f"{place}: {text[:SHOWN_CHARS_MAX]!r} is finer than a microsecond")
 
     return one if pa.types.is_timestamp(kind) else None
-
-
-def _parsed(text: str, subject: str | None) -> Any:
-    try:
-        return json.loads(text)
-    except ValueError as error:
-        raise SettingRefused(
-            "JSON_SCHEMA", f"The schema of subject {subject} is not JSON: {error}."
-        ) from None
-
-
-def _kind_of(schema: Any, where: str) -> Any:
-    """Spark's type for a JSON schema of objects, arrays and plain types.
-
-    Raises:
-        SettingRefused: the schema says more than a type of Spark can.
-    """
-    from pyspark.sql import types as t
-
-    named = {
-        "string": t.StringType,
-        "integer": t.LongType,
-        "number": t.DoubleType,
-        "boolean": t.BooleanType,
-    }
-    if isinstance(schema, Mapping) and "$ref" in schema:
-        raise SettingRefused(
-            "JSON_SCHEMA",
-            f"No column can be made from {where}: it is in {schema['$ref']!r}, which it refers to. "
-            "Give the type yourself: Json('id bigint not null, ...', registry=...).",
-        )
-    found = schema.get("type") if isinstance(schema, Mapping) else None
-    if isinstance(found, list):
-        rest = [one for one in found if one != "null"]
-        found = rest[0] if len(rest) == 1 else None
-    if found in named:
-        return named[found]()
-    if found == "array" and isinstance(schema.get("items"), Mapping):
-        return t.ArrayType(_kind_of(schema["items"], f"{where}, items"), _null_too(schema["items"]))
-    properties = schema.get("properties") if found == "object" else None
-    if isinstance(properties, Mapping) and properties:
-        required = schema.get("required", ())
-        return t.StructType(
-            [
-                t.StructField(
-                    name, _kind_of(one, f"{where}, {name}"), name not in required or _null_too(one)
-                )
-                for name, one in properties.items()
-            ]
-        )
-    raise SettingRefused(
-        "JSON_SCHEMA",
-        f"No column can be made from {where}: only objects with properties, arrays with items, "
-        "string, integer, number and boolean have a type of Spark. Give the type yourself: "
-        "Json('id bigint not null, ...', registry=...).",
-    )
-
-
-def _null_too(schema: Any) -> bool:
-    return isinstance(schema.get("type"), list) and "null" in schema["type"]

@@ -5,7 +5,7 @@ format.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -34,7 +34,7 @@ class Protobuf:
             names the schema and the message it was written with. Values are kept where fields have
             another type; what cannot be kept, an unknown id, and another message, make it bad.
         subject: with ``registry``: the subject that has the message, where no class and no
-            descriptors are given. Its context (``:.lab:orders-value``) is that of the records' ids.
+            descriptors are given.
         version: which version of it; None is the latest one, looked up when ``decode`` is called.
 
     A field with presence (``optional``, a message, one of a oneof) is null where it is not set; any
@@ -101,22 +101,19 @@ class ProtobufCodec:
 
 
 def _registered(place: RegistryAddress, read: Any) -> Callable[[bytes], Any]:
-    forms = [registry.Writers(one) for one in (place, replace(place, form=None))]
+    writers = registry.Writers(place)
 
     @lru_cache(READERS_MAX)
     def reader_of(number: int | str, indexes: tuple[int, ...]) -> Callable[[bytes], Any] | str:
         """A reader, or why the record is bad."""
-        reason = ""
-        for writers in forms:
-            try:
-                written = message_type.at(writers.writer(number), indexes).descriptor()
-                return message_reader.reader(written, read)
-            except BadRecord as error:
-                return str(error)
-            except (TypeError, KeyError, ValueError) as error:
-                why = " ".join(map(str, error.args))
-                reason = reason or f"its schema, id {number}, cannot be used: {why}"
-        return reason
+        try:
+            written = message_type.at(writers.writer(number), indexes).descriptor()
+            return message_reader.reader(written, read)
+        except BadRecord as error:
+            return str(error)
+        except (TypeError, KeyError) as error:
+            why = " ".join(map(str, error.args))
+            return f"its schema, id {number}, cannot be used: {why}"
 
     def one(data: bytes) -> Any:
         number, start = registry.schema_id(data)

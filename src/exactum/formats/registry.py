@@ -23,7 +23,7 @@ from exactum.packages import not_installed
 NUMBER_BYTES, GUID_BYTES = 5, 17
 """How long an id is, with its magic byte."""
 DESCRIPTORS = "serialized"
-"""A form of Protobuf schemas. Some registries give their texts nevertheless."""
+"""A form of Protobuf schemas."""
 DEFAULTS: Mapping[str, Any] = {
     "timeout": 10,
     "max.retries": 2,
@@ -44,6 +44,8 @@ another one.
 """
 WAITED_IDS_MAX = 1_000
 """Of how many ids a process remembers that it has waited for them."""
+CONTEXT = ":."
+"""Begins a subject that says which context it is in: ``:.lab:orders-value``."""
 REFUSED = (400, 401, 403, 405, 406, 407, 422)
 TLS_REFUSED = ("CERTIFICATE_VERIFY_FAILED", "WRONG_VERSION_NUMBER")
 
@@ -56,14 +58,16 @@ class _Unknown(Exception):
 class RegistryAddress:
     """Which registry, with the client's settings. Its text is the URL without credentials.
 
-    ``kind`` is the kind of schemas that is asked for: AVRO, JSON, PROTOBUF; ``form`` the form, and
-    None their text. ``context`` is where ids are counted: ``:.lab:``, or empty for the default one.
+    ``kind`` is the kind of schemas that is asked for: AVRO, JSON, PROTOBUF.
     """
 
     settings: tuple[tuple[str, Any], ...] = field(repr=False)
     kind: str
-    form: str | None
-    context: str
+
+    @property
+    def form(self) -> str | None:
+        """In which schemas are asked for; None: their text."""
+        return DESCRIPTORS if self.kind == "PROTOBUF" else None
 
     def __str__(self) -> str:
         return ", ".join(
@@ -90,10 +94,17 @@ def place(
     client of them.
 
     Raises:
-        SettingRefused: they are not settings of a client.
+        SettingRefused: they are not settings of a client, or the subject has a context.
     """
     if given is None:
         return None
+    if (subject or "").startswith(CONTEXT):
+        raise SettingRefused(
+            "REGISTRY_ARGUMENT",
+            f"{where}: the subject {subject!r} has a context, in which ids are counted on their "
+            "own. Give the URL of the context, 'http://localhost:8081/contexts/.lab', and the "
+            "subject without it.",
+        )
     settings = {"url": given} if isinstance(given, str) else dict(given)
     urls = settings.get("url")
     if not isinstance(urls, str) or not all(_is_url(each.strip()) for each in urls.split(",")):
@@ -103,8 +114,7 @@ def place(
             "'url'.",
         )
     items = tuple(sorted({**DEFAULTS, **settings}.items()))
-    form = DESCRIPTORS if where == "Protobuf" else None
-    made = RegistryAddress(items, where.upper(), form, _context(subject or ""))
+    made = RegistryAddress(items, where.upper())
     _client(made)
     return made
 
@@ -222,7 +232,7 @@ class Writers:
 def _client(at: RegistryAddress) -> Any:
     """The client of this process. It sends one request at a time, and a task has one thread.
 
-    It remembers schemas by id alone: there is one for each form and each context.
+    It remembers schemas by id alone: there is one for each form.
     """
     try:
         from confluent_kafka.schema_registry import SchemaRegistryClient
@@ -267,7 +277,7 @@ def _found(at: RegistryAddress, named: str, ask: Callable[[], Any], until_s: flo
 def _asked(at: RegistryAddress, named: str, ask: Callable[[], Any]) -> SchemaText:
     schema = _answer(at, named, ask)
     references: dict[str, str] = {}
-    _add_references(at, at.context, schema, references)
+    _add_references(at, schema, references)
     kind = str(schema.schema_type or "AVRO").upper()
     return SchemaText(schema.schema_str, kind, tuple(references.items()), tuple(_rules(schema)))
 
@@ -310,29 +320,31 @@ def _silent(at: RegistryAddress, what: str) -> str:
     )
 
 
-def _add_references(at: RegistryAddress, context: str, schema: Any, found: dict[str, str]) -> None:
-    """Adds those of ``schema``, of a subject in ``context``, which is also that of the subjects
-    that it names without one.
+def _add_references(at: RegistryAddress, schema: Any, found: dict[str, str]) -> None:
+    """
+    Raises:
+        _Unknown: one is not there, or in another context, whose own references nobody could tell
+            from those of this one.
     """
     for one in schema.references or ():
         if one.name in found:
             continue
-        subject = one.subject if _context(one.subject) else f"{context}{one.subject}"
-        named = f"{one.name!r} (subject {subject!r}, version {one.version}), which it refers to,"
-        referred = _answer(at, named, partial(_version, at, subject, one.version, deleted=True))
-        _add_references(at, _context(subject), referred, found)
+        named = (
+            f"{one.name!r} (subject {one.subject!r}, version {one.version}), which it refers to,"
+        )
+        if one.subject.startswith(CONTEXT):
+            raise _Unknown(named)
+        referred = _answer(at, named, partial(_version, at, one.subject, one.version, deleted=True))
+        _add_references(at, referred, found)
         found[one.name] = referred.schema_str
 
 
 def _by_id(at: RegistryAddress, number: int | str) -> Any:
-    """Asks with the context, not with a subject: without one the registry looks through all
-    contexts for the subject.
-    """
     from confluent_kafka.schema_registry.error import SchemaRegistryError
 
     client = _client(at)
     if isinstance(number, int):
-        return client.get_schema(number, at.context or None, fmt=at.form)
+        return client.get_schema(number, fmt=at.form)
     try:
         return client.get_schema_by_guid(number, fmt=at.form)
     except SchemaRegistryError as error:
@@ -371,11 +383,6 @@ def _rules(schema: Any) -> Iterator[str]:
         for rule in getattr(given, phase, None) or ():
             if not rule.disabled and rule.kind != "CONDITION" and rule.mode != "WRITE":
                 yield f"{rule.name} ({rule.type})"
-
-
-def _context(subject: str) -> str:
-    """``:.lab:`` of ``:.lab:orders-value``; empty for a subject without one."""
-    return f":{subject[1:].partition(':')[0]}:" if subject.startswith(":.") else ""
 
 
 def _is_url(text: str) -> bool:

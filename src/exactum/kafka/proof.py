@@ -7,21 +7,14 @@ transaction that nobody has, and is refused.
 
 from __future__ import annotations
 
-import socket
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
-from exactum._version import __version__
-from exactum.errors import ExactumError, SettingRefused, Unavailable
-from exactum.kafka.client import (
-    ApiVersionsRequest,
-    BrokerVersionData,
-    DescribeGroupsRequest,
-    EndTxnRequest,
-)
-from exactum.kafka.connection_settings import security_settings
+from exactum.errors import ExactumError, SettingRefused
+from exactum.kafka.client import DescribeGroupsRequest, EndTxnRequest
+from exactum.kafka.connection_settings import connected, security_settings
 from exactum.kafka.failure import DENIALS, KafkaFailure, failure_of
 from exactum.kafka.requests import (
     END_TXN_VERSION_MAX,
@@ -31,7 +24,7 @@ from exactum.kafka.requests import (
 )
 from exactum.kafka.routing import check
 from exactum.kafka.transaction import KafkaScope
-from exactum.problem import Level, Problem, error, of_failure, ok, unknown, warning
+from exactum.problem import Problem, error, of_failure, ok, warning
 from exactum.protocol.model import new_incarnation
 from exactum.protocol.sink import Guarantee, QueryRun
 
@@ -48,26 +41,12 @@ CONNECT_TIMEOUT_S = 5.0
 
 class ClusterExamination(BrokerRequests):
     """The connections of one examination. What a cluster tells of itself beyond what a query asks:
-    versions and rights.
+    addresses and rights.
     """
 
     def places(self) -> dict[int, tuple[str, int]]:
         """Host and port that each node advertises: all that the cluster has named."""
         return self._router.connection().addresses()
-
-    def version(self, node_id: int, host: str, port: int) -> str:
-        """A node's, "4.1", by the requests that it knows; asked at the address that it advertises.
-
-        Raises:
-            OSError, Unavailable: nobody answers there.
-        """
-        request = ApiVersionsRequest(
-            client_software_name="exactum", client_software_version=__version__, min_version=0
-        )
-        socket.create_connection((host, port), CONNECT_TIMEOUT_S).close()
-        answer = self._router.retry(lambda: self._router.connection().ask(request, node_id))
-        versions = {each.api_key: (each.min_version, each.max_version) for each in answer.api_keys}
-        return str(BrokerVersionData(api_versions=versions).broker_version_str)
 
     def is_missing(self, topic: str) -> bool:
         """Whether there is no such topic; False also where the user may not know."""
@@ -117,15 +96,10 @@ class ClusterExamination(BrokerRequests):
 
 CONNECT_TIMEOUT_MS = 5_000
 DEADLINE_MS = 10_000
-VERSION_ASKS_COORDINATOR = (3, 6)
-EXPIRATION = "transactional.id.expiration.ms"
 VERIFICATION = "transaction.partition.verification.enable"
-LOG_REPLICAS = "transaction.state.log.replication.factor"
-LOG_MIN_ISR = "transaction.state.log.min.isr"
-OF_THE_BROKER = (EXPIRATION, VERIFICATION, LOG_REPLICAS, LOG_MIN_ISR)
-POLICY, RETENTION, RETENTION_BYTES = "cleanup.policy", "retention.ms", "retention.bytes"
+POLICY, RETENTION = "cleanup.policy", "retention.ms"
 MIN_ISR, UNCLEAN = "min.insync.replicas", "unclean.leader.election.enable"
-OF_A_TOPIC = (POLICY, RETENTION, RETENTION_BYTES, MIN_ISR, UNCLEAN)
+OF_A_TOPIC = (POLICY, RETENTION, MIN_ISR, UNCLEAN)
 GROUP_LOG = "__consumer_offsets"
 WITHOUT_MEMBERS = ("Empty", "Dead")
 
@@ -139,9 +113,7 @@ def prove_source(
 ) -> Iterator[Problem]:
     """``settings``: librdkafka's, to log in."""
     with closing(_connected(servers, settings)) as asked:
-        nodes = _nodes(asked, f"Kafka {servers}")
-        yield from _cluster(asked, f"Kafka {servers}", nodes)
-        if not _reached(nodes):
+        if not (yield from _cluster(asked, f"Kafka {servers}")):
             return
         there = asked.topics(topics)
         for name in topics:
@@ -156,16 +128,13 @@ def prove_sink(
     settings = dict(sink.client_settings)
     servers = settings.pop("bootstrap.servers")
     with closing(_connected(servers, settings)) as asked:
-        nodes = _nodes(asked, f"Kafka {servers}")
-        yield from _cluster(asked, f"Kafka {servers}", nodes)
-        if not _reached(nodes):
+        if not (yield from _cluster(asked, f"Kafka {servers}")):
             return
-        yield from _brokers(asked, f"Kafka {servers}", _reached(nodes), longest_outage_s)
-        is_compacted = False
+        yield from _verification(asked, f"Kafka {servers}")
+        config: Mapping[str, str] = {}
         if sink.topic is not None and (topic := asked.topics([sink.topic]).get(sink.topic)):
             config = asked.configs("topic", sink.topic, OF_A_TOPIC)
-            is_compacted = "compact" in config.get(POLICY, "")
-            yield from _output(f"topic {sink.topic} (output)", topic, config, longest_outage_s)
+            yield from _output(f"topic {sink.topic} (output)", topic, config)
         is_unused = asked.is_missing(TRANSACTION_LOG)
         if is_unused:  # to ask for the coordinator of an id would make Kafka's own topic
             yield ok(where, "This cluster has had no transaction yet: its rights are not tried.")
@@ -178,7 +147,7 @@ def prove_sink(
         else:
             opened.participant.close()
             yield ok(where, "It can be opened, as a start opens it.")
-            yield _timeout(where, opened.timeout_ms or 0, longest_outage_s, is_compacted)
+            yield _timeout(where, opened.timeout_ms or 0, longest_outage_s, config)
         if not is_unused:
             yield _right_to_end(asked, where, prefix)
 
@@ -197,115 +166,42 @@ def _connected(servers: str, settings: Mapping[str, str]) -> ClusterExamination:
     )
 
 
-# ---- the cluster -------------------------------------------------------------------------------
-
-
-def _cluster(
-    asked: ClusterExamination, where: str, nodes: Mapping[int, Problem]
-) -> Iterator[Problem]:
-    yield from nodes.values()
-    if _reached(nodes):
+def _cluster(asked: ClusterExamination, where: str) -> Generator[Problem, None, bool]:
+    """Each broker without any other's answer, so that one that nobody can reach is named. Returns
+    whether one can be.
+    """
+    places = asked.places()
+    reached = len(places)
+    for node_id, (host, port) in sorted(places.items()):
+        try:
+            connected(f"{host}:{port}", CONNECT_TIMEOUT_S).close()
+        except OSError as trouble:
+            reached -= 1
+            yield error(
+                where,
+                f"Broker {node_id} at {host}:{port} cannot be reached: {trouble}",
+                "Clients connect to each broker at the address that it advertises, not only to the "
+                "bootstrap servers. Without one of them nothing else was looked at.",
+                "Start it, or correct its advertised.listeners for this network.",
+            )
+    if reached:
         yield ok(where, f"Cluster {asked.cluster_id()} answers.")
-    else:
-        yield unknown(
-            where,
-            "No broker can be reached at the address that it advertises.",
-            "Topics, rights and transactions were not looked at.",
-            "Mend that first.",
-        )
+    return reached > 0
 
 
-def _nodes(asked: ClusterExamination, where: str) -> dict[int, Problem]:
-    """Each without any other's answer, so that one that nobody can reach is named."""
-    return {n: _node(asked, where, n, *place) for n, place in sorted(asked.places().items())}
-
-
-def _reached(nodes: Mapping[int, Problem]) -> list[int]:
-    return [node_id for node_id, found in nodes.items() if found.level is not Level.ERROR]
-
-
-def _node(asked: ClusterExamination, where: str, node_id: int, host: str, port: int) -> Problem:
-    name = f"Broker {node_id} at {host}:{port}"
-    try:
-        version = asked.version(node_id, host, port)
-    except (OSError, Unavailable) as trouble:
-        return error(
-            where,
-            f"{name} cannot be reached: {trouble}",
-            "Clients connect to each broker at the address that it advertises, not only to the "
-            "bootstrap servers.",
-            "Start it, or correct its advertised.listeners for this network.",
-        )
-    if tuple(int(part) for part in version.split(".")) < VERSION_ASKS_COORDINATOR:
-        return warning(
-            where,
-            f"{name} is Kafka {version}.",
-            "Before 3.6 a broker does not ask the coordinator before it takes a record: a "
-            "late record of a failed task can open a transaction that nobody ends.",
-            "Update it to 3.6 or later.",
-        )
-    return ok(where, f"{name} is Kafka {version}.")
-
-
-def _brokers(
-    asked: ClusterExamination, where: str, nodes: Sequence[int], longest_outage_s: float | None
-) -> Iterator[Problem]:
-    """What they are set to, as far as it concerns transactions."""
-    settings = {node: asked.configs("broker", str(node), OF_THE_BROKER) for node in nodes}
-    if not all(settings.values()):
-        yield warning(
-            where,
-            "The brokers' settings may not be read.",
-            "The largest transaction timeout is then taken for 15 minutes, and the other settings "
-            "are not looked at.",
-            "Grant DESCRIBE_CONFIGS on the cluster.",
-        )
-        return
-    off = [str(node) for node, each in settings.items() if each.get(VERIFICATION) == "false"]
+def _verification(asked: ClusterExamination, where: str) -> Iterator[Problem]:
+    """Brokers before 3.6 have no such setting, and verify nothing."""
+    each = {node: asked.configs("broker", str(node), (VERIFICATION,)) for node in asked.places()}
+    off = [str(node) for node in sorted(each) if each[node].get(VERIFICATION) != "true"]
     if off:
         yield warning(
             where,
-            f"{VERIFICATION} is off on broker {', '.join(off)}.",
-            "A late record of a failed task can then open a transaction that nobody ends, and "
-            "holds every reader back.",
-            f"Set {VERIFICATION}=true (the default); it can be changed while brokers run.",
+            f"{VERIFICATION} is not on, or may not be read, on broker {', '.join(off)}.",
+            "Without it a late record of a failed task can open a transaction that nobody ends, "
+            "and that holds every reader back.",
+            f"Set {VERIFICATION}=true (the default since Kafka 3.6), or grant DESCRIBE_CONFIGS on "
+            "the cluster.",
         )
-
-    def least(key: str) -> int | None:
-        return min((int(each[key]) for each in settings.values() if key in each), default=None)
-
-    yield from _transaction_log(asked, where, least(LOG_REPLICAS), least(LOG_MIN_ISR))
-    expiration_ms = least(EXPIRATION)
-    if expiration_ms and longest_outage_s is not None and expiration_ms / 1000 < longest_outage_s:
-        yield warning(
-            where,
-            f"{EXPIRATION} is {_span(expiration_ms / 1000)}, shorter than the longest outage.",
-            "After it the brokers do not know any more what became of a transaction. A decision "
-            "record that was lost is then not noticed.",
-            f"Raise {EXPIRATION} above the longest outage.",
-        )
-
-
-def _transaction_log(
-    asked: ClusterExamination, where: str, replicas: int | None, in_sync: int | None
-) -> Iterator[Problem]:
-    """As it is, where the user may see it; else as the brokers would make it."""
-    seen = asked.topics([TRANSACTION_LOG]).get(TRANSACTION_LOG)
-    if seen is not None:
-        replicas = min((p.replicas for p in seen.each), default=replicas)
-        own = asked.configs("topic", TRANSACTION_LOG, (MIN_ISR,))
-        in_sync = int(own[MIN_ISR]) if MIN_ISR in own else in_sync
-    if replicas is not None and in_sync is not None and min(replicas, in_sync) < 2:
-        yield warning(
-            where,
-            f"Kafka's own transaction log has replication factor {replicas}, min ISR {in_sync}.",
-            "With the loss of one broker's disk it may lose how transactions ended.",
-            f"Before the first transaction {LOG_REPLICAS}=3 and {LOG_MIN_ISR}=2; later reassign "
-            f"{TRANSACTION_LOG} and set its {MIN_ISR}.",
-        )
-
-
-# ---- what the query reads ----------------------------------------------------------------------
 
 
 def _input(
@@ -326,41 +222,17 @@ def _input(
     else:
         yield _denied(where, "READ", "the topic")
     config = asked.configs("topic", name, OF_A_TOPIC)
-    if not config:
-        yield warning(
-            where,
-            "Its settings may not be read.",
-            "Whether it keeps records as long as the query may be down was not looked at.",
-            "Grant DESCRIBE_CONFIGS on the topic; the query itself does not need it.",
-        )
-        return
-    why = (
-        "Records that are deleted before they were read are lost; the query then refuses to go on "
-        "over the gap."
-    )
+    yield from _of_any_topic(where, config)
     kept_s = _shorter_kept(config, outage_s)
     if kept_s is not None:
         yield error(
             where,
             f"It keeps records for {_span(kept_s)}, and the longest outage is "
             f"{_span(outage_s or 0)}.",
-            why,
+            "Records that are deleted before they were read are lost; the query then refuses to "
+            "go on over the gap.",
             f"Raise {RETENTION} above the longest outage plus the lag that is usual.",
         )
-    elif "delete" in config.get(POLICY, "delete") and int(config.get(RETENTION_BYTES, "-1")) >= 0:
-        yield warning(
-            where,
-            f"It keeps at most {config[RETENTION_BYTES]} bytes for each partition, however young "
-            "they are.",
-            why,
-            f"Set {RETENTION_BYTES}=-1, or to more than the longest outage brings.",
-        )
-    yield from _unclean(
-        where,
-        config,
-        "A replica that lags may become leader, and new records get the offsets of those that it "
-        "lacks. Where the query had read so far it skips them without a word.",
-    )
 
 
 def _group(asked: ClusterExamination, group_id: str) -> Problem:
@@ -385,28 +257,30 @@ def _group(asked: ClusterExamination, group_id: str) -> Problem:
     return ok(where, "Its offsets can be read and committed; it has no members.")
 
 
-# ---- what it writes ----------------------------------------------------------------------------
-
-
-def _output(
-    where: str, topic: TopicSeen, config: Mapping[str, str], outage_s: float | None
-) -> Iterator[Problem]:
+def _output(where: str, topic: TopicSeen, config: Mapping[str, str]) -> Iterator[Problem]:
     yield from _leaders(where, topic)
-    if not config:
+    yield from _of_any_topic(where, config)
+    least = int(config.get(MIN_ISR, "1"))
+    factor = min((p.replicas for p in topic.each), default=0)
+    in_sync = min((p.in_sync for p in topic.each), default=0)
+    text = f"Replication factor {factor}, {MIN_ISR} {least}."
+    if in_sync < least:
+        yield error(
+            where,
+            f"A partition has {in_sync} of {factor} replicas in sync, and {MIN_ISR} is {least}.",
+            "No record can be written to it.",
+            f"Bring the missing brokers back, add replicas, or lower {MIN_ISR}.",
+        )
+    elif config and min(factor, least) < 2:
         yield warning(
             where,
-            "Its settings may not be read.",
-            "Its largest record is not known (1,000,000 bytes are taken), nor whether it is "
-            "compacted, nor how many replicas have to be in sync.",
-            "Grant DESCRIBE_CONFIGS on the topic.",
+            text,
+            "The loss of one broker's disk loses records that were acknowledged, decided and "
+            "committed.",
+            f"Replication factor 3 and {MIN_ISR}=2.",
         )
-        return
-    yield _replicas(where, topic, int(config.get(MIN_ISR, "1")))
-    yield from _unclean(
-        where,
-        config,
-        "A replica that lags may become leader; what it lacks is lost, decided or not.",
-    )
+    else:
+        yield ok(where, text)
     if "compact" in config.get(POLICY, ""):
         yield warning(
             where,
@@ -416,45 +290,6 @@ def _output(
             "Keep the transaction timeout above the longest outage, or write to a topic that is "
             "not compacted.",
         )
-    kept_s = _shorter_kept(config, outage_s)
-    if kept_s is not None:
-        yield warning(
-            where,
-            f"It keeps records for {_span(kept_s)}, and the longest outage is "
-            f"{_span(outage_s or 0)}.",
-            "Records that were decided before an outage and are deleted during it can be neither "
-            "committed nor salvaged: the next start stops and names them.",
-            f"Raise {RETENTION} above the longest outage.",
-        )
-
-
-def _replicas(where: str, topic: TopicSeen, least: int) -> Problem:
-    factor = min((p.replicas for p in topic.each), default=0)
-    in_sync = min((p.in_sync for p in topic.each), default=0)
-    if in_sync < least:
-        return error(
-            where,
-            f"A partition has {in_sync} of {factor} replicas in sync, and {MIN_ISR} is {least}.",
-            "No record can be written to it.",
-            f"Bring the missing brokers back, add replicas, or lower {MIN_ISR}.",
-        )
-    text = f"Replication factor {factor}, {MIN_ISR} {least}."
-    if factor < 2 or least < 2:
-        return warning(
-            where,
-            text,
-            "The loss of one broker's disk loses records that were acknowledged, decided and "
-            "committed.",
-            f"Replication factor 3 and {MIN_ISR}=2.",
-        )
-    if least == factor:
-        return warning(
-            where,
-            text,
-            "While one broker is down nothing can be written.",
-            f"Add a replica, or set {MIN_ISR}={factor - 1}.",
-        )
-    return ok(where, text)
 
 
 def _right_to_end(asked: ClusterExamination, where: str, prefix: str) -> Problem:
@@ -472,18 +307,22 @@ def _right_to_end(asked: ClusterExamination, where: str, prefix: str) -> Problem
     )
 
 
-def _timeout(where: str, timeout_ms: int, outage_s: float | None, is_compacted: bool) -> Problem:
+def _timeout(
+    where: str, timeout_ms: int, outage_s: float | None, config: Mapping[str, str]
+) -> Problem:
+    """What is decided and then aborted by the broker is salvaged, if the log still has it."""
     text = f"A transaction that is prepared may wait {_span(timeout_ms / 1000)} for its commit"
     if outage_s is None or timeout_ms / 1000 >= outage_s:
         return ok(where, f"{text}.")
-    return (error if is_compacted else warning)(
+    is_lost = "compact" in config.get(POLICY, "") or _shorter_kept(config, outage_s) is not None
+    return (error if is_lost else warning)(
         where,
         f"{text}, and the longest outage is {_span(outage_s)}.",
-        "What is decided and then aborted by the broker is salvaged from the log, and compaction "
-        "removes it there: its rows would be lost."
-        if is_compacted
+        "After it the broker has aborted what was decided, and the topic may not have its records "
+        f"any more ({POLICY}, {RETENTION}): its rows would be lost."
+        if is_lost
         else "After a longer one the broker has aborted what was decided. Its records are then "
-        "salvaged from the log, which needs them to be there and takes as long as writing them.",
+        "salvaged from the log, which takes as long as writing them.",
         "Raise transaction.max.timeout.ms on the brokers (and transaction_timeout_ms, where the "
         "sink has it) above the longest outage.",
     )
@@ -503,16 +342,30 @@ def _leaders(where: str, topic: TopicSeen) -> Iterator[Problem]:
         )
 
 
+def _of_any_topic(where: str, config: Mapping[str, str]) -> Iterator[Problem]:
+    if not config:
+        yield warning(
+            where,
+            "Its settings may not be read.",
+            "Whether it keeps records long enough was not looked at; and the largest record of an "
+            "output is taken for 1,000,000 bytes.",
+            "Grant DESCRIBE_CONFIGS on the topic.",
+        )
+    if config.get(UNCLEAN, "false") == "true":
+        yield warning(
+            where,
+            f"{UNCLEAN} is on.",
+            "A replica that lags may become leader. What it lacks is lost, decided or not; and "
+            "records that come in its place have offsets that a query has read already.",
+            f"Set {UNCLEAN}=false.",
+        )
+
+
 def _shorter_kept(config: Mapping[str, str], outage_s: float | None) -> float | None:
     """How long it keeps records, where that is shorter than the outage."""
     kept_s = int(config.get(RETENTION, "-1")) / 1000
     deletes = "delete" in config.get(POLICY, "delete")
     return kept_s if deletes and outage_s is not None and 0 <= kept_s < outage_s else None
-
-
-def _unclean(where: str, config: Mapping[str, str], why: str) -> Iterator[Problem]:
-    if config.get(UNCLEAN, "false") == "true":
-        yield warning(where, f"{UNCLEAN} is on.", why, f"Set {UNCLEAN}=false.")
 
 
 def _denied(where: str, right: str, what: str) -> Problem:

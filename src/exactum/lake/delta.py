@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 from exactum.errors import SettingRefused, Unavailable
 from exactum.files.partition import NULL, Partitioning
 from exactum.files.sink import BYTES_PER_FILE_MAX, checked_path, shown
-from exactum.lake.rows import ANY_NAME, Columns
+from exactum.lake.rows import Columns
 from exactum.lake.sink import TableSink, names, schema_of
 from exactum.lake.target import (
     BatchMarker,
@@ -121,7 +121,7 @@ class DeltaVersion(TableVersion):
         self._demanding = [f.name for f in schema if demands_a_value(f.type)]
 
     def partitioning(self) -> Partitioning:
-        return DeltaPartitioning(self.partition_by, ANY_NAME)
+        return DeltaPartitioning(self.partition_by)
 
     def marker(self, scope: str) -> BatchMarker | None:
         batch, digest = (self._table.transaction_version(name) for name in _names(scope))
@@ -205,6 +205,8 @@ class DeltaVersion(TableVersion):
 
 class DeltaPartitioning(Partitioning):
     """See the base class; and the empty text is null to who reads a partition."""
+
+    names_folders = False
 
     def check(self, check: RowCheck) -> None:
         super().check(check)

@@ -14,7 +14,6 @@ import pyarrow.compute as pc
 from exactum.errors import FrameRefused
 from exactum.files.format import Encoder, FileFormat, ParquetEncoder
 from exactum.files.partition import Partitioning
-from exactum.files.place import NameLimits
 from exactum.files.writer import FilePlan, FileRows, Refusal
 from exactum.lake.types import spark_type
 from exactum.sinks.rows import RowCheck
@@ -24,9 +23,6 @@ TEXT_MAX = 32
 """Characters of a bound."""
 LAST = "\U0010ffff"
 """The last character there is."""
-ANY_NAME = NameLimits(2**31, 2**31)
-"""What a partition is called stands in the table's log and in no file's name."""
-
 Columns = Sequence[tuple[str, str]]
 """(name, Spark's simple type string)"""
 
@@ -69,7 +65,7 @@ class TableRows(FileRows):
     def __init__(self, plan: TablePlan, bytes_per_file_max: int) -> None:
         options = (("compression", plan.codec), ("compression_level", None))
         format_ = TableFormat("parquet", options, plan.indexed)
-        super().__init__(FilePlan(ANY_NAME, format_, (), None, bytes_per_file_max))
+        super().__init__(FilePlan(format_, (), None, bytes_per_file_max))
         if not plan.key:
             self._partitioning = plan.partitioning
         self._refusal = TableRefusal(plan)

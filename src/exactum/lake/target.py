@@ -388,8 +388,7 @@ class TableTarget(StagedTarget):
         """Raises FileNotFoundError: it is not whole."""
         to = self._moves(epoch)
         moves = [(f"{self._staging.folder}/{name}", path) for name, path in to.items()]
-        is_known = all(part.files is not None for part in epoch.parts)
-        if not is_known or not all(self._staging.storage.move_if_absent(moves)):
+        if not all(self._staging.storage.move_if_absent(moves)):
             raise FileNotFoundError(self._staging.where)
         return self._files(epoch)
 
@@ -404,7 +403,7 @@ class TableTarget(StagedTarget):
                 file.facts["stats"],
             )
             for part in epoch.parts
-            for number, file in enumerate(part.files or ())
+            for number, file in enumerate(part.files)
         ]
 
     def _visible(self, part: StagedPart, number: int) -> str:
@@ -416,14 +415,12 @@ class TableTarget(StagedTarget):
         return {
             part.name.file(n): self._visible(part, n)
             for part in epoch.parts
-            for n in range(part.count)
+            for n in range(len(part.files))
         }
 
     def _upsert(self, epoch: StagedEpoch) -> Upsert:
         """Of each key the last row, by the number of its task and its place there."""
-        names = [part.name.file(n) for part in epoch.parts for n in range(part.count)]
-        if any(part.files is None for part in epoch.parts):
-            raise FileNotFoundError(self._staging.where)
+        names = [part.name.file(n) for part in epoch.parts for n in range(len(part.files))]
         tables = [self._read(f"{self._staging.folder}/{name}", pq.read_table) for name in names]
         rows = pa.concat_tables(tables)
         facts = epoch.parts[0].facts

@@ -157,9 +157,6 @@ whence it came, and the whole row."""
 DEAD_LETTERS = "dead letters"
 """Name of the participant that takes dead letters."""
 
-DEAD_LETTER_ADDED = ("row_json",)
-"""Columns of dead letters that a table may lack, because it was made before they were added."""
-
 
 class Sink(Protocol):
     """A target as the user configures it. Connects to nothing by itself.

@@ -48,7 +48,7 @@ class StagedInspector:
         """By the files first: they go after the target has their rows, or into it."""
         if not prepared:
             return []
-        epoch = StagedEpoch.of(prepared).listed(self._staging)
+        epoch = StagedEpoch.of(prepared)
         there = self._open()
         state, text = SAYS[self._participant.target.published(epoch)]
         views = {

@@ -23,7 +23,7 @@ from __future__ import annotations
 import hashlib
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable, Mapping, Sequence, Set
+from collections.abc import Collection, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import cached_property
@@ -80,47 +80,32 @@ class StagedFile:
     rows: int
     facts: Mapping[str, Any]
 
-    @property
-    def value(self) -> list[object]:
-        """For JSON."""
-        return [self.size_bytes, self.rows, self.facts]
-
-    @staticmethod
-    def several(values: Iterable[Any]) -> tuple[StagedFile, ...]:
-        """Raises TypeError or ValueError: they are not what ``value`` says."""
-        return tuple(StagedFile(int(s), int(r), dict(f)) for s, r, f in values)
-
 
 @dataclass(frozen=True)
 class StagedPart:
     """What one task has staged, as its decision record has it. ``at`` is where its target was, and
-    ``facts`` what else there is to know of that by the record alone. ``aside`` are the rows of its
-    one file, counted from 0, that are not for the target: it has refused them.
-
-    ``count`` is how many files there are, and ``files`` says which, in the order of their numbers.
-    None: they are too many for the record, and their list is staged beside them.
+    ``facts`` what else there is to know of that by the record alone. ``files`` are in the order of
+    their numbers. ``aside`` are the rows of its one file, counted from 0, that are not for the
+    target: it has refused them.
     """
 
     prepared: PreparedTransaction
     name: StagedName
     at: str
     facts: Mapping[str, Any]
-    count: int
-    files: tuple[StagedFile, ...] | None
+    files: tuple[StagedFile, ...]
     aside: tuple[int, ...] = ()
 
     @staticmethod
     def payload(
         at: str,
         facts: Mapping[str, Any],
-        count: int,
-        files: Sequence[StagedFile] | None,
+        files: Sequence[StagedFile],
         aside: Sequence[int] = (),
     ) -> str:
         """JSON text for a ``PreparedTransaction``."""
-        value = {"at": at, "facts": facts, "count": count, "aside": aside}
-        if files is not None:
-            value["files"] = [file.value for file in files]
+        listed = [[file.size_bytes, file.rows, file.facts] for file in files]
+        value = {"at": at, "facts": facts, "files": listed, "aside": aside}
         return json.dumps(value, ensure_ascii=False)
 
     @staticmethod
@@ -134,14 +119,12 @@ class StagedPart:
             if name is None:
                 raise ValueError("its identity is no name of a staged file")
             value = json.loads(prepared.payload)
-            files = value.get("files")
             return StagedPart(
                 prepared,
                 name,
                 str(value["at"]),
                 dict(value["facts"]),
-                int(value["count"]),
-                None if files is None else StagedFile.several(files),
+                tuple(StagedFile(int(s), int(r), dict(f)) for s, r, f in value["files"]),
                 tuple(map(int, value["aside"])),
             )
         except (AttributeError, KeyError, TypeError, ValueError) as error:
@@ -155,14 +138,12 @@ class StagedPart:
 
     @property
     def sizes(self) -> Mapping[str, int]:
-        """Bytes of its files, by their names; of the list of them, where that is not read."""
-        if self.files is None:
-            return {self.name.file_list: -1}
+        """Bytes of its files, by their names."""
         return {self.name.file(n): file.size_bytes for n, file in enumerate(self.files)}
 
     def without(self, aside: Sequence[int]) -> StagedPart:
         """Only these rows of the file are not for the target."""
-        payload = self.payload(self.at, self.facts, self.count, self.files, aside)
+        payload = self.payload(self.at, self.facts, self.files, aside)
         rows = self.file_rows - len(aside)
         prepared = replace(self.prepared, rows=rows, payload=payload)
         return replace(self, prepared=prepared, aside=tuple(aside))
@@ -188,12 +169,6 @@ class StagedEpoch:
         parts = [StagedPart.of(p) for p in prepared]
         return StagedEpoch(tuple(sorted(parts, key=lambda p: (p.name.task, p.name.identity))))
 
-    def listed(self, staging: Staging) -> StagedEpoch:
-        """The same with the lists that are not on record, of those that are there."""
-        if all(part.files is not None for part in self.parts):
-            return self
-        return StagedEpoch(tuple(_listed(part, staging) for part in self.parts))
-
     @property
     def batch_id(self) -> int:
         return self.parts[0].name.batch_id
@@ -216,23 +191,6 @@ class StagedEpoch:
         """Names the rows that these files bring: the same for every order, other for any other."""
         text = "\n".join(sorted(f"{part.name.identity} {[*part.aside]}" for part in self.parts))
         return hashlib.sha256(text.encode()).hexdigest()[:32]
-
-
-def _listed(part: StagedPart, staging: Staging) -> StagedPart:
-    """
-    Raises:
-        InvariantBroken: its list is damaged.
-    """
-    content = None if part.files is not None else staging.read_list(part.name)
-    if content is None:
-        return part
-    try:
-        return replace(part, files=StagedFile.several(json.loads(content)))
-    except (TypeError, ValueError) as error:
-        raise InvariantBroken(
-            f"The list of staged files {staging.shown(part.name.file_list)} is damaged: {error}. "
-            "Keep it and report this."
-        ) from error
 
 
 class StagedTarget(ABC):
@@ -388,7 +346,7 @@ class StagedParticipant:
         self._staging.remove([t.identity for t in transactions])
 
     def verify(self, prepared: Sequence[PreparedTransaction]) -> Sequence[PreparedTransaction]:
-        epoch = StagedEpoch.of(prepared).listed(self._staging)
+        epoch = StagedEpoch.of(prepared)
         listing = self._staging.listing()
         self._refuse_missing(epoch, listing)
         state = self._target.hold(epoch)
@@ -400,7 +358,7 @@ class StagedParticipant:
         return prepared
 
     def commit(self, permit: CommitPermit, prepared: Sequence[PreparedTransaction]) -> CommitReport:
-        epoch = StagedEpoch.of(prepared).listed(self._staging)
+        epoch = StagedEpoch.of(prepared)
         self._refuse_moved(permit, epoch)
         if self._is_gone(epoch):
             return CommitReport((), tuple(prepared))
@@ -423,7 +381,7 @@ class StagedParticipant:
 
     def deliver(self, prepared: Sequence[PreparedTransaction]) -> None:
         """See ``Delivering``."""
-        epoch, listing = StagedEpoch.of(prepared).listed(self._staging), self._staging.listing()
+        epoch, listing = StagedEpoch.of(prepared), self._staging.listing()
         self._refuse_missing(epoch, listing)
         try:
             self._target.deliver(epoch)
@@ -444,7 +402,7 @@ class StagedParticipant:
             SettingRefused: they were staged for another place than the sink's.
             HeuristicOutcome: else.
         """
-        epoch = StagedEpoch.of(expired).listed(self._staging)
+        epoch = StagedEpoch.of(expired)
         lost = self._target.lost(epoch, missing(epoch, self._staging.listing())) or epoch.sizes
         rows = _rows_of(epoch)
         named = [f"{self._staging.shown(name)} with {rows[name]} rows" for name in lost]
@@ -570,16 +528,16 @@ def _moved(what: str, elsewhere: str) -> SettingRefused:
 
 
 def missing(epoch: StagedEpoch, listing: Listing) -> list[str]:
-    """Files that are not there with all their bytes. A list that was not read is one of them."""
+    """Files that are not there with all their bytes."""
     return [name for name, size in epoch.sizes.items() if listing.sizes.get(name) != size]
 
 
 def _rows_of(epoch: StagedEpoch) -> Mapping[str, int]:
-    rows: dict[str, int] = {}
-    for part in epoch.parts:
-        each = [part.prepared.rows] if part.files is None else [f.rows for f in part.files]
-        rows.update(zip(part.sizes, each, strict=True))
-    return rows
+    return {
+        name: file.rows
+        for part in epoch.parts
+        for name, file in zip(part.sizes, part.files, strict=True)
+    }
 
 
 def gone(path: str, wanted: int | None = None, there: int | None = None) -> EpochAborted:

@@ -4,8 +4,6 @@ driver share.
     <staging>/<scope>/scope                                            whose it is, for people
     <staging>/<scope>/published-00000000000000000041                   its last visible batch
     <staging>/<scope>/0000000042-0-3-<incarnation>-<random>.0.staged   batch 42, attempt 0, task 3
-    <staging>/<scope>/0000000042-0-3-<incarnation>-<random>.list.staged
-                                                   its files, where they are too many for a record
 
 Rows that are loaded into their target wait in the staging of the query. Files that are moved into
 it wait in a hidden folder at the target's own place: a move stays within one storage.
@@ -36,7 +34,6 @@ from exactum.storage.storage import Entry, NewFile, Storage
 SUFFIX = ".staged"
 """Readers that look into hidden folders (DuckDB) go by the suffix of their format."""
 WHOSE = "scope"
-LIST = "list"
 PUBLISHED = "published-"
 PLAIN = "-plain"
 """Ends the identity of what was written under a weaker guarantee: no record ever names it."""
@@ -87,10 +84,6 @@ class StagedName:
 
     def file(self, number: int) -> str:
         return f"{self.identity}.{number}{SUFFIX}"
-
-    @property
-    def file_list(self) -> str:
-        return f"{self.identity}.{LIST}{SUFFIX}"
 
 
 @dataclass(frozen=True)
@@ -227,10 +220,6 @@ class Staging:
         """
         return self._files.reader(name)
 
-    def read_list(self, name: StagedName) -> bytes | None:
-        """None: it is not there."""
-        return self._files.read(name.file_list)
-
     def remove(self, identities: Collection[str], listing: Listing | None = None) -> None:
         """All of these transactions, as ``listing`` has them, or as they are now. What is gone is
         well.
@@ -272,10 +261,6 @@ class Staging:
                 "(staging=, or the path of a FileSink), or an object store.\nNothing was written "
                 "to a target.",
             ) from error
-
-    def write_list(self, name: StagedName, content: bytes) -> None:
-        """Raises Unavailable: the storage failed."""
-        self._files.put(name.file_list, content)
 
     def sync(self) -> None:
         """The names of files that were finished are durable when this returns."""

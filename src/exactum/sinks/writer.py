@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from abc import ABC, abstractmethod
 from collections import deque
@@ -22,8 +21,6 @@ from exactum.storage.storage import NewFile
 
 log = logging.getLogger("exactum.sinks")
 
-PAYLOAD_BYTES_MAX = 8_192
-"""A longer list of files becomes a file of its own, beside them: decision records stay small."""
 FINISHERS = 8
 FINISHING_MAX = 64
 """Files that are written and not yet durable; more than these are waited for."""
@@ -104,7 +101,7 @@ class TaskFiles:
         names = [file.name for file in self._files]
         self._files = []
         try:
-            self._staging.delete([*names, self._name.file_list] if names else [])
+            self._staging.delete(names)
         except ExactumError as error:
             log.warning("what a task has staged could not be removed: %s", error)
 
@@ -192,11 +189,7 @@ class StagedWriter:
                 files = self._files.end()
                 if not files:
                     return None
-                payload = StagedPart.payload(self._at, self._facts, len(files), files)
-                if len(payload.encode()) > PAYLOAD_BYTES_MAX:
-                    text = json.dumps([file.value for file in files], ensure_ascii=False)
-                    self._staging.write_list(self._name, text.encode())
-                    payload = StagedPart.payload(self._at, self._facts, len(files), None)
+                payload = StagedPart.payload(self._at, self._facts, files)
                 self._staging.sync()
             rows = sum(file.rows for file in files)
             self._prepared = PreparedTransaction(

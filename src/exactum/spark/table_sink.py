@@ -19,7 +19,6 @@ from typing import Any
 from exactum.custom.answer import refuse_answer
 from exactum.errors import CodeFailed, SettingRefused, Unavailable
 from exactum.files.format import FileFormat
-from exactum.files.place import FOLDER_BYTES_MAX, NAME_BYTES_MAX, NameLimits
 from exactum.files.sink import BYTES_PER_FILE_MAX
 from exactum.files.writer import FilePlan, FileRows
 from exactum.lake.sink import check_table_columns, schema_of
@@ -47,7 +46,6 @@ from exactum.storage.storage import Storage
 from exactum.values.excerpt import cut
 
 _PLAN = FilePlan(
-    NameLimits(NAME_BYTES_MAX, FOLDER_BYTES_MAX),
     FileFormat.of("parquet", None, "SparkTableSink"),
     (),
     None,

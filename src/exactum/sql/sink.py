@@ -13,7 +13,6 @@ from exactum.problem import Problem
 from exactum.protocol.dead_letter import DeadLetter, of_columns
 from exactum.protocol.inspection import Evidence, Inspector, Promise
 from exactum.protocol.sink import (
-    DEAD_LETTER_ADDED,
     DEAD_LETTER_COLUMNS,
     Guarantee,
     NotAFunction,
@@ -237,10 +236,6 @@ class SqlSink(NotAFunction, ABC):
         if table is None:
             raise self.missing_table()
         session.rollback()
-        if tuple(written) == DEAD_LETTER_COLUMNS:
-            there = {column.name.lower() for column in table.columns}
-            lacking = set(DEAD_LETTER_ADDED) - there  # added after the table was made
-            written = [column for column in written if column[0] not in lacking]
         columns = matched(table, written, self.dialect, self.where)
         by_frame = dict(zip((name for name, _ in written), columns, strict=True))
         key = tuple(by_frame[name].name for name in self.key)

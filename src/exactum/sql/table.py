@@ -10,13 +10,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING
 
 from exactum.errors import SettingRefused
-
-if TYPE_CHECKING:
-    pass
-
 
 _PART = r'("(?:[^"]|"")+"|[^".][^.]*)'
 _NAME = re.compile(rf"(?:{_PART}\.)?{_PART}", re.DOTALL)
@@ -102,10 +97,9 @@ class ColumnLimits:
     TIMESTAMP_TZ: microseconds since 1970-01-01T00:00 (UTC). Of DECIMAL and FLOAT ``lowest`` 0 alone
     means something (unsigned).
     magnitude_max: of FLOAT, the largest absolute value.
-    precision, scale: of DECIMAL, all digits, and those after the point; a scale below 0 keeps whole
-    tens, hundreds, ... Of TIMESTAMP and TIMESTAMP_TZ, ``scale`` is the digits of a second's
-    fraction. What has more is refused. Of FLOAT, ``precision`` is its bits (24 or 53), and
-    ``scale`` the digits after the point of a DOUBLE(M,D).
+    precision, scale: of DECIMAL, all digits, and those after the point. Of TIMESTAMP and
+    TIMESTAMP_TZ, ``scale`` is the digits of a second's fraction. What has more is refused. Of
+    FLOAT, ``precision`` is its bits (24 or 53).
     length_min: of BYTES: shorter ones would be filled up.
     length_max: of TEXT in characters (Unicode code points), or in bytes if ``length_in_bytes``; of
     BYTES in bytes. ``trailing_spaces_free``: what is too long only by blanks at its end is taken

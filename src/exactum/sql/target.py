@@ -531,7 +531,7 @@ class SqlTarget(JudgingTarget):
 
 def _header_digest(part: StagedPart) -> str:
     """Equal where the files have the same header, as their tasks have put on record."""
-    (file,) = part.files or ()
+    (file,) = part.files
     return str(file.facts["header"])
 
 

@@ -70,13 +70,6 @@ class Folder:
     def below(self, prefix: str) -> Folder:
         return Folder(self._path(prefix), self.file_mode)
 
-    def limits(self) -> tuple[int, int]:
-        """As the file system says. A path ends with a NUL, which counts."""
-        with self._explained("could not be examined"):
-            path_bytes_max = os.pathconf(self.root, "PC_PATH_MAX") - 1
-            name_bytes_max = os.pathconf(self.root, "PC_NAME_MAX")
-        return name_bytes_max, path_bytes_max - len(os.fsencode(self.root)) - 1
-
     def remove(self) -> None:
         with self._explained("could not be removed"):
             shutil.rmtree(self.root)

@@ -49,10 +49,6 @@ UPLOAD_BUFFER_BYTES = 8 * 1024 * 1024
 UPLOADS_AT_ONCE = 4
 READ_BUFFER_BYTES = 8 * 1024 * 1024
 REQUESTS_AT_ONCE = 16
-NAME_BYTES_MAX = 255
-"""Shorter than stores ask, so that the names are some in a folder, too."""
-KEY_BYTES_MAX = 1024
-"""Longest key of an object, with the prefix (S3, GCS, Azure)."""
 PROBE = "probe-"
 """Begins the name of an object that is there for a moment, when a storage is opened."""
 PROBES = 4
@@ -154,11 +150,6 @@ class ObjectStore:
 
     def remove(self) -> None:
         self.delete([entry.name for entry in self.entries()])
-
-    def limits(self) -> tuple[int, int]:
-        own = str(getattr(self.store, "prefix", None) or "")
-        above = max(len(own.encode()), len(urlsplit(self.where).path.encode())) + 1
-        return NAME_BYTES_MAX, KEY_BYTES_MAX - above
 
     # ---- small files -------------------------------------------------------------------------
 

@@ -17,7 +17,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
-from exactum.durable import write_durably
 from exactum.errors import ExactumError
 from exactum.problem import Level, Problem, clock, error, of_failure, ok, warning
 from exactum.storage.folder import Folder
@@ -27,7 +26,6 @@ from exactum.storage.storage import Storage
 PROBE = ".exactum-doctor-"
 FREE_MIN_BYTES = 2**30
 FILES_MIN = 10_000
-SLOW_MS = 200
 AT_ONCE = 4
 STAMP_S = 2.0
 """Object stores stamp in whole seconds, and so do some file systems."""
@@ -58,7 +56,6 @@ def _prove_folder(folder: Path, where: str) -> Iterator[Problem]:
         yield _owner(where, folder)
         yield from mount_problems(where, work)
         yield _room(where, work)
-        yield _durable(where, work)
         yield from _prove_files(Folder(work), where, "the file system's server")
     except OSError as failure:
         yield of_failure(where, failure)
@@ -155,22 +152,4 @@ def _room(where: str, work: Path) -> Problem:
         text,
         "A full disk stops the query. Nothing is lost by it, and nothing goes on.",
         "Make room, and have the disk watched.",
-    )
-
-
-def _durable(where: str, work: Path) -> Problem:
-    """That files and folders can be fsynced, a start finds out as well; how long it takes, it does
-    not say.
-    """
-    began_s = time.monotonic()
-    write_durably(work / "file", b"1" * 512)
-    took_ms = (time.monotonic() - began_s) * 1000
-    text = f"fsync of a file took {took_ms:.1f} ms."
-    if took_ms <= SLOW_MS:
-        return ok(where, text)
-    return warning(
-        where,
-        text,
-        "Every micro-batch waits for a few of them.",
-        "Choose a faster disk, or see what else writes to this one.",
     )

@@ -133,9 +133,6 @@ class Storage(SmallFiles, Protocol):
     def remove(self) -> None:
         """Remove everything below the root, and the root. What others write meanwhile may stay."""
 
-    def limits(self) -> tuple[int, int]:
-        """Bytes of the longest name without slashes, and of the longest path below the root."""
-
     def entries(self, prefix: str = "") -> list[Entry]:
         """Every file below ``prefix``, however deep. What is still being written may be among
         them, as ``UNFINISHED`` says.

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import ipaddress
 import json
 import math
 import random
-from collections.abc import Callable
 from typing import Any
 
 from tests.kit.abuse.columns import (
@@ -58,37 +56,18 @@ def digits(declared: str, precision: int, scale: int) -> Target:
     return exact(declared, (*INTEGERS, *DECIMALS), precision, scale, lowest)
 
 
-def floating(declared: str, holds: Callable[[float], bool] = math.isfinite) -> Target:
+def floating(declared: str) -> Target:
     """Zero has no sign in MariaDB."""
 
     def reading(kind: Kind, raw: Raw) -> Reading:
-        fits = math.isfinite(raw) and holds(raw) and not ("unsigned" in declared and raw < 0)
+        fits = math.isfinite(raw) and not ("unsigned" in declared and raw < 0)
         return raw + 0.0 if fits else REFUSED
 
     kinds = (FLOAT,) if declared.startswith("float") else (FLOAT, DOUBLE)
     return Target(declared, kinds, reading, "{c} + 0e0")
 
 
-def _is_money(value: float) -> bool:
-    """Of a double(9,2)."""
-    return abs(value) <= 9_999_999.99 and round(value, 2) == value
-
-
 # ---- what is written as text -----------------------------------------------------------------
-
-
-def _is_ip4(value: str) -> bool:
-    try:
-        ipaddress.IPv4Address(value)
-    except ValueError:
-        return False
-    return True
-
-
-def _make_ip4(rng: random.Random, kind: Kind) -> Raw:
-    made = ".".join(str(rng.randrange(256)) for _ in range(4))
-    odd = (f"{made}.1", made.replace(".", ",", 1), "256.1.1.1", "1.2.3", "01.2.3.4", "")
-    return rng.choice((made, made, made, *odd)).encode()
 
 
 ODD_JSON = (
@@ -137,7 +116,6 @@ TARGETS = (
     digits("decimal(9,2)", 9, 2), digits("decimal(65,30)", 65, 30), digits("decimal(38,0)", 38, 0),
     digits("decimal(5,5)", 5, 5), digits("decimal(9,2) unsigned", 9, 2), digits("decimal(65,0)", 65, 0),
     floating("float"), floating("double"), floating("double unsigned"), floating("float unsigned"),
-    floating("double(9,2)", _is_money),
     text("varchar(5) CHARACTER SET utf8mb4", characters=5),
     text("char(5) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin", characters=5, padded=True),
     text("varchar(20) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin", characters=20),
@@ -147,7 +125,6 @@ TARGETS = (
     text("text CHARACTER SET utf8mb4", lambda value: len(value.encode()) <= 65_535),
     text("longtext CHARACTER SET utf8mb4"),
     text("json", _is_json, make=_make_json),
-    text("inet4", _is_ip4, make=_make_ip4),
     blob("binary(4)", 4, 4), blob("varbinary(4)", 0, 4), blob("tinyblob", 0, 255), blob("longblob"),
     members(r"enum('a','it''s','c\\d','é','3','x y')", ("a", "it's", "c\\d", "é", "3", "x y")),
     times("date", (DATE,), DAYS, DAY),
@@ -156,7 +133,7 @@ TARGETS = (
     times("timestamp NULL", (TIMESTAMP,), TIMESTAMPS, MICROS, 0),
     Target("bit(1)", (BOOLEAN,), lambda kind, raw: int(raw), "{c} + 0"),
     *map(not_taken, (
-        "set('a','b','c d','é')", "year", "time(0)", "time(3)", "time(6)", "uuid", "inet6",
+        "set('a','b','c d','é')", "year", "time(0)", "time(3)", "time(6)", "uuid", "inet4", "inet6", "double(9,2)", "float(9,2)",
         "varchar(250) CHARACTER SET latin1", "tinytext CHARACTER SET utf16", "longtext CHARACTER SET sjis",
         "char(9) CHARACTER SET ucs2", "longtext CHARACTER SET big5", "bit(9)",
     )),

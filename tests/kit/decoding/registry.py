@@ -15,18 +15,13 @@ from urllib.parse import parse_qs, unquote, urlsplit
 from tests.kit.serving import Answer, Asked, HttpServer, serving
 
 
-def guid_of(context: str, number: int) -> uuid.UUID:
+def guid_of(number: int) -> uuid.UUID:
     """The GUID of a schema of a ``Registry``."""
-    return uuid.uuid5(uuid.NAMESPACE_URL, f"{context}{number}")
-
-
-def _context(subject: str) -> str:
-    return f":{subject.split(':')[1]}:" if subject.startswith(":.") else ""
+    return uuid.uuid5(uuid.NAMESPACE_URL, f"{number}")
 
 
 class Registry:
-    """``register`` makes a schema known under an id, which is counted within the context of its
-    subject (``:.lab:orders-value``). ``status`` other than 200 is answered to
+    """``register`` makes a schema known under an id. ``status`` other than 200 is answered to
     everything, and ``foreign``, a status and a body, is what something before the registry answers;
     ``behind`` is how many more times a schema that it has is unknown, as to one that follows
     another. ``texts`` gives Protobuf as text, whatever is asked for."""
@@ -38,7 +33,7 @@ class Registry:
         self.texts = self.has_guids = False
         self.requests: list[str] = []
         self.user = user
-        self._by_id: dict[tuple[str, int], dict[str, Any]] = {}
+        self._by_id: dict[int, dict[str, Any]] = {}
         self._subjects: dict[str, list[int]] = {}
         self._server = HttpServer(self._serve)
         self._serving = ExitStack()
@@ -59,24 +54,20 @@ class Registry:
         kind: str = "AVRO",
         references: tuple[Any, ...] = (),
         *,
-        text: str = 'syntax = "proto3";',
         rules: dict[str, Any] | None = None,
     ) -> int:
-        """The new schema's id; ``schema`` is JSON, or the bytes of a Protobuf file descriptor, and
-        ``text`` its text.
-        """
-        context = _context(subject)
-        number = 100 + sum(one == context for one, _ in self._by_id)
+        """The new schema's id; ``schema`` is JSON, or the bytes of a Protobuf file descriptor."""
+        number = 100 + len(self._by_id)
         if isinstance(schema, bytes):
             body = base64.b64encode(schema).decode()
         else:
             body = schema if isinstance(schema, str) else json.dumps(schema)
-        made = {"schema": body, "references": list(references), "text": text}
+        made = {"schema": body, "references": list(references)}
         if kind != "AVRO":  # which the real one leaves out
             made["schemaType"] = kind
         if rules is not None:
             made["ruleSet"] = rules
-        self._by_id[context, number] = made
+        self._by_id[number] = made
         self._subjects.setdefault(subject, []).append(number)
         return number
 
@@ -102,14 +93,13 @@ class Registry:
         if steps == ["schemas", "types"]:
             return 200, ["AVRO", "JSON", "PROTOBUF"]
         if steps[:2] == ["schemas", "ids"]:
-            named = query.get("subject", "")
-            return self._schema(_context(named), int(steps[2]), serialized, {})
+            return self._schema(int(steps[2]), serialized, {})
         if steps[:2] == ["schemas", "guids"]:
             if not self.has_guids:
                 return 404, {"error_code": 404, "message": "HTTP 404 Not Found"}
             guid = uuid.UUID(steps[2])
-            known = [place for place in self._by_id if guid_of(*place) == guid]
-            return self._schema(*(known or [("", 0)])[0], serialized, {"guid": str(guid)})
+            known = [number for number in self._by_id if guid_of(number) == guid]
+            return self._schema((known or [0])[0], serialized, {"guid": str(guid)})
         versions = self._subjects.get(steps[1])
         if versions is None:
             return 404, {"error_code": 40401, "message": f"Subject '{steps[1]}' not found."}
@@ -118,18 +108,16 @@ class Registry:
             return 404, {"error_code": 40402, "message": f"Version {version} not found."}
         number = versions[version - 1]
         more = {"subject": steps[1], "version": version, "id": number}
-        return self._schema(_context(steps[1]), number, serialized, more)
+        return self._schema(number, serialized, more)
 
-    def _schema(
-        self, context: str, number: int, serialized: bool, more: dict[str, Any]
-    ) -> tuple[int, Any]:
-        found = self._by_id.get((context, number))
+    def _schema(self, number: int, serialized: bool, more: dict[str, Any]) -> tuple[int, Any]:
+        found = self._by_id.get(number)
         if self.behind:
             self.behind, found = self.behind - 1, None
         if found is None:
             return 404, {"error_code": 40403, "message": f"Schema {number} not found"}
         if found.get("schemaType") == "PROTOBUF" and (self.texts or not serialized):
-            found = {**found, "schema": found["text"]}
+            found = {**found, "schema": 'syntax = "proto3";'}
         return 200, {**more, **found}
 
     def _serve(self, asked: Asked) -> Answer:

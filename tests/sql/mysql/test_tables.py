@@ -12,19 +12,6 @@ from tests.kit.sql.mysql_server import Database
 from tests.kit.sql.sql_epochs import NUMBERS, numbers
 
 
-def test_columns_that_are_missing_are_refused(database: Database) -> None:
-    """A column that the table lacks, and one that the table must have."""
-    database.run(
-        "CREATE TABLE t (a int NOT NULL, b int NOT NULL DEFAULT 3, c int, d int AUTO_INCREMENT "
-        "PRIMARY KEY)"
-    )
-    with pytest.raises(FrameRefused, match="'v'"):
-        database.query("t", (("a", "int"), ("v", "int"))).check()
-    with pytest.raises(FrameRefused, match="'a'"):
-        database.query("t", (("b", "int"),)).check()
-    database.query("t", (("a", "int"),)).check()
-
-
 def test_create_table(database: Database) -> None:
     """Only on request; it takes every type, and the key becomes the primary key."""
     columns = (
@@ -86,22 +73,6 @@ def test_an_upsert_into_a_table_that_keeps_its_former_rows(database: Database) -
         query.write(rows, batch_id=epoch)
     assert sorted(database.run("SELECT k, v FROM t")) == [(1, 1), (2, 1)]
     assert database.run("SELECT count(*) FROM t FOR SYSTEM_TIME ALL")[0][0] == 4
-
-
-OF_THEIR_OWN = (
-    *("varchar(9) CHARACTER SET latin1", "longtext CHARACTER SET utf16", "set('a','b')"),
-    *("year", "time(3)", "uuid", "inet6"),
-)
-
-
-@pytest.mark.parametrize("declared", OF_THEIR_OWN)
-def test_columns_that_read_text_in_a_way_of_their_own(database: Database, declared: str) -> None:
-    """They are refused by name at the start: the server would write a question mark, 1970 for 70,
-    or have no room for some UUID.
-    """
-    database.run(f"CREATE TABLE t (v {declared})")
-    with pytest.raises(FrameRefused, match="'v' is string .* convert the column"):
-        database.query("t", (("v", "string"),)).check()
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,6 @@ import pytest
 from exactum.errors import RowsRefused
 from exactum.protocol.sink import Rejection
 from exactum.sql.mysql import rows as encoders
-from exactum.sql.rows import is_json
 from tests.kit.servers.mariadb import LocalMariaDB
 from tests.kit.sql.mysql_server import Database
 from tests.kit.sql.sql_epochs import NUMBERS, numbers
@@ -161,17 +160,6 @@ def test_load_data_takes_rows_over_a_packet(database: Database) -> None:
     rows = database.run("SELECT LENGTH(a), MD5(a), LENGTH(b), MD5(b) FROM t")
     digests = [hashlib.md5(text.encode()).hexdigest(), hashlib.md5(data).hexdigest()]
     assert rows == [(len(text), digests[0], len(data), digests[1])]
-
-
-def test_json_is_told_from_what_is_none() -> None:
-    """Also half of a surrogate pair, and what is nested deeper than the server reads."""
-    good = ["{}", "1", " [1, 2] ", '"[,]"', '{"a": "\\ud83d\\ude00"}', "[" * 31 + "]" * 31,
-            '"' + "[" * 99 + '"', "9" * 4_000, "1e999", None]  # fmt: skip
-    bad = ["", "[1", "2]", "1,2", '"a', 'b"', "{}{}", "nul", "NaN", "-Infinity", '"\\udc00"', "[1,]", "\ufeff{}",
-           "'a'", *("[" * depth + "]" * depth for depth in (32, 900, 5_000, 200_000)),
-           '{"a":' * 32 + "1" + "}" * 32]  # fmt: skip
-    assert is_json(pa.array(good), 31).all()
-    assert not is_json(pa.array(bad), 31).any()
 
 
 def test_large_batches_go_in_pieces(

@@ -5,14 +5,11 @@ becomes of one that gets rules while rows are on their way to it.
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
-from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from exactum.errors import FrameRefused, HeuristicOutcome, RowsRefused, SettingRefused
-from exactum.protocol.sink import DEAD_LETTER_COLUMNS
 from exactum.sql.postgres.sink import PostgresSink
 from tests.kit.sql.postgres_server import Database
 from tests.kit.sql.sql_epochs import ID_AND_NAME, Columns, expected
@@ -209,18 +206,6 @@ def test_psycopg_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "psycopg", None)
     with pytest.raises(SettingRefused, match=r"exactum\[postgres\]"):
         PostgresSink("postgresql://localhost/x", table="t")
-
-
-def test_dead_letters_go_into_a_table_of_their_own(database: Database) -> None:
-    """The columns of dead letters are taken, and the table can be created of them."""
-    sink = database.sink("dead", create_table=True)
-    assert tuple(sink.dead_letter_columns) == DEAD_LETTER_COLUMNS
-    database.query("dead", sink.dead_letter_columns, create_table=True).check()
-    found: Sequence[tuple[Any, ...]] = database.rows(
-        "SELECT attname::text FROM pg_attribute WHERE attrelid = 'dead'::regclass AND attnum > 0 "
-        "ORDER BY attnum"
-    )
-    assert [name for (name,) in found] == [name for name, _ in DEAD_LETTER_COLUMNS]
 
 
 # ---- rules of the table ---------------------------------------------------------------------------

@@ -19,7 +19,7 @@ import pytest
 from exactum.errors import EpochAborted, FrameRefused, RowsRefused
 from exactum.protocol.sink import Rejection
 from tests.kit.sql.postgres_server import Database
-from tests.kit.sql.sql_epochs import Query, narrow
+from tests.kit.sql.sql_epochs import Query
 
 pytestmark = pytest.mark.postgres
 
@@ -83,31 +83,6 @@ def test_a_batch_with_other_columns(database: Database) -> None:
         with pytest.raises(FrameRefused, match=words):
             database.query(table).write(pa.RecordBatch.from_pydict(frame))
     assert database.rows(f"SELECT * FROM {table}") == []
-
-
-def test_rows_that_do_not_fit_are_rejected(database: Database) -> None:
-    """Too long, null, out of range, a NUL byte: these rows come back with reasons, the others
-    are written. A task all of whose rows are rejected prepares nothing.
-    """
-    table = database.table("id int PRIMARY KEY, name varchar(5) NOT NULL")
-    rows: list[tuple[int, Any]] = [
-        (1, "good"), (2, "too long"), (3, None), (2**31, "big"), (5, "a\0b"), (6, "fine"),
-    ]  # fmt: skip
-    first, second = database.query(table).write(narrow(rows), narrow([(7, "too long")]))
-    assert sorted(database.rows(f"SELECT * FROM {table}")) == [(1, "good"), (6, "fine")]
-    assert first.rows.column("id").to_pylist() == [2, 3, 2**31, 5]
-    for reason, words in zip(
-        first.reasons,
-        (
-            ("id=2", "holds 5 characters"),
-            ("id=3", "null"),
-            ("id=2147483648", "2147483647"),
-            ("id=5", "U+0000"),
-        ),
-        strict=True,
-    ):
-        assert all(word in reason for word in words)
-    assert second.rows.num_rows == 1
 
 
 def test_a_domain_that_takes_no_null(made: Database) -> None:

@@ -43,8 +43,6 @@ TABLES = ("BASE TABLE", "SYSTEM VERSIONED")
 """Kinds of tables, the second one of MariaDB; it also has SEQUENCE, and both VIEW."""
 CHUNK_BYTES = 8 * 2**20
 """How much text is sent in one LOAD DATA."""
-PACKET_MIN_BYTES = 4 * 2**20
-"""Of max_allowed_packet; less is warned of."""
 MEMORY_FILES = hasattr(os, "memfd_create") and Path("/proc/self/fd").exists()
 _RANK = "exactum_rank"
 _LAST = "exactum_last"
@@ -134,7 +132,7 @@ class MySQLDialect(Dialect):
             before_s = time.time()
             (row,) = session.query(sql("examine_server"))
             took_s = time.time() - before_s
-            version, clock_us, local_infile, packet_bytes, read_only = row
+            version, clock_us, local_infile, read_only = row
             yield ok(where, f"{'MariaDB' if 'Maria' in version else 'MySQL'} {version} answers.")
             if str(read_only).upper() not in ("0", "OFF", "FALSE"):
                 yield error(
@@ -149,13 +147,6 @@ class MySQLDialect(Dialect):
                     "local_infile is off.",
                     "Rows are then sent by INSERT, which is slower than LOAD DATA LOCAL.",
                     "SET GLOBAL local_infile = 1, if the server's owner agrees.",
-                )
-            if int(packet_bytes) < PACKET_MIN_BYTES:
-                yield warning(
-                    where,
-                    f"max_allowed_packet is {int(packet_bytes):,} bytes.",
-                    "A larger row is refused, and each statement carries fewer of them.",
-                    "Set it to 64 MiB, MySQL's default.",
                 )
             skew_s = int(clock_us) / 1e6 - before_s - took_s / 2
             yield clock(where, "the server", skew_s, took_s / 2)

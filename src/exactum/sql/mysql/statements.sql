@@ -129,4 +129,4 @@ ON DUPLICATE KEY UPDATE `query_id` = `query_id`
 -- What the server is, and its clock in microseconds since 1970.
 -- needs: nothing
 SELECT VERSION(), CAST(UNIX_TIMESTAMP(NOW(6)) * 1000000 AS SIGNED), @@GLOBAL.local_infile,
-    @@GLOBAL.max_allowed_packet, @@GLOBAL.read_only
+    @@GLOBAL.read_only

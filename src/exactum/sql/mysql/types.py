@@ -15,13 +15,11 @@ from dataclasses import replace
 from datetime import date
 from typing import Any
 
-from exactum.sql.table import Column, ColumnLimits, Form, Kind, split_type
+from exactum.sql.table import Column, ColumnLimits, Kind, split_type
 from exactum.values.times import MICROS_A_DAY
 
 _EPOCH = date(1970, 1, 1)
 _FIRST_DAY, _LAST_DAY = (date(1000, 1, 1) - _EPOCH).days, (date(9999, 12, 31) - _EPOCH).days
-_BYTE = "(25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])"
-_IPV4 = Form(rf"({_BYTE}\.){{3}}{_BYTE}", "an IPv4 address")
 _MEMBER = re.compile(r"'((?:[^'\\]|''|\\.)*)'", re.DOTALL)
 _ESCAPED = re.compile(r"''|\\(.)", re.DOTALL)
 _CONTROLS = {"0": "\0", "n": "\n", "r": "\r", "t": "\t", "b": "\b", "Z": "\x1a"}
@@ -41,7 +39,6 @@ _TYPES: Mapping[str, tuple[Kind, ColumnLimits]] = {
     ),
     "timestamp": (Kind.TIMESTAMP_TZ, ColumnLimits(1_000_000, 2**31 * 1_000_000 - 1)),
     "json": (Kind.JSON, ColumnLimits(json_depth_max=100)),
-    "inet4": (Kind.OTHER, ColumnLimits(form=_IPV4)),
 }  # fmt: skip
 MARIADB_JSON_DEPTH = 31
 DECIMAL_MAX = (65, 30)
@@ -148,11 +145,10 @@ def _kind_and_limits(row: Mapping[str, Any]) -> tuple[Kind, ColumnLimits]:
     match kind:
         case Kind.DECIMAL:
             limits = replace(limits, lowest=lowest, precision=precision, scale=scale)
+        case Kind.FLOAT if scale is not None:  # DOUBLE(M,D) rounds to D digits after the point
+            return Kind.UNFIT, ColumnLimits()
         case Kind.FLOAT:
-            limits = replace(limits, lowest=lowest, nan_allowed=False, scale=scale)
-            if scale is not None:  # DOUBLE(M,D) keeps D digits after the point, and M of them all
-                largest = 10.0 ** ((precision or 0) - scale) - 10.0**-scale
-                limits = replace(limits, magnitude_max=min(limits.magnitude_max or 0, largest))
+            limits = replace(limits, lowest=lowest, nan_allowed=False)
         case Kind.TIMESTAMP | Kind.TIMESTAMP_TZ:
             limits = replace(limits, scale=int(row["DATETIME_PRECISION"] or 0))
     return kind, limits

@@ -15,12 +15,11 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from exactum.errors import SettingRefused
-from exactum.problem import Problem, clock, error, ok, warning
+from exactum.problem import Problem, clock, error, ok
 from exactum.sinks.frames import unpacked
 from exactum.sql.dialect import PROOF_LABEL, ROW, Dialect, Load, RefusedRow, RowEncoder
 from exactum.sql.postgres.rows import HEAD, TAIL, CopyEncoder, csv_text
 from exactum.sql.postgres.session import (
-    PostgresSession,
     connect,
     opened,
     own,
@@ -121,7 +120,7 @@ class PostgresDialect(Dialect):
         would be set for whoever is served next.
         """
         with closing(opened(address, PROOF_LABEL)) as session:
-            _bound(session)
+            session.query(sql("bound_look"), (f"{STATEMENT_TIMEOUT_MS}ms",))
             before_s = time.time()
             ((text, pid, clock_s),) = session.query(sql("examine_server"))
             took_s = time.time() - before_s
@@ -133,7 +132,7 @@ class PostgresDialect(Dialect):
                 yield _pooler(address, where)
             if not facts["is_standby"]:
                 yield from self.prove_standbys(session, where)
-                yield _commit(where, session, facts)
+                yield from _synchronous(where, facts)
 
     def denied(self, session: Session, table: Table) -> Collection[str]:
         rows = session.query(sql("examine_table"), (regclass(table.name),))
@@ -334,13 +333,7 @@ def _list(names: Sequence[str]) -> str:
 
 STATEMENT_TIMEOUT_MS = 10_000
 VERSION_MIN = 120_000
-SLOW_COMMIT_S = 0.25
 RIGHTS = ("SELECT", "INSERT", "UPDATE", "DELETE")
-
-
-def _bound(session: PostgresSession) -> None:
-    """No statement of the transaction that this begins takes longer."""
-    session.query(sql("bound_look"), (f"{STATEMENT_TIMEOUT_MS}ms",))
 
 
 def _server(where: str, facts: dict[str, object]) -> Iterator[Problem]:
@@ -356,39 +349,17 @@ def _server(where: str, facts: dict[str, object]) -> Iterator[Problem]:
             "",
             "Name the primary; or all hosts, separated by commas, and exactum finds it.",
         )
-    if not facts["full_page_writes"]:
-        yield error(
-            where,
-            "full_page_writes is off.",
-            "A crash of the machine can damage the database.",
-            "Set full_page_writes=on (the default) and reload the server's configuration.",
-        )
 
 
-def _commit(where: str, session: PostgresSession, facts: dict[str, object]) -> Problem:
-    """How long one takes that has something to keep."""
+def _synchronous(where: str, facts: dict[str, object]) -> Iterator[Problem]:
     names = facts["synchronous_standby_names"]
     if names and not facts["senders"]:
-        return error(
+        yield error(
             where,
             f"synchronous_standby_names is {names!r}, and no standby is connected.",
             "Every COMMIT waits for one, without end.",
             "Bring the standby back, or empty synchronous_standby_names.",
         )
-    _bound(session)
-    session.query(sql("note"))
-    began_s = time.monotonic()
-    session.commit()
-    took_s = time.monotonic() - began_s
-    text = f"A COMMIT took {took_s * 1000:.1f} ms."
-    if took_s <= SLOW_COMMIT_S:
-        return ok(where, text)
-    return warning(
-        where,
-        text,
-        "Every micro-batch waits for one or more of them.",
-        "Look at its disk, at its standbys, and at the way to it.",
-    )
 
 
 def _pooler(address: Address, where: str) -> Problem:

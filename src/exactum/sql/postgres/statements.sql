@@ -173,7 +173,6 @@ RELEASE SAVEPOINT exactum_rows
 -- needs: nothing
 SELECT json_build_object('version', current_setting('server_version'),
         'number', current_setting('server_version_num')::int, 'is_standby', pg_is_in_recovery(),
-        'full_page_writes', current_setting('full_page_writes') = 'on',
         'synchronous_standby_names', current_setting('synchronous_standby_names'),
         'senders', (SELECT count(*) FROM pg_stat_replication), 'user', current_user)::text,
     pg_backend_pid(), extract(epoch FROM clock_timestamp())::float8
@@ -188,14 +187,9 @@ SELECT has_table_privilege(c.oid, 'SELECT') OR has_any_column_privilege(c.oid, '
 FROM pg_class c WHERE c.oid = to_regclass(%s)
 
 -- name: bound_look
--- No statement of this transaction takes longer; its COMMIT is one, and may wait for a standby.
+-- No statement of this transaction takes longer.
 -- needs: nothing
-SELECT set_config('statement_timeout', %s, true), set_config('synchronous_commit', 'on', true)
-
--- name: note
--- Something that a COMMIT has to keep, and nobody sees.
--- needs: EXECUTE on the function, which everybody has
-SELECT pg_logical_emit_message(true, 'exactum-doctor', '')
+SELECT set_config('statement_timeout', %s, true)
 
 -- name: mark_session
 -- Whether a setting of the session outlives its transaction: behind some poolers it does not.

@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 from exactum.sql.table import Column, ColumnLimits, Form, Kind, split_type
 from exactum.values.times import MICROS_A_DAY
 
-UNFIT = frozenset({"char", "money", "oid", "xid", "xid8", "cid", "tid"})
+UNFIT = frozenset({"char", "money", "oid", "xid", "xid8", "cid", "tid", "time", "timetz"})
 """What a text is cut or rounded for, or read as another value: ``"char"`` keeps one byte, an oid
-takes -1, an xid8 takes any text for 0.
+takes -1, an xid8 takes any text for 0, a time rounds.
 """
 NAME_BYTES = 63
 """Of the type ``name``: longer texts are cut without a word."""
@@ -25,8 +25,6 @@ INSTANTS = ColumnLimits(DAY_FIRST * MICROS_A_DAY, 106_762_940 * MICROS_A_DAY - 1
 """Until 294276-12-31, after the last instant that Spark has, but not after its last day."""
 TEXTS = ColumnLimits(nul_allowed=False)
 
-_CLOCK = r"([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\.[0-9]{{0,{0}}}0*)?|24:00:00"
-_ZONE = r"(Z|[+-][0-9]{2}(:?[0-5][0-9])?)"
 _UUID = (
     r"(?i)[0-9a-f]{8}-?([0-9a-f]{4}-?){3}[0-9a-f]{12}|\{[0-9a-f]{8}-([0-9a-f]{4}-){3}[0-9a-f]{12}\}"
 )
@@ -160,32 +158,26 @@ def kind_and_limits(
 ) -> tuple[Kind, ColumnLimits]:
     """Of a type that is no array, by its name, its modifier (atttypmod: -1 where none is given)
     and, of an enum, its labels. An interval of fewer fields or digits is cut to them, so it takes
-    nothing. What has no form here is read by the server alone.
+    nothing; nor does a numeric that keeps whole tens, or zeros behind the point. What has no form
+    here is read by the server alone.
     """
     if labels is not None:
         return Kind.OTHER, replace(TEXTS, choices=tuple(labels))
     if type_name in UNFIT or type_name.startswith("reg"):
         return Kind.UNFIT, ColumnLimits()
     kind, limits = _TYPES.get(type_name, (Kind.OTHER, TEXTS))
-    has_digits = 0 <= modifier < DIGITS
     match type_name:
         case "numeric" if modifier >= 4:
             scale = ((modifier - 4) & 0x7FF ^ 1024) - 1024
-            limits = replace(limits, precision=((modifier - 4) >> 16) & 0xFFFF, scale=scale)
+            precision = ((modifier - 4) >> 16) & 0xFFFF
+            if not 0 <= scale <= precision:
+                return Kind.UNFIT, ColumnLimits()
+            limits = replace(limits, precision=precision, scale=scale)
         case "varchar" | "bpchar" if modifier >= 4:
             blanks = type_name == "bpchar"  # they mean nothing at the end of a char(n)
             limits = replace(limits, length_max=modifier - 4, trailing_spaces_free=blanks)
-        case "timestamp" | "timestamptz" if has_digits:
+        case "timestamp" | "timestamptz" if 0 <= modifier < DIGITS:
             limits = replace(limits, scale=modifier)
-        case "time" | "timetz":
-            digits = modifier if has_digits else DIGITS
-            clock, zone, shown = _CLOCK.format(digits), "", ""
-            if type_name == "timetz":
-                clock, zone, shown = f"({clock})", _ZONE, "+00"
-            says = (
-                f"a time of day like 23:59:59{shown}, with at most {digits} digits after the point"
-            )
-            limits = replace(limits, form=Form(clock + zone, says))
         case "interval" if modifier != -1:
             return Kind.UNFIT, ColumnLimits()
     return kind, limits
