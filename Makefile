@@ -144,7 +144,7 @@ demo: archive ## in a good minute: kills, exactum with a standby, then Spark's o
 	$(BIN)/exactum demo
 
 demo-tables: archive servers ## a topic, a PostgreSQL table and a Delta table, killed again and again: the three agree
-	PYTHONPATH=. $(BIN)/python tests/smoke/demo_tables.py
+	$(BIN)/python -m pytest -q -s tests/targets/test_orders_to_three.py
 
 demo-picture: archive ## the picture of the demo in the README, made by the demo
 	$(BIN)/exactum demo --picture docs/pictures/demo.svg
