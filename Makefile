@@ -132,7 +132,7 @@ model: setup ## the decision protocol, checked by machine: TLA+, and the real co
 	$(BIN)/python -m model broken
 
 mutants: servers archive ## planted faults: each breaks a promise, and the tests have to find it; resumable
-	$(BIN)/python -m tests.planted $(FAULT)
+	$(BIN)/python -m pytest --resume -v tests/planted/play.py $(if $(FAULT),-k "$(FAULT)")
 
 chaos: servers archive ## the fault matrix: cells that this commit has not played yet, and a table of all
 	$(BIN)/python -m chaos --processes $(PROCESSES)
