@@ -132,7 +132,7 @@ model: setup ## the decision protocol, checked by machine: TLA+, and the real co
 	$(BIN)/python -m model broken
 
 mutants: servers archive ## planted faults: each breaks a promise, and the tests have to find it; resumable
-	$(BIN)/python -m tests.planted $(FAULT)
+	$(BIN)/python -m pytest --resume -v tests/planted/play.py $(if $(FAULT),-k "$(FAULT)")
 
 chaos: servers archive ## the fault matrix: cells that this commit has not played yet, and a table of all
 	$(BIN)/python -m chaos --processes $(PROCESSES)
@@ -144,7 +144,7 @@ demo: archive ## in a good minute: kills, of a query by exactum, then by Spark's
 	$(BIN)/exactum demo
 
 demo-tables: archive servers ## a topic, a PostgreSQL table and a Delta table, killed again and again: the three agree
-	PYTHONPATH=. $(BIN)/python tests/smoke/demo_tables.py
+	$(BIN)/python -m pytest -q -s tests/targets/test_orders_to_three.py
 
 demo-picture: archive ## the picture of the demo in the README, made by the demo
 	$(BIN)/exactum demo --picture docs/pictures/demo.svg
@@ -174,7 +174,7 @@ smoke-oldest-hour smoke-newest-hour: smoke-%-hour: .venv-%/.made
 	PYTHONPATH=. $(BIN)/python tests/smoke/first_hour.py --environment .venv-$* --cache "$${EXACTUM_CACHE:-$$HOME/.cache/exactum}"
 
 smoke-oldest-run smoke-newest-run: smoke-%-run: .venv-%/.made
-	.venv-$*/bin/python tests/smoke/exact.py
+	.venv-$*/bin/python -m tests.smoke.queries classic
 
 smoke-short: setup ## the same without the quick start on the oldest: what CI plays
 	@$(MAKE) --no-print-directory -j2 --output-sync=target smoke-newest-hour smoke-oldest-run smoke-newest-run
@@ -188,7 +188,7 @@ connect: ## queries over Spark Connect on 4.0, 4.1 and 4.2, killed at each step
 	@$(MAKE) --no-print-directory connect-4.0 connect-4.1 connect-4.2
 
 connect-4.0 connect-4.1 connect-4.2: connect-%: .venv-connect-%/.made
-	PYSPARK_PYTHON=$(CURDIR)/.venv-connect-$*/bin/python .venv-connect-$*/bin/python tests/smoke/connect.py $(CELLS)
+	.venv-connect-$*/bin/python -m tests.smoke.queries connect $(CELLS)
 
 connect-short: ## a few of these on 4.2: what CI plays
 	@$(MAKE) --no-print-directory connect-4.2 CELLS='topic counted-EpochDecided stopped'
@@ -201,11 +201,11 @@ tables: ## tables that Spark and exactum both write, and DuckDB reads, on 4.0, 4
 tables tables-4.0 tables-4.1 tables-4.2: export JAVA_TOOL_OPTIONS = -XX:TieredStopAtLevel=1
 tables-4.0 tables-4.1 tables-4.2: tables-%: .venv-connect-%/.made
 	.venv-connect-$*/bin/python -m pip install --disable-pip-version-check -q $(DUCKDB)
-	PYTHONPATH=. PYSPARK_PYTHON=$(CURDIR)/.venv-connect-$*/bin/python .venv-connect-$*/bin/python tests/smoke/tables.py $(CELLS)
+	.venv-connect-$*/bin/python -m tests.smoke.tables $(CELLS)
 
 objects: export JAVA_TOOL_OPTIONS = -XX:TieredStopAtLevel=1
 objects: setup ## checkpoints in a real S3 server, by Hadoop's own client: killed, moved, rivals, broken networks; needs Go, half a gigabyte of jars
-	PYTHONPATH=. $(BIN)/python tests/smoke/object_stores.py $(CELLS)
+	$(BIN)/python -m tests.smoke.object_stores $(CELLS)
 
 EXTRAS = spark,avro
 .venv-connect-%/.made: EXTRAS = spark,avro,delta,iceberg

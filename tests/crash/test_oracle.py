@@ -65,13 +65,21 @@ def test_two_readers_who_differ_are_found() -> None:
         check_same(GOOD[1:], GOOD)
 
 
+def two_batches(folder: Path) -> tuple[Input, Checkpoint]:
+    """Of one record each. The first is finished."""
+    for name in ("offsets", "commits", "exactum/decisions"):
+        (folder / name).mkdir(parents=True)
+    for batch in (0, 1):
+        (folder / "offsets" / str(batch)).write_text(f'v1\n{{}}\n{{"in": {{"0": {batch + 1}}}}}')
+    (folder / "commits" / "0").touch()
+    source = Input("in", {"a": ["n1", "n2"]}, {(0, 0): ("a", "n1"), (0, 1): ("a", "n2")}, 2)
+    return source, Checkpoint(folder, "in")
+
+
 def test_a_wrong_total_is_found(tmp_path: Path) -> None:
     """A total that was written twice, left out, or counted a record twice."""
-    source = Input("in", {"a": ["n1", "n2"]}, {(0, 0): ("a", "n1"), (0, 1): ("a", "n2")}, 2)
-    (tmp_path / "offsets").mkdir()
-    for batch in (0, 1):
-        (tmp_path / "offsets" / str(batch)).write_text(f'v1\n{{}}\n{{"in": {{"0": {batch + 1}}}}}')
-    checkpoint = Checkpoint(tmp_path, "in")
+    source, checkpoint = two_batches(tmp_path)
+    (tmp_path / "commits" / "1").touch()
     check_totals([Seen("t", 0, 0, "a", "1:1"), Seen("t", 0, 2, "a", "2:3")], source, checkpoint)
     for wrong in (["1:1", "1:1", "2:3"], ["2:3"], ["1:1", "3:5"]):
         with pytest.raises(OracleFailure, match="instead of"):
@@ -82,16 +90,10 @@ def test_a_wrong_total_is_found(tmp_path: Path) -> None:
 
 def test_an_epoch_that_is_visible_too_early_is_found(tmp_path: Path) -> None:
     """Records of an undecided epoch, and missing ones of a finished epoch."""
-    source = Input("in", {"a": ["n1", "n2"]}, {(0, 0): ("a", "n1"), (0, 1): ("a", "n2")}, 2)
-    for folder in ("offsets", "commits", "exactum/decisions"):
-        (tmp_path / folder).mkdir(parents=True)
-    for batch in (0, 1):
-        (tmp_path / "offsets" / str(batch)).write_text(f'v1\n{{}}\n{{"in": {{"0": {batch + 1}}}}}')
-    (tmp_path / "commits" / "0").touch()
+    source, checkpoint = two_batches(tmp_path)
     (tmp_path / "exactum" / "decisions" / "0.json").write_text(
         '{"batch_id": 0, "decision": "commit"}'
     )
-    checkpoint = Checkpoint(tmp_path, "in")
     first, second = Seen("t", 0, 0, "a", "N1"), Seen("t", 0, 2, "a", "N2")
     check_epochs([first], source, checkpoint, ["t"])
     with pytest.raises(OracleFailure, match="1 records of undecided epochs"):

@@ -63,7 +63,7 @@ def test_the_classic_job(
     kafka: LocalKafka, mariadb: LocalMariaDB, topic: TopicFactory, tmp_path: Path
 ) -> None:
     """The map throws in the second micro-batch: no word is lost or doubled, and each has the one
-    before it. This session tries the failed task again; tests/targets has the query that stops.
+    before it. This session tries the failed task again; tests/crash has the query that stops.
     """
     words, table = tour_servers.words(60, throws_at=47), f"words_{next(_numbers)}"
     source = topic("words", partitions=1)

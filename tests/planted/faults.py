@@ -530,7 +530,7 @@ FAULTS = (
         "a moved query's old checkpoint may be started",
         FORK,
         "checkpoint/savepoint/restore.py",
-        "                stands = retire(each, begun)\n",
+        "                stands = retire(original, begun)\n",
         "                stands = begun\n",
         ("tests/savepoint/test_restore.py",),
     ),

@@ -235,7 +235,7 @@ def test_a_savepoint_replaces_nothing(checkpoint: Path, savepoint: Path, tmp_pat
     assert (savepoint / "manifest.json").read_bytes() == before
     (tmp_path / "used").mkdir()
     (tmp_path / "used" / "file").touch()
-    with raised(CheckpointRefused, "SAVEPOINT_PLACE", tmp_path / "used", "--replace"):
+    with raised(CheckpointRefused, "SAVEPOINT_PLACE", tmp_path / "used", "--checkpoint"):
         restore(savepoint, str(tmp_path / "used"))
 
 

@@ -246,7 +246,7 @@ def test_nothing_is_replaced(checkpoint: Storage, server: S3Server) -> None:
             create(CHECKPOINT, place)
     assert server.objects == before
     with raised(CheckpointRefused, "SAVEPOINT_PLACE", CHECKPOINT):
-        restore(SAVEPOINT, CHECKPOINT, replace=True)
+        restore(SAVEPOINT, CHECKPOINT)
     with raised(CheckpointRefused, "SAVEPOINT_PLACE"):
         delete(CHECKPOINT)
     delete(SAVEPOINT)

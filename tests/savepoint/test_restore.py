@@ -190,7 +190,7 @@ def test_two_forks_at_once(
     """Of two that are to lie in one place there is one."""
     first: list[Restored] = []
     while_copying(lambda: first.append(restore(savepoint, str(tmp_path / "fork"))))
-    with raised(CheckpointRefused, "SAVEPOINT_PLACE", tmp_path / "fork", "--replace"):
+    with raised(CheckpointRefused, "SAVEPOINT_PLACE", tmp_path / "fork"):
         restore(savepoint, str(tmp_path / "fork"))
     assert restore(savepoint, str(tmp_path / "fork")).query_id == first[0].query_id
     assert names(tmp_path) == ["checkpoint", "fork", "savepoint"]
@@ -241,7 +241,7 @@ def test_restoring_twice(checkpoint: Path, savepoint: Path, tmp_path: Path) -> N
     with raised(CheckpointRefused, "SAVEPOINT_PLACE", tmp_path / "fork", "fork", "same"):
         restore(savepoint, str(tmp_path / "fork"), Identity.SAME)
     create(str(checkpoint), tmp_path / "other")
-    with raised(CheckpointRefused, "SAVEPOINT_PLACE", tmp_path / "fork", "--replace"):
+    with raised(CheckpointRefused, "SAVEPOINT_PLACE", tmp_path / "fork", "another --checkpoint"):
         restore(tmp_path / "other", str(tmp_path / "fork"))
 
 
@@ -258,52 +258,45 @@ def test_a_moved_query_never_goes_back(
     decide(moved, 2)
     if is_lost:
         shutil.rmtree(moved)
-    with raised(CheckpointRefused, "SAVEPOINT_ORIGINAL", moved):
-        restore(savepoint, str(moved), Identity.SAME, replace=True)
-    assert moved.exists() != is_lost
-    if is_lost:
+        with raised(CheckpointRefused, "SAVEPOINT_ORIGINAL", moved):
+            restore(savepoint, str(moved), Identity.SAME)
         restored = restore(savepoint, str(moved), Identity.SAME, original_is_gone=True)
         assert restored.query_id == QUERY
         return
-    with raised(CheckpointRefused, "SAVEPOINT_BEHIND", moved, "epoch 2"):
-        restore(savepoint, str(moved), Identity.SAME, replace=True, original_is_gone=True)
+    for is_gone in (False, True):
+        assert restore(savepoint, str(moved), Identity.SAME, original_is_gone=is_gone).already
+        with raised(CheckpointRefused, "SAVEPOINT_ORIGINAL", moved):
+            restore(savepoint, str(tmp_path / "second"), Identity.SAME)
     decide(moved, 3)
 
 
 def test_a_query_moves_there_and_back(checkpoint: Path, savepoint: Path, tmp_path: Path) -> None:
-    """The place that it has left is retired and may be replaced by what it has become since."""
+    """To the place that it has left, once that is removed."""
     moved = tmp_path / "moved"
     restore(savepoint, str(moved), Identity.SAME)
     complete(moved, 2)
     decide(moved, 2)
     create(str(moved), tmp_path / "later")
-    back = restore(tmp_path / "later", str(checkpoint), Identity.SAME, replace=True)
+    with raised(CheckpointRefused, "SAVEPOINT_PLACE", checkpoint):
+        restore(tmp_path / "later", str(checkpoint), Identity.SAME)
+    assert is_usable(moved)
+    shutil.rmtree(checkpoint)
+    back = restore(tmp_path / "later", str(checkpoint), Identity.SAME)
     assert (back.query_id, back.batch_id) == (QUERY, 2)
     assert is_usable(checkpoint) and not is_usable(moved)
-    assert back.moved_aside is not None and not is_usable(back.moved_aside)
-
-
-def test_no_checkpoint_is_replaced_under_a_query(
-    checkpoint: Path, savepoint: Path, tmp_path: Path, driver: Driver
-) -> None:
-    driver("1" * 16)
-    for identity in Identity:
-        with raised(CheckpointRefused, "QUERY_RUNS", checkpoint, "1" * 16):
-            restore(savepoint, str(checkpoint), identity, replace=True)
-    assert is_usable(checkpoint)
 
 
 @pytest.mark.parametrize("place", ["checkpoint", "new", "link"])
 def test_a_savepoint_is_no_place_for_a_checkpoint(
     savepoint: Path, tmp_path: Path, place: str
 ) -> None:
-    """Its own files would be moved aside, or a query would write into it."""
+    """A query would write into it."""
     folder = savepoint / place
     if place == "link":
         folder = tmp_path / "link"
         folder.symlink_to(savepoint / "checkpoint")
     with raised(CheckpointRefused, "SAVEPOINT_PLACE", folder, savepoint):
-        restore(savepoint, str(folder), replace=True)
+        restore(savepoint, str(folder))
     verify(Folder(savepoint))
 
 
@@ -352,20 +345,18 @@ def test_an_original_that_may_have_decided_more_elsewhere(
 CALLS_MAX = 300
 
 
-def killed(tmp_path: Path, **arguments: Any) -> Iterator[tuple[Path, Callable[..., Restored]]]:
-    """For each change of the file system in ``restore(...)``: what it has left when it was killed
-    before that one, and the same call once more.
+def killed(tmp_path: Path, to: str) -> Iterator[tuple[Path, Callable[[], Restored]]]:
+    """For each change of the file system in a move: what it has left when it was killed before that
+    one, and the same call once more.
     """
     for at in every_call(CALLS_MAX):
         folder = tmp_path / str(at)
         folder.mkdir()
         checkpoint = make_checkpoint(folder / "checkpoint")
         create(str(checkpoint), folder / "savepoint")
-        target = str(folder / arguments["to"])
 
-        def call(folder: Path = folder, target: str = target, **more: Any) -> Restored:
-            given = {"identity": arguments["identity"], "replace": arguments["replace"], **more}
-            return restore(folder / "savepoint", target, **given)
+        def call(folder: Path = folder) -> Restored:
+            return restore(folder / "savepoint", str(folder / to), Identity.SAME)
 
         try:
             with killed_at(at, folder):
@@ -406,7 +397,7 @@ def test_a_move_that_is_killed_at_each_change(tmp_path: Path) -> None:
     that the move was cut short, and the same call finishes it.
     """
     seen = set()
-    for folder, call in killed(tmp_path, to="moved", identity=Identity.SAME, replace=False):
+    for folder, call in killed(tmp_path, "moved"):
         old, new = folder / "checkpoint", folder / "moved"
         seen.add((is_usable(old), new.exists()))
         assert (is_usable(old), new.exists()) != (True, True)
@@ -419,26 +410,6 @@ def test_a_move_that_is_killed_at_each_change(tmp_path: Path) -> None:
         with raised(CheckpointRefused, "LOG_PRUNED", "Batch 2"):
             decide(old, 2)
     assert {(True, False), (False, False)} <= seen
-
-
-@pytest.mark.sweep
-@pytest.mark.parametrize("identity", Identity)
-def test_a_replacement_that_is_killed_at_each_change(tmp_path: Path, identity: Identity) -> None:
-    """The old checkpoint is in its place, as it was or so that it says that it makes room; or it
-    lies aside. The same call puts the new one there.
-    """
-    for folder, call in killed(tmp_path, to="checkpoint", identity=identity, replace=True):
-        place = folder / "checkpoint"
-        was_there = place.exists()
-        if was_there and not is_usable(place):
-            with raised(CheckpointRefused, "RESTORE_UNFINISHED", place):
-                retirement.refuse_retired(Folder(place))
-        aside = [path for path in folder.iterdir() if path.name.startswith("checkpoint.replaced")]
-        assert was_there or (len(aside) == 1 and not is_usable(aside[0]))
-        is_gone = identity is Identity.SAME and not was_there
-        restored = call(original_is_gone=is_gone)
-        assert (restored.query_id == QUERY) is (identity is Identity.SAME)
-        assert is_usable(place)
 
 
 def test_a_disk_that_fails_at_the_last_step(

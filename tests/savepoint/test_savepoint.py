@@ -213,7 +213,7 @@ def test_going_back_is_a_fork(
     totals: Totals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Under its own identity a query moves, but never goes back: its targets have the epochs after
-    the savepoint. A fork goes back in place; what was there is moved aside.
+    the savepoint. A fork goes back, elsewhere or once the place is free.
     """
     with totals.running():
         made = create(str(totals.checkpoint), tmp_path / "savepoint")
@@ -222,17 +222,15 @@ def test_going_back_is_a_fork(
         monkeypatch.setattr("exactum.checkpoint.savepoint.restore.ENDING_S", 0.2)
         with raised(CheckpointRefused, "QUERY_RUNS", totals.checkpoint):
             restore(tmp_path / "savepoint", str(tmp_path / "moved"), Identity.SAME)
-        with raised(CheckpointRefused, "QUERY_RUNS", totals.checkpoint):
-            restore(tmp_path / "savepoint", str(totals.checkpoint), replace=True)
         monkeypatch.undo()
     monkeypatch.setattr("exactum.checkpoint.savepoint.restore.ENDING_S", TIMEOUT_S)
     with raised(CheckpointRefused, "SAVEPOINT_BEHIND", totals.checkpoint):
         restore(tmp_path / "savepoint", str(tmp_path / "moved"), Identity.SAME)
-    with raised(CheckpointRefused, "SAVEPOINT_PLACE", totals.checkpoint, "--replace"):
+    with raised(CheckpointRefused, "SAVEPOINT_PLACE", totals.checkpoint):
         restore(tmp_path / "savepoint", str(totals.checkpoint))
     before = totals.written()
-    restored = restore(tmp_path / "savepoint", str(totals.checkpoint), replace=True)
-    assert restored.moved_aside is not None and (restored.moved_aside / "commits").is_dir()
+    totals.checkpoint.rename(tmp_path / "aside")
+    restore(tmp_path / "savepoint", str(totals.checkpoint))
     assert totals.run() is None
     again = totals.expected(first=made.batch_id + 1)
     assert totals.written() == {

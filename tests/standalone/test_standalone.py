@@ -12,6 +12,7 @@ from collections.abc import Iterator
 import pytest
 
 from exactum.local import LocalKafka
+from tests.kit.crash.jobs import World
 from tests.kit.crash.oracle import Input
 from tests.kit.standalone import shipment
 from tests.kit.standalone.application import Application
@@ -35,17 +36,10 @@ def application(
     source, output = f"{folder.name}-in", f"{folder.name}-out"
     for topic in (source, output):
         kafka.create_topic(topic, partitions=3)
+    topics = World(kafka.bootstrap_servers, folder / "application", Input(source), [output])
     with Machines(folder, HOSTS) as machines:
         shipped = shipment.shipped_file(folder)
-        with Application(
-            machines,
-            kafka.bootstrap_servers,
-            folder / "application",
-            Input(source),
-            output,
-            shipped,
-            *pythons,
-        ) as running:
+        with Application(machines, topics, shipped, pythons) as running:
             yield running
             running.stop()
 

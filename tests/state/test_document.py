@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 
 from exactum.ops.cli import main
 from tests.kit.crash import oracle
+from tests.kit.docs.code import blocks
 from tests.kit.docs.program import ran, replaced
 from tests.kit.kafka.broker import Broker
 from tests.kit.waiting import WAIT_MAX_S, await_true
@@ -21,37 +22,6 @@ from tests.kit.waiting import WAIT_MAX_S, await_true
 DOCUMENT = Path(__file__).parents[2] / "docs/state.md"
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
-
-
-@pytest.mark.deep
-@pytest.mark.usefixtures("settings_put_back")
-def test_the_examples_of_the_document(spark: SparkSession, broker: Broker, tmp_path: Path) -> None:
-    """The first program and the readers of its state, word by word but for the names of topics
-    and folders.
-    """
-    program, readers, *_ = re.findall(r"```python\n(.*?)```", DOCUMENT.read_text(), re.DOTALL)
-    program = replaced(program, {"query.awaitTermination()": ""})
-    names = {
-        "localhost:9092": broker.servers,
-        "/data/totals": str(tmp_path / "checkpoint"),
-        '"orders"': f'"{broker.topic("orders", partitions=1)}"',
-        'KafkaSink("totals"': f'KafkaSink("{broker.topic("totals", partitions=1)}"',
-        '.option("batchId", 41)': '.option("batchId", 0)',
-    }
-    for name, ours in names.items():
-        program, readers = program.replace(name, ours), readers.replace(name, ours)
-    for key, amount in (("a", 1), ("b", 10), ("a", 2)):
-        broker.produce(names['"orders"'].strip('"'), str(amount), key=key)
-    space = ran(program)
-    out = names['KafkaSink("totals"'].partition('"')[2].strip('"')
-    oracle.check_at_rest(broker.servers, [out], str(space["query"].id))
-    assert {s.key: s.value for s in oracle.read_all(broker.servers, [out])} == {
-        "a": "3",
-        "b": "10",
-    }
-    exec(readers, space)
-    for frame in (space["totals"], space["older"]):
-        assert {row.key.key: row.value.amount for row in frame.collect()} == {"a": 3, "b": 10}
 
 
 TYPED = """
@@ -78,14 +48,14 @@ query.stop()
 
 @pytest.mark.deep
 @pytest.mark.usefixtures("settings_put_back")
-def test_an_empty_process_looks_at_state_and_repartitions_it(
-    spark: SparkSession, broker: Broker, tmp_path: Path
-) -> None:
-    """In which no query has begun before, and the state has snapshots."""
+def test_the_examples_of_the_document(spark: SparkSession, broker: Broker, tmp_path: Path) -> None:
+    """Word by word but for the names of topics and folders: the first program, and the readers of its
+    state. Then these, and the repartition, in a process in which no query has begun before; the state
+    has snapshots.
+    """
     spark.conf.set("spark.sql.streaming.stateStore.minDeltasForSnapshot", 1)
-    page = DOCUMENT.read_text()
-    blocks = re.findall(r"```python\n(.*?)```", page, re.DOTALL)[:3]
-    commands = re.findall(r"^exactum savepoint .*$", page, re.MULTILINE)
+    programs = blocks(DOCUMENT)[:3]
+    commands = re.findall(r"^exactum savepoint .*$", DOCUMENT.read_text(), re.MULTILINE)
     orders, out = broker.topic("orders", partitions=1), broker.topic("totals", partitions=1)
     names = {
         "localhost:9092": broker.servers,
@@ -94,22 +64,28 @@ def test_an_empty_process_looks_at_state_and_repartitions_it(
         '"orders"': f'"{orders}"',
         'KafkaSink("totals"': f'KafkaSink("{out}"',
         '.option("batchId", 41)': '.option("batchId", 0)',
-        "query.awaitTermination()": "",
         " --stop": "",
     }
+    programs[0] = replaced(programs[0], {"query.awaitTermination()": ""})
     for name, ours in names.items():
-        blocks = [block.replace(name, ours) for block in blocks]
+        programs = [program.replace(name, ours) for program in programs]
         commands = [command.replace(name, ours) for command in commands]
 
-    def order(amount: int) -> None:
-        broker.produce(orders, str(amount), key="a")
+    def written() -> list[tuple[str | None, str | None]]:
+        return sorted((s.key, s.value) for s in oracle.read_all(broker.servers, [out]))
 
     def typed(command: str) -> None:
         done = CliRunner().invoke(main, command.split()[1:])
         assert done.exit_code == 0, done.output
 
-    order(1)
-    ran(blocks[0])
+    for key, amount in (("a", 1), ("b", 10), ("a", 2)):
+        broker.produce(orders, str(amount), key=key)
+    space = ran(programs[0])
+    oracle.check_at_rest(broker.servers, [out], str(space["query"].id))
+    assert written() == [("a", "3"), ("b", "10")]
+    exec(programs[1], space)
+    for frame in (space["totals"], space["older"]):
+        assert {row.key.key: row.value.amount for row in frame.collect()} == {"a": 3, "b": 10}
     await_true(lambda: list(tmp_path.glob("totals/state/0/*/*.zip")), "the state has a snapshot")
     create, restore = commands
     typed(create)
@@ -117,11 +93,10 @@ def test_an_empty_process_looks_at_state_and_repartitions_it(
     moved = tmp_path / "totals-12"
     shutil.rmtree(moved)
     typed(f"{restore} --original-is-gone")
-    order(2)
-    program = blocks[0].replace(str(tmp_path / "totals"), str(moved))
+    broker.produce(orders, "4", key="a")
+    program = programs[0].replace(str(tmp_path / "totals"), str(moved))
     subprocess.run(
-        [sys.executable, "-c", TYPED, program, *blocks[1:], moved], check=True, timeout=WAIT_MAX_S
+        [sys.executable, "-c", TYPED, program, *programs[1:], moved], check=True, timeout=WAIT_MAX_S
     )
-    found = oracle.read_all(broker.servers, [out])
-    assert sorted(seen.value for seen in found) == ["1", "3"]
+    assert written() == [("a", "3"), ("a", "7"), ("b", "10")]
     assert len(list(moved.glob("state/0/*/"))) >= 12

@@ -101,29 +101,18 @@ def delete(savepoint: str) -> None:
     help="A new query with an identity of its own, or the query itself, moved: then the original "
     "is retired.",
 )
-@click.option("--replace", is_flag=True, help="Move a checkpoint that is in DIR aside.")
 @click.option(
     "--original-is-gone",
     is_flag=True,
     help="With --as same: the original checkpoint is lost, and no driver of it lives.",
 )
-def restore(
-    savepoint: str, checkpoint: str, identity: str, replace: bool, original_is_gone: bool
-) -> None:
+def restore(savepoint: str, checkpoint: str, identity: str, original_is_gone: bool) -> None:
     """Make a checkpoint of a savepoint: a query that is started on DIR goes on after the
     savepoint's epoch.
     """
     from exactum.checkpoint.savepoint.restore import Identity, restore
 
-    done = restore(
-        savepoint,
-        checkpoint,
-        Identity(identity),
-        replace=replace,
-        original_is_gone=original_is_gone,
-    )
-    if done.moved_aside is not None:
-        click.echo(f"the checkpoint that was there is now {done.moved_aside}")
+    done = restore(savepoint, checkpoint, Identity(identity), original_is_gone=original_is_gone)
     how = "was made of this savepoint before" if done.already else "is ready"
     click.echo(
         f"{done.checkpoint} {how}: query {done.query_id} goes on with epoch {done.batch_id + 1}"

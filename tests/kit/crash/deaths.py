@@ -29,7 +29,6 @@ from exactum.protocol.participant import Participant
 from exactum.protocol.sink import (
     OpenSink,
     QueryRun,
-    Rejection,
     Sink,
     TaskName,
     WriteOrder,
@@ -208,33 +207,19 @@ class FaultyWriters:
             and task.attempt_number < f.tries
             and (f.partition is None or f.partition == task.partition_id)
         ]
-        return FaultyWriter(self.inner.open(order, task), mine)
 
+        def strike(step: str, when: str) -> None:
+            for fault in mine:
+                if (fault.step, fault.when) == (step, when):
+                    fault.strike()
 
-class FaultyWriter:
-    def __init__(self, inner: Writer, planned: Sequence[Fault]) -> None:
-        self._inner = inner
-        self._planned = planned
+        def around(step: str, call: Callable[[], object]) -> object:
+            strike(step, "before")
+            result = call()
+            strike(step, "after")
+            return result
 
-    def write(self, batch: Any) -> Rejection | None:
-        self._strike("write", "before")
-        rejection = self._inner.write(batch)
-        self._strike("write", "after")
-        return rejection
-
-    def prepare(self) -> PreparedTransaction | None:
-        self._strike("prepare", "before")
-        prepared = self._inner.prepare()
-        self._strike("prepare", "after")
-        return prepared
-
-    def abort(self) -> None:
-        self._inner.abort()
-
-    def _strike(self, step: str, when: str) -> None:
-        for fault in self._planned:
-            if (fault.step, fault.when) == (step, when):
-                fault.strike()
+        return interpose(self.inner.open(order, task), around)
 
 
 class FaultyLog:

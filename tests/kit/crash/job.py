@@ -1,5 +1,5 @@
-"""The job under test, run as a process of its own by ``jobs.Job``: queries of exactum's, with a death
-planned for each.
+"""The job under test, run as a process of its own by ``jobs.Job``, also below spark-submit: queries of
+exactum's, with a death planned for each.
 
 Its one argument is a JSON object: ``session`` (master, conf), ``specs``, and ``at_once``, how many of
 them run at a time in that session. A spec is one query:
@@ -41,6 +41,8 @@ from tests.kit.crash.queries import Query, Spec
 from tests.kit.spark.each_batch import around_each_batch
 
 POLL_S = 0.05
+SUBMITTED = "PYSPARK_GATEWAY_PORT" in os.environ
+"""Below spark-submit, which was given what the session needs."""
 
 
 def start(spark: SparkSession, spec: Spec) -> tuple[StreamingQuery, threading.Event]:
@@ -65,7 +67,7 @@ def start(spark: SparkSession, spec: Spec) -> tuple[StreamingQuery, threading.Ev
     module, _, name = spec["query"].partition(":")
     query: Query = getattr(import_module(module), name)(spark, spec)
     settings = {"decision_log": FaultyLog(log, faults), **query.settings}
-    sinks = (FaultySink(sink, faults) for sink in query.sinks)
+    sinks = [FaultySink(sink, faults) for sink in query.sinks] if faults.planned else query.sinks
     exact = exactum.exactly_once(*sinks, on_event=on_event, **settings)
     around_each_batch(lambda write, frame, batch_id: faults.around("batch", write))
     drains = spec.get("drain", True)
@@ -90,15 +92,21 @@ def run(spark: SparkSession, spec: Spec) -> None:
     (folder / "result.tmp").rename(folder / "result")
 
 
+def session(settings: dict[str, Any]) -> SparkSession:
+    if SUBMITTED:
+        return SparkSession.builder.appName("crash").getOrCreate()
+    return exactum.local_session("crash", **settings)
+
+
 def main(argument: str) -> None:
-    if os.getsid(0) != os.getpid():
+    if os.getsid(0) != os.getpid() and not SUBMITTED:
         os.setsid()  # below strace: a death is that of this session
     logging.basicConfig(
         level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s %(message)s"
     )
     logging.getLogger("exactum").setLevel(logging.DEBUG)
     play = json.loads(argument)
-    spark = exactum.local_session("crash", **play["session"])
+    spark = session(play["session"])
     with ThreadPoolExecutor(play["at_once"]) as lives:
         list(lives.map(partial(run, spark), play["specs"]))
     spark.stop()

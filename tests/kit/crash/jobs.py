@@ -32,11 +32,16 @@ SESSION: Mapping[str, Any] = {
 
 
 def command(
-    specs: Sequence[Mapping[str, Any]], session: Mapping[str, Any], at_once: int = 1
+    specs: Sequence[Mapping[str, Any]],
+    session: Mapping[str, Any],
+    at_once: int = 1,
+    program: Sequence[object] = (sys.executable,),
 ) -> list[str]:
-    """What runs a job with these specs, so many of them ``at_once``."""
+    """What runs a job with these specs, so many of them ``at_once``. ``program``: Python, or what
+    starts it below spark-submit.
+    """
     play = {"session": {**SESSION, **session}, "specs": specs, "at_once": at_once}
-    return [sys.executable, str(HERE / "job.py"), json.dumps(play, default=named)]
+    return [*map(str, program), str(HERE / "job.py"), json.dumps(play, default=named)]
 
 
 def named(query: Callable[..., Any]) -> str:
@@ -44,19 +49,18 @@ def named(query: Callable[..., Any]) -> str:
 
 
 class Job(ProcessTree):
-    """The program ``job`` with these specs."""
+    """The program ``job`` with these specs, by the words of ``command``."""
 
     def __init__(
         self,
         folder: Path,
         specs: Sequence[Mapping[str, Any]],
-        session: Mapping[str, Any],
-        at_once: int = 1,
+        words: Sequence[str],
+        variables: Mapping[str, str] | None = None,
     ) -> None:
         self.folder = folder
         self._specs = specs
-        own = environment(SPARK_LOCAL_DIRS=str(folder / "spark"))
-        words = command(specs, session, at_once)
+        own = variables or environment(SPARK_LOCAL_DIRS=str(folder / "spark"))
         super().__init__(words, folder / "job.log", folder, own)
 
     def __enter__(self) -> Job:
@@ -93,7 +97,8 @@ class Job(ProcessTree):
 
     def events(self, number: int = 0) -> list[dict[str, Any]]:
         path = self.act_folder(number) / "events"
-        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+        lines = path.read_text().splitlines(keepends=True) if path.exists() else []
+        return [json.loads(line) for line in lines if line.endswith("\n")]
 
     def act_folder(self, number: int = 0) -> Path:
         return Path(self._specs[number]["folder"])
@@ -145,11 +150,15 @@ class Topics:
 
 @dataclass
 class World(Topics):
-    """A query of the program ``job``, through several lives."""
+    """A query of the program ``job``, through several lives. ``variables``: instead of those that
+    it has on this machine.
+    """
 
     spec: Mapping[str, Any] = field(default_factory=dict)
     session: Mapping[str, Any] = field(default_factory=dict)
     lives: int = 0
+    program: Sequence[object] = (sys.executable,)
+    variables: Mapping[str, str] | None = None
 
     def job(self, *specs: Mapping[str, Any], at_once: int = 1) -> Job:
         """Start the job with these specs (one, if none is given), each over the world's own spec."""
@@ -171,7 +180,8 @@ class World(Topics):
                     **spec,
                 }
             )
-        return Job(folder, whole, self.session, at_once)
+        words = command(whole, self.session, at_once, self.program)
+        return Job(folder, whole, words, self.variables)
 
     def beside(self, name: str, outputs: Sequence[str], **spec: Any) -> World:
         """Another query over the same input: a checkpoint and topics of its own."""

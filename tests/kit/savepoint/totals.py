@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 import exactum
 from exactum import Query
+from tests.kit.crash import oracle
 from tests.kit.errors import text_of
-from tests.kit.spark.commit_log import forget_last_batch
+from tests.kit.spark.commit_log import forget_last_batch, last_batch
 from tests.kit.spark.ended import ended
-from tests.kit.state.by_key import ByKey
 from tests.kit.waiting import WAIT_MAX_S, await_true
 
 TIMEOUT_S = WAIT_MAX_S
@@ -25,12 +26,41 @@ OFFSETS_MAX = 30
 
 
 @dataclasses.dataclass(frozen=True)
-class Totals(ByKey):
+class Totals:
     """Counts and sums the numbers of each key; in update mode, so each epoch writes the keys
     that it saw.
     """
 
+    spark: SparkSession
+    bootstrap_servers: str
+    source: oracle.Input
+    output: str
+    checkpoint: Path
     offsets_max: int = OFFSETS_MAX
+
+    def last(self) -> int:
+        """The last epoch in Spark's commit log; -1: none."""
+        return last_batch(self.checkpoint)
+
+    @property
+    def logs(self) -> oracle.Checkpoint:
+        return oracle.Checkpoint(self.checkpoint, self.source.topic)
+
+    def ends(self, batch_id: int) -> dict[int, int]:
+        return self.logs.ends(batch_id)
+
+    @property
+    def query_id(self) -> str:
+        return self.logs.query_id
+
+    def written(self) -> dict[str, list[str]]:
+        """What a read_committed reader sees, by key and in order; nothing is open any more."""
+        oracle.check_at_rest(self.bootstrap_servers, [self.output], self.query_id)
+        seen = oracle.read_all(self.bootstrap_servers, [self.output])
+        found: dict[str, list[str]] = defaultdict(list)
+        for one in sorted(seen, key=lambda s: s.offset):
+            found[str(one.key)].append(str(one.value))
+        return found
 
     def at(self, checkpoint: Path, output: str) -> Totals:
         """The same query with another checkpoint and another output."""
@@ -71,7 +101,7 @@ class Totals(ByKey):
 
     def caught_up(self) -> bool:
         """Whether an epoch is complete that reads up to the end of the input."""
-        return self.last() >= 0 and self.reads_all(self.last())
+        return self.last() >= 0 and sum(self.ends(self.last()).values()) == self.source.count
 
     def forget_last_commit(self) -> None:
         """As after a crash between the sinks' commit and Spark's commit log."""
@@ -81,18 +111,7 @@ class Totals(ByKey):
         """What the epochs from ``first`` on must have written: the fold of all input up to each
         of them.
         """
-        found: dict[str, list[str]] = defaultdict(list)
-        for batch in range(first, self.last() + 1):
-            count: Counter[str] = Counter()
-            total: Counter[str] = Counter()
-            for key, value in self.source.between({}, self.ends(batch)):
-                count[key] += 1
-                total[key] += int(value[1:])
-            for key in {
-                key for key, _ in self.source.between(self.ends(batch - 1), self.ends(batch))
-            }:
-                found[key].append(f"{count[key]}:{total[key]}")
-        return found
+        return oracle.running_totals(self.source, self.logs, first)
 
     def final(self) -> dict[str, str]:
         """The last total of each key over all input."""

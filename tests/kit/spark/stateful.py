@@ -127,17 +127,26 @@ def groups_for_ever(rows: DataFrame) -> DataFrame:
 
 
 class Sums(StatefulProcessor):
-    """The same as ``groups``, with a timer."""
+    """The same as ``groups``, with a timer; beside its value state a list and a map."""
 
     def init(self, handle: Any) -> None:
         self._handle = handle
         self._total = handle.getValueState("total", "total long")
+        self._numbers = handle.getListState("numbers", "number long")
+        self._by_digit = handle.getMapState("by_digit", "digit int", "total long")
+
+    def _add(self, numbers: list[int]) -> int:
+        total = (self._total.get()[0] if self._total.exists() else 0) + sum(numbers)
+        self._total.update((total,))
+        self._numbers.appendList([(number,) for number in numbers])
+        for number in numbers:
+            digit = (number % 10,)
+            before = self._by_digit.getValue(digit)[0] if self._by_digit.containsKey(digit) else 0
+            self._by_digit.updateValue(digit, (before + number,))
+        return total
 
     def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[Row]:
-        total = (self._total.get()[0] if self._total.exists() else 0) + sum(
-            int(row.number) for row in rows
-        )
-        self._total.update((total,))
+        total = self._add([int(row.number) for row in rows])
         for timer in list(self._handle.listTimers()):
             self._handle.deleteTimer(timer)
         self._handle.registerTimer(timerValues.getCurrentWatermarkInMs() + 3_000)
@@ -150,11 +159,38 @@ class Sums(StatefulProcessor):
         self, key: Any, timerValues: Any, expiredTimerInfo: Any
     ) -> Iterator[Row]:
         total = self._total.get()[0]
-        self._total.clear()
+        for state in (self._total, self._numbers, self._by_digit):
+            state.clear()
         yield Row(key=f"{key[0]} is quiet", total=total)
 
     def close(self) -> None:
         pass
+
+
+class Expiring(Sums):
+    """What has lived for longer than an epoch is not seen any more, but for the total; a timer in
+    processing time goes off in the next epoch.
+    """
+
+    def init(self, handle: Any) -> None:
+        self._handle = handle
+        self._total = handle.getValueState("total", "total long", 3_600_000)
+        self._numbers = handle.getListState("numbers", "number long", 1)
+        self._by_digit = handle.getMapState("by_digit", "digit int", "total long", 1)
+
+    def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[Row]:
+        numbers = [int(row.number) for row in rows]
+        total = self._add(numbers)
+        self._handle.registerTimer(timerValues.getCurrentProcessingTimeInMs() + 1)
+        alive = [number for (number,) in self._numbers.get()]
+        digits = [digit for (digit,), _ in self._by_digit.iterator()]
+        assert (sorted(alive), sorted(digits)) == (sorted(numbers), sorted(n % 10 for n in numbers))
+        yield Row(key=key[0], total=total)
+
+    def handleExpiredTimer(
+        self, key: Any, timerValues: Any, expiredTimerInfo: Any
+    ) -> Iterator[Row]:
+        yield Row(key=f"{key[0]} went off", total=self._total.get()[0])
 
 
 class SumsInPandas(Sums):
@@ -181,6 +217,11 @@ RESULT = "key string, total long", "append", "eventTime"
 def timers(rows: DataFrame) -> DataFrame:
     marked = rows.withWatermark("at", "5 seconds")
     return marked.groupBy("key").transformWithState(Sums(), *RESULT)
+
+
+def expiring(rows: DataFrame) -> DataFrame:
+    result = "key string, total long", "append", "processingTime"
+    return rows.groupBy("key").transformWithState(Expiring(), *result)
 
 
 def _initial(rows: DataFrame) -> Any:
@@ -243,6 +284,7 @@ QUERIES: list[tuple[Make, str]] = [
     (groups_for_ever, "append"),
     (groups_by_the_clock, "append"),
     (timers, "append"),
+    (expiring, "append"),
     (initial_state, "append"),
     (initial_state_in_pandas, "append"),
     (two_operators, "append"),
@@ -253,4 +295,5 @@ QUERIES: list[tuple[Make, str]] = [
 SETTINGS: dict[Make, dict[str, str]] = {
     # Spark would run epochs without input for ever, so that keys can time out.
     groups_by_the_clock: {"spark.sql.streaming.noDataMicroBatches.enabled": "false"},
+    expiring: {"spark.sql.streaming.noDataMicroBatches.enabled": "false"},
 }

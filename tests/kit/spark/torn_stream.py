@@ -31,8 +31,8 @@ FORMAT_2 = {FORMAT: WITH_IDS}
 IN_MEMORY = {
     PROVIDER: "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider"
 }
-_CLOCK = re.compile(r"(?<=timeoutTimestamp=)\d{13}")
-"""When a key times out, by the clock."""
+_CLOCK = re.compile(r"\b1(?!70)\d{12}\b")
+"""A moment by the clock; those of the rows are of 2023."""
 
 Sinks = Callable[[Path], dict[str, Any]]
 
@@ -137,10 +137,9 @@ class Stream:
                 options["storeName"] = one.stateStoreName
             parts = [options]
             if one.operatorName.startswith("transformWithState"):
-                parts = [
-                    {**options, "stateVarName": "total"},
-                    {**options, "readRegisteredTimers": "true"},
-                ]
+                variables = ("total", "numbers", "by_digit")
+                parts = [{**options, "stateVarName": name} for name in variables]
+                parts.append({**options, "readRegisteredTimers": "true"})
             for part in parts:
                 rows = (
                     spark.read.format("statestore")

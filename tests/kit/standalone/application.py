@@ -5,20 +5,21 @@ hold on it.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from exactum.local import columnar_kafka_jar, spark_kafka_jars
 from tests.kit.crash import oracle
-from tests.kit.standalone.machines import JVM_OPTIONS, SPARK_HOME, Machines, Program
-from tests.kit.waiting import WAIT_MAX_S
+from tests.kit.crash.jobs import World
+from tests.kit.environment import ROOT
+from tests.kit.standalone.machines import JVM_OPTIONS, SPARK, SPARK_HOME, Machines
+from tests.kit.standalone.pipeline import shuffled
+from tests.kit.standalone.shipment import environment
 
 ROUND = 60
 PREPARED = 2
 """Tasks of a round that nothing holds back: all of the shuffle's but one."""
-TIMEOUT_S = WAIT_MAX_S
 SETTINGS: Mapping[str, object] = {
     "spark.cores.max": 2,
     "spark.executor.cores": 1,
@@ -48,8 +49,7 @@ SETTINGS: Mapping[str, object] = {
 }
 
 
-@dataclass(frozen=True)
-class Visit:
+class Visit(NamedTuple):
     """A task attempt that came to the slow record."""
 
     partition: int
@@ -58,72 +58,58 @@ class Visit:
     host: str
 
 
-@dataclass
 class Application:
-    """The running application, with its input."""
+    """The running application, with its input. ``pythons`` are the driver's and the nodes'."""
 
-    machines: Machines
-    servers: str
-    folder: Path
-    source: oracle.Input
-    output: str
-    shipped: Path
-    driver_python: Path
-    python: Path
-    program: Program | None = None
+    def __init__(
+        self, machines: Machines, topics: World, shipped: Path, pythons: tuple[Path, Path]
+    ) -> None:
+        self.machines, self.shipped = machines, shipped
+        self.servers, self.source = topics.bootstrap_servers, topics.source
+        self.traps = topics.folder / "traps"
+        self.traps.mkdir(parents=True)
+        self.new_round()
+        jars = ",".join(str(jar) for jar in [*spark_kafka_jars(), columnar_kafka_jar()])
+        submit = [SPARK_HOME / "bin" / "spark-submit", "--master", machines.url]
+        submit += ["--py-files", shipped, "--jars", jars]
+        topics.program = [
+            *submit,
+            *(word for name, value in SETTINGS.items() for word in ("--conf", f"{name}={value}")),
+        ]
+        topics.variables = environment(
+            **SPARK,
+            SPARK_LOCAL_DIRS=str(topics.folder),
+            PYTHONPATH=str(ROOT),  # of the driver, which has exactum by what is shipped alone
+            PYSPARK_DRIVER_PYTHON=str(pythons[0]),
+            PYSPARK_PYTHON=str(pythons[1]),
+        )
+        own = {"drain": False, "round": ROUND, "traps": str(self.traps)}
+        self._topics = topics
+        self._job = topics.job({"query": shuffled, **own})
 
     def __enter__(self) -> Application:
-        (self.folder / "traps").mkdir(parents=True)
-        self.new_round()
-        play = {
-            "folder": str(self.folder),
-            "bootstrap_servers": self.servers,
-            "source": self.source.topic,
-            "output": self.output,
-            "round": ROUND,
-        }
-        command: list[str | Path] = [
-            SPARK_HOME / "bin" / "spark-submit",
-            "--master",
-            self.machines.url,
-        ]
-        command += [
-            "--py-files",
-            self.shipped,
-            "--jars",
-            ",".join(str(jar) for jar in [*spark_kafka_jars(), columnar_kafka_jar()]),
-        ]
-        for name, value in SETTINGS.items():
-            command += ["--conf", f"{name}={value}"]
-        command += [Path(__file__).with_name("pipeline.py"), json.dumps(play)]
-        pythons = {
-            "PYSPARK_DRIVER_PYTHON": str(self.driver_python),
-            "PYSPARK_PYTHON": str(self.python),
-        }
-        self.program = Program(command, self.folder / "driver.log", self.folder, **pythons)
         return self
 
     def __exit__(self, *_: object) -> None:
-        assert self.program is not None
-        self.program.kill()
+        self._job.kill()
 
     def new_round(self) -> str:
         """Append one batch of input whose last record is slow; returns that record's value."""
         first = self.source.count
         slow = f"n{first + ROUND - 1:06d}"
         if first:  # the first round is for warming up
-            (self.folder / "traps" / slow).touch()
+            (self.traps / slow).touch()
         self.source.produce(self.servers, ROUND)
         return slow
 
     def visits(self, slow: str) -> list[Visit]:
         """The attempts that have come to the slow record, in order."""
         found = []
-        while (path := self.folder / "traps" / f"{slow}.{len(found) + 1}").exists():
+        while (path := self.traps / f"{slow}.{len(found) + 1}").exists():
             text = path.read_text()
             if not text.endswith("\n"):  # it is being written
                 break
-            found.append(Visit(**json.loads(text)))
+            found.append(Visit(*json.loads(text)))
         return found
 
     def held(self, slow: str, visitors: int) -> list[Visit]:
@@ -137,7 +123,7 @@ class Application:
         def everyone_has_one() -> bool:
             # Asked before the visits are counted: that of a speculative copy, which may be open
             # before the first attempt's, is not to be taken for the first attempt's.
-            opened = len(oracle.ongoing(self.servers, self.query_id))
+            opened = len(oracle.ongoing(self.servers, self._topics.checkpoint.query_id))
             return opened >= PREPARED + len(self.visits(slow))
 
         self.until(
@@ -148,7 +134,7 @@ class Application:
 
     def let_go(self, slow: str) -> None:
         """Everybody but the first attempt may pass the slow record."""
-        (self.folder / "traps" / f"{slow}.go").touch()
+        (self.traps / f"{slow}.go").touch()
 
     def completed(self) -> None:
         """Wait until all input stands in the output, and check the whole promise."""
@@ -157,9 +143,8 @@ class Application:
             lambda: sum(e["rows"] for e in self.events("EpochCompleted")) >= rows,
             f"{rows} rows were written",
         )
-        oracle.check_at_rest(self.servers, [self.output], self.query_id)
-        seen = oracle.read_all(self.servers, [self.output])
-        oracle.check_exact(seen, self.source.upper(), [self.output])
+        with self._topics.reader() as reader:
+            self._topics.check_exact(reader)
         assert not self.events("EpochAbandoned")
 
     def swept(self) -> int:
@@ -167,31 +152,21 @@ class Application:
         return sum(event["transactions"] for event in self.events("LeftoversSwept"))
 
     def events(self, name: str) -> list[dict[str, Any]]:
-        path = self.folder / "events"
-        lines = path.read_text().splitlines(keepends=True) if path.exists() else []
-        events = [json.loads(line) for line in lines if line.endswith("\n")]
-        return [event for event in events if event["event"] == name]
+        return [event for event in self._job.events() if event["event"] == name]
 
     def imported(self) -> dict[str, Any]:
         """Where exactum was imported from: ``driver``, and (host, file) of the tasks on
         ``executors``.
         """
-        self.until((self.folder / "imported").exists, "the executors said where exactum comes from")
-        found: dict[str, Any] = json.loads((self.folder / "imported").read_text())
+        path = self._job.act_folder() / "imported"
+        self.until(path.exists, "the executors said where exactum comes from")
+        found: dict[str, Any] = json.loads(path.read_text())
         return found
-
-    @property
-    def query_id(self) -> str:
-        return str(json.loads((self.folder / "checkpoint" / "metadata").read_text())["id"])
 
     def stop(self) -> None:
         """Stop the query and wait for the application's end."""
-        assert self.program is not None
-        (self.folder / "stop").touch()
-        code = self.program.wait(TIMEOUT_S)
-        if code != 0:
-            raise self.program.failed(f"the application ended with {code}")
+        (self._job.act_folder() / "stop").touch()
+        assert self._job.finishes() == [{"outcome": "stopped"}]
 
-    def until(self, reached: Any, what: str) -> None:
-        assert self.program is not None
-        self.program.until(reached, what, TIMEOUT_S)
+    def until(self, reached: Callable[[], bool], what: str) -> None:
+        self._job.until(reached, what)

@@ -1,34 +1,53 @@
-"""The user's application, run by spark-submit: Kafka in, a shuffle, a function of the user's, Kafka
-out, exactly once.
-
-Its one argument is a JSON object: ``folder``, ``bootstrap_servers``, ``source``, ``output``,
-``round``.
+"""The user's query on the cluster, run by ``tests.kit.crash.job`` below spark-submit: a shuffle, and a
+function of the user's that may be held. Executors are sent what they need of this file: they have
+exactum and its clients, and nothing of the tests.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
+from pyspark.cloudpickle import register_pickle_by_value
 from pyspark.sql import SparkSession
 from pyspark.sql.functions import udf
 
 import exactum
-from exactum.events import Event
+from tests.kit.crash.queries import Query, Spec, kafka_sinks
+from tests.kit.source.in_columns import in_columns
 
 SHUFFLE_PARTITIONS = 3
-HOLD_TIMEOUT_S = 400.0  # this file goes to the cluster alone
+HOLD_TIMEOUT_S = 400.0
+
+
+def shuffled(spark: SparkSession, spec: Spec) -> Query:
+    """Leaves in the file ``imported`` where exactum comes from."""
+    register_pickle_by_value(sys.modules[__name__])
+    folder = Path(spec["folder"])
+    found = spark.sparkContext.parallelize(range(4), 4).mapPartitions(imported_from).collect()
+    text = json.dumps({"executors": found, "driver": exactum.__file__})
+    (folder / "imported.tmp").write_text(text)
+    (folder / "imported.tmp").rename(folder / "imported")
+    numbers = exactum.read_kafka(
+        spark,
+        spec["source"],
+        bootstrap_servers=spec["bootstrap_servers"],
+        # A round of the test's is a batch: Spark waits until all of it is there.
+        minOffsetsPerTrigger=spec["round"],
+    )
+    texts = in_columns(numbers).selectExpr(
+        "CAST(key AS STRING) AS key", "CAST(value AS STRING) AS value"
+    )
+    function = udf(upper(spec["traps"]), "string", useArrow=False)
+    rows = texts.repartition(SHUFFLE_PARTITIONS, "key")
+    return Query(rows.select("key", function("value").alias("value")), kafka_sinks(spec))
 
 
 def imported_from(_: Iterator[int]) -> Iterator[tuple[str, str]]:
     """The host of this task, and the file that exactum comes from there."""
-    import time
-
     import exactum
 
     time.sleep(0.5)  # so that one executor cannot do the work of all
@@ -38,7 +57,6 @@ def imported_from(_: Iterator[int]) -> Iterator[tuple[str, str]]:
 def executor() -> tuple[int, str]:
     """Pid and host of the executor that this Python worker belongs to: its daemon's parent."""
     import os
-    from pathlib import Path
 
     daemon = Path(f"/proc/{os.getppid()}/stat").read_text()
     pid = int(daemon.rpartition(")")[2].split()[1])
@@ -55,76 +73,29 @@ def upper(traps: str) -> Callable[[str], str]:
     def function(value: str) -> str:
         trap = Path(traps, value)
         if trap.exists():
-            hold(trap)
+            held(trap)
         return value.upper()
-
-    def hold(trap: Path) -> None:
-        from pyspark import TaskContext
-
-        context = TaskContext.get()
-        pid, host = executor()
-        visit = {
-            "partition": context.partitionId(),
-            "attempt": context.attemptNumber(),
-            "pid": pid,
-            "host": host,
-        }
-        number = 1
-        while True:
-            try:
-                with Path(f"{trap}.{number}").open("x") as file:
-                    file.write(json.dumps(visit) + "\n")
-                break
-            except FileExistsError:
-                number += 1
-        deadline = time.monotonic() + HOLD_TIMEOUT_S
-        while number == 1 or not Path(f"{trap}.go").exists():
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"{trap}: visitor {number} was held for {HOLD_TIMEOUT_S:.0f} s")
-            time.sleep(0.02)
 
     return function
 
 
-def main(argument: str) -> None:
-    play: dict[str, Any] = json.loads(argument)
-    folder = Path(play["folder"])
-    spark = SparkSession.builder.appName("standalone").getOrCreate()
-    found = spark.sparkContext.parallelize(range(4), 4).mapPartitions(imported_from).collect()
-    (folder / "imported.tmp").write_text(
-        json.dumps({"executors": found, "driver": exactum.__file__})
-    )
-    (folder / "imported.tmp").rename(folder / "imported")
+def held(trap: Path) -> None:
+    from pyspark import TaskContext
 
-    def on_event(event: Event) -> None:
-        with (folder / "events").open("a") as file:
-            file.write(
-                json.dumps({"event": type(event).__name__, **dataclasses.asdict(event)}) + "\n"
-            )
-
-    numbers = exactum.read_kafka(
-        spark,
-        play["source"],
-        bootstrap_servers=play["bootstrap_servers"],
-        # A round of the test's is a batch: Spark waits until all of it is there.
-        minOffsetsPerTrigger=play["round"],
-    ).selectExpr("CAST(key AS STRING) AS key", "CAST(value AS STRING) AS value")
-    plan = numbers._jdf.queryExecution().analyzed().toString()
-    assert "exactum.ColumnarKafka" in plan, plan
-    shuffled = numbers.repartition(SHUFFLE_PARTITIONS, "key")
-    shouted = shuffled.select(
-        "key", udf(upper(str(folder / "traps")), "string", useArrow=False)("value").alias("value")
-    )
-    once = exactum.exactly_once(
-        exactum.KafkaSink(play["output"], bootstrap_servers=play["bootstrap_servers"]),
-        on_event=on_event,
-    )
-    query = once.start(shouted.writeStream, checkpoint=folder / "checkpoint")
-    while not query.awaitTermination(0.2):
-        if (folder / "stop").exists():
-            query.stop()
-    spark.stop()
-
-
-if __name__ == "__main__":
-    main(sys.argv[1])
+    context = TaskContext.get()
+    assert context is not None
+    pid, host = executor()
+    visit = [context.partitionId(), context.attemptNumber(), pid, host]
+    number = 1
+    while True:
+        try:
+            with Path(f"{trap}.{number}").open("x") as file:
+                file.write(json.dumps(visit) + "\n")
+            break
+        except FileExistsError:
+            number += 1
+    deadline = time.monotonic() + HOLD_TIMEOUT_S
+    while number == 1 or not Path(f"{trap}.go").exists():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"{trap}: visitor {number} was held for {HOLD_TIMEOUT_S:.0f} s")
+        time.sleep(0.02)

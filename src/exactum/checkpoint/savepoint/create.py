@@ -73,7 +73,7 @@ def create(
             )
         said_so = stopped.batch_id == batch_id  # that nothing later was begun
         if not running:
-            refuse_doubt(files, batch_id, said_so)
+            _refuse_doubt(files, batch_id, said_so)
         try:
             with writing(place.where):
                 return _copy(files, place, batch_id, stopped.incarnations if said_so else None)
@@ -112,7 +112,7 @@ def _exists(place: Storage) -> CheckpointRefused:
     )
 
 
-def refuse_doubt(files: Storage, batch_id: int, is_as_it_stopped: bool = False) -> None:
+def _refuse_doubt(files: Storage, batch_id: int, is_as_it_stopped: bool) -> None:
     """Of a query that does not run. See ``cut.past``.
 
     Raises:

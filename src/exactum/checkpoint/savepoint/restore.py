@@ -8,7 +8,7 @@ same   the query itself goes on in another place. Only from its very last epoch:
        epochs of a query they have, so an epoch of the same name must never be written with other
        rows. The original is retired.
 
-check -> copy -> retire what makes room -> check again -> the last step
+check -> copy -> retire the original -> check again -> the last step
 
 In a folder the copy lies beside the place, and the last step is a rename. An object store has none:
 there the copy lies in its place, and nobody starts from it before the last step, one object that
@@ -28,14 +28,13 @@ import secrets
 import uuid
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from datetime import datetime, timezone
 from enum import Enum
 from pathlib import Path
 
 from msgspec.structs import replace as changed
 
 from exactum.checkpoint.layout import DECISIONS, OF_PARENT, QUERY, REPLAYS, RESTORING
-from exactum.checkpoint.query_place import METADATA, QueryPlace, place_of, query_id_of
+from exactum.checkpoint.query_place import METADATA, place_of, query_id_of
 from exactum.checkpoint.query_record import Restoration, listed, record_of
 from exactum.checkpoint.retirement import (
     BEGUN,
@@ -49,7 +48,6 @@ from exactum.checkpoint.retirement import (
 )
 from exactum.checkpoint.run_file import outliving, runs
 from exactum.checkpoint.savepoint import cut
-from exactum.checkpoint.savepoint.create import refuse_doubt
 from exactum.checkpoint.savepoint.manifest import (
     CONTENT,
     MANIFEST,
@@ -80,15 +78,12 @@ class Identity(Enum):
 class Restored:
     """``already`` is True where the checkpoint had been made of this savepoint before: nothing was
     done.
-
-    ``moved_aside`` is where a checkpoint that was replaced lies now.
     """
 
     checkpoint: str
     query_id: str
     batch_id: int
     already: bool = False
-    moved_aside: Path | None = None
 
 
 def restore(
@@ -96,16 +91,14 @@ def restore(
     checkpoint: str,
     identity: Identity = Identity.FORK,
     *,
-    replace: bool = False,
     original_is_gone: bool = False,
 ) -> Restored:
     """Make ``checkpoint``, a folder or a prefix in an object store, a checkpoint from which a query
     starts after the savepoint's epoch. Idempotent.
 
     It must be absent or empty, or made of this savepoint before: a query's own checkpoint takes
-    precedence over a savepoint. ``replace`` moves a folder that is there aside instead.
-    ``original_is_gone`` is for ``Identity.SAME``: the caller vouches that the original checkpoint
-    is lost and that no driver of it lives.
+    precedence over a savepoint. ``original_is_gone`` is for ``Identity.SAME``: the caller vouches
+    that the original checkpoint is lost and that no driver of it lives.
 
     Raises:
         CheckpointRefused: the savepoint is damaged, or starting from it like this would be unsafe.
@@ -114,49 +107,40 @@ def restore(
     source = place_of(savepoint)
     manifest = verify(source)
     place = _target(checkpoint)
-    made = _made_before(place, manifest, identity)
-    if made is not None and not replace:
+    if made := _made_before(place, manifest, identity):
         return made
-    occupied = _is_occupied(place, manifest)
-    if occupied and not (replace and isinstance(place, Folder)):
+    if _is_occupied(place, manifest):
         raise _occupied(place)
-    former = [QueryPlace.of(place.where).files] if occupied else []
     original, begun = None, None
     if identity is Identity.SAME and not original_is_gone:
         original, begun = _original(manifest, place)
-        former += [original] if original.where != place.where else []
     if begun is None:
-        for each in former:
-            _refuse_unless_at_rest(each, manifest, identity)
+        if original is not None:
+            _refuse_unless_at_rest(original, manifest)
         fork_id = str(uuid.uuid4()) if identity is Identity.FORK else None
         with writing(place.where):
             begun = _build(source, manifest, place, fork_id)
-    aside = _aside(Path(place.root)) if occupied and isinstance(place, Folder) else None
     with writing(place.where):
         try:
-            for each in former:
-                stands = retire(each, begun)
-                if each == original and stands != begun:  # another command was faster
-                    raise _left(each, stands)
-                _refuse_unless_at_rest(each, manifest, identity)
-            if aside is not None:
-                move_into_place(Path(place.where), aside)
+            if original is not None:
+                stands = retire(original, begun)
+                if stands != begun:  # another command was faster
+                    raise _left(original, stands)
+                _refuse_unless_at_rest(original, manifest)
             _finish(begun, place)
         except Exception as error:
-            _undo(begun, place, former)
+            _undo(begun, place, original)
             if isinstance(error, OSError) and error.errno in (errno.ENOTEMPTY, errno.EEXIST):
                 raise _occupied(place) from error
             raise
-    query_id = query_id_of(place) or ""
-    return Restored(place.where, query_id, manifest.batch_id, moved_aside=aside)
+    return Restored(place.where, query_id_of(place) or "", manifest.batch_id)
 
 
 def _occupied(place: Storage) -> CheckpointRefused:
-    way = ", or move it aside with --replace" if isinstance(place, Folder) else ""
     return CheckpointRefused(
         "SAVEPOINT_PLACE",
         f"There is a checkpoint in {place.where} already, and it takes precedence over a "
-        f"savepoint: start the query without one. Or give another --checkpoint{way}. Nothing was "
+        "savepoint: start the query without one. Or give another --checkpoint. Nothing was "
         "changed.",
     )
 
@@ -212,11 +196,6 @@ def _made_before(place: Storage, manifest: Manifest, identity: Identity) -> Rest
     return Restored(place.where, query_id, manifest.batch_id, already=True)
 
 
-def _is_of(files: Storage, manifest: Manifest) -> bool:
-    """Whether this is a checkpoint of the query that the savepoint is of."""
-    return query_id_of(files) == manifest.query_id
-
-
 def _original(manifest: Manifest, place: Storage) -> tuple[Storage, Retirement | None]:
     """The checkpoint that a move retires; and what a command that was killed had begun of the same
     move.
@@ -225,7 +204,7 @@ def _original(manifest: Manifest, place: Storage) -> tuple[Storage, Retirement |
         CheckpointRefused: it cannot be found, or the query has left it.
     """
     original = place_of(manifest.checkpoint)
-    if not _is_of(original, manifest):
+    if query_id_of(original) != manifest.query_id:
         raise CheckpointRefused(
             "SAVEPOINT_ORIGINAL",
             f"The original checkpoint {original.where} (on {manifest.host}) is not to be found, so "
@@ -250,22 +229,18 @@ def _left(files: Storage, stands: Retirement) -> CheckpointRefused:
     )
 
 
-def _refuse_unless_at_rest(files: Storage, manifest: Manifest, identity: Identity) -> None:
+def _refuse_unless_at_rest(files: Storage, manifest: Manifest) -> None:
     """
     Raises:
-        CheckpointRefused: its query runs, or what it has may not be left: of another query an epoch
-            in doubt; of the moved query itself anything after the savepoint's epoch.
+        CheckpointRefused: its query runs, or may have done anything after the savepoint's epoch.
     """
     alive = outliving(files, ENDING_S)
     if alive:
         raise CheckpointRefused(
             "QUERY_RUNS",
-            f"The query of checkpoint {files.where} runs: {alive[0]}. Stop it first, for a move "
-            "with a new savepoint (exactum savepoint create --stop). Nothing was changed.",
+            f"The query of checkpoint {files.where} runs: {alive[0]}. Stop it with a new savepoint "
+            "(exactum savepoint create --stop), and move it by that. Nothing was changed.",
         )
-    if identity is Identity.FORK or not _is_of(files, manifest):
-        refuse_doubt(files, cut.last_complete(files))
-        return
     known = manifest.incarnations
     is_as_it_stopped = known is not None and all(r.incarnation in known for r, _ in runs(files))
     past = cut.past(files, manifest.batch_id, is_as_it_stopped)
@@ -280,11 +255,6 @@ def _refuse_unless_at_rest(files: Storage, manifest: Manifest, identity: Identit
             f"{manifest.batch_id} was made, and under its own identity it never goes back: make a "
             "new savepoint of it, or start a fork (--as fork). Nothing was changed.",
         )
-
-
-def _aside(folder: Path) -> Path:
-    now = datetime.now(timezone.utc)
-    return folder.with_name(f"{folder.name}.replaced-{now:%Y%m%dT%H%M%S}-{secrets.token_hex(2)}")
 
 
 # ---- the copy ------------------------------------------------------------------------------------
@@ -443,20 +413,18 @@ def _finish(begun: Retirement, place: Storage) -> None:
         refuse_unfinished(place)
 
 
-def _undo(begun: Retirement, place: Storage, former: list[Storage]) -> None:
+def _undo(begun: Retirement, place: Storage, original: Storage | None) -> None:
     """Leave nothing of it. What was built goes first: nobody else can finish the move then."""
-    if not isinstance(place, Folder):
-        # Another command may be at the same copy: what this one wrote is not its to remove.
-        if place.create_if_absent(f"{RESTORING}/{ENDED}", RestoreEnding.TAKEN_BACK.value.encode()):
-            for each in former:
-                reinstate(each, begun)
+    ended, unwanted = f"{RESTORING}/{ENDED}", f"{begun.built}.unwanted"
+    if isinstance(place, Folder):
+        try:
+            os.rename(begun.built, unwanted)
+        except FileNotFoundError:  # it has its place
+            return
+    elif not place.create_if_absent(ended, RestoreEnding.TAKEN_BACK.value.encode()):
         return
-    built = Path(begun.built)
-    unwanted = built.with_name(f"{built.name}.unwanted")
-    try:
-        os.rename(built, unwanted)
-    except FileNotFoundError:  # it has its place
-        return
-    for each in former:
-        reinstate(each, begun)
-    Folder(unwanted).remove()
+    if original is not None:
+        reinstate(original, begun)
+    # In an object store another command may be at the same copy: it is not this one's to remove.
+    if isinstance(place, Folder):
+        Folder(unwanted).remove()
