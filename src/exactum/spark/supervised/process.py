@@ -1,6 +1,6 @@
 """The script's side of ``exactum run``: one life of a script that is started again when it dies.
 
-    a name of exactum --joins--> exactly_once(...) --waits for its turn--> runs, beats, tells
+    a name of exactum --joins--> start(...) --waits for its turn--> runs, beats, tells
     --stop--> the script ends
 
 The script needs no change. Where no supervisor has started it there is no life, and nothing here
@@ -58,10 +58,8 @@ class SupervisedProcess:
         self._process = os.getpid()
         self._queue: queue.Queue[tuple[ChannelMessage, threading.Event]] = queue.Queue(QUEUE_MAX)
         self.turn = threading.Event()
-        self.source: Mapping[str, str] | None = None
-        """Options of the Kafka source to warm up with: this process's own, or that of the one it
-        stands by for.
-        """
+        self.source: Mapping[str, str] = {}
+        """Options of the Kafka source that a standby warms up with."""
         self._asked = False
         self._dropped = 0
         self._failed: dict[str, str] = {}  # what was told of queries that have ended
@@ -248,8 +246,6 @@ class SupervisedProcess:
             for message in decoder.feed(data):
                 if message.kind == "turn":
                     self.turn.set()
-                elif message.kind == "source":
-                    self.source = message.fields["options"]
                 elif message.kind == "stop":
                     threading.Thread(target=self._stop, name="exactum-stop", daemon=True).start()
 
