@@ -124,7 +124,6 @@ def read_kafka(
         **further_options(options),
     }
     own = dict(as_texts(client or {}, {}, "read_kafka(client=)"))
-    made_ms = time.time_ns() // 1_000_000
     word = str(begin) if begin in positions.SPARKS_WORDS else None
     resolved, end = Resolved(word or ""), None
     with _asked(
@@ -140,7 +139,6 @@ def read_kafka(
         )
     ours = SourceOptions(
         source_id=secrets.token_hex(8),
-        made_ms=made_ms,
         group_id=group_id,
         commit_offsets=group_id is not None and commit_offsets is not False,
         word=word,
