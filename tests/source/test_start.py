@@ -299,19 +299,21 @@ def test_wrong_address(
 
 
 @pytest.mark.parametrize(
-    "pattern", [re.compile("orders-.*", re.IGNORECASE), re.compile(b"orders-.*")], ids=str
+    ("topics", "said"),
+    [
+        # Flags stand beside a pattern's text, which is all that Spark is given.
+        (re.compile("orders-.*", re.IGNORECASE), "(?i)orders"),
+        (re.compile(b"orders-.*"), "(?i)orders"),
+        # A pattern as text was looked for as a topic, which is tried again for ever.
+        ("orders-.*", "re.compile"),
+        (["orders", "a b"], "re.compile"),
+        ("orders/eu", "re.compile"),
+    ],
+    ids=str,
 )
-def test_a_pattern_of_which_spark_would_know_a_part(pattern: Any, stream: Any) -> None:
-    """Flags stand beside a pattern's text, which is all that Spark is given."""
-    with raised(SettingRefused, "SOURCE_ARGUMENT", "(?i)orders"):
-        stream.read(pattern)
-
-
-@pytest.mark.parametrize("text", ["orders-.*", ["orders", "a b"], "orders/eu"], ids=str)
-def test_a_text_that_is_no_topics_name(text: Any, stream: Any) -> None:
-    """A pattern as text was looked for as a topic, which is tried again for ever."""
-    with raised(SettingRefused, "SOURCE_ARGUMENT", "re.compile"):
-        stream.read(text)
+def test_topics_of_which_spark_would_know_a_part(topics: Any, said: str, stream: Any) -> None:
+    with raised(SettingRefused, "SOURCE_ARGUMENT", said):
+        stream.read(topics)
 
 
 def test_a_flag_in_a_patterns_text(stream: Any, topics: Any, broker: Broker) -> None:
