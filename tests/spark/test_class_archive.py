@@ -4,22 +4,17 @@ its classes from it is in ``test_class_path``.
 
 from __future__ import annotations
 
-import gzip
 import os
-import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pyspark import SparkContext
 
-from exactum.java.jars import MADE_NAME, ClassArchive, cache_folder, pyspark_jars
-from exactum.java.program import spark_java_options
+from exactum.java.jars import MADE_NAME, ClassArchive, cache_folder
 from exactum.spark.runtime.spark_jars import spark_kafka_jars
 from exactum.spark.startup import class_archive
-from tests.kit.environment import environment
 from tests.kit.python import python
-from tests.kit.waiting import WAIT_MAX_S
 
 RECORDED = """
 import exactum
@@ -28,34 +23,6 @@ assert "sharing" in session._jvm.System.getProperty("java.vm.info")
 assert session.range(5).groupBy("id").count().mapInArrow(lambda each: each, "id long, n long").count() == 5
 session.stop()
 """
-
-
-FEW_CLASSES = "java/lang/Object\njava/lang/String\norg/apache/spark/SparkConf\n"
-"""An archive of them is made within a second."""
-
-
-def shares_classes(archive: ClassArchive) -> bool:
-    """Whether a session's JVM says that it uses the archive.
-
-    Raises:
-        CalledProcessError: it did not start.
-    """
-    options = [*archive.reading_options(), class_archive.VERIFIED, "-version"]
-    command = [str(pyspark_jars().parent / "bin" / "spark-submit"), "--master", "local[*]"]
-    command += [
-        "--conf",
-        f"{class_archive.CLASS_PATH}={os.pathsep.join(map(str, spark_kafka_jars()))}",
-    ]
-    command += ["--conf", f"{class_archive.OPTIONS}={spark_java_options(options)}", "pyspark-shell"]
-    told = subprocess.run(
-        command,
-        env=environment(SPARK_HOME=str(pyspark_jars().parent)),
-        capture_output=True,
-        text=True,
-        timeout=WAIT_MAX_S,
-        check=True,
-    )
-    return ", sharing" in told.stderr
 
 
 @pytest.fixture
@@ -77,31 +44,6 @@ def asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Any]:
     monkeypatch.setattr(class_archive, "CGROUP_LIMIT", tmp_path / "memory.max")
     monkeypatch.setenv("CI", "")
     return started
-
-
-@pytest.mark.deep
-@pytest.mark.spark
-@pytest.mark.usefixtures("archive")
-def test_a_damaged_one_breaks_no_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The JVM goes without it."""
-    listed = tmp_path / "few.txt.gz"
-    listed.write_bytes(gzip.compress(FEW_CLASSES.encode()))
-    monkeypatch.setattr(class_archive, "CLASSES", listed)
-    archive = class_archive.make()
-    assert shares_classes(archive), "as long as it is whole"
-    whole = archive.path.read_bytes()
-    half = len(whole) // 2
-    for damaged in (
-        b"",
-        whole[:half],
-        bytes(len(whole)),
-        whole[:half] + bytes(half),
-        whole[:half] + os.urandom(half),
-        whole[:4096].replace(b"OpenJDK", b"OtherVM") + whole[4096:],
-    ):
-        archive.path.unlink()
-        archive.path.write_bytes(damaged)
-        assert not shares_classes(archive)
 
 
 @pytest.mark.deep
@@ -189,7 +131,9 @@ def test_the_first_one_made_is_kept(tmp_path: Path) -> None:
         assert not (tmp_path / MADE_NAME).exists()
     assert kept.path.read_text() == "first"
     assert [path.name for path in kept.path.parent.iterdir()] == ["spark.jsa"]
-    assert f"-XX:SharedArchiveFile={kept.path}" in kept.reading_options()
+    options = class_archive.start_options(kept)
+    assert f"-XX:SharedArchiveFile={kept.path}" in options
+    assert class_archive.VERIFIED in options, "a JVM that takes a damaged one crashes"
 
 
 def test_jars_that_were_installed_again_have_another_archive(
