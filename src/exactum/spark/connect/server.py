@@ -17,9 +17,7 @@ from exactum.checkpoint.offset_log import OFFSETS, highest_batch, parse, reader
 from exactum.errors import ExactumError, SettingRefused
 from exactum.protocol.sink import WriteOrder
 from exactum.spark.arguments import DeliverySettings
-from exactum.spark.connect.decodings import DecodingPlan, PlainReads
 from exactum.spark.control.listener import ControlListener
-from exactum.spark.decoding.bad_records import BadRecords
 from exactum.spark.event_log import listener
 from exactum.spark.live import RunningSource
 from exactum.spark.query import Batch, Run, retained_by
@@ -45,7 +43,6 @@ class ServerFunction:
     checkpoint: str
     folder: Path
     sources: tuple[RunningSource, ...]
-    decodings: tuple[DecodingPlan, ...]
     _batches: Batches | None = field(default=None, init=False)
 
     def __call__(self, frame: DataFrame, batch_id: int) -> None:
@@ -65,7 +62,7 @@ class ServerFunction:
         tag = f"exactum-{run.run_id}"
         batches = Batches(partial(frame.sparkSession.interruptTag, tag))
         try:
-            batches.open(open_run(run, frame, self.settings, Connect(tag, self.decodings)))
+            batches.open(open_run(run, frame, self.settings, Connect(tag)))
         except BaseException as error:
             batches.refuse(error)
             raise
@@ -168,13 +165,10 @@ class ConnectRun:
 
 
 class Connect(Engine):
-    """Of a run over Spark Connect. ``tag`` is on all its jobs; ``decodings``: that want dead
-    letters.
-    """
+    """Of a run over Spark Connect. ``tag`` is on all its jobs."""
 
-    def __init__(self, tag: str, decodings: tuple[DecodingPlan, ...]) -> None:
+    def __init__(self, tag: str) -> None:
         self._tag = tag
-        self._decodings = decodings
 
     def gate(self, run: Run) -> EpochGate:
         return StopNoteGate(run)
@@ -182,8 +176,8 @@ class Connect(Engine):
     def termination(self, run: Run) -> Callable[[], None]:
         return lambda: None  # it is Spark's server that ends
 
-    def bad_records(self, run: Run) -> BadRecords:
-        return PlainReads(run, self._decodings, self.jobs(run))
+    def bad_records(self, run: Run) -> None:
+        """None: no metric is seen there before a batch is over."""
 
     def jobs(self, run: Run) -> Jobs:
         return partial(ConnectJob, tag=self._tag)

@@ -19,11 +19,7 @@ from exactum.protocol.sink import Guarantee
 from exactum.protocol.weaker_guarantees import AtLeastOnce, AtMostOnce, NoLog
 from exactum.spark.arguments import DeliverySettings
 from exactum.spark.control.listener import ControlListener
-from exactum.spark.decoding.bad_records import (
-    BadRecords,
-    CountedBadRecords,
-    refuse_without_dead_letters,
-)
+from exactum.spark.decoding.bad_records import BadRecords
 from exactum.spark.query import Run
 from exactum.spark.run import refusals, termination
 from exactum.spark.run.batches import EpochRunner
@@ -63,9 +59,9 @@ class Engine:
         """
         return termination.watch(run) if current() is None else lambda: None
 
-    def bad_records(self, run: Run) -> BadRecords:
-        """What becomes of the bad records of its decodings."""
-        return CountedBadRecords(run)
+    def bad_records(self, run: Run) -> BadRecords | None:
+        """What becomes of the bad records of its decodings; None: nothing here."""
+        return BadRecords.of(run)
 
     def jobs(self, run: Run) -> Jobs:
         """What runs the tasks of its micro-batches."""
@@ -101,9 +97,9 @@ def open_run(run: Run, frame: DataFrame, delivery: DeliverySettings, engine: Eng
             control.append(ControlListener(stream, run))
             attending.attends(control[-1])
         bad_records = engine.bad_records(run)
-        if delivery.targets.dead_letters is None:
-            refuse_without_dead_letters(run, bad_records)
-        if bad_records.has_any:
+        if bad_records is not None:
+            if delivery.targets.dead_letters is None:
+                bad_records.refuse_without_dead_letters()
             attending.attends(bad_records)
         # Who attends is there: rows= may ask a control stream for its rules.
         columns = check_columns(frame, delivery.targets)
