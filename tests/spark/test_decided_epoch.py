@@ -136,62 +136,24 @@ def test_on_a_file_system_that_only_hadoop_knows(
     as_without_the_crash(make, mode, named=named, decision_log=tmp_path / "decisions")
 
 
-# ---- tables that change --------------------------------------------------------------------------
-
-
-def weighed(spark: SparkSession) -> tuple[Callable[[int], Callable[[], None]], Any]:
-    """What gives all keys a weight, and a query that sums it up."""
-
-    def weights(weight: int) -> Callable[[], None]:
-        rows = [(f"k{n}", weight) for n in range(3)]
-        return lambda: spark.createDataFrame(
-            rows, "key string, weight long"
-        ).createOrReplaceTempView("weights")
-
-    def make(rows: DataFrame) -> DataFrame:
-        return (
-            rows.join(spark.table("weights"), "key").groupBy().agg(f.sum("weight").alias("total"))
-        )
-
-    return weights, make
-
-
 @pytest.mark.deep
-@pytest.mark.parametrize(
-    ("die_at", "expected"),
-    [
-        pytest.param(0, [6, 606, 1206, 1806, 2406], marks=pytest.mark.deep),
-        (DIES_AT, [6, 12, 18, 618, 1218]),
-    ],
-)
-def test_a_table_that_changed_meanwhile(
-    spark: SparkSession, tmp_path: Path, die_at: int, expected: list[int]
-) -> None:
-    """The state is that of the output that stands, although the table that the stream is joined
-    with is another now.
-    """
-    weights, make = weighed(spark)
-    stream = Stream(spark, tmp_path, make, "update")
-    stream.live(die_at, before=weights(1))
-    stream.live(before=weights(100))
-    assert sorted(json.loads(line)["total"] for line in stream.output()) == expected
-
-
-@pytest.mark.deep
-@pytest.mark.parametrize(
-    "besides",
-    [
-        pytest.param(DataFrame.isEmpty, id="isEmpty"),
-        pytest.param(DataFrame.count, id="count", marks=pytest.mark.deep),
-    ],
-)
+@pytest.mark.parametrize("besides", [DataFrame.isEmpty, DataFrame.count], ids=name)
 def test_other_versions_beside_it(
     spark: SparkSession, tmp_path: Path, besides: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     """What a function computes besides is another version: Spark goes on with the one that
     belongs to the output, although a table that the stream is joined with has changed."""
     caplog.set_level("INFO", "exactum")
-    weights, make = weighed(spark)
+
+    def weights(weight: int) -> Callable[[], None]:
+        rows = [(f"k{n}", weight) for n in range(3)]
+        frame = spark.createDataFrame(rows, "key string, weight long")
+        return lambda: frame.createOrReplaceTempView("weights")
+
+    def make(rows: DataFrame) -> DataFrame:
+        sums = f.sum("weight").alias("total")
+        return rows.join(spark.table("weights"), "key").groupBy().agg(sums)
+
     stream = Stream(spark, tmp_path, make, "update")
     stream.live(DIES_AT, before=weights(1))
     died: list[bool] = []
