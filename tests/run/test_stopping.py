@@ -45,11 +45,11 @@ def test_queries_of_every_session_are_stopped(
         for place, session in enumerate((spark, spark.newSession()))
     ]
     run = Slow(queries[1 - slow])
-    open_queries.opened(str(queries[slow].runId), run)
+    open_queries.gates[str(queries[slow].runId)] = run
     try:
         assert stop_queries() == 2
     finally:
-        open_queries.leave(str(queries[slow].runId))
+        del open_queries.gates[str(queries[slow].runId)]
         left = [query for query in queries if query.isActive]
         for query in left:
             query.stop()

@@ -124,7 +124,7 @@ from exactum.spark.run.termination import Termination
 
 signal.signal(signal.SIGTERM, Termination(60))
 if sys.argv[1] == "fork":
-    open_queries.opened("run", None)
+    open_queries.gates["run"] = None
     pid = os.fork()
     if pid:
         time.sleep(0.5)

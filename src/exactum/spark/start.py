@@ -172,7 +172,7 @@ class BatchFunction:
             raise EpochAborted(CANCELLED)
         run = _run_of(execution, batch_id, self._settings)
         _refuse_other_checkpoint(run, self._checkpoint)
-        if open_queries.gate_of(run.run_id) is not None:
+        if run.run_id in open_queries.gates:
             raise SettingRefused(
                 "CALL_TWICE",
                 f"{run} has another function of exactum already. One micro-batch is one call, for "

@@ -304,7 +304,7 @@ def stop_queries() -> int:
     executions = Execution.active(session)
     deadline_s = time.monotonic() + EPOCH_TIMEOUT_S
     for execution in executions:
-        gate = open_queries.gate_of(execution.run_id())
+        gate = open_queries.gates.get(execution.run_id())
         if gate is not None:
             await_rest(gate, execution.is_active, deadline_s - time.monotonic())
     for execution in executions:
