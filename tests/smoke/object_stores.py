@@ -39,7 +39,7 @@ LIFE_TIMEOUT_S = 400
 def live(spec: dict[str, Any]) -> None:
     """Start the query of ``spec`` and say how it ended, as one line of JSON."""
     import exactum
-    from tests.kit.spark.s3a_jars import s3a_jars
+    from tests.kit.spark.more_jars import s3a_jars
 
     settings = {
         "spark.sql.shuffle.partitions": "2",

@@ -20,7 +20,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from tests.kit.spark.lake_jars import DELTA, delta_jars, iceberg_jars
+from tests.kit.spark.more_jars import DELTA, delta_jars, iceberg_jars
 
 BATCHES, ROWS = 4, 50
 LIFE_TIMEOUT_S = 600
