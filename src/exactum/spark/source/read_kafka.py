@@ -74,9 +74,9 @@ def read_kafka(
         start: where a query without a checkpoint begins; a checkpoint always takes precedence.
             "group": at the group's offsets (the default with a group id); "earliest" (the default
             without) or "latest"; a datetime with a time zone or milliseconds since the epoch: the
-            first record at or after it, the end where there is none; ``{"orders": {0: 123}}`` or
-            ``{("orders", 0): 123}``: offsets, where partitions that are not named follow the group.
-            Resolved now, except the two words. Later partitions start at their beginning.
+            first record at or after it, the end where there is none; ``{"orders": {0: 123}}``:
+            offsets, where partitions that are not named follow the group. Resolved now, except the
+            two words. Later partitions start at their beginning.
         stop: for a backfill: no batch reads past it, and a query that exactum starts ends when
             everything before it is in the sinks.
             "latest" (the ends as of now, with what open transactions upstream hold back: their end
