@@ -174,11 +174,19 @@ def test_two_sources_one_group(make_stream: Callable[[], Any], topics: Any, brok
 def test_two_clusters_one_group_id(
     make_stream: Callable[[], Any], broker: Broker, topics: Any
 ) -> None:
-    """Each cluster's group gets its own offsets, also of topics of one name."""
+    """Each cluster's group gets its own offsets, also of topics of one name. Two names of one
+    cluster are one cluster.
+    """
     name, group = broker.topic("everywhere", partitions=1), "everywhere"
     topics.give(name, 3, partitions=1)
     stream = make_stream()
     here = stream.read(name, group_id=group)
+    port = broker.servers.rpartition(":")[2]
+    by_name = exactum.read_kafka(
+        stream.spark, name, bootstrap_servers=f"localhost:{port}", group_id=group
+    )
+    error = stream.run(here.union(by_name))
+    check_query_error(error, SettingRefused, "GROUP_TWICE", f"'{name}'", f"'{group}'")
     with LocalKafka() as other:
         other.create_topic(name, partitions=1)
         elsewhere = Topics(other)

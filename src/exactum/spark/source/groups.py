@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from exactum.checkpoint.offset_log import Offsets
-from exactum.errors import SettingRefused
+from exactum.errors import ExactumError, SettingRefused
 from exactum.kafka.requests import TopicRequests
 from exactum.spark.query import Run
 from exactum.spark.source.watched_source import WatchedSource
@@ -101,12 +101,25 @@ class GroupOffsets:
         self.tend()
 
     def _find_groups(self) -> None:
-        """One group id at two addresses, or with two logins, is two groups."""
-        known: dict[tuple[int, str], _Group] = {}
+        """One group id on two clusters is two groups. Which cluster it is nobody is asked, unless
+        sources with one group id connect in different ways.
+        """
+        known: dict[tuple[str, str], _Group] = {}
+        groups: dict[int, _Group] = {}
         for one in self._sources:
             group_id = str(one.chosen.group_id)
-            group = known.setdefault((id(one.requests), group_id), _Group(group_id, one.requests))
-            self._groups[one.source.index] = group
+            ways = {id(o.requests) for o in self._sources if str(o.chosen.group_id) == group_id}
+            cluster = "" if len(ways) == 1 else self._cluster_of(one.requests)
+            group = known.setdefault((cluster, group_id), _Group(group_id, one.requests))
+            groups[one.source.index] = group
+        self._groups = groups
+
+    def _cluster_of(self, requests: TopicRequests) -> str:
+        try:
+            return requests.cluster_id()
+        except ExactumError as error:  # the group is for onlookers: the query goes on
+            logger.debug("%s: which cluster it reads is not known: %s", self._run, error)
+            return requests.servers
 
     def _refuse_shared(self, ends: Mapping[int, Offsets]) -> None:
         owners: dict[tuple[_Group, str], str] = {}
