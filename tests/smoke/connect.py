@@ -127,7 +127,8 @@ def from_kafka(spark: Any, spec: dict[str, Any]) -> Any:
     records = exactum.read_kafka(
         spark, topic, bootstrap_servers=servers, group_id=topic, maxOffsetsPerTrigger=ROWS
     )
-    decoded = exactum.decode(records, exactum.Json(COLUMNS), on_error=spec.get("on_error", "fail"))
+    value = exactum.Function(json.loads, COLUMNS) if spec.get("function") else exactum.Json(COLUMNS)
+    decoded = exactum.decode(records, value, on_error=spec.get("on_error", "fail"))
     return decoded.select("value.*")
 
 
@@ -344,10 +345,28 @@ def bad_record(cell: Cell) -> None:
 
 
 def dead_letters(cell: Cell) -> None:
-    """Those of ``decode`` are refused by name."""
-    cell.produce([row_of(0), "no JSON"])
-    said = cell.life(source="kafka", on_error="dead_letter", dead_letters=True)
+    """Killed once decided, with bad records in two micro-batches: each is there once, with what is
+    good of its own micro-batch. What may decode otherwise the second time is refused.
+    """
+    values = [row_of(n) for n in range(BATCHES * ROWS)]
+    bad = {BATCHES * ROWS - 10: "no JSON", ROWS + 10: "nor this", ROWS - 10: "not this"}
+    for place in sorted(bad, reverse=True):
+        values.insert(place, bad[place])
+    cell.produce(values)
+    spec: dict[str, Any] = {
+        "source": "kafka",
+        "on_error": "dead_letter",
+        "dead_letters": True,
+    }
+    said = cell.life(function=True, **spec)
     assert said == {"code": "SPARK_CONNECT"}, said
+    cell.life(kill="EpochDecided:1", dies=True, **spec)
+    assert 0 < cell.logged("offsets") < BATCHES, "it was not killed"
+    said = cell.life(**spec)
+    assert "error" not in said, said
+    cell.check(all_rows())
+    letters = cell.records(f"{cell.topic}-dead")
+    assert letters == Counter(f"={value}" for value in bad.values()), letters
 
 
 def load(cell: Cell) -> None:

@@ -17,6 +17,7 @@ from exactum.checkpoint.offset_log import OFFSETS, highest_batch, parse, reader
 from exactum.errors import ExactumError, SettingRefused
 from exactum.protocol.sink import WriteOrder
 from exactum.spark.arguments import DeliverySettings
+from exactum.spark.connect.decodings import DecodingPlan, PlainReads
 from exactum.spark.event_log import listener
 from exactum.spark.live import RunningSource
 from exactum.spark.query import Batch, Run, retained_by
@@ -42,6 +43,7 @@ class ServerFunction:
     checkpoint: str
     folder: Path
     sources: tuple[RunningSource, ...]
+    decodings: tuple[DecodingPlan, ...]
     _batches: Batches | None = field(default=None, init=False)
 
     def __call__(self, frame: DataFrame, batch_id: int) -> None:
@@ -61,7 +63,7 @@ class ServerFunction:
         tag = f"exactum-{run.run_id}"
         batches = Batches(partial(frame.sparkSession.interruptTag, tag))
         try:
-            batches.open(open_run(run, frame, self.settings, connect(tag)))
+            batches.open(open_run(run, frame, self.settings, connect(tag, self.decodings)))
         except BaseException as error:
             batches.refuse(error)
             raise
@@ -163,15 +165,16 @@ class ConnectRun:
         return next((q for q in self._session.streams.active if str(q.runId) == self._run_id), None)
 
 
-def connect(tag: str) -> Engine:
-    """Of a run over Spark Connect, where it is Spark's server that ends, and no metric is seen
-    before a batch is over. ``tag`` is on all its jobs.
+def connect(tag: str, decodings: tuple[DecodingPlan, ...]) -> Engine:
+    """Of a run over Spark Connect, where it is Spark's server that ends. ``tag`` is on all its
+    jobs; ``decodings``: that want dead letters.
     """
+    jobs = partial(ConnectJob, tag=tag)
     return Engine(
         gate=StopNoteGate,
         termination=lambda run: lambda: None,
-        bad_records=lambda run: None,
-        jobs=lambda run: partial(ConnectJob, tag=tag),
+        bad_records=lambda run: PlainReads(run, decodings, jobs),
+        jobs=lambda run: jobs,
         standing_epochs=StandingEpochs,
     )
 

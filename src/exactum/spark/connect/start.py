@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
 
@@ -12,8 +11,8 @@ from exactum._version import __version__
 from exactum.checkpoint.offset_log import local_folder
 from exactum.errors import ExactumError, SettingRefused
 from exactum.spark.arguments import DeliverySettings
+from exactum.spark.connect.decodings import decodings_in, sources_in
 from exactum.spark.connect.server import STOP_ANSWERED, STOP_ASKED, ServerFunction
-from exactum.spark.live import RunningSource
 from exactum.spark.streaming_query import Query, translated
 from exactum.spark.supervised import process
 
@@ -27,7 +26,7 @@ def started(settings: DeliverySettings, writer: Any, checkpoint: str, name: str 
     """
     folder = _checked(settings, checkpoint)
     plan = writer._write_stream.command(writer._session.client).write_stream_operation_start.input
-    function = ServerFunction(settings, checkpoint, folder, sources_in(plan))
+    function = ServerFunction(settings, checkpoint, folder, sources_in(plan), decodings_in(plan))
     chosen = writer.option("checkpointLocation", checkpoint).foreachBatch(function)
     try:
         spark_query = (chosen if name is None else chosen.queryName(name)).start()
@@ -73,42 +72,6 @@ def _refused(why: str) -> SettingRefused:
         "SPARK_CONNECT",
         f"{why}. See docs/connect.md, or use a classic session. Nothing was started.",
     )
-
-
-# ---- its sources (spark/connect/relations.proto) -------------------------------------------------
-
-_TABLES = {"kafka": "kafkatable"}
-"""By format what Spark calls the table behind it; the others are known by no name."""
-
-
-def sources_in(plan: Any) -> tuple[RunningSource, ...]:
-    """What a frame's plan streams, in the order in which Spark numbers sources: as they stand
-    there, from the left. A view's are not in the plan.
-    """
-    reads = list(streaming_reads(plan))
-    found = []
-    for index, read in enumerate(reads):
-        source = read.data_source  # empty for a table
-        table = _TABLES.get(source.format.lower(), "")
-        options, metadata = dict(source.options), f"sources/{index}"
-        found.append(RunningSource(index, reads.index(read), table, options, metadata))
-    return tuple(found)
-
-
-def streaming_reads(message: Any) -> Iterator[Any]:
-    """What a part of a plan reads as a stream, from the left."""
-    return (read for read in messages(message, "spark.connect.Read") if read.is_streaming)
-
-
-def messages(message: Any, kind: str) -> Iterator[Any]:
-    """The parts of this kind, from the left; those within another one of it as well."""
-    if message.DESCRIPTOR.full_name == kind:
-        yield message
-    for field, value in message.ListFields():  # by their numbers: left stands before right
-        if field.message_type is None or field.message_type.GetOptions().map_entry:
-            continue
-        for inner in [value] if hasattr(value, "DESCRIPTOR") else value:
-            yield from messages(inner, kind)
 
 
 class Remote:

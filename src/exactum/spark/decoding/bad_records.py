@@ -16,7 +16,6 @@ their places are summed up beside it, and each leaves a mark, one bit of 63.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -85,39 +84,70 @@ class BadCount:
 
 
 class BadRecords(EpochListener):
-    """The decodings of one run of one query in a classic session, where Spark's counts and plans
-    are at hand: ``names`` are those of their metrics.
-
-    ``wants_dead_letters``: a decoding sends its bad records there. What is counted is compared
-    then, so the batch is to be computed once only.
+    """The decodings of one run of one query: ``CountedBadRecords``, and over Spark Connect
+    ``connect.decodings.PlainReads``.
     """
 
-    def __init__(self, run: Run, names: Sequence[str]) -> None:
+    count_once = False
+    """True where the batch is to be computed once only, because what it counts is compared."""
+
+    @property
+    def has_any(self) -> bool:
+        """Whether anything is decoded of which bad records are known here."""
+        return self.wants_dead_letters
+
+    @property
+    def wants_dead_letters(self) -> bool:
+        """Whether a decoding sends its bad records to the dead letters."""
+        return False
+
+    def write(
+        self, frame: DataFrame, order: WriteOrder, name: str, plan: DeadLetterPlan
+    ) -> list[PreparedTransaction]:
+        """Write the epoch's bad records to its dead letters (participant ``name``), after its other
+        rows were written.
+
+        Raises:
+            EpochAborted: fewer, or other, records are bad than were before; and as
+                ``write_job.WriteJob.run``.
+        """
+        raise NotImplementedError
+
+
+def refuse_without_dead_letters(run: Run, decodings: BadRecords) -> None:
+    """
+    Raises:
+        SettingRefused: a decoding wants dead letters, and the query has no sink for them.
+    """
+    if decodings.wants_dead_letters:
+        raise SettingRefused(
+            "DEAD_LETTERS_MISSING",
+            f"{run} decodes with on_error='dead_letter', and has no sink for dead letters. Give "
+            "one: exactum.exactly_once(..., dead_letters=exactum.KafkaSink('dead', ...)). Nothing "
+            "was written.",
+        )
+
+
+class CountedBadRecords(BadRecords):
+    """In a classic session, where Spark's counts and plans are at hand."""
+
+    def __init__(self, run: Run) -> None:
         self._run = run
-        self._names = names
+        self._names = set(self._run.execution.metrics_planned(METRIC_PREFIX))
         self._before: dict[str, Bad] = {}
         self._lettered = 0
         self._session: SparkSession | None = None
-        self.wants_dead_letters = bool(self._of(Policy.DEAD_LETTER))
+        self.count_once = self.wants_dead_letters
 
-    @staticmethod
-    def of(run: Run) -> BadRecords | None:
-        """None where nothing is decoded."""
-        names = sorted(set(run.execution.metrics_planned(METRIC_PREFIX)))
-        return BadRecords(run, names) if names else None
+    @property
+    def has_any(self) -> bool:
+        """See the base class."""
+        return bool(self._names)
 
-    def refuse_without_dead_letters(self) -> None:
-        """
-        Raises:
-            SettingRefused: a decoding wants dead letters, and the query has no sink for them.
-        """
-        if self.wants_dead_letters:
-            raise SettingRefused(
-                "DEAD_LETTERS_MISSING",
-                f"{self._run} decodes with on_error='dead_letter', and has no sink for dead "
-                "letters. Give one: exactum.exactly_once(..., "
-                "dead_letters=exactum.KafkaSink('dead', ...)). Nothing was written.",
-            )
+    @property
+    def wants_dead_letters(self) -> bool:
+        """See the base class."""
+        return bool(self._of(Policy.DEAD_LETTER))
 
     def begin(self, batch: Batch) -> None:
         self._before = self._counts()
@@ -136,13 +166,7 @@ class BadRecords(EpochListener):
     def write(
         self, frame: DataFrame, order: WriteOrder, name: str, plan: DeadLetterPlan
     ) -> list[PreparedTransaction]:
-        """Write the epoch's bad records to its dead letters (participant ``name``), after its other
-        rows were written.
-
-        Raises:
-            EpochAborted: fewer, or other, records are bad than were before; and as
-                ``write_job.WriteJob.run``.
-        """
+        """See the base class."""
         counted = self._bad(Policy.DEAD_LETTER)
         prepared: list[PreparedTransaction] = []
         execution = self._run.execution
@@ -196,7 +220,9 @@ class BadRecords(EpochListener):
         )
 
     def _of(self, policy: Policy) -> list[str]:
-        return [n for n in self._names if n.startswith(f"{METRIC_PREFIX}{policy.value}.")]
+        return sorted(
+            name for name in self._names if name.startswith(f"{METRIC_PREFIX}{policy.value}.")
+        )
 
     def _bad(self, policy: Policy) -> dict[str, BadCount]:
         """What each metric of this policy has counted in this batch."""
@@ -206,7 +232,7 @@ class BadRecords(EpochListener):
         return {n: BadCount(self._before.get(n, none), counts.get(n, none)) for n in names}
 
     def _counts(self) -> dict[str, Bad]:
-        found = self._run.execution.observed(self._names)
+        found = self._run.execution.observed(self._names) if self._names else {}
         return {name: Bad(*counts) for name, counts in found.items()}
 
 

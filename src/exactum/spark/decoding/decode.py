@@ -13,7 +13,7 @@ one that marks: no record is left out before it was looked at.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from enum import Enum
 from typing import Any
 
@@ -114,7 +114,8 @@ def decode(
         FrameRefused: the frame is not one of ``read_kafka``, or lacks a column (headers, for Avro
             with a registry), or cannot be read twice.
         SettingRefused: a format that cannot be decoded, an unknown policy, a package that is
-            missing, or dead letters over Spark Connect.
+            missing, or over Spark Connect dead letters of a format or a frame that may give others
+            the second time.
         Unavailable: a schema registry did not answer.
     """
     policy = _choice(on_error, "on_error", [one.value for one in Policy])
@@ -130,6 +131,8 @@ def decode(
         )
     _check_frame(frame, Policy(policy))
     bound = {name: one.bind() for name, one in given.items()}
+    if is_connect(frame) and on_error == Policy.DEAD_LETTER.value:
+        _refuse_unsteady(frame, given, bound)
     if not _has_headers(frame) and any(map(_begins_as_an_id_may, bound.values())):
         raise FrameRefused(
             "DECODE_FRAME",
@@ -288,14 +291,8 @@ def _check_frame(frame: DataFrame, policy: Policy) -> None:
             "DECODE_FRAME",
             f"decode(): the frame has more than one column named {', '.join(twice)}.",
         )
-    if policy is not Policy.DEAD_LETTER:
+    if policy is not Policy.DEAD_LETTER or is_connect(frame):
         return
-    if is_connect(frame):
-        raise SettingRefused(
-            "SPARK_CONNECT",
-            "decode(on_error='dead_letter') does not work over Spark Connect. Say 'fail' or "
-            "'skip', or parse in the query, with a sink for what is bad (docs/connect.md).",
-        )
     other = sorted(set(node_names(frame)) - set(READ_AGAIN))
     if other:
         raise FrameRefused(
@@ -303,6 +300,29 @@ def _check_frame(frame: DataFrame, policy: Policy) -> None:
             "decode(on_error='dead_letter') reads the records of an epoch with bad ones again, "
             "which is safe only where nothing but selections and filters stands before it; here "
             f"is also {', '.join(other)}. Decode first.",
+        )
+
+
+def _refuse_unsteady(
+    frame: DataFrame, given: Mapping[str, Format], bound: Mapping[str, Bound]
+) -> None:
+    """Over Spark Connect records are decoded once more for the dead letters, and nobody sees
+    whether they give the same then.
+
+    Raises:
+        SettingRefused: they may give something else.
+    """
+    plain: Any = frame
+    unsteady = [
+        name for name, one in given.items() if isinstance(one, Function) or bound[name].framed
+    ]
+    is_source = plain._plan.plan(plain.sparkSession.client).HasField("read")
+    if unsteady or not is_source:
+        raise SettingRefused(
+            "SPARK_CONNECT",
+            "decode(on_error='dead_letter') takes over Spark Connect the frame of read_kafka "
+            "itself, and formats that depend on a record's bytes alone: no Function, and no schema "
+            "registry. Decode first, or use a classic session (docs/connect.md).",
         )
 
 

@@ -66,7 +66,7 @@ class EpochRunner:
         attending: Attending,
         *,
         standing_epochs: StandingEpochs,
-        bad_records: BadRecords | None,
+        bad_records: BadRecords,
         jobs: Jobs,
     ) -> None:
         self.run = run
@@ -105,7 +105,7 @@ class EpochRunner:
             self.run.identity,
             self._jobs,
             hashed=decides and self._standing_epochs.has_state(),
-            count_once=self._bad_records is not None and self._bad_records.wants_dead_letters,
+            count_once=self._bad_records.count_once,
         )
 
     def batch(self, frame: DataFrame, batch_id: int) -> Completed:
@@ -124,9 +124,12 @@ class EpochRunner:
             with input_named(offsets):
                 prepared.extend(self._write.write(frame, order, batch))
                 self._standing_epochs.wrote(self._write.fingerprint)
-                letters = self._sinks.dead_letters
-                if self._bad_records is not None and letters is not None:
-                    prepared.extend(self._bad_records.write(frame, order, DEAD_LETTERS, letters))
+                if self._sinks.dead_letters is not None:
+                    prepared.extend(
+                        self._bad_records.write(
+                            frame, order, DEAD_LETTERS, self._sinks.dead_letters
+                        )
+                    )
             return prepared
 
         with self._working:

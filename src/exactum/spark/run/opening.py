@@ -19,7 +19,11 @@ from exactum.protocol.sink import Guarantee
 from exactum.protocol.weaker_guarantees import AtLeastOnce, AtMostOnce, NoLog
 from exactum.spark.arguments import DeliverySettings
 from exactum.spark.control.listener import ControlListener
-from exactum.spark.decoding.bad_records import BadRecords
+from exactum.spark.decoding.bad_records import (
+    BadRecords,
+    CountedBadRecords,
+    refuse_without_dead_letters,
+)
 from exactum.spark.query import Run
 from exactum.spark.run import refusals, termination
 from exactum.spark.run.batches import EpochRunner
@@ -53,8 +57,8 @@ class Engine:
     termination: Callable[[Run], Callable[[], None]]
     """SIGTERM waits for the micro-batch at hand; gives what is to be called at the run's end.
     Raises as ``termination.watch``."""
-    bad_records: Callable[[Run], BadRecords | None]
-    """What becomes of the bad records of its decodings; None: nothing here."""
+    bad_records: Callable[[Run], BadRecords]
+    """What becomes of the bad records of its decodings."""
     jobs: Callable[[Run], Jobs]
     """What runs the tasks of its micro-batches."""
     standing_epochs: Callable[[Run, Sequence[ControlListener], Jobs], StandingEpochs]
@@ -64,7 +68,7 @@ class Engine:
 CLASSIC = Engine(
     gate=EpochGate,
     termination=lambda run: termination.watch(run) if current() is None else lambda: None,
-    bad_records=BadRecords.of,
+    bad_records=CountedBadRecords,
     jobs=lambda run: partial(PackedWriteJob, run=run, small_epochs=SmallEpochs(run)),
     standing_epochs=DecidedEpochs,
 )
@@ -96,9 +100,9 @@ def open_run(run: Run, frame: DataFrame, delivery: DeliverySettings, engine: Eng
             control.append(ControlListener(stream, run))
             attending.attends(control[-1])
         bad_records = engine.bad_records(run)
-        if bad_records is not None:
-            if delivery.targets.dead_letters is None:
-                bad_records.refuse_without_dead_letters()
+        if delivery.targets.dead_letters is None:
+            refuse_without_dead_letters(run, bad_records)
+        if bad_records.has_any:
             attending.attends(bad_records)
         # Who attends is there: rows= may ask a control stream for its rules.
         columns = check_columns(frame, delivery.targets)
