@@ -54,10 +54,10 @@ duplicates: setup
 check: lint types contract dead duplicates ## lint, formatting, strict types, import contract, dead and double code
 
 checkpoint-jar: setup ## compile CheckpointFs.java anew; the jar is kept beside it, a test compares them
-	PYTHONPATH=src:. $(BIN)/python -m tests.kit.spark.checkpoint_jar
+	PYTHONPATH=src:. $(BIN)/python -m tests.kit.spark.java_classes checkpoint-fs
 
 columnar-jar: setup ## compile ColumnarKafka.java and its neighbours anew; likewise
-	PYTHONPATH=src:. $(BIN)/python -m tests.kit.spark.columnar_jar
+	PYTHONPATH=src:. $(BIN)/python -m tests.kit.spark.java_classes columnar-kafka
 
 class-list: setup ## record anew which classes a streaming job loads; class archives are made of the list, which is kept in the wheel
 	PYTHONPATH=src:. $(BIN)/python -m tests.kit.spark.class_list

@@ -21,7 +21,7 @@ from pyspark.sql import DataFrame
 
 import exactum
 from exactum.java import jars
-from tests.kit.spark.lake_jars import delta_jars
+from tests.kit.spark.more_jars import delta_jars
 
 EXACTUM, BULK, JDBC = "exactum", "plain bulk load", "Spark's JDBC append"
 FILES, SPARK_FILES = "exactum files", "Spark's Parquet sink"

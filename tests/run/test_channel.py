@@ -54,7 +54,11 @@ def test_every_message_is_bounded_by_its_sender() -> None:
     what is too large is not sent in halves.
     """
     told: list[ChannelMessage] = []
-    process: Any = SimpleNamespace(_failed={}, report_now=told.append)
+
+    def report(kind: str, *, wait_s: float, **fields: Any) -> None:
+        told.append(ChannelMessage(kind, fields))
+
+    process: Any = SimpleNamespace(_failed={}, report=report)
     SupervisedProcess.report_error(process, Unavailable("long: " + "\0" * 1_000_000), "q")
     SupervisedProcess.report_last(process, Unavailable("long: " + "\ud800x" * 1_500_000))
     for sent, kind in zip(told, ("error", "last"), strict=True):

@@ -245,8 +245,7 @@ def test_a_script_without_queries_is_ended_by_sigterm(tmp_path: Path) -> None:
 import time
 import exactum
 from exactum.spark.supervised import process
-from exactum.spark.supervised.supervisor_channel import ChannelMessage
-process.current().report_now(ChannelMessage("run", {"query_id": "q"}))
+process.current().report_run("q")
 print("reported", flush=True)
 time.sleep(60)
 """

@@ -53,11 +53,11 @@ def test_queries_of_every_session_are_stopped(
         for place, session in enumerate((spark, spark.newSession()))
     ]
     run = Slow(queries[1 - slow])
-    open_queries.opened(str(queries[slow].runId), run)
+    open_queries.gates[str(queries[slow].runId)] = run
     try:
         assert stop_queries() == 2
     finally:
-        open_queries.leave(str(queries[slow].runId))
+        del open_queries.gates[str(queries[slow].runId)]
         left = [query for query in queries if query.isActive]
         for query in left:
             query.stop()
@@ -196,7 +196,7 @@ from exactum.spark.run.termination import Termination
 
 signal.signal(signal.SIGTERM, Termination(60))
 if sys.argv[1] == "fork":
-    open_queries.opened("run", None)
+    open_queries.gates["run"] = None
     pid = os.fork()
     if pid:
         time.sleep(0.5)

@@ -17,7 +17,7 @@ from typing import Any
 from chaos.proxy import Proxy
 from tests.kit.files.throttling import throttling
 from tests.kit.servers.versitygw import S3, s3
-from tests.kit.spark.s3a_jars import s3a_jars
+from tests.kit.spark.more_jars import s3a_jars
 from tests.kit.waiting import await_true
 from tests.smoke.cell import BATCHES, Cell, Life, all_counts, play
 

@@ -18,7 +18,7 @@ import duckdb
 from pyiceberg.catalog import load_catalog
 from pyspark.sql import DataFrame, SparkSession
 
-from tests.kit.spark.lake_jars import DELTA, delta_jars, iceberg_jars
+from tests.kit.spark.more_jars import DELTA, delta_jars, iceberg_jars
 from tests.smoke import life
 from tests.smoke.cell import BATCHES, ROWS, Cell, play
 

@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import secrets
-import signal
-import subprocess
-import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -122,46 +118,6 @@ def test_a_batch_that_was_planned_before(stream: Any, topics: Any, broker: Broke
     stop = {name: {0: 5, 1: RECORDS}}
     assert stream.run(stream.read(name, stop=stop), processingTime="0 seconds") is None
     assert stream.rows() == [(name, p, o) for p in (0, 1) for o in range(RECORDS)]
-
-
-BACKFILL = """
-import sys
-import exactum
-spark = exactum.local_session("backfill", master="local[2]")
-topic, servers, out, checkpoint = sys.argv[1:]
-frame = exactum.read_kafka(
-    spark, topic, bootstrap_servers=servers, stop={topic: {0: 40, 1: 40}}, maxOffsetsPerTrigger=2
-)
-once = exactum.exactly_once(exactum.FileSink(out, format="json"))
-rows = frame.select("topic", "partition", "offset").writeStream
-once.start(rows, checkpoint=checkpoint).awaitTermination()
-"""
-
-
-@pytest.mark.deep
-def test_killed_in_the_middle(stream: Any, broker: Broker, topics: Any) -> None:
-    """Whatever the batch at hand had come to, the next start brings the backfill to its stop, and
-    one without a stop reads on behind it.
-    """
-    name = broker.topic("killed", partitions=2)
-    topics.give(name, 50)
-    places = (str(stream.out), str(stream.checkpoint))
-    script = subprocess.Popen(
-        [sys.executable, "-c", BACKFILL, name, broker.servers, *places],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-        start_new_session=True,
-    )
-    try:
-        await_true((stream.checkpoint / "commits" / "3").exists, "it is in the middle")
-    finally:
-        os.killpg(script.pid, signal.SIGKILL)
-        script.wait(WAIT_MAX_S)
-    assert 8 <= len(stream.rows()) < 80
-    stop = {name: {0: 40, 1: 40}}
-    assert stream.run(stream.read(name, stop=stop), processingTime="0 seconds") is None
-    assert stream.rows() == [(name, p, o) for p in (0, 1) for o in range(40)]
-    assert stream.run(stream.read(name)) is None
-    assert stream.rows() == [(name, p, o) for p in (0, 1) for o in range(50)]
 
 
 def test_without_our_jar(

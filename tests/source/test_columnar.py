@@ -7,6 +7,7 @@ from __future__ import annotations
 import dataclasses
 import random
 import time
+from collections.abc import Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 from types import SimpleNamespace
@@ -84,25 +85,6 @@ def test_one_checkpoint(stream: Any, broker: Broker) -> None:
             assert run(stream, stream.read(name)) is None
     found = [(row["partition"], row["offset"], row["value"]) for row in written(stream.out)]
     assert found == sorted((row["partition"], row["offset"], row["value"]) for row in expected)
-
-
-@pytest.mark.deep
-def test_transactions(stream: Any, broker: Broker, way: str) -> None:
-    """Aborted records and what marks the ends of transactions are passed over; a batch may be of
-    nothing else.
-    """
-    name = broker.topic("transactions", partitions=1)
-    producer = broker.initialised(name)
-    expected = []
-    for number in range(12):
-        producer.begin_transaction()
-        for place in range(3):
-            producer.produce(name, b"%d" % number, partition=0)
-            expected += [] if number % 4 else [(number * 4 + place, b"%d" % number)]
-        assert producer.flush(WAIT_MAX_S) == 0
-        (producer.abort_transaction if number % 4 else producer.commit_transaction)(30)
-    assert run(stream, stream.read(name, maxOffsetsPerTrigger=5)) is None
-    assert [(row["offset"], row["value"]) for row in written(stream.out)] == expected
 
 
 @pytest.mark.variants(1)
@@ -341,3 +323,58 @@ def test_large_types(stream: Any, broker: Broker, packed_jobs: list[Any]) -> Non
     (schema,) = schemas(stream)
     assert "value: large_binary" in schema
     assert packed_jobs == []
+
+
+# ---- headers (all else of them: test_columnar_rows) ---------------------------------------------
+
+Headers = list[tuple[str, bytes | None]]
+MIXED: tuple[Headers, ...] = (
+    [],
+    [("a", b"1"), ("a", None), ("", b""), ("é€", b"\x00\xff")],
+    [("n" * 300, b"v" * 300)] * 20,
+    [("null", None)],
+)
+
+
+def give_headers(broker: Broker, topic: str, given: Sequence[Headers]) -> None:
+    producer = Producer({"bootstrap.servers": broker.servers})
+    for number, headers in enumerate(given):
+        key = (None, b"k")[number % 2]
+        producer.produce(topic, b"%d" % number, key, partition=0, headers=headers or None)
+    assert producer.flush(WAIT_MAX_S) == 0
+
+
+def test_headers_count_for_the_size_of_a_batch(
+    stream: Any, broker: Broker, packed_jobs: list[Any]
+) -> None:
+    """Small records with large headers do not come ten thousand at a time."""
+    name = broker.topic("headers", partitions=1)
+    give_headers(stream.broker, name, [[("h", b"x" * 100_000)] * 5] * 20)
+    assert run(stream, stream.read(name, includeHeaders=True)) is None
+    assert [len(row["headers"]) for row in written(stream.out)] == [5] * 20
+    assert packed_jobs
+    assert 2_000_000 < max(sizes(stream)) < 3_000_000
+
+
+def test_headers_without_a_byte_count_as_well(
+    stream: Any, broker: Broker, packed_jobs: list[Any]
+) -> None:
+    """Compressed they are next to nothing to a broker, and many objects to whoever reads them."""
+    name = broker.topic("headers", partitions=1)
+    give_headers(stream.broker, name, [[("", None)] * 1_000] * 200)
+    assert run(stream, stream.read(name, includeHeaders=True)) is None
+    assert [len(row["headers"]) for row in written(stream.out)] == [1_000] * 200
+    assert packed_jobs
+    assert len(sizes(stream)) > 4, "not all of them came at once"
+
+
+def test_from_topic_to_topic(stream: Any, broker: Broker, packed_jobs: list[Any]) -> None:
+    """A copy, exactly once: each record with its headers, in their order."""
+    source, target = broker.topic("headers", partitions=1), broker.topic("copied", partitions=1)
+    give_headers(stream.broker, source, [MIXED[n % len(MIXED)] for n in range(203)])
+    frame = stream.read(source, includeHeaders=True, maxOffsetsPerTrigger=60)
+    once = exactum.exactly_once(exactum.KafkaSink(target, bootstrap_servers=stream.broker.servers))
+    writer = frame.selectExpr("key", "value", "headers").writeStream.trigger(availableNow=True)
+    assert stream.end(once.start(writer, checkpoint=stream.checkpoint)) is None
+    assert broker.read(target) == broker.read(source)
+    assert len(packed_jobs) == 4

@@ -1,21 +1,58 @@
-"""What a query does with its records, and with its batch before it is written: the same rows and
-types in each way of reading.
+"""What a query does with its records, headers among them, and with its batch before it is written:
+the same rows and types in each way of reading.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
+from confluent_kafka import Producer
 from pyspark.sql import functions as f
 
 from tests.kit.kafka.broker import Broker
 from tests.kit.source.columnar_ways import PACKED, ROWS, WAYS, raw_rows, run
+from tests.kit.source.in_columns import in_columns
 from tests.kit.spark.torn_stream import configured
-from tests.source.test_columnar import give, schemas
+from tests.kit.waiting import WAIT_MAX_S
+from tests.source.test_columnar import schemas
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
+
+
+Headers = list[tuple[str, bytes | None]]
+SEVERAL: Headers = [("a", b"1"), ("a", None), ("", b""), ("é€", b"\x00\xff")]
+MIXED: Sequence[Headers] = (
+    [],
+    [("a", b"1")],
+    SEVERAL,
+    [("n" * 300, b"v" * 300)] * 20,
+    [("null", None)],
+)
+HEADERS: dict[str, Sequence[Headers]] = {
+    "headers with every record": [SEVERAL],
+    "headers with none": [[]],
+    "headers of nulls alone": [MIXED[4], []],
+}
+"""Where it is not ``MIXED``, by the case."""
+
+
+def give(broker: Broker, topic: str, headers: Sequence[Headers]) -> None:
+    """20 records in each of two partitions: with and without keys and values, empty ones, and bytes
+    that are no text.
+    """
+    producer = Producer({"bootstrap.servers": broker.servers})
+    for number in range(20):
+        for partition in (0, 1):
+            producer.produce(
+                topic,
+                (b"v%d" % number, None, b"", "ü€".encode(), b"\x00" * 70)[number % 5],
+                (None, b"", b"k%d" % number, b"\xff\xfe")[number % 4],
+                partition=partition,
+                headers=headers[(number + partition) % len(headers)] or None,
+            )
+    assert producer.flush(WAIT_MAX_S) == 0
 
 
 def persisted(batch: Any) -> Any:
@@ -87,8 +124,23 @@ OF_THE_BATCH: dict[str, tuple[Callable[[Any], Any], bool]] = {
     ),
 }
 """By ``rows=``, and whether the records may still come packed."""
+OF_HEADERS = [
+    "headers IS NULL AS without",
+    "size(headers) AS count",
+    "try_element_at(headers, -1).value AS last",
+    "transform(headers, h -> upper(h.key)) AS names",
+    "filter(headers, h -> h.value IS NULL) AS nulls",
+    "map_from_entries(array_distinct(slice(headers, 1, 1))) AS first",
+    "array_sort(headers) AS sorted",
+    "named_struct('all', headers) AS struct",
+]
 OF_THE_QUERY: dict[str, tuple[Callable[[Any], Any], bool]] = {
     "all": (lambda frame: frame, True),
+    **dict.fromkeys(HEADERS, (lambda frame: frame, True)),
+    "expressions of headers": (
+        lambda frame: frame.selectExpr("partition", "offset", *OF_HEADERS),
+        False,
+    ),
     "some": (lambda frame: frame.select("offset", "partition", "value"), True),
     "renamed": (
         lambda frame: frame.selectExpr("offset", "partition", "value AS key", "key AS `v.1`"),
@@ -127,7 +179,10 @@ OF_THE_QUERY: dict[str, tuple[Callable[[Any], Any], bool]] = {
     "a union": (lambda frame: frame.union(frame.where("offset < 0")), False),
 }
 CASES = {**OF_THE_BATCH, **OF_THE_QUERY}
-ONE_OF_A_KIND = {"looked at", "a view", "persisted", "computed", "a few", "joined with itself"}
+ONE_OF_A_KIND = {
+    *("looked at", "a view", "persisted", "computed", "a few", "joined with itself"),
+    "expressions of headers",
+}
 SETTINGS = {
     "as they are": {},
     "nothing compiled": {
@@ -146,20 +201,19 @@ PARAMETERS = [
     pytest.param(
         case,
         name,
-        marks=() if case in ONE_OF_A_KIND and name == "as they are" else pytest.mark.deep,
+        marks=() if (case, name) == ("all", "as they are") else pytest.mark.deep,
     )
     for name in SETTINGS
     for case in (CASES if name == "as they are" else sorted(ONE_OF_A_KIND))
 ]
 
 
-@pytest.mark.deep
 @pytest.mark.parametrize(("case", "settings"), PARAMETERS)
 def test_the_same_rows(
     make_stream: Any, broker: Broker, packed_jobs: list[Any], case: str, settings: str
 ) -> None:
     name = broker.topic("rows", partitions=2)
-    give(broker, name, 20, 2)
+    give(broker, name, HEADERS.get(case, MIXED))
     rows, packs = CASES[case]
     found = []
     # Where nothing is packed, those are one way.
@@ -167,7 +221,8 @@ def test_the_same_rows(
         packed_jobs.clear()
         stream = make_stream()
         with configured(stream.spark, {**SETTINGS[settings], **WAYS[way]}):
-            frame = stream.read(name)
+            frame = stream.read(name, includeHeaders=True)
+            frame = frame if way == ROWS else in_columns(frame)
             of_the_query = case in OF_THE_QUERY
             given = {} if of_the_query else {"rows": rows}
             assert run(stream, rows(frame) if of_the_query else frame, **given) is None

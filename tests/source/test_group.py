@@ -3,75 +3,27 @@
 from __future__ import annotations
 
 import logging
-import os
 import shutil
-import subprocess
 import time
 from collections.abc import Callable
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer
 from pyspark.sql import functions as f
 
 import exactum
 from exactum.errors import CheckpointRefused, SettingRefused
-from exactum.java import jars
-from exactum.java.program import SMALL_OPTIONS, java_program
 from exactum.kafka.requests import TopicRequests
 from exactum.local import LocalKafka
-from exactum.local.broker import KAFKA_VERSION, broker_jars
 from exactum.spark.source import groups
 from exactum.spark.source.groups import PAUSE_S
 from tests.kit.errors import check_query_error, raised
 from tests.kit.kafka.broker import Broker
 from tests.kit.source.source_stream import Topics
-from tests.kit.waiting import WAIT_MAX_S, await_true
+from tests.kit.waiting import await_true
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
-
-
-def lag_of(broker: Broker, group: str, topic: str) -> list[tuple[str, str, str]]:
-    """Current offset, log end and lag of each partition, as Kafka's own tool prints them."""
-    tool = f'org="org.apache.kafka" name="kafka-tools" rev="{KAFKA_VERSION}"'
-    recipe = jars.recipe(f'<dependency {tool} transitive="false" conf="default->default"/>')
-    found = jars.cached(jars.JarSet("kafka-tools", KAFKA_VERSION, "kafka-consumer-groups", recipe))
-    command = [
-        java_program("java"),
-        *SMALL_OPTIONS,
-        "-cp",
-        os.pathsep.join(map(str, [*found, *broker_jars()])),
-    ]
-    command += [
-        "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand",
-        "--describe",
-        "--group",
-        group,
-    ]
-    command += ["--bootstrap-server", broker.servers]
-    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=WAIT_MAX_S)
-    assert done.returncode == 0, done.stderr
-    cells = [line.split() for line in done.stdout.splitlines() if line.split()[1:2] == [topic]]
-    return [(c[3], c[4], c[5]) for c in sorted(cells, key=lambda c: int(c[2]))]
-
-
-@pytest.mark.deep
-def test_lag_tools_see_the_query(stream: Any, broker: Broker, topics: Any) -> None:
-    """After a run the group stands at the end of the last epoch, for a plain consumer and for
-    Kafka's own tool.
-    """
-    name, group = broker.topic("lag", partitions=2), "lag-tools"
-    topics.give(name, 5)
-    assert stream.run(stream.read(name, group_id=group)) is None
-    await_true(
-        lambda: topics.committed(group, name) == {0: 5, 1: 5}, "the run commits in the background"
-    )
-    topics.give(name, 2)
-    consumer = Consumer({"bootstrap.servers": broker.servers, "group.id": group})
-    committed = consumer.committed([TopicPartition(name, p) for p in (0, 1)], timeout=WAIT_MAX_S)
-    consumer.close()
-    assert [cell.offset for cell in committed] == [5, 5]
-    assert lag_of(broker, group, name) == [("5", "7", "2"), ("5", "7", "2")]
 
 
 @pytest.mark.deep

@@ -1,18 +1,13 @@
-"""The Java client's settings in librdkafka's words; no broker but in the last test."""
+"""The Java client's settings in librdkafka's words, and what is told of transactions upstream."""
 
 from __future__ import annotations
 
-import gc
-from pathlib import Path
-
 import pytest
 
-from exactum.errors import SettingRefused, Unavailable
+from exactum.errors import SettingRefused
 from exactum.kafka.connection_settings import librdkafka_settings
-from exactum.kafka.requests import TopicRequests
 from exactum.spark.source.upstream_stall import StallTracker
 from tests.kit.errors import raised
-from tests.kit.servers.kafka_cluster import KafkaCluster
 
 SCRAM = 'org.apache.kafka.common.security.scram.ScramLoginModule required username="a" password="b\\"c";'
 SERVERS = {"kafka.bootstrap.servers": "x:1"}
@@ -57,6 +52,10 @@ SERVERS = {"kafka.bootstrap.servers": "x:1"}
                 "ssl.key.location": "me.pem",
                 "ssl.key.password": "p",
             },
+        ),
+        (
+            {"kafka.ssl.truststore.type": "PEM", "kafka.ssl.truststore.certificates": "text"},
+            {"ssl.ca.pem": "text"},
         ),
         (
             {"kafka.ssl.endpoint.identification.algorithm": ""},
@@ -119,51 +118,3 @@ def test_stall_tracker() -> None:
     began, (ended,) = tracker.update({p: 13}, {p: 13}, 100)
     assert (began, ended.since_s) == ([], 20)
     assert tracker.update({p: 13}, {p: 13}, 200) == ([], [])
-
-
-@pytest.mark.deep
-@pytest.mark.broker
-@pytest.mark.filterwarnings("ignore:unclosed <ssl.SSLSocket:ResourceWarning")  # kafka-python's
-def test_secure_cluster() -> None:
-    """The source's settings let the driver in; a wrong password, and nobody there, are told
-    apart in time.
-    """
-    with KafkaCluster(security="SASL_SSL") as cluster:
-        cluster.create_topic("t", partitions=3)
-        own = cluster.client_settings()
-        login = f'username="{own["sasl.username"]}" password="{own["sasl.password"]}";'
-        java = {
-            "kafka.bootstrap.servers": cluster.bootstrap_servers,
-            "kafka.security.protocol": "SASL_SSL",
-            "kafka.sasl.mechanism": own["sasl.mechanism"],
-            "kafka.sasl.jaas.config": "org.apache.kafka.common.security.scram.ScramLoginModule "
-            f"required {login}",
-            "kafka.ssl.truststore.type": "PEM",
-            "kafka.ssl.truststore.location": own["ssl.ca.location"],
-        }
-        assert (
-            TopicRequests(librdkafka_settings(java, {}, "here"), "here")
-            .describe(["t", "u"])["t"]
-            .partitions
-            == 3
-        )
-        del java["kafka.ssl.truststore.location"]
-        java["kafka.ssl.truststore.certificates"] = Path(own["ssl.ca.location"]).read_text()
-        as_text = TopicRequests(librdkafka_settings(java, {}, "here"), "here")
-        assert "t" in as_text.topic_names()
-        as_text.close()
-        wrong = {
-            **java,
-            "kafka.sasl.jaas.config": java["kafka.sasl.jaas.config"].replace('word="', 'word="x'),
-        }
-        with raised(SettingRefused, "KAFKA_LOGIN", "here", cluster.bootstrap_servers) as refused:
-            TopicRequests(librdkafka_settings(wrong, {}, "here"), "here", timeout_ms=8000).describe(
-                ["t"]
-            )
-        assert own["sasl.password"] not in str(refused.value)
-        cluster.kill()
-        with raised(Unavailable, "here", cluster.bootstrap_servers):
-            TopicRequests(librdkafka_settings(java, {}, "here"), "here", timeout_ms=2000).describe(
-                ["t"]
-            )
-    gc.collect()  # here and not in another module's test

@@ -6,8 +6,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ from exactum.protocol.model import SourceOffsets
 from exactum.spark.write import small_epoch
 from tests.kit.errors import check_query_error
 from tests.kit.kafka.broker import Broker
+from tests.kit.spark.torn_stream import configured
 from tests.kit.waiting import WAIT_MAX_S, await_true
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
@@ -198,17 +198,6 @@ def test_state(stream: Any, filled: Callable[[int], str]) -> None:
     assert len(stream.rows()) == 24
 
 
-def with_writers(stream: Any, wrapped: Callable[[Any], Any]) -> Any:
-    """``exactly_once`` into files, by writers that are wrapped like this."""
-
-    class Sink(exactum.FileSink):
-        def open(self, run: Any, participant: str, columns: Any = ()) -> Any:
-            opened = super().open(run, participant, columns)
-            return dataclasses.replace(opened, writers=wrapped(opened.writers))
-
-    return exactum.exactly_once(Sink(stream.out, format="json"), on_event=stream.events.append)
-
-
 def started(stream: Any, frame: Any, batch: Delivery | Callable[[Any, int], None]) -> Any:
     writer = frame.select("topic", "partition", "offset").writeStream.trigger(availableNow=True)
     if isinstance(batch, Delivery):
@@ -217,56 +206,32 @@ def started(stream: Any, frame: Any, batch: Delivery | Callable[[Any, int], None
 
 
 @dataclasses.dataclass(frozen=True)
-class InBatchOne:
-    """Writers that do as told in the first small epoch."""
+class RefusingInBatchOne:
+    """Writers that refuse the rows of the first small epoch."""
 
     writers: Any
-    what: str
-    folder: Path
 
     def open(self, order: Any, task: Any) -> Any:
         if order.batch_id == 1:
-            (self.folder / "there").touch()
-            if self.what == "refuse":
-                raise errors.RowsRefused("this row may never be")
-            time.sleep(60)
+            raise errors.RowsRefused("this row may never be")
         return self.writers.open(order, task)
 
 
+class RefusingSink(exactum.FileSink):
+    def open(self, run: Any, participant: str, columns: Any = ()) -> Any:
+        opened = super().open(run, participant, columns)
+        return dataclasses.replace(opened, writers=RefusingInBatchOne(opened.writers))
+
+
 @pytest.mark.deep
-def test_an_error_of_a_task(stream: Any, filled: Callable[[int], str], tmp_path: Path) -> None:
+def test_an_error_of_a_task(stream: Any, filled: Callable[[int], str]) -> None:
     """It arrives as what it is, as in an epoch of any size."""
-    once = with_writers(stream, lambda writers: InBatchOne(writers, "refuse", tmp_path))
+    once = exactum.exactly_once(
+        RefusingSink(stream.out, format="json"), on_event=stream.events.append
+    )
     text = str(stream.end(started(stream, stream.read(filled(4), maxOffsetsPerTrigger=8), once)))
     check_query_error(text, errors.RowsRefused, "USER_CODE", "this row may never be", "partition 0")
     assert transactions(stream) == [4]
-
-
-@pytest.mark.deep
-def test_an_error_of_spark(stream: Any, filled: Callable[[int], str]) -> None:
-    """What fails outside of our code is said in Spark's words, and the epoch is given up."""
-    frame = stream.read(filled(4), maxOffsetsPerTrigger=8)
-    failing = frame.where(
-        f.when(f.col("offset") == 3, f.raise_error(f.lit("no such row"))).otherwise(True)
-    )
-    assert "no such row" in str(stream.run(failing))
-    assert transactions(stream) == [4]
-    assert [
-        event.batch_id for event in stream.events if isinstance(event, events.EpochAbandoned)
-    ] == [1]
-
-
-@pytest.mark.deep
-def test_a_stop(stream: Any, filled: Callable[[int], str], tmp_path: Path) -> None:
-    """A query that is stopped within a small epoch has not failed, and nothing of the epoch is
-    visible.
-    """
-    once = with_writers(stream, lambda writers: InBatchOne(writers, "wait", tmp_path))
-    query = started(stream, stream.read(filled(4), maxOffsetsPerTrigger=8), once)
-    await_true((tmp_path / "there").exists, "a task of the small epoch began")
-    query.stop(now=True)
-    assert query.exception() is None
-    assert len(stream.rows()) == 8
 
 
 @pytest.mark.deep
@@ -310,16 +275,9 @@ def test_uneven_epochs(
     assert len(stream.rows()) == first + 6
 
 
-@pytest.fixture
-def switched_off(spark: Any) -> Iterator[None]:
-    spark.conf.set(small_epoch.SETTING, "False")
-    yield
-    spark.conf.unset(small_epoch.SETTING)
-
-
-@pytest.mark.usefixtures("switched_off")
 def test_switched_off(stream: Any, filled: Callable[[int], str]) -> None:
-    assert stream.run(stream.read(filled(4), maxOffsetsPerTrigger=8)) is None
+    with configured(stream.spark, {small_epoch.SETTING: "False"}):
+        assert stream.run(stream.read(filled(4), maxOffsetsPerTrigger=8)) is None
     assert transactions(stream) == [4, 4, 4]
 
 
@@ -377,38 +335,32 @@ def test_views_side_by_side(stream: Any, filled: Callable[[int], str], tmp_path:
         (256, 100, 64),
     ],
 )
-def test_no_more_tasks_than_run_at_once(partitions: int, slots: int, tasks: int) -> None:
-    """But four, which are collected briefly, where there are few partitions and nobody asks."""
+def test_no_more_tasks_than_run_at_once(
+    spark: Any, partitions: int, slots: int, tasks: int
+) -> None:
+    """But four, which are collected briefly, where there are few partitions and nobody asks. The
+    test session is ``local[2,2]``: two tasks run at once.
+    """
+    assert small_epoch.slots_of(spark) == 2
     assert small_epoch.tasks_worth(partitions, slots) == tasks
 
 
-def test_slots(spark: Any) -> None:
-    """The test session is ``local[2,2]``: two tasks run at once."""
-    assert small_epoch.slots_of(spark) == 2
+BEGAN: list[Any] = [{("a", 0): 1, ("a", 1): 0}]
 
 
 @pytest.mark.parametrize(
-    ("start", "end", "sizes"),
+    ("start", "end", "began", "sizes"),
     [
-        (('{"a":{"0":1,"1":5}}',), ('{"a":{"0":4,"1":5}}',), [3]),
-        (('{"a":{"0":1}}', '{"b":{"0":0}}'), ('{"a":{"0":2}}', '{"b":{"0":9}}'), [1, 9]),
-        (('{"a":{"0":1}}',), ('{"a":{"0":2,"1":3}}',), [1, 3]),  # a new partition
-        ((), ('{"a":{"0":2}}',), None),  # the batch before is not on record
-        ((None,), (None,), None),
-        (("7",), ("9",), None),  # another source
-        (('{"a":{"0":1}}',), ('{"a":{"0":1}}',), []),
+        (('{"a":{"0":1,"1":5}}',), ('{"a":{"0":4,"1":5}}',), [], [3]),
+        (('{"a":{"0":1}}', '{"b":{"0":0}}'), ('{"a":{"0":2}}', '{"b":{"0":9}}'), [], [1, 9]),
+        (('{"a":{"0":1}}',), ('{"a":{"0":2,"1":3}}',), [], [1, 3]),  # a new partition
+        ((), ('{"a":{"0":2}}',), [], None),  # the batch before is not on record
+        ((None,), (None,), [], None),
+        (("7",), ("9",), [], None),  # another source
+        (('{"a":{"0":1}}',), ('{"a":{"0":1}}',), [], []),
+        ((), ('{"a":{"0":4,"1":0}}',), BEGAN, [3]),  # the first batch, whose begin is on record
+        ((), ('{"a":{"0":4,"1":0}}',), [{}], None),
     ],
 )
-def test_partition_sizes(
-    start: tuple[str | None, ...], end: tuple[str | None, ...], sizes: list[int] | None
-) -> None:
-    assert small_epoch.partition_sizes(SourceOffsets(start, end)) == sizes
-
-
-@pytest.mark.parametrize(
-    ("began", "sizes"), [([{("a", 0): 1, ("a", 1): 0}], [3]), ([{}], None), ([], None)]
-)
-def test_sizes_of_the_first_batch(began: list[Any], sizes: list[int] | None) -> None:
-    """They are known where it is on record where the sources began."""
-    offsets = SourceOffsets((), ('{"a":{"0":4,"1":0}}',))
-    assert small_epoch.partition_sizes(offsets, began) == sizes
+def test_partition_sizes(start: Any, end: Any, began: Any, sizes: list[int] | None) -> None:
+    assert small_epoch.partition_sizes(SourceOffsets(start, end), began) == sizes

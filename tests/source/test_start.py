@@ -51,12 +51,12 @@ POSITIONS: dict[str, tuple[dict[str, Any], dict[int, int], list[str]]] = {
     "later than all": ({"start": LATE}, {0: 10, 1: 10}, [f"no record since {LATE}: end"] * 2),
     "offsets": ({"start": {"T": {0: 3, 1: 8}}}, {0: 3, 1: 8}, ["given", "given"]),
     "offsets and group": (
-        {"group_id": "G", "start": {("T", 1): 8}},
+        {"group_id": "G", "start": {"T": {1: 8}}},
         {0: 7, 1: 8},
         ["group 'G'", "given"],
     ),
     "offsets and reset": (
-        {"start": {("T", 1): 8}, "auto_offset_reset": "latest"},
+        {"start": {"T": {1: 8}}, "auto_offset_reset": "latest"},
         {0: 10, 1: 8},
         [RESET, "given"],
     ),
@@ -125,12 +125,9 @@ def started(
     }
 
 
-def named(offsets: dict[Any, Any], topic: str) -> dict[Any, Any]:
+def named(offsets: dict[str, Any], topic: str) -> dict[str, Any]:
     """Offsets of the topic T as offsets of ``topic``."""
-    return {
-        (topic, key[1]) if isinstance(key, tuple) else topic: value
-        for key, value in offsets.items()
-    }
+    return {topic if name == "T" else name: own for name, own in offsets.items()}
 
 
 @pytest.mark.parametrize("case", POSITIONS)
@@ -235,6 +232,7 @@ def test_new_query_out_of_reach(
         ({"stop": datetime(2999, 1, 1, tzinfo=timezone.utc)}, ["stop=datetime.datetime(2999"]),
         ({"start": {}}, ["start={}", "'orders'"]),
         ({"start": {"T": 3}}, ["start={", ": 3}", "'orders'"]),
+        ({"start": {("T", 0): 3}}, ["start={", "'orders'"]),
         ({"start": {"T": {0: -2}}}, ["start={", "{0: -2}", "'orders'"]),
         ({"start": {"T": {0: "3"}}}, ["start={", "{0: '3'}", "'orders'"]),
         ({"start": {"T": {7: 0}}}, ["start=", "-7"]),
@@ -257,12 +255,7 @@ def test_refused_at_once(
 ) -> None:
     """What can never be meant is refused by read_kafka itself."""
     name = broker.topic("refused", partitions=2)
-    given = {
-        key: {name if topic == "T" else topic: cells for topic, cells in value.items()}
-        if isinstance(value, dict)
-        else value
-        for key, value in arguments.items()
-    }
+    given = {k: named(v, name) if isinstance(v, dict) else v for k, v in arguments.items()}
     of_client = any(setting.startswith("kafka.") for setting in given)
     with raised(SettingRefused, "KAFKA_SETTING" if of_client else "SOURCE_ARGUMENT", *said):
         stream.read(name, **given)
@@ -299,19 +292,21 @@ def test_wrong_address(
 
 
 @pytest.mark.parametrize(
-    "pattern", [re.compile("orders-.*", re.IGNORECASE), re.compile(b"orders-.*")], ids=str
+    ("topics", "said"),
+    [
+        # Flags stand beside a pattern's text, which is all that Spark is given.
+        (re.compile("orders-.*", re.IGNORECASE), "(?i)orders"),
+        (re.compile(b"orders-.*"), "(?i)orders"),
+        # A pattern as text was looked for as a topic, which is tried again for ever.
+        ("orders-.*", "re.compile"),
+        (["orders", "a b"], "re.compile"),
+        ("orders/eu", "re.compile"),
+    ],
+    ids=str,
 )
-def test_a_pattern_of_which_spark_would_know_a_part(pattern: Any, stream: Any) -> None:
-    """Flags stand beside a pattern's text, which is all that Spark is given."""
-    with raised(SettingRefused, "SOURCE_ARGUMENT", "(?i)orders"):
-        stream.read(pattern)
-
-
-@pytest.mark.parametrize("text", ["orders-.*", ["orders", "a b"], "orders/eu"], ids=str)
-def test_a_text_that_is_no_topics_name(text: Any, stream: Any) -> None:
-    """A pattern as text was looked for as a topic, which is tried again for ever."""
-    with raised(SettingRefused, "SOURCE_ARGUMENT", "re.compile"):
-        stream.read(text)
+def test_topics_of_which_spark_would_know_a_part(topics: Any, said: str, stream: Any) -> None:
+    with raised(SettingRefused, "SOURCE_ARGUMENT", said):
+        stream.read(topics)
 
 
 def test_a_flag_in_a_patterns_text(stream: Any, topics: Any, broker: Broker) -> None:

@@ -7,45 +7,20 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import pytest
 from confluent_kafka import Producer
-from confluent_kafka.admin import NewPartitions
 
 from exactum import events
-from exactum.checkpoint.query_record import KnownTopic
 from exactum.errors import CheckpointRefused, SettingRefused, Unavailable
-from exactum.spark.run import housekeeping
-from exactum.spark.source import watch, watched_source
+from exactum.spark.source import watch
 from exactum.spark.source.options import Subscription
 from tests.kit.errors import check_query_error
 from tests.kit.kafka.broker import Broker
-from tests.kit.query_record import on_file
 from tests.kit.waiting import WAIT_MAX_S, await_true
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
-
-
-@pytest.mark.deep
-def test_topic_made_anew(stream: Any, topics: Any, broker: Broker) -> None:
-    """A topic with the same name and more records than before is another topic: refused, with
-    nothing of it read.
-    """
-    name = broker.topic("anew", partitions=2)
-    topics.give(name, 5)
-    assert stream.run(stream.read(name)) is None
-    first_id = topics.id_of(name)
-    assert on_file(stream.checkpoint).topics == {"0": {name: KnownTopic(first_id, 2)}}
-    before = stream.rows()
-    topics.made_anew(name)
-    topics.give(name, 20)
-    for _ in range(2):  # it is not forgotten
-        error = stream.run(stream.read(name))
-        ids = first_id, topics.id_of(name)
-        check_query_error(error, CheckpointRefused, "TOPIC_CHANGED", f"'{name}'", *ids)
-        assert stream.rows() == before
 
 
 def test_topic_made_anew_with_fewer_records(
@@ -193,38 +168,6 @@ def test_a_new_topic_is_read_after_a_failed_attempt(
     assert len(stream.rows()) == 5
 
 
-@pytest.mark.deep
-def test_a_partition_added_to_an_idle_query(
-    stream: Any, topics: Any, broker: Broker, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It is read from its first record, however short a time ago the topic was looked at."""
-    monkeypatch.setattr(housekeeping, "TICK_S", 0.1)
-    name = broker.topic("grows", partitions=1)
-    topics.give(name, 1, partitions=1)
-    query = stream.start(stream.read(name), processingTime="100 milliseconds")
-
-    def read(number: int) -> bool:
-        return len(stream.rows()) == number or not query.isActive
-
-    for partitions in range(2, 6):
-        await_true(partial(read, partitions - 1), "the query reads")
-        assert query.isActive
-        monkeypatch.setattr(watch, "CHECK_EVERY_S", 0.1)
-        seen = len(looks(stream))
-        await_true(lambda: len(looks(stream)) > seen, "and waits, and looks")  # noqa: B023
-        monkeypatch.setattr(watch, "CHECK_EVERY_S", WAIT_MAX_S)
-        (grown,) = topics.admin.create_partitions([NewPartitions(name, partitions)]).values()
-        grown.result(WAIT_MAX_S)
-        topics.produce(name, b"x", partition=partitions - 1)
-    await_true(partial(read, 5), "the last one is read")
-    assert query.isActive
-    query.stop()
-
-
-def looks(stream: Any) -> list[events.InputLag]:
-    return [event for event in stream.events if isinstance(event, events.InputLag)]
-
-
 def test_open_transaction_upstream(
     stream: Any, broker: Broker, topics: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -283,43 +226,6 @@ def test_a_moment_without_an_answer(
     assert stream.run(frame) is None
     assert len(stream.rows()) == 20
     assert empty == [], "both were given"
-
-
-@pytest.mark.deep
-def test_one_topic_of_a_pattern_is_deleted(
-    stream: Any, topics: Any, broker: Broker, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Where losses are accepted the query goes on without it; its name may be used again later, for
-    another topic.
-    """
-    monkeypatch.setattr(watched_source, "SURE_AFTER_S", 0.5)
-    kept, gone = (
-        broker.topic("family-kept", partitions=1),
-        broker.topic("family-gone", partitions=1),
-    )
-    pattern = re.compile(f"{re.escape(kept)}|{re.escape(gone)}")
-
-    def run(**arguments: Any) -> str | None:
-        return stream.run(stream.read(pattern, **arguments))
-
-    for name in (kept, gone):
-        topics.give(name, 5, partitions=1)
-    assert run() is None
-    broker.kafka.delete_topic(gone)
-    topics.give(kept, 5, partitions=1)
-    assert run() is not None, "a loss that nobody has accepted"
-    for _ in range(2):
-        assert run(failOnDataLoss=False) is None
-        topics.give(kept, 1, partitions=1)
-    assert on_file(stream.checkpoint).topics["0"].keys() == {kept}
-    broker.kafka.create_topic(gone, partitions=1)
-    topics.start_over(gone)
-    topics.give(gone, 3, partitions=1)
-    assert run() is None, "losses need not be accepted any more"
-    assert on_file(stream.checkpoint).topics["0"][gone].topic_id == topics.id_of(gone)
-    assert stream.rows() == sorted(
-        [(kept, 0, o) for o in range(12)] + [(gone, 0, o) for o in [*range(5), *range(3)]]
-    )
 
 
 @pytest.mark.variants(1)

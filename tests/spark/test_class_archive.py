@@ -5,21 +5,16 @@ its classes from it is in ``test_class_path``.
 from __future__ import annotations
 
 import os
-import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pyspark import SparkContext
 
-from exactum.java.jars import MADE_NAME, ClassArchive, pyspark_jars
-from exactum.java.program import spark_java_options
+from exactum.java.jars import MADE_NAME, ClassArchive, cache_folder
 from exactum.spark.runtime.spark_jars import spark_kafka_jars
 from exactum.spark.startup import class_archive
-from tests.kit.environment import environment
 from tests.kit.python import python
-from tests.kit.spark.own_archive import archive_of_its_own, list_few_classes
-from tests.kit.waiting import WAIT_MAX_S
 
 RECORDED = """
 import exactum
@@ -30,57 +25,25 @@ session.stop()
 """
 
 
-def shares_classes(archive: ClassArchive) -> bool:
-    """Whether a session's JVM says that it uses the archive.
-
-    Raises:
-        CalledProcessError: it did not start.
-    """
-    options = [*archive.reading_options(), class_archive.VERIFIED, "-version"]
-    command = [str(pyspark_jars().parent / "bin" / "spark-submit"), "--master", "local[*]"]
-    command += [
-        "--conf",
-        f"{class_archive.CLASS_PATH}={os.pathsep.join(map(str, spark_kafka_jars()))}",
-    ]
-    command += ["--conf", f"{class_archive.OPTIONS}={spark_java_options(options)}", "pyspark-shell"]
-    told = subprocess.run(
-        command,
-        env=environment(SPARK_HOME=str(pyspark_jars().parent)),
-        capture_output=True,
-        text=True,
-        timeout=WAIT_MAX_S,
-        check=True,
-    )
-    return ", sharing" in told.stderr
+@pytest.fixture
+def archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ClassArchive:
+    """The one of a cache of the test's own, with the jars of the common one; not made."""
+    spark_kafka_jars()  # they may not have been retrieved yet
+    cache = tmp_path / "cache"
+    cache.mkdir()
+    (cache / "jars").symlink_to(cache_folder() / "jars")
+    monkeypatch.setenv("EXACTUM_CACHE", str(cache))
+    return class_archive.spark_archive()
 
 
 @pytest.fixture
-def archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ClassArchive:
-    """The one of a cache of the test's own, not made."""
-    return archive_of_its_own(tmp_path, monkeypatch)
-
-
-@pytest.mark.deep
-@pytest.mark.spark
-def test_a_damaged_one_breaks_no_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The JVM goes without it."""
-    archive_of_its_own(tmp_path, monkeypatch)
-    list_few_classes(tmp_path, monkeypatch)
-    archive = class_archive.make()
-    assert shares_classes(archive), "as long as it is whole"
-    whole = archive.path.read_bytes()
-    half = len(whole) // 2
-    for damaged in (
-        b"",
-        whole[:half],
-        bytes(len(whole)),
-        whole[:half] + bytes(half),
-        whole[:half] + os.urandom(half),
-        whole[:4096].replace(b"OpenJDK", b"OtherVM") + whole[4096:],
-    ):
-        archive.path.unlink()
-        archive.path.write_bytes(damaged)
-        assert not shares_classes(archive)
+def asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Any]:
+    """One item for each process that was started to make an archive; none is."""
+    started: list[Any] = []
+    monkeypatch.setattr(class_archive.subprocess, "Popen", lambda *a, **k: started.append(a))
+    monkeypatch.setattr(class_archive, "CGROUP_LIMIT", tmp_path / "memory.max")
+    monkeypatch.setenv("CI", "")
+    return started
 
 
 @pytest.mark.deep
@@ -125,59 +88,52 @@ def test_options_of_the_environment_count_as_well(
 
 
 @pytest.mark.spark
+@pytest.mark.parametrize(
+    ("memory_max", "ci", "made"), [("max", "", 1), ("max", "true", 0), ("1073741824", "", 0)]
+)
 def test_a_session_that_misses_it_has_it_made(
-    archive: ClassArchive, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    archive: ClassArchive,
+    asked: list[Any],
+    monkeypatch: pytest.MonkeyPatch,
+    memory_max: str,
+    ci: str,
+    made: int,
 ) -> None:
     """By a process of its own; not on a machine of a CI run, which is seldom used twice, nor where
     the container's memory is limited.
     """
-    started: list[Any] = []
-    monkeypatch.setattr(class_archive.subprocess, "Popen", lambda *a, **k: started.append(a))
-    limit = tmp_path / "memory.max"
-    monkeypatch.setattr(class_archive, "CGROUP_LIMIT", limit)
-    for text, ci, expected in (("max", "", 1), ("max", "true", 0), ("1073741824", "", 0)):
-        limit.write_text(text)
-        monkeypatch.setenv("CI", ci)
-        assert class_archive.start_options(archive) == []
-        assert len(started) == expected
-        started.clear()
+    class_archive.CGROUP_LIMIT.write_text(memory_max)
+    monkeypatch.setenv("CI", ci)
+    assert class_archive.start_options(archive) == []
+    assert len(asked) == made
 
 
 @pytest.mark.spark
-def test_one_that_is_being_made_is_not_made_twice(
-    archive: ClassArchive, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_one_that_is_being_made_is_not_made_twice(archive: ClassArchive, asked: list[Any]) -> None:
     """Unless it takes too long for that: a process that was killed leaves its folder behind."""
-    started: list[Any] = []
-    monkeypatch.setattr(class_archive.subprocess, "Popen", lambda *a, **k: started.append(a))
-    monkeypatch.setattr(class_archive, "CGROUP_LIMIT", tmp_path / "memory.max")
-    monkeypatch.setenv("CI", "")
     making = archive.path.parent / f".{archive.path.stem}-xyz"
     making.mkdir(parents=True)
     class_archive.start_options(archive)
-    assert not started
+    assert not asked
     os.utime(making, (1, 1))
     class_archive.start_options(archive)
-    assert len(started) == 1
-
-
-def test_none_is_used_while_none_is_there(tmp_path: Path) -> None:
-    kept = ClassArchive(tmp_path / "cache" / "spark.jsa")
-    assert kept.reading_options() == []
-    assert not kept.keep_made(tmp_path), "a JVM that was killed has left nothing"
-    assert kept.reading_options() == []
+    assert len(asked) == 1
 
 
 def test_the_first_one_made_is_kept(tmp_path: Path) -> None:
-    """A JVM may have it mapped: it is never written again."""
+    """A JVM may have it mapped: it is never written again. None is used while none is there."""
     kept = ClassArchive(tmp_path / "cache" / "spark.jsa")
+    assert not kept.keep_made(tmp_path), "a JVM that was killed has left nothing"
+    assert kept.reading_options() == []
     for content in ("first", "second"):
         (tmp_path / MADE_NAME).write_text(content)
         assert kept.keep_made(tmp_path)
         assert not (tmp_path / MADE_NAME).exists()
     assert kept.path.read_text() == "first"
     assert [path.name for path in kept.path.parent.iterdir()] == ["spark.jsa"]
-    assert f"-XX:SharedArchiveFile={kept.path}" in kept.reading_options()
+    options = class_archive.start_options(kept)
+    assert f"-XX:SharedArchiveFile={kept.path}" in options
+    assert class_archive.VERIFIED in options, "a JVM that takes a damaged one crashes"
 
 
 def test_jars_that_were_installed_again_have_another_archive(

@@ -46,8 +46,8 @@ SHARE_MIN = 0.8
 """Of the classes that a session loads: a list that fits no more is recorded anew."""
 
 
-def said(settings: str, **env: str) -> list[str]:
-    return python(f"SETTINGS = {settings}\n{SESSION}", **env).stdout.splitlines()
+def said(settings: str) -> list[str]:
+    return python(f"SETTINGS = {settings}\n{SESSION}").stdout.splitlines()
 
 
 def shared_share(log: Path) -> float:
@@ -77,24 +77,11 @@ def test_a_local_session_has_its_jars_on_the_class_path(tmp_path: Path) -> None:
 
 @pytest.mark.deep
 @pytest.mark.spark
-@pytest.mark.parametrize(
-    ("settings", "env"),
-    [
-        pytest.param(
-            {class_archive.CLASS_PATH: "/theirs.jar"}, {}, id="a setting", marks=pytest.mark.deep
-        ),
-        pytest.param(
-            {},
-            {"PYSPARK_SUBMIT_ARGS": "--driver-class-path /theirs.jar pyspark-shell"},
-            id="arguments of Spark's launcher",
-        ),
-    ],
-)
-def test_a_class_path_of_the_users_own_is_left_to_the_user(
-    settings: dict[str, str], env: dict[str, str]
-) -> None:
-    """Spark brings the jars in its own way then, and everything works as well."""
-    assert said(repr(settings), **env)[:FACTS] == [
+def test_a_class_path_of_the_users_own_is_left_to_the_user() -> None:
+    """Spark brings the jars in its own way then, and everything works as well. Who else has a say
+    in it is below.
+    """
+    assert said(repr({class_archive.CLASS_PATH: "/theirs.jar"}))[:FACTS] == [
         "",
         "checkpoint-fs columnar-kafka kafka-clients spark-sql-kafka",
         "exactum.ColumnarKafka",
@@ -102,10 +89,15 @@ def test_a_class_path_of_the_users_own_is_left_to_the_user(
     ]
 
 
-def test_who_says_what_is_on_the_class_path(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def before_any_session(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in class_archive.OTHERS:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(SparkContext, "_gateway", None)
+
+
+@pytest.mark.usefixtures("before_any_session")
+def test_who_says_what_is_on_the_class_path(monkeypatch: pytest.MonkeyPatch) -> None:
     assert class_archive.owns_class_path(LOCAL)
     assert not class_archive.owns_class_path({"spark.master": "local-cluster[1,1,1024]"})
     assert not class_archive.owns_class_path({"spark.master": "spark://host:7077"})
@@ -119,10 +111,8 @@ def test_who_says_what_is_on_the_class_path(monkeypatch: pytest.MonkeyPatch) -> 
             assert not class_archive.owns_class_path(LOCAL), name
 
 
-def test_each_jar_is_named_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in class_archive.OTHERS:
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(SparkContext, "_gateway", None)
+@pytest.mark.usefixtures("before_any_session")
+def test_each_jar_is_named_once() -> None:
     local = _defaults(LOCAL)
     cluster = _defaults({"spark.master": "spark://host:7077"})
     assert class_archive.CLASS_PATH not in cluster

@@ -20,7 +20,6 @@ from exactum.java import jars
 from exactum.spark import session
 from exactum.spark.runtime import spark_jars
 from exactum.spark.runtime.spark_jars import spark_kafka_jars
-from exactum.spark.startup.class_archive import spark_archive
 
 pytestmark = pytest.mark.slow
 
@@ -139,16 +138,3 @@ def test_silence_is_not_absence(published: Published, monkeypatch: pytest.Monkey
     assert not isinstance(failure.value, jars.NotPublished)
     assert "Connection refused" in str(failure.value)
     assert not list(published.settings.parent.glob("cache/jars/*/*.jar"))
-
-
-def test_archive_is_of_the_jars_in_use(
-    published: Published, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Another connector is another class archive: the JVM would not take one that was made with
-    other jars.
-    """
-    published.write("4.2.0", "4.2.1")
-    install(monkeypatch, "4.2.0")
-    first = spark_archive().path
-    install(monkeypatch, "4.2.1")
-    assert spark_archive().path != first

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import threading
+import uuid
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from exactum.errors import CheckpointRefused, FrameRefused, RowsRefused, Setting
 from exactum.local import LocalKafka
 from exactum.protocol.model import Decision, DecisionRecord
 from exactum.spark.control.stream import text_of
+from exactum.testing import MemoryDecisionLog, MemoryStorage
 from tests.kit.errors import check_error, check_query_error, raised
 from tests.kit.kafka.broker import Broker
 from tests.kit.spark import weighing
@@ -184,29 +186,15 @@ def test_an_undecided_epoch_is_run_again_with_the_rules_of_now(query: Any, rules
     assert query.values() == [7, 14]
 
 
-class Log:
-    """Decisions in memory. While ``is_down`` no epoch can be decided."""
+class Log(MemoryDecisionLog):
+    """While ``is_down`` no epoch can be decided."""
 
-    def __init__(self) -> None:
-        self.is_down = False
-        self._records: dict[int, list[DecisionRecord]] = {}
-
-    def read(self, batch_id: int) -> list[DecisionRecord]:
-        return list(self._records.get(batch_id, ()))
+    is_down = False
 
     def decide(self, record: DecisionRecord) -> DecisionRecord:
         if self.is_down and record.decision is Decision.COMMIT:
             raise Unavailable("the log is down")
-        slots = self._records.setdefault(record.epoch.batch_id, [])
-        if record.attempt == len(slots):
-            slots.append(record)
-        return slots[record.attempt]
-
-    def prune(self, below_batch_id: int) -> int:
-        return 0
-
-    def close(self) -> None:
-        """Nothing is held."""
+        return super().decide(record)
 
 
 @pytest.mark.deep
@@ -216,7 +204,10 @@ def test_a_decision_names_the_rules_of_its_own_attempt(
     """An attempt that fails at its decision has put its rules on record. The next one sees newer
     ones; and so does the epoch where it is computed once more, by yet other rules of now."""
     caplog.set_level("INFO", "exactum")
-    stream, log = rules.stream(), Log()
+    stream, query_id = rules.stream(), str(uuid.uuid4())
+    query.checkpoint.mkdir()
+    (query.checkpoint / "metadata").write_text(json.dumps({"id": query_id}))  # as Spark makes it
+    log = Log(MemoryStorage(), query_id)
 
     def run() -> str | None:
         batch = query.exactly_once(control=stream, decision_log=log)
@@ -459,17 +450,8 @@ def test_the_highest_partition_counts_whenever_it_was_written(
     assert (query.values(), later.values()) == ([10, 30], [30])
 
 
-def test_arguments_that_cannot_be_are_refused(query: Any, rules: Rules) -> None:
-    """At once, where they are given."""
-    for arguments in ({"topic": ""}, {"bootstrap_servers": " "}, {"max_bytes": 0}):
-        given: dict[str, Any] = {
-            "topic": "rules",
-            "bootstrap_servers": "localhost:9092",
-            **arguments,
-        }
-        with pytest.raises(SettingRefused) as refused:
-            exactum.control_stream(given.pop("topic"), **given)
-        assert "control_stream" in str(refused.value)
+def test_what_cannot_be_is_refused(query: Any, rules: Rules) -> None:
+    """Its arguments: tests/abuse/test_arguments.py."""
     with raised(SettingRefused, "CONTROL_OUTSIDE"):
         rules.stream().current()
     # What tasks are given goes by the topic's name, so one query has one stream of a name.

@@ -4,12 +4,6 @@ write-ahead target.
 
 from __future__ import annotations
 
-import json
-import os
-import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -19,62 +13,8 @@ import exactum
 from exactum import events
 from exactum.errors import SettingRefused
 from tests.kit.errors import check_query_error
-from tests.kit.waiting import WAIT_MAX_S, await_true
 
 pytestmark = pytest.mark.spark
-
-EXAMPLE = Path(__file__).parents[2] / "examples" / "two_phase_commit_sink.py"
-LIVES = 2
-NUMBERS_EACH_LIFE = 150
-LIFE_TIMEOUT_S = WAIT_MAX_S
-
-
-def published(folder: Path) -> list[int]:
-    """The numbers as any reader of the folder finds them."""
-    return [
-        json.loads(line)["number"]
-        for path in folder.glob("*.jsonl")
-        for line in path.read_text().splitlines()
-    ]
-
-
-@pytest.mark.deep
-@pytest.mark.timeout((LIVES + 2) * LIFE_TIMEOUT_S + 60)
-def test_the_example_killed_at_any_moment_publishes_each_number_once(tmp_path: Path) -> None:
-    """SIGKILL of the whole process group, twice: the numbers have no gap and no double. A kill may
-    leave a gap, of a batch that is decided: the next life closes it.
-    """
-    folder, output = tmp_path / "numbers", tmp_path / "output.log"
-    command = [
-        sys.executable,
-        str(EXAMPLE),
-        str(folder),
-        "--checkpoint",
-        str(tmp_path / "checkpoint"),
-    ]
-    for life in range(LIVES + 1):
-        wanted = NUMBERS_EACH_LIFE * (life + 1)
-        with output.open("ab") as log:
-            driver = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
-        try:
-            deadline_s = time.monotonic() + LIFE_TIMEOUT_S
-            while len(published(folder)) < wanted:
-                assert driver.poll() is None, output.read_text()[-4_000:]
-                assert time.monotonic() < deadline_s, (
-                    f"life {life}: {len(published(folder))} numbers of {wanted}"
-                )
-                time.sleep(0.05)
-            if life == LIVES:
-                await_true(lambda: _is_whole(published(folder)), "a moment between two batches")
-        finally:
-            os.killpg(driver.pid, signal.SIGKILL)
-            driver.wait(WAIT_MAX_S)
-    found = published(folder)
-    assert len(set(found)) == len(found) >= wanted
-
-
-def _is_whole(numbers: list[int]) -> bool:
-    return sorted(numbers) == list(range(len(numbers)))
 
 
 class Inbox:

@@ -63,75 +63,41 @@ def as_without_the_crash(
     return holds
 
 
-def each_query(*at_length: Any) -> Any:
-    """Every query of the table; those with these transformations, or with one of them in a mode,
-    in the runs at length only.
-    """
-    marks = [
-        pytest.param(
-            make,
-            mode,
-            marks=pytest.mark.deep if make in at_length or (make, mode) in at_length else (),
-        )
-        for make, mode in stateful.QUERIES
-    ]
-    return pytest.mark.parametrize(
-        ("make", "mode"), marks, ids=lambda value: getattr(value, "__name__", value)
-    )
+def case(make: Any, mode: str, die_at: int = DIES_AT, deaths: int = 1, *, deep: bool = True) -> Any:
+    marks = pytest.mark.deep if deep else ()
+    return pytest.param(make, mode, die_at, deaths, marks=marks, id=f"{make.__name__}-{mode}")
 
 
-ALL_BUT_ONE = tuple(query for query in stateful.QUERIES if query != (stateful.update, "update"))
-"""What is another way to keep state is shown by one query, the modes by the test above."""
+CASES = [
+    # Every query of the table. At each commit one: the others are other ways to keep state.
+    *(case(*query, deep=query != (stateful.update, "update")) for query in stateful.QUERIES),
+    # In the first epoch, and in one without input.
+    case(stateful.join, "append", 0),
+    case(stateful.initial_state, "append", 0),
+    case(stateful.initial_state_in_pandas, "append", 0),
+    case(stateful.timers, "append", WITHOUT_INPUT),
+    case(stateful.full_outer, "append", WITHOUT_INPUT),
+    case(stateful.groups, "append", WITHOUT_INPUT),
+    case(stateful.aggregate_twice, "append", WITHOUT_INPUT),
+    case(stateful.join_and_aggregate, "append", WITHOUT_INPUT),
+    # Twice at one epoch.
+    case(stateful.windows, "append", WITHOUT_INPUT, 2),
+    case(stateful.join, "append", DIES_AT, 2),
+    case(stateful.timers, "append", DIES_AT, 2),
+    case(stateful.update, "update", 0, 2, deep=False),
+]
 
 
-@each_query(*ALL_BUT_ONE)
+@pytest.mark.parametrize(("make", "mode", "die_at", "deaths"), CASES)
 def test_as_without_the_crash(
-    as_without_the_crash: AsWithoutTheCrash, make: Any, mode: str
+    as_without_the_crash: AsWithoutTheCrash, make: Any, mode: str, die_at: int, deaths: int
 ) -> None:
     """Every version of a state has an id, which Spark takes from the plan that was executed."""
-    as_without_the_crash(make, mode)
-
-
-PLACES = [
-    # It dies twice there below.
-    pytest.param(stateful.update, "update", 0, marks=pytest.mark.deep),
-    pytest.param(stateful.join, "append", 0, marks=pytest.mark.deep),
-    pytest.param(stateful.initial_state, "append", 0, marks=pytest.mark.deep),
-    pytest.param(stateful.initial_state_in_pandas, "append", 0, marks=pytest.mark.deep),
-    pytest.param(stateful.timers, "append", WITHOUT_INPUT, marks=pytest.mark.deep),
-    pytest.param(stateful.full_outer, "append", WITHOUT_INPUT, marks=pytest.mark.deep),
-    pytest.param(stateful.windows, "append", WITHOUT_INPUT, marks=pytest.mark.deep),
-    pytest.param(stateful.groups, "append", WITHOUT_INPUT, marks=pytest.mark.deep),
-    pytest.param(stateful.aggregate_twice, "append", WITHOUT_INPUT, marks=pytest.mark.deep),
-    pytest.param(stateful.join_and_aggregate, "append", WITHOUT_INPUT, marks=pytest.mark.deep),
-]
+    as_without_the_crash(make, mode, die_at, deaths)
 
 
 def name(value: Any) -> str:
     return str(getattr(value, "__name__", value))
-
-
-@pytest.mark.parametrize(("make", "mode", "die_at"), PLACES, ids=name)
-def test_in_the_first_epoch_and_in_one_without_input(
-    as_without_the_crash: AsWithoutTheCrash, make: Any, mode: str, die_at: int
-) -> None:
-    as_without_the_crash(make, mode, die_at)
-
-
-@pytest.mark.parametrize(
-    ("make", "mode", "die_at"),
-    [
-        pytest.param(stateful.windows, "append", WITHOUT_INPUT, marks=pytest.mark.deep),
-        pytest.param(stateful.join, "append", DIES_AT, marks=pytest.mark.deep),
-        pytest.param(stateful.timers, "append", DIES_AT, marks=pytest.mark.deep),
-        (stateful.update, "update", 0),
-    ],
-    ids=name,
-)
-def test_twice_at_one_epoch(
-    as_without_the_crash: AsWithoutTheCrash, make: Any, mode: str, die_at: int
-) -> None:
-    as_without_the_crash(make, mode, die_at, deaths=2)
 
 
 @pytest.mark.deep
@@ -148,9 +114,18 @@ def test_with_whole_snapshots(
         as_without_the_crash(make, mode)
 
 
-@pytest.fixture
-def elsewhere(spark: SparkSession, tmp_path: Path) -> dict[str, Any]:
-    """Where only Hadoop knows the files of the state, as in an object store: a view of a folder."""
+@pytest.mark.deep
+@pytest.mark.parametrize(
+    ("make", "mode"), [(stateful.update, "update"), (stateful.join, "append")], ids=name
+)
+def test_on_a_file_system_that_only_hadoop_knows(
+    spark: SparkSession,
+    tmp_path: Path,
+    as_without_the_crash: AsWithoutTheCrash,
+    make: Any,
+    mode: str,
+) -> None:
+    """As in an object store: a view of a folder."""
     mounted = f"standing{secrets.token_hex(4)}"  # Hadoop remembers what it has mounted
     configuration = spark.sparkContext._jsc.hadoopConfiguration()
     configuration.set(f"fs.viewfs.mounttable.{mounted}.linkFallback", tmp_path.as_uri())
@@ -158,78 +133,27 @@ def elsewhere(spark: SparkSession, tmp_path: Path) -> dict[str, Any]:
     def named(folder: Path) -> str:
         return f"viewfs://{mounted}/{folder.relative_to(tmp_path)}"
 
-    return {"named": named, "decision_log": tmp_path / "decisions"}
+    as_without_the_crash(make, mode, named=named, decision_log=tmp_path / "decisions")
 
 
 @pytest.mark.deep
-@pytest.mark.parametrize(
-    ("make", "mode"), [(stateful.update, "update"), (stateful.join, "append")], ids=name
-)
-def test_on_a_file_system_that_only_hadoop_knows(
-    as_without_the_crash: AsWithoutTheCrash,
-    elsewhere: dict[str, Any],
-    make: Any,
-    mode: str,
-) -> None:
-    as_without_the_crash(make, mode, **elsewhere)
-
-
-# ---- tables that change --------------------------------------------------------------------------
-
-
-def weighed(spark: SparkSession) -> tuple[Callable[[int], Callable[[], None]], Any]:
-    """What gives all keys a weight, and a query that sums it up."""
-
-    def weights(weight: int) -> Callable[[], None]:
-        rows = [(f"k{n}", weight) for n in range(3)]
-        return lambda: spark.createDataFrame(
-            rows, "key string, weight long"
-        ).createOrReplaceTempView("weights")
-
-    def make(rows: DataFrame) -> DataFrame:
-        return (
-            rows.join(spark.table("weights"), "key").groupBy().agg(f.sum("weight").alias("total"))
-        )
-
-    return weights, make
-
-
-@pytest.mark.deep
-@pytest.mark.parametrize(
-    ("die_at", "expected"),
-    [
-        pytest.param(0, [6, 606, 1206, 1806, 2406], marks=pytest.mark.deep),
-        (DIES_AT, [6, 12, 18, 618, 1218]),
-    ],
-)
-def test_a_table_that_changed_meanwhile(
-    spark: SparkSession, tmp_path: Path, die_at: int, expected: list[int]
-) -> None:
-    """The state is that of the output that stands, although the table that the stream is joined
-    with is another now.
-    """
-    weights, make = weighed(spark)
-    stream = Stream(spark, tmp_path, make, "update")
-    stream.live(die_at, before=weights(1))
-    stream.live(before=weights(100))
-    assert sorted(json.loads(line)["total"] for line in stream.output()) == expected
-
-
-@pytest.mark.deep
-@pytest.mark.parametrize(
-    "besides",
-    [
-        pytest.param(DataFrame.isEmpty, id="isEmpty"),
-        pytest.param(DataFrame.count, id="count", marks=pytest.mark.deep),
-    ],
-)
+@pytest.mark.parametrize("besides", [DataFrame.isEmpty, DataFrame.count], ids=name)
 def test_other_versions_beside_it(
     spark: SparkSession, tmp_path: Path, besides: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     """What a function computes besides is another version: Spark goes on with the one that
     belongs to the output, although a table that the stream is joined with has changed."""
     caplog.set_level("INFO", "exactum")
-    weights, make = weighed(spark)
+
+    def weights(weight: int) -> Callable[[], None]:
+        rows = [(f"k{n}", weight) for n in range(3)]
+        frame = spark.createDataFrame(rows, "key string, weight long")
+        return lambda: frame.createOrReplaceTempView("weights")
+
+    def make(rows: DataFrame) -> DataFrame:
+        sums = f.sum("weight").alias("total")
+        return rows.join(spark.table("weights"), "key").groupBy().agg(sums)
+
     stream = Stream(spark, tmp_path, make, "update")
     stream.live(DIES_AT, before=weights(1))
     died: list[bool] = []

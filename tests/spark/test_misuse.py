@@ -54,12 +54,21 @@ def test_what_starts_a_query_given_to_foreach_batch(query: Any) -> None:
     assert query.values() == [1]
 
 
-@pytest.mark.variants(1)
 @pytest.mark.spark
+def test_a_sink_given_to_foreach_batch(query: Any) -> None:
+    """``.foreachBatch(KafkaSink(...))`` stops the query with what to write; mended, every row is
+    written.
+    """
+    query.give(1)
+    instead = "exactum.exactly_once(KafkaSink(...)).start("
+    check_query_error(query.run(KAFKA), SettingRefused, "SINKS_WANTED", instead)
+    assert query.run(query.exactly_once()) is None
+    assert query.values() == [1]
+
+
 @pytest.mark.parametrize(
     "sink",
     [
-        KAFKA,
         exactum.FileSink("/tmp/never"),
         exactum.PostgresSink("postgresql://u:p@localhost/d", table="t"),
         exactum.MySQLSink("mysql://u:p@localhost/d", table="t"),
@@ -67,16 +76,9 @@ def test_what_starts_a_query_given_to_foreach_batch(query: Any) -> None:
     ],
     ids=lambda sink: type(sink).__name__,
 )
-def test_a_sink_given_to_foreach_batch(query: Any, sink: Any) -> None:
-    """``.foreachBatch(KafkaSink(...))`` stops the query with what to write; mended, every row is
-    written.
-    """
-    query.give(1)
-    text = query.run(sink)
-    instead = f"exactum.exactly_once({type(sink).__name__}(...)).start("
-    check_query_error(text, SettingRefused, "SINKS_WANTED", instead)
-    assert query.run(query.exactly_once()) is None
-    assert query.values() == [1]
+def test_a_sink_is_no_function(sink: Any) -> None:
+    with raised(SettingRefused, "SINKS_WANTED", f"exactly_once({type(sink).__name__}(...)).start("):
+        sink(None, 0)
 
 
 @pytest.mark.parametrize("guarantee", GUARANTEES, ids=lambda g: g.__name__)
@@ -378,28 +380,6 @@ def test_two_parts_of_a_batch_on_one_target(query: Any, tmp_path: Path) -> None:
         '{"k":"e","v":2}',
         '{"k":"o","v":1}',
     ]
-
-
-@pytest.mark.deep
-@pytest.mark.spark
-@pytest.mark.postgres
-def test_one_sql_sink_in_two_queries(query: Any, postgres: Any, tmp_path: Path) -> None:
-    """One sink object in two queries that start together writes each one's own columns, none of
-    them cut.
-    """
-    with psycopg.connect(postgres.url, autocommit=True) as connection:
-        connection.execute("CREATE TABLE shared (k text, v bigint, w bigint)")
-        sink = exactum.PostgresSink(postgres.url, table="shared")
-        query.give(*range(20))
-        narrow = query.start(exactum.exactly_once(sink))
-        query.checkpoint = tmp_path / "second"
-        wide = query.start(
-            exactum.exactly_once(sink), transform=lambda rows: rows.selectExpr("*", "v + 100 AS w")
-        )
-        for started in (narrow, wide):
-            started.awaitTermination()
-        found = connection.execute("SELECT v, w FROM shared ORDER BY v, w").fetchall()
-    assert found == [row for v in range(20) for row in ((v, v + 100), (v, None))]
 
 
 @pytest.mark.postgres

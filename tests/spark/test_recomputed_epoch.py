@@ -23,7 +23,6 @@ from tests.kit.errors import check_query_error
 from tests.kit.spark import stateful
 from tests.kit.spark.torn_stream import (
     DIES_AT,
-    EPOCHS,
     FORMAT_1,
     IN_MEMORY,
     Shown,
@@ -260,32 +259,6 @@ def forget(stream: Stream, *facts: str) -> None:
             path.write_text(json.dumps({**record, "engine": json.dumps(engine)}))
             found += 1
     assert found == 1
-
-
-@pytest.mark.deep
-def test_columns_of_any_type_are_compared(
-    spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level("INFO", "exactum")
-
-    def make(rows: DataFrame) -> DataFrame:
-        return rows.dropDuplicates(["key", "number"]).selectExpr(
-            "number",
-            "map(key, number, 'a', null) AS `a map`",
-            "struct(key AS `x.y`, array(number, null) AS z) AS `a.b`",
-            "CAST(number AS decimal(20, 3)) AS `ha``sh`",
-            "CAST(null AS string) AS nothing",
-            "CAST(key AS binary) AS bytes",
-            "CAST(at AS date) AS day",
-            "at",
-        )
-
-    stream = Stream(spark, tmp_path, make, "append")
-    stream.live(DIES_AT)
-    lose_state(stream)
-    stream.live()
-    assert AGREES in caplog.text
-    assert len(stream.output()) == 6 * EPOCHS
 
 
 def stamped(rows: DataFrame) -> DataFrame:

@@ -10,18 +10,14 @@ import pytest
 from pyspark import cloudpickle
 from pyspark.errors import PySparkException
 
-import exactum
 from exactum import errors, events
 from exactum.checkpoint.query_place import open_log
-from exactum.protocol.sink import Guarantee
-from exactum.spark.query import Run
 from exactum.spark.run.refusals import refuse_unsafe
 from tests.kit.errors import check_query_error, raised
 from tests.kit.spark.folder_sink import FolderSink, arm, await_struck
+from tests.kit.spark.run_begin import run_at
 
 pytestmark = pytest.mark.spark
-
-GUARANTEES = (exactum.exactly_once, exactum.at_least_once, exactum.at_most_once)
 
 
 @pytest.mark.parametrize("place", [None, "", "  ", 7, b"/data"], ids=repr)
@@ -75,7 +71,7 @@ def test_continuous_and_real_time_triggers(query: Any) -> None:
 def test_unsafe_triggers_whose_check_in_spark_is_off(trigger: str) -> None:
     """exactum refuses them as well, whatever Spark's own checks are set to."""
     with raised(errors.SettingRefused, "TRIGGER_UNSAFE", trigger):
-        refuse_unsafe(running(trigger=trigger))
+        refuse_unsafe(run_at("/data/orders", trigger=trigger))
 
 
 def test_outside_of_a_query(query: Any) -> None:
@@ -133,15 +129,15 @@ def test_a_decision_log_that_does_not_fit(tmp_path: Path) -> None:
     of its own.
     """
     with raised(errors.SettingRefused, "DECISION_LOG_ARGUMENT", "decision_log='hdfs://namenode/x'"):
-        open_log(running(), "hdfs://namenode/x")
+        open_log(run_at("/data/orders"), "hdfs://namenode/x")
     with raised(
         errors.SettingRefused, "DECISION_LOG_ARGUMENT", "decision_log='oracle://db/x'"
     ) as refused:
-        open_log(running(), "oracle://scott:tiger@db/x?password=tiger")
+        open_log(run_at("/data/orders"), "oracle://scott:tiger@db/x?password=tiger")
     assert "tiger" not in str(refused.value)
     with raised(errors.CheckpointRefused, "DECISION_LOG_WANTED", "decision_log="):
-        open_log(running(checkpoint="hdfs://node/checkpoints/orders"), None)
-    assert open_log(running(checkpoint="hdfs://node/checkpoints/orders"), tmp_path) is not None
+        open_log(run_at("hdfs://node/checkpoints/orders"), None)
+    assert open_log(run_at("hdfs://node/checkpoints/orders"), tmp_path) is not None
 
 
 def test_other_source_offsets_than_on_record(query: Any, tmp_path: Path) -> None:
@@ -158,25 +154,6 @@ def test_other_source_offsets_than_on_record(query: Any, tmp_path: Path) -> None
     text = query.run(query.exactly_once())
     check_query_error(text, errors.CheckpointRefused, "OFFSETS_DIFFER", "epoch 1")
     assert query.values() == [1, 2]
-
-
-def running(**changes: Any) -> Run:
-    values: dict[str, Any] = {
-        "query_id": "6094c4b8-915a-454b-814e-a4dbb2f5218e",
-        "run_id": "ddeb8f7b-d7f8-4530-bdfa-1bc5bdb22f39",
-        "name": None,
-        "checkpoint": "file:/data/orders",
-        "execution_class": "MicroBatchExecution",
-        "trigger": "ProcessingTimeTrigger(0)",
-        "master": "local[2]",
-        "retained": 100,
-        "first_batch_id": 0,
-        "guarantee": Guarantee.EXACTLY_ONCE,
-        "session": None,
-        "live": None,
-        "emit": lambda event: None,
-    }
-    return Run(**{**values, **changes})
 
 
 def test_a_checkpoint_with_the_metadata_of_another_query(query: Any, tmp_path: Path) -> None:

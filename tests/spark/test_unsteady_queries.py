@@ -9,16 +9,13 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Callable, Iterator
-from itertools import pairwise
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
-from pyspark.sql.streaming.state import GroupStateTimeout
 
 from tests.kit.spark.torn_stream import DIES_AT, EPOCHS, Stream
 
@@ -76,33 +73,3 @@ def test_what_was_said_stays(spark: SparkSession, tmp_path: Path, kind: Kind) ->
     life = tmp_path / "life"
     stream = two_lives(spark, tmp_path, lambda rows: told(rows, kind(life)), "update", life)
     agree(stream)
-
-
-@pytest.mark.deep
-def test_a_fold_in_the_order_behind_a_shuffle(spark: SparkSession, tmp_path: Path) -> None:
-    """The rows of a key come in another order in each life; each line is that of the epoch before
-    with more at its end."""
-    life = tmp_path / "life"
-
-    def fold(key: Any, frames: Iterator[pd.DataFrame], state: Any) -> Iterator[pd.DataFrame]:
-        numbers = [state.get[0]] if state.exists else []
-        for frame in frames:
-            numbers += [str(number) for number in frame["number"]]
-        state.update((",".join(numbers),))
-        yield pd.DataFrame({"key": [key[0]], "numbers": [",".join(numbers)]})
-
-    def make(rows: DataFrame) -> DataFrame:
-        backwards = f.udf(lambda n: n if life.read_text() == "1" else -n, "long")
-        ordered = rows.repartition(4, backwards("number"))
-        kept = "key string, numbers string", "numbers string", "append", GroupStateTimeout.NoTimeout
-        return ordered.groupBy("key").applyInPandasWithState(fold, *kept)
-
-    stream = two_lives(spark, tmp_path, make, "append", life)
-    lines: dict[str, list[str]] = defaultdict(list)
-    for line in stream.output():
-        lines[json.loads(line)["key"]].append(json.loads(line)["numbers"])
-    assert len(lines) == 3
-    for of_key in lines.values():
-        of_key.sort(key=len)
-        assert len(of_key) == EPOCHS
-        assert all(b.startswith(f"{a},") for a, b in pairwise(of_key))

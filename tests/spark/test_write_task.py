@@ -21,7 +21,7 @@ from exactum.protocol.sink import DEAD_LETTERS, Guarantee, QueryRun, Rejection, 
 from exactum.spark.decoding.decode_task import DecodeTask, Decoding
 from exactum.spark.write.dead_letter import DeadLetterPlan, _first
 from exactum.spark.write.failure import TaskFailed, carried_by, thrown
-from exactum.spark.write.prefetch import Prefetch
+from exactum.spark.write.prefetch import prefetched
 from exactum.spark.write.write_task import (
     Fingerprint,
     WriteTask,
@@ -200,7 +200,7 @@ def test_the_task_pickles_by_reference() -> None:
 
 def test_prefetch_keeps_order_and_ends_its_thread() -> None:
     """Every item once, in order; asked again at the end, it is still the end."""
-    with Prefetch(iter(range(100))) as ahead:
+    with prefetched(iter(range(100))) as ahead:
         assert list(ahead) == list(range(100))
         assert list(ahead) == []
     assert no_thread_left()
@@ -215,7 +215,7 @@ def test_prefetch_is_bounded_and_closes_early() -> None:
             taken.append(n)
             yield n
 
-    with Prefetch(source(), depth_max=4) as ahead:
+    with prefetched(source(), depth_max=4) as ahead:
         next(ahead)
         time.sleep(0.1)
         assert len(taken) <= 7
@@ -229,7 +229,7 @@ def test_prefetch_carries_errors_over() -> None:
         yield 1
         raise KeyError("x")
 
-    with Prefetch(source()) as ahead:
+    with prefetched(source()) as ahead:
         assert next(ahead) == 1
         with pytest.raises(KeyError):
             next(ahead)
@@ -364,7 +364,7 @@ def cut_off(error: Exception) -> Iterator[Any]:
 
 
 def no_thread_left() -> bool:
-    return not [t for t in threading.enumerate() if t.name == "exactum-prefetch"]
+    return not [t for t in threading.enumerate() if t.name.startswith("exactum-prefetch")]
 
 
 def test_a_task_whose_job_has_no_order_writes_nothing() -> None:

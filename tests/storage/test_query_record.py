@@ -24,7 +24,7 @@ from exactum.checkpoint.run_file import runs
 from exactum.errors import CheckpointRefused, ExactumError, SettingRefused, Unavailable
 from exactum.ops.dead_letters.replay import inherited
 from exactum.protocol.ends import Noted
-from exactum.spark.jvm.hadoop import HadoopFiles, HadoopStorage
+from exactum.spark.jvm.hadoop import HadoopFiles
 from exactum.storage.folder import Folder
 from tests.kit.errors import raised
 from tests.kit.python import python
@@ -189,7 +189,7 @@ def test_where_only_hadoop_gets(spark: SparkSession, tmp_path: Path) -> None:
     """As in a folder: read by a later start, merged, and swept."""
 
     def record() -> RecordFile:
-        return RecordFile(HadoopStorage(HadoopFiles(spark, where), where), ID)
+        return RecordFile(HadoopFiles(spark, where), ID)
 
     where = f"file://{tmp_path}/check point/{QUERY}"
     one, other = record(), record()
@@ -208,7 +208,7 @@ def test_a_store_that_does_not_answer(spark: SparkSession) -> None:
     java = spark.sparkContext._jsc.hadoopConfiguration()
     java.set("ipc.client.connect.max.retries", "0")
     where = "hdfs://127.0.0.1:1/checkpoint/exactum/query"
-    storage = HadoopStorage(HadoopFiles(spark, where), where)
+    storage = HadoopFiles(spark, where)
     for ask in (
         lambda: RecordFile(storage, ID),
         lambda: storage.read("0.json"),

@@ -45,17 +45,10 @@ class RunningSource:
         """
         return (self.option(name) or "true").lower() != "false"
 
-    @property
-    def initial_file(self) -> str | None:
-        """Where Spark keeps the offsets with which the source began, relative to the checkpoint;
-        None where Spark does not tell.
-        """
-        return None if self.metadata is None else f"{self.metadata}/0"
-
     def initial_offsets(self, read: ReadText) -> Offsets:
         """The offsets with which the source began; empty where they are not on record."""
-        name = self.initial_file
-        return noted_offsets(read, name) if name is not None and self.is_kafka else {}
+        is_noted = self.is_kafka and self.metadata is not None
+        return noted_offsets(read, f"{self.metadata}/0") if is_noted else {}
 
 
 def noted_offsets(read: ReadText, name: str) -> Offsets:

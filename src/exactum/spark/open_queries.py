@@ -44,34 +44,15 @@ def await_rest(gate: Stoppable, is_active: Callable[[], bool], timeout_s: float)
 
 
 class OpenQueries:
-    """By Spark's run id the runs that are under way. Safe to use from threads."""
+    """The runs that are under way. Safe to use from threads."""
 
     def __init__(self) -> None:
         self.starting = threading.Lock()
         """Held while Spark starts a query: its settings are those of the session meanwhile."""
         self.stopping = threading.Event()
         """Set for good when the process has been told to end: no micro-batch begins any more."""
-        self._lock = threading.Lock()
-        self._gates: dict[str, Stoppable] = {}
-
-    def opened(self, run_id: str, gate: Stoppable) -> None:
-        with self._lock:
-            self._gates[run_id] = gate
-
-    def leave(self, run_id: str) -> None:
-        """Idempotent."""
-        with self._lock:
-            self._gates.pop(run_id, None)
-
-    def are_there(self) -> bool:
-        """Whether any run is under way."""
-        with self._lock:
-            return bool(self._gates)
-
-    def gate_of(self, run_id: str) -> Stoppable | None:
-        """None where the run is not open, or not exactum's."""
-        with self._lock:
-            return self._gates.get(run_id)
+        self.gates: dict[str, Stoppable] = {}
+        """By Spark's run id those of exactum's runs that are open; each use is one step."""
 
 
 open_queries = OpenQueries()

@@ -19,7 +19,7 @@ from exactum.events import Listener
 from exactum.protocol.model import Completed, Incarnation, SourceOffsets, new_incarnation
 from exactum.protocol.sink import Guarantee, QueryRun
 from exactum.spark.jvm.execution import Execution
-from exactum.spark.jvm.hadoop import HadoopFiles, HadoopStorage
+from exactum.spark.jvm.hadoop import HadoopFiles
 from exactum.spark.jvm.java_class import JvmError
 from exactum.spark.live import LiveRun, RunningSource
 from exactum.storage.folder import Folder
@@ -85,9 +85,8 @@ class Run:
     @cached_property
     def read(self) -> offset_log.ReadText:
         """Reads below the checkpoint, wherever it lies."""
-        if self.files is not None:
-            return offset_log.reader(self.files)
-        return HadoopFiles(self.session, self.checkpoint).read
+        by_hadoop: Any = HadoopFiles
+        return offset_log.reader(self.files or by_hadoop(self.session, self.checkpoint))
 
     @cached_property
     def record(self) -> RecordFile:
@@ -95,7 +94,7 @@ class Run:
         if self.files is not None:
             return record_of(self.files, self.query_id)
         files = HadoopFiles(self.session, f"{self.checkpoint}/{QUERY}")
-        return RecordFile(HadoopStorage(files, f"{self.checkpoint}/{QUERY}"), self.query_id)
+        return RecordFile(files, self.query_id)
 
     @cached_property
     def sources(self) -> Sequence[RunningSource]:

@@ -27,7 +27,7 @@ from exactum.spark.jvm.hadoop import HadoopFiles
 from exactum.spark.open_queries import open_queries, refuse_while_importing
 from exactum.spark.query import Run
 from exactum.spark.run.batches import Batches
-from exactum.spark.run.opening import Engine, open_run
+from exactum.spark.run.opening import CLASSIC, open_run
 from exactum.spark.settings import state_format
 from exactum.spark.streaming_query import Query, translated
 from exactum.spark.supervised import process, standby
@@ -76,7 +76,7 @@ def started(
         run = _run_of(execution, None, settings)
         # Of the same columns, and empty: what rows= makes of it, it makes of each batch.
         empty = run.session.createDataFrame([], frame.schema)
-        runner = open_run(run, empty, settings, Engine())
+        runner = open_run(run, empty, settings, CLASSIC)
     except BaseException as error:
         failure = spark_query.exception()  # where Spark has failed meanwhile, this is why
         reason = error if failure is None else translated(failure)
@@ -172,7 +172,7 @@ class BatchFunction:
             raise EpochAborted(CANCELLED)
         run = _run_of(execution, batch_id, self._settings)
         _refuse_other_checkpoint(run, self._checkpoint)
-        if open_queries.gate_of(run.run_id) is not None:
+        if run.run_id in open_queries.gates:
             raise SettingRefused(
                 "CALL_TWICE",
                 f"{run} has another function of exactum already. One micro-batch is one call, for "
@@ -187,7 +187,7 @@ class BatchFunction:
 
         self._batches = batches = Batches(check=check)
         try:
-            batches.open(open_run(run, frame, self._settings, Engine()))
+            batches.open(open_run(run, frame, self._settings, CLASSIC))
         except BaseException as error:
             batches.refuse(error)
             raise

@@ -1,4 +1,5 @@
-"""Classes of Java that the wheel carries compiled: made of their sources, and read again.
+"""Classes of Java that the wheel carries compiled: made of their sources, and read again. Run as a
+module it replaces the jar that is named.
 
 It needs the compiler of a JDK (Debian's JRE has it as well).
 """
@@ -7,12 +8,19 @@ from __future__ import annotations
 
 import re
 import subprocess
+import sys
 import tempfile
 import zipfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from exactum.java.jars import pyspark_jars
 from exactum.java.program import java_program
+from exactum.spark.runtime.spark_jars import (
+    CHECKPOINT_FS_JAR,
+    COLUMNAR_KAFKA_JAR,
+    spark_kafka_jars,
+)
 from tests.kit.waiting import WAIT_MAX_S
 
 OPTIONS = ("--release", "17", "-nowarn", "-proc:none")
@@ -21,6 +29,23 @@ DATE = (1980, 1, 1, 0, 0, 0)
 """Of each entry: who makes the jar again finds the same bytes."""
 NUMBERS = re.compile(r"#\d+,?|(?<=\$)\d+(?=[(:])")
 """Of constants and of lambdas: each version of the compiler numbers them in an order of its own."""
+
+
+def sources_of(jar: Path) -> list[Path]:
+    """They lie beside it."""
+    of_checkpoints = CHECKPOINT_FS_JAR.with_name("CheckpointFs.java")
+    if jar == CHECKPOINT_FS_JAR:
+        return [of_checkpoints]
+    return sorted(set(jar.parent.glob("*.java")) - {of_checkpoints})
+
+
+def class_path(jar: Path) -> list[Path]:
+    """The class files of ``CheckpointFs.java`` are the same for Hadoop 3.4.1 to 3.5.0, which PySpark
+    4.0 to 4.2 have.
+    """
+    if jar == CHECKPOINT_FS_JAR:
+        return list(pyspark_jars().glob("hadoop-client-api-*.jar"))
+    return [*sorted(pyspark_jars().glob("*.jar")), *spark_kafka_jars()]
 
 
 def compiled(folder: Path, sources: Sequence[Path], class_path: Iterable[Path]) -> list[Path]:
@@ -59,9 +84,9 @@ def kept(jar: Path, folder: Path) -> dict[str, list[str]]:
     return classes(folder, [path for path in folder.rglob("*") if path.is_file()])
 
 
-def make_jar(jar: Path, sources: Sequence[Path], class_path: Iterable[Path]) -> None:
+def make_jar(jar: Path) -> None:
     with tempfile.TemporaryDirectory() as work, zipfile.ZipFile(jar, "w") as made:
-        for path in compiled(Path(work), sources, class_path):
+        for path in compiled(Path(work), sources_of(jar), class_path(jar)):
             entry = zipfile.ZipInfo(path.relative_to(work).as_posix(), DATE)
             made.writestr(entry, path.read_bytes(), zipfile.ZIP_DEFLATED)
 
@@ -71,3 +96,7 @@ def _tool(name: str, *arguments: str | Path) -> str:
     return subprocess.run(
         command, capture_output=True, text=True, check=True, timeout=WAIT_MAX_S
     ).stdout
+
+
+if __name__ == "__main__":
+    make_jar({jar.stem: jar for jar in (CHECKPOINT_FS_JAR, COLUMNAR_KAFKA_JAR)}[sys.argv[1]])

@@ -1,5 +1,5 @@
 """A run as ``opening`` has it before the first row, without Spark: for what only reads the
-checkpoint and the decision log.
+checkpoint and the decision log, or the facts of the run.
 """
 
 from __future__ import annotations
@@ -11,21 +11,21 @@ from exactum.protocol.sink import Guarantee
 from exactum.spark.query import Run
 
 
-def run_at(checkpoint: Path, query_id: str, begins: int, emit: Any = lambda event: None) -> Run:
+def run_at(checkpoint: Path | str, query_id: str = "query", begins: int = 0, **changes: Any) -> Run:
     """The run that Spark asks for batch ``begins`` first."""
-    no_spark: Any = None
-    return Run(
-        query_id=query_id,
-        run_id="run",
-        name=None,
-        checkpoint=str(checkpoint),
-        execution_class="MicroBatchExecution",
-        trigger="AvailableNow",
-        master="local[2]",
-        retained=100,
-        first_batch_id=begins,
-        guarantee=Guarantee.EXACTLY_ONCE,
-        session=no_spark,
-        live=no_spark,
-        emit=emit,
-    )
+    facts: dict[str, Any] = {
+        "query_id": query_id,
+        "run_id": "run",
+        "name": None,
+        "checkpoint": str(checkpoint),
+        "execution_class": "MicroBatchExecution",
+        "trigger": "AvailableNow",
+        "master": "local[2]",
+        "retained": 100,
+        "first_batch_id": begins,
+        "guarantee": Guarantee.EXACTLY_ONCE,
+        "session": None,
+        "live": None,
+        "emit": lambda event: None,
+    }
+    return Run(**{**facts, **changes})

@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from exactum.errors import Disposition
@@ -124,10 +124,6 @@ class Child:
     def ask_to_stop(self) -> None:
         """Its queries are to be stopped after their epochs."""
         self._say("stop")
-
-    def report_source(self, options: Mapping[str, str]) -> None:
-        """What the one that it stands by for reads, to warm itself up with."""
-        self._say("source", options=options)
 
     def _say(self, kind: str, **fields: Any) -> None:
         self._link.send(ChannelMessage(kind, fields).encoded())

@@ -15,7 +15,7 @@ from __future__ import annotations
 import select
 import signal
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 from exactum.ops.run.child import GRACE_S, Child
 from exactum.ops.run.ending import Ending, Meaning, SameBatch, ending
@@ -64,7 +64,6 @@ class Supervisor:
         # The batch that was begun last, by query, unless it is known to be complete.
         self._open: dict[str, int] = {}
         # Options of what the script reads; they may hold a password.
-        self._source: Mapping[str, str] | None = None
         self._standby_due_s: float | None = 0.0
         self._start_due_s: float | None = None
         self._stopping = Stopping(plan.stop_timeout_s, say)
@@ -168,10 +167,6 @@ class Supervisor:
         if message.kind == "run":
             child.began_s = child.began_s or now_s
             child.reports.pop(str(fields["query_id"]), None)
-        elif message.kind == "source":
-            self._source = fields["options"]
-            if self._standby is not None:
-                self._standby.report_source(self._source)
         elif message.kind == "event":
             child.works = child.works or fields["name"] == "EpochCompleted"
             query_id, batch_id = str(fields["event"]["query_id"]), int(fields["event"]["batch_id"])
@@ -198,8 +193,6 @@ class Supervisor:
             child.give_turn()
         else:
             self._standby = child
-            if self._source is not None:
-                child.report_source(self._source)
         as_what = "" if has_turn else ", a standby"
         self._say(f"started {self._plan.script} as process {child.pid}{as_what}")
         self._facts.saw("ProcessStarted", pid=child.pid, standby=not has_turn)

@@ -5,7 +5,7 @@ side of a query over Spark Connect, on PySpark's public API alone.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -18,8 +18,6 @@ from exactum.errors import ExactumError, SettingRefused
 from exactum.protocol.sink import WriteOrder
 from exactum.spark.arguments import DeliverySettings
 from exactum.spark.connect.decodings import DecodingPlan, PlainReads
-from exactum.spark.control.listener import ControlListener
-from exactum.spark.decoding.bad_records import BadRecords
 from exactum.spark.event_log import listener
 from exactum.spark.live import RunningSource
 from exactum.spark.query import Batch, Run, retained_by
@@ -28,7 +26,7 @@ from exactum.spark.run.epoch_gate import EpochGate
 from exactum.spark.run.opening import Engine, open_run
 from exactum.spark.run.standing_epochs import StandingEpochs
 from exactum.spark.write.failure import TaskFailed
-from exactum.spark.write.write_job import FingerprintTask, Jobs, WriteJob
+from exactum.spark.write.write_job import FingerprintTask, WriteJob
 from exactum.spark.write.write_task import WriteTask
 from exactum.storage.folder import Folder
 
@@ -65,7 +63,7 @@ class ServerFunction:
         tag = f"exactum-{run.run_id}"
         batches = Batches(partial(frame.sparkSession.interruptTag, tag))
         try:
-            batches.open(open_run(run, frame, self.settings, Connect(tag, self.decodings)))
+            batches.open(open_run(run, frame, self.settings, connect(tag, self.decodings)))
         except BaseException as error:
             batches.refuse(error)
             raise
@@ -167,31 +165,18 @@ class ConnectRun:
         return next((q for q in self._session.streams.active if str(q.runId) == self._run_id), None)
 
 
-class Connect(Engine):
-    """Of a run over Spark Connect. ``tag`` is on all its jobs; ``decodings``: that want dead
-    letters.
+def connect(tag: str, decodings: tuple[DecodingPlan, ...]) -> Engine:
+    """Of a run over Spark Connect, where it is Spark's server that ends. ``tag`` is on all its
+    jobs; ``decodings``: that want dead letters.
     """
-
-    def __init__(self, tag: str, decodings: tuple[DecodingPlan, ...]) -> None:
-        self._tag = tag
-        self._decodings = decodings
-
-    def gate(self, run: Run) -> EpochGate:
-        return StopNoteGate(run)
-
-    def termination(self, run: Run) -> Callable[[], None]:
-        return lambda: None  # it is Spark's server that ends
-
-    def bad_records(self, run: Run) -> BadRecords:
-        return PlainReads(run, self._decodings, self.jobs(run))
-
-    def jobs(self, run: Run) -> Jobs:
-        return partial(ConnectJob, tag=self._tag)
-
-    def standing_epochs(
-        self, run: Run, control: Sequence[ControlListener], jobs: Jobs
-    ) -> StandingEpochs:
-        return StandingEpochs(run, control, jobs)
+    jobs = partial(ConnectJob, tag=tag)
+    return Engine(
+        gate=StopNoteGate,
+        termination=lambda run: lambda: None,
+        bad_records=lambda run: PlainReads(run, decodings, jobs),
+        jobs=lambda run: jobs,
+        standing_epochs=StandingEpochs,
+    )
 
 
 class ConnectJob(WriteJob):

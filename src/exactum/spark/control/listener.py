@@ -27,7 +27,6 @@ from exactum.kafka.topic_reader import TopicReader, TopicRecord, another, checke
 from exactum.protocol.model import Completed
 from exactum.spark.control.stream import ControlStream, View, text_of
 from exactum.spark.query import Batch, EpochListener, Run
-from exactum.storage.storage import Storage
 
 _VIEW = re.compile(r"\d{20}-[0-9a-f]{16}\.json")
 
@@ -48,57 +47,6 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
         return TopicIdentity(self.topic_id, self.cluster_id)
 
 
-class ControlRecords:
-    """The records of one control stream of one query. Every method is idempotent, and raises
-
-    CheckpointRefused: a record is damaged or missing.
-    Unavailable, SettingRefused: as the storage does.
-    """
-
-    def __init__(self, files: Storage) -> None:
-        self._files = files
-
-    def read(self, name: str) -> Seen:
-        """What is in the file that a decision names."""
-        where, text = f"{self._files.where}/{name}", self._files.read(name)
-        if text is None:
-            raise damaged(where, "it is missing")
-        try:
-            return decoded(where, text, Seen)
-        except msgspec.MsgspecError as error:
-            raise damaged(where, error) from error
-
-    def newest(self) -> tuple[str, Seen]:
-        """That of the latest epoch, with its name; of several attempts at it, what was read the
-        furthest. Without a name where there is none.
-        """
-        names = self._names()
-        latest = [(name, self.read(name)) for name in names if _epoch(name) == _epoch(names[-1])]
-        none = "", Seen(pairs=text_of({}), offsets={})
-        return max(latest, key=lambda each: sum(each[1].offsets.values()), default=none)
-
-    def create(self, name: str, seen: Seen) -> None:
-        """Put it on record. Durable on return."""
-        self._files.open()
-        self._files.create_if_absent(name, msgspec.json.encode(seen))
-
-    def prune(self, below_batch_id: int) -> None:
-        """Forget what only epochs saw that Spark can no longer ask for. The latest one before them
-        may be what the others see, too.
-        """
-        older = [name for name in self._names() if int(_epoch(name)) < below_batch_id]
-        self._files.delete([name for name in older if _epoch(name) != _epoch(older[-1])])
-
-    def _names(self) -> list[str]:
-        """Of the views, by epoch."""
-        return sorted(filter(_VIEW.fullmatch, self._files.names()))
-
-
-def record_name(batch_id: int, incarnation: str) -> str:
-    """A run makes one attempt at an epoch, so no two attempts share a file."""
-    return f"{batch_id:020d}-{incarnation}.json"
-
-
 def _epoch(name: str) -> str:
     return name.partition("-")[0]
 
@@ -111,11 +59,11 @@ class ControlListener(EpochListener):
     """One control stream of one run: one view at a time, that of the epoch at hand.
 
     Raises:
-        CheckpointRefused: the checkpoint is neither in a folder nor in an object store; or the
-            topic was made anew.
+        CheckpointRefused: the checkpoint is neither in a folder nor in an object store; a record
+            there is damaged or missing; or the topic was made anew.
         RowsRefused: a record has no key, cannot be decoded, or the whole is too large.
         SettingRefused: the topic does not exist.
-        Unavailable: the broker did not answer.
+        Unavailable: the broker, or the storage, did not answer.
     """
 
     def __init__(self, stream: ControlStream, run: Run) -> None:
@@ -130,8 +78,8 @@ class ControlListener(EpochListener):
         self._run = run
         self._spark_context: Any = run.session.sparkContext
         name = re.sub(r"[^A-Za-z0-9._-]", "_", stream.topic)
-        self._records = ControlRecords(run.files.below(f"{CONTROL}/{name}"))
-        self._name, self._seen = self._records.newest()
+        self._files = run.files.below(f"{CONTROL}/{name}")
+        self._name, self._seen = self._newest()
         self._is_on_record = bool(self._name)
         self._last: dict[int, dict[bytes, bytes]] = {}  # by partition: the last value of each key
         # Up to which this run has read; None: nothing yet.
@@ -165,7 +113,8 @@ class ControlListener(EpochListener):
         return. An attempt that comes to no decision leaves none: the next one sees newer rules.
         """
         if not self._is_on_record:
-            self._records.create(self._name, self._seen)
+            self._files.open()
+            self._files.create_if_absent(self._name, msgspec.json.encode(self._seen))
             self._is_on_record = True
         return self._name
 
@@ -173,14 +122,14 @@ class ControlListener(EpochListener):
         """The epoch is decided, and sees what its decision names; the rules of now where that was
         made without this stream.
         """
-        self._show(self._records.read(recorded) if recorded else self._read(batch_id))
+        self._show(self._on_record(recorded) if recorded else self._read(batch_id))
 
     def done(self, batch: Batch, completed: Completed) -> None:
         self.opened()  # what Spark runs ahead of the next batch must not see the rules of this one
         if completed.written:
             self.recorded()  # at_least_once decides nothing, and still has to know how far it read
         if batch.batch_id % PRUNE_EVERY == 0:
-            self._records.prune(batch.batch_id - self._run.retained - 1)
+            self._prune(batch.batch_id - self._run.retained - 1)
 
     def close(self) -> None:
         self._reader.close()
@@ -217,8 +166,43 @@ class ControlListener(EpochListener):
         seen = Seen(pairs=text, offsets=ends, topic_id=topic.topic_id, cluster_id=topic.cluster_id)
         if seen != self._seen:
             self._seen, self._is_on_record = seen, False
-            self._name = record_name(batch_id, self._run.incarnation)
+            # A run makes one attempt at an epoch, so no two attempts share a file.
+            self._name = f"{batch_id:020d}-{self._run.incarnation}.json"
         return self._seen
+
+    # ---- what is on record -------------------------------------------------------------------
+
+    def _names(self) -> list[str]:
+        """Of the views, by epoch."""
+        return sorted(filter(_VIEW.fullmatch, self._files.names()))
+
+    def _newest(self) -> tuple[str, Seen]:
+        """That of the latest epoch, with its name; of several attempts at it, what was read the
+        furthest. Without a name where there is none.
+        """
+        names = self._names()
+        latest = [(n, self._on_record(n)) for n in names if _epoch(n) == _epoch(names[-1])]
+        none = "", Seen(pairs=text_of({}), offsets={})
+        return max(latest, key=lambda each: sum(each[1].offsets.values()), default=none)
+
+    def _on_record(self, name: str) -> Seen:
+        """What is in the file that a decision names."""
+        where, text = f"{self._files.where}/{name}", self._files.read(name)
+        if text is None:
+            raise damaged(where, "it is missing")
+        try:
+            return decoded(where, text, Seen)
+        except msgspec.MsgspecError as error:
+            raise damaged(where, error) from error
+
+    def _prune(self, below_batch_id: int) -> None:
+        """Forget what only epochs saw that Spark can no longer ask for. The latest one before them
+        may be what the others see, too.
+        """
+        older = [name for name in self._names() if int(_epoch(name)) < below_batch_id]
+        self._files.delete([name for name in older if _epoch(name) != _epoch(older[-1])])
+
+    # ---- what is in the topic ----------------------------------------------------------------
 
     def _apply(self, record: TopicRecord) -> None:
         if record.key is None:

@@ -177,7 +177,7 @@ class CountedBadRecords(BadRecords):
             count = some.pop(metric, None)
             if count is None:
                 continue
-            with view.read_once(self._letters(frame, decoded), 2) as kept:
+            with view.read_once(self._letters(frame, decoded)) as kept:
                 job = write_job.WriteJob(WriteTask(((name, DeadLetterWriters(plan)),), order.run))
                 prepared.extend(job.run(kept, order).prepared)
                 with write_job.errors_of_jobs():

@@ -223,7 +223,7 @@ class Batches:
         """From here on batches are written."""
         self._runner = runner
         self._closer = weakref.finalize(self, runner.close)  # at the latest when Python ends
-        open_queries.opened(runner.run.run_id, runner.gate)
+        open_queries.gates[runner.run.run_id] = runner.gate
         supervised = process.current()
         if supervised is not None:
             supervised.report_run(runner.run.query_id)
@@ -294,7 +294,7 @@ class Batches:
             self._closer()
 
     def _over(self, runner: EpochRunner) -> None:
-        open_queries.leave(runner.run.run_id)
+        open_queries.gates.pop(runner.run.run_id, None)
         self._interrupt()
         runner.ended()
 

@@ -215,7 +215,7 @@ class EpochWrite:
             keeps = frame.is_cached or whole.is_cached
             written = [job.write.run(whole, order, None if keeps else batch)]
         else:
-            with read_once(frame, 2) as kept:
+            with read_once(frame) as kept:
                 written = [
                     job.write.run(job.frame(kept, order.batch_id), order) for job in self._jobs
                 ]

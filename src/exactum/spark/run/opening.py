@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 from pyspark.sql import DataFrame
@@ -48,34 +48,33 @@ PROTOCOLS = {
 }
 
 
+@dataclass(frozen=True)
 class Engine:
-    """What a run asks of the kind of its query's session: here of a classic one, whose JVM and
-    plans are at hand; ``connect.server.Connect`` is the other.
-    """
+    """What a run asks of the kind of its query's session, each once, and of the run."""
 
-    def gate(self, run: Run) -> EpochGate:
-        """What lets its batches begin."""
-        return EpochGate(run)
+    gate: Callable[[Run], EpochGate]
+    """What lets its batches begin."""
+    termination: Callable[[Run], Callable[[], None]]
+    """SIGTERM waits for the micro-batch at hand; gives what is to be called at the run's end.
+    Raises as ``termination.watch``."""
+    bad_records: Callable[[Run], BadRecords]
+    """What becomes of the bad records of its decodings."""
+    jobs: Callable[[Run], Jobs]
+    """What runs the tasks of its micro-batches."""
+    standing_epochs: Callable[[Run, Sequence[ControlListener], Jobs], StandingEpochs]
+    """What goes on from an epoch that stands."""
 
-    def termination(self, run: Run) -> Callable[[], None]:
-        """SIGTERM waits for the micro-batch at hand, where nobody supervises the script. Returns
-        what is to be called at the run's end. Raises as ``termination.watch``.
-        """
-        return termination.watch(run) if current() is None else lambda: None
 
-    def bad_records(self, run: Run) -> BadRecords:
-        """What becomes of the bad records of its decodings."""
-        return CountedBadRecords(run)
-
-    def jobs(self, run: Run) -> Jobs:
-        """What runs the tasks of its micro-batches."""
-        return partial(PackedWriteJob, run=run, small_epochs=SmallEpochs(run))
-
-    def standing_epochs(
-        self, run: Run, control: Sequence[ControlListener], jobs: Jobs
-    ) -> StandingEpochs:
-        """What goes on from an epoch that stands."""
-        return DecidedEpochs(run, control, jobs)
+CLASSIC = Engine(
+    gate=EpochGate,
+    termination=lambda run: termination.watch(run) if current() is None else lambda: None,
+    bad_records=CountedBadRecords,
+    jobs=lambda run: partial(PackedWriteJob, run=run, small_epochs=SmallEpochs(run)),
+    standing_epochs=DecidedEpochs,
+)
+"""Of a classic session, whose JVM and plans are at hand; ``connect.server.connect`` is the other.
+In a supervised script SIGTERM is the supervisor's.
+"""
 
 
 def open_run(run: Run, frame: DataFrame, delivery: DeliverySettings, engine: Engine) -> EpochRunner:

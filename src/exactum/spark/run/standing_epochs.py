@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from exactum.checkpoint.offset_log import local_folder
 from exactum.checkpoint.state_store import DEFAULT, VERSION_FILE
-from exactum.errors import CheckpointRefused, SettingRefused
+from exactum.errors import CheckpointRefused, ExactumError, SettingRefused
 from exactum.protocol.sink import Guarantee
 from exactum.spark.control.listener import ControlListener
 from exactum.spark.jvm.hadoop import HadoopFiles
@@ -254,7 +254,7 @@ class DecidedEpochs(StandingEpochs):
             for operator, own, there in zip(operators, ids, stores, strict=True):
                 report_commits(self._session, self._run.run_id, operator, there)
                 operator.put_checkpoint_ids(self._session, own)
-        except (NotWhole, OSError) as why:
+        except (NotWhole, OSError, ExactumError) as why:
             return str(why)
         except JvmError as error:
             return f"Spark did not answer: {error}"
@@ -286,7 +286,7 @@ def stores_with_ids(
     Raises:
         NotWhole: one is missing or empty, or the record has no ids.
         OSError: the local folder could not be read.
-        JvmError: the JVM could not read the folder.
+        ExactumError: the JVM could not read the folder.
     """
     folder, version = f"{operator.location()}/{operator.operator_id()}", operator.version() + 1
     if ids is None:

@@ -91,7 +91,7 @@ class Termination:
         _thread.start_new_thread(self._stop, (number,))
 
     def _stop(self, number: int) -> None:
-        if open_queries.are_there():
+        if open_queries.gates:
             threading.Thread(target=stop_all, name="exactum-stop", daemon=True).start()
             time.sleep(self._timeout_s)
         os.kill(self._process, number)

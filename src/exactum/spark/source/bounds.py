@@ -8,19 +8,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from exactum.checkpoint.offset_log import Offsets, ReadText, from_json, name_of, source_offsets
-from exactum.errors import ExactumError
 from exactum.protocol.model import Completed, SourceOffsets
 from exactum.spark.live import RunningSource, noted_offsets
 from exactum.spark.open_queries import Stoppable
 from exactum.spark.query import Batch, EpochListener, Run
 from exactum.spark.source.options import SourceOptions
+from exactum.spark.source.positions import EARLIEST_SENTINEL
 
 logger = logging.getLogger("exactum")
 
 CHECKPOINT = "checkpoint"
 NAMED_MAX = 100
 """How many partitions of a source a line names."""
-CLOCK_SLACK_S = 1.0
 WAITING = "Waiting"
 """How Spark's words begin for what a query does that has asked for offsets, and found none."""
 
@@ -65,42 +64,28 @@ def begin_of(source: RunningSource, batch: Batch, read: ReadText) -> Offsets:
     return source.initial_offsets(read) if batch.batch_id == 0 else {}
 
 
-class StartReport:
-    """Says once for each run where its Kafka sources begin, and why there: a line for each."""
+def report_start(run: Run, batch: Batch) -> None:
+    """With the first batch of a run: where its Kafka sources begin, and why there, a line for
+    each.
+    """
+    for source in kafka_sources_of(run):
+        where = _beginning(source, batch, run.read)
+        logger.info("%s: source %d begins with %s", run, source.index, where)
 
-    def __init__(self, run: Run) -> None:
-        self._run = run
 
-    def begins(self, batch: Batch) -> None:
-        """With the first batch of the run."""
-        for source in kafka_sources_of(self._run):
-            where = self._line(source, batch)
-            logger.info("%s: source %d begins with %s", self._run, source.index, where)
-
-    def _line(self, source: RunningSource, batch: Batch) -> str:
-        begins = begin_of(source, batch, self._run.read)
-        chosen = SourceOptions.of(source.options)
-        fresh = batch.batch_id == 0 and not self._begun_before(source, chosen)
-        parts: list[str] = []
-        for partition, offset in sorted(begins.items()):
-            name = name_of(partition)
-            why = chosen.why.get(name) or chosen.word or "Spark's own start position"
-            parts.append(f"{name} at {offset} ({why if fresh else CHECKPOINT})")
-        more = f" and {len(parts) - NAMED_MAX} more partitions" if len(parts) > NAMED_MAX else ""
-        return (", ".join(parts[:NAMED_MAX]) or "no partitions") + more
-
-    def _begun_before(self, source: RunningSource, chosen: SourceOptions) -> bool:
-        """Whether an earlier start fixed the beginning: the file is older than the frame that is
-        read now.
-        """
-        name, files = source.initial_file, self._run.files
-        if name is None or files is None or chosen.made_ms == 0:
-            return False
-        try:
-            entry = files.entry(name)
-        except ExactumError:
-            return False
-        return entry is not None and entry.modified_ms < chosen.made_ms - CLOCK_SLACK_S * 1000
+def _beginning(source: RunningSource, batch: Batch, read: ReadText) -> str:
+    chosen = SourceOptions.of(source.options)
+    asked = from_json(source.option("startingOffsets"))
+    parts: list[str] = []
+    for partition, offset in sorted(begin_of(source, batch, read).items()):
+        name = name_of(partition)
+        why = chosen.why.get(name) or chosen.word or "Spark's own start position"
+        # An earlier start, of which no batch was done, may have fixed the beginning.
+        as_asked = asked.get(partition, offset) in (offset, EARLIEST_SENTINEL)
+        fresh = batch.batch_id == 0 and as_asked
+        parts.append(f"{name} at {offset} ({why if fresh else CHECKPOINT})")
+    more = f" and {len(parts) - NAMED_MAX} more partitions" if len(parts) > NAMED_MAX else ""
+    return (", ".join(parts[:NAMED_MAX]) or "no partitions") + more
 
 
 def stops_of(run: Run) -> list[Offsets]:

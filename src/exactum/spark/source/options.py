@@ -284,13 +284,12 @@ class Subscription:
 
 
 class Chosen(msgspec.Struct, frozen=True):
-    """What one call of ``read_kafka`` chose. ``source_id`` names the call, ``made_ms`` is when it
-    was made (ms since the epoch; 0: unknown), ``why`` tells by partition (``orders-0``) why it
-    starts where it does, ``word`` is a start that goes for all partitions.
+    """What one call of ``read_kafka`` chose. ``source_id`` names the call, ``why`` tells by
+    partition (``orders-0``) why it starts where it does, ``word`` is a start that goes for all
+    partitions.
     """
 
     source_id: str = ""
-    made_ms: int = 0
     group_id: str | None = None
     commit_offsets: bool = False
     word: str | None = None

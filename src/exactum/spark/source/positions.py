@@ -26,7 +26,7 @@ from exactum.spark.source.options import refused
 
 logger = logging.getLogger("exactum")
 
-OffsetMap = Mapping[str, Mapping[int, int]] | Mapping[tuple[str, int], int]
+OffsetMap = Mapping[str, Mapping[int, int]]
 Start = str | int | datetime | OffsetMap
 StopAt = Start
 
@@ -126,29 +126,24 @@ def milliseconds(given: datetime | int, argument: str) -> int:
 
 
 def _offsets(given: OffsetMap, argument: str) -> Offsets:
-    """``{"orders": {0: 123}}`` or ``{("orders", 0): 123}`` by partition.
+    """``{"orders": {0: 123}}`` by partition.
 
     Raises:
         SettingRefused: it is of another form.
     """
-    result: Offsets = {}
     try:
-        for key, value in given.items():
-            if isinstance(key, tuple):
-                topic, index = key
-                result[topic, index] = value  # type: ignore[assignment]
-            else:
-                result |= {(key, index): offset for index, offset in value.items()}  # type: ignore[union-attr]
-        whole = all(
-            type(i) is int and i >= 0 and type(o) is int and o >= 0 for (_, i), o in result.items()
-        )
-        if result and whole and all(isinstance(topic, str) for topic, _ in result):
-            return result
+        result = {
+            (topic, index): offset for topic, own in given.items() for index, offset in own.items()
+        }
     except (TypeError, ValueError, AttributeError):
-        pass  # answered below, with all other forms
+        result = {}
+    numbers = [*(index for _, index in result), *result.values()]
+    whole = all(type(number) is int and number >= 0 for number in numbers)
+    if result and whole and all(isinstance(topic, str) for topic, _ in result):
+        return result
     raise refused(
-        f"({argument}={given!r}): offsets look like {{'orders': {{0: 123, 1: 7}}}} or "
-        "{('orders', 0): 123}, with whole numbers from 0."
+        f"({argument}={given!r}): offsets look like {{'orders': {{0: 123, 1: 7}}}}, with whole "
+        "numbers from 0."
     )
 
 

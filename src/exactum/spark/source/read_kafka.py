@@ -74,9 +74,9 @@ def read_kafka(
         start: where a query without a checkpoint begins; a checkpoint always takes precedence.
             "group": at the group's offsets (the default with a group id); "earliest" (the default
             without) or "latest"; a datetime with a time zone or milliseconds since the epoch: the
-            first record at or after it, the end where there is none; ``{"orders": {0: 123}}`` or
-            ``{("orders", 0): 123}``: offsets, where partitions that are not named follow the group.
-            Resolved now, except the two words. Later partitions start at their beginning.
+            first record at or after it, the end where there is none; ``{"orders": {0: 123}}``:
+            offsets, where partitions that are not named follow the group. Resolved now, except the
+            two words. Later partitions start at their beginning.
         stop: for a backfill: no batch reads past it, and a query that exactum starts ends when
             everything before it is in the sinks.
             "latest" (the ends as of now, with what open transactions upstream hold back: their end
@@ -124,7 +124,6 @@ def read_kafka(
         **further_options(options),
     }
     own = dict(as_texts(client or {}, {}, "read_kafka(client=)"))
-    made_ms = time.time_ns() // 1_000_000
     word = str(begin) if begin in positions.SPARKS_WORDS else None
     resolved, end = Resolved(word or ""), None
     with _asked(
@@ -140,7 +139,6 @@ def read_kafka(
         )
     ours = SourceOptions(
         source_id=secrets.token_hex(8),
-        made_ms=made_ms,
         group_id=group_id,
         commit_offsets=group_id is not None and commit_offsets is not False,
         word=word,

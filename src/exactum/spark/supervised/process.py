@@ -1,6 +1,6 @@
 """The script's side of ``exactum run``: one life of a script that is started again when it dies.
 
-    a name of exactum --joins--> exactly_once(...) --waits for its turn--> runs, beats, tells
+    a name of exactum --joins--> start(...) --waits for its turn--> runs, beats, tells
     --stop--> the script ends
 
 The script needs no change. Where no supervisor has started it there is no life, and nothing here
@@ -58,10 +58,8 @@ class SupervisedProcess:
         self._process = os.getpid()
         self._queue: queue.Queue[tuple[ChannelMessage, threading.Event]] = queue.Queue(QUEUE_MAX)
         self.turn = threading.Event()
-        self.source: Mapping[str, str] | None = None
-        """Options of the Kafka source to warm up with: this process's own, or that of the one it
-        stands by for.
-        """
+        self.source: Mapping[str, str] = {}
+        """Options of the Kafka source that a standby warms up with."""
         self._asked = False
         self._dropped = 0
         self._failed: dict[str, str] = {}  # what was told of queries that have ended
@@ -79,13 +77,22 @@ class SupervisedProcess:
 
     # ---- telling -----------------------------------------------------------------------------
 
-    def report(self, kind: str, **fields: Any) -> None:
-        """Tell the supervisor, soon. Never blocks; dropped where the supervisor does not listen."""
-        self._put(ChannelMessage(kind, fields))
+    def report(self, kind: str, *, wait_s: float = 0.0, **fields: Any) -> None:
+        """Tell the supervisor, soon; dropped where it does not listen. With ``wait_s`` it returns
+        when this is sent, or after so long: a frozen supervisor must not stop a query.
+        """
+        sent = threading.Event()
+        try:
+            self._queue.put((ChannelMessage(kind, fields), sent), wait_s > 0, wait_s)
+        except queue.Full:
+            self._dropped += kind == "event"
+            logger.debug("the supervisor does not listen; dropped: %s", kind)
+            return
+        sent.wait(wait_s)
 
     def report_event(self, event: events.Event) -> None:
-        """Tell of an event, for onlookers."""
-        self._put(ChannelMessage("event", {"name": type(event).__name__, "event": event}))
+        """Tell of an event, for onlookers. Never blocks."""
+        self.report("event", name=type(event).__name__, event=event)
 
     def report_error(self, error: ExactumError, query_id: str) -> None:
         """Tell the error that ends a query, before the process may end with it."""
@@ -95,7 +102,7 @@ class SupervisedProcess:
             "disposition": error.disposition.value,
             "message": cut(str(error), TEXT_CHARACTERS_MAX),
         }
-        self.report_now(ChannelMessage("error", {**fields, "query_id": query_id}))
+        self.report("error", wait_s=SEND_TIMEOUT_S, query_id=query_id, **fields)
 
     def report_last(self, error: BaseException) -> None:
         """Tell the exception that ends the script, and whose it is: that of exactum in it, or of
@@ -122,31 +129,12 @@ class SupervisedProcess:
             "queries": queries,
             "over": _main_thread_ends(),
         }
-        self.report_now(ChannelMessage("last", fields))
+        self.report("last", wait_s=SEND_TIMEOUT_S, **fields)
 
     def report_run(self, query_id: str) -> None:
         """A run of the query begins."""
         self._failed.pop(query_id, None)
-        self.report_now(ChannelMessage("run", {"query_id": query_id}))
-
-    def report_now(self, message: ChannelMessage) -> None:
-        """Tell, and return when it is sent, or after ``SEND_TIMEOUT_S``: a frozen supervisor must
-        not stop a query.
-        """
-        sent = threading.Event()
-        try:
-            self._queue.put((message, sent), timeout=SEND_TIMEOUT_S)
-        except queue.Full:
-            logger.debug("the supervisor does not listen; dropped: %s", message.kind)
-            return
-        sent.wait(SEND_TIMEOUT_S)
-
-    def _put(self, message: ChannelMessage) -> None:
-        try:
-            self._queue.put_nowait((message, threading.Event()))
-        except queue.Full:
-            self._dropped += message.kind == "event"
-            logger.debug("the supervisor does not listen; dropped: %s", message.kind)
+        self.report("run", wait_s=SEND_TIMEOUT_S, query_id=query_id)
 
     def _send_queued(self) -> None:
         """The only one who sends, so messages are never cut; it waits as long as the supervisor
@@ -248,8 +236,6 @@ class SupervisedProcess:
             for message in decoder.feed(data):
                 if message.kind == "turn":
                     self.turn.set()
-                elif message.kind == "source":
-                    self.source = message.fields["options"]
                 elif message.kind == "stop":
                     threading.Thread(target=self._stop, name="exactum-stop", daemon=True).start()
 
@@ -308,7 +294,7 @@ def stop_queries() -> int:
     executions = Execution.active(session)
     deadline_s = time.monotonic() + EPOCH_TIMEOUT_S
     for execution in executions:
-        gate = open_queries.gate_of(execution.run_id())
+        gate = open_queries.gates.get(execution.run_id())
         if gate is not None:
             await_rest(gate, execution.is_active, deadline_s - time.monotonic())
     for execution in executions:

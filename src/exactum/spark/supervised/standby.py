@@ -1,10 +1,10 @@
-"""A process that stands by: the session is up, and it waits in ``exactly_once`` until the other one
-is gone.
+"""A process that stands by: the session is up, and it waits in ``start`` until the other one is
+gone.
 
 Meanwhile it does once what a query's first epochs would wait for: a small streaming query that
-nobody sees reads made-up rows and the first records of a topic, goes through the write job and into
-nothing. That loads and compiles what the real query needs, and starts Python workers. Which topic
-is read there the running process has told: most scripts wait here before they read anything.
+nobody sees reads made-up rows and the first records of the topic that the script has called
+``read_kafka`` for last, goes through the write job and into nothing. That loads and compiles what
+the real query needs, and starts Python workers.
 
 That query runs in a session of its own: Spark keeps the list of queries, their names, their
 listeners and what ended last (``spark.streams.awaitAnyTermination``) for each session. What such a
@@ -28,7 +28,6 @@ from exactum.spark.jvm import java_class
 from exactum.spark.jvm.frames import unheard_session
 from exactum.spark.startup import warm_up
 from exactum.spark.supervised import process
-from exactum.spark.supervised.supervisor_channel import TEXT_CHARACTERS_MAX
 from exactum.spark.write import write_job
 
 logger = logging.getLogger("exactum")
@@ -43,19 +42,10 @@ RECORDS_MAX = 100
 
 
 def remember_source(options: Mapping[str, str]) -> None:
-    """This process reads Kafka with these options: for itself, if it is a standby, and for the one
-    that stands by.
-    """
+    """This process reads Kafka with these options, to warm itself up with if it stands by."""
     supervised = process.current()
     if supervised is not None:
         supervised.source = dict(options)
-        if sum(map(len, options.values())) > TEXT_CHARACTERS_MAX:
-            logger.debug(
-                "the source's options are too long to be told: a standby warms up without its "
-                "topics"
-            )
-            return
-        supervised.report("source", options=supervised.source)
 
 
 def wait_for_turn() -> None:
@@ -81,7 +71,7 @@ def wait_for_turn() -> None:
 def _keep_warm(supervised: process.SupervisedProcess) -> None:
     """Runs in a thread of its own until the turn comes. Nothing depends on it."""
     try:
-        source = supervised.source or {}
+        source = supervised.source
         with hidden_session(SparkSession.active()) as session:
             play(session, source, supervised.turn)
         supervised.report("warm", read=[source[how] for how in SUBSCRIPTIONS if how in source])

@@ -1,8 +1,8 @@
 """The wire between ``exactum run`` and the script it runs: JSON lines over a socket that the script
 inherits.
 
-    supervisor -> script    turn, source, stop
-    script -> supervisor    hello, ready, warm, beat, source, run, event, error, last, stopped
+    supervisor -> script    turn, stop
+    script -> supervisor    hello, ready, warm, beat, run, event, error, last, stopped
 
 A line is one object with ``kind`` and what belongs to it. The socket's number and inode are in an
 environment variable; a process that has the variable but not this very socket (a Python worker, a

@@ -202,11 +202,11 @@ def name_of(rows: Function) -> str:
 
 
 @contextmanager
-def read_once(frame: DataFrame, times: int) -> Iterator[DataFrame]:
-    """``frame``, kept in memory and on disk as long as the context lasts if it is used more than
-    once. One that the user keeps is left to the user, who may use it afterwards.
+def read_once(frame: DataFrame) -> Iterator[DataFrame]:
+    """``frame``, kept in memory and on disk as long as the context lasts. One that the user keeps
+    is left to the user, who may use it afterwards.
     """
-    if times <= 1 or frame.storageLevel != StorageLevel.NONE:
+    if frame.storageLevel != StorageLevel.NONE:
         yield frame
         return
     kept = frame.persist(StorageLevel.MEMORY_AND_DISK)

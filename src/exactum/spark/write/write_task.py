@@ -21,7 +21,7 @@ from exactum.protocol.model import PreparedTransaction
 from exactum.protocol.sink import Guarantee, QueryRun, TaskName, WriteOrder, Writer, WriterFactory
 from exactum.spark.write.dead_letter import DeadLetterPlan, Rejections
 from exactum.spark.write.failure import TaskFailed
-from exactum.spark.write.prefetch import Prefetch
+from exactum.spark.write.prefetch import prefetched
 
 ORDER_PROPERTY = "exactum.writeOrder"
 """Spark's local property that tells the tasks of a job their order: batch id, attempt and
@@ -78,7 +78,7 @@ class WriteTask:
         fingerprint = Fingerprint()
         code = None
         try:
-            with Prefetch(batches) as ahead:
+            with prefetched(batches) as ahead:
                 for batch in ahead:
                     seen = self._of_sinks(batch)
                     if self.hashed:

@@ -1,4 +1,6 @@
-"""The Spark jars of lakehouse formats, for the Spark that is installed."""
+"""Jars beside Spark's own, for the Spark that is installed: of lakehouse formats and of Hadoop's client
+for S3.
+"""
 
 from __future__ import annotations
 
@@ -25,6 +27,15 @@ def iceberg_jars() -> list[str]:
         return []
     name = f"iceberg-spark-runtime-{minor}_2.13"
     return _beside_spark("org.apache.iceberg", name, ICEBERG[minor])
+
+
+def s3a_jars() -> list[str]:
+    """hadoop-aws and the AWS SDK that it wants, of the version of Spark's Hadoop: half a gigabyte,
+    once.
+    """
+    (client,) = jars.pyspark_jars().glob("hadoop-client-api-*.jar")
+    version = client.stem.removeprefix("hadoop-client-api-")
+    return _beside_spark("org.apache.hadoop", "hadoop-aws", version)
 
 
 def _beside_spark(org: str, name: str, version: str) -> list[str]:

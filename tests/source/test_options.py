@@ -1,0 +1,142 @@
+"""What ``read_kafka`` makes of its arguments and options; what cannot be is refused at the call, with
+a code. No broker: what is read is tested with one. (Any argument of any kind: tests/abuse.)
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+import exactum
+from exactum.errors import SettingRefused
+from exactum.spark.source import positions
+from exactum.spark.source.options import further_options, subscription
+from exactum.spark.write.failure import refusal_in
+
+COUNTS = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "minPartitions", "maxRecordsPerPartition")
+REFUSED: list[dict[str, Any]] = [
+    *({name: value} for name in COUNTS for value in (0, -5, "ten", True, 1.5, "", None)),
+    *({name: 1} for name in ("includeHeaders", "failOnDataLoss", "failOnLoop")),
+    *({name: "x"} for name in ("startingOffsets", "SUBSCRIBE", "kafka.bootstrap.servers")),
+    {"endingOffsets": "latest"},
+    {"FAILONLOOP": "no"},
+    {"kafka.isolation.level": "READ_COMMITTED"},
+    {"kafka.enable.auto.commit": False},
+    {"kafka.auto.offset.reset": "earliest"},
+    {"kafka.key.deserializer": "x"},
+    {"kafka.interceptor.classes": "x"},
+    {"maxOffsetPerTrigger": 10},
+    {"max_offsets_per_trigger": 10},
+    {"includeHeader": True},
+    {"failOnDataloss2": True},
+    {"minPartition": 2},
+]
+ARGUMENTS: list[dict[str, Any]] = [
+    *({"commit_offsets": value, "group_id": "g"} for value in ("no", 1)),
+    *({"stall_after_s": value} for value in (0, -1, "30", True, float("nan"))),
+    {"topics": re.compile(r"(?P<a>x)(?P=a)")},
+    {"spark": "local[2]"},
+    {"spark": None},
+]
+
+
+@pytest.mark.parametrize(
+    ("topics", "option"),
+    [
+        ("orders", {"subscribe": "orders"}),
+        ("a, b", {"subscribe": "a,b"}),
+        (["a", "b"], {"subscribe": "a,b"}),
+        (re.compile("a-.*"), {"subscribePattern": "a-.*"}),
+        ({"a": [0, 2]}, {"assign": '{"a": [0, 2]}'}),
+    ],
+)
+def test_topics(topics: Any, option: dict[str, str]) -> None:
+    """A name, several, a pattern or an assignment, each as Spark's own option."""
+    assert subscription(topics) == option
+
+
+@pytest.mark.parametrize(
+    "topics", ["", [], [""], {}, {"a": []}, {"a": "01"}, {"a": [-1]}, {"a": [True]}]
+)
+def test_topics_that_name_nothing(topics: Any) -> None:
+    """Refused before Spark is asked."""
+    with pytest.raises(SettingRefused):
+        subscription(topics)
+
+
+def test_defaults_hold_the_guarantee() -> None:
+    """Committed records only, no silent loss, no half second for nothing, no questions after every
+    500 records or megabyte; further options pass through with Spark's names.
+    """
+    assert further_options({"maxOffsetsPerTrigger": 10, "includeHeaders": True}) == {
+        "maxOffsetsPerTrigger": "10",
+        "includeHeaders": "true",
+        "kafka.isolation.level": "read_committed",
+        "failOnDataLoss": "true",
+        "kafka.fetch.max.wait.ms": "0",
+        "kafka.max.poll.records": "10000",
+        "kafka.max.partition.fetch.bytes": "2097152",
+    }
+    assert positions.checked_start(None, None) == "earliest"
+    assert positions.checked_start(None, "billing") == "group"
+
+
+@pytest.mark.parametrize("options", REFUSED, ids=str)
+def test_options_that_cannot_be(options: dict[str, Any]) -> None:
+    """What has an argument of its own, what streams do not have, and what is unknown or a slip."""
+    with pytest.raises(SettingRefused) as caught:
+        further_options(options)
+    assert caught.value.code == "SOURCE_ARGUMENT"
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"maxOffsetsPerTrigger": "10", "MINPARTITIONS": 4, "maxTriggerDelay": "5m"},
+        {"includeheaders": "True", "failOnLoop": False, "fetchOffset.numRetries": 0},
+        {"kafka.group.id": "g", "kafka.max.poll.records": 5, "rate": 5, "myOwnName": "x"},
+        {"KAFKA.FETCH.MAX.WAIT.MS": 500},
+    ],
+    ids=str,
+)
+def test_options_that_can_be(options: dict[str, Any]) -> None:
+    """The user's spelling wins over a default of ours."""
+    chosen = further_options(options)
+    assert options.keys() <= chosen.keys()
+    assert len({name.lower() for name in chosen}) == len(chosen)
+
+
+@pytest.mark.parametrize(
+    "options", [{"failondataloss": False}, {"kafka.isolation.level": "read_uncommitted"}]
+)
+def test_options_that_are_warned_about(
+    options: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Allowed when they are asked for, with a warning."""
+    with caplog.at_level(logging.WARNING, "exactum"):
+        assert options.keys() <= further_options(options).keys()
+    assert len(caplog.records) == 1
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("arguments", ARGUMENTS, ids=str)
+def test_arguments_that_cannot_be(spark: SparkSession, arguments: dict[str, Any]) -> None:
+    given = {"spark": spark, "topics": "t", "bootstrap_servers": "localhost:1", **arguments}
+    with pytest.raises(SettingRefused) as caught:
+        exactum.read_kafka(**given)
+    assert caught.value.code == "SOURCE_ARGUMENT"
+
+
+def test_a_refused_start_is_the_last_line() -> None:
+    """Spark shows it in the middle of an assertion, as the name of a topic."""
+    refusal = (
+        "[SOURCE_START] exactum refuses to start t-0 at 8 (given): it has the offsets 0 to 5; "
+        "choose another start="
+    )
+    spoken = f"assertion failed: If startingOffsets ...\nSpecified: Set({refusal}-0)\n\tat x"
+    found = refusal_in(spoken)
+    assert isinstance(found, SettingRefused) and str(found) == refusal

@@ -1,0 +1,79 @@
+"""The jars that the wheel carries are what their sources compile to: who reads the sources has read
+the jars.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from exactum.java.program import java_program
+from exactum.spark.runtime.spark_jars import (
+    CHECKPOINT_FS,
+    CHECKPOINT_FS_JAR,
+    COLUMNAR_KAFKA_JAR,
+    FORMAT,
+)
+from tests.kit.spark.java_classes import class_path, classes, compiled, kept, sources_of
+from tests.kit.waiting import WAIT_MAX_S
+
+PROBE = Path(__file__).parents[1] / "kit" / "spark" / "HeldRecords.java"
+
+
+@pytest.mark.parametrize(
+    ("jar", "made", "has"),
+    [
+        (CHECKPOINT_FS_JAR, "make checkpoint-jar", CHECKPOINT_FS),
+        (COLUMNAR_KAFKA_JAR, "make columnar-jar", FORMAT),
+    ],
+    ids=["checkpoint-fs", "columnar-kafka"],
+)
+def test_it_is_made_of_its_sources(tmp_path: Path, jar: Path, made: str, has: str) -> None:
+    """Run what ``make`` has for it where this fails."""
+    ours = kept(jar, tmp_path / "kept")
+    files = compiled(tmp_path / "made", sources_of(jar), class_path(jar))
+    assert f"{has.replace('.', '/')}.class" in ours
+    assert ours == classes(tmp_path / "made", files), made
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize(
+    ("jar", "old", "new", "changed"),
+    [
+        (CHECKPOINT_FS_JAR, "channel.force(true)", "channel.force(false)", "CheckpointFs$Disk"),
+        (COLUMNAR_KAFKA_JAR, "range.failOnDataLoss())", "false)", "ColumnarKafkaReader"),
+    ],
+    ids=["an fsync that leaves out a file's size", "losses that are passed over in silence"],
+)
+def test_another_source_would_show(
+    tmp_path: Path, jar: Path, old: str, new: str, changed: str
+) -> None:
+    folder = tmp_path / "sources"
+    folder.mkdir()
+    of = changed.partition("$")[0]
+    for source in sources_of(jar):
+        text = source.read_text()
+        (folder / source.name).write_text(text.replace(old, new) if source.stem == of else text)
+    made = compiled(tmp_path / "other", sorted(folder.iterdir()), class_path(jar))
+    ours, theirs = kept(jar, tmp_path / "kept"), classes(tmp_path / "other", made)
+    assert ours.keys() == theirs.keys()
+    assert [name for name in ours if ours[name] != theirs[name]] == [f"exactum/{changed}.class"]
+
+
+@pytest.mark.deep
+def test_headers_are_let_go(tmp_path: Path) -> None:
+    """A record's headers lie in the broker's whole answer, which 10,000 records may not keep, with
+    a copy of their headers or without.
+    """
+    path = [COLUMNAR_KAFKA_JAR, *class_path(COLUMNAR_KAFKA_JAR)]
+    compiled(tmp_path, [PROBE], path)
+    said = subprocess.run(
+        [java_program("java"), "-cp", ":".join(map(str, [tmp_path, *path])), "exactum.HeldRecords"],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=WAIT_MAX_S,
+    )
+    assert said.stdout.split() == ["1", "free"] * 2
