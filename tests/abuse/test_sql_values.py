@@ -35,7 +35,7 @@ from tests.kit.abuse.type_table import check_page, odd_values, refused, tables_o
 from tests.kit.errors import raised
 from tests.kit.sql.sql_epochs import Query
 
-ROWS = 3_300
+ROWS = 1_600
 ROWS_DEEP = 100_000
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
+from tests.kit.every_call import every_call
 from tests.kit.files import epochs_in_files
 from tests.kit.files.epochs_in_files import (
     drive,
@@ -27,15 +28,16 @@ from tests.kit.waiting import WAIT_MAX_S
 
 pytestmark = pytest.mark.slow
 
+CALLS_MAX = 200
 
+
+@pytest.mark.sweep
 @pytest.mark.parametrize("partition_by", [pytest.param((), marks=pytest.mark.deep), ("day",)])
 def test_a_kill_before_every_file_system_call(partition_by: Sequence[str], memory: Path) -> None:
     """SIGKILL before the n-th call that changes the file system, for every n of an epoch: exact
     after a restart.
     """
-    at = 0
-    while True:
-        at += 1
+    for at in every_call(CALLS_MAX):
         folder = memory / str(at)
         folder.mkdir()
         killed = driver(folder, [0], at, partition_by)
@@ -46,8 +48,7 @@ def test_a_kill_before_every_file_system_call(partition_by: Sequence[str], memor
         assert hidden(folder / "table") == [], f"killed before call {at}"
         if killed.exitcode == 0:
             break
-    print(f"{at} runs")
-    assert at > 30
+    assert 30 < at < CALLS_MAX - 10, "an epoch has so many calls"
 
 
 @pytest.mark.deep

@@ -115,7 +115,7 @@ def check_goes_on(world: World) -> None:
     [
         pytest.param(PYTHON, 0, id="Python"),
         # The JVM ends with the signal, whatever the script does.
-        pytest.param(spark_submit, 143, id="JVM"),
+        pytest.param(spark_submit, 143, id="JVM", marks=pytest.mark.deep),
     ],
 )
 def test_a_query_stops_between_two_epochs(

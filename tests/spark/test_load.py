@@ -243,8 +243,19 @@ print(json.dumps({"written": once.write(frame, id="numbers").written}))
 
 
 @pytest.mark.timeout(6 * WAIT_MAX_S)
-def test_killed_into_a_topic_and_files(broker: Broker, tmp_path: Path) -> None:
-    """SIGKILL while it is begun, and once it is decided: the third life has both targets agree."""
+@pytest.mark.parametrize(
+    "deaths",
+    [
+        pytest.param(("EpochDecided",), id="decided"),
+        pytest.param(("EpochBegan", "EpochDecided"), id="begun", marks=pytest.mark.deep),
+    ],
+)
+def test_killed_into_a_topic_and_files(
+    broker: Broker, tmp_path: Path, deaths: tuple[str, ...]
+) -> None:
+    """SIGKILL once it is decided, or while it is begun as well: the last life has both targets
+    agree.
+    """
     name = broker.topic()
 
     def life(dies: str) -> tuple[int, str]:
@@ -254,8 +265,7 @@ def test_killed_into_a_topic_and_files(broker: Broker, tmp_path: Path) -> None:
         )
         return done.returncode, done.stdout
 
-    assert life("EpochBegan")[0] == -9
-    assert life("EpochDecided")[0] == -9
+    assert [life(dies)[0] for dies in deaths] == [-9] * len(deaths)
     status, said = life("")
     assert status == 0 and json.loads(said.splitlines()[-1]) == {"written": False}
     keys = Counter(record.key.decode() for record in broker.read(name))

@@ -50,6 +50,7 @@ def play(postgres: LocalPostgres, folder: Path, server: S3Server, die: str) -> N
     python(JOB, postgres.url, TABLE, folder, endpoint_of(server), die, status=ends)
 
 
+@pytest.mark.deep  # make objects has it with every target; the contract has the store itself
 @pytest.mark.spark
 def test_a_decided_batch_is_loaded_from_the_store(postgres: LocalPostgres, tmp_path: Path) -> None:
     """The driver dies behind the decision of a batch; the next one finds its rows in the store."""
