@@ -147,9 +147,9 @@ def test_a_query_that_is_held_back_frozen_and_killed(fed: Fed) -> None:
         assert prometheus.firing() <= {"ExactumExpired", "ExactumSalvaged"}
         seen.until(lambda: seen.badge() == "OK", "it was started again")
         assert "SIGKILL" in seen.page.inner_text("#h-failures ~ .timeline")
-        timeline = seen.page.inner_text("#h-runs ~ .timeline")
-        assert f"Process {driver} ended" in timeline
-        assert timeline.count("A run begins at micro-batch") == 2
+        timeline, begins = seen.page.locator("#h-runs ~ .timeline"), "A run begins at micro-batch"
+        seen.until(lambda: timeline.inner_text().count(begins) == 2, "the second run")
+        assert f"Process {driver} ended" in timeline.inner_text()
         assert re.search(r"Restarts, takeovers\s+1, 0", seen.page.inner_text("main"))
         assert seen.loads == loads, "the page was never loaded again"
         seen.check_sound()
