@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
-from tests.kit.crash.jobs import Job
+from tests.kit.crash.jobs import Job, command
 from tests.kit.lake.iceberg import Lake
 from tests.kit.lake.job import into_a_table
 from tests.kit.lake.tables import read
@@ -32,7 +32,7 @@ def live(folder: Path, kill: str, kind: str) -> None:
         "kill": kill,
         "kind": kind,
     }
-    with Job(own, [spec], {}) as job:
+    with Job(own, [spec], command([spec], {})) as job:
         if kill:
             job.dies()
         else:
