@@ -164,12 +164,8 @@ def test_brokers_that_verify_nothing(
 ) -> None:
     target = topic("out")
     with unverified(kafka.bootstrap_servers):
-        await_true(
-            lambda: look(output=target).has(
-                "warning", "verification.enable is not on", "on broker 1"
-            ),
-            "it is off",
-        )
+        off = ("verification.enable is not on", "on broker 1")
+        await_true(lambda: look(output=target).has("warning", *off), "it is off")
 
 
 # ---- nobody answers ----------------------------------------------------------------------------
