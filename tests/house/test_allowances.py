@@ -18,7 +18,7 @@ LINES_MAX = {
     "formats": 2_650,
     "java": 440,
     "kafka": 6_600,
-    "lake": 2_250,
+    "lake": 2_300,
     "local": 840,
     "monitor": 3_600,
     "ops": 7_300,
