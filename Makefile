@@ -86,7 +86,7 @@ servers: ## PostgreSQL, pgbouncer, MariaDB, Prometheus, Chromium and strace, whi
 PYTEST = $(BIN)/python -m pytest -n $(PROCESSES) --max-worker-restart 0
 
 # Most JVMs of the tests live for seconds, and both cores are busy: code that is compiled once, and quickly, is less work.
-test: export JAVA_TOOL_OPTIONS = -XX:TieredStopAtLevel=1
+test deep-deaths deep-variants deep-sweeps: export JAVA_TOOL_OPTIONS = -XX:TieredStopAtLevel=1
 # Tests marked sweep play a fault at every fifth call, always the same ones; make deep plays every call.
 test: export EXACTUM_SWEEP_EVERY = 5
 # Where bytecode may not be kept, each test process and each Spark worker compiles the tests anew.
