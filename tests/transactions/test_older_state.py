@@ -27,19 +27,13 @@ from tests.kit.errors import raised
 from tests.kit.query_record import on_file
 from tests.kit.sql.sql_database import SqlDatabase
 from tests.kit.transactions.operator import accept, invoke, listed, transactions, typed
-from tests.kit.verify.recorded_query import RecordedQuery
+from tests.kit.verify.recorded_query import RecordedQuery, of_numbers
 from tests.sql.conftest import database
 
 
 @pytest.fixture
 def numbers(tmp_path: Path) -> RecordedQuery:
-    """Each epoch writes its number into a file in the folder ``out``."""
-
-    def tasks(batch_id: int) -> list[list[pa.RecordBatch]]:
-        return [[pa.record_batch({"n": pa.array([batch_id], pa.int64())})]]
-
-    sink = lambda: FileSink(str(tmp_path / "out"), format="json")  # noqa: E731
-    return RecordedQuery(tmp_path / "checkpoint", {"files": (sink, (("n", "bigint"),), tasks)})
+    return of_numbers(tmp_path)
 
 
 def written(folder: Path) -> list[str]:

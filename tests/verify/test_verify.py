@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 from click.testing import Result
 
@@ -27,18 +26,12 @@ from tests.kit.errors import raised
 from tests.kit.sql.sql_epochs import ID_AND_NAME, tasks_of
 from tests.kit.transactions.given import given
 from tests.kit.transactions.operator import NO_SINKS, invoke
-from tests.kit.verify.recorded_query import RecordedQuery
+from tests.kit.verify.recorded_query import RecordedQuery, of_numbers
 
 
 @pytest.fixture
 def query(tmp_path: Path) -> RecordedQuery:
-    """It writes one row a batch into files."""
-
-    def tasks(batch_id: int) -> list[list[pa.RecordBatch]]:
-        return [[pa.record_batch({"n": pa.array([batch_id], pa.int64())})]]
-
-    sink = lambda: FileSink(str(tmp_path / "out"), format="json")  # noqa: E731
-    return RecordedQuery(tmp_path / "checkpoint", {"files": (sink, (("n", "bigint"),), tasks)})
+    return of_numbers(tmp_path)
 
 
 def verified(folder: Path, *more: str) -> tuple[int, dict[str, Any]]:

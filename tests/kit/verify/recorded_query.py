@@ -11,8 +11,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 from msgspec import structs
 
+from exactum import FileSink
 from exactum.checkpoint.layout import DECISIONS, STAGING
 from exactum.checkpoint.query_place import recorded_staging, staging_at
 from exactum.checkpoint.query_record import KnownSink, record_of
@@ -154,3 +156,13 @@ class RecordedQuery:
             return prepared
 
         return write
+
+
+def of_numbers(folder: Path) -> RecordedQuery:
+    """Each of its batches writes its number into a file in the folder ``out``."""
+
+    def tasks(batch_id: int) -> list[list[pa.RecordBatch]]:
+        return [[pa.record_batch({"n": pa.array([batch_id], pa.int64())})]]
+
+    sink = lambda: FileSink(str(folder / "out"), format="json")  # noqa: E731
+    return RecordedQuery(folder / "checkpoint", {"files": (sink, (("n", "bigint"),), tasks)})
