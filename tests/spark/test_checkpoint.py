@@ -53,7 +53,7 @@ def test_start_is_the_end_of_the_batch_before(tmp_path: Path) -> None:
     (tmp_path / "offsets").mkdir()
     (tmp_path / "offsets" / "3").write_text(ONE)
     (tmp_path / "offsets" / "4").write_text(TWO)
-    read = offset_log.reader(Folder(tmp_path))
+    read = offset_log.reader(Folder(tmp_path).read)
     assert offset_log.source_offsets(read, 4, "here") == SourceOffsets(
         start=('{"t":{"0":3,"1":4}}', None), end=('{"t":{"0":7,"1":5}}', None)
     )
@@ -63,7 +63,7 @@ def test_start_is_the_end_of_the_batch_before(tmp_path: Path) -> None:
 def test_a_missing_batch_is_refused(tmp_path: Path) -> None:
     """Spark runs a batch that is not in its own log: somebody replaced the folder."""
     with raised(CheckpointRefused, "CHECKPOINT_DAMAGED", "here", "offsets/7"):
-        offset_log.source_offsets(offset_log.reader(Folder(tmp_path)), 7, "here")
+        offset_log.source_offsets(offset_log.reader(Folder(tmp_path).read), 7, "here")
 
 
 @pytest.mark.parametrize("text", ["", "v1", "v1\n{}", "v9\n{}\n{}", "{}\n{}\n{}"])

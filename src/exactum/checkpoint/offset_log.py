@@ -60,14 +60,14 @@ def highest_batch(files: SmallFiles, log: str) -> int | None:
     return max(batches(files, log), default=None)
 
 
-def reader(files: SmallFiles) -> ReadText:
-    """Reads in the checkpoint ``files``, and raises as it does."""
+def reader(read: Callable[[str], bytes | None]) -> ReadText:
+    """Reads texts in a checkpoint by ``read`` of its files, and raises as that does."""
 
-    def read(relative: str) -> str | None:
-        content = files.read(relative)
+    def text(relative: str) -> str | None:
+        content = read(relative)
         return None if content is None else content.decode()
 
-    return read
+    return text
 
 
 def source_offsets(

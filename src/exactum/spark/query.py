@@ -85,8 +85,9 @@ class Run:
     @cached_property
     def read(self) -> offset_log.ReadText:
         """Reads below the checkpoint, wherever it lies."""
-        by_hadoop: Any = HadoopFiles
-        return offset_log.reader(self.files or by_hadoop(self.session, self.checkpoint))
+        if self.files is not None:
+            return offset_log.reader(self.files.read)
+        return offset_log.reader(HadoopFiles(self.session, self.checkpoint).read)
 
     @cached_property
     def record(self) -> RecordFile:
