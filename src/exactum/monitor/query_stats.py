@@ -31,6 +31,8 @@ LAGS_MAX = 256
 GAPS_MAX = 32
 SAME_SAMPLE_MS = 1_000
 """Topics whose lag comes within this time were asked together."""
+FRESH_MS = 15_000
+"""A lag that was seen longer ago is not what it is now."""
 FORGOTTEN_MS = 120_000
 """A topic whose lag did not come for so long is not read any more."""
 WAITS_FOR_DATA = "Waiting for "
@@ -237,6 +239,10 @@ class QueryStats:
     def has_found_nothing(self) -> bool:
         """It was started, and waits for data."""
         return self.is_waiting and self.waits_ms is None and self.at_hand is None
+
+    def is_past(self, seen_ms: int, now_ms: int) -> bool:
+        """Whether a lag that was seen then is told with its age."""
+        return now_ms - seen_ms > FRESH_MS or not self.is_running
 
     # ---- runs --------------------------------------------------------------------------------
 

@@ -31,6 +31,7 @@ from itertools import pairwise
 
 from exactum.monitor.job import JobState
 from exactum.monitor.query_stats import (
+    FRESH_MS,
     SAME_SAMPLE_MS,
     BatchLine,
     LagSample,
@@ -45,8 +46,6 @@ LOOK_MS = 5_000
 LONGEST_TIMES = 3
 FIRST_TIMES = 10
 FAILED_STARTS = 3
-FRESH_MS = 15_000
-"""A lag that was seen longer ago is not what it is now."""
 RESTART_LATE_MS = 120_000
 """A restart that is late by more will not come: its supervisor is gone as well."""
 BATCHES_JUDGED = 32

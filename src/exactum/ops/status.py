@@ -13,7 +13,7 @@ import click
 
 from exactum.checkpoint.savepoint.manifest import MANIFEST
 from exactum.monitor.job import JobState, read_job
-from exactum.monitor.verdict import FRESH_MS, Judgement, Verdict, judge
+from exactum.monitor.verdict import Judgement, Verdict, judge
 from exactum.monitor.words import clock, duration, millis
 from exactum.ops import render
 from exactum.ops.render import Cell, ExitStatus
@@ -178,9 +178,8 @@ def _lag(job: JobState) -> str:
         return "-"
     lag = job.stats.lags[-1]
     age = "" if lag.seconds is None or not lag.records else f", {duration(lag.seconds)}"
-    seen_ms = job.at_ms - lag.at_ms
-    is_past = seen_ms > FRESH_MS or not job.stats.is_running
-    seen = f", as of {millis(max(0, seen_ms))} ago" if is_past else ""
+    is_past = job.stats.is_past(lag.at_ms, job.at_ms)
+    seen = f", as of {millis(max(0, job.at_ms - lag.at_ms))} ago" if is_past else ""
     return f"{lag.records:,} offsets{age}{seen}"
 
 
