@@ -27,7 +27,7 @@ from exactum.checkpoint.query_place import (
 )
 from exactum.checkpoint.query_record import record_of
 from exactum.errors import CheckpointRefused, SettingRefused
-from exactum.ops.render import ExitStatus
+from exactum.ops.render import ExitStatus, show_refusal
 from exactum.ops.targets.options import DECISION_LOG, SINKS, QueryOptions
 from exactum.ops.targets.sinks import QueryTargets, inspector_of
 from exactum.protocol import resolve
@@ -112,7 +112,7 @@ def accept(
         raise click.UsageError("Give --checkpoint and --batch; or, of a batch load, --load.")
     place = options.place()
     if living := ", ".join(map(str, run_file.outliving(place.files, ENDING_S))):
-        click.secho(f"exactum: {living} lives. Stop the query first.", fg="red", err=True)
+        show_refusal(f"{living} lives. Stop the query first.")
         sys.exit(ExitStatus.NEEDS_PERSON)
     if without is not None:
         with closing(place.open_log()) as log:

@@ -20,7 +20,7 @@ from exactum.ops.dashboard.command import dashboard
 from exactum.ops.dead_letters.commands import dead_letters
 from exactum.ops.doctor.command import doctor
 from exactum.ops.project.project import init
-from exactum.ops.render import ExitStatus
+from exactum.ops.render import ExitStatus, show_refusal
 from exactum.ops.run.command import run
 from exactum.ops.savepoint import savepoint
 from exactum.ops.status import status
@@ -40,7 +40,7 @@ class ExactumGroup(click.Group):
         try:
             return super().invoke(ctx)
         except ExactumError as error:
-            click.secho(f"exactum: {error}", fg="red", err=True)
+            show_refusal(error)
             ctx.exit(ExitStatus.CANNOT_TELL)
 
 
@@ -165,9 +165,7 @@ def demo(
     try:
         exact = Demo(Settings(kills, records, comparison, seed, keep, picture)).run()
     except KeyboardInterrupt:
-        click.secho(
-            "exactum: interrupted; everything that was started is stopped", fg="red", err=True
-        )
+        show_refusal("interrupted; everything that was started is stopped")
         sys.exit(INTERRUPTED)
     sys.exit(0 if exact else 1)
 

@@ -88,6 +88,11 @@ def show_json(value: Any, *, indent: int | None = 1) -> None:
     click.echo(json.dumps(plain(value), indent=indent))
 
 
+def show_refusal(text: object) -> None:
+    """On stderr, as the reason why a command ends."""
+    click.secho(f"exactum: {text}", fg="red", err=True)
+
+
 def is_terminal() -> bool:
     return sys.stdout.isatty()
 

@@ -74,7 +74,7 @@ def verify(savepoint: str) -> None:
     try:
         manifest = verify(place_of(savepoint))
     except CheckpointRefused as error:
-        click.secho(f"exactum: {error}", fg="red", err=True)
+        render.show_refusal(error)
         sys.exit(ExitStatus.NEEDS_PERSON)
     click.echo(f"{savepoint} is whole: epoch {manifest.batch_id}, {len(manifest.files)} files")
 

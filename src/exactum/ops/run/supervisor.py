@@ -63,7 +63,6 @@ class Supervisor:
         self._standby: Child | None = None
         # The batch that was begun last, by query, unless it is known to be complete.
         self._open: dict[str, int] = {}
-        # Options of what the script reads; they may hold a password.
         self._standby_due_s: float | None = 0.0
         self._start_due_s: float | None = None
         self._stopping = Stopping(plan.stop_timeout_s, say)

@@ -133,7 +133,7 @@ def abort(options: QueryOptions, take_over: bool, as_json: bool) -> None:
     try:
         done = abort_of_query(place, options.targets(place), take_over=take_over)
     except SettlementRefused as error:
-        click.secho(f"exactum: {error}", fg="red", err=True)
+        render.show_refusal(error)
         sys.exit(ExitStatus.NEEDS_PERSON)
     _warn_not_recorded(record_aborted(place, done))
     fence = done.fence
