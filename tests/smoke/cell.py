@@ -26,6 +26,7 @@ from tests.kit.process_tree import ProcessTree
 from tests.kit.waiting import await_true
 
 BATCHES, ROWS, KEYS = 5, 60, 7
+"""Micro-batches, rows of each, and how many keys they have."""
 LIFE_TIMEOUT_S = 600
 C = TypeVar("C", bound="Cell")
 

@@ -31,9 +31,8 @@ from pyspark.sql import DataFrame, SparkSession
 import exactum
 from exactum import local
 from tests.kit.waiting import await_true
+from tests.smoke.cell import KEYS, ROWS
 
-ROWS, KEYS = 60, 7
-"""Of a micro-batch, and how many keys there are."""
 COLUMNS = "id long, k string, v string"
 RECORD = "k AS key", "concat(id, ':', v) AS value"
 CHOSEN = "3"
