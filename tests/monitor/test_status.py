@@ -230,6 +230,14 @@ def test_a_query_that_waits_for_its_first_batch(checkpoint: Checkpoint) -> None:
     assert checkpoint.says()[0] == "DOWN"
 
 
+def test_a_query_that_is_stopped_as_it_says_that_it_waits(checkpoint: Checkpoint) -> None:
+    """One thread says that, another one how it ended: the first may come last."""
+    told = {"run_id": "r1", "name": "orders", "checkpoint": "c", "doing": "Waiting for data"}
+    story = ago(5).ends(incarnation="i1").after(0.01)
+    checkpoint.spark(0, 0).tells(story.tell("QueryWaits", incarnation="i1", **told))
+    assert checkpoint.says() == ("DOWN", "It was stopped; nothing failed.")
+
+
 def test_a_query_that_has_planned_its_first_batch_has_not_begun(checkpoint: Checkpoint) -> None:
     """It said that it waits for data, or that it is being planned; then Spark planned a batch."""
     told = {"run_id": "r2", "name": "orders", "checkpoint": "c"}

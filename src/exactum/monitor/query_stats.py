@@ -257,7 +257,11 @@ class QueryStats:
         self.is_waiting, self.waits_ms, self.is_watched = False, None, False
 
     def _waits(self, at_ms: int, of: Mapping[str, Any]) -> None:
-        """A run that has begun nothing: it is known by that alone."""
+        """A run that has begun nothing: it is known by that alone. One that is stopped meanwhile
+        may have said how it ended before.
+        """
+        if of["incarnation"] == self.ended_incarnation:
+            return
         if self.run_id != of["run_id"]:
             self.checkpoint = of["checkpoint"]
             self._identify(at_ms, of)
